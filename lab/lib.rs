@@ -1,0 +1,11 @@
+//! svclab builds a Kubernetes cluster's network out of Linux network
+//! namespaces, writes the rules a real node would hold, sends real TCP and UDP
+//! through them, and says what happened to the packets.
+//!
+//! Data moves one way: [`scenario`] reads what a user wrote and expands it into
+//! cases, [`cluster`] is what exists in one case, [`rules`] is what each
+//! component would write, [`plan`] is exactly what to apply, [`agent`] applies
+//! it (the only code that touches a kernel), [`evidence`] is what was seen,
+//! [`explain`] judges it, and [`report`] prints it.
+
+pub mod rules;

@@ -1,0 +1,3 @@
+//! The `svclab` command.
+
+fn main() {}

@@ -1,0 +1,5 @@
+//! What each component of a cluster would write on a node: kube-proxy, flannel,
+//! calico, ip-masq-agent, docker. Pure functions from the cluster's objects to
+//! the text that the real tools (`iptables-restore`, `ipset restore`) load.
+
+pub mod script;

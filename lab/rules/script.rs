@@ -1,0 +1,128 @@
+//! The input of one `iptables-restore`: tables, the chains they declare, and
+//! the commands that fill them, in the order a component would issue them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A table of iptables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Table {
+    /// Before connection tracking.
+    Raw,
+    /// Marks and header changes.
+    Mangle,
+    /// Address translation.
+    Nat,
+    /// Accepting and dropping.
+    Filter,
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Raw => "raw",
+            Self::Mangle => "mangle",
+            Self::Nat => "nat",
+            Self::Filter => "filter",
+        })
+    }
+}
+
+/// One table's share of a [`Script`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TableScript {
+    /// Chains of the component's own, created empty. Built-in chains are not
+    /// declared: their policy stays as it is.
+    pub chains: Vec<String>,
+    /// Commands as `iptables-restore` reads them, `-A CHAIN …`, `-I CHAIN …` or
+    /// `-D CHAIN …`, without a line end.
+    pub commands: Vec<String>,
+}
+
+/// What one or several components hand to `iptables-restore`, one block a
+/// table, in the order the tables were first named.
+///
+/// Components write one after the other on a real node; [`Script::append`]
+/// keeps that order within each table, so that `-I` and `-A` land where they
+/// would have landed, while the kernel commits each table once.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Script {
+    tables: Vec<(Table, TableScript)>,
+}
+
+impl Script {
+    /// A script that changes nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The block of `table`, made if it is not there yet.
+    pub fn table(&mut self, table: Table) -> &mut TableScript {
+        let at = self
+            .tables
+            .iter()
+            .position(|(name, _)| *name == table)
+            .unwrap_or_else(|| {
+                self.tables.push((table, TableScript::default()));
+                self.tables.len() - 1
+            });
+        &mut self.tables[at].1
+    }
+
+    /// The blocks, in the order they were first named.
+    pub fn tables(&self) -> impl Iterator<Item = (Table, &TableScript)> {
+        self.tables.iter().map(|(table, script)| (*table, script))
+    }
+
+    /// Whether there is nothing to load.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tables
+            .iter()
+            .all(|(_, script)| script.chains.is_empty() && script.commands.is_empty())
+    }
+
+    /// Adds what a component that started later writes.
+    pub fn append(&mut self, later: Self) {
+        for (table, script) in later.tables {
+            let block = self.table(table);
+            for chain in script.chains {
+                if !block.chains.contains(&chain) {
+                    block.chains.push(chain);
+                }
+            }
+            block.commands.extend(script.commands);
+        }
+    }
+}
+
+impl TableScript {
+    /// Declares a chain of the component's own.
+    pub fn chain(&mut self, name: impl Into<String>) {
+        self.chains.push(name.into());
+    }
+
+    /// Adds one command.
+    pub fn command(&mut self, command: impl Into<String>) {
+        self.commands.push(command.into());
+    }
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (table, script) in &self.tables {
+            writeln!(f, "*{table}")?;
+            for chain in &script.chains {
+                writeln!(f, ":{chain} - [0:0]")?;
+            }
+            for command in &script.commands {
+                writeln!(f, "{command}")?;
+            }
+            writeln!(f, "COMMIT")?;
+        }
+        Ok(())
+    }
+}
