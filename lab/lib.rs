@@ -8,4 +8,8 @@
 //! it (the only code that touches a kernel), [`evidence`] is what was seen,
 //! [`explain`] judges it, and [`report`] prints it.
 
+pub mod agent;
+pub mod evidence;
+pub mod plan;
+pub mod protocol;
 pub mod rules;

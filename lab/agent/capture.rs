@@ -1,0 +1,197 @@
+//! Every packet on every interface of a namespace: one `AF_PACKET` socket each.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+
+use nix::sys::socket::sockopt::{RcvBuf, ReceiveTimestampns};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType,
+    SockaddrStorage, recvmsg, setsockopt, socket,
+};
+use nix::sys::time::TimeSpec;
+use tokio::io::unix::AsyncFd;
+use tokio::task::JoinHandle;
+
+use super::netns::NetNs;
+use super::{failure, poll};
+use crate::evidence::{Direction, Packet};
+use crate::protocol::Failure;
+
+/// The most packets kept of one lab's run.
+const MOST: usize = 50_000;
+
+/// The most of each packet that is kept, in bytes; a whole Ethernet frame fits.
+const SNAP: usize = 1600;
+
+/// Room for packets between two looks at a socket, in bytes. The kernel caps it
+/// at `net.core.rmem_max`.
+const ROOM: usize = 4 << 20;
+
+/// What was captured so far, of all namespaces of a lab.
+#[derive(Debug, Default)]
+pub struct Basket {
+    packets: Vec<Packet>,
+    left_out: u64,
+}
+
+impl Basket {
+    /// What it holds, in the order of time, and how many did not fit.
+    pub fn take(&mut self) -> (Vec<Packet>, u64) {
+        let mut packets = std::mem::take(&mut self.packets);
+        packets.sort_by_key(|packet| packet.time);
+        (packets, std::mem::take(&mut self.left_out))
+    }
+}
+
+/// A watched namespace.
+pub struct Capture {
+    fd: Rc<AsyncFd<OwnedFd>>,
+    namespace: Rc<str>,
+    names: Rc<HashMap<u32, String>>,
+    basket: Rc<RefCell<Basket>>,
+    reader: JoinHandle<()>,
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Capture {
+    /// Begins to watch. `names` are the namespace's interfaces by index.
+    ///
+    /// # Errors
+    ///
+    /// When the namespace cannot be entered or the kernel gives no such socket.
+    pub fn begin(
+        ns: &NetNs,
+        namespace: &str,
+        names: HashMap<u32, String>,
+        basket: Rc<RefCell<Basket>>,
+    ) -> Result<Self, Failure> {
+        let open = || -> io::Result<OwnedFd> {
+            let fd = socket(
+                AddressFamily::Packet,
+                SockType::Raw,
+                SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
+                SockProtocol::EthAll,
+            )?;
+            setsockopt(&fd, ReceiveTimestampns, &true)?;
+            setsockopt(&fd, RcvBuf, &ROOM)?;
+            Ok(fd)
+        };
+        let fd = ns
+            .enter(open)
+            .and_then(|opened| opened)
+            .and_then(poll::register)
+            .map_err(|error| {
+                failure::machine(
+                    format!("cannot watch the packets of {namespace}: {error}"),
+                    &error,
+                )
+            })?;
+        let (fd, namespace, names) = (Rc::new(fd), Rc::from(namespace), Rc::new(names));
+        let reader = tokio::task::spawn_local(read_on(
+            Rc::clone(&fd),
+            Rc::clone(&namespace),
+            Rc::clone(&names),
+            Rc::clone(&basket),
+        ));
+        Ok(Self {
+            fd,
+            namespace,
+            names,
+            basket,
+            reader,
+        })
+    }
+
+    /// Reads what the kernel holds at this moment.
+    pub fn drain(&self) {
+        while let Ok(packet) = receive(self.fd.get_ref().as_raw_fd(), &self.namespace, &self.names)
+        {
+            keep(&self.basket, packet);
+        }
+    }
+}
+
+async fn read_on(
+    fd: Rc<AsyncFd<OwnedFd>>,
+    namespace: Rc<str>,
+    names: Rc<HashMap<u32, String>>,
+    basket: Rc<RefCell<Basket>>,
+) {
+    while let Ok(mut ready) = fd.readable().await {
+        while let Ok(Ok(packet)) =
+            ready.try_io(|fd| receive(fd.get_ref().as_raw_fd(), &namespace, &names))
+        {
+            keep(&basket, packet);
+        }
+    }
+}
+
+fn keep(basket: &RefCell<Basket>, packet: Option<Packet>) {
+    let mut basket = basket.borrow_mut();
+    if let Some(packet) = packet {
+        if basket.packets.len() < MOST {
+            basket.packets.push(packet);
+        } else {
+            basket.left_out += 1;
+        }
+    }
+}
+
+/// The next packet; none for one of an interface that is not the plan's.
+fn receive(
+    socket: RawFd,
+    namespace: &str,
+    names: &HashMap<u32, String>,
+) -> io::Result<Option<Packet>> {
+    let mut bytes = [0; SNAP];
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let mut room = nix::cmsg_space!(TimeSpec);
+    let message = recvmsg::<SockaddrStorage>(
+        socket,
+        &mut slices,
+        Some(&mut room),
+        // With this flag the length is the packet's, not what fitted.
+        MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC,
+    )?;
+    let length = message.bytes;
+    let time = message.cmsgs()?.find_map(|control| match control {
+        ControlMessageOwned::ScmTimestampns(time) => Some(time),
+        _ => None,
+    });
+    let from = message.address;
+    let Some(link) = from.as_ref().and_then(SockaddrStorage::as_link_addr) else {
+        return Ok(None);
+    };
+    let Some(interface) = u32::try_from(link.ifindex())
+        .ok()
+        .and_then(|index| names.get(&index))
+    else {
+        return Ok(None);
+    };
+    let outgoing = u8::try_from(nix::libc::PACKET_OUTGOING).unwrap_or(u8::MAX);
+    let direction = if link.pkttype() == outgoing {
+        Direction::Out
+    } else {
+        Direction::In
+    };
+    let time = time.map_or(0, |time| {
+        u64::try_from(time.tv_sec()).unwrap_or(0) * 1_000_000_000
+            + u64::try_from(time.tv_nsec()).unwrap_or(0)
+    });
+    Ok(Some(Packet {
+        time,
+        namespace: namespace.to_owned(),
+        interface: interface.clone(),
+        direction,
+        length: u32::try_from(length).unwrap_or(u32::MAX),
+        bytes: bytes[..length.min(SNAP)].to_vec(),
+    }))
+}

@@ -1,0 +1,236 @@
+//! A standing lab: its namespaces, its servers, and what is done with them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use futures_util::future::try_join_all;
+use netlink_packet_route::AddressFamily;
+use tokio::task::JoinSet;
+
+use super::capture::{Basket, Capture};
+use super::netns::NetNs;
+use super::wire::{self, Wire};
+use super::{counters, failure, prober, program, server, sysctl};
+use crate::evidence::{Evidence, SavedRules};
+use crate::plan::{Backend, Namespace, Plan};
+use crate::protocol::Failure;
+
+/// A lab as it stands in this kernel. Dropping it takes it away.
+pub struct Lab {
+    plan: Plan,
+    namespaces: HashMap<String, NetNs>,
+    wires: Vec<Wire>,
+    /// Servers; dropping the set ends them and closes their sockets.
+    _servers: JoinSet<()>,
+}
+
+impl Lab {
+    /// Builds a plan. `step` is told what is about to be done.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel or a program refused; nothing is left of the lab then.
+    pub async fn build(plan: Plan, step: &impl Fn(String)) -> Result<Self, Failure> {
+        step("make its namespaces".to_owned());
+        let mut made: Vec<(NetNs, Wire)> = Vec::with_capacity(plan.namespaces.len());
+        for namespace in &plan.namespaces {
+            let ns = NetNs::new().map_err(|error| {
+                failure::machine(
+                    format!(
+                        "cannot make a network namespace for {}: {error}",
+                        namespace.name
+                    ),
+                    &error,
+                )
+            })?;
+            sysctl::write(
+                &ns,
+                &namespace.name,
+                namespace
+                    .sysctls
+                    .iter()
+                    .filter(|setting| setting.link.is_none()),
+            )?;
+            let wire = Wire::open(&ns, namespace).await?;
+            made.push((ns, wire));
+        }
+        step("make its interfaces".to_owned());
+        wire::make_links(&made, &plan.namespaces).await?;
+        for ((ns, _), namespace) in made.iter().zip(&plan.namespaces) {
+            sysctl::write(
+                ns,
+                &namespace.name,
+                namespace
+                    .sysctls
+                    .iter()
+                    .filter(|setting| setting.link.is_some()),
+            )?;
+        }
+        for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
+            wire.bring_up(namespace).await?;
+        }
+        step("add its routes and neighbours".to_owned());
+        for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
+            wire.route(namespace).await?;
+        }
+        step("load its rules".to_owned());
+        try_join_all(
+            made.iter()
+                .zip(&plan.namespaces)
+                .map(|((ns, _), namespace)| load_rules(ns, namespace)),
+        )
+        .await?;
+        let (namespaces, wires): (Vec<NetNs>, Vec<Wire>) = made.into_iter().unzip();
+        let namespaces: HashMap<String, NetNs> = plan
+            .namespaces
+            .iter()
+            .map(|namespace| namespace.name.clone())
+            .zip(namespaces)
+            .collect();
+        step("start its servers".to_owned());
+        let mut servers = JoinSet::new();
+        for server in &plan.servers {
+            let (Some(ns), Some(namespace)) = (
+                namespaces.get(&server.namespace),
+                plan.namespace(&server.namespace),
+            ) else {
+                return Err(failure::bug(format!(
+                    "{} listens in {}, which the plan has not got",
+                    server.name, server.namespace
+                )));
+            };
+            server::open(
+                ns,
+                server,
+                wire::speaks(namespace, AddressFamily::Inet6),
+                &mut servers,
+            )?;
+        }
+        Ok(Self {
+            plan,
+            namespaces,
+            wires,
+            _servers: servers,
+        })
+    }
+
+    /// Runs the plan's probes and says what was seen.
+    ///
+    /// # Errors
+    ///
+    /// When something could not be tried or watched at all.
+    pub async fn probe(&self, step: &impl Fn(String)) -> Result<Evidence, Failure> {
+        step("watch its packets".to_owned());
+        let watch = &self.plan.watch;
+        let basket = Rc::new(RefCell::new(Basket::default()));
+        let mut captures = Vec::new();
+        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
+            if watch.packets.contains(&namespace.name) {
+                let ns = self.namespace(&namespace.name)?;
+                captures.push(Capture::begin(
+                    ns,
+                    &namespace.name,
+                    wire.names(),
+                    Rc::clone(&basket),
+                )?);
+            }
+        }
+        let mut before = HashMap::new();
+        for name in &watch.counters {
+            before.insert(name.clone(), counters::read(self.namespace(name)?, name)?);
+        }
+        step("run its probes".to_owned());
+        let attempts = prober::run(&self.plan.probes, &self.namespaces).await?;
+        for capture in &captures {
+            capture.drain();
+        }
+        drop(captures);
+        step("read back counters and rules".to_owned());
+        let mut evidence = Evidence {
+            attempts,
+            ..Evidence::default()
+        };
+        (evidence.packets, evidence.packets_left_out) = basket.borrow_mut().take();
+        for (name, before) in &before {
+            let after = counters::read(self.namespace(name)?, name)?;
+            evidence
+                .counters
+                .insert(name.clone(), counters::growth(before, &after));
+        }
+        evidence.rules = try_join_all(
+            watch
+                .rules
+                .iter()
+                .filter_map(|name| self.plan.namespace(name))
+                .map(|namespace| self.saved(namespace)),
+        )
+        .await?
+        .into_iter()
+        .flatten()
+        .collect();
+        Ok(evidence)
+    }
+
+    fn namespace(&self, name: &str) -> Result<&NetNs, Failure> {
+        self.namespaces
+            .get(name)
+            .ok_or_else(|| failure::bug(format!("the plan watches {name}, which it has not got")))
+    }
+
+    async fn saved(&self, namespace: &Namespace) -> Result<Vec<SavedRules>, Failure> {
+        let Some(rules) = &namespace.iptables else {
+            return Ok(Vec::new());
+        };
+        let ns = self.namespace(&namespace.name)?;
+        let mut saved = Vec::new();
+        for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
+            if input.is_empty() {
+                continue;
+            }
+            let program = iptables(ip, rules.backend, "save");
+            let finished = program::run(ns, &namespace.name, &program, &["-c"], "").await?;
+            if !finished.success {
+                return Err(failure::bug(format!(
+                    "{program} failed in {}: {}",
+                    namespace.name,
+                    finished.stderr.trim()
+                )));
+            }
+            saved.push(SavedRules {
+                namespace: namespace.name.clone(),
+                backend: rules.backend,
+                ip,
+                text: finished.stdout,
+            });
+        }
+        Ok(saved)
+    }
+}
+
+async fn load_rules(ns: &NetNs, namespace: &Namespace) -> Result<(), Failure> {
+    if !namespace.ipset.is_empty() {
+        program::load(ns, &namespace.name, "ipset", &["restore"], &namespace.ipset).await?;
+    }
+    if let Some(rules) = &namespace.iptables {
+        for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
+            if !input.is_empty() {
+                program::load(
+                    ns,
+                    &namespace.name,
+                    &iptables(ip, rules.backend, "restore"),
+                    &[],
+                    input,
+                )
+                .await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The program of that family and backend: `ip6tables-legacy-save`.
+fn iptables(ip: u8, backend: Backend, verb: &str) -> String {
+    let family = if ip == 6 { "ip6tables" } else { "iptables" };
+    format!("{family}-{}-{verb}", backend.word())
+}

@@ -1,0 +1,70 @@
+//! The only code that touches a kernel: it makes a place of its own, builds
+//! plans in it, runs their probes, and says what it saw. It speaks
+//! [`crate::protocol`] on standard input and output and ends with them.
+
+mod capture;
+mod contain;
+mod counters;
+mod failure;
+mod icmp_errors;
+mod lab;
+mod netns;
+mod ping;
+mod pktinfo;
+mod poll;
+mod prober;
+mod program;
+mod serve;
+mod server;
+mod surroundings;
+mod sysctl;
+mod tcp;
+mod udp;
+mod wire;
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+
+use bytes::{Bytes, BytesMut};
+use tokio_util::codec::Encoder;
+
+use crate::protocol::{Event, framing};
+
+/// The agent's whole life. The calling process must have one thread.
+#[must_use]
+pub fn main() -> ExitCode {
+    if let Err(failure) = contain::contain() {
+        let _ = tell(&Event::Unable { failure });
+        return ExitCode::FAILURE;
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("svclab agent: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> std::io::Result<()> {
+    let input = duplicate(&std::io::stdin())?;
+    let output = duplicate(&std::io::stdout())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, serve::serve(input, output))
+}
+
+fn duplicate(stream: &impl AsFd) -> std::io::Result<OwnedFd> {
+    stream.as_fd().try_clone_to_owned()
+}
+
+/// Says one thing before there is a runtime to say it with.
+fn tell(event: &Event) -> std::io::Result<()> {
+    let mut frame = BytesMut::new();
+    framing().encode(Bytes::from(serde_json::to_vec(event)?), &mut frame)?;
+    std::io::stdout().write_all(&frame)?;
+    std::io::stdout().flush()
+}

@@ -1,0 +1,68 @@
+//! Network namespaces held by descriptors only: no name, nothing to clean up.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// One network namespace. It lives as long as this, or a socket made in it, does.
+#[derive(Debug, Clone)]
+pub struct NetNs(Rc<OwnedFd>);
+
+impl NetNs {
+    /// The namespace the calling thread is in.
+    ///
+    /// # Errors
+    ///
+    /// When `/proc` is not there or no descriptor is left.
+    pub fn current() -> std::io::Result<Self> {
+        Ok(Self(Rc::new(
+            File::open("/proc/thread-self/ns/net")?.into(),
+        )))
+    }
+
+    /// A new, empty namespace.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel gives no more of them, or no descriptor is left.
+    pub fn new() -> std::io::Result<Self> {
+        let _way_back = WayBack(Self::current()?);
+        unshare(CloneFlags::CLONE_NEWNET)?;
+        Self::current()
+    }
+
+    /// Does something inside. Sockets and processes made in there stay in
+    /// there. What is done must not await: the thread is not its own until it
+    /// is back.
+    ///
+    /// # Errors
+    ///
+    /// When the namespace cannot be entered.
+    pub fn enter<T>(&self, inside: impl FnOnce() -> T) -> std::io::Result<T> {
+        let _way_back = WayBack(Self::current()?);
+        setns(&*self.0, CloneFlags::CLONE_NEWNET)?;
+        Ok(inside())
+    }
+}
+
+impl AsRawFd for NetNs {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Brings the thread back to where it was, also when what was done panicked.
+struct WayBack(NetNs);
+
+impl Drop for WayBack {
+    fn drop(&mut self) {
+        if let Err(errno) = setns(&*self.0.0, CloneFlags::CLONE_NEWNET) {
+            // A thread in the wrong namespace would answer for the wrong
+            // machine from here on. There is no way to go on.
+            eprintln!("svclab agent: cannot return to its own namespace: {errno}");
+            std::process::abort();
+        }
+    }
+}

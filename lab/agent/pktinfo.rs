@@ -1,0 +1,107 @@
+//! UDP that knows which of its addresses was asked, and answers from there.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, RawFd};
+
+use nix::sys::socket::sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
+};
+
+/// Asks the kernel to say with each datagram which address it came for.
+///
+/// # Errors
+///
+/// When the kernel refuses the option.
+pub fn ask(socket: &impl AsFd, local: IpAddr) -> io::Result<()> {
+    match local {
+        IpAddr::V4(_) => setsockopt(socket, Ipv4PacketInfo, &true)?,
+        IpAddr::V6(_) => setsockopt(socket, Ipv6RecvPacketInfo, &true)?,
+    }
+    Ok(())
+}
+
+/// One datagram's sender and the address it came for.
+///
+/// # Errors
+///
+/// `WouldBlock` when there is none.
+pub fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
+    let mut bytes = [0; 2048];
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let mut room = nix::cmsg_space!(nix::libc::in6_pktinfo);
+    let message =
+        recvmsg::<SockaddrStorage>(socket, &mut slices, Some(&mut room), MsgFlags::MSG_DONTWAIT)?;
+    let peer = message
+        .address
+        .as_ref()
+        .and_then(socket_address)
+        .ok_or_else(|| io::Error::other("a datagram without a sender"))?;
+    let asked = message.cmsgs()?.find_map(|control| match control {
+        ControlMessageOwned::Ipv4PacketInfo(info) => {
+            Some(IpAddr::V4(u32::from_be(info.ipi_addr.s_addr).into()))
+        }
+        ControlMessageOwned::Ipv6PacketInfo(info) => {
+            Some(IpAddr::V6(info.ipi6_addr.s6_addr.into()))
+        }
+        _ => None,
+    });
+    let asked = asked.ok_or_else(|| io::Error::other("a datagram without a destination"))?;
+    Ok((peer, asked))
+}
+
+/// Sends a datagram from one of this host's addresses.
+///
+/// # Errors
+///
+/// What the kernel says of it.
+pub fn send(socket: RawFd, bytes: &[u8], to: SocketAddr, from: IpAddr) -> io::Result<()> {
+    let slices = [IoSlice::new(bytes)];
+    let to = SockaddrStorage::from(to);
+    match from {
+        IpAddr::V4(from) => {
+            let info = nix::libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: nix::libc::in_addr {
+                    s_addr: u32::from(from).to_be(),
+                },
+                ipi_addr: nix::libc::in_addr { s_addr: 0 },
+            };
+            sendmsg(
+                socket,
+                &slices,
+                &[ControlMessage::Ipv4PacketInfo(&info)],
+                MsgFlags::MSG_DONTWAIT,
+                Some(&to),
+            )?;
+        }
+        IpAddr::V6(from) => {
+            let info = nix::libc::in6_pktinfo {
+                ipi6_addr: nix::libc::in6_addr {
+                    s6_addr: from.octets(),
+                },
+                ipi6_ifindex: 0,
+            };
+            sendmsg(
+                socket,
+                &slices,
+                &[ControlMessage::Ipv6PacketInfo(&info)],
+                MsgFlags::MSG_DONTWAIT,
+                Some(&to),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn socket_address(storage: &SockaddrStorage) -> Option<SocketAddr> {
+    storage
+        .as_sockaddr_in()
+        .map(|v4| SocketAddr::from((v4.ip(), v4.port())))
+        .or_else(|| {
+            storage
+                .as_sockaddr_in6()
+                .map(|v6| SocketAddr::from((v6.ip(), v6.port())))
+        })
+}

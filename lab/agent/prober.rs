@@ -1,0 +1,167 @@
+//! Trying what a plan wants tried, in its order.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use tokio::task::JoinSet;
+
+use super::failure;
+use super::netns::NetNs;
+use super::{ping, tcp, udp};
+use crate::evidence::{Attempt, Verdict};
+use crate::plan::{Probe, Protocol};
+use crate::protocol::{Failure, Fault};
+
+/// What an exchange came to, before it is known as an attempt of a probe.
+pub struct Outcome {
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Who answered and whom it saw.
+    pub answer: Option<(String, std::net::SocketAddr)>,
+    /// The socket's own address.
+    pub local: Option<std::net::SocketAddr>,
+    /// The system's words.
+    pub error: Option<io::Error>,
+}
+
+impl Outcome {
+    /// An exchange that ended without an answer.
+    pub fn ended(
+        verdict: Verdict,
+        local: Option<std::net::SocketAddr>,
+        error: Option<io::Error>,
+    ) -> Self {
+        Self {
+            verdict,
+            answer: None,
+            local,
+            error,
+        }
+    }
+}
+
+/// An exchange whose first packet is on its way.
+pub type Exchange = Pin<Box<dyn Future<Output = Outcome>>>;
+
+/// What an error on the way to an answer means.
+pub fn verdict_of(error: &io::Error) -> Verdict {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ECONNREFUSED) => Verdict::Refused,
+        Some(Errno::ETIMEDOUT) => Verdict::Timeout,
+        Some(Errno::ECONNRESET | Errno::EPIPE | Errno::ECONNABORTED) => Verdict::Reset,
+        // Every other ICMP error arrives as one of these; so do a missing route
+        // and, for a datagram, a packet dropped on its way out of the host.
+        _ => Verdict::Unreachable,
+    }
+}
+
+/// Tries all probes and says what became of each connection, in the plan's
+/// order. The first packets of those that wait for nobody leave in the plan's
+/// order too, one after the other, so that a round robin is met in a known order.
+///
+/// # Errors
+///
+/// When a socket cannot be had, or a probe is bound to an address that its
+/// namespace has not got. What the network does is no error.
+pub async fn run(
+    probes: &[Probe],
+    namespaces: &HashMap<String, NetNs>,
+) -> Result<Vec<Attempt>, Failure> {
+    let mut running: JoinSet<(usize, Attempt)> = JoinSet::new();
+    let mut left: Vec<u32> = probes.iter().map(|probe| probe.connections).collect();
+    let mut done: Vec<(usize, Attempt)> = Vec::new();
+    for (at, probe) in probes
+        .iter()
+        .enumerate()
+        .filter(|(_, probe)| probe.after.is_none())
+    {
+        begin(at, probe, namespaces, &mut running)?;
+    }
+    while let Some(finished) = running.join_next().await {
+        let (at, attempt) = finished
+            .map_err(|error| failure::bug(format!("a probe did not come to its end: {error}")))?;
+        left[at] -= 1;
+        done.push((at, attempt));
+        if left[at] == 0 {
+            let over = probes[at].name.as_str();
+            for (next, probe) in probes.iter().enumerate() {
+                if probe.after.as_deref() == Some(over) {
+                    begin(next, probe, namespaces, &mut running)?;
+                }
+            }
+        }
+    }
+    if let Some(at) = left.iter().position(|left| *left > 0) {
+        return Err(failure::bug(format!(
+            "the probe {} waits for one that never ends",
+            probes[at].name
+        )));
+    }
+    done.sort_by_key(|(at, attempt)| (*at, attempt.number));
+    Ok(done.into_iter().map(|(_, attempt)| attempt).collect())
+}
+
+fn begin(
+    at: usize,
+    probe: &Probe,
+    namespaces: &HashMap<String, NetNs>,
+    running: &mut JoinSet<(usize, Attempt)>,
+) -> Result<(), Failure> {
+    let ns = namespaces.get(&probe.from).ok_or_else(|| {
+        failure::bug(format!(
+            "the probe {} starts in {}, which the plan has not got",
+            probe.name, probe.from
+        ))
+    })?;
+    for number in 0..probe.connections {
+        let started = Instant::now();
+        let exchange = ns
+            .enter(|| match probe.protocol {
+                Protocol::Tcp => tcp::begin(probe),
+                Protocol::Udp => udp::begin(probe),
+                Protocol::Ping => ping::begin(probe),
+            })
+            .and_then(|begun| begun)
+            .map_err(|error| unbegun(probe, &error))?;
+        let name = probe.name.clone();
+        running.spawn_local(async move {
+            let outcome = exchange.await;
+            let (endpoint, seen_source) = outcome.answer.unzip();
+            let attempt = Attempt {
+                probe: name,
+                number,
+                verdict: outcome.verdict,
+                endpoint,
+                seen_source,
+                local: outcome.local,
+                took: started.elapsed(),
+                error: outcome.error.map(|error| error.to_string()),
+            };
+            (at, attempt)
+        });
+    }
+    Ok(())
+}
+
+fn unbegun(probe: &Probe, error: &io::Error) -> Failure {
+    let message = format!(
+        "cannot begin the probe {} from {}: {error}",
+        probe.name, probe.from
+    );
+    if error.raw_os_error() == Some(Errno::EADDRNOTAVAIL as i32) {
+        return Failure {
+            fault: Fault::Input,
+            message,
+            remedy: Some(match probe.bind {
+                Some(address) => format!("{address} is not an address of {}", probe.from),
+                None => format!("{} has no port left to start from", probe.from),
+            }),
+            rejected: None,
+        };
+    }
+    failure::machine(message, error)
+}

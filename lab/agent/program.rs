@@ -1,0 +1,204 @@
+//! Starting the programs that load rules, inside a namespace.
+
+use std::io;
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
+
+use super::failure;
+use super::netns::NetNs;
+use crate::protocol::{Failure, Fault, Rejected};
+
+/// Where programs are looked for; the caller's own PATH means nothing in here.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
+
+/// What a program left behind.
+pub struct Finished {
+    /// Whether it ended with status 0.
+    pub success: bool,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+/// Starts `program` in a namespace, feeds it `input`, and waits for its end.
+///
+/// # Errors
+///
+/// When the program is not there or cannot be started; not when it ends with
+/// an error of its own.
+pub async fn run(
+    ns: &NetNs,
+    name: &str,
+    program: &str,
+    arguments: &[&str],
+    input: &str,
+) -> Result<Finished, Failure> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", PATH)
+        .env("LC_ALL", "C")
+        // iptables-legacy takes one lock for the whole machine unless told
+        // otherwise; a namespace's rules concern nobody else.
+        .env(
+            "XTABLES_LOCKFILE",
+            format!("/run/xtables-{}.lock", sha(name)),
+        )
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = ns
+        .enter(|| command.spawn())
+        .map_err(|error| failure::entering(name, &error))?
+        .map_err(|error| unstarted(program, &error))?;
+    let fed = feed(&mut child, input);
+    let fed = fed.await;
+    let output = child
+        .wait_with_output()
+        .await
+        .map_err(|error| failure::machine(format!("cannot wait for {program}: {error}"), &error))?;
+    // A program that refuses its input may close it before all was written;
+    // then its own message says more.
+    if let Err(error) = fed
+        && output.status.success()
+    {
+        return Err(failure::machine(
+            format!("cannot write to {program}: {error}"),
+            &error,
+        ));
+    }
+    Ok(Finished {
+        success: output.status.success(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+async fn feed(child: &mut Child, input: &str) -> io::Result<()> {
+    let Some(mut stdin) = child.stdin.take() else {
+        return Ok(());
+    };
+    stdin.write_all(input.as_bytes()).await?;
+    stdin.shutdown().await
+}
+
+/// Loads text through a restore program.
+///
+/// # Errors
+///
+/// When the program is missing, or refuses a line: the failure then carries
+/// that line and the program's own message.
+pub async fn load(
+    ns: &NetNs,
+    name: &str,
+    program: &str,
+    arguments: &[&str],
+    input: &str,
+) -> Result<(), Failure> {
+    let finished = run(ns, name, program, arguments, input).await?;
+    if finished.success {
+        return Ok(());
+    }
+    let said = finished.stderr.trim();
+    let line = rejected_line(said, input);
+    Err(Failure {
+        fault: if lacks_support(said) {
+            Fault::Machine
+        } else {
+            Fault::Input
+        },
+        message: match &line {
+            Some(line) => {
+                format!("{program} refused a line in {name}:\n    {line}\n  it said: {said}")
+            }
+            None => format!("{program} refused its input in {name}; it said: {said}"),
+        },
+        remedy: None,
+        rejected: line.map(|line| Rejected {
+            namespace: name.to_owned(),
+            program: program.to_owned(),
+            line,
+        }),
+    })
+}
+
+/// Whether a program's message speaks of the kernel rather than of its input.
+fn lacks_support(said: &str) -> bool {
+    [
+        "Table does not exist",
+        "can't initialize",
+        "Kernel error received",
+        "Operation not permitted",
+        "Permission denied",
+    ]
+    .iter()
+    .any(|words| said.contains(words))
+}
+
+/// The line of the input that a message such as `line 4: RULE_APPEND failed`,
+/// `Error occurred at line: 4` or `Error in line 4:` speaks of.
+fn rejected_line(said: &str, input: &str) -> Option<String> {
+    let after = said.split("line").skip(1).find_map(|rest| {
+        let digits: String = rest
+            .trim_start_matches([':', ' '])
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        digits.parse::<usize>().ok()
+    })?;
+    input.lines().nth(after.checked_sub(1)?).map(str::to_owned)
+}
+
+fn unstarted(program: &str, error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::NotFound {
+        let package = match program {
+            "ipset" => "ipset",
+            "nft" => "nftables",
+            _ => "iptables",
+        };
+        return Failure {
+            fault: Fault::Machine,
+            message: format!("{program} is not installed"),
+            remedy: Some(format!(
+                "run `apt-get install {package}`, or your distribution's equivalent, as root"
+            )),
+            rejected: None,
+        };
+    }
+    failure::machine(format!("cannot start {program}: {error}"), error)
+}
+
+/// A file name for a namespace's name.
+fn sha(name: &str) -> String {
+    use sha2::Digest as _;
+    data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(name)[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_a_program_refused_is_found_in_its_words() {
+        let input = "*nat\n:A - [0:0]\n-A A -j NOPE\nCOMMIT\n";
+        for said in [
+            "iptables-restore v1.8.9 (nf_tables): Couldn't load target `NOPE'\n\nError occurred at line: 3\nTry",
+            "iptables-restore v1.8.9 (nf_tables): \nline 3: RULE_APPEND failed (No such file or directory): rule in chain A",
+            "iptables-restore: line 3 failed",
+            "ipset v7.17: Error in line 3: Syntax error",
+        ] {
+            assert_eq!(
+                rejected_line(said, input).as_deref(),
+                Some("-A A -j NOPE"),
+                "{said}"
+            );
+        }
+        assert_eq!(rejected_line("no number in this line", input), None);
+        assert_eq!(rejected_line("line 99 failed", input), None);
+    }
+}

@@ -1,0 +1,140 @@
+//! The agent's side of the conversation: requests in, events out, each lab a
+//! task of its own on one thread.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use tokio_util::codec::{FramedRead, FramedWrite};
+
+use super::lab::Lab;
+use super::netns::NetNs;
+use super::{failure, surroundings};
+use crate::protocol::{Event, LabId, Request, VERSION, framing};
+
+/// Serves requests until the stream ends.
+///
+/// # Errors
+///
+/// When a stream breaks, or what arrives is not a request.
+pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
+    let mut requests = FramedRead::new(reader(input)?, framing());
+    let (say, mut said) = mpsc::unbounded_channel::<Event>();
+    let mut events = FramedWrite::new(writer(output)?, framing());
+    let writing = tokio::task::spawn_local(async move {
+        while let Some(event) = said.recv().await {
+            events
+                .send(Bytes::from(serde_json::to_vec(&event)?))
+                .await?;
+        }
+        Ok::<_, io::Error>(())
+    });
+    let home = NetNs::current()?;
+    let surroundings = surroundings::look(&home).await;
+    // A closed channel means that the front end is gone; reading ends then too.
+    let _ = say.send(Event::Ready {
+        protocol: VERSION,
+        surroundings,
+    });
+
+    let labs: Labs = Rc::default();
+    while let Some(request) = requests.next().await {
+        let request: Request = serde_json::from_slice(&request?)?;
+        answer(request, &labs, &say);
+    }
+    drop(say);
+    writing.abort();
+    Ok(())
+}
+
+type Labs = Rc<RefCell<HashMap<LabId, mpsc::UnboundedSender<Request>>>>;
+
+/// Hands a request to its lab's own task, so that labs do not wait for each
+/// other and one lab's requests are answered in their order.
+fn answer(request: Request, labs: &Labs, say: &mpsc::UnboundedSender<Event>) {
+    let (Request::Build { lab, .. } | Request::Probe { lab } | Request::Remove { lab }) = request;
+    let mut standing = labs.borrow_mut();
+    if matches!(request, Request::Build { .. }) && !standing.contains_key(&lab) {
+        let (ask, asked) = mpsc::unbounded_channel();
+        standing.insert(lab, ask);
+        tokio::task::spawn_local(keep(lab, asked, Rc::clone(labs), say.clone()));
+    } else if matches!(request, Request::Build { .. }) {
+        let failure = failure::bug(format!("there is a lab {lab} already"));
+        let _ = say.send(Event::Failed { lab, failure });
+        return;
+    }
+    match standing.get(&lab).map(|ask| ask.send(request)) {
+        Some(Ok(())) => {}
+        Some(Err(_)) | None => {
+            let failure = failure::bug(format!("there is no lab {lab}"));
+            let _ = say.send(Event::Failed { lab, failure });
+        }
+    }
+}
+
+/// A lab from its building to its removal.
+async fn keep(
+    id: LabId,
+    mut asked: mpsc::UnboundedReceiver<Request>,
+    labs: Labs,
+    say: mpsc::UnboundedSender<Event>,
+) {
+    let tell = |event| drop(say.send(event));
+    let step = |step| tell(Event::Step { lab: id, step });
+    let mut standing = None;
+    while let Some(request) = asked.recv().await {
+        match (request, &standing) {
+            (Request::Build { plan, .. }, _) => match Lab::build(*plan, &step).await {
+                Ok(lab) => {
+                    standing = Some(lab);
+                    tell(Event::Built { lab: id });
+                }
+                Err(failure) => {
+                    tell(Event::Failed { lab: id, failure });
+                    break;
+                }
+            },
+            (Request::Probe { .. }, Some(lab)) => match lab.probe(&step).await {
+                Ok(evidence) => tell(Event::Probed {
+                    lab: id,
+                    evidence: Box::new(evidence),
+                }),
+                Err(failure) => tell(Event::Failed { lab: id, failure }),
+            },
+            (Request::Probe { .. }, None) => {
+                tell(Event::Failed {
+                    lab: id,
+                    failure: failure::bug(format!("lab {id} does not stand")),
+                });
+            }
+            (Request::Remove { .. }, _) => break,
+        }
+    }
+    drop(standing);
+    labs.borrow_mut().remove(&id);
+    tell(Event::Gone { lab: id });
+}
+
+/// Pipes, sockets and serial ports alike can be polled; the name is tokio's.
+fn reader(fd: OwnedFd) -> io::Result<pipe::Receiver> {
+    unblock(&fd)?;
+    pipe::Receiver::from_owned_fd_unchecked(fd)
+}
+
+fn writer(fd: OwnedFd) -> io::Result<pipe::Sender> {
+    unblock(&fd)?;
+    pipe::Sender::from_owned_fd_unchecked(fd)
+}
+
+fn unblock(fd: &impl AsFd) -> io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(fd.as_fd(), FcntlArg::F_GETFL)?);
+    fcntl(fd.as_fd(), FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! Servers that say who they are and whom they saw.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+
+use socket2::{Domain, Socket, Type};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::failure;
+use super::netns::NetNs;
+use super::{pktinfo, poll};
+use crate::plan::{Protocol, Server, ServerKind};
+use crate::protocol::{Failure, Fault};
+
+/// Connections waiting to be accepted; a probe may open thousands at once.
+const BACKLOG: i32 = 4096;
+
+/// What a server answers: its name and the peer's address, one line.
+pub fn answer(name: &str, peer: SocketAddr) -> String {
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    format!("{name} {peer}\n")
+}
+
+/// Reads such a line.
+pub fn read_answer(line: &[u8]) -> Option<(String, SocketAddr)> {
+    let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
+    let (name, peer) = line.rsplit_once(' ')?;
+    Some((name.to_owned(), peer.parse().ok()?))
+}
+
+/// Opens a server's sockets in its namespace and serves them from `tasks`.
+///
+/// # Errors
+///
+/// When the port is taken or no descriptor is left.
+pub fn open(
+    ns: &NetNs,
+    server: &Server,
+    speaks_v6: bool,
+    tasks: &mut JoinSet<()>,
+) -> Result<(), Failure> {
+    let addresses = match server.address {
+        Some(address) => vec![address],
+        None if speaks_v6 => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+        None => vec![Ipv4Addr::UNSPECIFIED.into()],
+    };
+    for address in addresses {
+        let at = SocketAddr::new(address, server.port);
+        let refuse = |error: &io::Error| unopened(server, at, error);
+        let socket = ns
+            .enter(|| bind(server.protocol, at))
+            .and_then(|bound| bound)
+            .map_err(|error| refuse(&error))?;
+        match (server.protocol, server.kind) {
+            (Protocol::Tcp, ServerKind::Answers) => {
+                let listener =
+                    TcpListener::from_std(socket.into()).map_err(|error| refuse(&error))?;
+                tasks.spawn_local(accept(listener, Rc::from(server.name.as_str())));
+            }
+            (Protocol::Udp, ServerKind::Answers) => {
+                let socket = poll::register(socket).map_err(|error| refuse(&error))?;
+                tasks.spawn_local(echo(socket, Rc::from(server.name.as_str())));
+            }
+            (_, ServerKind::Holds) => {
+                tasks.spawn_local(async move {
+                    let _held = socket;
+                    std::future::pending::<()>().await;
+                });
+            }
+            (Protocol::Ping, ServerKind::Answers) => {
+                return Err(failure::bug(
+                    "the plan has a ping server; the kernel is one".to_owned(),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bind(protocol: Protocol, at: SocketAddr) -> io::Result<Socket> {
+    let kind = if protocol == Protocol::Udp {
+        Type::DGRAM
+    } else {
+        Type::STREAM
+    };
+    let socket = Socket::new(Domain::for_address(at), kind.nonblocking().cloexec(), None)?;
+    if at.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&at.into())?;
+    if protocol == Protocol::Udp {
+        pktinfo::ask(&socket, at.ip())?;
+    } else {
+        socket.listen(BACKLOG)?;
+    }
+    Ok(socket)
+}
+
+async fn accept(listener: TcpListener, name: Rc<str>) {
+    let mut conversations = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    conversations.spawn_local(converse(stream, peer, Rc::clone(&name)));
+                }
+                // The peer went away, or descriptors ran out: the next may fare
+                // better, and the prober says what it experienced.
+                Err(_) => tokio::task::yield_now().await,
+            },
+            Some(_) = conversations.join_next() => {}
+        }
+    }
+}
+
+/// Waits for the question before it answers, so that a verdict of "connected"
+/// has seen data go both ways.
+async fn converse(mut stream: TcpStream, peer: SocketAddr, name: Rc<str>) {
+    let mut question = [0; 1];
+    if stream.read_exact(&mut question).await.is_ok() {
+        let _ = stream.write_all(answer(&name, peer).as_bytes()).await;
+        let _ = stream.shutdown().await;
+    }
+}
+
+async fn echo(socket: AsyncFd<Socket>, name: Rc<str>) {
+    loop {
+        let Ok(mut ready) = socket.readable().await else {
+            return;
+        };
+        // Answers leave from the address that was asked, as those of a server
+        // that cares do; one that does not is a different incident.
+        let received = ready.try_io(|socket| pktinfo::receive(socket.as_raw_fd()));
+        if let Ok(Ok((peer, asked))) = received {
+            let _ = pktinfo::send(
+                socket.as_raw_fd(),
+                answer(&name, peer).as_bytes(),
+                peer,
+                asked,
+            );
+        }
+    }
+}
+
+fn unopened(server: &Server, at: SocketAddr, error: &io::Error) -> Failure {
+    let message = format!(
+        "cannot serve {} on {at} in {}: {error}",
+        server.name, server.namespace
+    );
+    if error.raw_os_error() == Some(nix::errno::Errno::EADDRINUSE as i32) {
+        return Failure {
+            fault: Fault::Input,
+            message,
+            remedy: Some(
+                "two pods that share a network namespace cannot serve the same port".to_owned(),
+            ),
+            rejected: None,
+        };
+    }
+    failure::machine(message, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_reads_back() {
+        let peer: SocketAddr = "10.0.0.1:4242".parse().unwrap();
+        let line = answer("pod/default/web", peer);
+        assert_eq!(
+            read_answer(line.as_bytes()),
+            Some(("pod/default/web".to_owned(), peer))
+        );
+        for torn in ["", "pod", "pod/default/web 10.0.0.1:4242", "x y\n"] {
+            assert_eq!(read_answer(torn.as_bytes()), None, "{torn:?}");
+        }
+    }
+
+    #[test]
+    fn a_mapped_peer_is_named_by_its_own_family() {
+        let mapped: SocketAddr = "[::ffff:10.0.0.1]:1".parse().unwrap();
+        assert_eq!(answer("a", mapped), "a 10.0.0.1:1\n");
+    }
+}

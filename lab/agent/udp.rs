@@ -1,0 +1,67 @@
+//! One UDP exchange: a datagram there, a datagram back.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
+
+use super::icmp_errors;
+use super::prober::{Exchange, Outcome, verdict_of};
+use super::server::read_answer;
+use crate::evidence::Verdict;
+use crate::plan::Probe;
+
+/// Sends the datagram, from the namespace the calling thread is in.
+///
+/// # Errors
+///
+/// When no socket can be had or its source address is not to be had.
+pub fn begin(probe: &Probe) -> io::Result<Exchange> {
+    let to = probe.to.socket();
+    let socket = Socket::new(
+        Domain::for_address(to),
+        Type::DGRAM.nonblocking().cloexec(),
+        None,
+    )?;
+    icmp_errors::report(&socket, to.ip())?;
+    if let Some(address) = probe.bind {
+        socket.bind(&SocketAddr::new(address, 0).into())?;
+    }
+    if let Err(error) = socket
+        .connect(&to.into())
+        .and_then(|()| socket.send(b"?").map(drop))
+    {
+        return Ok(Box::pin(async move {
+            Outcome::ended(verdict_of(&error), None, Some(error))
+        }));
+    }
+    let socket = UdpSocket::from_std(socket.into())?;
+    Ok(Box::pin(exchange(socket, probe.patience)))
+}
+
+async fn exchange(socket: UdpSocket, patience: Duration) -> Outcome {
+    let local = socket.local_addr().ok();
+    let mut line = [0; 2048];
+    match timeout(patience, socket.recv(&mut line)).await {
+        Err(_) => Outcome::ended(Verdict::Timeout, local, None),
+        Ok(Err(error)) => Outcome::ended(verdict_of(&error), local, Some(error)),
+        Ok(Ok(length)) => match read_answer(&line[..length]) {
+            Some(answer) => Outcome {
+                verdict: Verdict::Answered,
+                answer: Some(answer),
+                local,
+                error: None,
+            },
+            None => Outcome::ended(
+                Verdict::Silent,
+                local,
+                Some(io::Error::other(
+                    "the answer is not one of svclab's servers'",
+                )),
+            ),
+        },
+    }
+}

@@ -1,0 +1,398 @@
+//! Interfaces, addresses, routes and neighbours by netlink: one socket a
+//! namespace, all driven from one thread.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::link::{InfoData, InfoVeth};
+use netlink_packet_route::neighbour::NeighbourFlags;
+use rtnetlink::{
+    Handle, LinkBridge, LinkBridgePort, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVxlan,
+    RouteMessageBuilder,
+};
+use tokio::task::JoinHandle;
+
+use super::failure;
+use super::netns::NetNs;
+use crate::plan::{Link, LinkKind, Namespace, Route};
+use crate::protocol::{Failure, Fault};
+
+/// Index of the loopback device, in every namespace.
+const LOOPBACK: u32 = 1;
+
+/// Interfaces get the indexes from here on, in the plan's order, so that none
+/// need be asked for. A new namespace may hold a few devices of modules that
+/// the host has loaded (`tunl0`, `sit0`): they stay below.
+const FIRST: u32 = 100;
+
+/// A namespace's netlink socket and the indexes of its interfaces.
+pub struct Wire {
+    handle: Handle,
+    driver: JoinHandle<()>,
+    indexes: HashMap<String, u32>,
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Wire {
+    /// Opens a netlink socket in a namespace and brings its loopback up.
+    ///
+    /// # Errors
+    ///
+    /// When the namespace cannot be entered or no descriptor is left.
+    pub async fn open(ns: &NetNs, plan: &Namespace) -> Result<Self, Failure> {
+        let (connection, handle, _) = ns
+            .enter(rtnetlink::new_connection)
+            .and_then(|opened| opened)
+            .map_err(|error| failure::entering(&plan.name, &error))?;
+        let driver = tokio::task::spawn_local(connection);
+        let indexes = plan
+            .links
+            .iter()
+            .map(|link| link.name.clone())
+            .zip(FIRST..)
+            .chain([("lo".to_owned(), LOOPBACK)])
+            .collect();
+        let wire = Self {
+            handle,
+            driver,
+            indexes,
+        };
+        wire.set_up(LOOPBACK)
+            .await
+            .map_err(|error| refused(&plan.name, "bring up lo", &error))?;
+        Ok(wire)
+    }
+
+    fn index(&self, plan: &Namespace, dev: &str) -> Result<u32, Failure> {
+        self.indexes.get(dev).copied().ok_or_else(|| {
+            failure::bug(format!(
+                "the plan names an interface {dev} that {} has not got",
+                plan.name
+            ))
+        })
+    }
+
+    async fn set_up(&self, index: u32) -> Result<(), rtnetlink::Error> {
+        let up = LinkUnspec::new_with_index(index).up().build();
+        self.handle.link().set(up).execute().await
+    }
+
+    /// The interfaces by index.
+    pub fn names(&self) -> HashMap<u32, String> {
+        self.indexes
+            .iter()
+            .map(|(name, index)| (*index, name.clone()))
+            .collect()
+    }
+
+    /// Gives ports to their bridge, addresses to interfaces, and brings all up.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refused.
+    pub async fn bring_up(&self, plan: &Namespace) -> Result<(), Failure> {
+        for link in &plan.links {
+            let index = self.index(plan, &link.name)?;
+            if let Some(bridge) = &link.bridge {
+                let controller = self.index(plan, bridge)?;
+                let port = LinkUnspec::new_with_index(index)
+                    .controller(controller)
+                    .build();
+                self.handle
+                    .link()
+                    .set(port)
+                    .execute()
+                    .await
+                    .map_err(|error| {
+                        refused(
+                            &plan.name,
+                            &format!("make {} a port of {bridge}", link.name),
+                            &error,
+                        )
+                    })?;
+                if link.hairpin {
+                    let hairpin = LinkBridgePort::new(index).hairpin(true).build();
+                    self.handle
+                        .link()
+                        .set_port(hairpin)
+                        .execute()
+                        .await
+                        .map_err(|error| {
+                            refused(
+                                &plan.name,
+                                &format!("turn hairpin on for {}", link.name),
+                                &error,
+                            )
+                        })?;
+                }
+            }
+            for address in &link.addresses {
+                self.handle
+                    .address()
+                    .add(index, address.ip(), address.prefix())
+                    .execute()
+                    .await
+                    .map_err(|error| {
+                        refused(
+                            &plan.name,
+                            &format!("give {} the address {address}", link.name),
+                            &error,
+                        )
+                    })?;
+            }
+        }
+        for link in &plan.links {
+            let index = self.index(plan, &link.name)?;
+            self.set_up(index)
+                .await
+                .map_err(|error| refused(&plan.name, &format!("bring up {}", link.name), &error))?;
+        }
+        Ok(())
+    }
+
+    /// Adds neighbours, forwarding entries and routes.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refused.
+    pub async fn route(&self, plan: &Namespace) -> Result<(), Failure> {
+        for neighbour in &plan.neighbours {
+            let index = self.index(plan, &neighbour.dev)?;
+            self.handle
+                .neighbours()
+                .add(index, neighbour.address)
+                .link_layer_address(&neighbour.mac.0)
+                .replace()
+                .execute()
+                .await
+                .map_err(|error| {
+                    refused(
+                        &plan.name,
+                        &format!(
+                            "add the neighbour {} on {}",
+                            neighbour.address, neighbour.dev
+                        ),
+                        &error,
+                    )
+                })?;
+        }
+        for entry in &plan.forwarding {
+            let index = self.index(plan, &entry.dev)?;
+            self.handle
+                .neighbours()
+                .add_bridge(index, &entry.mac.0)
+                .destination(entry.to)
+                .flags(NeighbourFlags::Own)
+                .execute()
+                .await
+                .map_err(|error| {
+                    refused(
+                        &plan.name,
+                        &format!(
+                            "add the forwarding entry {} to {} on {}",
+                            entry.mac, entry.to, entry.dev
+                        ),
+                        &error,
+                    )
+                })?;
+        }
+        for route in &plan.routes {
+            let index = self.index(plan, &route.dev)?;
+            let message = route_message(route, index).map_err(|error| {
+                failure::bug(format!(
+                    "the route to {} in {} mixes address families: {error}",
+                    route.to, plan.name
+                ))
+            })?;
+            self.handle
+                .route()
+                .add(message)
+                .execute()
+                .await
+                .map_err(|error| {
+                    refused(
+                        &plan.name,
+                        &format!("add the route to {} by {}", route.to, route.dev),
+                        &error,
+                    )
+                })?;
+        }
+        Ok(())
+    }
+}
+
+fn route_message(
+    route: &Route,
+    index: u32,
+) -> Result<netlink_packet_route::route::RouteMessage, Box<dyn std::error::Error>> {
+    let mut builder = RouteMessageBuilder::<IpAddr>::new()
+        .destination_prefix(route.to.network(), route.to.prefix())?
+        .output_interface(index);
+    if let Some(via) = route.via {
+        builder = builder.gateway(via)?;
+    } else {
+        builder = builder.scope(netlink_packet_route::route::RouteScope::Link);
+    }
+    if let Some(source) = route.source {
+        builder = builder.pref_source(source)?;
+    }
+    if route.onlink {
+        builder = builder.onlink();
+    }
+    Ok(builder.build())
+}
+
+/// Makes every interface of every namespace: bridges, cables between
+/// namespaces, tunnels. None is up afterwards.
+///
+/// # Errors
+///
+/// What the kernel refused, or a cable of which the plan has one end only.
+pub async fn make_links(namespaces: &[(NetNs, Wire)], plans: &[Namespace]) -> Result<(), Failure> {
+    let places: HashMap<&str, usize> = plans
+        .iter()
+        .enumerate()
+        .map(|(at, plan)| (plan.name.as_str(), at))
+        .collect();
+    for (at, plan) in plans.iter().enumerate() {
+        let wire = &namespaces[at].1;
+        for link in &plan.links {
+            let index = wire.index(plan, &link.name)?;
+            let request = match &link.kind {
+                LinkKind::Bridge => with_mtu(
+                    LinkBridge::new(&link.name)
+                        .index(index)
+                        .address(link.mac.0.to_vec()),
+                    link,
+                )
+                .build(),
+                LinkKind::Vxlan {
+                    vni,
+                    port,
+                    dev,
+                    local,
+                } => {
+                    let tunnel = LinkVxlan::new(&link.name, *vni)
+                        .dev(wire.index(plan, dev)?)
+                        .port(*port)
+                        .learning(false);
+                    let tunnel = match local {
+                        IpAddr::V4(local) => tunnel.local(*local),
+                        IpAddr::V6(local) => tunnel.local6(*local),
+                    };
+                    with_mtu(tunnel.index(index).address(link.mac.0.to_vec()), link).build()
+                }
+                LinkKind::Veth { namespace, peer } => {
+                    let one_end = || {
+                        failure::bug(format!(
+                            "the plan has one end only of the cable {} in {}",
+                            link.name, plan.name
+                        ))
+                    };
+                    let there = *places.get(namespace.as_str()).ok_or_else(one_end)?;
+                    let other = plans[there]
+                        .links
+                        .iter()
+                        .find(|other| other.name == *peer)
+                        .ok_or_else(one_end)?;
+                    // Each cable is named by both its ends and made once.
+                    if (there, peer) < (at, &link.name) {
+                        continue;
+                    }
+                    let far = with_mtu(
+                        LinkUnspec::new_with_name(peer)
+                            .index(namespaces[there].1.index(&plans[there], peer)?)
+                            .address(other.mac.0.to_vec())
+                            .setns_by_fd(namespaces[there].0.as_raw_fd()),
+                        other,
+                    )
+                    .build();
+                    with_mtu(
+                        LinkVeth::new(&link.name, peer)
+                            .index(index)
+                            .address(link.mac.0.to_vec()),
+                        link,
+                    )
+                    .set_info_data(InfoData::Veth(InfoVeth::Peer(far)))
+                    .build()
+                }
+            };
+            wire.handle
+                .link()
+                .add(request)
+                .execute()
+                .await
+                .map_err(|error| unmade(&plan.name, link, &error))?;
+        }
+    }
+    Ok(())
+}
+
+fn with_mtu<T>(builder: LinkMessageBuilder<T>, link: &Link) -> LinkMessageBuilder<T> {
+    match link.mtu {
+        Some(mtu) => builder.mtu(mtu),
+        None => builder,
+    }
+}
+
+/// Whether any interface of the namespace has an address of that family.
+pub fn speaks(plan: &Namespace, family: AddressFamily) -> bool {
+    plan.links
+        .iter()
+        .flat_map(|link| &link.addresses)
+        .any(|address| {
+            matches!(
+                (address, family),
+                (IpNetwork::V4(_), AddressFamily::Inet) | (IpNetwork::V6(_), AddressFamily::Inet6)
+            )
+        })
+}
+
+fn code(error: &rtnetlink::Error) -> i32 {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.raw_code().abs(),
+        _ => 0,
+    }
+}
+
+fn words(error: &rtnetlink::Error) -> String {
+    match code(error) {
+        0 => error.to_string(),
+        code => nix::errno::Errno::from_raw(code).desc().to_owned(),
+    }
+}
+
+fn unmade(namespace: &str, link: &Link, error: &rtnetlink::Error) -> Failure {
+    let mut failure = refused(
+        namespace,
+        &format!("make the interface {}", link.name),
+        error,
+    );
+    // A kernel that lacks the module for a kind of link says so in this way.
+    if code(error) == nix::errno::Errno::EOPNOTSUPP as i32 {
+        let module = match link.kind {
+            LinkKind::Veth { .. } => "veth",
+            LinkKind::Bridge => "bridge",
+            LinkKind::Vxlan { .. } => "vxlan",
+        };
+        failure.remedy = Some(format!("run `modprobe {module}` as root"));
+    }
+    failure
+}
+
+fn refused(namespace: &str, step: &str, error: &rtnetlink::Error) -> Failure {
+    Failure {
+        fault: Fault::Machine,
+        message: format!("cannot {step} in {namespace}: {}", words(error)),
+        remedy: None,
+        rejected: None,
+    }
+}

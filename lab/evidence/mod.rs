@@ -1,0 +1,52 @@
+//! What was seen: plain data, serialisable, from whichever kernel ran the plan.
+
+mod attempt;
+mod packet;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Backend;
+
+pub use attempt::{Attempt, Verdict};
+pub use packet::{Direction, Packet};
+
+/// Everything one run of a plan's probes left behind.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Evidence {
+    /// One entry a connection, in the order they were begun.
+    pub attempts: Vec<Attempt>,
+    /// Packets of the watched namespaces, in the order of their time stamps.
+    pub packets: Vec<Packet>,
+    /// Packets that were seen and not kept, because the bound was reached.
+    pub packets_left_out: u64,
+    /// By namespace, what each kernel counter grew by; those that did not are
+    /// left out.
+    pub counters: BTreeMap<String, BTreeMap<String, i64>>,
+    /// What `iptables-save -c` said afterwards.
+    pub rules: Vec<SavedRules>,
+}
+
+/// The rules of one namespace as its own tool prints them, counters included.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedRules {
+    /// The namespace.
+    pub namespace: String,
+    /// Which iptables printed it.
+    pub backend: Backend,
+    /// 4 or 6.
+    pub ip: u8,
+    /// The text.
+    pub text: String,
+}
+
+/// The kernel and the programs that a plan met.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Surroundings {
+    /// `uname -r`, as the agent saw it.
+    pub kernel: String,
+    /// What each program prints for its own version; a program that is not
+    /// there is left out.
+    pub tools: BTreeMap<String, String>,
+}

@@ -1,0 +1,164 @@
+//! Exactly what to apply, namespace by namespace, and what to probe: the
+//! contract between the pure half of svclab and an agent. The same plan runs on
+//! the host, in a guest, or on another machine over a pipe.
+
+mod link;
+mod probe;
+
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+pub use link::{Link, LinkKind, Mac};
+pub use probe::{Count, Probe, Protocol, Server, ServerKind, Target};
+
+/// A cluster's network as one kernel is to build it, and what to try in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Plan {
+    /// The case this plan is for, as a user names it; for messages.
+    pub case: String,
+    /// The namespaces, each with everything that is in it.
+    pub namespaces: Vec<Namespace>,
+    /// The servers that answer, each in a namespace.
+    pub servers: Vec<Server>,
+    /// What to try once everything stands, in this order.
+    pub probes: Vec<Probe>,
+    /// What to look at while probing.
+    pub watch: Watch,
+}
+
+/// One network namespace and everything in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Unique in the plan: `node-1`, `pod/default/client`, `host/laptop`.
+    pub name: String,
+    /// Interfaces in the order they are made. `lo` is always there and up.
+    pub links: Vec<Link>,
+    /// Routes of the main table unless one says otherwise.
+    pub routes: Vec<Route>,
+    /// Static neighbours, so that no verdict hangs on ARP.
+    pub neighbours: Vec<Neighbour>,
+    /// Forwarding entries of vxlan devices.
+    pub forwarding: Vec<Forwarding>,
+    /// Kernel settings under `net.`, applied in this order: those that name an
+    /// interface after it was made, all others before.
+    pub sysctls: Vec<Sysctl>,
+    /// Input for `ipset restore`; empty when there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ipset: String,
+    /// Rules, loaded after the sets they name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iptables: Option<Iptables>,
+}
+
+/// Which iptables writes the rules. The two live side by side in a kernel.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// `iptables-nft-restore`: `nf_tables` in the kernel.
+    #[default]
+    Nft,
+    /// `iptables-legacy-restore`: `x_tables` in the kernel.
+    Legacy,
+}
+
+impl Backend {
+    /// The word in the programs' names: `nft` or `legacy`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Nft => "nft",
+            Self::Legacy => "legacy",
+        }
+    }
+}
+
+/// Input for `iptables-restore` and `ip6tables-restore`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Iptables {
+    /// Which of the two iptables loads it.
+    pub backend: Backend,
+    /// IPv4 rules; empty when there are none.
+    pub v4: String,
+    /// IPv6 rules; empty when there are none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub v6: String,
+}
+
+/// One route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Where to; a default route has prefix length 0.
+    pub to: IpNetwork,
+    /// The next hop, unless the destination is on the link itself.
+    pub via: Option<IpAddr>,
+    /// The interface, by name.
+    pub dev: String,
+    /// The next hop is on that link whatever its addresses say.
+    #[serde(default)]
+    pub onlink: bool,
+    /// The source address preferred for what starts here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
+}
+
+/// A neighbour that needs no resolving.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Neighbour {
+    /// The neighbour's address.
+    pub address: IpAddr,
+    /// Its link-layer address.
+    pub mac: Mac,
+    /// The interface, by name.
+    pub dev: String,
+}
+
+/// Where a vxlan device sends frames for a link-layer address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forwarding {
+    /// The vxlan device, by name.
+    pub dev: String,
+    /// Frames for this link-layer address …
+    pub mac: Mac,
+    /// … go to this tunnel end.
+    pub to: IpAddr,
+}
+
+/// One kernel setting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sysctl {
+    /// Dotted, as `sysctl` prints it; always under `net.`. An interface whose
+    /// name holds a dot is written with a slash, as `sysctl` does.
+    pub key: String,
+    /// The value.
+    pub value: String,
+    /// The interface it speaks of: it is written after that one was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// A kernel that lacks the setting (an older one, or one whose module is
+    /// not loaded) behaves as if it were set so.
+    #[serde(default)]
+    pub optional: bool,
+}
+
+/// What the agent looks at while the probes run.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Watch {
+    /// Namespaces whose every packet is kept.
+    pub packets: Vec<String>,
+    /// Namespaces whose kernel counters (`/proc/net/netstat`, `/proc/net/snmp`)
+    /// are compared before and after.
+    pub counters: Vec<String>,
+    /// Namespaces whose rules are read back, with their counters, afterwards.
+    pub rules: Vec<String>,
+}
+
+impl Plan {
+    /// The namespace of that name.
+    #[must_use]
+    pub fn namespace(&self, name: &str) -> Option<&Namespace> {
+        self.namespaces.iter().find(|ns| ns.name == name)
+    }
+}

@@ -1,0 +1,94 @@
+//! Who answers and what is tried.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A server in a namespace, on every address it has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// The namespace it listens in.
+    pub namespace: String,
+    /// Who it says it is: the pod's or host's name as a user writes it.
+    pub name: String,
+    /// Only on this address; on all of them when absent. Two host-network pods
+    /// may not share a port, so this is rarely needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// The port.
+    pub port: u16,
+    /// What it does with who comes.
+    pub kind: ServerKind,
+}
+
+/// What a server does with who comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ServerKind {
+    /// Answers with its name and the peer's address as it saw it.
+    Answers,
+    /// Listens and never accepts, as kube-proxy did on node ports up to 1.23 to
+    /// keep others away from them.
+    Holds,
+}
+
+/// What a probe speaks.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Connects, asks who is there, reads the answer.
+    #[default]
+    Tcp,
+    /// Sends one datagram, waits for one.
+    Udp,
+    /// An ICMP echo request.
+    Ping,
+}
+
+/// How many connections a probe opens.
+pub type Count = u32;
+
+/// One exchange to try, possibly several times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// As the lab names it.
+    pub name: String,
+    /// The namespace it starts in.
+    pub from: String,
+    /// Where it goes.
+    pub to: Target,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// How often; all are begun in order, without waiting for each other.
+    pub connections: Count,
+    /// The source address it insists on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind: Option<IpAddr>,
+    /// How long an answer is waited for.
+    pub patience: Duration,
+    /// Begun only when this probe is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// Where a probe goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The address.
+    pub address: IpAddr,
+    /// The port; 0 for a ping.
+    pub port: u16,
+}
+
+impl Target {
+    /// As a socket address.
+    #[must_use]
+    pub const fn socket(self) -> SocketAddr {
+        SocketAddr::new(self.address, self.port)
+    }
+}

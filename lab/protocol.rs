@@ -1,0 +1,141 @@
+//! What front end and agent say to each other: length-prefixed JSON, a
+//! [`Request`] one way and an [`Event`] the other. It runs over a pipe to a
+//! process on this host and over a serial port into a guest alike.
+
+use serde::{Deserialize, Serialize};
+use tokio_util::codec::LengthDelimitedCodec;
+
+use crate::evidence::{Evidence, Surroundings};
+use crate::plan::Plan;
+
+/// The version of this conversation; both ends must speak the same.
+pub const VERSION: u32 = 1;
+
+/// The largest message, in bytes: a plan with thousands of services fits, a
+/// torn stream that reads as a huge length does not.
+pub const LARGEST: usize = 256 << 20;
+
+/// The number by which a front end speaks of one of an agent's labs.
+pub type LabId = u32;
+
+/// What a front end asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "ask")]
+pub enum Request {
+    /// Build this lab and let it stand. Answered by [`Event::Built`] or
+    /// [`Event::Failed`].
+    Build {
+        /// The number to speak of it by; must be free.
+        lab: LabId,
+        /// What to build.
+        plan: Box<Plan>,
+    },
+    /// Run the probes of a standing lab. Answered by [`Event::Probed`] or
+    /// [`Event::Failed`].
+    Probe {
+        /// Which lab.
+        lab: LabId,
+    },
+    /// Take a lab away. Answered by [`Event::Gone`].
+    Remove {
+        /// Which lab.
+        lab: LabId,
+    },
+}
+
+/// What an agent answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "say")]
+pub enum Event {
+    /// The first message of an agent that is ready for work.
+    Ready {
+        /// [`VERSION`].
+        protocol: u32,
+        /// Where it finds itself.
+        surroundings: Surroundings,
+    },
+    /// The agent could not make itself a place to work in; it ends after this.
+    Unable {
+        /// Why.
+        failure: Failure,
+    },
+    /// What the agent is about to do, so that a death can be placed.
+    Step {
+        /// For which lab.
+        lab: LabId,
+        /// In words, beginning with a verb: "load iptables rules in node-1".
+        step: String,
+    },
+    /// The lab stands.
+    Built {
+        /// Which lab.
+        lab: LabId,
+    },
+    /// The probes are over.
+    Probed {
+        /// Which lab.
+        lab: LabId,
+        /// What was seen.
+        evidence: Box<Evidence>,
+    },
+    /// The lab is no more: nothing of it is left.
+    Gone {
+        /// Which lab.
+        lab: LabId,
+    },
+    /// What was asked could not be done; a lab that failed to build is gone.
+    Failed {
+        /// Which lab.
+        lab: LabId,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// Whose fault a failure is, which decides what a user is told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Fault {
+    /// The lab asks for something that no kernel would take.
+    Input,
+    /// This machine lacks a program, a feature, a right or room.
+    Machine,
+    /// Neither: a bug.
+    Bug,
+}
+
+/// Why something could not be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// Whose fault it is.
+    pub fault: Fault,
+    /// What was tried and what the kernel or a program said.
+    pub message: String,
+    /// What to do about it, a command where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// The namespace and the line of rule text that was rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<Rejected>,
+}
+
+/// A line that a program refused to load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejected {
+    /// The namespace it was meant for.
+    pub namespace: String,
+    /// The program.
+    pub program: String,
+    /// The line.
+    pub line: String,
+}
+
+/// The framing of both directions: a big-endian 32-bit length before each
+/// message.
+#[must_use]
+pub fn framing() -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder()
+        .max_frame_length(LARGEST)
+        .new_codec()
+}
