@@ -10,6 +10,7 @@
 
 pub mod agent;
 pub mod evidence;
+pub mod kernel;
 pub mod plan;
 pub mod protocol;
 pub mod rules;

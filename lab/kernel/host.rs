@@ -1,0 +1,116 @@
+//! This host's kernel: the agent is a child process that makes a place of its
+//! own to work in.
+
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+
+use tokio::io::AsyncReadExt;
+use tokio::process::{ChildStderr, Command};
+use tokio::sync::oneshot;
+
+use super::agent::Agent;
+use super::error::KernelError;
+
+/// How much of an agent's standard error is kept, in bytes.
+const KEPT: usize = 4096;
+
+/// This host.
+#[derive(Debug, Clone)]
+pub struct Host {
+    program: PathBuf,
+}
+
+/// The name of the subcommand that is the agent's whole life.
+pub mod stage {
+    /// `svclab agent`
+    pub const AGENT: &str = "agent";
+}
+
+impl Host {
+    /// This host, with the running program's own file as the agent.
+    #[must_use]
+    pub fn new() -> Self {
+        // The link leads to the running program even when its file was replaced.
+        Self {
+            program: PathBuf::from("/proc/self/exe"),
+        }
+    }
+
+    /// This host, with another program as the agent.
+    #[must_use]
+    pub fn with_agent(program: PathBuf) -> Self {
+        Self { program }
+    }
+
+    /// Starts an agent and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started, finds no place to work in, or dies.
+    pub async fn start(&self) -> Result<Agent, KernelError> {
+        let mut child = Command::new(&self.program)
+            .arg(stage::AGENT)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Ctrl-C is the front end's to act on.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| KernelError::Start {
+                program: self.program.display().to_string(),
+                source,
+            })?;
+        let (Some(input), Some(output), Some(errors)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            unreachable!("all three streams were asked for");
+        };
+        let (kill, killed) = oneshot::channel::<()>();
+        let obituary = async move {
+            let (said, status) = tokio::join!(last_words(errors), async {
+                tokio::select! {
+                    status = child.wait() => status,
+                    // Either sent or dropped: nobody needs the agent any more.
+                    _ = killed => {
+                        let _ = child.start_kill();
+                        child.wait().await
+                    }
+                }
+            });
+            (how(status.ok()), said)
+        };
+        Agent::new(output, input, obituary, kill).await
+    }
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+async fn last_words(mut errors: ChildStderr) -> String {
+    let mut kept = Vec::new();
+    let mut chunk = [0; 1024];
+    while let Ok(length @ 1..) = errors.read(&mut chunk).await {
+        kept.extend_from_slice(&chunk[..length]);
+        kept.drain(..kept.len().saturating_sub(KEPT));
+    }
+    String::from_utf8_lossy(&kept).trim().to_owned()
+}
+
+fn how(status: Option<ExitStatus>) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match status {
+        Some(status) => match (status.code(), status.signal()) {
+            // The process that waits for the agent's own ends like it did, as a
+            // shell does.
+            (Some(code @ 129..=192), _) => format!("it was ended by signal {}", code - 128),
+            (Some(code), _) => format!("it ended with status {code}"),
+            (None, Some(signal)) => format!("it was ended by signal {signal}"),
+            (None, None) => "it ended".to_owned(),
+        },
+        None => "it ended".to_owned(),
+    }
+}

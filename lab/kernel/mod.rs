@@ -1,0 +1,12 @@
+//! Where a plan runs: this host's kernel, or (later) a guest's. Nothing else in
+//! the tree knows which; everyone speaks to an [`Agent`].
+
+mod agent;
+mod error;
+mod host;
+mod session;
+
+pub use agent::Agent;
+pub use error::{KernelError, LostAgent};
+pub use host::{Host, stage};
+pub use session::Session;

@@ -1,0 +1,97 @@
+//! One lab of an agent's, as the front end holds it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::agent::Link;
+use super::error::KernelError;
+use crate::evidence::Evidence;
+use crate::plan::Plan;
+use crate::protocol::{Event, LabId, Request};
+
+/// How long an agent may work on one request beyond what the lab itself waits
+/// for. It is not a limit on labs: it tells a hang from work.
+const HANG: Duration = Duration::from_secs(300);
+
+/// A lab that stands until this is dropped.
+#[derive(Debug)]
+pub struct Session {
+    link: Arc<Link>,
+    lab: LabId,
+    events: mpsc::UnboundedReceiver<Event>,
+    probing: Duration,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.link.ask(Request::Remove { lab: self.lab });
+        self.link.forget(self.lab);
+    }
+}
+
+impl Session {
+    pub(super) fn new(
+        link: Arc<Link>,
+        lab: LabId,
+        events: mpsc::UnboundedReceiver<Event>,
+        plan: &Plan,
+    ) -> Self {
+        // At worst each probe waits for the one before, for its handshake and
+        // for its answer.
+        let probing = plan.probes.iter().map(|probe| probe.patience * 2).sum();
+        Self {
+            link,
+            lab,
+            events,
+            probing,
+        }
+    }
+
+    pub(super) async fn build(&mut self, plan: Plan) -> Result<(), KernelError> {
+        self.link.ask(Request::Build {
+            lab: self.lab,
+            plan: Box::new(plan),
+        });
+        match self.answer(HANG).await? {
+            Event::Built { .. } => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Runs the plan's probes.
+    ///
+    /// # Errors
+    ///
+    /// What the agent could not do, or how it was lost.
+    pub async fn probe(&mut self) -> Result<Evidence, KernelError> {
+        self.link.ask(Request::Probe { lab: self.lab });
+        match self.answer(self.probing + HANG).await? {
+            Event::Probed { evidence, .. } => Ok(*evidence),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    async fn answer(&mut self, within: Duration) -> Result<Event, KernelError> {
+        match tokio::time::timeout(within, self.events.recv()).await {
+            Ok(Some(Event::Failed { failure, .. })) => Err(KernelError::Failed(failure)),
+            Ok(Some(event)) => Ok(event),
+            Ok(None) => Err(KernelError::Lost(self.link.lost("it ended"))),
+            Err(_) => {
+                self.link.kill();
+                Err(KernelError::Lost(self.link.lost(&format!(
+                    "it did not answer within {} s",
+                    within.as_secs()
+                ))))
+            }
+        }
+    }
+
+    fn unexpected(&self, event: &Event) -> KernelError {
+        self.link.kill();
+        let mut lost = self.link.lost("");
+        lost.how = format!("it answered with {event:?}, which was not asked");
+        KernelError::Lost(lost)
+    }
+}
