@@ -9,3 +9,4 @@
 //! [`explain`] judges it, and [`report`] prints it.
 
 pub mod rules;
+pub mod scenario;
