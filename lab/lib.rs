@@ -14,3 +14,4 @@ pub mod kernel;
 pub mod plan;
 pub mod protocol;
 pub mod rules;
+pub mod scenario;

@@ -1,0 +1,236 @@
+//! How often something is expected: exactly, at least, or within a range.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+use super::within::Within;
+
+/// A number of occurrences that is expected, as written in a lab: `4`,
+/// `"2..6"` (both ends included) or `">=1"`.
+///
+/// Exact counts are for mechanisms that are exact (IPVS round robin); ranges
+/// for those that draw lots (`statistic --mode random`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Count {
+    min: u32,
+    max: Option<u32>,
+}
+
+/// Why a text is not a [`Count`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CountError {
+    /// Not one of the three forms.
+    #[error("`{0}` is not a count; write `4`, \"2..6\" (both included) or \">=1\"")]
+    Form(String),
+    /// A number that is no whole number from 0 to 4294967295.
+    #[error("`{0}` is not a whole number from 0 to {max}", max = u32::MAX)]
+    Number(String),
+    /// The lower end of a range is above its upper end.
+    #[error("the range {0}..{1} is empty; write the smaller number first")]
+    Empty(u32, u32),
+}
+
+impl Count {
+    /// Exactly `n`.
+    #[must_use]
+    pub const fn exactly(n: u32) -> Self {
+        Self {
+            min: n,
+            max: Some(n),
+        }
+    }
+
+    /// `n` or more.
+    #[must_use]
+    pub const fn at_least(n: u32) -> Self {
+        Self { min: n, max: None }
+    }
+
+    /// From `min` to `max`, both included.
+    ///
+    /// # Errors
+    ///
+    /// [`CountError::Empty`] when `min` is above `max`.
+    pub const fn between(min: u32, max: u32) -> Result<Self, CountError> {
+        if min > max {
+            return Err(CountError::Empty(min, max));
+        }
+        Ok(Self {
+            min,
+            max: Some(max),
+        })
+    }
+
+    /// The smallest number that is as expected.
+    #[must_use]
+    pub const fn min(self) -> u32 {
+        self.min
+    }
+
+    /// The largest number that is as expected; `None` when there is no bound.
+    #[must_use]
+    pub const fn max(self) -> Option<u32> {
+        self.max
+    }
+
+    /// Whether `n` is as expected.
+    #[must_use]
+    pub fn contains(self, n: u32) -> bool {
+        n >= self.min && self.max.is_none_or(|max| n <= max)
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.max {
+            Some(max) if max == self.min => write!(f, "{max}"),
+            Some(max) => write!(f, "{}..{max}", self.min),
+            None => write!(f, ">={}", self.min),
+        }
+    }
+}
+
+impl FromStr for Count {
+    type Err = Within<CountError>;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(rest) = text.strip_prefix(">=") {
+            return Ok(Self::at_least(number(
+                text,
+                text.len() - rest.len()..text.len(),
+            )?));
+        }
+        if let Some(dots) = text.find("..") {
+            let min = number(text, 0..dots)?;
+            let max = number(text, dots + 2..text.len())?;
+            return Self::between(min, max).map_err(Within::whole);
+        }
+        if text.trim().starts_with(|c: char| c.is_ascii_digit()) {
+            return Ok(Self::exactly(number(text, 0..text.len())?));
+        }
+        Err(Within::whole(CountError::Form(text.to_owned())))
+    }
+}
+
+/// The number in `range` of `text`; blanks around it do not matter.
+fn number(text: &str, range: Range<usize>) -> Result<u32, Within<CountError>> {
+    let part = &text[range.clone()];
+    let word = part.trim();
+    if word.is_empty() {
+        return Err(Within::whole(CountError::Form(text.to_owned())));
+    }
+    // `parse` would take a sign, which no count has.
+    if !word.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Within::new(range, CountError::Number(word.to_owned())));
+    }
+    word.parse()
+        .map_err(|_| Within::new(range, CountError::Number(word.to_owned())))
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CountVisitor;
+
+        impl Visitor<'_> for CountVisitor {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a count: `4`, \"2..6\" or \">=1\"")
+            }
+
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<Count, E> {
+                u32::try_from(n)
+                    .map(Count::exactly)
+                    .map_err(|_| E::custom(CountError::Number(n.to_string())))
+            }
+
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Count, E> {
+                u32::try_from(n)
+                    .map(Count::exactly)
+                    .map_err(|_| E::custom(CountError::Number(n.to_string())))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Count, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(CountVisitor)
+    }
+}
+
+impl JsonSchema for Count {
+    fn schema_name() -> Cow<'static, str> {
+        "Count".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "How often: `4` exactly, \"2..6\" with both ends included, \">=1\" at least.",
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": u32::MAX},
+                {"type": "string", "pattern": r"^(\s*[0-9]+\s*(\.\.\s*[0-9]+\s*)?|>=\s*[0-9]+\s*)$"},
+            ],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> Within<CountError> {
+        text.parse::<Count>().expect_err("should not parse")
+    }
+
+    #[test]
+    fn three_forms() {
+        assert_eq!("4".parse(), Ok(Count::exactly(4)));
+        assert_eq!(">=1".parse(), Ok(Count::at_least(1)));
+        assert_eq!("2..6".parse(), Count::between(2, 6).map_err(Within::whole));
+        assert_eq!(
+            " 2 .. 6 ".parse::<Count>().map(|c| c.to_string()),
+            Ok("2..6".to_owned())
+        );
+    }
+
+    #[test]
+    fn both_ends_of_a_range_belong_to_it() {
+        let count: Count = "2..6".parse().expect("a range");
+        assert_eq!(
+            (0..9).filter(|n| count.contains(*n)).collect::<Vec<_>>(),
+            [2, 3, 4, 5, 6]
+        );
+        assert!(Count::at_least(3).contains(u32::MAX));
+        assert!(!Count::at_least(3).contains(2));
+    }
+
+    #[test]
+    fn printing_and_parsing_are_inverse() {
+        for text in ["0", "4", "2..6", ">=1"] {
+            assert_eq!(
+                text.parse::<Count>().map(|c| c.to_string()),
+                Ok(text.to_owned())
+            );
+        }
+    }
+
+    #[test]
+    fn errors_point_at_the_bad_number() {
+        assert_eq!(error("2..x6").range(), Some(3..5));
+        assert_eq!(error(">=-1").range(), Some(2..4));
+        assert_eq!(error("6..2").error(), &CountError::Empty(6, 2));
+        assert_eq!(error("2..").error(), &CountError::Form("2..".to_owned()));
+        assert_eq!(error("some").error(), &CountError::Form("some".to_owned()));
+        assert_eq!(error("").error(), &CountError::Form(String::new()));
+        assert_eq!(
+            error("4294967296").error(),
+            &CountError::Number("4294967296".to_owned())
+        );
+    }
+}

@@ -1,0 +1,415 @@
+//! What a lab expects of its cases: one row says what becomes of every probe,
+//! what is seen on the wire, which counters grow and which rules are met.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use indexmap::IndexMap;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+
+use super::count::Count;
+use super::lab::Protocol;
+use super::values::AxisValues;
+use super::wire::WireExpectation;
+
+/// The keys of a row that are no probe's name.
+pub const ROW_KEYS: [&str; 5] = ["when", "wire", "counters", "rules", "claims"];
+
+/// What is expected of the cases a row is for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Row {
+    /// The values of axes the row is for; an axis that is not named may have any
+    /// value, so an empty `when` matches every case.
+    pub when: IndexMap<String, AxisValues>,
+    /// What is expected.
+    pub expected: Expected,
+    /// The claims the row speaks of.
+    pub claims: Vec<ClaimRef>,
+}
+
+impl Row {
+    /// Whether the row is for the case with these axis values.
+    #[must_use]
+    pub fn matches(&self, values: &IndexMap<String, String>) -> bool {
+        selects(&self.when, values)
+    }
+}
+
+/// Whether `when` holds for these axis values.
+pub(super) fn selects(
+    when: &IndexMap<String, AxisValues>,
+    values: &IndexMap<String, String>,
+) -> bool {
+    when.iter()
+        .all(|(axis, any)| values.get(axis).is_some_and(|value| any.contains(value)))
+}
+
+/// What evidence is held against: the body of a row, and of a claim that says
+/// something of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Expected {
+    /// What becomes of each probe, by its name.
+    pub probes: IndexMap<String, ProbeExpectation>,
+    /// What is seen on interfaces.
+    pub wire: Vec<WireExpectation>,
+    /// Which of the kernel's counters grow.
+    pub counters: Vec<CounterExpectation>,
+    /// Which rules packets meet.
+    pub rules: Vec<RuleExpectation>,
+}
+
+impl Expected {
+    /// Whether nothing is expected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.probes.is_empty()
+            && self.wire.is_empty()
+            && self.counters.is_empty()
+            && self.rules.is_empty()
+    }
+
+    /// Takes the value of `key`, which is one of the kinds of expectation or the
+    /// name of a probe.
+    fn take<'de, A: MapAccess<'de>>(&mut self, key: String, map: &mut A) -> Result<(), A::Error> {
+        match key.as_str() {
+            "wire" => self.wire = map.next_value()?,
+            "counters" => self.counters = map.next_value()?,
+            "rules" => self.rules = map.next_value()?,
+            _ => {
+                self.probes.insert(key, map.next_value()?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What becomes of a probe's exchanges.
+///
+/// The counts are of exchanges with that verdict. A verdict that is not named is
+/// expected never, unless none is named at all: then only `endpoints` and the
+/// sources are held against the evidence.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProbeExpectation {
+    /// TCP: the connection stood and the server's message came.
+    #[serde(default)]
+    pub connected: Option<Count>,
+    /// TCP: an RST or an ICMP port unreachable answered. UDP: the latter.
+    #[serde(default)]
+    pub refused: Option<Count>,
+    /// Another ICMP error answered, or there was no route.
+    #[serde(default)]
+    pub unreachable: Option<Count>,
+    /// TCP: an RST ended the connection after it stood.
+    #[serde(default)]
+    pub reset: Option<Count>,
+    /// Nothing came in time.
+    #[serde(default)]
+    pub timeout: Option<Count>,
+    /// UDP and ping: an answer came.
+    #[serde(default)]
+    pub answered: Option<Count>,
+    /// The pods that answered, as a set.
+    #[serde(default)]
+    pub endpoints: Option<Vec<String>>,
+    /// The one source that the servers saw: a name or an address.
+    #[serde(default)]
+    pub seen_source: Option<String>,
+    /// The sources that the servers saw, as a set, where there are several.
+    #[serde(default)]
+    pub seen_sources: Option<Vec<String>>,
+}
+
+impl ProbeExpectation {
+    /// The verdicts by their names, with what is expected of each.
+    #[must_use]
+    pub fn verdicts(&self) -> [(&'static str, Option<Count>); 6] {
+        [
+            ("connected", self.connected),
+            ("refused", self.refused),
+            ("unreachable", self.unreachable),
+            ("reset", self.reset),
+            ("timeout", self.timeout),
+            ("answered", self.answered),
+        ]
+    }
+
+    /// The names of the verdicts an exchange in this protocol can have.
+    #[must_use]
+    pub const fn verdicts_of(protocol: Protocol) -> &'static [&'static str] {
+        match protocol {
+            Protocol::Tcp => &["connected", "refused", "unreachable", "reset", "timeout"],
+            Protocol::Udp => &["answered", "refused", "unreachable", "timeout"],
+            Protocol::Ping => &["answered", "unreachable", "timeout"],
+        }
+    }
+
+    /// The set of sources that servers are expected to have seen; `None` when
+    /// nothing is expected of them.
+    #[must_use]
+    pub fn sources(&self) -> Option<Vec<&str>> {
+        match (&self.seen_source, &self.seen_sources) {
+            (Some(one), _) => Some(vec![one]),
+            (None, Some(many)) => Some(many.iter().map(String::as_str).collect()),
+            (None, None) => None,
+        }
+    }
+}
+
+/// What is expected of a counter of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CounterExpectation {
+    /// Whose: a node, pod, host or balancer.
+    pub on: String,
+    /// Its name as `nstat` prints it: `TcpExtIPReversePathFilter`.
+    pub counter: String,
+    /// By how much it grows while the probes run.
+    pub grows: Count,
+}
+
+/// What is expected of a rule.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RuleExpectation {
+    /// The node whose rule it is.
+    pub on: String,
+    /// Its table: `nat`.
+    pub table: String,
+    /// Its chain: `POSTROUTING`.
+    pub chain: String,
+    /// A part of the rule as `iptables-save` prints it.
+    pub rule: String,
+    /// How many packets meet it while the probes run.
+    pub hits: Count,
+}
+
+/// A claim a row speaks of: its identifier, or the identifier and what the claim
+/// says of these cases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimRef {
+    /// The claim's identifier, declared in `spec.claims`.
+    pub id: String,
+    /// What the claim says of these cases, confirmed or refuted by the same
+    /// evidence; without it the claim is confirmed when the row's own
+    /// expectations hold.
+    pub says: Option<Expected>,
+    /// The part of the claim that is meant, where it says several things.
+    pub part: Option<String>,
+}
+
+/// A claim with what it says, as written.
+#[derive(serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Claimed")]
+struct ClaimShape {
+    /// The claim's identifier, declared in `spec.claims`.
+    id: String,
+    /// What the claim says of these cases, in the words of a row. It is
+    /// confirmed or refuted by itself.
+    #[serde(default)]
+    says: Option<Expected>,
+    /// The part of the claim that is meant.
+    #[serde(default)]
+    part: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for ClaimRef {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ClaimVisitor;
+
+        impl<'de> Visitor<'de> for ClaimVisitor {
+            type Value = ClaimRef;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a claim's identifier or {id, says, part}")
+            }
+
+            fn visit_str<E: de::Error>(self, id: &str) -> Result<ClaimRef, E> {
+                Ok(ClaimRef {
+                    id: id.to_owned(),
+                    says: None,
+                    part: None,
+                })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ClaimRef, A::Error> {
+                let shape = ClaimShape::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(ClaimRef {
+                    id: shape.id,
+                    says: shape.says,
+                    part: shape.part,
+                })
+            }
+        }
+
+        deserializer.deserialize_any(ClaimVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Expected {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ExpectedVisitor;
+
+        impl<'de> Visitor<'de> for ExpectedVisitor {
+            type Value = Expected;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of probes' names, `wire`, `counters` and `rules`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Expected, A::Error> {
+                let mut expected = Expected::default();
+                while let Some(key) = map.next_key()? {
+                    expected.take(key, &mut map)?;
+                }
+                Ok(expected)
+            }
+        }
+
+        deserializer.deserialize_map(ExpectedVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Row {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct RowVisitor;
+
+        impl<'de> Visitor<'de> for RowVisitor {
+            type Value = Row;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of `when`, probes' names, `wire`, `counters`, `rules`, `claims`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Row, A::Error> {
+                let mut row = Row::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "when" => row.when = map.next_value()?,
+                        "claims" => row.claims = map.next_value()?,
+                        _ => row.expected.take(key, &mut map)?,
+                    }
+                }
+                Ok(row)
+            }
+        }
+
+        deserializer.deserialize_map(RowVisitor)
+    }
+}
+
+impl JsonSchema for ClaimRef {
+    fn schema_name() -> Cow<'static, str> {
+        "ClaimRef".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let shape = generator.subschema_for::<ClaimShape>();
+        json_schema!({
+            "description": "A claim's identifier, alone or with what the claim says of these cases.",
+            "anyOf": [{"type": "string"}, shape],
+        })
+    }
+}
+
+impl JsonSchema for Expected {
+    fn schema_name() -> Cow<'static, str> {
+        "Expected".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let wire = generator.subschema_for::<Vec<WireExpectation>>();
+        let counters = generator.subschema_for::<Vec<CounterExpectation>>();
+        let rules = generator.subschema_for::<Vec<RuleExpectation>>();
+        let probe = generator.subschema_for::<ProbeExpectation>();
+        json_schema!({
+            "description": "What is expected of probes, by their names, and of what is seen besides.",
+            "type": "object",
+            "properties": {"wire": wire, "counters": counters, "rules": rules},
+            "additionalProperties": probe,
+        })
+    }
+}
+
+impl JsonSchema for Row {
+    fn schema_name() -> Cow<'static, str> {
+        "Row".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = Expected::json_schema(generator);
+        let when = generator.subschema_for::<IndexMap<String, AxisValues>>();
+        let claims = generator.subschema_for::<Vec<ClaimRef>>();
+        schema.insert(
+            "description".to_owned(),
+            "What is expected of the cases that `when` matches; the first row that matches is a case's."
+                .into(),
+        );
+        if let Some(properties) = schema.get_mut("properties").and_then(|p| p.as_object_mut()) {
+            properties.insert("when".to_owned(), when.into());
+            properties.insert("claims".to_owned(), claims.into());
+        }
+        schema
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(json: serde_json::Value) -> Row {
+        serde_json::from_value(json).expect("a row")
+    }
+
+    fn values(pairs: &[(&str, &str)]) -> IndexMap<String, String> {
+        pairs
+            .iter()
+            .map(|(axis, value)| ((*axis).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn keys_that_are_no_words_of_a_row_are_probes() {
+        let row = row(json!({
+            "when": {"policy": "Local"},
+            "call": {"connected": 4, "timeout": "2..6"},
+            "wire": [{"on": "node-1/eth0", "see": "SYN"}],
+            "claims": ["S1-18", {"id": "S2-35", "says": {"call": {"timeout": 8}}, "part": "x"}],
+        }));
+        assert_eq!(
+            row.expected.probes["call"].connected,
+            Some(Count::exactly(4))
+        );
+        assert_eq!(row.expected.wire.len(), 1);
+        let says = row.claims[1].says.as_ref().expect("says");
+        assert_eq!(says.probes["call"].timeout, Some(Count::exactly(8)));
+        assert_eq!(
+            (row.claims[0].id.as_str(), &row.claims[0].says),
+            ("S1-18", &None)
+        );
+    }
+
+    #[test]
+    fn an_axis_that_is_not_named_may_have_any_value() {
+        let row = row(json!({"when": {"rpFilter": [0, 2]}}));
+        assert!(row.matches(&values(&[("rpFilter", "2"), ("policy", "Local")])));
+        assert!(!row.matches(&values(&[("rpFilter", "1"), ("policy", "Local")])));
+        assert!(Row::default().matches(&values(&[("rpFilter", "1")])));
+    }
+
+    #[test]
+    fn every_named_verdict_belongs_to_some_protocol() {
+        let all = [Protocol::Tcp, Protocol::Udp, Protocol::Ping];
+        for (name, _) in ProbeExpectation::default().verdicts() {
+            assert!(
+                all.iter()
+                    .any(|p| ProbeExpectation::verdicts_of(*p).contains(&name))
+            );
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! How a lab names a document: `Lab`, `Node/node-1`, `Service/default/nginx`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The kinds of Kubernetes objects svclab reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    /// `v1`, without a namespace.
+    Node,
+    /// `v1`.
+    Pod,
+    /// `v1`.
+    Service,
+    /// `discovery.k8s.io/v1`.
+    EndpointSlice,
+}
+
+impl ObjectKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Node, Self::Pod, Self::Service, Self::EndpointSlice];
+
+    /// The kind as an object's `kind` names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::Pod => "Pod",
+            Self::Service => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+        }
+    }
+
+    /// The kind with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The API group, empty for the core's.
+    #[must_use]
+    pub const fn group(self) -> &'static str {
+        match self {
+            Self::EndpointSlice => "discovery.k8s.io",
+            Self::Node | Self::Pod | Self::Service => "",
+        }
+    }
+
+    /// The `apiVersion` svclab reads.
+    #[must_use]
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::EndpointSlice => "discovery.k8s.io/v1",
+            Self::Node | Self::Pod | Self::Service => "v1",
+        }
+    }
+
+    /// Whether objects of this kind live in a namespace.
+    #[must_use]
+    pub const fn is_namespaced(self) -> bool {
+        !matches!(self, Self::Node)
+    }
+}
+
+impl fmt::Display for ObjectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Names one document of a scenario.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DocumentRef {
+    /// The lab document.
+    Lab,
+    /// A Kubernetes object.
+    Object {
+        /// Its kind.
+        kind: ObjectKind,
+        /// Its namespace; empty for kinds that live in none.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl DocumentRef {
+    /// The object of this kind and name; `namespace` does not matter for kinds
+    /// that live in none.
+    #[must_use]
+    pub fn object(kind: ObjectKind, namespace: &str, name: &str) -> Self {
+        Self::Object {
+            kind,
+            namespace: if kind.is_namespaced() {
+                namespace.to_owned()
+            } else {
+                String::new()
+            },
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for DocumentRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lab => f.write_str("Lab"),
+            Self::Object {
+                kind,
+                namespace,
+                name,
+            } if kind.is_namespaced() => write!(f, "{kind}/{namespace}/{name}"),
+            Self::Object { kind, name, .. } => write!(f, "{kind}/{name}"),
+        }
+    }
+}
+
+/// Why a text names no document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceError {
+    /// The kind is none that svclab reads.
+    #[error(
+        "svclab reads no objects of kind `{0}`; a patch names `Lab` or a Node, Pod, Service or EndpointSlice"
+    )]
+    Kind(String),
+    /// A kind without namespaces is named with one, or the reverse, or parts are
+    /// empty.
+    #[error("`{written}` does not name a {kind}; write `{form}`")]
+    Form {
+        /// As written.
+        written: String,
+        /// The kind.
+        kind: &'static str,
+        /// What it should look like.
+        form: String,
+    },
+}
+
+impl FromStr for DocumentRef {
+    type Err = ReferenceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = text.split('/');
+        let word = parts.next().unwrap_or_default();
+        let rest: Vec<&str> = parts.collect();
+        if word == "Lab" {
+            return match rest.as_slice() {
+                [] => Ok(Self::Lab),
+                _ => Err(ReferenceError::Form {
+                    written: text.to_owned(),
+                    kind: "Lab",
+                    form: "Lab".to_owned(),
+                }),
+            };
+        }
+        let kind = ObjectKind::named(word).ok_or_else(|| ReferenceError::Kind(word.to_owned()))?;
+        if rest.iter().all(|part| !part.is_empty()) {
+            match (kind.is_namespaced(), rest.as_slice()) {
+                (true, [namespace, name]) => return Ok(Self::object(kind, namespace, name)),
+                (false, [name]) => return Ok(Self::object(kind, "", name)),
+                _ => {}
+            }
+        }
+        let name = rest.last().filter(|n| !n.is_empty()).unwrap_or(&"NAME");
+        Err(ReferenceError::Form {
+            written: text.to_owned(),
+            kind: kind.name(),
+            form: Self::object(kind, "default", name).to_string(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        for text in [
+            "Lab",
+            "Node/node-1",
+            "Service/default/nginx",
+            "EndpointSlice/a/b",
+        ] {
+            let reference: DocumentRef = text.parse().expect("a reference");
+            assert_eq!(reference.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn errors_say_what_to_write() {
+        let message = |text: &str| match text.parse::<DocumentRef>() {
+            Ok(reference) => panic!("{reference} was read"),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(
+            message("Service/nginx"),
+            "`Service/nginx` does not name a Service; write `Service/default/nginx`"
+        );
+        assert_eq!(
+            message("Node/default/node-1"),
+            "`Node/default/node-1` does not name a Node; write `Node/node-1`"
+        );
+        assert_eq!(
+            message("Pod//x"),
+            "`Pod//x` does not name a Pod; write `Pod/default/x`"
+        );
+        assert!(
+            message("Deployment/default/x")
+                .starts_with("svclab reads no objects of kind `Deployment`")
+        );
+        assert!(message("Lab/x").ends_with("write `Lab`"));
+    }
+}

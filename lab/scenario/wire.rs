@@ -1,0 +1,482 @@
+//! What is expected to be seen on an interface: `SYN from pod/default/client
+//! to 10.0.0.1:80`.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::ops::Range;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Deserialize;
+
+use super::count::Count;
+use super::within::Within;
+
+/// What makes a packet of interest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PacketKind {
+    /// TCP with SYN and without ACK.
+    Syn,
+    /// TCP with SYN and ACK.
+    SynAck,
+    /// TCP with ACK and without SYN, FIN or RST; data counts.
+    Ack,
+    /// TCP with RST.
+    Rst,
+    /// TCP with FIN.
+    Fin,
+    /// Any UDP packet.
+    Udp,
+    /// An ICMP or `ICMPv6` echo request.
+    Ping,
+    /// An ICMP or `ICMPv6` echo reply.
+    Pong,
+    /// ICMP or `ICMPv6` destination unreachable, whatever its code.
+    Unreachable,
+    /// Any IP packet.
+    Any,
+}
+
+impl PacketKind {
+    /// Every kind with the word a lab writes for it.
+    pub const WORDS: [(&'static str, Self); 10] = [
+        ("SYN", Self::Syn),
+        ("SYN-ACK", Self::SynAck),
+        ("ACK", Self::Ack),
+        ("RST", Self::Rst),
+        ("FIN", Self::Fin),
+        ("UDP", Self::Udp),
+        ("PING", Self::Ping),
+        ("PONG", Self::Pong),
+        ("UNREACHABLE", Self::Unreachable),
+        ("ANY", Self::Any),
+    ];
+
+    /// Whether packets of this kind have ports.
+    #[must_use]
+    pub const fn has_ports(self) -> bool {
+        !matches!(self, Self::Ping | Self::Pong | Self::Unreachable)
+    }
+}
+
+impl fmt::Display for PacketKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = Self::WORDS.iter().find(|(_, kind)| kind == self);
+        f.write_str(word.map_or("ANY", |(word, _)| word))
+    }
+}
+
+/// One end of a packet: a name or an address, and perhaps a port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Peer {
+    /// A name as in a probe (`pod/default/client`, `node-1`) or an IP address,
+    /// without brackets.
+    pub name: String,
+    /// The TCP or UDP port; `None` matches any.
+    pub port: Option<u16>,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.port, self.name.contains(':')) {
+            (None, _) => f.write_str(&self.name),
+            (Some(port), false) => write!(f, "{}:{port}", self.name),
+            (Some(port), true) => write!(f, "[{}]:{port}", self.name),
+        }
+    }
+}
+
+/// What carries a packet as its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Overlay {
+    /// VXLAN: the packet that counts is the inner one.
+    Vxlan,
+}
+
+/// A description of packets: `KIND [from NAME[:port]] [to NAME[:port]]
+/// [via vxlan]`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Sight {
+    /// The kind of packet.
+    pub kind: PacketKind,
+    /// Its source as on the wire at that place; `None` matches any.
+    pub from: Option<Peer>,
+    /// Its destination as on the wire at that place; `None` matches any.
+    pub to: Option<Peer>,
+    /// The overlay it travels in there; `None` asks for a packet in none.
+    pub via: Option<Overlay>,
+}
+
+impl fmt::Display for Sight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
+        if let Some(from) = &self.from {
+            write!(f, " from {from}")?;
+        }
+        if let Some(to) = &self.to {
+            write!(f, " to {to}")?;
+        }
+        match self.via {
+            Some(Overlay::Vxlan) => f.write_str(" via vxlan"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a text is not a [`Sight`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SightError {
+    /// Nothing is written.
+    #[error("an empty description of a packet; write for example \"SYN from pod/default/client\"")]
+    Empty,
+    /// The first word is no kind of packet.
+    #[error("`{0}` is no kind of packet; the kinds are {kinds}", kinds = kinds())]
+    Kind(String),
+    /// A word other than `from`, `to` or `via` where one of them belongs.
+    #[error(
+        "`{0}` is not understood here; a kind is followed by `from NAME`, `to NAME` or `via vxlan`"
+    )]
+    Word(String),
+    /// The same word twice.
+    #[error("`{0}` is written twice")]
+    Twice(&'static str),
+    /// `from`, `to` or `via` with nothing behind it.
+    #[error("`{0}` needs a word behind it")]
+    Dangling(&'static str),
+    /// A port that is no number from 1 to 65535.
+    #[error("`{0}` is not a port; write a number from 1 to 65535")]
+    Port(String),
+    /// A port for a kind of packet without ports.
+    #[error("a {0} packet has no ports")]
+    Portless(PacketKind),
+    /// An overlay other than vxlan.
+    #[error("`{0}` is no overlay that svclab can see into; it knows `vxlan`")]
+    Overlay(String),
+}
+
+fn kinds() -> String {
+    PacketKind::WORDS.map(|(word, _)| word).join(", ")
+}
+
+/// The words of `text` with their byte ranges.
+fn words(text: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
+    text.split_ascii_whitespace().map(|word| {
+        // The words are slices of `text`: their distance is their offset.
+        let start = word.as_ptr() as usize - text.as_ptr() as usize;
+        (word, start..start + word.len())
+    })
+}
+
+impl FromStr for Sight {
+    type Err = Within<SightError>;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut words = words(text);
+        let (word, range) = words.next().ok_or(Within::whole(SightError::Empty))?;
+        let kind = PacketKind::WORDS
+            .iter()
+            .find(|(name, _)| *name == word)
+            .map(|(_, kind)| *kind)
+            .ok_or_else(|| Within::new(range, SightError::Kind(word.to_owned())))?;
+        let mut sight = Self {
+            kind,
+            from: None,
+            to: None,
+            via: None,
+        };
+        while let Some((word, range)) = words.next() {
+            let (name, taken) = match word {
+                "from" => ("from", sight.from.is_some()),
+                "to" => ("to", sight.to.is_some()),
+                "via" => ("via", sight.via.is_some()),
+                _ => return Err(Within::new(range, SightError::Word(word.to_owned()))),
+            };
+            if taken {
+                return Err(Within::new(range, SightError::Twice(name)));
+            }
+            let Some((value, at)) = words.next() else {
+                return Err(Within::new(range, SightError::Dangling(name)));
+            };
+            match name {
+                "from" => sight.from = Some(peer(kind, value, &at)?),
+                "to" => sight.to = Some(peer(kind, value, &at)?),
+                _ if value == "vxlan" => sight.via = Some(Overlay::Vxlan),
+                _ => return Err(Within::new(at, SightError::Overlay(value.to_owned()))),
+            }
+        }
+        Ok(sight)
+    }
+}
+
+/// A name or address with perhaps a port; `at` is where it stands.
+fn peer(kind: PacketKind, text: &str, at: &Range<usize>) -> Result<Peer, Within<SightError>> {
+    let bracketed = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+        .and_then(|(name, rest)| {
+            if rest.is_empty() {
+                return Some((name, None));
+            }
+            rest.strip_prefix(':').map(|port| (name, Some(port)))
+        });
+    let (name, port) = if let Some(parts) = bracketed {
+        parts
+    } else if text.parse::<Ipv6Addr>().is_ok() {
+        (text, None)
+    } else if let Some((name, port)) = text.rsplit_once(':') {
+        (name, Some(port))
+    } else {
+        (text, None)
+    };
+    let port = match port {
+        None => None,
+        Some(digits) => {
+            let here = at.end - digits.len()..at.end;
+            match digits.parse::<u16>() {
+                Ok(port) if port > 0 && !digits.starts_with('+') => {
+                    if !kind.has_ports() {
+                        return Err(Within::new(here, SightError::Portless(kind)));
+                    }
+                    Some(port)
+                }
+                _ => return Err(Within::new(here, SightError::Port(digits.to_owned()))),
+            }
+        }
+    };
+    Ok(Peer {
+        name: name.to_owned(),
+        port,
+    })
+}
+
+/// An interface of something that has interfaces: `node-1/eth0`,
+/// `pod/default/client/eth0`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Tap {
+    /// The node, pod, host or balancer, by the name a probe would use.
+    pub of: String,
+    /// The interface's name inside its namespace.
+    pub interface: String,
+}
+
+impl fmt::Display for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.of, self.interface)
+    }
+}
+
+/// Why a text is not a [`Tap`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` names no interface; write for example `node-1/eth0`")]
+pub struct TapError(String);
+
+impl FromStr for Tap {
+    type Err = TapError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.rsplit_once('/') {
+            Some((of, interface)) if !of.is_empty() && !interface.is_empty() => Ok(Self {
+                of: of.to_owned(),
+                interface: interface.to_owned(),
+            }),
+            _ => Err(TapError(text.to_owned())),
+        }
+    }
+}
+
+/// What must, or must never, be seen on an interface.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "WireShape")]
+pub struct WireExpectation {
+    /// Where to look.
+    pub on: Tap,
+    /// What to look for.
+    pub sight: Sight,
+    /// How often it is to be seen: at least once when a lab says only `see`,
+    /// zero for `never`.
+    pub count: Count,
+}
+
+/// Something expected on the wire, as written.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "WireExpectation")]
+pub(super) struct WireShape {
+    /// The interface to look at, as `NAME/INTERFACE`: `node-1/eth0`.
+    #[serde(deserialize_with = "super::values::parsed")]
+    #[schemars(with = "String")]
+    on: Tap,
+    /// Packets that must be seen there: `KIND [from NAME[:port]]
+    /// [to NAME[:port]] [via vxlan]`, the kinds being SYN, SYN-ACK, ACK, RST,
+    /// FIN, UDP, PING, PONG, UNREACHABLE and ANY.
+    #[serde(default, deserialize_with = "super::values::parsed_option")]
+    #[schemars(with = "Option<String>")]
+    see: Option<Sight>,
+    /// Packets that must not be seen there, in the same words.
+    #[serde(default, deserialize_with = "super::values::parsed_option")]
+    #[schemars(with = "Option<String>")]
+    never: Option<Sight>,
+    /// How many packets of `see` are expected; at least one by default.
+    #[serde(default)]
+    count: Option<Count>,
+}
+
+impl JsonSchema for WireExpectation {
+    fn schema_name() -> Cow<'static, str> {
+        WireShape::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        WireShape::json_schema(generator)
+    }
+}
+
+impl TryFrom<WireShape> for WireExpectation {
+    type Error = &'static str;
+
+    fn try_from(shape: WireShape) -> Result<Self, Self::Error> {
+        let (sight, count) = match (shape.see, shape.never, shape.count) {
+            (Some(sight), None, count) => (sight, count.unwrap_or(Count::at_least(1))),
+            (None, Some(sight), None) => (sight, Count::exactly(0)),
+            (None, Some(_), Some(_)) => {
+                return Err("`never` is a count already; leave `count` out");
+            }
+            (None, None, _) => return Err("say what to look for: `see` or `never`"),
+            (Some(_), Some(_), _) => {
+                return Err("`see` and `never` are two expectations; write two entries");
+            }
+        };
+        Ok(Self {
+            on: shape.on,
+            sight,
+            count,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sight(text: &str) -> Sight {
+        text.parse().expect("a sight")
+    }
+
+    fn error(text: &str) -> (SightError, Option<Range<usize>>) {
+        let error = text.parse::<Sight>().expect_err("should not parse");
+        (error.error().clone(), error.range())
+    }
+
+    #[test]
+    fn every_kind_reads_back() {
+        for (word, kind) in PacketKind::WORDS {
+            assert_eq!(sight(word).kind, kind);
+            assert_eq!(kind.to_string(), word);
+        }
+    }
+
+    #[test]
+    fn ends_ports_and_overlays() {
+        let syn = sight("SYN from pod/default/client to 10.0.0.1:80 via vxlan");
+        assert_eq!(
+            syn.from.as_ref().map(|p| p.name.as_str()),
+            Some("pod/default/client")
+        );
+        assert_eq!(syn.from.as_ref().and_then(|p| p.port), None);
+        assert_eq!(syn.to.as_ref().and_then(|p| p.port), Some(80));
+        assert_eq!(syn.via, Some(Overlay::Vxlan));
+        assert_eq!(
+            sight("ACK to node-1 from x").to_string(),
+            "ACK from x to node-1"
+        );
+    }
+
+    #[test]
+    fn ipv6_addresses_with_and_without_a_port() {
+        let peer = |text: &str| sight(text).to.expect("a peer");
+        assert_eq!(
+            peer("SYN to fd00::1"),
+            Peer {
+                name: "fd00::1".into(),
+                port: None
+            }
+        );
+        assert_eq!(
+            peer("SYN to [fd00::1]:80"),
+            Peer {
+                name: "fd00::1".into(),
+                port: Some(80)
+            }
+        );
+        assert_eq!(peer("SYN to [fd00::1]").port, None);
+        assert_eq!(
+            sight("SYN to [fd00::1]:80").to_string(),
+            "SYN to [fd00::1]:80"
+        );
+    }
+
+    #[test]
+    fn errors_point_at_the_word() {
+        assert_eq!(
+            error("SNY from a"),
+            (SightError::Kind("SNY".into()), Some(0..3))
+        );
+        assert_eq!(
+            error("SYN form a"),
+            (SightError::Word("form".into()), Some(4..8))
+        );
+        assert_eq!(
+            error("SYN from"),
+            (SightError::Dangling("from"), Some(4..8))
+        );
+        assert_eq!(
+            error("SYN to a to b"),
+            (SightError::Twice("to"), Some(9..11))
+        );
+        assert_eq!(
+            error("SYN to a:http"),
+            (SightError::Port("http".into()), Some(9..13))
+        );
+        assert_eq!(
+            error("SYN to a:0"),
+            (SightError::Port("0".into()), Some(9..10))
+        );
+        assert_eq!(
+            error("PING to a:7"),
+            (SightError::Portless(PacketKind::Ping), Some(10..11))
+        );
+        assert_eq!(
+            error("SYN via gre"),
+            (SightError::Overlay("gre".into()), Some(8..11))
+        );
+        assert_eq!(error("  "), (SightError::Empty, None));
+    }
+
+    #[test]
+    fn a_tap_splits_at_its_last_slash() {
+        let tap: Tap = "pod/default/client/eth0".parse().expect("a tap");
+        assert_eq!(
+            (tap.of.as_str(), tap.interface.as_str()),
+            ("pod/default/client", "eth0")
+        );
+        assert!("node-1".parse::<Tap>().is_err());
+        assert!("/eth0".parse::<Tap>().is_err());
+    }
+
+    #[test]
+    fn an_entry_says_see_or_never() {
+        let read = |json| serde_json::from_value::<WireExpectation>(json);
+        let json = serde_json::json!({"on": "node-1/eth0", "see": "SYN"});
+        assert_eq!(read(json).expect("see").count, Count::at_least(1));
+        let json = serde_json::json!({"on": "node-1/eth0", "never": "SYN"});
+        assert_eq!(read(json).expect("never").count, Count::exactly(0));
+        for json in [
+            serde_json::json!({"on": "node-1/eth0"}),
+            serde_json::json!({"on": "node-1/eth0", "see": "SYN", "never": "RST"}),
+            serde_json::json!({"on": "node-1/eth0", "never": "SYN", "count": 1}),
+        ] {
+            assert!(read(json).is_err());
+        }
+    }
+}

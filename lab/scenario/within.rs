@@ -1,0 +1,100 @@
+//! An error in a part of a text, so that a caret can stand under the part.
+
+use std::fmt;
+use std::ops::Range;
+
+/// An error about a byte range of the text that was parsed.
+///
+/// Serde hands a parser's error on as a `Display` only. To get the range
+/// through, the *alternate* form (`{:#}`) writes it before the message, between
+/// two bytes no message contains; [`split`] takes it off again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Within<E> {
+    range: Option<Range<usize>>,
+    error: E,
+}
+
+/// Stands around the range in the alternate form.
+const FENCE: char = '\u{1}';
+
+impl<E> Within<E> {
+    /// An error about `range`, in bytes of the text that was parsed.
+    #[must_use]
+    pub fn new(range: Range<usize>, error: E) -> Self {
+        Self {
+            range: Some(range),
+            error,
+        }
+    }
+
+    /// An error about the whole text.
+    #[must_use]
+    pub fn whole(error: E) -> Self {
+        Self { range: None, error }
+    }
+
+    /// The part that is wrong, in bytes; `None` for the whole text.
+    #[must_use]
+    pub fn range(&self) -> Option<Range<usize>> {
+        self.range.clone()
+    }
+
+    /// What is wrong with it.
+    #[must_use]
+    pub fn error(&self) -> &E {
+        &self.error
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for Within<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate()
+            && let Some(range) = &self.range
+        {
+            write!(f, "{FENCE}{}..{}{FENCE}", range.start, range.end)?;
+        }
+        write!(f, "{}", self.error)
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for Within<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Takes the range off a message in the alternate form of [`Within`]; a message
+/// of any other error comes back whole.
+#[must_use]
+pub fn split(message: &str) -> (Option<Range<usize>>, &str) {
+    let fenced = message
+        .strip_prefix(FENCE)
+        .and_then(|rest| rest.split_once(FENCE));
+    let Some((range, rest)) = fenced else {
+        return (None, message);
+    };
+    let parsed = range.split_once("..").and_then(|(start, end)| {
+        let (start, end) = (start.parse().ok()?, end.parse().ok()?);
+        (start <= end).then_some(start..end)
+    });
+    (parsed, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_survives_the_alternate_form() {
+        let error = Within::new(3..5, "no such kind");
+        assert_eq!(error.to_string(), "no such kind");
+        assert_eq!(split(&format!("{error:#}")), (Some(3..5), "no such kind"));
+    }
+
+    #[test]
+    fn other_messages_pass_unchanged() {
+        assert_eq!(split("no such kind"), (None, "no such kind"));
+        assert_eq!(split(&format!("{:#}", Within::whole("x"))), (None, "x"));
+        assert_eq!(split("\u{1}broken"), (None, "\u{1}broken"));
+    }
+}
