@@ -2,4 +2,11 @@
 //! calico, ip-masq-agent, docker. Pure functions from the cluster's objects to
 //! the text that the real tools (`iptables-restore`, `ipset restore`) load.
 
+pub mod calico;
+pub mod chains;
+pub mod docker;
+pub mod flannel;
+pub mod ip_masq_agent;
+pub mod ipset;
 pub mod script;
+pub mod version;

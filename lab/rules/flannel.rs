@@ -1,0 +1,223 @@
+//! flannel: what a flanneld of a given version writes on a node when it starts,
+//! and what it leaves behind when it is killed.
+//!
+//! Read in flannel-io/flannel, `network/iptables.go` and `main.go` up to
+//! v0.20.2, `pkg/iptables/iptables.go` from v0.21.0 to v0.24.2, and
+//! `pkg/trafficmngr/iptables/iptables.go` from v0.24.3 on. What changed, by the
+//! first tag that has it:
+//!
+//! | tag | change |
+//! |---|---|
+//! | v0.9.0 | four rules at the end of nat POSTROUTING, looked after: if one is missing, all its own are taken out and appended anew |
+//! | v0.9.1 | two rules in filter FORWARD that accept the network |
+//! | v0.11.0 | `--random-fully` where the node's iptables knows it (1.6.2); the rules of the lease before are taken out on start, but only if network *and* lease differ |
+//! | v0.16.2 | every rule carries a comment, `flanneld masq` or `flanneld forward`; by a slip one says `flannel masq` until v0.17.0, and only with `--random-fully` |
+//! | v0.19.0 | one `iptables-restore` instead of single calls: rules already there are moved to the end, on every start |
+//! | v0.20.0 | chains of its own, FLANNEL-POSTRTG and FLANNEL-FWD, emptied on start; the jumps are inserted on top |
+//! | v0.20.2 | what kube-proxy marked 0x4000 returns before anything else |
+//! | v0.21.0 | other rules in another order: from and to this node's lease returns first, then what comes from outside |
+//! | v0.21.3 | the jumps are appended, no longer inserted |
+//! | v0.25.2 | the rules of the lease before are taken out if network *or* lease differ |
+//!
+//! v0.25.0 added a second way to write, with nftables; it is off by default and
+//! is not modelled. IPv6 rules (from v0.15.0) are not modelled either.
+
+mod leftovers;
+mod masquerade;
+mod startup;
+mod vxlan;
+
+use ipnetwork::Ipv4Network;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use leftovers::{EarlierFlannel, Standing, SubnetFile};
+pub use startup::{Started, start};
+pub use vxlan::{Lease, OVERHEAD as VXLAN_OVERHEAD, Overlay, Peer, overlay};
+
+use super::version::Version;
+
+/// The first version whose rules are known here.
+const OLDEST: Version = Version::new(0, 9, 0);
+/// The first that writes `--random-fully`.
+const RANDOM_FULLY: Version = Version::new(0, 11, 0);
+/// From here until [`PLAIN_WORKS`] the rules without `--random-fully` end in an
+/// empty argument, which iptables refuses.
+const PLAIN_BROKEN: Version = Version::new(0, 21, 0);
+/// Where that was repaired.
+const PLAIN_WORKS: Version = Version::new(0, 21, 4);
+
+/// How flannel runs on a node: its flags and its `net-conf.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Flannel {
+    /// The tag, v0.9.0 or later. Later than v0.28.9 writes as v0.28.9 does.
+    pub version: Version,
+    /// `Network`: all pods of the cluster.
+    #[schemars(with = "String")]
+    pub network: Ipv4Network,
+    /// `--ip-masq`: whether it writes nat rules. flanneld's own default is no,
+    /// every manifest sets it.
+    #[serde(default = "yes")]
+    pub ip_masq: bool,
+    /// `Backend.VNI`: the VXLAN network identifier, and the number in the
+    /// interface's name.
+    #[serde(default = "default_vni")]
+    pub vni: u32,
+    /// `Backend.Port`: the UDP port. 8472 is what Linux takes when flannel asks
+    /// for none.
+    #[serde(default = "default_port")]
+    pub port: u16,
+    /// Whether MASQUERADE says `--random-fully`. Left out: as the version does
+    /// on a node with iptables 1.6.2 or later, so from v0.11.0 on. No: as on a
+    /// node with an older iptables, like `CentOS` 7's 1.4.21, or with
+    /// `--ip-masq-fully-random-disable` (v0.27.4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub random_fully: Option<bool>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_vni() -> u32 {
+    1
+}
+
+fn default_port() -> u16 {
+    8472
+}
+
+/// What no flannel does.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FlannelError {
+    /// Older than anything known here.
+    #[error("flannel {0} is not known; the oldest is {OLDEST}")]
+    TooOld(Version),
+    /// A lease elsewhere.
+    #[error("flannel: lease {lease} is not inside the network {network}")]
+    LeaseOutside {
+        /// The node's lease.
+        lease: Ipv4Network,
+        /// The network it should be a part of.
+        network: Ipv4Network,
+    },
+    /// `randomFully: true` before it existed.
+    #[error("flannel {0} never writes --random-fully; that began with {RANDOM_FULLY}")]
+    NoRandomFully(Version),
+    /// `randomFully: false` while it was broken.
+    #[error(
+        "flannel {0} cannot write its rules without --random-fully: \
+         iptables refuses the empty argument in its place (repaired in {PLAIN_WORKS})"
+    )]
+    PlainBroken(Version),
+}
+
+impl Flannel {
+    /// A flannel with every default.
+    #[must_use]
+    pub fn new(version: Version, network: Ipv4Network) -> Self {
+        Self {
+            version,
+            network,
+            ip_masq: true,
+            vni: default_vni(),
+            port: default_port(),
+            random_fully: None,
+        }
+    }
+
+    /// Whether MASQUERADE says `--random-fully`.
+    fn is_random_fully(&self) -> bool {
+        self.random_fully.unwrap_or(self.version >= RANDOM_FULLY)
+    }
+
+    /// Says whether a flannel can run like this on the node that has `lease`.
+    ///
+    /// # Errors
+    ///
+    /// An unknown version, a lease outside the network, or a `randomFully` the
+    /// version cannot honour.
+    pub fn check(&self, lease: Ipv4Network) -> Result<(), FlannelError> {
+        if self.version < OLDEST {
+            return Err(FlannelError::TooOld(self.version));
+        }
+        if !lease.is_subnet_of(self.network) {
+            return Err(FlannelError::LeaseOutside {
+                lease,
+                network: self.network,
+            });
+        }
+        match self.random_fully {
+            Some(true) if self.version < RANDOM_FULLY => {
+                Err(FlannelError::NoRandomFully(self.version))
+            }
+            Some(false) if (PLAIN_BROKEN..PLAIN_WORKS).contains(&self.version) => {
+                Err(FlannelError::PlainBroken(self.version))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A network without host bits, as flannel keeps every CIDR it reads
+/// (`pkg/ip/ipnet.go`, v0.11.0).
+fn masked(network: Ipv4Network) -> Ipv4Network {
+    // The prefix is a network's own, so it cannot be out of range.
+    Ipv4Network::new(network.network(), network.prefix()).unwrap_or(network)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(version: &str) -> Flannel {
+        Flannel::new(
+            version.parse().expect("a version"),
+            "192.168.64.0/20".parse().expect("a network"),
+        )
+    }
+
+    #[test]
+    fn a_lab_file_names_little() {
+        let config: Flannel =
+            serde_json::from_str(r#"{"version": "v0.25.1", "network": "10.244.0.0/16"}"#)
+                .expect("two fields are enough");
+        assert!(config.ip_masq && config.is_random_fully());
+        assert_eq!((config.vni, config.port), (1, 8472));
+        let wrong = r#"{"version": "v0.25.1", "network": "10.244.0.0/16", "ipmasq": true}"#;
+        assert!(serde_json::from_str::<Flannel>(wrong).is_err());
+    }
+
+    #[test]
+    fn random_fully_follows_the_version() {
+        assert!(!config("v0.10.0").is_random_fully());
+        assert!(config("v0.11.0").is_random_fully());
+    }
+
+    #[test]
+    fn refuses_what_no_flannel_does() {
+        let lease: Ipv4Network = "192.168.64.0/24".parse().expect("a lease");
+        assert_eq!(config("v0.25.1").check(lease), Ok(()));
+        assert!(matches!(
+            config("v0.8.0").check(lease),
+            Err(FlannelError::TooOld(_))
+        ));
+        let outside = "10.0.0.0/24".parse().expect("a lease");
+        assert!(matches!(
+            config("v0.25.1").check(outside),
+            Err(FlannelError::LeaseOutside { .. })
+        ));
+        let mut early = config("v0.10.0");
+        early.random_fully = Some(true);
+        assert!(matches!(
+            early.check(lease),
+            Err(FlannelError::NoRandomFully(_))
+        ));
+        for (version, works) in [("v0.20.2", true), ("v0.21.3", false), ("v0.21.4", true)] {
+            let mut plain = config(version);
+            plain.random_fully = Some(false);
+            assert_eq!(plain.check(lease).is_ok(), works, "{version}");
+        }
+    }
+}

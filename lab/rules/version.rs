@@ -1,0 +1,123 @@
+//! A component's version as it is tagged upstream: `v0.25.1`.
+
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A released version, ordered as releases are.
+///
+/// Written `v0.25.1`; the `v` and a missing last number may be left out, so
+/// `1.18` is `v1.18.0`. Pre-releases are not versions: what a release candidate
+/// writes is not worth a lab.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String", extend("pattern" = r"^v?[0-9]+\.[0-9]+(\.[0-9]+)?$"))]
+pub struct Version {
+    /// The first number.
+    pub major: u16,
+    /// The second number.
+    pub minor: u16,
+    /// The third number.
+    pub patch: u16,
+}
+
+impl Version {
+    /// `v{major}.{minor}.{patch}`.
+    #[must_use]
+    pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
+        Self {
+            major,
+            minor,
+            patch,
+        }
+    }
+}
+
+/// A version nobody could have tagged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a version; write it as upstream tags it, like v0.25.1")]
+pub struct VersionError(String);
+
+impl FromStr for Version {
+    type Err = VersionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || VersionError(text.to_owned());
+        let numbers = text
+            .strip_prefix('v')
+            .unwrap_or(text)
+            .split('.')
+            .map(|number| {
+                // `u16` alone would also read `+1`.
+                if number.bytes().all(|byte| byte.is_ascii_digit()) {
+                    number.parse().map_err(|_| wrong())
+                } else {
+                    Err(wrong())
+                }
+            })
+            .collect::<Result<Vec<u16>, _>>()?;
+        match numbers[..] {
+            [major, minor] => Ok(Self::new(major, minor, 0)),
+            [major, minor, patch] => Ok(Self::new(major, minor, patch)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl TryFrom<String> for Version {
+    type Error = VersionError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Version> for String {
+    fn from(version: Version) -> Self {
+        version.to_string()
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_upstream_tags() {
+        for (text, version) in [
+            ("v0.25.1", Version::new(0, 25, 1)),
+            ("0.11.0", Version::new(0, 11, 0)),
+            ("v1.18", Version::new(1, 18, 0)),
+        ] {
+            assert_eq!(text.parse(), Ok(version), "{text}");
+        }
+        for text in ["", "v", "v1", "v1.2.3.4", "v1.+2", "v1.2.3-rc1", "v1..2"] {
+            assert!(text.parse::<Version>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn orders_by_number_not_by_text() {
+        assert!(Version::new(0, 9, 1) < Version::new(0, 10, 0));
+        assert!(Version::new(0, 25, 1) < Version::new(0, 25, 2));
+    }
+
+    #[test]
+    fn survives_json() {
+        let version: Version = serde_json::from_str("\"v0.25\"").expect("a version");
+        assert_eq!(
+            serde_json::to_string(&version).expect("text"),
+            "\"v0.25.0\""
+        );
+        assert!(serde_json::from_str::<Version>("\"latest\"").is_err());
+    }
+}
