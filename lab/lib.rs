@@ -9,6 +9,7 @@
 //! [`explain`] judges it, and [`report`] prints it.
 
 pub mod agent;
+pub mod cluster;
 pub mod evidence;
 pub mod kernel;
 pub mod plan;

@@ -1,5 +1,6 @@
 //! Who answers and what is tried.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -48,6 +49,16 @@ pub enum Protocol {
     Udp,
     /// An ICMP echo request.
     Ping,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Ping => "ping",
+        })
+    }
 }
 
 /// How many connections a probe opens.

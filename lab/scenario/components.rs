@@ -5,13 +5,13 @@
 pub type KubeProxyConfig = serde_json::Value;
 
 /// flannel's: its version, network and backend.
-pub type FlannelConfig = serde_json::Value;
+pub type FlannelConfig = crate::rules::flannel::Flannel;
 
 /// Calico's: its pools and what it masquerades.
-pub type CalicoConfig = serde_json::Value;
+pub type CalicoConfig = crate::rules::calico::Calico;
 
 /// ip-masq-agent's: the destinations it does not masquerade.
-pub type IpMasqAgentConfig = serde_json::Value;
+pub type IpMasqAgentConfig = crate::rules::ip_masq_agent::IpMasqAgent;
 
 /// Docker's: its bridge and the subnet it masquerades.
-pub type DockerConfig = serde_json::Value;
+pub type DockerConfig = crate::rules::docker::Docker;

@@ -10,9 +10,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::count::Count;
-use super::lab::Protocol;
 use super::values::AxisValues;
 use super::wire::WireExpectation;
+use crate::plan::Protocol;
 
 /// The keys of a row that are no probe's name.
 pub const ROW_KEYS: [&str; 5] = ["when", "wire", "counters", "rules", "claims"];

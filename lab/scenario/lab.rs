@@ -15,6 +15,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
+use crate::plan::{Backend, Protocol};
+
+use crate::rules::flannel::EarlierFlannel;
+
 use super::components::{
     CalicoConfig, DockerConfig, FlannelConfig, IpMasqAgentConfig, KubeProxyConfig,
 };
@@ -80,7 +84,7 @@ pub struct LabSpec {
     pub docker: Option<DockerConfig>,
     /// Which iptables the nodes have: `nft` (the default) or `legacy`.
     #[serde(default)]
-    pub iptables: IptablesBackend,
+    pub iptables: Backend,
     /// What lies between the nodes.
     #[serde(default)]
     pub fabric: Fabric,
@@ -112,28 +116,6 @@ pub struct LabSpec {
     pub claims: IndexMap<String, Claim>,
 }
 
-/// Which of the two programs called iptables a node has.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    Default,
-    serde::Deserialize,
-    serde::Serialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum IptablesBackend {
-    /// iptables-nft: rules in `nf_tables`.
-    #[default]
-    Nft,
-    /// iptables-legacy: rules in `ip_tables`.
-    Legacy,
-}
-
 /// What lies between the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -150,6 +132,22 @@ pub struct Fabric {
     /// sends it: `pass` (the default) or `drop`, as clouds do that check sources.
     #[serde(default)]
     pub foreign_sources: ForeignSources,
+    /// What the fabric's router sends to a node though no subnet says so, such as
+    /// an external IP that a node announces.
+    #[serde(default)]
+    pub routes: Vec<FabricRoute>,
+}
+
+/// A route of the fabric's router.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FabricRoute {
+    /// The network, or one address: `192.0.2.10/32`.
+    #[serde(deserialize_with = "super::values::subnet")]
+    #[schemars(with = "String")]
+    pub to: IpNetwork,
+    /// The node it is sent to.
+    pub via: String,
 }
 
 /// How the nodes are connected.
@@ -238,22 +236,8 @@ pub enum FlannelLeftover {
     /// None.
     #[default]
     None,
-    /// Those of a flannel with another network or subnet.
-    Of(FlannelLease),
-}
-
-/// What an earlier flannel was configured with.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct FlannelLease {
-    /// Its network, that of all pods: `192.168.64.0/20`.
-    #[serde(deserialize_with = "super::values::subnet")]
-    #[schemars(with = "String")]
-    pub network: IpNetwork,
-    /// The subnet this node had: `192.168.66.0/24`.
-    #[serde(deserialize_with = "super::values::subnet")]
-    #[schemars(with = "String")]
-    pub subnet: IpNetwork,
+    /// Those of a flannel with another network or lease.
+    Of(EarlierFlannel),
 }
 
 impl<'de> Deserialize<'de> for FlannelLeftover {
@@ -264,7 +248,7 @@ impl<'de> Deserialize<'de> for FlannelLeftover {
             type Value = FlannelLeftover;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("`none` or {network, subnet}")
+                f.write_str("`none` or {version, network, lease}")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<FlannelLeftover, E> {
@@ -275,7 +259,8 @@ impl<'de> Deserialize<'de> for FlannelLeftover {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FlannelLeftover, A::Error> {
-                FlannelLease::deserialize(MapAccessDeserializer::new(map)).map(FlannelLeftover::Of)
+                EarlierFlannel::deserialize(MapAccessDeserializer::new(map))
+                    .map(FlannelLeftover::Of)
             }
         }
 
@@ -289,7 +274,7 @@ impl JsonSchema for FlannelLeftover {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let lease = generator.subschema_for::<FlannelLease>();
+        let lease = generator.subschema_for::<EarlierFlannel>();
         json_schema!({"anyOf": [{"const": "none"}, lease]})
     }
 }
@@ -395,40 +380,6 @@ pub struct Probe {
 
 fn one() -> u32 {
     1
-}
-
-/// What a probe speaks.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    Default,
-    serde::Deserialize,
-    serde::Serialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// TCP: connects, and exchanges one message.
-    #[default]
-    Tcp,
-    /// UDP: sends one datagram and waits for one.
-    Udp,
-    /// ICMP or `ICMPv6` echo.
-    Ping,
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Ping => "ping",
-        })
-    }
 }
 
 /// One thing a lab's source claims.

@@ -7,6 +7,7 @@ pub mod expectation;
 pub mod lab;
 pub mod patch;
 pub mod reference;
+pub mod suggest;
 pub mod values;
 pub mod wire;
 pub mod within;

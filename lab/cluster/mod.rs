@@ -1,0 +1,155 @@
+//! What exists in one case: nodes, pods, services, outside hosts, and what lies
+//! between them. Checked: whoever holds a [`Cluster`] need not ask again whether
+//! an address overlaps another or a pod's node is there.
+
+mod build;
+mod names;
+mod problem;
+mod serving;
+mod subnets;
+
+use std::net::IpAddr;
+
+use indexmap::IndexMap;
+use ipnetwork::IpNetwork;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::plan::Backend;
+use crate::rules::calico::Calico;
+use crate::rules::docker::Docker;
+use crate::rules::flannel::Flannel;
+use crate::rules::ip_masq_agent::IpMasqAgent;
+use crate::rules::kube_proxy::KubeProxy;
+use crate::scenario::lab::{FabricKind, ForeignSources, Leftovers};
+
+pub use build::{Inputs, build};
+pub use names::{Name, NameError, Reference};
+pub use problem::{At, Problem, Step};
+pub use serving::Serving;
+pub use subnets::Subnet;
+
+/// The namespace of the fabric, in plans and in what users read.
+pub const FABRIC: &str = "fabric";
+
+/// A cluster and what is around it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cluster {
+    /// The nodes, in the order they were written.
+    pub nodes: Vec<Node>,
+    /// The pods that run, in the order they were written.
+    pub pods: Vec<Pod>,
+    /// Machines outside.
+    pub hosts: Vec<Host>,
+    /// The services.
+    pub services: Vec<core::Service>,
+    /// Their endpoints.
+    pub slices: Vec<EndpointSlice>,
+    /// Who serves which port, pods and hosts alike.
+    pub serving: Vec<Serving>,
+    /// What lies between.
+    pub fabric: Fabric,
+    /// Which iptables the nodes have.
+    pub backend: Backend,
+    /// flannel, on every node.
+    pub flannel: Option<Flannel>,
+    /// calico, on every node.
+    pub calico: Option<Calico>,
+    /// ip-masq-agent, on every node.
+    pub ip_masq_agent: Option<IpMasqAgent>,
+    /// Docker, on every node.
+    pub docker: Option<Docker>,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// The object as it was written.
+    pub object: core::Node,
+    /// Its internal addresses with their subnets' lengths; at least one, at most
+    /// one a family.
+    pub addresses: Vec<IpNetwork>,
+    /// The addresses its pods have, at most one network a family.
+    pub pod_cidrs: Vec<IpNetwork>,
+    /// Kernel settings on top of a node's own, by dotted name.
+    pub sysctls: IndexMap<String, String>,
+    /// What an earlier life of the machine left on it.
+    pub leftovers: Leftovers,
+    /// Its kube-proxy, if it runs one.
+    pub kube_proxy: Option<KubeProxy>,
+}
+
+/// A pod that runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pod {
+    /// Its Kubernetes namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its node, by index.
+    pub node: usize,
+    /// Its addresses, at most one a family; its node's on the host's network.
+    pub ips: Vec<IpAddr>,
+    /// Whether it shares its node's network.
+    pub host_network: bool,
+}
+
+/// A machine outside the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// Its address with its subnet's length.
+    pub address: IpNetwork,
+}
+
+/// What lies between nodes and hosts: one router, with a switch for each subnet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fabric {
+    /// Whether nodes share a subnet.
+    pub kind: FabricKind,
+    /// The subnets, each with its members.
+    pub subnets: Vec<Subnet>,
+    /// What becomes of a packet whose source is not its sender's.
+    pub foreign_sources: ForeignSources,
+    /// Routes to what nobody's subnet holds, such as an address that a node
+    /// announces: the network, and the node by index.
+    pub routes: Vec<(IpNetwork, usize)>,
+}
+
+impl Pod {
+    /// `pod/NAMESPACE/NAME`, as users write it.
+    #[must_use]
+    pub fn reference(&self) -> String {
+        format!("pod/{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Cluster {
+    /// The namespace a pod's packets start in: its own, or its node's.
+    #[must_use]
+    pub fn netns(&self, pod: &Pod) -> String {
+        if pod.host_network {
+            self.nodes[pod.node].name.clone()
+        } else {
+            pod.reference()
+        }
+    }
+
+    /// Whether anything here has an IPv6 address.
+    #[must_use]
+    pub fn speaks_v6(&self) -> bool {
+        self.nodes
+            .iter()
+            .flat_map(|node| &node.addresses)
+            .any(IpNetwork::is_ipv6)
+            || self.hosts.iter().any(|host| host.address.is_ipv6())
+            || self
+                .pods
+                .iter()
+                .flat_map(|pod| &pod.ips)
+                .any(IpAddr::is_ipv6)
+    }
+}

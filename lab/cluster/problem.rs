@@ -1,0 +1,102 @@
+//! What is wrong with a cluster, and where it was written.
+
+use std::fmt;
+
+use crate::scenario::reference::DocumentRef;
+
+/// One step down into a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Into a map, by its key.
+    Key(String),
+    /// Into a list, by position from 0.
+    Item(usize),
+}
+
+impl From<&str> for Step {
+    fn from(key: &str) -> Self {
+        Self::Key(key.to_owned())
+    }
+}
+
+impl From<&String> for Step {
+    fn from(key: &String) -> Self {
+        Self::Key(key.clone())
+    }
+}
+
+impl From<usize> for Step {
+    fn from(at: usize) -> Self {
+        Self::Item(at)
+    }
+}
+
+/// A place in what a user wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct At {
+    /// The document.
+    pub document: DocumentRef,
+    /// The way down from its root. Where it was not written, the nearest place
+    /// above it that was.
+    pub path: Vec<Step>,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.document)?;
+        for step in &self.path {
+            match step {
+                Step::Key(key) => write!(f, ".{key}")?,
+                Step::Item(at) => write!(f, "[{at}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Something that cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it was written.
+    pub at: At,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Problem {
+    /// A problem at a place of a document.
+    pub fn new<const N: usize>(
+        document: DocumentRef,
+        path: [Step; N],
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            at: At {
+                document,
+                path: path.into(),
+            },
+            message: message.into(),
+            help: None,
+        }
+    }
+
+    /// A problem in the lab document.
+    pub fn in_lab<const N: usize>(path: [Step; N], message: impl Into<String>) -> Self {
+        Self::new(DocumentRef::Lab, path, message)
+    }
+
+    /// Says what to do about it.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<Option<String>>) -> Self {
+        self.help = help.into();
+        self
+    }
+}
+
+/// A path from keys and positions.
+macro_rules! path {
+    ($($step:expr),* $(,)?) => { [$($crate::cluster::Step::from($step)),*] };
+}
+pub(crate) use path;
