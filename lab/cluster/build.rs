@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::names::{cluster_ips, name_of, namespace_of};
-use super::problem::{Problem, path};
+use super::problem::{Problem, place};
 use super::serving::{Machines, serving};
 use super::subnets::{Member, Subnet, first_free, network_of, overlap, usual};
 use super::{Cluster, FABRIC, Fabric, Host, Node, Pod};
@@ -52,7 +52,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
         let known = nodes.iter().map(|node| node.name.as_str());
         problems.push(
             Problem::in_lab(
-                path!["spec", "nodes", name],
+                place!["spec", "nodes", name],
                 format!("there is no node `{name}`"),
             )
             .help(did_you_mean(name, known)),
@@ -71,7 +71,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
         if host.name == FABRIC || nodes.iter().any(|node| node.name == host.name) {
             problems.push(
                 Problem::in_lab(
-                    path!["spec", "hosts", &host.name],
+                    place!["spec", "hosts", &host.name],
                     format!("the name `{}` is taken", host.name),
                 )
                 .help("nodes, hosts and `fabric` share their names; choose another".to_owned()),
@@ -153,7 +153,7 @@ fn node(spec: &LabSpec, object: &core::Node, problems: &mut Vec<Problem>) -> Opt
         let Ok(ip) = address.address.parse::<IpAddr>() else {
             problems.push(Problem::new(
                 document.clone(),
-                path!["status", "addresses", at, "address"],
+                place!["status", "addresses", at, "address"],
                 format!("`{}` is not an IP address", address.address),
             ));
             continue;
@@ -175,8 +175,8 @@ fn node(spec: &LabSpec, object: &core::Node, problems: &mut Vec<Problem>) -> Opt
             .unwrap_or_else(|| usual(ip));
         if !subnet.contains(ip) {
             let at_lab = said.and_then(|said| said.subnet).map_or_else(
-                || Problem::in_lab(path!["spec", "fabric", "subnet"], format!("the address {ip} of node `{name}` is outside the fabric's subnet {subnet}")),
-                |_| Problem::in_lab(path!["spec", "nodes", &name, "subnet"], format!("the node's address {ip} is outside its subnet {subnet}")),
+                || Problem::in_lab(place!["spec", "fabric", "subnet"], format!("the address {ip} of node `{name}` is outside the fabric's subnet {subnet}")),
+                |_| Problem::in_lab(place!["spec", "nodes", &name, "subnet"], format!("the node's address {ip} is outside its subnet {subnet}")),
             );
             problems
                 .push(at_lab.help("give the subnet that holds the node's InternalIP".to_owned()));
@@ -185,7 +185,7 @@ fn node(spec: &LabSpec, object: &core::Node, problems: &mut Vec<Problem>) -> Opt
     }
     if addresses.is_empty() {
         problems.push(
-            Problem::new(document.clone(), path!["status", "addresses"], format!("node `{name}` has no InternalIP"))
+            Problem::new(document.clone(), place!["status", "addresses"], format!("node `{name}` has no InternalIP"))
                 .help("write `status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}`, as `kubectl get node -o yaml` does".to_owned()),
         );
         return None;
@@ -224,11 +224,11 @@ fn pod_cidrs(
         .iter()
         .flatten()
         .enumerate()
-        .map(|(at, text)| (path!["spec", "podCIDRs", at].to_vec(), text));
+        .map(|(at, text)| (place!["spec", "podCIDRs", at].to_vec(), text));
     let one = spec
         .pod_cidr
         .iter()
-        .map(|text| (path!["spec", "podCIDR"].to_vec(), text));
+        .map(|text| (place!["spec", "podCIDR"].to_vec(), text));
     let mut networks: Vec<IpNetwork> = Vec::new();
     for (path, text) in one.chain(many) {
         match text.parse::<IpNetwork>() {
@@ -285,14 +285,14 @@ fn pod(object: &core::Pod, nodes: &[Node], problems: &mut Vec<Problem>) -> Optio
         let problem = if node_name.is_empty() {
             Problem::new(
                 document,
-                path!["spec"],
+                place!["spec"],
                 format!("pod `{name}` runs on no node"),
             )
             .help("write `spec: {nodeName: …}`".to_owned())
         } else {
             Problem::new(
                 document,
-                path!["spec", "nodeName"],
+                place!["spec", "nodeName"],
                 format!("there is no node `{node_name}`"),
             )
             .help(did_you_mean(
@@ -308,13 +308,13 @@ fn pod(object: &core::Pod, nodes: &[Node], problems: &mut Vec<Problem>) -> Optio
     let status = object.status.as_ref();
     let one = status
         .and_then(|status| status.pod_ip.as_ref())
-        .map(|ip| (path!["status", "podIP"].to_vec(), ip));
+        .map(|ip| (place!["status", "podIP"].to_vec(), ip));
     let many = status
         .and_then(|status| status.pod_ips.as_ref())
         .into_iter()
         .flatten()
         .enumerate();
-    let many = many.map(|(at, ip)| (path!["status", "podIPs", at, "ip"].to_vec(), &ip.ip));
+    let many = many.map(|(at, ip)| (place!["status", "podIPs", at, "ip"].to_vec(), &ip.ip));
     let mut ips: Vec<IpAddr> = Vec::new();
     for (path, text) in one.into_iter().chain(many) {
         let mut wrong = |message: String, help: Option<String>| {
@@ -365,7 +365,7 @@ fn pod(object: &core::Pod, nodes: &[Node], problems: &mut Vec<Problem>) -> Optio
         problems.push(
             Problem::new(
                 document,
-                path!["status"],
+                place!["status"],
                 format!("pod `{name}` has no address"),
             )
             .help("write `status: {podIP: …}`, as `kubectl get pod -o yaml` does".to_owned()),
@@ -395,7 +395,7 @@ fn unique_addresses(
             (
                 address.ip(),
                 format!("node `{}`", node.name),
-                Problem::new(document.clone(), path!["status", "addresses"], ""),
+                Problem::new(document.clone(), place!["status", "addresses"], ""),
             )
         })
     });
@@ -405,7 +405,7 @@ fn unique_addresses(
             (
                 *ip,
                 format!("pod `{}/{}`", pod.namespace, pod.name),
-                Problem::new(document.clone(), path!["status", "podIP"], ""),
+                Problem::new(document.clone(), place!["status", "podIP"], ""),
             )
         })
     });
@@ -413,7 +413,7 @@ fn unique_addresses(
         (
             host.address.ip(),
             format!("host `{}`", host.name),
-            Problem::in_lab(path!["spec", "hosts", &host.name, "address"], ""),
+            Problem::in_lab(place!["spec", "hosts", &host.name, "address"], ""),
         )
     });
     let service_places = services.iter().flat_map(|service| {
@@ -426,7 +426,7 @@ fn unique_addresses(
                     namespace_of(service),
                     name_of(service)
                 ),
-                Problem::new(document.clone(), path!["spec", "clusterIP"], ""),
+                Problem::new(document.clone(), place!["spec", "clusterIP"], ""),
             )
         })
     });
@@ -493,7 +493,7 @@ fn subnets(
             if let [first, second, ..] = shares(members).as_slice() {
                 problems.push(
                     Problem::in_lab(
-                        path!["spec", "fabric"],
+                        place!["spec", "fabric"],
                         format!(
                             "nodes `{}` and `{}` share the subnet {network}, and a routed fabric has each node in its own",
                             nodes[*first].name, nodes[*second].name
@@ -513,7 +513,7 @@ fn subnets(
             if let [first, second, ..] = of_nodes.as_slice() {
                 problems.push(
                     Problem::in_lab(
-                        path!["spec", "fabric"],
+                        place!["spec", "fabric"],
                         format!("the nodes of a switched fabric share one subnet, and these lie in {first} and {second}"),
                     )
                     .help("name the subnet that holds them all: `fabric: {type: switched, subnet: …}`".to_owned()),
@@ -532,7 +532,7 @@ fn subnets(
             let Some(gateway) = first_free(network, taken) else {
                 problems.push(
                     Problem::in_lab(
-                        path!["spec"],
+                        place!["spec"],
                         format!("the subnet {network} has no address left for its router"),
                     )
                     .help("give it a shorter prefix".to_owned()),
@@ -555,7 +555,7 @@ fn disjoint(nodes: &[Node], subnets: &[Subnet], inputs: &Inputs<'_>, problems: &
             if overlap(subnet.network, other.network) {
                 problems.push(
                     Problem::in_lab(
-                        path!["spec"],
+                        place!["spec"],
                         format!(
                             "the subnets {} and {} overlap",
                             other.network, subnet.network
@@ -572,7 +572,7 @@ fn disjoint(nodes: &[Node], subnets: &[Subnet], inputs: &Inputs<'_>, problems: &
             let mut clash = |with: String| {
                 problems.push(Problem::new(
                     document.clone(),
-                    path!["spec", "podCIDR"],
+                    place!["spec", "podCIDR"],
                     format!("the podCIDR {cidr} of node `{}` overlaps {with}", node.name),
                 ));
             };
@@ -608,7 +608,7 @@ fn disjoint(nodes: &[Node], subnets: &[Subnet], inputs: &Inputs<'_>, problems: &
                 problems.push(
                     Problem::new(
                         object_of(ObjectKind::Service, &service.metadata),
-                        path!["spec", "clusterIP"],
+                        place!["spec", "clusterIP"],
                         format!("the cluster IP {ip} lies in {inside}"),
                     )
                     .help("cluster IPs have a network of their own".to_owned()),
@@ -633,7 +633,7 @@ fn components(spec: &LabSpec, nodes: &[Node], pods: &[Pod], problems: &mut Vec<P
             problems.push(
                 Problem::new(
                     document(),
-                    path!["spec"],
+                    place!["spec"],
                     format!("node `{}` has no podCIDR", node.name),
                 )
                 .help(
@@ -646,7 +646,7 @@ fn components(spec: &LabSpec, nodes: &[Node], pods: &[Pod], problems: &mut Vec<P
             && let Err(error) = flannel.check(cidr)
         {
             problems.push(Problem::in_lab(
-                path!["spec", "flannel"],
+                place!["spec", "flannel"],
                 format!("on node `{}`: {error}", node.name),
             ));
         }
@@ -660,7 +660,7 @@ fn routes(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<(I
             Some(node) => routes.push((network_of(route.to), node)),
             None => problems.push(
                 Problem::in_lab(
-                    path!["spec", "fabric", "routes", at, "via"],
+                    place!["spec", "fabric", "routes", at, "via"],
                     format!("there is no node `{}`", route.via),
                 )
                 .help(did_you_mean(

@@ -96,7 +96,7 @@ impl Problem {
 }
 
 /// A path from keys and positions.
-macro_rules! path {
+macro_rules! place {
     ($($step:expr),* $(,)?) => { [$($crate::cluster::Step::from($step)),*] };
 }
-pub(crate) use path;
+pub(crate) use place;

@@ -54,6 +54,7 @@ pub(super) fn serving(
         for address in slice
             .endpoints
             .iter()
+            .flatten()
             .flat_map(|endpoint| &endpoint.addresses)
         {
             let Some((netns, name)) = address

@@ -8,5 +8,6 @@ pub mod docker;
 pub mod flannel;
 pub mod ip_masq_agent;
 pub mod ipset;
+pub mod kube_proxy;
 pub mod script;
 pub mod version;

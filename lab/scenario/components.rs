@@ -2,7 +2,7 @@
 //! component's own module under `rules` knows what it means.
 
 /// kube-proxy's: its version, mode and flags.
-pub type KubeProxyConfig = serde_json::Value;
+pub type KubeProxyConfig = crate::rules::kube_proxy::KubeProxy;
 
 /// flannel's: its version, network and backend.
 pub type FlannelConfig = crate::rules::flannel::Flannel;

@@ -1,0 +1,48 @@
+//! IP families. kube-proxy writes the rules of each apart from the other's.
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// An IP family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4, for `iptables-restore`.
+    V4,
+    /// IPv6, for `ip6tables-restore`.
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    #[must_use]
+    pub fn of(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
+    /// Its name in Kubernetes objects: `IPv4` or `IPv6`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+
+    /// The addresses of loopback interfaces, in the notation of iptables.
+    #[must_use]
+    pub fn loopback(self) -> &'static str {
+        match self {
+            Self::V4 => "127.0.0.0/8",
+            Self::V6 => "::1/128",
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,217 @@
+//! What kube-proxy writes on a node, by version.
+//!
+//! [`KubeProxy`] is what a user says about it, [`Objects`] what it sees of the
+//! cluster, [`rules`] what it then writes. [`version`] is its history.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1 as discovery;
+use thiserror::Error;
+
+pub mod config;
+pub mod endpoints;
+pub mod family;
+mod iptables;
+pub mod services;
+pub mod topology;
+pub mod version;
+
+pub use config::{Cidrs, ConfigError, DetectLocalMode, KubeProxy, Mode, NodePortAddress};
+pub use family::Family;
+pub use iptables::chains;
+pub use version::{Version, VersionError};
+
+use super::script::Script;
+use endpoints::EndpointMap;
+use topology::Place;
+
+/// What kube-proxy sees of a cluster, and of the node it runs on.
+#[derive(Debug, Clone, Copy)]
+pub struct Objects<'a> {
+    /// The name of the node it runs on.
+    pub node: &'a str,
+    /// The cluster's nodes; only the one called `node` is looked at.
+    pub nodes: &'a [core::Node],
+    /// The cluster's services.
+    pub services: &'a [core::Service],
+    /// The cluster's endpoint slices. Versions that watched `Endpoints` read
+    /// from these what the endpoints controller would have written.
+    pub endpoint_slices: &'a [discovery::EndpointSlice],
+    /// The addresses of all the node's interfaces, for `nodePortAddresses`.
+    /// Without it (empty) those of the `Node` object and the loopback ones
+    /// stand in.
+    pub interface_addresses: &'a [IpAddr],
+}
+
+/// What one kube-proxy writes in one IP family.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// What it hands to `iptables-restore` or `ip6tables-restore`.
+    ///
+    /// Up to v1.24 it may lead packets to nat `KUBE-MARK-DROP`, whose rule is
+    /// the kubelet's; up to v1.19 it also leaves it to the kubelet to make that
+    /// chain.
+    pub script: Script,
+    /// The names of the nfacct objects that must exist before the script is
+    /// loaded.
+    pub accounting: Vec<&'static str>,
+}
+
+/// Why no rules can be written.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum KubeProxyError {
+    /// A field of a service that the API server would not have accepted.
+    #[error("service {service}: {field} `{value}` is not valid")]
+    Service {
+        /// `namespace/name`.
+        service: String,
+        /// The field.
+        field: &'static str,
+        /// What it says.
+        value: String,
+    },
+    /// A field of an endpoint slice that the API server would not have accepted.
+    #[error("endpoint slice {slice}: {field} `{value}` is not valid")]
+    EndpointSlice {
+        /// `namespace/name`.
+        slice: String,
+        /// The field.
+        field: &'static str,
+        /// What it says.
+        value: String,
+    },
+    /// No node of that name.
+    #[error("there is no Node `{0}` for kube-proxy to run on")]
+    NoSuchNode(String),
+    /// A network of a node that is none.
+    #[error("node {node}: podCIDR `{value}` is not a network")]
+    PodCidr {
+        /// The node's name.
+        node: String,
+        /// What it says.
+        value: String,
+    },
+    /// A way to tell local traffic that lacks its parameter.
+    #[error("kube-proxy: detectLocalMode {mode:?} needs {field}")]
+    DetectLocal {
+        /// The way.
+        mode: DetectLocalMode,
+        /// The parameter.
+        field: &'static str,
+    },
+    /// A mode that cannot be written yet.
+    #[error("kube-proxy: mode {0} is not supported")]
+    Mode(Mode),
+}
+
+/// What `proxy`, in its iptables mode, writes for `family` where it sees
+/// `objects`.
+///
+/// # Errors
+///
+/// See [`KubeProxyError`].
+pub fn rules(
+    proxy: &KubeProxy,
+    objects: &Objects<'_>,
+    family: Family,
+) -> Result<Rules, KubeProxyError> {
+    if proxy.mode != Mode::Iptables {
+        return Err(KubeProxyError::Mode(proxy.mode));
+    }
+    let node = Node::find(objects, family)?;
+    let ports = services::service_ports(objects.services, proxy.version, family)?;
+    let endpoints = EndpointMap::new(objects.endpoint_slices, objects.node, proxy.version, family)?;
+    iptables::rules(proxy, &node, &ports, &endpoints, family)
+}
+
+/// The IP families that `proxy` writes rules for: both from v1.21 on, before
+/// that the one of its cluster CIDR, or else of the node's first address.
+#[must_use]
+pub fn families(proxy: &KubeProxy, objects: &Objects<'_>) -> Vec<Family> {
+    if proxy.version.has(&version::DUAL_STACK) {
+        return vec![Family::V4, Family::V6];
+    }
+    let of_cidr = [Family::V4, Family::V6].into_iter().find(|family| {
+        let cidrs = proxy.cluster_cidr.as_ref();
+        cidrs.is_some_and(|cidrs| cidrs.of(*family).is_some())
+    });
+    let of_node = || {
+        let node = objects
+            .nodes
+            .iter()
+            .find(|node| named(node, objects.node))?;
+        addresses(node).first().copied().map(Family::of)
+    };
+    vec![of_cidr.or_else(of_node).unwrap_or(Family::V4)]
+}
+
+/// The node kube-proxy runs on, in one IP family.
+#[derive(Debug)]
+struct Node<'a> {
+    name: &'a str,
+    object: &'a core::Node,
+    /// Its address, by which kube-proxy tells whether a source range admits the
+    /// node itself.
+    ip: Option<IpAddr>,
+    /// The addresses of its interfaces.
+    interfaces: Vec<IpAddr>,
+}
+
+impl<'a> Node<'a> {
+    fn find(objects: &Objects<'a>, family: Family) -> Result<Self, KubeProxyError> {
+        let object = objects
+            .nodes
+            .iter()
+            .find(|node| named(node, objects.node))
+            .ok_or_else(|| KubeProxyError::NoSuchNode(objects.node.to_owned()))?;
+        let own = addresses(object);
+        let mut interfaces: Vec<IpAddr> = if objects.interface_addresses.is_empty() {
+            let loopback = [
+                IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+                IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+            ];
+            loopback.into_iter().chain(own.iter().copied()).collect()
+        } else {
+            objects.interface_addresses.to_vec()
+        };
+        interfaces.retain(|ip| Family::of(*ip) == family);
+        Ok(Self {
+            name: objects.node,
+            object,
+            ip: own.into_iter().find(|ip| Family::of(*ip) == family),
+            interfaces,
+        })
+    }
+
+    fn place(&self) -> Place<'a> {
+        let labels = self.object.metadata.labels.as_ref();
+        Place {
+            node: self.name,
+            zone: labels
+                .and_then(|labels| labels.get("topology.kubernetes.io/zone"))
+                .map(String::as_str),
+        }
+    }
+}
+
+fn named(node: &core::Node, name: &str) -> bool {
+    node.metadata.name.as_deref() == Some(name)
+}
+
+/// The addresses of a node, internal ones first, as `GetNodeHostIPs` of
+/// kubernetes/kubernetes `pkg/util/node` prefers them.
+fn addresses(node: &core::Node) -> Vec<IpAddr> {
+    let listed = node
+        .status
+        .as_ref()
+        .and_then(|status| status.addresses.as_deref())
+        .unwrap_or(&[]);
+    let of_type = |type_: &'static str| {
+        listed
+            .iter()
+            .filter(move |address| address.type_ == type_)
+            .filter_map(|address| address.address.parse().ok())
+    };
+    of_type("InternalIP").chain(of_type("ExternalIP")).collect()
+}

@@ -1,0 +1,344 @@
+//! Which kube-proxy: its version, and every difference between versions that
+//! the rules show, each named once. Reading the constants from top to bottom is
+//! reading kube-proxy's history.
+//!
+//! Where a constant cites a file, it means that file of kubernetes/kubernetes
+//! at the tags between which the behaviour came or went. Minor versions decide:
+//! no difference between two patch releases of one minor version is modelled.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The oldest minor version whose rules are known.
+pub const OLDEST_MINOR: u8 = 9;
+/// The newest minor version whose rules are known.
+pub const NEWEST_MINOR: u8 = 36;
+
+/// A version of kube-proxy, `v1.18` or `v1.18.2`.
+///
+/// Without a patch number it stands for the newest patch release of its minor
+/// version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Version {
+    minor: u8,
+    patch: Option<u8>,
+}
+
+/// Why a text is not a [`Version`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum VersionError {
+    /// Not of the form `v1.MINOR` or `v1.MINOR.PATCH`.
+    #[error("`{0}` is not a kube-proxy version: write it as v1.18 or v1.18.2")]
+    Form(String),
+    /// A version whose rules are not known.
+    #[error("kube-proxy {0} is not known: versions v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR} are")]
+    Unknown(String),
+}
+
+impl Version {
+    /// `v1.MINOR`, at its newest patch release.
+    ///
+    /// # Errors
+    ///
+    /// [`VersionError::Unknown`] outside the known range.
+    pub fn minor(minor: u8) -> Result<Self, VersionError> {
+        if (OLDEST_MINOR..=NEWEST_MINOR).contains(&minor) {
+            Ok(Self { minor, patch: None })
+        } else {
+            Err(VersionError::Unknown(format!("v1.{minor}")))
+        }
+    }
+
+    /// Whether this version shows `change`.
+    #[must_use]
+    pub fn has(self, change: &Change) -> bool {
+        (change.since..=change.until).contains(&self.minor)
+    }
+}
+
+impl FromStr for Version {
+    type Err = VersionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let form = || VersionError::Form(text.to_owned());
+        let digits = text.strip_prefix('v').unwrap_or(text);
+        let mut parts = digits.split('.');
+        let (Some("1"), Some(minor), patch, None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(form());
+        };
+        let number = |part: &str| {
+            let plain = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+            plain.then(|| part.parse::<u8>().ok()).flatten()
+        };
+        let minor = number(minor).ok_or_else(form)?;
+        let patch = match patch {
+            Some(patch) => Some(number(patch).ok_or_else(form)?),
+            None => None,
+        };
+        if (OLDEST_MINOR..=NEWEST_MINOR).contains(&minor) {
+            Ok(Self { minor, patch })
+        } else {
+            Err(VersionError::Unknown(text.to_owned()))
+        }
+    }
+}
+
+impl TryFrom<String> for Version {
+    type Error = VersionError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Version> for String {
+    fn from(version: Version) -> Self {
+        version.to_string()
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.patch {
+            Some(patch) => write!(f, "v1.{}.{patch}", self.minor),
+            None => write!(f, "v1.{}", self.minor),
+        }
+    }
+}
+
+impl JsonSchema for Version {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "KubeProxyVersion".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A kube-proxy version, v1.9 to v1.36, with or without a patch number.",
+            "pattern": r"^v?1\.(9|[12][0-9]|3[0-6])(\.[0-9]+)?$"
+        })
+    }
+}
+
+/// A behaviour that only some versions of kube-proxy have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The first minor version that has it.
+    since: u8,
+    /// The last minor version that has it.
+    until: u8,
+}
+
+impl Change {
+    /// Came with `minor` and stayed.
+    const fn since(minor: u8) -> Self {
+        Self {
+            since: minor,
+            until: NEWEST_MINOR,
+        }
+    }
+
+    /// Was there before the known versions and went after `minor`.
+    const fn until(minor: u8) -> Self {
+        Self {
+            since: OLDEST_MINOR,
+            until: minor,
+        }
+    }
+
+    /// Came with `first` and went after `last`.
+    const fn between(first: u8, last: u8) -> Self {
+        Self {
+            since: first,
+            until: last,
+        }
+    }
+}
+
+// What kube-proxy makes of the objects, in every mode.
+
+/// Endpoints come from `Endpoints` objects: ready ones only, in the order of
+/// their IP addresses. Later they come from `EndpointSlice`s, in the order of
+/// their `IP:port` texts.
+/// (`pkg/proxy/endpoints.go` v1.18.2 and `pkg/proxy/endpointslicecache.go`
+/// v1.19.2; the gate `EndpointSliceProxying` is on from v1.19.)
+pub const ENDPOINTS_OBJECTS: Change = Change::until(18);
+/// A service port without a name is still written with its colon, `ns/name:`,
+/// which also goes into the hash of its chain.
+/// (`pkg/proxy/types.go` v1.18.6, v1.19.2.)
+pub const COLON_OF_UNNAMED_PORT: Change = Change::until(18);
+/// `internalTrafficPolicy: Local` is obeyed.
+/// (Gate `ServiceInternalTrafficPolicy`, on from v1.22: `pkg/features/kube_features.go`.)
+pub const INTERNAL_TRAFFIC_POLICY: Change = Change::since(22);
+/// Every endpoint counts as one for "has no endpoints", also one that is
+/// neither ready nor serving. (`pkg/proxy/iptables/proxier.go` v1.22.0-rc.0.)
+pub const UNREADY_ENDPOINTS_COUNT: Change = Change::between(22, 22);
+/// With no ready endpoint left, those that still serve while they terminate
+/// are used. (Gate `ProxyTerminatingEndpoints`, on from v1.26.)
+pub const TERMINATING_FALLBACK: Change = Change::since(26);
+/// Zone hints in endpoint slices are obeyed when the service's annotation
+/// asks for it with `Auto`. (Gate `TopologyAwareHints`, on from v1.24;
+/// `pkg/proxy/topology.go` v1.24.0.)
+pub const ZONE_HINTS: Change = Change::since(24);
+/// The annotation may say anything but `Disabled`, and may be called
+/// `topology-mode`. (`pkg/proxy/topology.go`, `service.go` v1.27.1.)
+pub const ANY_TOPOLOGY_ANNOTATION: Change = Change::between(27, 30);
+/// Zone hints are obeyed whatever the annotation says.
+/// (Gate `ServiceTrafficDistribution`, on from v1.31.)
+pub const HINTS_WITHOUT_ANNOTATION: Change = Change::since(31);
+/// Node hints go before zone hints.
+/// (Gate `PreferSameTrafficDistribution`, on from v1.34.)
+pub const NODE_HINTS: Change = Change::since(34);
+/// `externalTrafficPolicy: Local` also holds for a `ClusterIP` service with
+/// external IPs. (`pkg/api/v1/service/util.go` v1.28.3, v1.29.1.)
+pub const LOCAL_FOR_CLUSTER_IP_TYPE: Change = Change::since(29);
+/// An ingress address with `ipMode: Proxy` is left to the load balancer.
+/// (Gate `LoadBalancerIPMode`, on from v1.30.)
+pub const LOAD_BALANCER_IP_MODE: Change = Change::since(30);
+/// A source range of all addresses is no restriction.
+/// (`pkg/proxy/serviceport.go` v1.33, v1.34.)
+pub const ZERO_RANGE_IS_NO_RANGE: Change = Change::since(34);
+/// One process serves both IP families.
+/// (Gate `IPv6DualStack`, on from v1.21: `pkg/features/kube_features.go`.)
+pub const DUAL_STACK: Change = Change::since(21);
+
+// What iptables mode writes once for the node.
+
+/// `KUBE-PROXY-CANARY` in mangle, nat and filter, by whose absence kube-proxy
+/// notices a flush. (`pkg/proxy/iptables/proxier.go` v1.17, #81517.)
+pub const CANARY: Change = Change::since(17);
+/// Filter INPUT jumps to `KUBE-SERVICES`.
+/// (`iptablesJumpChains` v1.14.0 to v1.19; #95252 took it out.)
+pub const INPUT_TO_SERVICES: Change = Change::until(19);
+/// Filter FORWARD jumps to `KUBE-EXTERNAL-SERVICES` and a load balancer's
+/// address without endpoints is refused there. (#95252, v1.20.)
+pub const FORWARD_TO_EXTERNAL_SERVICES: Change = Change::since(20);
+/// Filter `KUBE-NODEPORTS` accepts health check node ports.
+/// (`pkg/proxy/iptables/proxier.go` v1.21.0.)
+pub const HEALTH_CHECK_NODE_PORTS: Change = Change::since(21);
+/// kube-proxy makes nat `KUBE-MARK-DROP` if it is missing; its rule stays the
+/// kubelet's. (`iptablesEnsureChains` v1.20.0 to v1.24.3.)
+pub const ENSURES_MARK_DROP: Change = Change::between(20, 24);
+/// Drops happen in the filter table: `KUBE-PROXY-FIREWALL` for source ranges,
+/// `KUBE-EXTERNAL-SERVICES` for missing local endpoints. `KUBE-MARK-DROP` is
+/// no longer used. (`pkg/proxy/iptables/proxier.go` v1.25.1.)
+pub const DROPS_IN_FILTER: Change = Change::since(25);
+/// kube-proxy itself keeps strangers from 127.0.0.0/8 in `KUBE-FIREWALL`.
+/// (`iptablesKubeletJumpChains` v1.27.1.)
+pub const LOCALNET_FIREWALL: Change = Change::since(27);
+/// Packets in conntrack state INVALID are dropped in `KUBE-FORWARD`.
+/// (Issue #74839; absent in v1.14.0, there in v1.16.0-beta.2, released as v1.15.)
+pub const INVALID_DROPPED: Change = Change::since(15);
+/// `tcpBeLiberal` leaves that drop out. (`pkg/proxy/iptables/proxier.go` v1.29.1.)
+pub const LIBERAL_KEEPS_INVALID: Change = Change::since(29);
+/// nfacct objects count dropped invalid packets and node ports reached over
+/// 127.0.0.0/8. (`pkg/proxy/iptables/proxier.go` v1.31.)
+pub const ACCOUNTING: Change = Change::since(31);
+/// The two ESTABLISHED rules of `KUBE-FORWARD` are tied to the cluster CIDR and
+/// absent without one. (`pkg/proxy/iptables/proxier.go` v1.17, v1.18.2.)
+pub const FORWARD_TIED_TO_CLUSTER_CIDR: Change = Change::until(17);
+/// Two ESTABLISHED rules, for "pod source" and "pod destination"; later one.
+/// (`pkg/proxy/iptables/proxier.go` v1.22.0-rc.0, v1.23.4.)
+pub const TWO_ESTABLISHED_RULES: Change = Change::until(22);
+/// POSTROUTING takes the mark off before it masquerades, so that a packet that
+/// comes by again is not masqueraded twice.
+/// (`pkg/proxy/iptables/proxier.go` v1.18.2, v1.19.2.)
+pub const MARK_CLEARED: Change = Change::since(19);
+/// `MASQUERADE --random-fully` when iptables knows it.
+/// (`pkg/proxy/iptables/proxier.go` v1.16.)
+pub const RANDOM_FULLY: Change = Change::since(16);
+/// `localhostNodePorts` decides whether node ports answer on 127.0.0.0/8, and
+/// they no longer answer on ::1. (`pkg/proxy/iptables/proxier.go` v1.26.0.)
+pub const LOCALHOST_NODE_PORTS: Change = Change::since(26);
+/// `nodePortAddresses` without 127.0.0.1 turns `localhostNodePorts` off.
+/// (`pkg/proxy/iptables/proxier.go` v1.27.1.)
+pub const LOCALHOST_FOLLOWS_ADDRESSES: Change = Change::since(27);
+
+// What iptables mode writes for each service.
+
+/// Comments were meant for the rules of `KUBE-SVC` and `KUBE-SEP` but lost on
+/// the way to them: `append` to a slice that the caller never saw.
+/// (`appendServiceCommentLocked` v1.14.0 and v1.17, mended in v1.18.2.)
+pub const LOST_COMMENTS: Change = Change::until(17);
+/// Probabilities have five digits; later ten.
+/// (`computeProbability` v1.16.0-beta.2, v1.17.)
+pub const FIVE_DIGIT_PROBABILITIES: Change = Change::until(16);
+/// `KUBE-XLB-` chains for `externalTrafficPolicy: Local`; later `KUBE-EXT-` for
+/// all external traffic and `KUBE-SVL-` for local endpoints.
+/// (`pkg/proxy/iptables/proxier.go` v1.23.4, v1.24.0.)
+pub const XLB_CHAINS: Change = Change::until(23);
+/// The node's own traffic to a `Local` load balancer or node port goes to every
+/// endpoint; before, it met only local ones. (#77523, v1.15.)
+pub const NODE_TRAFFIC_MEETS_ALL: Change = Change::since(15);
+/// External IPs obey `externalTrafficPolicy: Local`.
+/// (Gate `ExternalPolicyForExternalIP`: false in v1.18.2, true in v1.19.2.)
+pub const EXTERNAL_IPS_OBEY_POLICY: Change = Change::since(19);
+/// An external IP is served only to traffic from off the machine, told by
+/// `physdev`, or when the address is the node's own.
+/// (`pkg/proxy/iptables/proxier.go` v1.20, v1.21.0.)
+pub const PHYSDEV_FOR_EXTERNAL_IPS: Change = Change::until(20);
+/// The rules that decide about masquerading stand in the service's own chain;
+/// before, in `KUBE-SERVICES` and `KUBE-NODEPORTS`.
+/// (`pkg/proxy/iptables/proxier.go` v1.21.0, v1.22.0-rc.0.)
+pub const MASQUERADE_IN_SERVICE_CHAIN: Change = Change::since(22);
+/// Rules for local endpoints are called `Balancing rule N for …`.
+/// (`pkg/proxy/iptables/proxier.go` v1.22.0-rc.0, v1.23.4.)
+pub const BALANCING_RULE_COMMENTS: Change = Change::until(22);
+/// The end of a `KUBE-FW-` chain says in a rule without a target who drops the
+/// rest. (`pkg/proxy/iptables/proxier.go` v1.27.1.)
+pub const FIREWALL_CHAIN_REMARK: Change = Change::since(27);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_are_read_and_written_alike() {
+        for text in ["v1.9", "v1.18", "v1.18.2", "v1.36.2"] {
+            assert_eq!(text.parse::<Version>().unwrap().to_string(), text);
+        }
+        assert_eq!("1.20".parse::<Version>().unwrap().to_string(), "v1.20");
+    }
+
+    #[test]
+    fn anything_else_says_what_is_wrong() {
+        for text in [
+            "",
+            "v1",
+            "v2.3",
+            "v1.x",
+            "v1.18.",
+            "v1.18.2.1",
+            "v1.+9",
+            "latest",
+        ] {
+            assert_eq!(
+                text.parse::<Version>(),
+                Err(VersionError::Form(text.to_owned()))
+            );
+        }
+        for text in ["v1.8", "v1.37", "v1.99.1"] {
+            let error = text.parse::<Version>().unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("kube-proxy {text} is not known: versions v1.9 to v1.36 are")
+            );
+        }
+    }
+
+    #[test]
+    fn a_change_is_there_from_its_first_to_its_last_version() {
+        let at = |minor| Version::minor(minor).unwrap();
+        assert!(!at(19).has(&ENSURES_MARK_DROP));
+        assert!(at(20).has(&ENSURES_MARK_DROP));
+        assert!(at(24).has(&ENSURES_MARK_DROP));
+        assert!(!at(25).has(&ENSURES_MARK_DROP));
+    }
+}
