@@ -34,8 +34,9 @@ use serde::{Deserialize, Serialize};
 pub use rule_hash::rule_hashes;
 
 use super::{
+    chains::Chains,
     ipset::{Family, IpsetError, IpsetScript, Set, SetType},
-    script::{Script, Table, TableScript},
+    script::{Script, Table},
     version::Version,
 };
 
@@ -43,7 +44,10 @@ const OLDEST: Version = Version::new(2, 1, 0);
 const NUMBERED_SETS: Version = Version::new(3, 1, 0);
 const RANDOM_FULLY: Version = Version::new(3, 2, 4);
 
-/// Felix' `MaxIpsetSize`, in entries.
+/// The chains of nat that Felix jumps out of.
+const HOOKED: [&str; 3] = ["PREROUTING", "POSTROUTING", "OUTPUT"];
+
+/// Felix's `MaxIpsetSize`, in entries.
 const MAX_IPSET_SIZE: u32 = 1_048_576;
 
 /// How Felix runs on a node, and the pools it knows.
@@ -155,9 +159,8 @@ pub fn ipsets(config: &Calico) -> Result<IpsetScript, CalicoError> {
     Ok(script)
 }
 
-/// What Felix writes in nat when it starts. Its jumps are inserted on top, and
-/// Felix puts them back there when they are missing, not when others are put
-/// before them.
+/// What Felix writes in nat when it starts. Its jumps are inserted on top; see
+/// [`refresh`] for what keeps them there.
 ///
 /// # Errors
 ///
@@ -198,21 +201,52 @@ pub fn script(config: &Calico) -> Result<Script, CalicoError> {
         ("cali-nat-outgoing", outgoing),
     ] {
         nat.chain(chain);
-        write(nat, "-A", chain, &rules);
+        for rule in hashed(chain, &rules) {
+            nat.command(format!("-A {chain} {rule}"));
+        }
     }
-    for chain in ["PREROUTING", "POSTROUTING", "OUTPUT"] {
-        write(nat, "-I", chain, &[jump(&format!("cali-{chain}"))]);
+    for chain in HOOKED {
+        nat.command(format!("-I {chain} {}", hook(chain)));
     }
     Ok(script)
 }
 
-/// Writes a chain's rules, each with its hash in front.
-fn write(table: &mut TableScript, verb: &str, chain: &str, rules: &[String]) {
-    for (rule, hash) in rules.iter().zip(rule_hashes(chain, rules)) {
-        table.command(format!(
-            "{verb} {chain} -m comment --comment \"cali:{hash}\" {rule}"
-        ));
+/// What Felix writes in nat when it looks again, every
+/// `iptablesRefreshInterval` (90 s by default, 60 s in canal's manifest): in
+/// each chain in which its jump is not on top, the jump is moved there.
+///
+/// So whoever inserts before it, as kube-proxy does when it starts later, is
+/// second after at most that time (`iptables/table.go`, 2.1.0 to v3.21.1).
+#[must_use]
+pub fn refresh(standing: &Chains) -> Script {
+    let mut script = Script::new();
+    for chain in HOOKED {
+        let hook = hook(chain);
+        let rules = standing.rules(Table::Nat, chain);
+        let ours = rules.iter().filter(|rule| **rule == hook).count();
+        if ours != 1 || rules.first() != Some(&hook) {
+            let nat = script.table(Table::Nat);
+            for _ in 0..ours {
+                nat.command(format!("-D {chain} {hook}"));
+            }
+            nat.command(format!("-I {chain} {hook}"));
+        }
     }
+    script
+}
+
+/// Felix's jump out of a built-in chain.
+fn hook(chain: &str) -> String {
+    hashed(chain, &[format!("--jump cali-{chain}")]).concat()
+}
+
+/// A chain's rules, each with its hash in front.
+fn hashed(chain: &str, rules: &[String]) -> Vec<String> {
+    rules
+        .iter()
+        .zip(rule_hashes(chain, rules))
+        .map(|(rule, hash)| format!("-m comment --comment \"cali:{hash}\" {rule}"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -294,6 +328,31 @@ mod tests {
         let entries = |name: String| sets.get(&name).map(|set| set.entries().count());
         assert_eq!(entries(config.all_pools_set()), Some(1));
         assert_eq!(entries(config.masqueraded_pools_set()), Some(0));
+    }
+
+    #[test]
+    fn a_refresh_moves_the_jumps_back_on_top() {
+        let mut chains = Chains::new();
+        let start = script(&calico("v3.8.0")).expect("a known Felix");
+        chains.load(&start).expect("the start loads");
+        assert!(refresh(&chains).is_empty(), "all is in place");
+
+        chains.insert(Table::Nat, "POSTROUTING", 0, "-j KUBE-POSTROUTING");
+        let again = refresh(&chains);
+        assert_eq!(
+            again
+                .to_string()
+                .lines()
+                .filter(|line| line.contains("OUTPUT"))
+                .count(),
+            0,
+            "only where it is not on top"
+        );
+        chains.load(&again).expect("the refresh loads");
+        let rules = chains.rules(Table::Nat, "POSTROUTING");
+        assert_eq!(rules.len(), 2);
+        assert!(rules[0].contains("cali:O3lYWMrLQYEMJtB5"));
+        assert!(refresh(&chains).is_empty(), "once is enough");
     }
 
     #[test]

@@ -208,6 +208,22 @@ mod tests {
     }
 
     #[test]
+    fn the_schema_names_what_a_user_writes() {
+        let schema = schemars::schema_for!(IpMasqAgent);
+        let properties = schema.get("properties").expect("properties");
+        for (name, kind) in [
+            ("nonMasqueradeCIDRs", "array"),
+            ("masqLinkLocal", "boolean"),
+        ] {
+            assert_eq!(properties[name]["type"], kind, "{name}");
+        }
+        assert_eq!(
+            schema.get("additionalProperties"),
+            Some(&serde_json::Value::Bool(false))
+        );
+    }
+
+    #[test]
     fn the_quoted_comment() {
         let jump =
             |version| commands(&config(&format!(r#"{{"version": "{version}"}}"#)))[0].clone();

@@ -36,8 +36,8 @@ pub struct TableScript {
     /// Chains of the component's own, created empty. Built-in chains are not
     /// declared: their policy stays as it is.
     pub chains: Vec<String>,
-    /// Commands as `iptables-restore` reads them, `-A CHAIN …`, `-I CHAIN …` or
-    /// `-D CHAIN …`, without a line end.
+    /// Commands as `iptables-restore` reads them, `-A CHAIN …`, `-I CHAIN …`,
+    /// `-D CHAIN …` or `-F CHAIN`, without a line end.
     pub commands: Vec<String>,
 }
 

@@ -1,0 +1,323 @@
+//! What the components write is loaded by the real tools into fresh network
+//! namespaces and read back: the tools accept it, and it stands as the model
+//! says it does.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use svclab::rules::{
+    calico::{self, Calico},
+    chains::Chains,
+    docker::{self, Docker},
+    flannel::{self, EarlierFlannel, Flannel, Standing},
+    ip_masq_agent::{self, IpMasqAgent},
+    ipset::{Family, IpsetScript, Set, SetType},
+    script::{Script, Table},
+};
+
+/// Both programs of Debian's iptables, by the word in their names.
+const BACKENDS: [&str; 2] = ["nft", "legacy"];
+
+/// Loads sets and then each script in a namespace of its own, and returns what
+/// `iptables-save` and `ipset save` print.
+fn load(backend: &str, sets: &IpsetScript, scripts: &[Script]) -> (String, String) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, text: String| {
+        fs::write(directory.path().join(name), text).expect("a written file");
+    };
+    file("sets", sets.to_string());
+    let mut steps = vec!["ipset restore <sets".to_owned()];
+    for (number, script) in scripts.iter().enumerate() {
+        file(&format!("rules-{number}"), script.to_string());
+        steps.push(format!(
+            "iptables-{backend}-restore --noflush <rules-{number}"
+        ));
+    }
+    // By name: without root, the legacy program may not list the tables.
+    for table in ["nat", "filter"] {
+        steps.push(format!("iptables-{backend}-save -t {table} >>rules"));
+    }
+    steps.push("ipset save >saved-sets".to_owned());
+    let shell = steps.join("\n");
+
+    let mut unshare = Command::new("unshare");
+    unshare.arg("--net");
+    if !nix::unistd::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    let output = unshare
+        .args(["sh", "-euc", &shell])
+        .current_dir(directory.path())
+        // Without a file of its own every legacy run would wait for all others.
+        .env("XTABLES_LOCKFILE", directory.path().join("lock"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("unshare(1) runs");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{backend}: {complaint}\n{shell}");
+    let read = |name| fs::read_to_string(directory.path().join(name)).expect("what was saved");
+    (read("rules"), read("saved-sets"))
+}
+
+/// The rules of one chain as `iptables-save` prints them, without `-A CHAIN`.
+fn saved_rules<'a>(saved: &'a str, table: Table, chain: &str) -> Vec<&'a str> {
+    let start = format!("-A {chain} ");
+    saved
+        .lines()
+        .skip_while(|line| *line != format!("*{table}"))
+        .take_while(|line| *line != "COMMIT")
+        .filter_map(|line| line.strip_prefix(start.as_str()))
+        .collect()
+}
+
+/// A rule's words in an order that does not depend on who printed it:
+/// `iptables-save` moves addresses and interfaces to the front and has a short
+/// form of `--jump`.
+fn words(rule: &str) -> Vec<String> {
+    let mut words: Vec<_> = rule
+        .split_whitespace()
+        .map(|word| if word == "--jump" { "-j" } else { word }.to_owned())
+        .collect();
+    words.sort();
+    words
+}
+
+/// Loads one component with either backend; every chain it touches must be read
+/// back as the model has it.
+fn check(name: &str, sets: &IpsetScript, scripts: &[Script]) {
+    let mut model = Chains::new();
+    for script in scripts {
+        model.load(script).expect("the model takes the script");
+    }
+    for backend in BACKENDS {
+        let (saved, _) = load(backend, sets, scripts);
+        let mut compared = 0;
+        for (table, block) in scripts.iter().flat_map(Script::tables) {
+            let hooks = block
+                .commands
+                .iter()
+                .filter_map(|line| line.split(' ').nth(1));
+            for chain in block.chains.iter().map(String::as_str).chain(hooks) {
+                let wanted: Vec<_> = model
+                    .rules(table, chain)
+                    .iter()
+                    .map(|rule| words(rule))
+                    .collect();
+                let found: Vec<_> = saved_rules(&saved, table, chain)
+                    .into_iter()
+                    .map(words)
+                    .collect();
+                assert_eq!(found, wanted, "{name}, {backend}: {table} {chain}\n{saved}");
+                compared += wanted.len();
+            }
+        }
+        assert!(compared > 0, "{name}, {backend}: nothing was compared");
+    }
+}
+
+fn flannel_of(version: &str) -> Flannel {
+    Flannel::new(
+        version.parse().expect("a version"),
+        "192.168.64.0/20".parse().expect("a network"),
+    )
+}
+
+#[test]
+fn docker_loads() {
+    check(
+        "docker",
+        &IpsetScript::new(),
+        &[docker::script(&Docker::default())],
+    );
+}
+
+#[test]
+fn ip_masq_agent_loads() {
+    for version in ["v2.0.0", "v2.5.0", "v2.10.0", "v2.12.6"] {
+        let config = IpMasqAgent {
+            version: version.parse().expect("a version"),
+            ..IpMasqAgent::default()
+        };
+        let script = ip_masq_agent::script(&config).expect("a good config");
+        check(version, &IpsetScript::new(), &[script]);
+    }
+}
+
+#[test]
+fn calico_loads() {
+    for version in ["v2.6.8", "v3.1.0", "v3.32.0"] {
+        let config = Calico::new(
+            version.parse().expect("a version"),
+            vec!["192.168.64.0/20".parse().expect("a pool")],
+        );
+        let sets = calico::ipsets(&config).expect("two sets");
+        let script = calico::script(&config).expect("a known Felix");
+        check(version, &sets, &[script]);
+    }
+}
+
+#[test]
+fn flannel_loads() {
+    let lease = "192.168.64.0/24".parse().expect("a lease");
+    for version in [
+        "v0.9.0", "v0.9.1", "v0.11.0", "v0.16.2", "v0.19.0", "v0.20.0", "v0.20.2", "v0.21.0",
+        "v0.21.3", "v0.25.1", "v0.25.2", "v0.28.9",
+    ] {
+        let config = flannel_of(version);
+        let first = flannel::start(&config, lease, &Standing::default()).expect("a start");
+        let again = flannel::start(&config, lease, &first.standing).expect("a restart");
+        check(version, &IpsetScript::new(), &[first.script, again.script]);
+    }
+}
+
+#[test]
+fn flannel_loads_after_another() {
+    for (before, after) in [
+        ("v0.11.0", "v0.11.0"),
+        ("v0.11.0", "v0.25.2"),
+        ("v0.20.0", "v0.25.1"),
+    ] {
+        let earlier = EarlierFlannel {
+            version: before.parse().expect("a version"),
+            network: "10.10.0.0/16".parse().expect("a network"),
+            lease: "10.10.3.0/24".parse().expect("a lease"),
+            random_fully: None,
+            subnet_file: true,
+        };
+        let (left, standing) = earlier.left_behind().expect("a known flannel");
+        let lease = "192.168.64.0/24".parse().expect("a lease");
+        let started = flannel::start(&flannel_of(after), lease, &standing).expect("a start");
+        let name = format!("{before} then {after}");
+        check(
+            &name,
+            &IpsetScript::new(),
+            &[left.clone(), started.script.clone()],
+        );
+        let mut together = left;
+        together.append(started.script);
+        check(
+            &format!("{name}, at once"),
+            &IpsetScript::new(),
+            &[together],
+        );
+    }
+}
+
+/// S2's node: a killed flannel's rules stand, and docker, calico, kube-proxy and
+/// flannel start, in this order. Read back is the write-up's chain, rule by rule.
+#[test]
+fn the_chain_of_the_write_up() {
+    let earlier = EarlierFlannel {
+        version: "v0.10.0".parse().expect("a version"),
+        network: "192.168.64.0/20".parse().expect("a network"),
+        lease: "192.168.66.0/24".parse().expect("a lease"),
+        random_fully: None,
+        subnet_file: true,
+    };
+    let (left, standing) = earlier.left_behind().expect("a known flannel");
+
+    let felix = Calico::new(
+        "v3.0.12".parse().expect("a version"),
+        vec!["192.168.64.0/20".parse().expect("a pool")],
+    );
+    let mut kube_proxy = Script::new();
+    let nat = kube_proxy.table(Table::Nat);
+    nat.chain("KUBE-POSTROUTING");
+    nat.command(
+        "-I POSTROUTING -m comment --comment \"kubernetes postrouting rules\" -j KUBE-POSTROUTING",
+    );
+
+    let mut scripts = vec![
+        left,
+        docker::script(&Docker::default()),
+        calico::script(&felix).expect("a known Felix"),
+        kube_proxy,
+    ];
+    let mut chains = Chains::new();
+    for script in &scripts {
+        chains.load(script).expect("a script");
+    }
+    let standing = Standing { chains, ..standing };
+    let mut new = flannel_of("v0.11.0");
+    // The write-up's MASQUERADE rules lack it, so its node's iptables was old.
+    new.random_fully = Some(false);
+    let lease = "192.168.64.0/24".parse().expect("a lease");
+    let started = flannel::start(&new, lease, &standing).expect("a start");
+    scripts.push(started.script);
+    // kube-proxy came in front of calico's jump, until Felix looked again.
+    scripts.push(calico::refresh(&started.standing.chains));
+
+    let sets = calico::ipsets(&felix).expect("two sets");
+    for backend in BACKENDS {
+        let (saved, saved_sets) = load(backend, &sets, &scripts);
+        assert_eq!(
+            saved_rules(&saved, Table::Nat, "POSTROUTING"),
+            [
+                "-m comment --comment \"cali:O3lYWMrLQYEMJtB5\" -j cali-POSTROUTING",
+                "-m comment --comment \"kubernetes postrouting rules\" -j KUBE-POSTROUTING",
+                "-s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
+                "! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN",
+                "-s 192.168.64.0/20 -d 192.168.64.0/20 -j RETURN",
+                "-s 192.168.64.0/20 ! -d 224.0.0.0/4 -j MASQUERADE",
+                "! -s 192.168.64.0/20 -d 192.168.64.0/24 -j RETURN",
+                "! -s 192.168.64.0/20 -d 192.168.64.0/20 -j MASQUERADE",
+            ],
+            "{backend}"
+        );
+        assert_eq!(
+            saved_rules(&saved, Table::Nat, "cali-nat-outgoing"),
+            [
+                "-m comment --comment \"cali:Wd76s91357Uv7N3v\" -m set --match-set \
+                 cali4-masq-ipam-pools src -m set ! --match-set cali4-all-ipam-pools dst \
+                 -j MASQUERADE"
+            ],
+            "{backend}"
+        );
+        assert!(saved_sets.contains("add cali4-masq-ipam-pools 192.168.64.0/20"));
+    }
+    check("all of S2", &sets, &scripts);
+}
+
+#[test]
+fn every_kind_of_set_is_made() {
+    let mut script = IpsetScript::new();
+    for (name, kind, entry) in [
+        ("ip", SetType::HashIp, "10.0.0.1"),
+        ("net", SetType::HashNet, "10.0.0.0/8"),
+        ("ip-port", SetType::HashIpPort, "10.0.0.1,tcp:80"),
+        (
+            "ip-port-ip",
+            SetType::HashIpPortIp,
+            "10.0.0.1,tcp:80,10.0.0.2",
+        ),
+        (
+            "ip-port-net",
+            SetType::HashIpPortNet,
+            "10.0.0.1,tcp:80,10.1.0.0/16",
+        ),
+        ("port", SetType::BitmapPort(0, 65535), "30080"),
+    ] {
+        let mut set = Set::new(kind, Family::Inet).comment();
+        set.add(entry);
+        script.put(name, set).expect("a fresh name");
+    }
+    let mut six = Set::new(SetType::HashIpPort, Family::Inet6)
+        .hashsize(1024)
+        .maxelem(65536);
+    six.add("fd00::1,udp:53");
+    script.put("ip6-port", six).expect("a fresh name");
+
+    let (_, saved) = load("nft", &script, &[]);
+    for line in script.to_string().lines() {
+        let wanted = words(line);
+        assert!(
+            saved.lines().any(|found| {
+                let found = words(found);
+                wanted.iter().all(|word| found.contains(word))
+            }),
+            "{line}\n{saved}"
+        );
+    }
+}
