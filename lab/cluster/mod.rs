@@ -25,9 +25,10 @@ use crate::scenario::lab::{FabricKind, ForeignSources, Leftovers};
 
 pub use build::{Inputs, build};
 pub use names::{Name, NameError, Reference};
+pub(crate) use problem::place;
 pub use problem::{At, Problem, Step};
 pub use serving::Serving;
-pub use subnets::Subnet;
+pub use subnets::{Member, Subnet};
 
 /// The namespace of the fabric, in plans and in what users read.
 pub const FABRIC: &str = "fabric";

@@ -2,6 +2,7 @@
 //! contract between the pure half of svclab and an agent. The same plan runs on
 //! the host, in a guest, or on another machine over a pipe.
 
+pub mod build;
 mod link;
 mod probe;
 

@@ -9,5 +9,6 @@ pub mod flannel;
 pub mod ip_masq_agent;
 pub mod ipset;
 pub mod kube_proxy;
+pub mod kubelet;
 pub mod script;
 pub mod version;

@@ -138,7 +138,7 @@ pub struct Change {
 
 impl Change {
     /// Came with `minor` and stayed.
-    const fn since(minor: u8) -> Self {
+    pub(in crate::rules) const fn since(minor: u8) -> Self {
         Self {
             since: minor,
             until: NEWEST_MINOR,
@@ -146,7 +146,7 @@ impl Change {
     }
 
     /// Was there before the known versions and went after `minor`.
-    const fn until(minor: u8) -> Self {
+    pub(in crate::rules) const fn until(minor: u8) -> Self {
         Self {
             since: OLDEST_MINOR,
             until: minor,
@@ -154,7 +154,7 @@ impl Change {
     }
 
     /// Came with `first` and went after `last`.
-    const fn between(first: u8, last: u8) -> Self {
+    pub(in crate::rules) const fn between(first: u8, last: u8) -> Self {
         Self {
             since: first,
             until: last,

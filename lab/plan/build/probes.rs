@@ -1,0 +1,294 @@
+//! From the names in a lab's probes to namespaces and addresses.
+
+use std::net::IpAddr;
+
+use crate::cluster::{Cluster, Name, NameError, Problem, Reference, place};
+use crate::plan::{Namespace, Probe, Protocol, Target};
+use crate::scenario::expectation::ProbeExpectation;
+use crate::scenario::lab;
+use crate::scenario::suggest::did_you_mean;
+
+use super::Order;
+
+/// Every probe, in the lab's order.
+pub fn resolve(
+    order: &Order<'_>,
+    namespaces: &[Namespace],
+    problems: &mut Vec<Problem>,
+) -> Vec<Probe> {
+    order
+        .probes
+        .iter()
+        .filter_map(|(name, probe)| match one(order, namespaces, name, probe) {
+            Ok(probe) => Some(probe),
+            Err(problem) => {
+                problems.push(problem);
+                None
+            }
+        })
+        .collect()
+}
+
+fn one(
+    order: &Order<'_>,
+    namespaces: &[Namespace],
+    name: &str,
+    probe: &lab::Probe,
+) -> Result<Probe, Problem> {
+    let cluster = order.cluster;
+    let at = |field: &str, error: NameError| {
+        Problem::in_lab(place!["spec", "probes", name, field], error.message).help(error.help)
+    };
+    let from = cluster
+        .start(&probe.from)
+        .map_err(|error| at("from", error))?;
+    let own: Vec<IpAddr> = namespaces
+        .iter()
+        .filter(|namespace| namespace.name == from)
+        .flat_map(|namespace| {
+            namespace
+                .links
+                .iter()
+                .flat_map(|link| link.addresses.iter().map(ipnetwork::IpNetwork::ip))
+        })
+        .collect();
+    let to = target(cluster, &own, probe).map_err(|error| at("to", error))?;
+    let bind = probe
+        .bind
+        .as_deref()
+        .map(|bind| bound(cluster, &own, bind, to.address))
+        .transpose()
+        .map_err(|error| at("bind", error))?;
+    if let Some(after) = &probe.after {
+        waits(order, name, after)?;
+    }
+    if let Some(expected) = order.row.expected.probes.get(name)
+        && wants_answer(expected)
+    {
+        somebody_serves(cluster, probe, to).map_err(|error| at("to", error))?;
+    }
+    Ok(Probe {
+        name: name.to_owned(),
+        from,
+        to,
+        protocol: probe.protocol,
+        connections: probe.connections,
+        bind,
+        patience: probe.patience.unwrap_or(order.patience),
+        after: probe.after.clone(),
+    })
+}
+
+/// A chain of `after` must end, and at a probe that is there.
+fn waits(order: &Order<'_>, name: &str, after: &str) -> Result<(), Problem> {
+    let at = || place!["spec", "probes", name, "after"];
+    let mut next = Some(after);
+    for _ in 0..=order.probes.len() {
+        let Some(before) = next else {
+            return Ok(());
+        };
+        let Some(probe) = order.probes.get(before) else {
+            return Err(
+                Problem::in_lab(at(), format!("there is no probe `{before}`")).help(did_you_mean(
+                    before,
+                    order.probes.keys().map(String::as_str),
+                )),
+            );
+        };
+        next = probe.after.as_deref();
+    }
+    Err(Problem::in_lab(
+        at(),
+        format!("the probe `{name}` waits for itself"),
+    ))
+}
+
+fn target(cluster: &Cluster, own: &[IpAddr], probe: &lab::Probe) -> Result<Target, NameError> {
+    let reference = Reference::parse(&probe.to)?;
+    let addresses = cluster.addresses(&reference.name)?;
+    // Of several, one of a family that the caller speaks; the first is meant.
+    let address = addresses
+        .iter()
+        .find(|address| own.iter().any(|mine| mine.is_ipv4() == address.is_ipv4()))
+        .or(addresses.first())
+        .copied()
+        .ok_or_else(|| NameError {
+            message: format!("`{}` has no address", probe.to),
+            help: None,
+        })?;
+    let error = |message: String, help: Option<String>| NameError { message, help };
+    let port = match (&reference.port, probe.protocol) {
+        (None, Protocol::Ping) => 0,
+        (Some(_), Protocol::Ping) => {
+            return Err(error(
+                format!("`{}`: a ping has no port", probe.to),
+                Some(format!("write `{}`", reference.name)),
+            ));
+        }
+        (None, _) => {
+            return Err(error(
+                format!("`{}` lacks a port", probe.to),
+                Some(format!("write `{}:80`", reference.name)),
+            ));
+        }
+        (Some(port), _) => match port.parse::<u16>() {
+            Ok(0) => return Err(error("port 0 is no port to call".to_owned(), None)),
+            Ok(port) => port,
+            Err(_) => named_port(cluster, &reference, port)?,
+        },
+    };
+    Ok(Target { address, port })
+}
+
+/// A service's port by its name.
+fn named_port(cluster: &Cluster, reference: &Reference, port: &str) -> Result<u16, NameError> {
+    let ports = cluster
+        .service(&reference.name)
+        .and_then(|service| service.spec.as_ref())
+        .and_then(|spec| spec.ports.as_ref())
+        .ok_or_else(|| NameError {
+            message: format!("`{port}` is not a port number"),
+            help: Some("only a service's ports have names here".to_owned()),
+        })?;
+    ports
+        .iter()
+        .find(|each| each.name.as_deref() == Some(port))
+        .and_then(|each| u16::try_from(each.port).ok())
+        .ok_or_else(|| NameError {
+            message: format!("{} has no port named `{port}`", reference.name),
+            help: did_you_mean(port, ports.iter().filter_map(|each| each.name.as_deref())),
+        })
+}
+
+fn bound(cluster: &Cluster, own: &[IpAddr], bind: &str, to: IpAddr) -> Result<IpAddr, NameError> {
+    let reference = Reference::parse(bind)?;
+    let addresses = cluster.addresses(&reference.name)?;
+    addresses
+        .into_iter()
+        .find(|address| own.contains(address) && address.is_ipv4() == to.is_ipv4())
+        .ok_or_else(|| NameError {
+            message: format!("`{bind}` is no address of the caller's"),
+            help: Some(format!(
+                "it has {}",
+                own.iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )),
+        })
+}
+
+/// Whether a row expects somebody to answer.
+fn wants_answer(expected: &ProbeExpectation) -> bool {
+    let some =
+        |count: Option<crate::scenario::count::Count>| count.is_some_and(|count| count.min() > 0);
+    some(expected.connected)
+        || some(expected.answered)
+        || expected
+            .endpoints
+            .as_ref()
+            .is_some_and(|pods| !pods.is_empty())
+}
+
+/// Where a row expects an answer, there must be somebody who could give it.
+fn somebody_serves(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Result<(), NameError> {
+    let reference = Reference::parse(&probe.to)?;
+    if probe.protocol == Protocol::Ping {
+        return Ok(());
+    }
+    if let Some(service) = cluster.service(&reference.name) {
+        return service_serves(cluster, service, probe, to.port);
+    }
+    let netns = match &reference.name {
+        Name::Pod(..) => cluster.start(&reference.name.to_string())?,
+        // A node's port may be a node port, which rules answer.
+        Name::Machine(name) if cluster.hosts.iter().any(|host| host.name == *name) => name.clone(),
+        _ => return Ok(()),
+    };
+    let ports: Vec<u16> = cluster
+        .serving
+        .iter()
+        .filter(|serving| serving.netns == netns)
+        .map(|serving| serving.port)
+        .collect();
+    if ports.contains(&to.port) {
+        return Ok(());
+    }
+    let served: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    Err(NameError {
+        message: format!("nothing serves port {} of {}", to.port, reference.name),
+        help: Some(if served.is_empty() {
+            "it serves no port at all".to_owned()
+        } else {
+            format!("it serves {}", served.join(", "))
+        }),
+    })
+}
+
+fn service_serves(
+    cluster: &Cluster,
+    service: &k8s_openapi::api::core::v1::Service,
+    probe: &lab::Probe,
+    port: u16,
+) -> Result<(), NameError> {
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    let namespace = service.metadata.namespace.as_deref().unwrap_or("default");
+    let spec = service.spec.as_ref();
+    let ports: Vec<i32> = spec
+        .and_then(|spec| spec.ports.as_ref())
+        .into_iter()
+        .flatten()
+        .map(|port| port.port)
+        .collect();
+    if !ports.contains(&i32::from(port)) {
+        return Err(NameError {
+            message: format!("the service {namespace}/{name} has no port {port}"),
+            help: Some(format!(
+                "it has {}",
+                ports
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )),
+        });
+    }
+    let endpoints = cluster
+        .slices
+        .iter()
+        .filter(|slice| {
+            slice.metadata.namespace.as_deref().unwrap_or("default") == namespace
+                && slice
+                    .metadata
+                    .labels
+                    .as_ref()
+                    .and_then(|labels| labels.get("kubernetes.io/service-name"))
+                    .map(String::as_str)
+                    == Some(name)
+        })
+        .flat_map(|slice| slice.endpoints.iter().flatten())
+        .count();
+    if endpoints > 0 {
+        return Ok(());
+    }
+    let selector = spec.and_then(|spec| spec.selector.as_ref());
+    let selector: Vec<String> = selector
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    Err(NameError {
+        message: format!(
+            "the service {namespace}/{name} has no endpoints, so nobody can answer `{}`",
+            probe.to
+        ),
+        help: Some(if selector.is_empty() {
+            "it has no selector; write an EndpointSlice for it".to_owned()
+        } else {
+            format!(
+                "no ready pod in {namespace} has the labels {}",
+                selector.join(", ")
+            )
+        }),
+    })
+}

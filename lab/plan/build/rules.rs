@@ -1,0 +1,357 @@
+//! The rules of every namespace, by the components that run there, in the order
+//! in which they start.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use crate::cluster::{Cluster, FABRIC, Node, Problem, place};
+use crate::plan::{Iptables, Namespace};
+use crate::rules::chains::Chains;
+use crate::rules::ipset::IpsetScript;
+use crate::rules::kube_proxy::{self, Family, Mode, Objects};
+use crate::rules::script::{Script, Table};
+use crate::rules::{calico, docker, flannel, ip_masq_agent, kubelet};
+use crate::scenario::lab::{FabricKind, FlannelLeftover, ForeignSources};
+
+use super::topology::dev_name;
+
+/// Writes the rules of the nodes and of the fabric.
+pub fn write(namespaces: &mut [Namespace], cluster: &Cluster, problems: &mut Vec<Problem>) {
+    let core_nodes: Vec<_> = cluster
+        .nodes
+        .iter()
+        .map(|node| node.object.clone())
+        .collect();
+    for namespace in namespaces {
+        if namespace.name == FABRIC {
+            let (v4, v6) = source_check(cluster);
+            namespace.iptables = loaded(cluster, &v4, &v6);
+        } else if let Some(node) = cluster
+            .nodes
+            .iter()
+            .find(|node| node.name == namespace.name)
+        {
+            let interfaces: Vec<IpAddr> = namespace
+                .links
+                .iter()
+                .flat_map(|link| link.addresses.iter().map(IpNetwork::ip))
+                .chain([IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)])
+                .chain(
+                    cluster
+                        .speaks_v6()
+                        .then_some(IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)),
+                )
+                .collect();
+            let objects = Objects {
+                node: &node.name,
+                nodes: &core_nodes,
+                services: &cluster.services,
+                endpoint_slices: &cluster.slices,
+                interface_addresses: &interfaces,
+            };
+            let mut work = Work {
+                cluster,
+                node,
+                objects,
+                problems: &mut *problems,
+            };
+            let v4 = work.v4();
+            let v6 = if cluster.speaks_v6() {
+                work.proxy(Family::V6)
+            } else {
+                Script::new()
+            };
+            namespace.ipset = work.sets();
+            namespace.iptables = loaded(cluster, &v4, &v6);
+        }
+    }
+}
+
+fn loaded(cluster: &Cluster, v4: &Script, v6: &Script) -> Option<Iptables> {
+    let text = |script: &Script| {
+        if script.is_empty() {
+            String::new()
+        } else {
+            script.to_string()
+        }
+    };
+    (!v4.is_empty() || !v6.is_empty()).then(|| Iptables {
+        backend: cluster.backend,
+        v4: text(v4),
+        v6: text(v6),
+    })
+}
+
+/// One node's rules in the making.
+struct Work<'a> {
+    cluster: &'a Cluster,
+    node: &'a Node,
+    objects: Objects<'a>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Work<'_> {
+    /// All IPv4 rules: what was left over, then Docker, the kubelet, kube-proxy,
+    /// calico, flannel and ip-masq-agent as they start one after the other.
+    fn v4(&mut self) -> Script {
+        let mut script = Script::new();
+        let standing = self.left_by_flannel(&mut script);
+        self.left_by_others(&mut script);
+        if let Some(docker) = &self.cluster.docker {
+            script.append(docker::script(docker));
+        }
+        script.append(self.proxy(Family::V4));
+        if let Some(calico) = &self.cluster.calico {
+            match calico::script(calico) {
+                Ok(made) => script.append(made),
+                Err(error) => self.problem("calico", &error.to_string()),
+            }
+        }
+        self.flannel(&mut script, standing);
+        if let Some(agent) = &self.cluster.ip_masq_agent {
+            match ip_masq_agent::script(agent) {
+                Ok(made) => script.append(made),
+                Err(error) => self.problem("ipMasqAgent", &error.to_string()),
+            }
+        }
+        script
+    }
+
+    fn problem(&mut self, component: &str, message: &str) {
+        self.problems.push(Problem::in_lab(
+            place!["spec", component],
+            format!("on node `{}`: {message}", self.node.name),
+        ));
+    }
+
+    fn left_by_flannel(&mut self, script: &mut Script) -> flannel::Standing {
+        let FlannelLeftover::Of(earlier) = &self.node.leftovers.flannel else {
+            return flannel::Standing::default();
+        };
+        match earlier.left_behind() {
+            Ok((made, standing)) => {
+                script.append(made);
+                standing
+            }
+            Err(error) => {
+                self.problems.push(Problem::in_lab(
+                    place!["spec", "nodes", &self.node.name, "leftovers", "flannel"],
+                    error.to_string(),
+                ));
+                flannel::Standing::default()
+            }
+        }
+    }
+
+    fn left_by_others(&mut self, script: &mut Script) {
+        let mut table = None;
+        for (at, line) in self.node.leftovers.iptables.iter().enumerate() {
+            if let Err(message) = leftover(script, &mut table, line) {
+                self.problems.push(
+                    Problem::in_lab(place!["spec", "nodes", &self.node.name, "leftovers", "iptables", at], message)
+                        .help("write lines as `iptables-save` prints them, `*nat` before those of the nat table".to_owned()),
+                );
+            }
+        }
+    }
+
+    /// The kubelet and kube-proxy, in one family.
+    fn proxy(&mut self, family: Family) -> Script {
+        let Some(proxy) = &self.node.kube_proxy else {
+            return Script::new();
+        };
+        let mut script = kubelet::script(proxy.version, family);
+        if !kube_proxy::families(proxy, &self.objects).contains(&family) {
+            return script;
+        }
+        if proxy.mode != Mode::Iptables {
+            self.problem(
+                "kubeProxy",
+                &format!("mode {} cannot be built yet", proxy.mode),
+            );
+            return script;
+        }
+        match kube_proxy::rules(proxy, &self.objects, family) {
+            Ok(rules) => script.append(rules.script),
+            Err(error) => self.problem("kubeProxy", &error.to_string()),
+        }
+        script
+    }
+
+    fn flannel(&mut self, script: &mut Script, mut standing: flannel::Standing) {
+        let Some(config) = &self.cluster.flannel else {
+            return;
+        };
+        let lease = self.node.pod_cidrs.iter().find_map(|cidr| match cidr {
+            IpNetwork::V4(cidr) => Some(*cidr),
+            IpNetwork::V6(_) => None,
+        });
+        let Some(lease) = lease else {
+            self.problem(
+                "flannel",
+                "the node has no IPv4 podCIDR, which would be its lease",
+            );
+            return;
+        };
+        let mut chains = Chains::new();
+        if let Err(error) = chains.load(script) {
+            self.problems.push(Problem::in_lab(
+                place!["spec", "nodes", &self.node.name, "leftovers"],
+                error.to_string(),
+            ));
+            return;
+        }
+        standing.chains = chains;
+        match flannel::start(config, lease, &standing) {
+            Ok(started) => {
+                script.append(started.script);
+                // Felix looks at its jumps now and then and puts them back on
+                // top, whoever started after it.
+                if self.cluster.calico.is_some() {
+                    script.append(calico::refresh(&started.standing.chains));
+                }
+            }
+            Err(error) => self.problem("flannel", &error.to_string()),
+        }
+    }
+
+    fn sets(&mut self) -> String {
+        let mut sets = IpsetScript::new();
+        if let Some(calico) = &self.cluster.calico {
+            match calico::ipsets(calico) {
+                Ok(made) => sets = made,
+                Err(error) => self.problem("calico", &error.to_string()),
+            }
+        }
+        let mut text = sets.to_string();
+        for line in &self.node.leftovers.ipset {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Adds one line of `iptables-save` to a script.
+fn leftover(script: &mut Script, table: &mut Option<Table>, line: &str) -> Result<(), String> {
+    let line = line.trim();
+    if let Some(name) = line.strip_prefix('*') {
+        *table = Some(match name {
+            "raw" => Table::Raw,
+            "mangle" => Table::Mangle,
+            "nat" => Table::Nat,
+            "filter" => Table::Filter,
+            _ => {
+                return Err(format!(
+                    "`{name}` is no table; there are raw, mangle, nat and filter"
+                ));
+            }
+        });
+        return Ok(());
+    }
+    if line.is_empty() || line.starts_with('#') || line == "COMMIT" {
+        return Ok(());
+    }
+    let table = table.ok_or_else(|| format!("`{line}` stands before any table"))?;
+    let block = script.table(table);
+    if let Some(chain) = line.strip_prefix(':') {
+        let name = chain.split_whitespace().next().unwrap_or_default();
+        if name.starts_with(|letter: char| letter == '-') || name.is_empty() {
+            return Err(format!("`{line}` declares no chain"));
+        }
+        // Built-in chains are there; their policy stays.
+        if chain.split_whitespace().nth(1) == Some("-") {
+            block.chain(name);
+        }
+        return Ok(());
+    }
+    if !["-A ", "-I ", "-D "]
+        .iter()
+        .any(|verb| line.starts_with(verb))
+    {
+        return Err(format!("`{line}` is no rule: one begins with -A, -I or -D"));
+    }
+    block.command(line);
+    Ok(())
+}
+
+/// How the underlay drops a packet whose source is not its sender's: at the
+/// port of each node, unless the source is the node's own, or a pod's where
+/// pods' packets travel bare.
+fn source_check(cluster: &Cluster) -> (Script, Script) {
+    let (mut v4, mut v6) = (Script::new(), Script::new());
+    if cluster.fabric.foreign_sources == ForeignSources::Pass {
+        return (v4, v6);
+    }
+    for node in &cluster.nodes {
+        let port = dev_name(&node.name);
+        let chain = format!("SOURCE-{port}");
+        let bare = if cluster.flannel.is_some() {
+            &[][..]
+        } else {
+            &node.pod_cidrs[..]
+        };
+        let own: Vec<IpNetwork> = node
+            .addresses
+            .iter()
+            .map(|address| IpNetwork::from(address.ip()))
+            .chain(bare.iter().copied())
+            .collect();
+        let entry = match cluster.fabric.kind {
+            FabricKind::Routed => format!("-A FORWARD -i {port} -j {chain}"),
+            FabricKind::Switched => format!("-A FORWARD -m physdev --physdev-in {port} -j {chain}"),
+        };
+        for (script, is_v4) in [(&mut v4, true), (&mut v6, false)] {
+            let own: Vec<&IpNetwork> = own
+                .iter()
+                .filter(|source| source.is_ipv4() == is_v4)
+                .collect();
+            if own.is_empty() {
+                continue;
+            }
+            let filter = script.table(Table::Filter);
+            filter.chain(&chain);
+            for source in own {
+                filter.command(format!("-A {chain} -s {source} -j RETURN"));
+            }
+            filter.command(format!(
+                "-A {chain} -m comment --comment \"source check of {port}\" -j DROP"
+            ));
+            filter.command(&entry);
+        }
+    }
+    (v4, v6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leftovers_are_lines_of_iptables_save() {
+        let mut script = Script::new();
+        let mut table = None;
+        for line in [
+            "*nat",
+            ":PREROUTING ACCEPT [0:0]",
+            ":STALE - [0:0]",
+            "-A STALE -j RETURN",
+            "COMMIT",
+        ] {
+            leftover(&mut script, &mut table, line).unwrap();
+        }
+        assert_eq!(
+            script.to_string(),
+            "*nat\n:STALE - [0:0]\n-A STALE -j RETURN\nCOMMIT\n"
+        );
+        for (line, first) in [
+            ("-A STALE -j RETURN", true),
+            ("*nut", true),
+            ("iptables -F", false),
+        ] {
+            let mut table = if first { None } else { Some(Table::Nat) };
+            assert!(leftover(&mut script, &mut table, line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What must be watched to hold the evidence against what is expected.
+
+use crate::cluster::{Problem, place};
+use crate::plan::{Namespace, Watch};
+use crate::scenario::expectation::Expected;
+use crate::scenario::suggest::did_you_mean;
+
+use super::Order;
+
+/// The namespaces that a row's expectations, and those of the claims it speaks
+/// of, look into.
+pub fn watch(order: &Order<'_>, namespaces: &[Namespace], problems: &mut Vec<Problem>) -> Watch {
+    let mut watch = Watch::default();
+    let claims = order
+        .row
+        .claims
+        .iter()
+        .filter_map(|claim| claim.says.as_ref());
+    for expected in claims.chain([&order.row.expected]) {
+        look(order, expected, namespaces, &mut watch, problems);
+    }
+    watch
+}
+
+fn look(
+    order: &Order<'_>,
+    expected: &Expected,
+    namespaces: &[Namespace],
+    watch: &mut Watch,
+    problems: &mut Vec<Problem>,
+) {
+    let find = |name: &str| {
+        let netns = order
+            .cluster
+            .start(name)
+            .unwrap_or_else(|_| name.to_owned());
+        namespaces.iter().find(|namespace| namespace.name == netns)
+    };
+    let at = || place!["spec", "expect", order.row_at];
+    let unknown = |name: &str| {
+        Problem::in_lab(
+            at(),
+            format!("an expectation looks into `{name}`, which is not in the lab"),
+        )
+        .help(did_you_mean(
+            name,
+            namespaces.iter().map(|namespace| namespace.name.as_str()),
+        ))
+    };
+    let add = |list: &mut Vec<String>, name: &str| {
+        if !list.iter().any(|known| known == name) {
+            list.push(name.to_owned());
+        }
+    };
+    for wire in &expected.wire {
+        match find(&wire.on.of) {
+            None => problems.push(unknown(&wire.on.of)),
+            Some(namespace) => {
+                let dev = &wire.on.interface;
+                if dev != "lo" && !namespace.links.iter().any(|link| link.name == *dev) {
+                    let links: Vec<&str> = namespace
+                        .links
+                        .iter()
+                        .map(|link| link.name.as_str())
+                        .collect();
+                    problems.push(
+                        Problem::in_lab(
+                            at(),
+                            format!(
+                                "an expectation looks at `{dev}`, which {} has not got",
+                                namespace.name
+                            ),
+                        )
+                        .help(
+                            did_you_mean(dev, links.iter().copied())
+                                .or_else(|| Some(format!("it has {}", links.join(", ")))),
+                        ),
+                    );
+                }
+                add(&mut watch.packets, &namespace.name);
+            }
+        }
+    }
+    for counter in &expected.counters {
+        match find(&counter.on) {
+            None => problems.push(unknown(&counter.on)),
+            Some(namespace) => add(&mut watch.counters, &namespace.name),
+        }
+    }
+    for rule in &expected.rules {
+        match find(&rule.on) {
+            None => problems.push(unknown(&rule.on)),
+            Some(namespace) => add(&mut watch.rules, &namespace.name),
+        }
+    }
+}
