@@ -2,5 +2,6 @@
 //! calico, ip-masq-agent, docker. Pure functions from the cluster's objects to
 //! the text that the real tools (`iptables-restore`, `ipset restore`) load.
 
+pub mod dump;
 pub mod kube_proxy;
 pub mod script;
