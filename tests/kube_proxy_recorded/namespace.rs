@@ -46,19 +46,37 @@ pub fn become_root() -> std::io::Result<()> {
 /// Loads `written` into a fresh network namespace and gives what
 /// `iptables-save` says then.
 pub fn load(written: &Rules, family: Family, flavour: Flavour) -> Result<String, Failed> {
-    let written = written.clone();
-    // A thread of its own may have a namespace of its own; what it starts is
-    // born there, and the kernel takes all of it away when both have ended.
-    let thread = std::thread::spawn(move || inside(&written, family, flavour));
+    let text = written.script.to_string();
+    let accounting = written.accounting.clone();
+    in_thread(move || inside(&text, &accounting, family, flavour))
+}
+
+/// The same for a text.
+pub fn load_text(text: &str, family: Family, flavour: Flavour) -> Result<String, Failed> {
+    let text = text.to_owned();
+    in_thread(move || inside(&text, &[], family, flavour))
+}
+
+/// A thread of its own may have a namespace of its own; what it starts is born
+/// there, and the kernel takes all of it away when both have ended.
+fn in_thread(
+    work: impl FnOnce() -> Result<String, String> + Send + 'static,
+) -> Result<String, Failed> {
+    let thread = std::thread::spawn(work);
     match thread.join() {
         Ok(result) => result.map_err(Failed::from),
         Err(_) => Err("the namespace's thread panicked".into()),
     }
 }
 
-fn inside(written: &Rules, family: Family, flavour: Flavour) -> Result<String, String> {
+fn inside(
+    text: &str,
+    accounting: &[&str],
+    family: Family,
+    flavour: Flavour,
+) -> Result<String, String> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("a network namespace: {e}"))?;
-    for name in &written.accounting {
+    for name in accounting {
         account(name).map_err(|e| format!("nfacct object {name}: {e}"))?;
     }
     let six = match family {
@@ -66,11 +84,7 @@ fn inside(written: &Rules, family: Family, flavour: Flavour) -> Result<String, S
         Family::V6 => "6",
     };
     let tool = |verb: &str| format!("ip{six}tables-{flavour}-{verb}");
-    run(
-        &tool("restore"),
-        &["--noflush"],
-        &written.script.to_string(),
-    )?;
+    run(&tool("restore"), &["--noflush"], text)?;
     let saved = run(&tool("save"), &[], "")?;
     Ok(saved)
 }

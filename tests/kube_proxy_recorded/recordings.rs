@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use libtest_mimic::Failed;
 use serde_json::Value;
-use svclab::rules::kube_proxy::{KubeProxy, Objects, Version};
+use svclab::rules::kube_proxy::{KubeProxy, Objects};
 
 fn home() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/kube-proxy")
@@ -112,10 +112,26 @@ impl Cluster {
     }
 }
 
-/// Reads `objects/<name>.json`.
-pub fn cluster(name: &str) -> Result<Cluster, Failed> {
-    let path = home().join("objects").join(format!("{name}.json"));
-    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+/// The objects that recordings called `name` were made with.
+pub fn recorded_cluster(name: &str) -> Result<Cluster, Failed> {
+    cluster(&home().join("objects").join(format!("{name}.json")))
+}
+
+/// A cluster with a bit of everything that iptables mode acts on.
+pub fn whole_cluster() -> Result<Cluster, Failed> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kube_proxy_recorded");
+    cluster(&here.join("everything.json"))
+}
+
+/// One of the rule sets kube-proxy's own tests expect, and its objects.
+pub fn golden(name: &str) -> Result<(String, Cluster), Failed> {
+    let folder = home().join("golden");
+    let text = fs::read_to_string(folder.join(format!("{name}.iptables-restore")))?;
+    Ok((text, cluster(&folder.join(format!("{name}.json")))?))
+}
+
+fn cluster(path: &Path) -> Result<Cluster, Failed> {
+    let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let mut list: Value = serde_json::from_str(&text)?;
     let mut cluster = Cluster::default();
     let items = list["items"].as_array_mut().ok_or("not a List")?;
@@ -128,12 +144,4 @@ pub fn cluster(name: &str) -> Result<Cluster, Failed> {
         }
     }
     Ok(cluster)
-}
-
-/// A kube-proxy that uses what it can be told.
-pub fn everything(version: Version) -> Result<KubeProxy, Failed> {
-    let mut proxy = KubeProxy::new(version);
-    proxy.cluster_cidr = Some("10.244.0.0/16,fd00:10:244::/56".parse()?);
-    proxy.masquerade_bit = 15;
-    Ok(proxy)
 }
