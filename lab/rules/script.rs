@@ -1,6 +1,7 @@
 //! The input of one `iptables-restore`: tables, the chains they declare, and
 //! the commands that fill them, in the order a component would issue them.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,35 @@ pub enum Table {
     Nat,
     /// Accepting and dropping.
     Filter,
+    /// Labels of mandatory access control.
+    Security,
+}
+
+impl Table {
+    /// The table called `name` in a dump: `nat`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "raw" => Self::Raw,
+            "mangle" => Self::Mangle,
+            "nat" => Self::Nat,
+            "filter" => Self::Filter,
+            "security" => Self::Security,
+            _ => return None,
+        })
+    }
+
+    /// The chains that the kernel itself calls, in the order a packet can meet
+    /// them.
+    #[must_use]
+    pub fn built_in_chains(self) -> &'static [&'static str] {
+        match self {
+            Self::Raw => &["PREROUTING", "OUTPUT"],
+            Self::Mangle => &["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"],
+            Self::Nat => &["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"],
+            Self::Filter | Self::Security => &["INPUT", "FORWARD", "OUTPUT"],
+        }
+    }
 }
 
 impl fmt::Display for Table {
@@ -26,6 +56,7 @@ impl fmt::Display for Table {
             Self::Mangle => "mangle",
             Self::Nat => "nat",
             Self::Filter => "filter",
+            Self::Security => "security",
         })
     }
 }
@@ -89,8 +120,9 @@ impl Script {
     pub fn append(&mut self, later: Self) {
         for (table, script) in later.tables {
             let block = self.table(table);
+            let mut known: HashSet<String> = block.chains.iter().cloned().collect();
             for chain in script.chains {
-                if !block.chains.contains(&chain) {
+                if known.insert(chain.clone()) {
                     block.chains.push(chain);
                 }
             }

@@ -20,6 +20,10 @@ const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// One address and port that serves a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the conditions of an endpoint vary independently of each other"
+)]
 pub struct Endpoint {
     /// Where it listens.
     pub address: SocketAddr,

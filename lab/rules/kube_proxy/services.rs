@@ -192,7 +192,7 @@ impl View<'_> {
         self.service.metadata.name.as_deref().unwrap_or_default()
     }
 
-    fn wrong(&self, field: &'static str, value: impl ToString) -> KubeProxyError {
+    fn wrong(&self, field: &'static str, value: &(impl ToString + ?Sized)) -> KubeProxyError {
         KubeProxyError::Service {
             service: format!("{}/{}", self.namespace(), self.name()),
             field,
@@ -271,7 +271,7 @@ impl View<'_> {
             cluster_ip,
             port: self
                 .number("port", port.port)?
-                .ok_or_else(|| self.wrong("port", port.port))?,
+                .ok_or_else(|| self.wrong("port", &port.port))?,
             node_port: self.number("nodePort", port.node_port.unwrap_or(0))?,
             external_ips: self.external_ips()?,
             load_balancer_ips: self.load_balancer_ips()?,
@@ -286,7 +286,7 @@ impl View<'_> {
 
     /// A port number; none for 0.
     fn number(&self, field: &'static str, number: i32) -> Result<Option<u16>, KubeProxyError> {
-        let number = u16::try_from(number).map_err(|_| self.wrong(field, number))?;
+        let number = u16::try_from(number).map_err(|_| self.wrong(field, &number))?;
         Ok((number != 0).then_some(number))
     }
 
@@ -375,7 +375,7 @@ impl View<'_> {
             None => Ok(Some(DEFAULT_AFFINITY_SECONDS)),
             Some(seconds) => u32::try_from(seconds)
                 .map(Some)
-                .map_err(|_| self.wrong("timeoutSeconds", seconds)),
+                .map_err(|_| self.wrong("timeoutSeconds", &seconds)),
         }
     }
 

@@ -255,7 +255,7 @@ pub const MARK_CLEARED: Change = Change::since(19);
 /// (`pkg/proxy/iptables/proxier.go` v1.16.)
 pub const RANDOM_FULLY: Change = Change::since(16);
 /// `localhostNodePorts` decides whether node ports answer on 127.0.0.0/8, and
-/// they no longer answer on ::1. (`pkg/proxy/iptables/proxier.go` v1.26.0.)
+/// they no longer answer on `::1`. (`pkg/proxy/iptables/proxier.go` v1.26.0.)
 pub const LOCALHOST_NODE_PORTS: Change = Change::since(26);
 /// `nodePortAddresses` without 127.0.0.1 turns `localhostNodePorts` off.
 /// (`pkg/proxy/iptables/proxier.go` v1.27.1.)

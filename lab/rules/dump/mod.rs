@@ -1,0 +1,63 @@
+//! The rules of a node as `iptables-save` prints them: read, and compared by
+//! what they mean.
+//!
+//! [`Dump::parse`] reads a dump, [`Dump::of_script`] says what a
+//! [`Script`](super::script::Script) leaves behind in an empty namespace,
+//! [`compare`] tells two dumps apart.
+
+mod apply;
+mod canonical;
+pub mod compare;
+mod parse;
+pub mod rule;
+mod words;
+
+pub use apply::ApplyError;
+pub use compare::{Difference, Order, compare};
+pub use parse::ParseError;
+pub use rule::{Rule, RuleError};
+
+use super::script::Table;
+
+/// What one `iptables-save` printed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Dump {
+    /// Its tables, in the order they were printed.
+    pub tables: Vec<TableDump>,
+}
+
+/// One table of a [`Dump`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableDump {
+    /// Which table.
+    pub table: Table,
+    /// Its chains, in the order they were printed.
+    pub chains: Vec<Chain>,
+}
+
+/// One chain of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// Its name.
+    pub name: String,
+    /// What a built-in chain does with packets that reach its end: `ACCEPT` or
+    /// `DROP`. Chains of components have none.
+    pub policy: Option<String>,
+    /// Its rules, in order.
+    pub rules: Vec<Rule>,
+}
+
+impl Dump {
+    /// The table called `table`, if it was printed.
+    #[must_use]
+    pub fn table(&self, table: Table) -> Option<&TableDump> {
+        self.tables.iter().find(|dump| dump.table == table)
+    }
+
+    /// The chain `chain` of `table`, if it was printed.
+    #[must_use]
+    pub fn chain(&self, table: Table, chain: &str) -> Option<&Chain> {
+        let chains = &self.table(table)?.chains;
+        chains.iter().find(|found| found.name == chain)
+    }
+}

@@ -1,0 +1,175 @@
+//! What svclab writes for kube-proxy, against what real kube-proxies wrote.
+//!
+//! `text` compares without a kernel. `kernel` loads the rules with the real
+//! `iptables-restore`, both flavours, in a network namespace of its own and
+//! reads them back.
+
+mod namespace;
+mod recordings;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use svclab::rules::dump::{Dump, Order, compare};
+use svclab::rules::kube_proxy::{Family, KubeProxy, Rules, Version, chains, rules};
+use svclab::rules::script::{Script, Table};
+
+use namespace::Flavour;
+use recordings::Recording;
+
+fn main() -> ExitCode {
+    // Namespaces need root; anybody can be root in a user namespace.
+    if let Err(error) = namespace::become_root() {
+        eprintln!("the tests of kind `kernel` need a user namespace: {error}");
+    }
+    let mut trials = Vec::new();
+    for recording in recordings::all() {
+        let name = recording.name();
+        let known = recording.clone();
+        trials.push(Trial::test(format!("text::{name}"), move || text(&known)));
+        for flavour in [Flavour::Nft, Flavour::Legacy] {
+            let known = recording.clone();
+            trials.push(Trial::test(
+                format!("kernel::{flavour}::{name}"),
+                move || kernel(&known, flavour),
+            ));
+        }
+    }
+    for name in ["only-local-external-ips", "non-local-external-ips"] {
+        trials.push(Trial::test(format!("golden::{name}"), move || golden(name)));
+    }
+    for version in 9..=36 {
+        for family in [Family::V4, Family::V6] {
+            for flavour in [Flavour::Nft, Flavour::Legacy] {
+                let name = format!("loads::{flavour}::v1.{version}::{family}");
+                trials.push(Trial::test(name, move || loads(version, family, flavour)));
+            }
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// What svclab writes for the objects and flags of a recording, after what the
+/// recording was made upon.
+fn written(recording: &Recording) -> Result<Rules, Failed> {
+    let cluster = recordings::recorded_cluster(&recording.objects)?;
+    let written = rules(&recording.proxy()?, &cluster.objects("node-a"), Family::V4)?;
+    let mut script = Script::new();
+    if recording.mark_drop_was_there() {
+        script.table(Table::Nat).chain(chains::MARK_DROP);
+    }
+    script.append(written.script);
+    Ok(Rules { script, ..written })
+}
+
+fn same(expected: &Dump, found: &Dump) -> Result<(), Failed> {
+    same_in_order(expected, found, Order::ServicesInAnyOrder)
+}
+
+fn same_in_order(expected: &Dump, found: &Dump, order: Order) -> Result<(), Failed> {
+    let differences = compare(expected, found, order);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    Err(format!(
+        "{} differences, - only expected, + only found:\n{}",
+        told.len(),
+        told.join("\n")
+    )
+    .into())
+}
+
+fn text(recording: &Recording) -> Result<(), Failed> {
+    let found = Dump::of_script(&written(recording)?.script)?;
+    same(&Dump::parse(&recording.text()?)?, &found)
+}
+
+fn kernel(recording: &Recording, flavour: Flavour) -> Result<(), Failed> {
+    let written = written(recording)?;
+    let saved = namespace::load(&written, Family::V4, flavour)?;
+    let recorded = recording.text()?;
+    same(&Dump::parse(&recorded)?, &Dump::parse(&saved)?)?;
+    if flavour == Flavour::Nft {
+        // They were recorded with this flavour.
+        same_lines(&recorded, &saved)?;
+    }
+    Ok(())
+}
+
+/// The very lines of two dumps, whatever their order: how things are written
+/// counts too when the same iptables prints both.
+fn same_lines(expected: &str, found: &str) -> Result<(), Failed> {
+    let lines = |text: &str| -> Vec<String> {
+        let mut lines: Vec<String> = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| match line.split_once(" [") {
+                Some((chain, _)) if line.starts_with(':') => chain.to_owned(),
+                _ => line.to_owned(),
+            })
+            .collect();
+        lines.sort();
+        lines
+    };
+    let (expected, found) = (lines(expected), lines(found));
+    if expected == found {
+        return Ok(());
+    }
+    let only = |these: &[String], those: &[String], sign: char| -> Vec<String> {
+        let absent = these.iter().filter(|line| !those.contains(line));
+        absent.map(|line| format!("{sign} {line}")).collect()
+    };
+    let mut told = only(&expected, &found, '-');
+    told.extend(only(&found, &expected, '+'));
+    Err(format!("lines differ:\n{}", told.join("\n")).into())
+}
+
+/// What kube-proxy's own tests expect of the rules that it restores. The chains
+/// it makes by other means, and the jumps to its chains, are no part of that.
+fn golden(name: &str) -> Result<(), Failed> {
+    let (text, cluster) = recordings::golden(name)?;
+    let mut proxy = KubeProxy::new("v1.24".parse()?);
+    proxy.cluster_cidr = Some("10.0.0.0/8".parse()?);
+    proxy.random_fully = false;
+    let written = rules(&proxy, &cluster.objects("test-hostname"), Family::V4)?;
+
+    let restored = |mut dump: Dump| {
+        for table in &mut dump.tables {
+            table.chains.retain(|chain| {
+                let apart = [chains::CANARY, chains::MARK_DROP];
+                chain.policy.is_none() && !apart.contains(&chain.name.as_str())
+            });
+        }
+        dump
+    };
+    let expected = Dump::parse(&text)?;
+    same(&expected, &restored(Dump::of_script(&written.script)?))?;
+    for flavour in [Flavour::Nft, Flavour::Legacy] {
+        let theirs = namespace::load_text(&text, Family::V4, flavour)?;
+        let ours = namespace::load(&written, Family::V4, flavour)?;
+        let (theirs, ours) = (Dump::parse(&theirs)?, Dump::parse(&ours)?);
+        same(&restored(theirs), &restored(ours))?;
+    }
+    Ok(())
+}
+
+/// The rules of any version for a cluster that has a bit of everything are
+/// accepted by the kernel, and it reads back what was meant.
+fn loads(minor: u8, family: Family, flavour: Flavour) -> Result<(), Failed> {
+    let cluster = recordings::whole_cluster()?;
+    let mut proxy = KubeProxy::new(Version::minor(minor)?);
+    proxy.cluster_cidr = Some("10.244.0.0/16,fd00:10:244::/56".parse()?);
+    proxy.masquerade_bit = 15;
+    let written = rules(&proxy, &cluster.objects("node-a"), family)?;
+    let mut script = Script::new();
+    script.table(Table::Nat).chain(chains::MARK_DROP);
+    script.append(written.script);
+    let written = Rules { script, ..written };
+    let saved = namespace::load(&written, family, flavour)?;
+    same_in_order(
+        &Dump::of_script(&written.script)?,
+        &Dump::parse(&saved)?,
+        Order::Strict,
+    )
+}

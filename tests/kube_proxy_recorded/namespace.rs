@@ -1,0 +1,162 @@
+//! Network namespaces in which a script is loaded and read back.
+
+use std::fmt;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use libtest_mimic::Failed;
+use netlink_sys::{Socket, SocketAddr};
+use nix::sched::{CloneFlags, unshare};
+use svclab::rules::kube_proxy::{Family, Rules};
+
+/// Which iptables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    Nft,
+    Legacy,
+}
+
+impl fmt::Display for Flavour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nft => "nft",
+            Self::Legacy => "legacy",
+        })
+    }
+}
+
+/// Starts this program anew as root of a user namespace, unless it is root.
+///
+/// # Errors
+///
+/// Only if it cannot; otherwise it does not come back.
+pub fn become_root() -> std::io::Result<()> {
+    if nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    let error = Command::new("unshare")
+        .args(["--user", "--map-root-user"])
+        .arg(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .exec();
+    Err(error)
+}
+
+/// Loads `written` into a fresh network namespace and gives what
+/// `iptables-save` says then.
+pub fn load(written: &Rules, family: Family, flavour: Flavour) -> Result<String, Failed> {
+    let text = written.script.to_string();
+    let accounting = written.accounting.clone();
+    in_thread(move || inside(&text, &accounting, family, flavour))
+}
+
+/// The same for a text.
+pub fn load_text(text: &str, family: Family, flavour: Flavour) -> Result<String, Failed> {
+    let text = text.to_owned();
+    in_thread(move || inside(&text, &[], family, flavour))
+}
+
+/// A thread of its own may have a namespace of its own; what it starts is born
+/// there, and the kernel takes all of it away when both have ended.
+fn in_thread(
+    work: impl FnOnce() -> Result<String, String> + Send + 'static,
+) -> Result<String, Failed> {
+    let thread = std::thread::spawn(work);
+    match thread.join() {
+        Ok(result) => result.map_err(Failed::from),
+        Err(_) => Err("the namespace's thread panicked".into()),
+    }
+}
+
+fn inside(
+    text: &str,
+    accounting: &[&str],
+    family: Family,
+    flavour: Flavour,
+) -> Result<String, String> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("a network namespace: {e}"))?;
+    for name in accounting {
+        account(name).map_err(|e| format!("nfacct object {name}: {e}"))?;
+    }
+    let six = match family {
+        Family::V4 => "",
+        Family::V6 => "6",
+    };
+    let tool = |verb: &str| format!("ip{six}tables-{flavour}-{verb}");
+    run(&tool("restore"), &["--noflush"], text)?;
+    let saved = run(&tool("save"), &[], "")?;
+    Ok(saved)
+}
+
+fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        // One lock for all namespaces would make them wait for each other.
+        .env("XTABLES_LOCKFILE", lock_file())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| format!("{program}: {e}"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let written = stdin.write_all(input.as_bytes());
+        written.map_err(|e| format!("{program}: {e}"))?;
+    }
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let numbered: Vec<String> = input
+            .lines()
+            .enumerate()
+            .map(|(i, line)| format!("{:4} {line}", i + 1))
+            .collect();
+        Err(format!("{program}: {said}\n{}", numbered.join("\n")))
+    }
+}
+
+fn lock_file() -> std::path::PathBuf {
+    let thread = nix::unistd::gettid();
+    std::env::temp_dir().join(format!("svclab-test-{thread}.lock"))
+}
+
+/// Makes an nfacct object, as kube-proxy does before it counts with it:
+/// `NFNL_MSG_ACCT_NEW` of `linux/netfilter/nfnetlink_acct.h`.
+fn account(name: &str) -> std::io::Result<()> {
+    const NETLINK_NETFILTER: isize = 12;
+    const NFNL_SUBSYS_ACCT: u8 = 7;
+    const NFNL_MSG_ACCT_NEW: u8 = 0;
+    const NFACCT_NAME: u16 = 1;
+    const REQUEST_ACK_CREATE: u16 = 0x1 | 0x4 | 0x400;
+
+    let mut value = name.as_bytes().to_vec();
+    value.push(0);
+    let mut attribute = Vec::new();
+    let length = u16::try_from(4 + value.len()).map_err(std::io::Error::other)?;
+    attribute.extend(length.to_ne_bytes());
+    attribute.extend(NFACCT_NAME.to_ne_bytes());
+    attribute.extend(&value);
+    attribute.resize(attribute.len().next_multiple_of(4), 0);
+
+    let mut message = Vec::new();
+    let length = u32::try_from(20 + attribute.len()).map_err(std::io::Error::other)?;
+    message.extend(length.to_ne_bytes());
+    message.extend([NFNL_MSG_ACCT_NEW, NFNL_SUBSYS_ACCT]);
+    message.extend(REQUEST_ACK_CREATE.to_ne_bytes());
+    message.extend([0; 8]); // sequence, port
+    message.extend([0; 4]); // nfgenmsg
+    message.extend(&attribute);
+
+    let socket = Socket::new(NETLINK_NETFILTER)?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    socket.send(&message, 0)?;
+    let (answer, _) = socket.recv_from_full()?;
+    let code = answer.get(16..20).and_then(|b| b.try_into().ok());
+    match code.map(i32::from_ne_bytes) {
+        Some(0) => Ok(()),
+        Some(code) => Err(std::io::Error::from_raw_os_error(-code)),
+        None => Err(std::io::Error::other("no answer")),
+    }
+}

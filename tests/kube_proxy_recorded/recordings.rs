@@ -1,0 +1,147 @@
+//! The recordings, and the objects they were made with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use libtest_mimic::Failed;
+use serde_json::Value;
+use svclab::rules::kube_proxy::{KubeProxy, Objects};
+
+fn home() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/kube-proxy")
+}
+
+/// One recorded `iptables-save` of iptables mode.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    pub version: String,
+    pub objects: String,
+    pub flags: String,
+    path: PathBuf,
+}
+
+/// All of them.
+pub fn all() -> Vec<Recording> {
+    let mut all = Vec::new();
+    for version in entries(&home()) {
+        let name = version
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if !name.starts_with("v1.") {
+            continue;
+        }
+        for path in entries(&version.join("iptables")) {
+            let file = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let parts: Vec<&str> = file.split('.').collect();
+            if let [objects, flags, "iptables-save"] = parts[..] {
+                all.push(Recording {
+                    version: name.clone(),
+                    objects: objects.to_owned(),
+                    flags: flags.to_owned(),
+                    path: path.clone(),
+                });
+            }
+        }
+    }
+    assert!(all.len() >= 63, "recordings are missing");
+    all
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    paths.sort();
+    paths
+}
+
+impl Recording {
+    pub fn name(&self) -> String {
+        format!("{}::{}::{}", self.version, self.objects, self.flags)
+    }
+
+    pub fn text(&self) -> Result<String, Failed> {
+        Ok(fs::read_to_string(&self.path)?)
+    }
+
+    pub fn proxy(&self) -> Result<KubeProxy, Failed> {
+        let mut proxy = KubeProxy::new(self.version.parse()?);
+        match self.flags.as_str() {
+            "cidr" => proxy.cluster_cidr = Some("10.244.0.0/16".parse()?),
+            "nocidr" => {}
+            "masqall" => proxy.masquerade_all = true,
+            other => return Err(format!("flags `{other}` are not known").into()),
+        }
+        Ok(proxy)
+    }
+
+    /// Whether `KUBE-MARK-DROP` was created before kube-proxy started, in place
+    /// of a kubelet.
+    pub fn mark_drop_was_there(&self) -> bool {
+        self.version == "v1.18.2"
+    }
+}
+
+/// The objects of a `List`.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    pub nodes: Vec<Node>,
+    pub services: Vec<Service>,
+    pub slices: Vec<EndpointSlice>,
+}
+
+impl Cluster {
+    pub fn objects<'a>(&'a self, node: &'a str) -> Objects<'a> {
+        Objects {
+            node,
+            nodes: &self.nodes,
+            services: &self.services,
+            endpoint_slices: &self.slices,
+            interface_addresses: &[],
+        }
+    }
+}
+
+/// The objects that recordings called `name` were made with.
+pub fn recorded_cluster(name: &str) -> Result<Cluster, Failed> {
+    cluster(&home().join("objects").join(format!("{name}.json")))
+}
+
+/// A cluster with a bit of everything that iptables mode acts on.
+pub fn whole_cluster() -> Result<Cluster, Failed> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kube_proxy_recorded");
+    cluster(&here.join("everything.json"))
+}
+
+/// One of the rule sets kube-proxy's own tests expect, and its objects.
+pub fn golden(name: &str) -> Result<(String, Cluster), Failed> {
+    let folder = home().join("golden");
+    let text = fs::read_to_string(folder.join(format!("{name}.iptables-restore")))?;
+    Ok((text, cluster(&folder.join(format!("{name}.json")))?))
+}
+
+fn cluster(path: &Path) -> Result<Cluster, Failed> {
+    let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let mut list: Value = serde_json::from_str(&text)?;
+    let mut cluster = Cluster::default();
+    let items = list["items"].as_array_mut().ok_or("not a List")?;
+    for item in items.drain(..) {
+        match item["kind"].as_str() {
+            Some("Node") => cluster.nodes.push(serde_json::from_value(item)?),
+            Some("Service") => cluster.services.push(serde_json::from_value(item)?),
+            Some("EndpointSlice") => cluster.slices.push(serde_json::from_value(item)?),
+            other => return Err(format!("kind {other:?} is not expected").into()),
+        }
+    }
+    Ok(cluster)
+}
