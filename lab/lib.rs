@@ -11,6 +11,7 @@
 pub mod agent;
 pub mod cluster;
 pub mod evidence;
+pub mod explain;
 pub mod kernel;
 pub mod plan;
 pub mod protocol;

@@ -191,13 +191,7 @@ fn place_of(rule: &str) -> (usize, &str) {
 
 /// The chains the kernel itself calls, by table.
 fn is_built_in(table: Table, chain: &str) -> bool {
-    let chains: &[&str] = match table {
-        Table::Raw => &["PREROUTING", "OUTPUT"],
-        Table::Mangle => &["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"],
-        Table::Nat => &["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"],
-        Table::Filter => &["INPUT", "FORWARD", "OUTPUT"],
-    };
-    chains.contains(&chain)
+    table.built_in_chains().contains(&chain)
 }
 
 #[cfg(test)]

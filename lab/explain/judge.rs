@@ -1,0 +1,382 @@
+//! Holding evidence against what is expected.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use super::book::Book;
+use super::claim::{ClaimOutcome, ClaimVerdict};
+use super::packet::Frame;
+use super::probe::{self, ProbeOutcome};
+use super::rule;
+use crate::cluster::{Cluster, NameError, Problem, Step, place};
+use crate::evidence::Evidence;
+use crate::plan::Plan;
+use crate::scenario::expectation::{Expected, Row};
+use crate::scenario::lab::Probe;
+use crate::scenario::wire::{Overlay, Peer, Sight};
+
+/// The groups of counters that `/proc/net/netstat` and `/proc/net/snmp` have.
+const COUNTER_GROUPS: [&str; 8] = [
+    "TcpExt", "IpExt", "MPTcpExt", "Ip", "IcmpMsg", "Icmp", "Tcp", "Udp",
+];
+
+/// One thing that was expected besides a probe's verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Check {
+    /// Where it was looked for: an interface, a namespace.
+    pub on: String,
+    /// What was expected.
+    pub expected: String,
+    /// What was seen.
+    pub observed: String,
+    /// Whether that is what was expected.
+    pub holds: bool,
+}
+
+/// What became of a case.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Judgement {
+    /// Every probe, whether anything was expected of it or not.
+    pub probes: Vec<ProbeOutcome>,
+    /// What was expected on interfaces.
+    pub wire: Vec<Check>,
+    /// What was expected of counters.
+    pub counters: Vec<Check>,
+    /// What was expected of rules.
+    pub rules: Vec<Check>,
+    /// What the case says of claims.
+    pub claims: Vec<ClaimOutcome>,
+}
+
+impl Judgement {
+    /// Whether everything came out as expected.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.probes.iter().all(|probe| probe.holds) && self.checks().all(|check| check.holds)
+    }
+
+    /// Every check that is not a probe's.
+    pub fn checks(&self) -> impl Iterator<Item = &Check> {
+        self.wire.iter().chain(&self.counters).chain(&self.rules)
+    }
+}
+
+/// Knows what is expected of a case, every name in it found.
+#[derive(Debug)]
+pub struct Judge<'a> {
+    book: Book<'a>,
+    plan: &'a Plan,
+    row: &'a Row,
+    probes: &'a IndexMap<String, Probe>,
+}
+
+impl<'a> Judge<'a> {
+    /// A judge of one case.
+    ///
+    /// # Errors
+    ///
+    /// Names in the expectations that nothing has.
+    pub fn new(
+        cluster: &'a Cluster,
+        plan: &'a Plan,
+        row: &'a Row,
+        row_at: usize,
+        probes: &'a IndexMap<String, Probe>,
+    ) -> Result<Self, Vec<Problem>> {
+        let judge = Self {
+            book: Book::new(cluster, plan),
+            plan,
+            row,
+            probes,
+        };
+        let mut problems = Vec::new();
+        judge.check_names(
+            &row.expected,
+            &place!["spec", "expect", row_at],
+            &mut problems,
+        );
+        for (at, claim) in row.claims.iter().enumerate() {
+            if let Some(says) = &claim.says {
+                judge.check_names(
+                    says,
+                    &place!["spec", "expect", row_at, "claims", at, "says"],
+                    &mut problems,
+                );
+            }
+        }
+        if problems.is_empty() {
+            Ok(judge)
+        } else {
+            Err(problems)
+        }
+    }
+
+    fn check_names(&self, expected: &Expected, at: &[Step], problems: &mut Vec<Problem>) {
+        let mut wrong = |path: &[Step], error: NameError| {
+            problems.push(Problem {
+                at: crate::cluster::At {
+                    document: crate::scenario::reference::DocumentRef::Lab,
+                    path: at.iter().chain(path).cloned().collect(),
+                },
+                message: error.message,
+                help: error.help,
+            });
+        };
+        for (name, probe) in &expected.probes {
+            for source in probe.sources().into_iter().flatten() {
+                if let Err(error) = self.book.addresses(source) {
+                    let field = if probe.seen_source.is_some() {
+                        "seenSource"
+                    } else {
+                        "seenSources"
+                    };
+                    wrong(&place![name, field], error);
+                }
+            }
+            for pod in probe.endpoints.iter().flatten() {
+                if !self
+                    .plan
+                    .servers
+                    .iter()
+                    .any(|server| probe::is_called(&server.name, pod))
+                {
+                    let known: BTreeSet<&str> = self
+                        .plan
+                        .servers
+                        .iter()
+                        .map(|server| server.name.as_str())
+                        .collect();
+                    let help = crate::scenario::suggest::did_you_mean(pod, known.iter().copied());
+                    let message = format!("nobody who serves anything is called `{pod}`");
+                    wrong(&place![name, "endpoints"], NameError { message, help });
+                }
+            }
+        }
+        for (at, wire) in expected.wire.iter().enumerate() {
+            for peer in [&wire.sight.from, &wire.sight.to].into_iter().flatten() {
+                if let Err(error) = self.book.addresses(&peer.name) {
+                    wrong(&place!["wire", at], error);
+                }
+            }
+        }
+        for (at, counter) in expected.counters.iter().enumerate() {
+            if !COUNTER_GROUPS
+                .iter()
+                .any(|group| counter.counter.starts_with(group))
+            {
+                let message = format!("`{}` is no counter of the kernel's", counter.counter);
+                let help = Some(
+                    "counters are named as `nstat -az` prints them: TcpExtIPReversePathFilter"
+                        .to_owned(),
+                );
+                wrong(
+                    &place!["counters", at, "counter"],
+                    NameError { message, help },
+                );
+            }
+        }
+    }
+
+    /// What became of the case.
+    #[must_use]
+    pub fn judge(&self, evidence: &Evidence) -> Judgement {
+        let mut judgement = self.hold(&self.row.expected, evidence);
+        judgement.claims = self.claims(evidence, judgement.holds());
+        judgement
+    }
+
+    fn claims(&self, evidence: &Evidence, row_holds: bool) -> Vec<ClaimOutcome> {
+        let one = |claim: &crate::scenario::expectation::ClaimRef| {
+            let (verdict, seen) = match &claim.says {
+                _ if !row_holds => (ClaimVerdict::Unsettled, None),
+                None => (ClaimVerdict::Confirmed, None),
+                Some(says) => {
+                    let judged = self.hold(says, evidence);
+                    if judged.holds() {
+                        (ClaimVerdict::Confirmed, None)
+                    } else {
+                        (ClaimVerdict::Refuted, Some(differences(&judged)))
+                    }
+                }
+            };
+            ClaimOutcome {
+                id: claim.id.clone(),
+                verdict,
+                part: claim.part.clone(),
+                seen,
+            }
+        };
+        self.row.claims.iter().map(one).collect()
+    }
+
+    /// Holds evidence against one set of expectations.
+    fn hold(&self, expected: &Expected, evidence: &Evidence) -> Judgement {
+        let probes = self
+            .probes
+            .iter()
+            .map(|(name, probe)| {
+                let (observed, sources) = probe::observe(&evidence.attempts, name, &self.book);
+                let wanted = expected.probes.get(name);
+                let groups: Option<Vec<BTreeSet<IpAddr>>> =
+                    wanted.and_then(|wanted| wanted.sources()).map(|names| {
+                        names
+                            .iter()
+                            .map(|name| self.book.addresses(name).unwrap_or_default())
+                            .collect()
+                    });
+                ProbeOutcome {
+                    name: name.clone(),
+                    from: probe.from.clone(),
+                    to: probe.to.clone(),
+                    expected: wanted.map(probe::expected_words),
+                    holds: wanted.is_none_or(|wanted| {
+                        probe::holds(wanted, &observed, &sources, groups.as_deref())
+                    }),
+                    observed,
+                }
+            })
+            .collect();
+        Judgement {
+            probes,
+            wire: self.wire(expected, evidence),
+            counters: self.counters(expected, evidence),
+            rules: self.rules(expected, evidence),
+            claims: Vec::new(),
+        }
+    }
+
+    fn wire(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
+        expected
+            .wire
+            .iter()
+            .map(|wire| {
+                let netns = self.book.netns(&wire.on.of);
+                let seen = evidence
+                    .packets
+                    .iter()
+                    .filter(|packet| {
+                        packet.namespace == netns && packet.interface == wire.on.interface
+                    })
+                    .filter_map(|packet| Frame::read(&packet.bytes))
+                    .filter(|frame| self.matches(&wire.sight, frame))
+                    .count();
+                let seen = u32::try_from(seen).unwrap_or(u32::MAX);
+                // What was left out could have been one of those.
+                let complete = evidence.packets_left_out == 0;
+                Check {
+                    on: wire.on.to_string(),
+                    expected: format!("{} {}", times(&wire.count.to_string()), wire.sight),
+                    observed: if complete {
+                        times(&seen.to_string())
+                    } else {
+                        format!(
+                            "{}, and {} packets were not kept",
+                            times(&seen.to_string()),
+                            evidence.packets_left_out
+                        )
+                    },
+                    holds: complete && wire.count.contains(seen),
+                }
+            })
+            .collect()
+    }
+
+    fn matches(&self, sight: &Sight, frame: &Frame) -> bool {
+        let frame = match sight.via {
+            Some(Overlay::Vxlan) => match &frame.inner {
+                Some(inner) => inner,
+                None => return false,
+            },
+            None => frame,
+        };
+        let is = |peer: Option<&Peer>, address: IpAddr, port: Option<u16>| {
+            peer.is_none_or(|peer| {
+                self.book
+                    .addresses(&peer.name)
+                    .is_ok_and(|known| known.contains(&address))
+                    && peer.port.is_none_or(|wanted| port == Some(wanted))
+            })
+        };
+        let (from, to) = frame.ports.unzip();
+        frame.is(sight.kind)
+            && is(sight.from.as_ref(), frame.source, from)
+            && is(sight.to.as_ref(), frame.destination, to)
+    }
+
+    fn counters(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
+        expected
+            .counters
+            .iter()
+            .map(|counter| {
+                let netns = self.book.netns(&counter.on);
+                let grew = evidence
+                    .counters
+                    .get(&netns)
+                    .and_then(|all| all.get(&counter.counter))
+                    .copied()
+                    .unwrap_or(0);
+                Check {
+                    on: counter.on.clone(),
+                    expected: format!("{} grows by {}", counter.counter, counter.grows),
+                    observed: format!("by {grew}"),
+                    holds: u32::try_from(grew).is_ok_and(|grew| counter.grows.contains(grew)),
+                }
+            })
+            .collect()
+    }
+
+    fn rules(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
+        expected
+            .rules
+            .iter()
+            .map(|rule| {
+                let hits = rule::hits(&evidence.rules, &self.book.netns(&rule.on), rule);
+                Check {
+                    on: rule.on.clone(),
+                    expected: format!(
+                        "{} packets meet {} {} `{}`",
+                        rule.hits, rule.table, rule.chain, rule.rule
+                    ),
+                    observed: hits.map_or_else(
+                        || "there is no such rule".to_owned(),
+                        |hits| hits.to_string(),
+                    ),
+                    holds: hits
+                        .and_then(|hits| u32::try_from(hits).ok())
+                        .is_some_and(|hits| rule.hits.contains(hits)),
+                }
+            })
+            .collect()
+    }
+}
+
+fn times(count: &str) -> String {
+    format!("{count} ×")
+}
+
+/// What did not come out as a claim has it: expected and seen, side by side.
+fn differences(judged: &Judgement) -> String {
+    let probes = judged
+        .probes
+        .iter()
+        .filter(|probe| !probe.holds)
+        .map(|outcome| {
+            format!(
+                "{}: claimed {}; seen {}",
+                outcome.name,
+                outcome.expected.as_deref().unwrap_or_default(),
+                probe::observed_words(&outcome.observed)
+            )
+        });
+    let checks = judged.checks().filter(|check| !check.holds).map(|check| {
+        format!(
+            "{}: claimed {}; seen {}",
+            check.on, check.expected, check.observed
+        )
+    });
+    probes.chain(checks).collect::<Vec<_>>().join("; ")
+}

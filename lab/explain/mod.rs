@@ -1,0 +1,15 @@
+//! What the evidence says: whether a case came out as expected, and what of a
+//! write-up's claims it confirms.
+
+mod book;
+mod claim;
+mod judge;
+mod packet;
+mod probe;
+mod rule;
+
+pub use book::Book;
+pub use claim::{ClaimOutcome, ClaimVerdict};
+pub use judge::{Check, Judge, Judgement};
+pub use packet::Frame;
+pub use probe::{Observed, ProbeOutcome};

@@ -1,0 +1,270 @@
+//! Reading a frame: who to whom, and what kind of packet.
+
+use std::net::IpAddr;
+
+use pnet::packet::Packet as _;
+use pnet::packet::ethernet::{EtherTypes, EthernetPacket};
+use pnet::packet::icmp::{IcmpPacket, IcmpTypes};
+use pnet::packet::icmpv6::{Icmpv6Packet, Icmpv6Types};
+use pnet::packet::ip::{IpNextHeaderProtocol, IpNextHeaderProtocols};
+use pnet::packet::ipv4::Ipv4Packet;
+use pnet::packet::ipv6::Ipv6Packet;
+use pnet::packet::tcp::{TcpFlags, TcpPacket};
+use pnet::packet::udp::UdpPacket;
+use pnet::packet::vlan::VlanPacket;
+
+use crate::scenario::wire::PacketKind;
+
+/// The ports that VXLAN goes by: flannel's, which is the kernel's default, and
+/// the one that IANA gave.
+const VXLAN_PORTS: [u16; 2] = [8472, 4789];
+
+/// The length of a VXLAN header, in bytes.
+const VXLAN_HEADER: usize = 8;
+
+/// The IP packet of a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Its source address.
+    pub source: IpAddr,
+    /// Its destination address.
+    pub destination: IpAddr,
+    /// The source and destination ports, of TCP and UDP.
+    pub ports: Option<(u16, u16)>,
+    /// What it is.
+    pub payload: Payload,
+    /// The packet it carries through a tunnel.
+    pub inner: Option<Box<Frame>>,
+}
+
+/// What an IP packet carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payload {
+    /// TCP, with its flags.
+    Tcp(u8),
+    /// UDP.
+    Udp,
+    /// An ICMP echo request.
+    Ping,
+    /// An ICMP echo reply.
+    Pong,
+    /// ICMP destination unreachable.
+    Unreachable,
+    /// Anything else, a later fragment among it.
+    Other,
+}
+
+impl Frame {
+    /// Reads an Ethernet frame; none if it holds no IP packet, or too little of
+    /// one.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let frame = EthernetPacket::new(bytes)?;
+        match frame.get_ethertype() {
+            EtherTypes::Vlan => {
+                let tagged = VlanPacket::new(frame.payload())?;
+                Self::of_type(tagged.get_ethertype(), tagged.payload())
+            }
+            other => Self::of_type(other, frame.payload()),
+        }
+    }
+
+    fn of_type(kind: pnet::packet::ethernet::EtherType, bytes: &[u8]) -> Option<Self> {
+        match kind {
+            EtherTypes::Ipv4 => {
+                let packet = Ipv4Packet::new(bytes)?;
+                let (source, destination) =
+                    (packet.get_source().into(), packet.get_destination().into());
+                // The header's own length of the packet: a frame may be padded.
+                let header = usize::from(packet.get_header_length()) * 4;
+                let end = usize::from(packet.get_total_length())
+                    .clamp(header.min(bytes.len()), bytes.len());
+                let payload = bytes.get(header..end)?;
+                let first = packet.get_fragment_offset() == 0;
+                Some(Self::over_ip(
+                    source,
+                    destination,
+                    packet.get_next_level_protocol(),
+                    payload,
+                    first,
+                ))
+            }
+            EtherTypes::Ipv6 => {
+                let packet = Ipv6Packet::new(bytes)?;
+                let (source, destination) =
+                    (packet.get_source().into(), packet.get_destination().into());
+                Some(Self::over_ip(
+                    source,
+                    destination,
+                    packet.get_next_header(),
+                    packet.payload(),
+                    true,
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    fn over_ip(
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: IpNextHeaderProtocol,
+        bytes: &[u8],
+        first: bool,
+    ) -> Self {
+        let (payload, ports, inner) = if first {
+            transport(protocol, bytes)
+        } else {
+            (Payload::Other, None, None)
+        };
+        Self {
+            source,
+            destination,
+            ports,
+            payload,
+            inner,
+        }
+    }
+
+    /// Whether it is a packet of that kind.
+    #[must_use]
+    pub fn is(&self, kind: PacketKind) -> bool {
+        let flags = |flags: u8| match self.payload {
+            Payload::Tcp(own) => own & flags == flags,
+            _ => false,
+        };
+        let (syn, ack, rst, fin) = (
+            flags(TcpFlags::SYN),
+            flags(TcpFlags::ACK),
+            flags(TcpFlags::RST),
+            flags(TcpFlags::FIN),
+        );
+        match kind {
+            PacketKind::Syn => syn && !ack,
+            PacketKind::SynAck => syn && ack,
+            PacketKind::Ack => ack && !syn && !rst && !fin,
+            PacketKind::Rst => rst,
+            PacketKind::Fin => fin,
+            PacketKind::Udp => self.payload == Payload::Udp,
+            PacketKind::Ping => self.payload == Payload::Ping,
+            PacketKind::Pong => self.payload == Payload::Pong,
+            PacketKind::Unreachable => self.payload == Payload::Unreachable,
+            PacketKind::Any => true,
+        }
+    }
+}
+
+type Transport = (Payload, Option<(u16, u16)>, Option<Box<Frame>>);
+
+fn transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
+    let other = (Payload::Other, None, None);
+    match protocol {
+        IpNextHeaderProtocols::Tcp => TcpPacket::new(bytes).map_or(other, |tcp| {
+            (
+                Payload::Tcp(tcp.get_flags()),
+                Some((tcp.get_source(), tcp.get_destination())),
+                None,
+            )
+        }),
+        IpNextHeaderProtocols::Udp => UdpPacket::new(bytes).map_or(other, |udp| {
+            let inner = VXLAN_PORTS
+                .contains(&udp.get_destination())
+                .then(|| udp.payload().get(VXLAN_HEADER..).and_then(Frame::read))
+                .flatten();
+            (
+                Payload::Udp,
+                Some((udp.get_source(), udp.get_destination())),
+                inner.map(Box::new),
+            )
+        }),
+        IpNextHeaderProtocols::Icmp => IcmpPacket::new(bytes).map_or(other, |icmp| {
+            let payload = match icmp.get_icmp_type() {
+                IcmpTypes::EchoRequest => Payload::Ping,
+                IcmpTypes::EchoReply => Payload::Pong,
+                IcmpTypes::DestinationUnreachable => Payload::Unreachable,
+                _ => Payload::Other,
+            };
+            (payload, None, None)
+        }),
+        IpNextHeaderProtocols::Icmpv6 => Icmpv6Packet::new(bytes).map_or(other, |icmp| {
+            let payload = match icmp.get_icmpv6_type() {
+                Icmpv6Types::EchoRequest => Payload::Ping,
+                Icmpv6Types::EchoReply => Payload::Pong,
+                Icmpv6Types::DestinationUnreachable => Payload::Unreachable,
+                _ => Payload::Other,
+            };
+            (payload, None, None)
+        }),
+        _ => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ethernet(ip: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0x0a, 0x58, 0, 0, 0, 2, 0x0a, 0x58, 0, 0, 0, 1, 8, 0];
+        frame.extend_from_slice(ip);
+        frame
+    }
+
+    fn ipv4(protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(20 + payload.len()).unwrap().to_be_bytes();
+        let mut packet = vec![
+            0x45, 0, length[0], length[1], 0, 0, 0x40, 0, 64, protocol, 0, 0,
+        ];
+        packet.extend_from_slice(&[10, 0, 1, 2, 10, 0, 2, 2]);
+        packet.extend_from_slice(payload);
+        packet
+    }
+
+    fn tcp(flags: u8) -> Vec<u8> {
+        let mut segment = vec![0xa1, 0x8a, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags];
+        segment.extend_from_slice(&[0xff, 0xff, 0, 0, 0, 0]);
+        segment
+    }
+
+    #[test]
+    fn a_syn_is_told_from_its_answer() {
+        let syn = Frame::read(&ethernet(&ipv4(6, &tcp(0x02)))).unwrap();
+        assert_eq!(
+            (syn.source.to_string().as_str(), syn.ports),
+            ("10.0.1.2", Some((41354, 80)))
+        );
+        assert!(syn.is(PacketKind::Syn) && !syn.is(PacketKind::SynAck) && !syn.is(PacketKind::Ack));
+        let answer = Frame::read(&ethernet(&ipv4(6, &tcp(0x12)))).unwrap();
+        assert!(answer.is(PacketKind::SynAck) && !answer.is(PacketKind::Syn));
+        let reset = Frame::read(&ethernet(&ipv4(6, &tcp(0x14)))).unwrap();
+        assert!(reset.is(PacketKind::Rst) && !reset.is(PacketKind::Ack));
+    }
+
+    #[test]
+    fn a_tunnel_shows_what_it_carries() {
+        let inner = ethernet(&ipv4(6, &tcp(0x02)));
+        let mut datagram = vec![0x30, 0x39, 0x21, 0x18];
+        datagram.extend_from_slice(&u16::try_from(16 + inner.len()).unwrap().to_be_bytes());
+        datagram.extend_from_slice(&[0, 0, 8, 0, 0, 0, 0, 0, 1, 0]);
+        datagram.extend_from_slice(&inner);
+        let outer = Frame::read(&ethernet(&ipv4(17, &datagram))).unwrap();
+        assert!(outer.is(PacketKind::Udp));
+        assert!(outer.inner.unwrap().is(PacketKind::Syn));
+    }
+
+    #[test]
+    fn a_torn_or_foreign_frame_is_none() {
+        let whole = ethernet(&ipv4(6, &tcp(0x02)));
+        for length in 0..whole.len() {
+            // Whatever is left of it, reading it does not panic.
+            let _ = Frame::read(&whole[..length]);
+        }
+        assert_eq!(Frame::read(&[0; 14]), None);
+    }
+
+    #[test]
+    fn padding_is_not_payload() {
+        let mut frame = ethernet(&ipv4(1, &[3, 1, 0, 0, 0, 0, 0, 0]));
+        frame.resize(60, 0);
+        assert!(Frame::read(&frame).unwrap().is(PacketKind::Unreachable));
+    }
+}
