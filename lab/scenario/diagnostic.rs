@@ -1,5 +1,6 @@
 //! What is wrong with a file, and where: message, carets, help.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
@@ -140,9 +141,9 @@ impl Diagnostic {
         elements.extend(
             self.help
                 .iter()
-                .map(|help| Level::HELP.message(help).into()),
+                .map(|help| Level::HELP.message(shown(help)).into()),
         );
-        let report = [level.primary_title(&self.message).elements(elements)];
+        let report = [level.primary_title(shown(&self.message)).elements(elements)];
         let renderer = if rendering.colour {
             Renderer::styled()
         } else {
@@ -185,7 +186,7 @@ impl Diagnostic {
         let last = here().map(|label| label.span.start).max().unwrap_or(0);
         let window = &text[from..line_end(text, last)];
         let mut snippet = Snippet::source(window)
-            .path(source.name())
+            .path(shown(source.name()))
             .line_start(usize::try_from(line).unwrap_or(1));
         for label in here() {
             let is_primary = self.primary.as_ref() == Some(label);
@@ -199,7 +200,7 @@ impl Diagnostic {
             snippet = snippet.annotation(if label.text.is_empty() {
                 annotation
             } else {
-                annotation.label(&label.text)
+                annotation.label(shown(&label.text))
             });
         }
         snippet
@@ -217,6 +218,21 @@ impl std::error::Error for Diagnostic {}
 impl From<SourceError> for Diagnostic {
     fn from(error: SourceError) -> Self {
         Self::error(error.to_string())
+    }
+}
+
+/// A text with its control characters made visible: names and values from a file
+/// are repeated in messages, and must not command the terminal.
+fn shown(text: &str) -> Cow<'_, str> {
+    if text.contains(|c: char| c.is_control() && c != '\n') {
+        let visible = text.chars().map(|c| match c {
+            '\n' => c,
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        });
+        Cow::Owned(visible.collect())
+    } else {
+        Cow::Borrowed(text)
     }
 }
 
