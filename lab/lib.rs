@@ -15,5 +15,6 @@ pub mod explain;
 pub mod kernel;
 pub mod plan;
 pub mod protocol;
+pub mod report;
 pub mod rules;
 pub mod scenario;

@@ -26,7 +26,7 @@ use crate::scenario::lab::{FabricKind, ForeignSources, Leftovers};
 pub use build::{Inputs, build};
 pub use names::{Name, NameError, Reference};
 pub(crate) use problem::place;
-pub use problem::{At, Problem, Step};
+pub use problem::{At, Problem};
 pub use serving::Serving;
 pub use subnets::{Member, Subnet};
 

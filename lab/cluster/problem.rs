@@ -3,33 +3,7 @@
 use std::fmt;
 
 use crate::scenario::reference::DocumentRef;
-
-/// One step down into a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Into a map, by its key.
-    Key(String),
-    /// Into a list, by position from 0.
-    Item(usize),
-}
-
-impl From<&str> for Step {
-    fn from(key: &str) -> Self {
-        Self::Key(key.to_owned())
-    }
-}
-
-impl From<&String> for Step {
-    fn from(key: &String) -> Self {
-        Self::Key(key.clone())
-    }
-}
-
-impl From<usize> for Step {
-    fn from(at: usize) -> Self {
-        Self::Item(at)
-    }
-}
+use crate::scenario::tree::Step;
 
 /// A place in what a user wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +21,7 @@ impl fmt::Display for At {
         for step in &self.path {
             match step {
                 Step::Key(key) => write!(f, ".{key}")?,
-                Step::Item(at) => write!(f, "[{at}]")?,
+                Step::Index(at) => write!(f, "[{at}]")?,
             }
         }
         Ok(())
@@ -97,6 +71,6 @@ impl Problem {
 
 /// A path from keys and positions.
 macro_rules! place {
-    ($($step:expr),* $(,)?) => { [$($crate::cluster::Step::from($step)),*] };
+    ($($step:expr),* $(,)?) => { [$($crate::scenario::tree::Step::from($step)),*] };
 }
 pub(crate) use place;

@@ -11,11 +11,12 @@ use super::claim::{ClaimOutcome, ClaimVerdict};
 use super::packet::Frame;
 use super::probe::{self, ProbeOutcome};
 use super::rule;
-use crate::cluster::{Cluster, NameError, Problem, Step, place};
+use crate::cluster::{Cluster, NameError, Problem, place};
 use crate::evidence::Evidence;
 use crate::plan::Plan;
 use crate::scenario::expectation::{Expected, Row};
 use crate::scenario::lab::Probe;
+use crate::scenario::tree::Step;
 use crate::scenario::wire::{Overlay, Peer, Sight};
 
 /// The groups of counters that `/proc/net/netstat` and `/proc/net/snmp` have.

@@ -1,13 +1,50 @@
 //! What a user wrote: read, validated, pointed at where it is wrong, and
 //! expanded into cases.
+//!
+//! A [`source`] is parsed into [`tree`]s by [`yaml`]; [`Scenario::load`] sorts the
+//! documents, decodes the [`lab`] strictly and the Kubernetes [`objects`]
+//! leniently, and applies the patches of every combination of axis values. Every
+//! value keeps the place where it was written, so whatever is found wrong, here
+//! or later, is a [`diagnostic`] with file, line and caret.
 
+mod apply;
+pub mod case;
+mod check_case;
+mod check_lab;
 pub mod components;
 pub mod count;
+pub mod decode;
+pub mod decode_error;
+mod defaults;
+pub mod diagnostic;
+mod documents;
+pub mod endpoints;
+mod expand;
 pub mod expectation;
 pub mod lab;
+mod merge;
+pub mod objects;
 pub mod patch;
+pub mod product;
 pub mod reference;
+mod scalar;
+#[expect(
+    clippy::module_inception,
+    reason = "the type the module is named after is its own idea"
+)]
+mod scenario;
+pub mod schema;
+mod sink;
+pub mod source;
 pub mod suggest;
+pub mod tree;
+mod v1beta1;
 pub mod values;
 pub mod wire;
 pub mod within;
+pub mod yaml;
+
+pub use case::Case;
+pub use diagnostic::{Diagnostic, Rendering, Severity};
+pub use scenario::Scenario;
+pub use source::{Source, SourceError, Sources, Span};

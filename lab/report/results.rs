@@ -1,0 +1,170 @@
+//! The results of a run, as `--format json` prints them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::explain::{Check, ClaimOutcome, ProbeOutcome};
+
+pub use crate::evidence::Surroundings;
+
+/// The name and version of this format.
+pub const SCHEMA: &str = "svclab/results/v1";
+
+/// The results of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Results {
+    /// `svclab/results/v1`.
+    pub schema: String,
+    /// svclab's own version, and by program what each prints for its version.
+    pub tools: BTreeMap<String, String>,
+    /// What became of each case, in the order of the labs and their cases.
+    pub cases: Vec<CaseResult>,
+    /// How many came to what.
+    pub summary: Summary,
+}
+
+/// How many cases came to what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// As expected.
+    pub passed: usize,
+    /// Not as expected.
+    pub failed: usize,
+    /// Came to no verdict.
+    pub errors: usize,
+}
+
+/// What became of one case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub struct CaseResult {
+    /// The lab.
+    pub lab: String,
+    /// The case, by its whole name: `lab/axis=value`.
+    pub case: String,
+    /// `uname -r` of the kernel it ran in, as the agent saw it; empty if it never
+    /// came so far.
+    pub kernel: String,
+    /// What it came to.
+    pub result: Outcome,
+    /// From the first namespace to the last verdict, in milliseconds.
+    pub duration_ms: u64,
+    /// What it says of claims.
+    #[serde(default)]
+    pub claims: Vec<ClaimOutcome>,
+    /// Its probes.
+    #[serde(default)]
+    pub probes: Vec<ProbeOutcome>,
+    /// What was expected on interfaces.
+    #[serde(default)]
+    pub wire: Vec<Check>,
+    /// What was expected of the kernel's counters.
+    #[serde(default)]
+    pub counters: Vec<Check>,
+    /// What was expected of rules.
+    #[serde(default)]
+    pub rules: Vec<Check>,
+    /// Why it came to no verdict, if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<RunError>,
+}
+
+/// What a case came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Everything was as expected.
+    Pass,
+    /// Something was not.
+    Fail,
+    /// There is no verdict.
+    Error,
+}
+
+/// Why a case came to no verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunError {
+    /// What kind of trouble it is.
+    pub trouble: Trouble,
+    /// What happened.
+    pub message: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+/// What kept a case from its verdict; decides the exit code.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Trouble {
+    /// The lab asks for what no kernel takes: exit 2.
+    Input,
+    /// This machine lacks something: exit 3.
+    Machine,
+    /// The agent was lost: exit 5.
+    Lost,
+    /// A bug in svclab: exit 70.
+    Bug,
+}
+
+impl Trouble {
+    /// The exit code that stands for it.
+    #[must_use]
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Input => 2,
+            Self::Machine => 3,
+            Self::Lost => 5,
+            Self::Bug => 70,
+        }
+    }
+}
+
+impl CaseResult {
+    /// Every check that is not a probe's.
+    pub fn checks(&self) -> impl Iterator<Item = &Check> {
+        self.wire.iter().chain(&self.counters).chain(&self.rules)
+    }
+}
+
+impl Results {
+    /// Results of cases that ran with these programs.
+    #[must_use]
+    pub fn new(tools: BTreeMap<String, String>, cases: Vec<CaseResult>) -> Self {
+        let count = |outcome| cases.iter().filter(|case| case.result == outcome).count();
+        let summary = Summary {
+            passed: count(Outcome::Pass),
+            failed: count(Outcome::Fail),
+            errors: count(Outcome::Error),
+        };
+        Self {
+            schema: SCHEMA.to_owned(),
+            tools,
+            cases,
+            summary,
+        }
+    }
+
+    /// The exit code of a run with these results: the worst trouble's, else 1 if
+    /// an expectation failed, else 0.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        let troubles = self
+            .cases
+            .iter()
+            .filter_map(|case| case.error.as_ref())
+            .map(|error| error.trouble);
+        match troubles.max() {
+            Some(trouble) => trouble.exit_code(),
+            None if self.summary.failed > 0 => 1,
+            None => 0,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What is checked of a case, its patches applied: that its probes make sense
+//! and that what is expected of them can come about.
+
+use std::collections::BTreeSet;
+
+use super::diagnostic::Diagnostic;
+use super::expectation::{Expected, ProbeExpectation};
+use super::lab::{LabSpec, Probe};
+use super::sink::Sink;
+use super::suggest::{did_you_mean, listed};
+use super::tree::{Step, Tree};
+
+/// The probes of a lab, and the row that is for the case.
+pub(super) fn case(spec: &LabSpec, tree: &Tree, row: usize, sink: &mut Sink) {
+    probes(spec, tree, sink);
+    let Some(expected) = spec.expect.get(row) else {
+        return;
+    };
+    let path = [Step::from("spec"), "expect".into(), row.into()];
+    expectations(spec, &expected.expected, tree, &path, sink);
+    for (index, claim) in expected.claims.iter().enumerate() {
+        if let Some(says) = &claim.says {
+            let path = [&path[..], &["claims".into(), index.into(), "says".into()]].concat();
+            expectations(spec, says, tree, &path, sink);
+        }
+    }
+}
+
+/// Every probe attempts something, and waits for one that exists and does not
+/// wait for it in turn.
+fn probes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    for (name, probe) in &spec.probes {
+        let at = |field: &str| {
+            tree.nearest(crate::path!["spec", "probes", name.as_str(), field])
+                .span
+        };
+        if probe.connections == 0 {
+            sink.push(
+                Diagnostic::error(format!("the probe `{name}` attempts nothing"))
+                    .at(at("connections"), "expected at least 1"),
+            );
+        }
+        let Some(after) = &probe.after else {
+            continue;
+        };
+        if !spec.probes.contains_key(after) {
+            let known = spec.probes.keys().map(String::as_str);
+            let help = did_you_mean(after, known.clone())
+                .unwrap_or_else(|| format!("the probes are {}", listed(known)));
+            sink.push(
+                Diagnostic::error(format!("there is no probe `{after}`"))
+                    .at(at("after"), "no such probe")
+                    .help(help),
+            );
+        } else if waits_for_itself(spec, name) {
+            sink.push(
+                Diagnostic::error(format!("the probe `{name}` waits for itself"))
+                    .at(at("after"), "this leads back to the probe"),
+            );
+        }
+    }
+}
+
+fn waits_for_itself(spec: &LabSpec, name: &str) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut next = name;
+    while let Some(after) = spec
+        .probes
+        .get(next)
+        .and_then(|probe| probe.after.as_deref())
+    {
+        if after == name {
+            return true;
+        }
+        if !seen.insert(after) {
+            // A circle, but this probe only leads into it.
+            return false;
+        }
+        next = after;
+    }
+    false
+}
+
+fn expectations(spec: &LabSpec, expected: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink) {
+    let row = tree.nearest(path);
+    for (name, expectation) in &expected.probes {
+        let key = row.key_span(name).unwrap_or(row.head());
+        match spec.probes.get(name) {
+            Some(probe) => {
+                if let Some(node) = row.get(name) {
+                    probe_expectation(name, probe, expectation, node, sink);
+                }
+            }
+            None => sink.push(
+                Diagnostic::error(format!("there is no probe `{name}` in this case"))
+                    .at(key, "no such probe")
+                    .maybe_help(did_you_mean(name, spec.probes.keys().map(String::as_str))),
+            ),
+        }
+    }
+}
+
+/// The verdicts are such that the probe's protocol has, and their numbers add up.
+fn probe_expectation(
+    name: &str,
+    probe: &Probe,
+    expectation: &ProbeExpectation,
+    node: &Tree,
+    sink: &mut Sink,
+) {
+    let verdicts = ProbeExpectation::verdicts_of(probe.protocol);
+    let named = || {
+        expectation
+            .verdicts()
+            .into_iter()
+            .filter_map(|(verdict, count)| Some((verdict, count?)))
+    };
+    let key = |verdict: &str| node.key_span(verdict).unwrap_or(node.head());
+    for (verdict, _) in named() {
+        if !verdicts.contains(&verdict) {
+            sink.push(
+                Diagnostic::error(format!("a {} probe is never `{verdict}`", probe.protocol))
+                    .at(key(verdict), "")
+                    .help(format!(
+                        "the verdicts of {} are {}",
+                        probe.protocol,
+                        listed(verdicts.iter().copied())
+                    )),
+            );
+            return;
+        }
+    }
+    if expectation.seen_source.is_some() && expectation.seen_sources.is_some() {
+        sink.push(
+            Diagnostic::error("`seenSource` and `seenSources` say the same thing twice")
+                .at(key("seenSource"), "")
+                .and(key("seenSources"), ""),
+        );
+    }
+    let total = u64::from(probe.connections);
+    let least: u64 = named().map(|(_, count)| u64::from(count.min())).sum();
+    let most: Option<u64> = named().map(|(_, count)| count.max().map(u64::from)).sum();
+    let falls_short = named().next().is_some() && most.is_some_and(|most| most < total);
+    if least > total || falls_short {
+        let sums = match most {
+            Some(most) if most == least => format!("{most}"),
+            Some(most) => format!("{least} to {most}"),
+            None => format!("{least} or more"),
+        };
+        let plural = if total == 1 { "" } else { "s" };
+        sink.push(
+            Diagnostic::error(format!(
+                "the probe `{name}` makes {total} connection{plural}, not {sums}"
+            ))
+            .at(node.head(), "these add up to another number")
+            .help("a verdict that is not named is expected never"),
+        );
+    }
+}

@@ -1,0 +1,323 @@
+//! From a tree to a type, by serde, with the place of what does not fit.
+//!
+//! Two ways to read: strictly, as the lab document is, where a field that does
+//! not exist is an error; and leniently, as Kubernetes' API server reads
+//! objects, where such a field is ignored and noted. The API types tell their
+//! fields to the deserializer, so a suggestion can be made for both.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use serde::de::value::BorrowedStrDeserializer;
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess,
+    Unexpected, VariantAccess, Visitor,
+};
+use serde::forward_to_deserialize_any;
+
+use super::decode_error::{DecodeError, DecodeErrorKind};
+use super::diagnostic::Diagnostic;
+use super::source::Span;
+use super::suggest::{did_you_mean, listed};
+use super::tree::{Entry, ScalarKind, Tree, Value};
+
+/// A field of a Kubernetes object that does not exist in the API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IgnoredField {
+    /// The field.
+    pub field: String,
+    /// Where it is.
+    pub span: Span,
+    /// The API type it is in.
+    pub within: &'static str,
+    /// The fields that type has.
+    pub fields: &'static [&'static str],
+}
+
+/// Reads a tree strictly.
+///
+/// # Errors
+///
+/// The first thing that does not fit, with its place.
+pub fn strict<T: DeserializeOwned>(tree: &Tree) -> Result<T, DecodeError> {
+    let node = Node {
+        tree,
+        key: None,
+        ignored: None,
+    };
+    T::deserialize(node).map_err(|error| error.at(node.tree, node.key))
+}
+
+/// Reads a tree as an API server would, and tells the fields it ignored.
+///
+/// # Errors
+///
+/// The first thing that does not fit, with its place.
+pub fn lenient<T: DeserializeOwned>(tree: &Tree) -> Result<(T, Vec<IgnoredField>), DecodeError> {
+    let ignored = RefCell::new(Vec::new());
+    let node = Node {
+        tree,
+        key: None,
+        ignored: Some(&ignored),
+    };
+    let value = T::deserialize(node).map_err(|error| error.at(node.tree, node.key))?;
+    Ok((value, ignored.into_inner()))
+}
+
+impl From<IgnoredField> for Diagnostic {
+    fn from(ignored: IgnoredField) -> Self {
+        Self::warning(format!(
+            "Kubernetes has no field `{}` in {}; it is ignored",
+            ignored.field, ignored.within
+        ))
+        .at(ignored.span, "no such field")
+        .maybe_help(did_you_mean(&ignored.field, ignored.fields.iter().copied()))
+    }
+}
+
+/// A node of a tree as serde sees it.
+#[derive(Clone, Copy)]
+struct Node<'t> {
+    tree: &'t Tree,
+    /// The key it is the value of.
+    key: Option<Span>,
+    /// Where ignored fields are noted; `None` when reading strictly.
+    ignored: Option<&'t RefCell<Vec<IgnoredField>>>,
+}
+
+impl<'t> Node<'t> {
+    fn below(self, tree: &'t Tree, key: Option<Span>) -> Self {
+        Self { tree, key, ..self }
+    }
+
+    /// Notes the keys of a map that are no fields of an API type.
+    fn note_ignored(self, within: &'static str, fields: &'static [&'static str]) {
+        let (Some(ignored), Some(map)) = (self.ignored, self.tree.as_map()) else {
+            return;
+        };
+        let unknown = map
+            .iter()
+            .filter(|(key, _)| !fields.contains(&key.as_ref()))
+            .map(|(key, entry)| IgnoredField {
+                field: key.to_string(),
+                span: entry.key,
+                within,
+                fields,
+            });
+        ignored.borrow_mut().extend(unknown);
+    }
+
+    fn visit<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.tree.value {
+            Value::Scalar(scalar) => match scalar.kind {
+                ScalarKind::Null => visitor.visit_unit(),
+                ScalarKind::Bool(value) => visitor.visit_bool(value),
+                ScalarKind::Unsigned(n) => visitor.visit_u64(n),
+                ScalarKind::Negative(n) => visitor.visit_i64(n),
+                ScalarKind::Float(n) => visitor.visit_f64(n),
+                ScalarKind::String => visitor.visit_borrowed_str(&scalar.text),
+            },
+            Value::Sequence(items) => visitor.visit_seq(Items {
+                node: self,
+                items: items.iter(),
+            }),
+            Value::Map(map) => visitor.visit_map(Entries {
+                node: self,
+                entries: map.iter(),
+                value: None,
+            }),
+        }
+    }
+}
+
+impl<'t> Deserializer<'t> for Node<'t> {
+    type Error = DecodeError;
+
+    fn deserialize_any<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.visit(visitor)
+            .map_err(|error| error.at(self.tree, self.key))
+    }
+
+    fn deserialize_str<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        if let Value::Scalar(scalar) = &self.tree.value
+            && !matches!(scalar.kind, ScalarKind::String | ScalarKind::Null)
+        {
+            let error = DecodeError::new(DecodeErrorKind::Unquoted {
+                found: self.tree.to_string(),
+                text: scalar.text.to_string(),
+            });
+            return Err(error.at(self.tree, self.key));
+        }
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_string<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        if self.tree.is_null() {
+            visitor.visit_none()
+        } else {
+            visitor
+                .visit_some(self)
+                .map_err(|error| error.at(self.tree, self.key))
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'t>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        visitor
+            .visit_newtype_struct(self)
+            .map_err(|error| error.at(self.tree, self.key))
+    }
+
+    fn deserialize_struct<V: Visitor<'t>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        self.note_ignored(name, fields);
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'t>>(
+        self,
+        _name: &'static str,
+        words: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        let Some(word) = self.tree.as_str() else {
+            let error = DecodeError::new(DecodeErrorKind::Type {
+                expected: format!("one of {}", listed(words.iter().copied())),
+                found: self.tree.to_string(),
+            });
+            return Err(error.at(self.tree, self.key));
+        };
+        visitor
+            .visit_enum(Word(word))
+            .map_err(|error| error.at(self.tree, self.key))
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        <W: Visitor<'t>>
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf
+        unit unit_struct seq tuple tuple_struct map identifier
+    }
+}
+
+/// The elements of a list.
+struct Items<'t> {
+    node: Node<'t>,
+    items: std::slice::Iter<'t, Tree>,
+}
+
+impl<'t> SeqAccess<'t> for Items<'t> {
+    type Error = DecodeError;
+
+    fn next_element_seed<T: DeserializeSeed<'t>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, DecodeError> {
+        let Some(tree) = self.items.next() else {
+            return Ok(None);
+        };
+        let node = self.node.below(tree, None);
+        // An error may arise behind the deserializer, as by `try_from`.
+        seed.deserialize(node)
+            .map(Some)
+            .map_err(|error| error.at(node.tree, node.key))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.items.len())
+    }
+}
+
+/// The entries of a map.
+struct Entries<'t> {
+    node: Node<'t>,
+    entries: indexmap::map::Iter<'t, Arc<str>, Entry>,
+    value: Option<&'t Entry>,
+}
+
+impl<'t> MapAccess<'t> for Entries<'t> {
+    type Error = DecodeError;
+
+    fn next_key_seed<K: DeserializeSeed<'t>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, DecodeError> {
+        let Some((key, entry)) = self.entries.next() else {
+            return Ok(None);
+        };
+        self.value = Some(entry);
+        seed.deserialize(BorrowedStrDeserializer::new(key))
+            .map(Some)
+            .map_err(|error: DecodeError| error.at_key(entry.key))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'t>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, DecodeError> {
+        let Some(entry) = self.value.take() else {
+            return Err(de::Error::custom("a value was asked for before its key"));
+        };
+        let node = self.node.below(&entry.value, Some(entry.key));
+        seed.deserialize(node)
+            .map_err(|error| error.at(node.tree, node.key))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.entries.len())
+    }
+}
+
+/// A word that names a variant without content.
+struct Word<'t>(&'t str);
+
+impl<'t> EnumAccess<'t> for Word<'t> {
+    type Error = DecodeError;
+    type Variant = Self;
+
+    fn variant_seed<V: DeserializeSeed<'t>>(
+        self,
+        seed: V,
+    ) -> Result<(V::Value, Self), DecodeError> {
+        let variant = seed.deserialize(BorrowedStrDeserializer::new(self.0))?;
+        Ok((variant, self))
+    }
+}
+
+impl<'t> VariantAccess<'t> for Word<'t> {
+    type Error = DecodeError;
+
+    fn unit_variant(self) -> Result<(), DecodeError> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'t>>(self, _: T) -> Result<T::Value, DecodeError> {
+        Err(de::Error::invalid_type(Unexpected::Str(self.0), &"a map"))
+    }
+
+    fn tuple_variant<V: Visitor<'t>>(self, _: usize, _: V) -> Result<V::Value, DecodeError> {
+        Err(de::Error::invalid_type(Unexpected::Str(self.0), &"a map"))
+    }
+
+    fn struct_variant<V: Visitor<'t>>(
+        self,
+        _: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, DecodeError> {
+        Err(de::Error::invalid_type(Unexpected::Str(self.0), &"a map"))
+    }
+}

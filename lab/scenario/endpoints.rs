@@ -1,0 +1,269 @@
+//! The `EndpointSlice`s a cluster's controller would write for a service that a
+//! lab gives none.
+//!
+//! Followed: `k8s.io/endpointslice` v0.36.0, `utils.go` (`podToEndpoint`,
+//! `getEndpointPorts`, `FindPort`, `getAddressTypesForService`),
+//! `reconciler.go` (`reconcileByAddressType`) and `util/controller_utils.go`
+//! (`ShouldPodBeInEndpoints`). Two things differ, on purpose: names are not
+//! random, and a pod without any `status.conditions` counts as ready, because a
+//! lab's pod has only the status its author wrote.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use indexmap::IndexMap;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, Node, ObjectReference, Pod, Service, ServicePort,
+};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::defaults::family;
+
+/// The label that says which service a slice belongs to.
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// The label that says who wrote a slice.
+pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+
+/// The label that says which zone a node is in.
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// How many endpoints the controller puts into one slice
+/// (`--max-endpoints-per-slice`).
+const PER_SLICE: usize = 100;
+
+/// The slices of a service with a selector; none for one without, or for an
+/// `ExternalName`. Objects are expected with their defaults filled in.
+///
+/// The slices of a family are grouped by ports, which differ where a port's
+/// target is a name that pods give to different numbers.
+pub(super) fn derived<'o>(
+    service: &Service,
+    pods: impl Iterator<Item = &'o Pod> + Clone,
+    nodes: &BTreeMap<&str, &Node>,
+) -> Vec<EndpointSlice> {
+    let Some(spec) = &service.spec else {
+        return Vec::new();
+    };
+    let selector = spec.selector.clone().unwrap_or_default();
+    if selector.is_empty() || spec.type_.as_deref() == Some("ExternalName") {
+        return Vec::new();
+    }
+    let selected = pods.filter(|pod| {
+        let labels = pod.metadata.labels.as_ref();
+        pod.metadata.namespace == service.metadata.namespace
+            && may_be_endpoint(pod)
+            && selector
+                .iter()
+                .all(|(key, value)| labels.and_then(|l| l.get(key)) == Some(value))
+    });
+    let publish = spec.publish_not_ready_addresses == Some(true);
+    let mut slices = Vec::new();
+    for address_type in address_types(service) {
+        let mut groups: IndexMap<PortKey, (Vec<EndpointPort>, Vec<Endpoint>)> = IndexMap::new();
+        for pod in selected.clone() {
+            let node = pod_node(pod).and_then(|name| nodes.get(name).copied());
+            if node.is_none() && !publish {
+                continue;
+            }
+            let Some(endpoint) = endpoint(pod, node, service, address_type) else {
+                continue;
+            };
+            let ports = ports(service, pod);
+            let (_, endpoints) = groups
+                .entry(port_key(&ports))
+                .or_insert_with(|| (ports, Vec::new()));
+            endpoints.push(endpoint);
+        }
+        for (ports, endpoints) in groups.into_values() {
+            for chunk in endpoints.chunks(PER_SLICE) {
+                let number = slices.len() + 1;
+                slices.push(slice(service, address_type, number, &ports, chunk));
+            }
+        }
+    }
+    slices
+}
+
+/// What makes two lists of ports the same.
+type PortKey = Vec<(Option<String>, Option<i32>, Option<String>)>;
+
+fn port_key(ports: &[EndpointPort]) -> PortKey {
+    ports
+        .iter()
+        .map(|port| (port.name.clone(), port.port, port.protocol.clone()))
+        .collect()
+}
+
+fn slice(
+    service: &Service,
+    address_type: &str,
+    number: usize,
+    ports: &[EndpointPort],
+    endpoints: &[Endpoint],
+) -> EndpointSlice {
+    let name = service.metadata.name.clone().unwrap_or_default();
+    let labels = [(SERVICE_NAME, name.as_str()), (MANAGED_BY, "svclab")];
+    EndpointSlice {
+        address_type: address_type.to_owned(),
+        endpoints: Some(endpoints.to_vec()),
+        metadata: ObjectMeta {
+            name: Some(format!("{name}-{number}")),
+            namespace: service.metadata.namespace.clone(),
+            labels: Some(
+                labels
+                    .into_iter()
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .collect(),
+            ),
+            ..ObjectMeta::default()
+        },
+        ports: Some(ports.to_vec()),
+    }
+}
+
+/// The families a service has slices for.
+fn address_types(service: &Service) -> Vec<&'static str> {
+    let spec = service.spec.as_ref();
+    let named = spec
+        .and_then(|spec| spec.ip_families.as_deref())
+        .unwrap_or_default();
+    let types: Vec<_> = ["IPv4", "IPv6"]
+        .into_iter()
+        .filter(|family| named.iter().any(|name| name == family))
+        .collect();
+    if !types.is_empty() {
+        return types;
+    }
+    match spec.and_then(|spec| spec.cluster_ip.as_deref()) {
+        Some(ip) if !ip.is_empty() && ip != "None" => match ip.parse() {
+            Ok(ip) => vec![family(ip)],
+            Err(_) => vec!["IPv4"],
+        },
+        _ => vec!["IPv4", "IPv6"],
+    }
+}
+
+/// Whether a pod can be an endpoint at all: it has an address and has not ended.
+fn may_be_endpoint(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    !matches!(phase, Some("Failed" | "Succeeded")) && pod_ips(pod).next().is_some()
+}
+
+fn pod_ips(pod: &Pod) -> impl Iterator<Item = IpAddr> {
+    pod.status
+        .iter()
+        .flat_map(|status| status.pod_ips.iter().flatten())
+        .filter_map(|ip| ip.ip.parse().ok())
+}
+
+fn pod_node(pod: &Pod) -> Option<&str> {
+    pod.spec
+        .as_ref()?
+        .node_name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+}
+
+/// Whether a pod is ready: it has the condition, or no conditions at all.
+#[must_use]
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
+    conditions.is_empty()
+        || conditions
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn endpoint(
+    pod: &Pod,
+    node: Option<&Node>,
+    service: &Service,
+    address_type: &str,
+) -> Option<Endpoint> {
+    let addresses: Vec<String> = pod_ips(pod)
+        .filter(|ip| family(*ip) == address_type)
+        .map(|ip| ip.to_string())
+        .collect();
+    if addresses.is_empty() {
+        return None;
+    }
+    let spec = service.spec.as_ref();
+    let publish = spec.is_some_and(|spec| spec.publish_not_ready_addresses == Some(true));
+    let serving = is_ready(pod);
+    let terminating = pod.metadata.deletion_timestamp.is_some();
+    let hostname = pod.spec.as_ref().and_then(|pod_spec| {
+        let hostname = pod_spec.hostname.clone().filter(|name| !name.is_empty())?;
+        (pod_spec.subdomain == service.metadata.name).then_some(hostname)
+    });
+    let zone = node.and_then(|node| node.metadata.labels.as_ref()?.get(ZONE).cloned());
+    Some(Endpoint {
+        addresses,
+        conditions: Some(EndpointConditions {
+            ready: Some(publish || (serving && !terminating)),
+            serving: Some(serving),
+            terminating: Some(terminating),
+        }),
+        hostname,
+        node_name: pod_node(pod).map(str::to_owned),
+        target_ref: Some(ObjectReference {
+            kind: Some("Pod".to_owned()),
+            name: pod.metadata.name.clone(),
+            namespace: pod.metadata.namespace.clone(),
+            uid: pod.metadata.uid.clone(),
+            ..ObjectReference::default()
+        }),
+        zone: zone.filter(|zone| !zone.is_empty()),
+        ..Endpoint::default()
+    })
+}
+
+/// The ports of a service as one pod serves them; a named target the pod does
+/// not have is left out.
+fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
+    let service_ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref());
+    service_ports
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|port| {
+            Some(EndpointPort {
+                app_protocol: port.app_protocol.clone(),
+                name: Some(port.name.clone().unwrap_or_default()),
+                port: Some(target(port, pod)?),
+                protocol: port.protocol.clone(),
+            })
+        })
+        .collect()
+}
+
+/// The number of a port's target in a pod.
+fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
+    match port.target_port.as_ref()? {
+        IntOrString::Int(number) => Some(*number),
+        IntOrString::String(name) => {
+            let spec = pod.spec.as_ref()?;
+            // Init containers that restart always are sidecars: they run on.
+            let sidecars = spec
+                .init_containers
+                .iter()
+                .flatten()
+                .filter(|container| container.restart_policy.as_deref() == Some("Always"));
+            let is_meant = |candidate: &&ContainerPort| {
+                candidate.name.as_deref() == Some(name) && candidate.protocol == port.protocol
+            };
+            spec.containers
+                .iter()
+                .chain(sidecars)
+                .flat_map(|container: &Container| container.ports.iter().flatten())
+                .find(is_meant)
+                .map(|found| found.container_port)
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! From documents to cases: for each combination of axis values, the lab and the
+//! objects with its patches applied, and the row of `expect` that is for it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::apply::{self, Placed};
+use super::case::Case;
+use super::check_case;
+use super::decode::strict;
+use super::diagnostic::Diagnostic;
+use super::lab::{Lab, LabSpec};
+use super::objects::{Decoded, Objects, decode};
+use super::product::{Combination, combinations};
+use super::reference::DocumentRef;
+use super::sink::Sink;
+use super::tree::Tree;
+
+/// The documents of a scenario, as written and as decoded.
+pub(super) struct Base<'b> {
+    pub lab: &'b Lab,
+    pub lab_tree: &'b Tree,
+    pub trees: &'b IndexMap<DocumentRef, Tree>,
+    pub decoded: &'b IndexMap<DocumentRef, Decoded>,
+    pub ignored: &'b BTreeMap<String, usize>,
+}
+
+/// A patch by its axis, its value and its position in the value's list.
+type PatchId = (usize, usize, usize);
+
+/// What patches make of the lab: decoded, and the tree it was decoded from.
+type PatchedLab = (Arc<LabSpec>, Tree);
+
+/// Combinations that have the same patches in common share what comes of them:
+/// axes that patch only the lab leave the objects as they are, and the reverse.
+struct Expansion<'b> {
+    base: &'b Base<'b>,
+    labs: HashMap<Vec<PatchId>, Option<PatchedLab>>,
+    objects: HashMap<Vec<PatchId>, Option<Arc<Objects>>>,
+}
+
+impl Base<'_> {
+    /// The patch with this id.
+    fn patch(&self, (axis, value, position): PatchId) -> Option<Placed<'_>> {
+        let (name, values) = self.lab.spec.axes.get_index(axis)?;
+        let (word, patches) = values.get_index(value)?;
+        let path = crate::path!["spec", "axes", name.as_str(), word.as_str(), position];
+        Some(Placed {
+            patch: patches.get(position)?,
+            tree: self.lab_tree.at(path)?,
+        })
+    }
+
+    /// The patches of all values of all axes.
+    pub fn patches(&self) -> impl Iterator<Item = Placed<'_>> + Clone {
+        let axes = self.lab.spec.axes.values().enumerate();
+        let values = axes.flat_map(|(axis, values)| {
+            values
+                .values()
+                .enumerate()
+                .map(move |(value, patches)| (axis, value, patches.len()))
+        });
+        values
+            .flat_map(|(axis, value, length)| (0..length).map(move |n| (axis, value, n)))
+            .filter_map(|id| self.patch(id))
+    }
+
+    /// The ids of a combination's patches, those of the lab and those of objects.
+    fn ids(&self, combination: &Combination) -> (Vec<PatchId>, Vec<PatchId>) {
+        let values = combination.positions.iter().enumerate();
+        values
+            .flat_map(|(axis, value)| {
+                let patches = self.lab.spec.axes.get_index(axis);
+                let length = patches
+                    .and_then(|(_, values)| values.get_index(*value))
+                    .map_or(0, |(_, patches)| patches.len());
+                (0..length).map(move |position| (axis, *value, position))
+            })
+            .partition(|id| self.patch(*id).is_some_and(Placed::is_of_lab))
+    }
+}
+
+/// All cases of a scenario. What is wrong goes to `sink`; a case that cannot be
+/// built is left out.
+pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
+    let spec = &base.lab.spec;
+    let spec_node = base.lab_tree.nearest(crate::path!["spec"]);
+    let place = |key: &str| spec_node.key_span(key).unwrap_or(spec_node.head());
+    let (combinations, excluded) = match combinations(spec) {
+        Ok(found) => found,
+        Err(error) => {
+            sink.push(
+                Diagnostic::error(error.to_string())
+                    .at(place("axes"), "")
+                    .help("split the lab, or exclude combinations that mean nothing"),
+            );
+            return Vec::new();
+        }
+    };
+    if combinations.is_empty() {
+        let message = "`exclude` leaves no case";
+        sink.push(Diagnostic::error(message).at(place("exclude"), ""));
+        return Vec::new();
+    }
+    for (index, _) in excluded
+        .iter()
+        .enumerate()
+        .filter(|(_, count)| **count == 0)
+    {
+        let entry = base
+            .lab_tree
+            .nearest(crate::path!["spec", "exclude", index]);
+        let message = "this entry excludes no combination";
+        sink.push(Diagnostic::warning(message).at(entry.head(), ""));
+    }
+
+    let mut expansion = Expansion {
+        base,
+        labs: HashMap::new(),
+        objects: HashMap::new(),
+    };
+    let rows: Vec<Option<usize>> = combinations
+        .iter()
+        .map(|c| spec.expect.iter().position(|row| row.matches(&c.values)))
+        .collect();
+    without_row(base, &combinations, &rows, sink);
+    unreached(base, &combinations, &rows, sink);
+    let pairs = combinations.into_iter().zip(rows);
+    pairs
+        .filter_map(|(combination, row)| expansion.case(combination, row?, sink))
+        .collect()
+}
+
+/// Cases that no row is for.
+fn without_row(
+    base: &Base<'_>,
+    combinations: &[Combination],
+    rows: &[Option<usize>],
+    sink: &mut Sink,
+) {
+    let name = &base.lab.metadata.name;
+    let missing: Vec<&Combination> = combinations
+        .iter()
+        .zip(rows)
+        .filter_map(|(combination, row)| row.is_none().then_some(combination))
+        .collect();
+    let Some(first) = missing.first() else {
+        return;
+    };
+    let message = match missing.len() {
+        1 => format!("no row of `expect` is for the case `{}`", first.id(name)),
+        more => format!(
+            "no row of `expect` is for {more} cases, the first being `{}`",
+            first.id(name)
+        ),
+    };
+    let when: Vec<String> = first
+        .values
+        .iter()
+        .map(|(axis, value)| format!("{axis}: {value}"))
+        .collect();
+    let spec = base.lab_tree.nearest(crate::path!["spec"]);
+    let (at, label) = match spec.key_span("expect") {
+        Some(at) => (at, "no row matches"),
+        None => (
+            base.lab_tree.key_span("spec").unwrap_or(spec.head()),
+            "`expect` is missing here",
+        ),
+    };
+    sink.push(
+        Diagnostic::error(message)
+            .at(at, label)
+            .help(format!("add a row with `when: {{{}}}`", when.join(", "))),
+    );
+}
+
+/// Rows that no case reaches.
+fn unreached(
+    base: &Base<'_>,
+    combinations: &[Combination],
+    rows: &[Option<usize>],
+    sink: &mut Sink,
+) {
+    for (index, row) in base.lab.spec.expect.iter().enumerate() {
+        if rows.contains(&Some(index)) {
+            continue;
+        }
+        let head = |row: usize| {
+            base.lab_tree
+                .nearest(crate::path!["spec", "expect", row])
+                .head()
+        };
+        let mut diagnostic = Diagnostic::error("no case reaches this row");
+        let taken = combinations
+            .iter()
+            .zip(rows)
+            .find(|(combination, _)| row.matches(&combination.values))
+            .and_then(|(_, earlier)| *earlier);
+        diagnostic = match taken {
+            Some(earlier) => diagnostic
+                .at(head(index), "never used")
+                .and(head(earlier), "this row matches first"),
+            None => diagnostic.at(head(index), "no case has these values"),
+        };
+        sink.push(diagnostic);
+    }
+}
+
+impl Expansion<'_> {
+    fn case(&mut self, combination: Combination, row: usize, sink: &mut Sink) -> Option<Case> {
+        let lab = &self.base.lab.metadata.name;
+        let id = combination.id(lab);
+        let (lab_ids, object_ids) = self.base.ids(&combination);
+        if !self.labs.contains_key(&lab_ids) {
+            let patched = self.patched_lab(&lab_ids, &id, sink);
+            self.labs.insert(lab_ids.clone(), patched);
+        }
+        if !self.objects.contains_key(&object_ids) {
+            let patched = self.patched_objects(&object_ids, &id, sink);
+            self.objects.insert(object_ids.clone(), patched);
+        }
+        let (spec, lab_tree) = self.labs.get(&lab_ids)?.clone()?;
+        let objects = self.objects.get(&object_ids)?.clone()?;
+        check_case::case(&spec, &lab_tree, row, sink);
+        Some(Case {
+            id,
+            lab: lab.clone(),
+            values: combination.values,
+            spec,
+            objects,
+            row,
+            lab_tree,
+        })
+    }
+
+    fn patched_lab(&self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<PatchedLab> {
+        let patches = || ids.iter().filter_map(|id| self.base.patch(*id));
+        let Some(last) = patches().last() else {
+            return Some((
+                Arc::new(self.base.lab.spec.clone()),
+                self.base.lab_tree.clone(),
+            ));
+        };
+        let tree = apply::to_lab(self.base.lab_tree, patches());
+        match strict::<Lab>(&tree) {
+            Ok(lab) => Some((Arc::new(lab.spec), tree)),
+            Err(error) => {
+                sink.push(last.blame(error.into(), case));
+                None
+            }
+        }
+    }
+
+    fn patched_objects(
+        &self,
+        ids: &[PatchId],
+        case: &str,
+        sink: &mut Sink,
+    ) -> Option<Arc<Objects>> {
+        let patches = ids.iter().filter_map(|id| self.base.patch(*id));
+        let changes = match apply::to_objects(self.base.trees, patches, case) {
+            Ok(changes) => changes,
+            Err(diagnostic) => {
+                sink.push(diagnostic);
+                return None;
+            }
+        };
+        let mut all = self.base.decoded.clone();
+        for (reference, (tree, placed)) in changes {
+            let Some(tree) = tree else {
+                all.shift_remove(&reference);
+                continue;
+            };
+            match decode(&reference, &tree) {
+                Ok((decoded, ignored)) => {
+                    sink.extend(ignored.into_iter().map(Diagnostic::from));
+                    all.insert(reference, decoded);
+                }
+                Err(diagnostic) => {
+                    sink.push(placed.blame(diagnostic, case));
+                    return None;
+                }
+            }
+        }
+        Some(Arc::new(Objects::new(&all, self.base.ignored)))
+    }
+}

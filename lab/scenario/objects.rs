@@ -1,0 +1,419 @@
+//! The Kubernetes objects of a case: typed, their defaults filled in, and the
+//! endpoint slices that were not written derived.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use k8s_openapi::api::core::v1::{Node, Pod, PodIP, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
+
+use super::decode::{IgnoredField, lenient};
+use super::defaults;
+use super::diagnostic::Diagnostic;
+use super::endpoints::{SERVICE_NAME, derived};
+use super::reference::{DocumentRef, ObjectKind};
+use super::suggest::{did_you_mean, listed};
+use super::tree::{Step, Tree};
+
+/// An object with what was written of it.
+#[derive(Debug, Clone)]
+pub struct Object<T> {
+    /// Its namespace; empty for kinds that live in none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The object, with the defaults of an API server filled in.
+    pub value: Arc<T>,
+    /// The document, patched; `None` for a slice that was derived.
+    pub tree: Option<Tree>,
+}
+
+/// The objects of a case, in the order they were written.
+#[derive(Debug, Clone, Default)]
+pub struct Objects {
+    /// Nodes.
+    pub nodes: Vec<Object<Node>>,
+    /// Pods. One on the host's network without an address has its node's
+    /// internal ones, as a kubelet would report.
+    pub pods: Vec<Object<Pod>>,
+    /// Services.
+    pub services: Vec<Object<Service>>,
+    /// Endpoint slices: those that were written, then those derived for services
+    /// that have a selector and no slice that was written.
+    pub endpoint_slices: Vec<Object<EndpointSlice>>,
+    /// How many objects of other kinds there were, by kind.
+    pub ignored: BTreeMap<String, usize>,
+}
+
+impl Objects {
+    /// The node with this name.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&Object<Node>> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// The pod with this name.
+    #[must_use]
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<&Object<Pod>> {
+        find(&self.pods, namespace, name)
+    }
+
+    /// The service with this name.
+    #[must_use]
+    pub fn service(&self, namespace: &str, name: &str) -> Option<&Object<Service>> {
+        find(&self.services, namespace, name)
+    }
+
+    /// The slices of a service.
+    pub fn slices_of(
+        &self,
+        namespace: &str,
+        service: &str,
+    ) -> impl Iterator<Item = &Object<EndpointSlice>> {
+        self.endpoint_slices.iter().filter(move |slice| {
+            slice.namespace == namespace && service_of(&slice.value) == Some(service)
+        })
+    }
+
+    /// The document of an object, patched.
+    #[must_use]
+    pub fn tree(&self, reference: &DocumentRef) -> Option<&Tree> {
+        let DocumentRef::Object {
+            kind,
+            namespace,
+            name,
+        } = reference
+        else {
+            return None;
+        };
+        match kind {
+            ObjectKind::Node => self.node(name)?.tree.as_ref(),
+            ObjectKind::Pod => self.pod(namespace, name)?.tree.as_ref(),
+            ObjectKind::Service => self.service(namespace, name)?.tree.as_ref(),
+            ObjectKind::EndpointSlice => {
+                find(&self.endpoint_slices, namespace, name)?.tree.as_ref()
+            }
+        }
+    }
+
+    /// Puts the objects of a case together.
+    pub(super) fn new(
+        objects: &IndexMap<DocumentRef, Decoded>,
+        ignored: &BTreeMap<String, usize>,
+    ) -> Self {
+        let mut all = Self {
+            ignored: ignored.clone(),
+            ..Self::default()
+        };
+        for (reference, decoded) in objects {
+            let tree = Some(decoded.tree.clone());
+            match &decoded.typed {
+                Typed::Node(value) => all.nodes.push(object(reference, value, tree)),
+                Typed::Pod(value) => all.pods.push(object(reference, value, tree)),
+                Typed::Service(value) => all.services.push(object(reference, value, tree)),
+                Typed::EndpointSlice(value) => {
+                    all.endpoint_slices.push(object(reference, value, tree));
+                }
+            }
+        }
+        all.address_host_pods();
+        all.derive_slices();
+        all
+    }
+
+    /// Gives pods on the host's network their node's addresses, where their
+    /// status has none.
+    fn address_host_pods(&mut self) {
+        for pod in &mut self.pods {
+            let spec = pod.value.spec.as_ref();
+            let status = pod.value.status.as_ref();
+            let is_on_host = spec.is_some_and(|spec| spec.host_network == Some(true));
+            let has_address =
+                status.is_some_and(|s| s.pod_ips.as_ref().is_some_and(|ips| !ips.is_empty()));
+            let Some(node) = spec.and_then(|spec| spec.node_name.as_deref()) else {
+                continue;
+            };
+            if !is_on_host || has_address {
+                continue;
+            }
+            let Some(node) = self.nodes.iter().find(|candidate| candidate.name == node) else {
+                continue;
+            };
+            let addresses = internal_addresses(&node.value);
+            let value = Arc::make_mut(&mut pod.value);
+            let status = value.status.get_or_insert_default();
+            status.pod_ip = addresses.first().cloned();
+            status.pod_ips = Some(addresses.into_iter().map(|ip| PodIP { ip }).collect());
+        }
+    }
+
+    fn derive_slices(&mut self) {
+        let nodes: BTreeMap<&str, &Node> = self
+            .nodes
+            .iter()
+            .map(|node| (node.name.as_str(), node.value.as_ref()))
+            .collect();
+        let pods = self.pods.iter().map(|pod| pod.value.as_ref());
+        let mut slices = Vec::new();
+        for service in &self.services {
+            if self
+                .slices_of(&service.namespace, &service.name)
+                .next()
+                .is_some()
+            {
+                continue;
+            }
+            for slice in derived(&service.value, pods.clone(), &nodes) {
+                slices.push(Object {
+                    namespace: service.namespace.clone(),
+                    name: slice.metadata.name.clone().unwrap_or_default(),
+                    value: Arc::new(slice),
+                    tree: None,
+                });
+            }
+        }
+        self.endpoint_slices.extend(slices);
+    }
+}
+
+fn object<T>(reference: &DocumentRef, value: &Arc<T>, tree: Option<Tree>) -> Object<T> {
+    let (namespace, name) = match reference {
+        DocumentRef::Object {
+            namespace, name, ..
+        } => (namespace.clone(), name.clone()),
+        DocumentRef::Lab => (String::new(), String::new()),
+    };
+    Object {
+        namespace,
+        name,
+        value: Arc::clone(value),
+        tree,
+    }
+}
+
+fn find<'o, T>(objects: &'o [Object<T>], namespace: &str, name: &str) -> Option<&'o Object<T>> {
+    objects
+        .iter()
+        .find(|object| object.name == name && object.namespace == namespace)
+}
+
+/// The service a slice belongs to.
+fn service_of(slice: &EndpointSlice) -> Option<&str> {
+    let labels = slice.metadata.labels.as_ref()?;
+    labels.get(SERVICE_NAME).map(String::as_str)
+}
+
+/// A node's addresses inside the cluster, as its status lists them.
+fn internal_addresses(node: &Node) -> Vec<String> {
+    let addresses = node
+        .status
+        .as_ref()
+        .and_then(|status| status.addresses.as_ref());
+    addresses
+        .into_iter()
+        .flatten()
+        .filter(|address| address.type_ == "InternalIP")
+        .map(|address| address.address.clone())
+        .collect()
+}
+
+/// One object, decoded.
+#[derive(Debug, Clone)]
+pub(super) struct Decoded {
+    pub typed: Typed,
+    pub tree: Tree,
+}
+
+/// An object by its kind.
+#[derive(Debug, Clone)]
+pub(super) enum Typed {
+    Node(Arc<Node>),
+    Pod(Arc<Pod>),
+    Service(Arc<Service>),
+    EndpointSlice(Arc<EndpointSlice>),
+}
+
+/// Reads an object as an API server would, with the fields it ignored.
+///
+/// # Errors
+///
+/// A value of the wrong type, or one that the API does not allow and that
+/// decides about packets: a port, a protocol, a policy, an address type.
+pub(super) fn decode(
+    reference: &DocumentRef,
+    tree: &Tree,
+) -> Result<(Decoded, Vec<IgnoredField>), Diagnostic> {
+    let DocumentRef::Object {
+        kind, namespace, ..
+    } = reference
+    else {
+        return Err(Diagnostic::error("the lab is no Kubernetes object"));
+    };
+    let (typed, ignored) = match kind {
+        ObjectKind::Node => {
+            let (node, ignored) = lenient::<Node>(tree)?;
+            (Typed::Node(Arc::new(node)), ignored)
+        }
+        ObjectKind::Pod => {
+            let (pod, ignored) = read(tree, namespace, |pod: &mut Pod| &mut pod.metadata)?;
+            let mut pod = pod;
+            defaults::pod(&mut pod);
+            (Typed::Pod(Arc::new(pod)), ignored)
+        }
+        ObjectKind::Service => {
+            let (mut service, ignored) = read(tree, namespace, |service: &mut Service| {
+                &mut service.metadata
+            })?;
+            check_service(&service, tree)?;
+            defaults::service(&mut service);
+            (Typed::Service(Arc::new(service)), ignored)
+        }
+        ObjectKind::EndpointSlice => {
+            let (mut slice, ignored) = read(tree, namespace, |slice: &mut EndpointSlice| {
+                &mut slice.metadata
+            })?;
+            check_slice(&slice, tree)?;
+            defaults::endpoint_slice(&mut slice);
+            (Typed::EndpointSlice(Arc::new(slice)), ignored)
+        }
+    };
+    let decoded = Decoded {
+        typed,
+        tree: tree.clone(),
+    };
+    Ok((decoded, ignored))
+}
+
+/// Reads an object that lives in a namespace, and writes down which.
+fn read<T: DeserializeOwned>(
+    tree: &Tree,
+    namespace: &str,
+    metadata: impl Fn(&mut T) -> &mut ObjectMeta,
+) -> Result<(T, Vec<IgnoredField>), Diagnostic> {
+    let (mut value, ignored) = lenient::<T>(tree)?;
+    metadata(&mut value).namespace = Some(namespace.to_owned());
+    Ok((value, ignored))
+}
+
+/// What the API server would refuse of a service, so far as it decides about
+/// packets.
+fn check_service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> {
+    let Some(spec) = &service.spec else {
+        return Ok(());
+    };
+    let field = |name: &str| crate::path!["spec", name].to_vec();
+    let policies = ["Cluster", "Local"];
+    one_of(tree, &field("type"), spec.type_.as_deref(), &SERVICE_TYPES)?;
+    one_of(
+        tree,
+        &field("externalTrafficPolicy"),
+        spec.external_traffic_policy.as_deref(),
+        &policies,
+    )?;
+    one_of(
+        tree,
+        &field("internalTrafficPolicy"),
+        spec.internal_traffic_policy.as_deref(),
+        &policies,
+    )?;
+    one_of(
+        tree,
+        &field("sessionAffinity"),
+        spec.session_affinity.as_deref(),
+        &["None", "ClientIP"],
+    )?;
+    for (index, port) in spec.ports.iter().flatten().enumerate() {
+        let path = |name: &str| crate::path!["spec", "ports", index, name].to_vec();
+        one_of(
+            tree,
+            &path("protocol"),
+            port.protocol.as_deref(),
+            &PROTOCOLS,
+        )?;
+        port_number(tree, &path("port"), port.port)?;
+        if let Some(number) = port.node_port.filter(|number| *number != 0) {
+            port_number(tree, &path("nodePort"), number)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the API server would refuse of a slice.
+fn check_slice(slice: &EndpointSlice, tree: &Tree) -> Result<(), Diagnostic> {
+    let families = ["IPv4", "IPv6", "FQDN"];
+    let path = crate::path!["addressType"];
+    one_of(tree, path, Some(&slice.address_type), &families)?;
+    for (index, endpoint) in slice.endpoints.iter().flatten().enumerate() {
+        for (position, address) in endpoint.addresses.iter().enumerate() {
+            let wanted = slice.address_type.as_str();
+            let found = address.parse().ok().map(defaults::family);
+            if wanted != "FQDN" && found != Some(wanted) {
+                let path = crate::path!["endpoints", index, "addresses", position];
+                return Err(Diagnostic::error(format!(
+                    "`{address}` is no {wanted} address, as the slice's `addressType` says"
+                ))
+                .at(tree.nearest(path).span, ""));
+            }
+        }
+    }
+    for (index, port) in slice.ports.iter().flatten().enumerate() {
+        let path = |name: &str| crate::path!["ports", index, name].to_vec();
+        one_of(
+            tree,
+            &path("protocol"),
+            port.protocol.as_deref(),
+            &PROTOCOLS,
+        )?;
+        if let Some(number) = port.port {
+            port_number(tree, &path("port"), number)?;
+        }
+    }
+    Ok(())
+}
+
+const SERVICE_TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
+const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+
+fn one_of(
+    tree: &Tree,
+    path: &[Step],
+    word: Option<&str>,
+    words: &[&str],
+) -> Result<(), Diagnostic> {
+    let Some(word) = word.filter(|word| !words.contains(word)) else {
+        return Ok(());
+    };
+    let found = if word.is_empty() && tree.at(path).is_none() {
+        let field = match path.last() {
+            Some(Step::Key(key)) => key.as_str(),
+            _ => "",
+        };
+        format!(
+            "the field `{field}` is missing; it is one of {}",
+            listed(words.iter().copied())
+        )
+    } else {
+        format!("`{word}` is not one of {}", listed(words.iter().copied()))
+    };
+    let at = tree
+        .at(path)
+        .map_or(tree.nearest(path).head(), |node| node.span);
+    Err(Diagnostic::error(found)
+        .at(at, "")
+        .maybe_help(did_you_mean(word, words.iter().copied())))
+}
+
+fn port_number(tree: &Tree, path: &[Step], number: i32) -> Result<(), Diagnostic> {
+    if (1..=65_535).contains(&number) {
+        return Ok(());
+    }
+    match tree.at(path) {
+        Some(node) => Err(Diagnostic::error(format!("`{number}` is not a port"))
+            .at(node.span, "expected a number from 1 to 65535")),
+        None => Err(Diagnostic::error("the field `port` is missing")
+            .at(tree.nearest(path).head(), "`port` is missing here")),
+    }
+}

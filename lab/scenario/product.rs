@@ -1,0 +1,163 @@
+//! The product of a lab's axes: every combination of their values that means
+//! something.
+
+use indexmap::IndexMap;
+
+use super::expectation::selects;
+use super::lab::LabSpec;
+
+/// How many cases a lab may have.
+pub const MAX_CASES: usize = 4096;
+
+/// How many combinations are looked at before those that mean nothing are left
+/// out.
+pub const MAX_COMBINATIONS: usize = 65_536;
+
+/// One combination of axis values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Combination {
+    /// The value of each axis, in the order of the axes.
+    pub values: IndexMap<String, String>,
+    /// The value's position within each axis.
+    pub positions: Vec<usize>,
+}
+
+impl Combination {
+    /// `lab/axis=value,axis2=value2`; without axes, the lab's name.
+    pub fn id(&self, lab: &str) -> String {
+        if self.values.is_empty() {
+            return lab.to_owned();
+        }
+        let values: Vec<String> = self
+            .values
+            .iter()
+            .map(|(axis, value)| format!("{axis}={value}"))
+            .collect();
+        format!("{lab}/{}", values.join(","))
+    }
+}
+
+/// Why there is no product.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProductError {
+    /// More than [`MAX_COMBINATIONS`] before anything is left out.
+    #[error("the axes make more than {MAX_COMBINATIONS} combinations")]
+    Combinations,
+    /// More than [`MAX_CASES`] after `exclude`.
+    #[error("the axes make {0} cases, more than {MAX_CASES}")]
+    Cases(usize),
+}
+
+/// The combinations that `exclude` leaves, the first axis varying slowest, and
+/// for each entry of `exclude` how many it left out.
+pub(super) fn combinations(spec: &LabSpec) -> Result<(Vec<Combination>, Vec<usize>), ProductError> {
+    let axes = &spec.axes;
+    let total = axes
+        .values()
+        .try_fold(1usize, |product, values| product.checked_mul(values.len()))
+        .filter(|total| *total <= MAX_COMBINATIONS)
+        .ok_or(ProductError::Combinations)?;
+    let mut excluded = vec![0; spec.exclude.len()];
+    let mut kept = Vec::new();
+    for number in 0..total {
+        let combination = nth(axes, number);
+        let mut is_kept = true;
+        for (entry, count) in spec.exclude.iter().zip(&mut excluded) {
+            if selects(entry, &combination.values) {
+                is_kept = false;
+                *count += 1;
+            }
+        }
+        if is_kept {
+            kept.push(combination);
+        }
+    }
+    if kept.len() > MAX_CASES {
+        return Err(ProductError::Cases(kept.len()));
+    }
+    Ok((kept, excluded))
+}
+
+/// The combination with this number, read as digits, one an axis.
+fn nth<P>(axes: &IndexMap<String, IndexMap<String, P>>, number: usize) -> Combination {
+    let mut rest = number;
+    let mut positions: Vec<usize> = axes
+        .values()
+        .rev()
+        .map(|values| {
+            let position = rest % values.len();
+            rest /= values.len();
+            position
+        })
+        .collect();
+    positions.reverse();
+    let values = axes
+        .iter()
+        .zip(&positions)
+        .filter_map(|((axis, values), position)| {
+            let (value, _) = values.get_index(*position)?;
+            Some((axis.clone(), value.clone()))
+        })
+        .collect();
+    Combination { values, positions }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(axes: serde_json::Value, exclude: serde_json::Value) -> LabSpec {
+        serde_json::from_value(json!({"about": "x", "axes": axes, "exclude": exclude}))
+            .expect("a spec")
+    }
+
+    fn ids(spec: &LabSpec) -> Vec<String> {
+        let (combinations, _) = combinations(spec).expect("a product");
+        combinations.iter().map(|c| c.id("l")).collect()
+    }
+
+    #[test]
+    fn the_first_axis_varies_slowest() {
+        let spec = spec(
+            json!({"a": {"1": [], "2": []}, "b": {"x": [], "y": []}}),
+            json!([]),
+        );
+        assert_eq!(
+            ids(&spec),
+            ["l/a=1,b=x", "l/a=1,b=y", "l/a=2,b=x", "l/a=2,b=y"]
+        );
+    }
+
+    #[test]
+    fn without_axes_there_is_one_case_by_the_lab_s_name() {
+        assert_eq!(ids(&spec(json!({}), json!([]))), ["l"]);
+    }
+
+    #[test]
+    fn what_is_excluded_is_counted() {
+        let spec = spec(
+            json!({"a": {"1": [], "2": []}, "b": {"x": [], "y": []}}),
+            json!([{"a": 1, "b": ["x", "y"]}, {"b": "z"}]),
+        );
+        let (left, excluded) = combinations(&spec).expect("a product");
+        assert_eq!((left.len(), excluded), (2, vec![2, 0]));
+    }
+
+    #[test]
+    fn limits_hold_before_anything_is_built() {
+        let axis: serde_json::Map<_, _> = (0..100).map(|n| (n.to_string(), json!([]))).collect();
+        let axes = |n: usize| -> serde_json::Value {
+            (0..n)
+                .map(|a| (format!("a{a}"), json!(axis)))
+                .collect::<serde_json::Map<_, _>>()
+                .into()
+        };
+        let of = |n| combinations(&spec(axes(n), json!([]))).err();
+        assert_eq!(of(1), None);
+        assert_eq!(of(2), Some(ProductError::Cases(10_000)));
+        assert_eq!(of(3), Some(ProductError::Combinations));
+        assert_eq!(of(40), Some(ProductError::Combinations));
+    }
+}

@@ -1,0 +1,237 @@
+//! The text a user wrote, and places in it.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The largest file that is read, in bytes: 4 MiB. A dump of a cluster with a
+/// thousand services has about half of that.
+pub const MAX_BYTES: usize = 4 << 20;
+
+/// One file's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    name: String,
+    text: String,
+}
+
+/// Why a file's text cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// There is no such file.
+    #[error("{name}: there is no such file")]
+    Missing {
+        /// The path as given.
+        name: String,
+    },
+    /// It is a directory.
+    #[error("{name}: this is a directory; name a lab file in it")]
+    Directory {
+        /// The path as given.
+        name: String,
+    },
+    /// Nothing but blanks.
+    #[error("{name}: the file is empty; a lab needs at least a document of kind Lab")]
+    Empty {
+        /// The file.
+        name: String,
+    },
+    /// Not text.
+    #[error("{name}: line {line} is not UTF-8; save the file as UTF-8")]
+    NotUtf8 {
+        /// The file.
+        name: String,
+        /// The first line that is not UTF-8, from 1.
+        line: usize,
+    },
+    /// Larger than [`MAX_BYTES`].
+    #[error("{name}: larger than {} MiB, the most that svclab reads; leave out objects that play no part", MAX_BYTES >> 20)]
+    TooLarge {
+        /// The file.
+        name: String,
+    },
+    /// The operating system refused.
+    #[error("{name}: cannot be read: {source}")]
+    Io {
+        /// The path as given.
+        name: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+impl Source {
+    /// Reads a file. Its name in messages is the path as given.
+    ///
+    /// # Errors
+    ///
+    /// One [`SourceError`] for each way a path fails to be a text of reasonable
+    /// size. At most [`MAX_BYTES`] and one byte are read.
+    pub fn read(path: &Path) -> Result<Self, SourceError> {
+        let name = path.display().to_string();
+        let file = fs::File::open(path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => SourceError::Missing { name: name.clone() },
+            _ => SourceError::Io {
+                name: name.clone(),
+                source,
+            },
+        })?;
+        // Opening a directory succeeds on Linux; reading from it does not.
+        if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+            return Err(SourceError::Directory { name });
+        }
+        let mut bytes = Vec::new();
+        let limit = u64::try_from(MAX_BYTES + 1).unwrap_or(u64::MAX);
+        file.take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(|source| SourceError::Io {
+                name: name.clone(),
+                source,
+            })?;
+        Self::from_bytes(name, bytes)
+    }
+
+    /// A text that is no file of its own: standard input, a lab that came with
+    /// the program. A name in angle brackets (`<stdin>`) says that there is no
+    /// file, so a lab of any name may be in it.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Empty`], [`SourceError::NotUtf8`] and
+    /// [`SourceError::TooLarge`].
+    pub fn from_bytes(name: impl Into<String>, bytes: Vec<u8>) -> Result<Self, SourceError> {
+        let name = name.into();
+        if bytes.len() > MAX_BYTES {
+            return Err(SourceError::TooLarge { name });
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) if text.trim().is_empty() => Err(SourceError::Empty { name }),
+            Ok(text) => Ok(Self { name, text }),
+            Err(error) => {
+                let good = error.utf8_error().valid_up_to();
+                let newlines = error.as_bytes()[..good].iter().filter(|b| **b == b'\n');
+                let line = newlines.count() + 1;
+                Err(SourceError::NotUtf8 { name, line })
+            }
+        }
+    }
+
+    /// The name in messages: the path as given.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The file's name without its extension; `None` for a text that is no file.
+    #[must_use]
+    pub fn stem(&self) -> Option<String> {
+        if self.name.starts_with('<') {
+            return None;
+        }
+        let path = PathBuf::from(&self.name);
+        Some(path.file_stem()?.to_string_lossy().into_owned())
+    }
+}
+
+/// One of the files a scenario was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FileId(pub(super) u32);
+
+/// The files a scenario was read from. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Sources(Arc<[Source]>);
+
+impl Sources {
+    /// Files that make up one scenario together, such as a lab and a dump of the
+    /// cluster's objects.
+    #[must_use]
+    pub fn new(files: Vec<Source>) -> Self {
+        Self(files.into())
+    }
+
+    /// The file with this id.
+    #[must_use]
+    pub fn get(&self, file: FileId) -> Option<&Source> {
+        self.0.get(usize::try_from(file.0).ok()?)
+    }
+
+    /// The files with their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (FileId, &Source)> {
+        (0u32..).map(FileId).zip(self.0.iter())
+    }
+}
+
+impl From<Source> for Sources {
+    fn from(source: Source) -> Self {
+        Self::new(vec![source])
+    }
+}
+
+/// A place in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Span {
+    /// The file.
+    pub file: FileId,
+    /// The first byte.
+    pub start: u32,
+    /// The byte behind the last.
+    pub end: u32,
+    /// The line of the first byte, from 1.
+    pub line: u32,
+    /// The column of the first byte in characters, from 1.
+    pub column: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(result: Result<Source, SourceError>) -> String {
+        match result {
+            Ok(source) => panic!("{} was read", source.name()),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(message(Source::read(&dir.path().join("no.yaml"))).ends_with("no such file"));
+        assert!(message(Source::read(dir.path())).contains("this is a directory"));
+        let path = dir.path().join("lab.yaml");
+        fs::write(&path, " \n\n").expect("written");
+        assert!(message(Source::read(&path)).contains("the file is empty"));
+        fs::write(&path, b"a: 1\nb: \xff\n").expect("written");
+        assert!(message(Source::read(&path)).contains("line 2 is not UTF-8"));
+        fs::write(&path, "[".repeat(10 << 20)).expect("written");
+        assert!(message(Source::read(&path)).contains("larger than 4 MiB"));
+    }
+
+    #[test]
+    fn the_largest_file_is_read() {
+        let bytes = vec![b'a'; MAX_BYTES];
+        assert!(Source::from_bytes("x", bytes).is_ok());
+        assert!(Source::from_bytes("x", vec![b'a'; MAX_BYTES + 1]).is_err());
+    }
+
+    #[test]
+    fn a_stem_is_the_name_without_directory_and_extension() {
+        let stem = |name: &str| {
+            Source::from_bytes(name, b"a".to_vec())
+                .ok()
+                .and_then(|source| source.stem())
+        };
+        assert_eq!(
+            stem("topologies/clb-hairpin.yaml").as_deref(),
+            Some("clb-hairpin")
+        );
+        assert_eq!(stem("<stdin>"), None);
+    }
+}

@@ -1,0 +1,403 @@
+//! From a file's text to its documents' trees.
+//!
+//! The events come from the parser under serde-saphyr. What is added here is
+//! what a tree needs: places, duplicate keys, and limits that hold before memory
+//! or the stack run out (an alias costs as much as what it stands for).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_saphyr::granit_parser::{
+    self, ErrorKind, Event, Parser, ScalarStyle, ScanError, Span as RawSpan, Tag,
+};
+
+use super::diagnostic::Diagnostic;
+use super::scalar;
+use super::source::{FileId, Source, Span};
+use super::tree::{Entry, Map, Scalar, Tree, Value};
+
+/// How deep maps and lists may nest. Kubernetes' own types reach about twenty.
+pub const MAX_DEPTH: usize = 100;
+
+/// How many nodes a file may have, aliases counted as what they stand for.
+pub const MAX_NODES: usize = 1_000_000;
+
+/// Why a text is no YAML that svclab reads.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum YamlError {
+    /// Not YAML.
+    #[error("this is not YAML: {message}")]
+    Syntax {
+        /// Where the parser stopped.
+        at: Span,
+        /// What it says.
+        message: String,
+        /// What to do about it, where that is clear.
+        help: Option<&'static str>,
+    },
+    /// A key that is there already.
+    #[error("the key `{key}` is there twice")]
+    DuplicateKey {
+        /// The key.
+        key: String,
+        /// The second one.
+        at: Span,
+        /// The first one.
+        first: Span,
+    },
+    /// A key that is a list, a map or nothing.
+    #[error("a key must be a string")]
+    Key {
+        /// The key.
+        at: Span,
+    },
+    /// `<<`, which is no part of YAML 1.2.
+    #[error("`<<` does not merge: YAML 1.2 has no merge keys")]
+    MergeKey {
+        /// The key.
+        at: Span,
+    },
+    /// Deeper than [`MAX_DEPTH`].
+    #[error("maps and lists nest deeper than {MAX_DEPTH} levels")]
+    TooDeep {
+        /// The first node that is too deep.
+        at: Span,
+    },
+    /// More than [`MAX_NODES`].
+    #[error("more than {MAX_NODES} values in one file, aliases counted as what they stand for")]
+    TooManyNodes {
+        /// The node that was one too many.
+        at: Span,
+    },
+    /// An alias inside the node it stands for.
+    #[error("the alias stands for a value that contains it")]
+    AliasLoop {
+        /// The alias.
+        at: Span,
+    },
+    /// A tag outside the core schema.
+    #[error("the tag `{tag}` means nothing here")]
+    Tag {
+        /// The tag as resolved.
+        tag: String,
+        /// The tagged node.
+        at: Span,
+    },
+    /// A scalar that is not what its tag says.
+    #[error("`{text}` is no {tag}, as its tag says")]
+    Tagged {
+        /// The scalar's text.
+        text: String,
+        /// The tag's last word.
+        tag: String,
+        /// The scalar.
+        at: Span,
+    },
+}
+
+impl From<YamlError> for Diagnostic {
+    fn from(error: YamlError) -> Self {
+        let diagnostic = Self::error(error.to_string());
+        match error {
+            YamlError::Syntax { at, help, .. } => {
+                diagnostic.at(at, "").maybe_help(help.map(str::to_owned))
+            }
+            YamlError::DuplicateKey { at, first, .. } => {
+                diagnostic.at(at, "again here").and(first, "first here")
+            }
+            YamlError::Key { at } => diagnostic.at(at, "not a string"),
+            YamlError::MergeKey { at } => diagnostic
+                .at(at, "")
+                .help("write the keys out, or use an alias for the whole value"),
+            YamlError::TooDeep { at } => diagnostic.at(at, "the first that is too deep"),
+            YamlError::TooManyNodes { at } => diagnostic.at(at, "one too many"),
+            YamlError::AliasLoop { at } => diagnostic.at(at, ""),
+            YamlError::Tag { at, .. } => diagnostic.at(at, "").help("leave the tag out"),
+            YamlError::Tagged { at, .. } => diagnostic.at(at, ""),
+        }
+    }
+}
+
+/// Reads the documents of a file. Documents with nothing in them are left out.
+///
+/// # Errors
+///
+/// The first thing that is wrong; what is behind it was not read.
+pub fn parse(source: &Source, file: FileId) -> Result<Vec<Tree>, YamlError> {
+    let options = granit_parser::options! {
+        emit_comments: false,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    };
+    let mut builder = Builder::new(file);
+    for event in Parser::new_from_str_with_options(source.text(), options) {
+        let (event, span) = event.map_err(|error| builder.syntax(&error))?;
+        builder.take(event, span)?;
+    }
+    Ok(builder.documents)
+}
+
+/// A finished node with what its limits need.
+#[derive(Clone)]
+struct Built {
+    tree: Tree,
+    /// How many nodes it is.
+    nodes: usize,
+    /// How many levels it has, 0 for a scalar.
+    height: usize,
+}
+
+/// A list or map that is still open.
+struct Frame {
+    kind: FrameKind,
+    span: Span,
+    /// Its anchor's id, 0 for none.
+    anchor: usize,
+    nodes: usize,
+    height: usize,
+}
+
+enum FrameKind {
+    Sequence(Vec<Tree>),
+    Map {
+        entries: Map,
+        /// The key whose value comes next.
+        key: Option<(Arc<str>, Span)>,
+    },
+}
+
+struct Builder {
+    file: FileId,
+    frames: Vec<Frame>,
+    /// Nodes by the ids of their anchors; those of open nodes are missing.
+    anchors: HashMap<usize, Built>,
+    /// Nodes of the whole file so far.
+    nodes: usize,
+    documents: Vec<Tree>,
+}
+
+impl Builder {
+    fn new(file: FileId) -> Self {
+        Self {
+            file,
+            frames: Vec::new(),
+            anchors: HashMap::new(),
+            nodes: 0,
+            documents: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, event: Event<'_>, raw: RawSpan) -> Result<(), YamlError> {
+        let span = self.span(raw);
+        match event {
+            Event::DocumentStart(..) => self.anchors.clear(),
+            Event::Scalar(text, style, anchor, tag) => {
+                let scalar = scalar_of(&text, style, tag.as_deref(), span)?;
+                let tree = Tree {
+                    span,
+                    value: Value::Scalar(scalar),
+                };
+                let built = Built {
+                    tree,
+                    nodes: 1,
+                    height: 0,
+                };
+                self.finish(built, anchor)?;
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                collection_tag(tag.as_deref(), "seq", span)?;
+                self.open(FrameKind::Sequence(Vec::new()), span, anchor)?;
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                collection_tag(tag.as_deref(), "map", span)?;
+                let entries = Map::new();
+                self.open(FrameKind::Map { entries, key: None }, span, anchor)?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(span)?,
+            Event::Alias(id) => {
+                let Some(built) = self.anchors.get(&id) else {
+                    return Err(YamlError::AliasLoop { at: span });
+                };
+                let mut built = built.clone();
+                // An error in what the alias stands for is shown where that was
+                // written; an error about the whole points at the alias.
+                built.tree.span = span;
+                self.finish(built, 0)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, kind: FrameKind, span: Span, anchor: usize) -> Result<(), YamlError> {
+        if self.frames.len() >= MAX_DEPTH {
+            return Err(YamlError::TooDeep { at: span });
+        }
+        self.frames.push(Frame {
+            kind,
+            span,
+            anchor,
+            nodes: 1,
+            height: 0,
+        });
+        Ok(())
+    }
+
+    fn close(&mut self, end: Span) -> Result<(), YamlError> {
+        let Some(frame) = self.frames.pop() else {
+            return Ok(());
+        };
+        let mut span = frame.span;
+        let value = match frame.kind {
+            FrameKind::Sequence(items) => {
+                span.end = items.last().map_or(span.end, |last| last.span.end);
+                Value::Sequence(Arc::new(items))
+            }
+            FrameKind::Map { entries, .. } => {
+                span.end = entries
+                    .last()
+                    .map_or(span.end, |(_, last)| last.value.span.end);
+                Value::Map(Arc::new(entries))
+            }
+        };
+        // In flow style the closing bracket is a token; in block style the end is
+        // empty and lies behind blank lines and comments.
+        if end.end > end.start {
+            span.end = end.end;
+        }
+        let built = Built {
+            tree: Tree { span, value },
+            nodes: frame.nodes,
+            height: frame.height + 1,
+        };
+        self.finish(built, frame.anchor)
+    }
+
+    /// Puts a finished node where it belongs.
+    fn finish(&mut self, built: Built, anchor: usize) -> Result<(), YamlError> {
+        let span = built.tree.span;
+        if self.frames.len() + built.height > MAX_DEPTH {
+            return Err(YamlError::TooDeep { at: span });
+        }
+        if anchor != 0 {
+            self.anchors.insert(anchor, built.clone());
+        }
+        let Some(frame) = self.frames.last_mut() else {
+            self.nodes += built.nodes;
+            if !built.tree.is_null() {
+                self.documents.push(built.tree);
+            }
+            return Ok(());
+        };
+        frame.nodes = frame.nodes.saturating_add(built.nodes);
+        frame.height = frame.height.max(built.height);
+        if self.nodes.saturating_add(frame.nodes) > MAX_NODES {
+            return Err(YamlError::TooManyNodes { at: span });
+        }
+        match &mut frame.kind {
+            FrameKind::Sequence(items) => items.push(built.tree),
+            FrameKind::Map { entries, key } => match key.take() {
+                None => *key = Some(key_of(&built.tree, entries)?),
+                Some((name, at)) => {
+                    let value = built.tree;
+                    entries.insert(name, Entry { key: at, value });
+                }
+            },
+        }
+        Ok(())
+    }
+
+    fn span(&self, raw: RawSpan) -> Span {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let bytes = raw.byte_range().unwrap_or_default();
+        Span {
+            file: self.file,
+            start: number(bytes.start),
+            end: number(bytes.end),
+            line: number(raw.start.line()),
+            column: number(raw.start.col() + 1),
+        }
+    }
+
+    fn syntax(&self, error: &ScanError) -> YamlError {
+        let at = self.span(RawSpan::empty(*error.marker()));
+        let help = match error.kind() {
+            ErrorKind::RecursionLimitExceeded => return YamlError::TooDeep { at },
+            ErrorKind::TabNotAllowed
+            | ErrorKind::TabInBlockIndentation
+            | ErrorKind::TabInIndentation
+            | ErrorKind::TabAtBlockScalarStart => Some("indent with spaces; YAML takes no tabs"),
+            ErrorKind::UnknownAnchor => Some(
+                "no `&name` stands before it in this document; quote a text that begins with `*`",
+            ),
+            ErrorKind::UnexpectedCharacter { .. } => Some("quote the text"),
+            _ => None,
+        };
+        let message = match error.kind() {
+            ErrorKind::UnknownAnchor => "the alias stands for nothing".to_owned(),
+            _ => error.info(),
+        };
+        YamlError::Syntax { at, message, help }
+    }
+}
+
+/// A key's text; numbers and booleans are taken as they are written.
+fn key_of(tree: &Tree, entries: &Map) -> Result<(Arc<str>, Span), YamlError> {
+    let at = tree.span;
+    let text = match &tree.value {
+        Value::Scalar(scalar) if !tree.is_null() => Arc::clone(&scalar.text),
+        _ => return Err(YamlError::Key { at }),
+    };
+    if &*text == "<<" {
+        return Err(YamlError::MergeKey { at });
+    }
+    if let Some(first) = entries.get(&text) {
+        return Err(YamlError::DuplicateKey {
+            key: text.to_string(),
+            at,
+            first: first.key,
+        });
+    }
+    Ok((text, at))
+}
+
+/// A scalar by its style and tag.
+fn scalar_of(
+    text: &str,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    at: Span,
+) -> Result<Scalar, YamlError> {
+    let kind = match tag {
+        None if style == ScalarStyle::Plain => scalar::resolve(text),
+        None => super::tree::ScalarKind::String,
+        Some(tag) => match tag.core_suffix() {
+            Some(word) => scalar::tagged(text, word).ok_or_else(|| YamlError::Tagged {
+                text: text.to_owned(),
+                tag: word.to_owned(),
+                at,
+            })?,
+            None => {
+                return Err(YamlError::Tag {
+                    tag: tag.to_string(),
+                    at,
+                });
+            }
+        },
+    };
+    Ok(Scalar {
+        text: text.into(),
+        kind,
+    })
+}
+
+/// A list or map may carry the tag of what it is, and no other.
+fn collection_tag(tag: Option<&Tag>, own: &str, at: Span) -> Result<(), YamlError> {
+    match tag {
+        Some(tag) if tag.core_suffix() != Some(own) => Err(YamlError::Tag {
+            tag: tag.to_string(),
+            at,
+        }),
+        _ => Ok(()),
+    }
+}
