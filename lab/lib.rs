@@ -9,6 +9,7 @@
 //! [`explain`] judges it, and [`report`] prints it.
 
 pub mod agent;
+pub mod cli;
 pub mod cluster;
 pub mod evidence;
 pub mod explain;
@@ -17,4 +18,5 @@ pub mod plan;
 pub mod protocol;
 pub mod report;
 pub mod rules;
+pub mod run;
 pub mod scenario;

@@ -111,6 +111,12 @@ impl Agent {
         &self.surroundings
     }
 
+    /// Whether it is known to be gone.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.link.shared().lost.is_some()
+    }
+
     /// Builds a plan and lets it stand until the session is dropped.
     ///
     /// # Errors

@@ -1,0 +1,112 @@
+//! What users type.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A lab bench for Kubernetes Service networking: real namespaces, real rules,
+/// real packets, and what became of them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "svclab",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Where labs are looked for by name
+    #[arg(
+        long,
+        global = true,
+        env = "SVCLAB_TOPOLOGIES",
+        default_value = "topologies",
+        value_name = "DIR"
+    )]
+    pub topologies: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Build labs, run their probes, and say whether all came out as expected
+    Run(RunArguments),
+    /// Show, namespace by namespace, what a case would apply
+    Plan(PlanArguments),
+    /// Print what a shell needs to complete svclab's arguments
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// What svclab starts of itself to work in namespaces of its own
+    #[command(hide = true)]
+    Agent,
+}
+
+/// Which cases, and how they are prepared.
+#[derive(Debug, Args)]
+pub struct Selection {
+    /// Labs or cases: NAME, NAME/axis=value,…, or a path to a lab's file. Without
+    /// any, every lab directly in the directory of labs
+    #[arg(value_name = "LAB[/CASE]")]
+    pub names: Vec<String>,
+    /// How long an answer is waited for by probes that say nothing of it
+    /// themselves
+    #[arg(long, default_value = "3s", value_parser = patience, value_name = "DURATION")]
+    pub patience: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// How results are printed
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub format: Format,
+    /// How many cases stand at once [default: eight for each processor]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// Leave failed cases standing until Ctrl-C, and say how to enter them
+    #[arg(long)]
+    pub keep_on_failure: bool,
+    /// Say more: every claim that a case bears on
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PlanArguments {
+    #[command(flatten)]
+    pub selection: Selection,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Human,
+    /// One document, described by `svclab schema results`.
+    Json,
+    /// `JUnit` XML.
+    Junit,
+    /// Annotations for GitHub Actions.
+    Github,
+}
+
+/// A duration such as `3s`, `500ms` or `1m`; at least a millisecond.
+fn patience(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write for example 3s or 500ms"))?;
+    if duration < Duration::from_millis(1) || duration > Duration::from_secs(3600) {
+        return Err("it must be between 1ms and 1h".to_owned());
+    }
+    Ok(duration)
+}

@@ -1,0 +1,42 @@
+//! Ctrl-C and its kin.
+
+use std::future::Future;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Ends when the user wants everything to end.
+pub async fn interrupted() {
+    let arrives = |kind| async move {
+        match signal(kind) {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            // Without a handler the signal ends the process, which ends all
+            // agents with it.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = arrives(SignalKind::interrupt()) => {}
+        () = arrives(SignalKind::terminate()) => {}
+        () = arrives(SignalKind::hangup()) => {}
+    }
+}
+
+/// Drives a future to its end on this thread, unless the user ends it first;
+/// then what it holds is dropped, and there is no value.
+///
+/// # Errors
+///
+/// When the system gives no event queue.
+pub fn unless_interrupted<T>(work: impl Future<Output = T>) -> std::io::Result<Option<T>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    Ok(runtime.block_on(async {
+        tokio::select! {
+            value = work => Some(value),
+            () = interrupted() => None,
+        }
+    }))
+}

@@ -1,0 +1,18 @@
+//! `svclab plan`
+
+use super::args::{Common, PlanArguments};
+use super::exit::Exit;
+use super::labs::prepared;
+
+/// Shows what the chosen cases would apply.
+pub fn plan(common: &Common, arguments: &PlanArguments) -> Exit {
+    match prepared(common, &arguments.selection) {
+        Err(exit) => exit,
+        Ok(labs) => {
+            for case in labs.iter().flat_map(|(_, cases)| cases) {
+                println!("{:#?}", case.plan);
+            }
+            Exit::Success
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Running prepared cases, several at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use super::prepare::Prepared;
+use crate::explain::Judgement;
+use crate::kernel::{Agent, Host, KernelError, Session};
+use crate::protocol::{Failure, Fault};
+use crate::report::{CaseResult, Event, Outcome, Results, RunError, Trouble};
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where the plans run.
+    pub host: Host,
+    /// How many cases stand at once.
+    pub jobs: usize,
+    /// How many agents serve them; each has one thread.
+    pub agents: usize,
+    /// Whether a case that failed is left standing until the run's sessions are
+    /// dropped.
+    pub keep: bool,
+}
+
+/// A case that was left standing.
+#[derive(Debug)]
+pub struct Kept {
+    /// The case.
+    pub case: String,
+    /// Its session; dropping it takes it away.
+    pub session: Session,
+}
+
+/// Runs the cases and tells `events` what happens. Returns the results, and what
+/// was left standing.
+///
+/// Agents are started as they are needed; one that is lost is replaced for the
+/// cases that come after.
+pub async fn execute(
+    cases: Vec<Prepared>,
+    options: &Options,
+    events: &mpsc::UnboundedSender<Event>,
+) -> (Results, Vec<Kept>) {
+    // Who listens may have gone away; the results are returned all the same.
+    let tell = |event| drop(events.send(event));
+    tell(Event::Begun { cases: cases.len() });
+    let pool = Arc::new(Pool::new(options));
+    let gate = Arc::new(Semaphore::new(options.jobs.max(1)));
+    let mut running = JoinSet::new();
+    for (at, prepared) in cases.into_iter().enumerate() {
+        let (pool, gate, events) = (Arc::clone(&pool), Arc::clone(&gate), events.clone());
+        running.spawn(async move {
+            let _place = gate.acquire().await;
+            let _ = events.send(Event::Started {
+                case: prepared.case.id.clone(),
+            });
+            let (result, session) = one(&prepared, &pool).await;
+            let _ = events.send(Event::Finished {
+                result: Box::new(result.clone()),
+            });
+            (at, result, session)
+        });
+    }
+    let mut results = Vec::new();
+    let mut kept = Vec::new();
+    while let Some(ended) = running.join_next().await {
+        // A task only ends without its value when it panicked, which is then
+        // already told of on standard error.
+        if let Ok((at, result, session)) = ended {
+            if options.keep
+                && result.result == Outcome::Fail
+                && let Some(session) = session
+            {
+                kept.push(Kept {
+                    case: result.case.clone(),
+                    session,
+                });
+            }
+            results.push((at, result));
+        }
+    }
+    results.sort_by_key(|(at, _)| *at);
+    let cases = results.into_iter().map(|(_, result)| result).collect();
+    let results = Results::new(pool.tools().await, cases);
+    tell(Event::Over {
+        results: Box::new(results.clone()),
+    });
+    (results, kept)
+}
+
+/// The agents of a run.
+struct Pool {
+    host: Host,
+    slots: Vec<Mutex<Option<Agent>>>,
+    next: AtomicUsize,
+    tools: Mutex<BTreeMap<String, String>>,
+}
+
+impl Pool {
+    fn new(options: &Options) -> Self {
+        let slots = (0..options.agents.max(1))
+            .map(|_| Mutex::new(None))
+            .collect();
+        Self {
+            host: options.host.clone(),
+            slots,
+            next: AtomicUsize::new(0),
+            tools: Mutex::default(),
+        }
+    }
+
+    /// An agent that lives, as far as is known.
+    async fn agent(&self) -> Result<Agent, KernelError> {
+        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len();
+        let mut slot = self.slots[at].lock().await;
+        if let Some(agent) = slot.as_ref().filter(|agent| !agent.is_lost()) {
+            return Ok(agent.clone());
+        }
+        let agent = self.host.start().await?;
+        self.tools
+            .lock()
+            .await
+            .extend(agent.surroundings().tools.clone());
+        Ok(slot.insert(agent).clone())
+    }
+
+    async fn tools(&self) -> BTreeMap<String, String> {
+        let mut tools = self.tools.lock().await.clone();
+        tools.insert("svclab".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        tools
+    }
+}
+
+async fn one(prepared: &Prepared, pool: &Pool) -> (CaseResult, Option<Session>) {
+    let mut result = CaseResult {
+        lab: prepared.case.lab.clone(),
+        case: prepared.case.id.clone(),
+        kernel: String::new(),
+        result: Outcome::Error,
+        duration_ms: 0,
+        claims: Vec::new(),
+        probes: Vec::new(),
+        wire: Vec::new(),
+        counters: Vec::new(),
+        rules: Vec::new(),
+        error: None,
+    };
+    let agent = match pool.agent().await {
+        Ok(agent) => agent,
+        Err(error) => {
+            result.error = Some(trouble(&error));
+            return (result, None);
+        }
+    };
+    result.kernel.clone_from(&agent.surroundings().kernel);
+    let begun = Instant::now();
+    let judged = try_one(prepared, &agent).await;
+    result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    match judged {
+        Ok((judgement, session)) => {
+            result.result = if judgement.holds() {
+                Outcome::Pass
+            } else {
+                Outcome::Fail
+            };
+            let Judgement {
+                probes,
+                wire,
+                counters,
+                rules,
+                claims,
+            } = judgement;
+            (
+                result.probes,
+                result.wire,
+                result.counters,
+                result.rules,
+                result.claims,
+            ) = (probes, wire, counters, rules, claims);
+            (result, Some(session))
+        }
+        Err(error) => {
+            result.error = Some(trouble(&error));
+            (result, None)
+        }
+    }
+}
+
+async fn try_one(prepared: &Prepared, agent: &Agent) -> Result<(Judgement, Session), KernelError> {
+    let mut session = agent.build(prepared.plan.clone()).await?;
+    let evidence = session.probe().await?;
+    let judge = prepared.judge().map_err(|problems| {
+        let message = problems
+            .iter()
+            .map(|problem| problem.message.as_str())
+            .collect::<Vec<_>>()
+            .join("; ");
+        KernelError::Failed(Failure {
+            fault: Fault::Bug,
+            message,
+            remedy: None,
+            rejected: None,
+        })
+    })?;
+    Ok((judge.judge(&evidence), session))
+}
+
+fn trouble(error: &KernelError) -> RunError {
+    let (trouble, remedy) = match error {
+        KernelError::Start { .. } => (Trouble::Machine, None),
+        KernelError::Unable(failure) | KernelError::Failed(failure) => {
+            let trouble = match failure.fault {
+                Fault::Input => Trouble::Input,
+                Fault::Machine => Trouble::Machine,
+                Fault::Bug => Trouble::Bug,
+            };
+            (trouble, failure.remedy.clone())
+        }
+        KernelError::Protocol { .. } => (Trouble::Bug, None),
+        KernelError::Lost(_) => (
+            Trouble::Lost,
+            Some("run it again; if it happens again, report it with the lab file".to_owned()),
+        ),
+    };
+    RunError {
+        trouble,
+        message: error.to_string(),
+        remedy,
+    }
+}

@@ -1,0 +1,10 @@
+//! From what a user asks for to results: choosing cases, preparing them, running
+//! them side by side.
+
+mod execute;
+mod prepare;
+mod select;
+
+pub use execute::{Options, execute};
+pub use prepare::{Prepared, prepare, problems_to_diagnostics};
+pub use select::{Chosen, SelectError, choose};

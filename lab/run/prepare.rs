@@ -1,0 +1,104 @@
+//! From a case to its plan, or to what is wrong with it.
+
+use std::time::Duration;
+
+use crate::cluster::{self, Cluster, Inputs, Problem};
+use crate::explain::Judge;
+use crate::plan::Plan;
+use crate::plan::build::{Order, plan};
+use crate::scenario::objects::Object;
+use crate::scenario::{Case, Diagnostic, Scenario, Sources};
+
+/// A case that can be run.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// The files it was read from.
+    pub sources: Sources,
+    /// The case.
+    pub case: Case,
+    /// What exists in it.
+    pub cluster: Cluster,
+    /// How it is built.
+    pub plan: Plan,
+}
+
+/// Prepares a case. Probes that say nothing of their own wait for `patience`.
+///
+/// # Errors
+///
+/// Everything that is wrong with it.
+pub fn prepare(
+    scenario: &Scenario,
+    case: &Case,
+    patience: Duration,
+) -> Result<Prepared, Vec<Diagnostic>> {
+    let told = |problems: Vec<Problem>| problems_to_diagnostics(case, &problems);
+    let nodes = values(&case.objects.nodes);
+    let pods = values(&case.objects.pods);
+    let services = values(&case.objects.services);
+    let slices = values(&case.objects.endpoint_slices);
+    let inputs = Inputs {
+        spec: &case.spec,
+        nodes: &nodes,
+        pods: &pods,
+        services: &services,
+        slices: &slices,
+    };
+    let cluster = cluster::build(&inputs).map_err(told)?;
+    let order = Order {
+        case: &case.id,
+        cluster: &cluster,
+        probes: &case.spec.probes,
+        row: case.expected(),
+        row_at: case.row,
+        patience,
+    };
+    let plan = plan(&order).map_err(told)?;
+    let prepared = Prepared {
+        sources: scenario.sources.clone(),
+        case: case.clone(),
+        plan,
+        cluster,
+    };
+    prepared.judge().map(drop).map_err(told)?;
+    Ok(prepared)
+}
+
+fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {
+    objects
+        .iter()
+        .map(|object| (*object.value).clone())
+        .collect()
+}
+
+impl Prepared {
+    /// Who holds the evidence against what the case expects.
+    ///
+    /// # Errors
+    ///
+    /// Names in the expectations that nothing has; not after [`prepare`].
+    pub fn judge(&self) -> Result<Judge<'_>, Vec<Problem>> {
+        Judge::new(
+            &self.cluster,
+            &self.plan,
+            self.case.expected(),
+            self.case.row,
+            &self.case.spec.probes,
+        )
+    }
+}
+
+/// Problems with the places where they were written.
+#[must_use]
+pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnostic> {
+    problems
+        .iter()
+        .map(|problem| {
+            let diagnostic = Diagnostic::error(&problem.message).maybe_help(problem.help.clone());
+            match case.span(&problem.at.document, &problem.at.path) {
+                Some(span) => diagnostic.at(span, "here"),
+                None => diagnostic.help(format!("in {}", problem.at)),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,241 @@
+//! Which labs and cases a user means.
+
+use std::path::{Path, PathBuf};
+
+use crate::scenario::Scenario;
+use crate::scenario::diagnostic::Diagnostic;
+use crate::scenario::source::{Source, SourceError, Sources};
+use crate::scenario::suggest::did_you_mean;
+
+/// A lab that was read, and which of its cases are meant, by index.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    /// The lab.
+    pub scenario: Scenario,
+    /// The cases, in their order.
+    pub cases: Vec<usize>,
+    /// What the lab's file makes one wonder about.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Why what a user named cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum SelectError {
+    /// A file could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A lab is wrong. Rendered with its sources.
+    #[error("the lab cannot be run")]
+    Lab(Sources, Vec<Diagnostic>),
+    /// No file has that lab's name.
+    #[error("there is no lab `{name}` in {directory}{}", hint(help.as_ref()))]
+    NoLab {
+        /// As the user wrote it.
+        name: String,
+        /// Where it was looked for.
+        directory: String,
+        /// What was probably meant.
+        help: Option<String>,
+    },
+    /// A lab has no such case.
+    #[error("the lab `{lab}` has no case `{case}`{}", hint(help.as_ref()))]
+    NoCase {
+        /// The lab.
+        lab: String,
+        /// As the user wrote it.
+        case: String,
+        /// What cases there are.
+        help: Option<String>,
+    },
+    /// The directory of labs has none, or is none.
+    #[error("there is no lab in {directory}; name a file, or the directory with --topologies")]
+    Nothing {
+        /// The directory.
+        directory: String,
+    },
+    /// The directory of labs cannot be read.
+    #[error("cannot read {directory}: {source}")]
+    Directory {
+        /// The directory.
+        directory: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+fn hint(help: Option<&String>) -> String {
+    help.map(|help| format!("; {help}")).unwrap_or_default()
+}
+
+/// Reads the labs and cases that are named: `LAB`, `LAB/CASE` with all or some
+/// of a case's axis values, or a path to a lab's file with `/CASE` behind it.
+/// Without names, every lab directly in `directory`.
+///
+/// # Errors
+///
+/// The first name that leads to nothing that can be run.
+pub fn choose(names: &[String], directory: &Path) -> Result<Vec<Chosen>, SelectError> {
+    if names.is_empty() {
+        let files = labs_in(directory)?;
+        if files.is_empty() {
+            return Err(SelectError::Nothing {
+                directory: directory.display().to_string(),
+            });
+        }
+        return files.iter().map(|file| load(file)).collect();
+    }
+    let mut chosen: Vec<(PathBuf, Chosen)> = Vec::new();
+    for name in names {
+        let (file, case) = find(name, directory)?;
+        let at = match chosen.iter().position(|(known, _)| *known == file) {
+            Some(at) => at,
+            None => {
+                let mut lab = load(&file)?;
+                lab.cases.clear();
+                chosen.push((file, lab));
+                chosen.len() - 1
+            }
+        };
+        let lab = &mut chosen[at].1;
+        let wanted = matching(&lab.scenario, case.as_deref())?;
+        lab.cases.extend(wanted);
+        lab.cases.sort_unstable();
+        lab.cases.dedup();
+    }
+    Ok(chosen.into_iter().map(|(_, lab)| lab).collect())
+}
+
+fn load(file: &Path) -> Result<Chosen, SelectError> {
+    let sources = Sources::new(vec![Source::read(file)?]);
+    match Scenario::load(&sources) {
+        Ok((scenario, warnings)) => {
+            let cases = (0..scenario.cases().len()).collect();
+            Ok(Chosen {
+                scenario,
+                cases,
+                warnings,
+            })
+        }
+        Err(diagnostics) => Err(SelectError::Lab(sources, diagnostics)),
+    }
+}
+
+/// The lab files directly in a directory, sorted by name.
+fn labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
+    let unreadable = |source| SelectError::Directory {
+        directory: directory.display().to_string(),
+        source,
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.is_file()
+            && path
+                .extension()
+                .is_some_and(|extension| extension == "yaml" || extension == "yml")
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The file and the case of a name. A file's own path comes first, so that any
+/// file can be named.
+fn find(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), SelectError> {
+    let splits = std::iter::once((name, None)).chain(
+        name.match_indices('/')
+            .rev()
+            .map(|(at, _)| (&name[..at], Some(name[at + 1..].to_owned()))),
+    );
+    for (front, case) in splits.clone() {
+        let path = Path::new(front);
+        let is_lab = path
+            .extension()
+            .is_some_and(|extension| extension == "yaml" || extension == "yml");
+        if is_lab || case.is_none() && path.exists() {
+            return Ok((path.to_owned(), case));
+        }
+    }
+    for (front, case) in splits {
+        for extension in ["yaml", "yml"] {
+            let path = directory.join(format!("{front}.{extension}"));
+            if path.is_file() {
+                return Ok((path, case));
+            }
+        }
+    }
+    let labs: Vec<String> = labs_in(directory)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .collect();
+    let lab = name.split('/').next().unwrap_or(name);
+    Err(SelectError::NoLab {
+        name: lab.to_owned(),
+        directory: directory.display().to_string(),
+        help: did_you_mean(lab, labs.iter().map(String::as_str))
+            .or_else(|| (!labs.is_empty()).then(|| format!("there are {}", labs.join(", ")))),
+    })
+}
+
+/// The cases that have the axis values a user names.
+fn matching(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, SelectError> {
+    let cases = scenario.cases();
+    let Some(case) = case else {
+        return Ok((0..cases.len()).collect());
+    };
+    let no_case = |help: Option<String>| SelectError::NoCase {
+        lab: scenario.name().to_owned(),
+        case: case.to_owned(),
+        help,
+    };
+    let mut wanted = Vec::new();
+    for pair in case.split(',') {
+        let (axis, value) = pair.split_once('=').ok_or_else(|| {
+            no_case(Some(
+                "a case is named by its axes' values: `axis=value,axis=value`".to_owned(),
+            ))
+        })?;
+        let axes = &scenario.lab.spec.axes;
+        let Some(values) = axes.get(axis) else {
+            return Err(no_case(
+                did_you_mean(axis, axes.keys().map(String::as_str)).or_else(|| {
+                    Some(format!(
+                        "its axes are {}",
+                        axes.keys().cloned().collect::<Vec<_>>().join(", ")
+                    ))
+                }),
+            ));
+        };
+        if !values.contains_key(value) {
+            return Err(no_case(
+                did_you_mean(value, values.keys().map(String::as_str)).or_else(|| {
+                    Some(format!(
+                        "`{axis}` is one of {}",
+                        values.keys().cloned().collect::<Vec<_>>().join(", ")
+                    ))
+                }),
+            ));
+        }
+        wanted.push((axis, value));
+    }
+    let found: Vec<usize> = cases
+        .iter()
+        .enumerate()
+        .filter(|(_, case)| {
+            wanted
+                .iter()
+                .all(|(axis, value)| case.values.get(*axis).is_some_and(|own| own == value))
+        })
+        .map(|(at, _)| at)
+        .collect();
+    if found.is_empty() {
+        Err(no_case(Some(
+            "the lab excludes that combination".to_owned(),
+        )))
+    } else {
+        Ok(found)
+    }
+}
