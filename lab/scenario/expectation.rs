@@ -6,13 +6,14 @@ use std::fmt;
 
 use indexmap::IndexMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::count::Count;
 use super::lab::Protocol;
 use super::values::AxisValues;
 use super::wire::WireExpectation;
+
+pub use super::claim_ref::ClaimRef;
 
 /// The keys of a row that are no probe's name.
 pub const ROW_KEYS: [&str; 5] = ["when", "wire", "counters", "rules", "claims"];
@@ -186,69 +187,6 @@ pub struct RuleExpectation {
     pub hits: Count,
 }
 
-/// A claim a row speaks of: its identifier, or the identifier and what the claim
-/// says of these cases.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClaimRef {
-    /// The claim's identifier, declared in `spec.claims`.
-    pub id: String,
-    /// What the claim says of these cases, confirmed or refuted by the same
-    /// evidence; without it the claim is confirmed when the row's own
-    /// expectations hold.
-    pub says: Option<Expected>,
-    /// The part of the claim that is meant, where it says several things.
-    pub part: Option<String>,
-}
-
-/// A claim with what it says, as written.
-#[derive(serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Claimed")]
-struct ClaimShape {
-    /// The claim's identifier, declared in `spec.claims`.
-    id: String,
-    /// What the claim says of these cases, in the words of a row. It is
-    /// confirmed or refuted by itself.
-    #[serde(default)]
-    says: Option<Expected>,
-    /// The part of the claim that is meant.
-    #[serde(default)]
-    part: Option<String>,
-}
-
-impl<'de> Deserialize<'de> for ClaimRef {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ClaimVisitor;
-
-        impl<'de> Visitor<'de> for ClaimVisitor {
-            type Value = ClaimRef;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a claim's identifier or {id, says, part}")
-            }
-
-            fn visit_str<E: de::Error>(self, id: &str) -> Result<ClaimRef, E> {
-                Ok(ClaimRef {
-                    id: id.to_owned(),
-                    says: None,
-                    part: None,
-                })
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ClaimRef, A::Error> {
-                let shape = ClaimShape::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(ClaimRef {
-                    id: shape.id,
-                    says: shape.says,
-                    part: shape.part,
-                })
-            }
-        }
-
-        deserializer.deserialize_any(ClaimVisitor)
-    }
-}
-
 impl<'de> Deserialize<'de> for Expected {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ExpectedVisitor;
@@ -301,29 +239,21 @@ impl<'de> Deserialize<'de> for Row {
     }
 }
 
-impl JsonSchema for ClaimRef {
-    fn schema_name() -> Cow<'static, str> {
-        "ClaimRef".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let shape = generator.subschema_for::<ClaimShape>();
-        json_schema!({
-            "description": "A claim's identifier, alone or with what the claim says of these cases.",
-            "anyOf": [{"type": "string"}, shape],
-        })
-    }
-}
-
 impl JsonSchema for Expected {
     fn schema_name() -> Cow<'static, str> {
         "Expected".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let wire = generator.subschema_for::<Vec<WireExpectation>>();
-        let counters = generator.subschema_for::<Vec<CounterExpectation>>();
-        let rules = generator.subschema_for::<Vec<RuleExpectation>>();
+        let wire = described::<Vec<WireExpectation>>(generator, "What is seen on interfaces.");
+        let counters = described::<Vec<CounterExpectation>>(
+            generator,
+            "Which of the kernel's counters grow, and by how much.",
+        );
+        let rules = described::<Vec<RuleExpectation>>(
+            generator,
+            "Which rules packets meet, and how often.",
+        );
         let probe = generator.subschema_for::<ProbeExpectation>();
         json_schema!({
             "description": "What is expected of probes, by their names, and of what is seen besides.",
@@ -341,8 +271,12 @@ impl JsonSchema for Row {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = Expected::json_schema(generator);
-        let when = generator.subschema_for::<IndexMap<String, AxisValues>>();
-        let claims = generator.subschema_for::<Vec<ClaimRef>>();
+        let when = described::<IndexMap<String, AxisValues>>(
+            generator,
+            "The values of axes the row is for. An axis that is not named may have any value.",
+        );
+        let claims =
+            described::<Vec<ClaimRef>>(generator, "The claims of `spec.claims` the row speaks of.");
         schema.insert(
             "description".to_owned(),
             "What is expected of the cases that `when` matches; the first row that matches is a case's."
@@ -354,6 +288,13 @@ impl JsonSchema for Row {
         }
         schema
     }
+}
+
+/// The schema of a type, described for the place it is used in.
+fn described<T: JsonSchema>(generator: &mut SchemaGenerator, description: &str) -> Schema {
+    let mut schema = generator.subschema_for::<T>();
+    schema.insert("description".to_owned(), description.into());
+    schema
 }
 
 #[cfg(test)]

@@ -5,22 +5,19 @@
 //! comments on fields are what an editor shows. The document is strict; a field
 //! that is not here is an error.
 
-use std::borrow::Cow;
-use std::fmt;
-use std::time::Duration;
-
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use schemars::JsonSchema;
 
 use super::components::{
     CalicoConfig, DockerConfig, FlannelConfig, IpMasqAgentConfig, KubeProxyConfig,
 };
 use super::expectation::Row;
 use super::patch::Patch;
-use super::values::{AxisValues, SysctlValue};
+use super::values::AxisValues;
+
+pub use super::node_spec::{FlannelLease, FlannelLeftover, Leftovers, NodeSpec};
+pub use super::probe::{Probe, Protocol};
 
 /// The only `apiVersion` there is.
 pub const API_VERSION: &str = "svclab/v1";
@@ -196,104 +193,6 @@ pub enum ForeignSources {
     Drop,
 }
 
-/// What a Node object does not say.
-#[derive(Debug, Clone, PartialEq, Default, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NodeSpec {
-    /// The subnet the node's own address lies in, `172.18.1.0/24`.
-    #[serde(default, deserialize_with = "super::values::subnet_option")]
-    #[schemars(with = "Option<String>")]
-    pub subnet: Option<IpNetwork>,
-    /// Sysctls by their dotted names, set on top of a node's own:
-    /// `net.ipv4.conf.all.rp_filter: 1`.
-    #[serde(default)]
-    pub sysctls: IndexMap<String, SysctlValue>,
-    /// What an earlier life of the machine left on it.
-    #[serde(default)]
-    pub leftovers: Leftovers,
-    /// This node's kube-proxy, in place of the lab's.
-    #[serde(default)]
-    pub kube_proxy: Option<KubeProxyConfig>,
-}
-
-/// What an earlier life of a machine left on it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Leftovers {
-    /// Lines as `iptables-save` prints them, tables included.
-    #[serde(default)]
-    pub iptables: Vec<String>,
-    /// Lines as `ipset save` prints them.
-    #[serde(default)]
-    pub ipset: Vec<String>,
-    /// The rules of an earlier flannel that was not torn down: `none` (the
-    /// default), or the network and the node's subnet it was configured with.
-    #[serde(default)]
-    pub flannel: FlannelLeftover,
-}
-
-/// The rules an earlier flannel left.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum FlannelLeftover {
-    /// None.
-    #[default]
-    None,
-    /// Those of a flannel with another network or subnet.
-    Of(FlannelLease),
-}
-
-/// What an earlier flannel was configured with.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct FlannelLease {
-    /// Its network, that of all pods: `192.168.64.0/20`.
-    #[serde(deserialize_with = "super::values::subnet")]
-    #[schemars(with = "String")]
-    pub network: IpNetwork,
-    /// The subnet this node had: `192.168.66.0/24`.
-    #[serde(deserialize_with = "super::values::subnet")]
-    #[schemars(with = "String")]
-    pub subnet: IpNetwork,
-}
-
-impl<'de> Deserialize<'de> for FlannelLeftover {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct LeftoverVisitor;
-
-        impl<'de> Visitor<'de> for LeftoverVisitor {
-            type Value = FlannelLeftover;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("`none` or {network, subnet}")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<FlannelLeftover, E> {
-                match text {
-                    "none" => Ok(FlannelLeftover::None),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-                }
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FlannelLeftover, A::Error> {
-                FlannelLease::deserialize(MapAccessDeserializer::new(map)).map(FlannelLeftover::Of)
-            }
-        }
-
-        deserializer.deserialize_any(LeftoverVisitor)
-    }
-}
-
-impl JsonSchema for FlannelLeftover {
-    fn schema_name() -> Cow<'static, str> {
-        "FlannelLeftover".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let lease = generator.subschema_for::<FlannelLease>();
-        json_schema!({"anyOf": [{"const": "none"}, lease]})
-    }
-}
-
 /// A machine outside the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -361,74 +260,6 @@ pub enum NoBackend {
     Drop,
     /// Answers with an ICMP error, as IPVS does.
     Refuse,
-}
-
-/// An exchange to attempt.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Probe {
-    /// Who calls: `pod/NAMESPACE/NAME`, a node or a host.
-    pub from: String,
-    /// Who is called: a name or an address, with its port:
-    /// `lb/default/nginx:443`, `service/default/nginx:80`, `10.0.0.1:443`.
-    pub to: String,
-    /// What is spoken: `tcp` (the default), `udp` or `ping`.
-    #[serde(default)]
-    pub protocol: Protocol,
-    /// How many exchanges are attempted, one after the other; one by default.
-    #[serde(default = "one")]
-    #[schemars(range(min = 1))]
-    pub connections: u32,
-    /// The source the caller binds its socket to: one of its addresses, or a
-    /// name for it.
-    #[serde(default)]
-    pub bind: Option<String>,
-    /// How long an answer is waited for, such as `3s`; the command line's
-    /// `--patience` when absent.
-    #[serde(default, deserialize_with = "super::values::duration")]
-    #[schemars(with = "Option<String>")]
-    pub patience: Option<Duration>,
-    /// The probe that must have ended before this one begins.
-    #[serde(default)]
-    pub after: Option<String>,
-}
-
-fn one() -> u32 {
-    1
-}
-
-/// What a probe speaks.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    Default,
-    serde::Deserialize,
-    serde::Serialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// TCP: connects, and exchanges one message.
-    #[default]
-    Tcp,
-    /// UDP: sends one datagram and waits for one.
-    Udp,
-    /// ICMP or `ICMPv6` echo.
-    Ping,
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Ping => "ping",
-        })
-    }
 }
 
 /// One thing a lab's source claims.
