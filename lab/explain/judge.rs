@@ -245,7 +245,11 @@ impl<'a> Judge<'a> {
             probes,
             wire: self.wire(expected, evidence),
             counters: self.counters(expected, evidence),
-            rules: self.rules(expected, evidence),
+            rules: self
+                .rules(expected, evidence)
+                .into_iter()
+                .chain(self.chains(expected, evidence))
+                .collect(),
             claims: Vec::new(),
         }
     }
@@ -330,6 +334,36 @@ impl<'a> Judge<'a> {
             .collect()
     }
 
+    fn chains(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
+        expected
+            .chains
+            .iter()
+            .map(|chain| {
+                let seen = rule::rules_of(
+                    &evidence.rules,
+                    &self.book.netns(&chain.on),
+                    &chain.table,
+                    &chain.chain,
+                );
+                Check {
+                    on: chain.on.clone(),
+                    expected: format!(
+                        "{} {} holds these {} rules",
+                        chain.table,
+                        chain.chain,
+                        chain.is.len()
+                    ),
+                    observed: match &seen {
+                        None => "there is no such chain".to_owned(),
+                        Some(seen) if *seen == chain.is => "these".to_owned(),
+                        Some(seen) => first_difference(&chain.is, seen),
+                    },
+                    holds: seen.is_some_and(|seen| seen == chain.is),
+                }
+            })
+            .collect()
+    }
+
     fn rules(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
         expected
             .rules
@@ -353,6 +387,27 @@ impl<'a> Judge<'a> {
             })
             .collect()
     }
+}
+
+/// The first rule in which two chains differ.
+fn first_difference(wanted: &[String], seen: &[String]) -> String {
+    let at = wanted
+        .iter()
+        .zip(seen)
+        .take_while(|(wanted, seen)| wanted == seen)
+        .count();
+    let rule = |rules: &[String]| {
+        rules
+            .get(at)
+            .map_or_else(|| "no rule".to_owned(), |rule| format!("`{rule}`"))
+    };
+    format!(
+        "{} rules; rule {} is {}, not {}",
+        seen.len(),
+        at + 1,
+        rule(seen),
+        rule(wanted)
+    )
 }
 
 fn times(count: &str) -> String {

@@ -1,7 +1,45 @@
-//! How often packets met a rule, by its counter.
+//! What a namespace's rules were, and how often packets met them.
 
 use crate::evidence::SavedRules;
 use crate::scenario::expectation::RuleExpectation;
+
+/// The rules of a chain, in order, without their counters; none if the table or
+/// the chain is not there.
+#[must_use]
+pub fn rules_of(
+    saved: &[SavedRules],
+    netns: &str,
+    table: &str,
+    chain: &str,
+) -> Option<Vec<String>> {
+    let text = &saved
+        .iter()
+        .find(|rules| rules.namespace == netns && rules.ip == 4)?
+        .text;
+    let prefix = format!("-A {chain} ");
+    let mut inside = false;
+    let mut found = None;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            inside = name.trim() == table;
+        } else if inside
+            && line
+                .strip_prefix(':')
+                .and_then(|line| line.split(' ').next())
+                == Some(chain)
+        {
+            found = Some(Vec::new());
+        } else if inside
+            && let Some((_, appended)) = line
+                .strip_prefix('[')
+                .and_then(|line| line.split_once("] "))
+            && let (Some(rules), Some(rule)) = (found.as_mut(), appended.strip_prefix(&prefix))
+        {
+            rules.push(rule.to_owned());
+        }
+    }
+    found
+}
 
 /// The packets that met rules of a chain whose text holds `rule.rule`; none if
 /// there is no such rule.

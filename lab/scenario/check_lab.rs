@@ -19,8 +19,10 @@ use super::values::AxisValues;
 pub(super) const UNPATCHABLE: [&str; 4] = ["axes", "exclude", "expect", "claims"];
 
 /// Looks at the names in the rows of `expect`, before they are decoded: a
-/// misspelt key is named as such, not as a probe of the wrong type.
-pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) {
+/// misspelt key is named as such, not as a probe of the wrong type. Says whether
+/// all of them exist.
+pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) -> bool {
+    let mut unknown = Vec::new();
     let mut probes: BTreeSet<&str> = keys(tree.at(crate::path!["spec", "probes"])).collect();
     let axes = tree.at(crate::path!["spec", "axes"]);
     let patches = axes
@@ -32,29 +34,36 @@ pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) {
         .extend(patches.flat_map(|patch| keys(patch.at(crate::path!["merge", "spec", "probes"]))));
     let rows = tree.at(crate::path!["spec", "expect"]);
     for row in rows.into_iter().flat_map(children) {
-        unknown_probes(row, &ROW_KEYS, &probes, sink);
+        unknown.extend(unknown_probes(row, &ROW_KEYS, &probes));
         for claim in row.get("claims").into_iter().flat_map(children) {
             if let Some(says) = claim.get("says") {
-                unknown_probes(says, &["wire", "counters", "rules"], &probes, sink);
+                unknown.extend(unknown_probes(
+                    says,
+                    &["wire", "counters", "rules"],
+                    &probes,
+                ));
             }
         }
     }
+    let all_exist = unknown.is_empty();
+    sink.extend(unknown);
+    all_exist
 }
 
-fn unknown_probes(row: &Tree, words: &[&'static str], probes: &BTreeSet<&str>, sink: &mut Sink) {
-    for (key, entry) in row.as_map().into_iter().flatten() {
-        if words.contains(&key.as_ref()) || probes.contains(key.as_ref()) {
-            continue;
-        }
-        let known = probes.iter().copied().chain(words.iter().copied());
-        let help = did_you_mean(key, known)
-            .unwrap_or_else(|| format!("the probes are {}", listed(probes.iter().copied())));
-        sink.push(
+/// The keys of a row that are neither words of a row nor probes.
+fn unknown_probes(row: &Tree, words: &[&'static str], probes: &BTreeSet<&str>) -> Vec<Diagnostic> {
+    let entries = row.as_map().into_iter().flatten();
+    entries
+        .filter(|(key, _)| !words.contains(&key.as_ref()) && !probes.contains(key.as_ref()))
+        .map(|(key, entry)| {
+            let known = probes.iter().copied().chain(words.iter().copied());
+            let help = did_you_mean(key, known)
+                .unwrap_or_else(|| format!("the probes are {}", listed(probes.iter().copied())));
             Diagnostic::error(format!("there is no probe `{key}`"))
                 .at(entry.key, "no such probe")
-                .help(help),
-        );
-    }
+                .help(help)
+        })
+        .collect()
 }
 
 fn keys(tree: Option<&Tree>) -> impl Iterator<Item = &str> {

@@ -6,16 +6,17 @@ use std::fmt;
 
 use indexmap::IndexMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::count::Count;
 use super::values::AxisValues;
 use super::wire::WireExpectation;
 use crate::plan::Protocol;
 
+pub use super::claim_ref::ClaimRef;
+
 /// The keys of a row that are no probe's name.
-pub const ROW_KEYS: [&str; 5] = ["when", "wire", "counters", "rules", "claims"];
+pub const ROW_KEYS: [&str; 6] = ["when", "wire", "counters", "rules", "chains", "claims"];
 
 /// What is expected of the cases a row is for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,6 +59,8 @@ pub struct Expected {
     pub counters: Vec<CounterExpectation>,
     /// Which rules packets meet.
     pub rules: Vec<RuleExpectation>,
+    /// What chains hold.
+    pub chains: Vec<ChainExpectation>,
 }
 
 impl Expected {
@@ -68,6 +71,7 @@ impl Expected {
             && self.wire.is_empty()
             && self.counters.is_empty()
             && self.rules.is_empty()
+            && self.chains.is_empty()
     }
 
     /// Takes the value of `key`, which is one of the kinds of expectation or the
@@ -77,6 +81,7 @@ impl Expected {
             "wire" => self.wire = map.next_value()?,
             "counters" => self.counters = map.next_value()?,
             "rules" => self.rules = map.next_value()?,
+            "chains" => self.chains = map.next_value()?,
             _ => {
                 self.probes.insert(key, map.next_value()?);
             }
@@ -170,6 +175,21 @@ pub struct CounterExpectation {
     pub grows: Count,
 }
 
+/// What a chain is expected to hold, once all components have written.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ChainExpectation {
+    /// The node whose chain it is.
+    pub on: String,
+    /// Its table: `nat`.
+    pub table: String,
+    /// The chain: `POSTROUTING`.
+    pub chain: String,
+    /// All its rules, in order, as `iptables-save` prints them behind the
+    /// chain's name.
+    pub is: Vec<String>,
+}
+
 /// What is expected of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -184,69 +204,6 @@ pub struct RuleExpectation {
     pub rule: String,
     /// How many packets meet it while the probes run.
     pub hits: Count,
-}
-
-/// A claim a row speaks of: its identifier, or the identifier and what the claim
-/// says of these cases.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClaimRef {
-    /// The claim's identifier, declared in `spec.claims`.
-    pub id: String,
-    /// What the claim says of these cases, confirmed or refuted by the same
-    /// evidence; without it the claim is confirmed when the row's own
-    /// expectations hold.
-    pub says: Option<Expected>,
-    /// The part of the claim that is meant, where it says several things.
-    pub part: Option<String>,
-}
-
-/// A claim with what it says, as written.
-#[derive(serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Claimed")]
-struct ClaimShape {
-    /// The claim's identifier, declared in `spec.claims`.
-    id: String,
-    /// What the claim says of these cases, in the words of a row. It is
-    /// confirmed or refuted by itself.
-    #[serde(default)]
-    says: Option<Expected>,
-    /// The part of the claim that is meant.
-    #[serde(default)]
-    part: Option<String>,
-}
-
-impl<'de> Deserialize<'de> for ClaimRef {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ClaimVisitor;
-
-        impl<'de> Visitor<'de> for ClaimVisitor {
-            type Value = ClaimRef;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a claim's identifier or {id, says, part}")
-            }
-
-            fn visit_str<E: de::Error>(self, id: &str) -> Result<ClaimRef, E> {
-                Ok(ClaimRef {
-                    id: id.to_owned(),
-                    says: None,
-                    part: None,
-                })
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ClaimRef, A::Error> {
-                let shape = ClaimShape::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(ClaimRef {
-                    id: shape.id,
-                    says: shape.says,
-                    part: shape.part,
-                })
-            }
-        }
-
-        deserializer.deserialize_any(ClaimVisitor)
-    }
 }
 
 impl<'de> Deserialize<'de> for Expected {
@@ -301,34 +258,27 @@ impl<'de> Deserialize<'de> for Row {
     }
 }
 
-impl JsonSchema for ClaimRef {
-    fn schema_name() -> Cow<'static, str> {
-        "ClaimRef".into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let shape = generator.subschema_for::<ClaimShape>();
-        json_schema!({
-            "description": "A claim's identifier, alone or with what the claim says of these cases.",
-            "anyOf": [{"type": "string"}, shape],
-        })
-    }
-}
-
 impl JsonSchema for Expected {
     fn schema_name() -> Cow<'static, str> {
         "Expected".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let wire = generator.subschema_for::<Vec<WireExpectation>>();
-        let counters = generator.subschema_for::<Vec<CounterExpectation>>();
-        let rules = generator.subschema_for::<Vec<RuleExpectation>>();
+        let wire = described::<Vec<WireExpectation>>(generator, "What is seen on interfaces.");
+        let counters = described::<Vec<CounterExpectation>>(
+            generator,
+            "Which of the kernel's counters grow, and by how much.",
+        );
+        let rules = described::<Vec<RuleExpectation>>(
+            generator,
+            "Which rules packets meet, and how often.",
+        );
+        let chains = generator.subschema_for::<Vec<ChainExpectation>>();
         let probe = generator.subschema_for::<ProbeExpectation>();
         json_schema!({
             "description": "What is expected of probes, by their names, and of what is seen besides.",
             "type": "object",
-            "properties": {"wire": wire, "counters": counters, "rules": rules},
+            "properties": {"wire": wire, "counters": counters, "rules": rules, "chains": chains},
             "additionalProperties": probe,
         })
     }
@@ -341,8 +291,12 @@ impl JsonSchema for Row {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = Expected::json_schema(generator);
-        let when = generator.subschema_for::<IndexMap<String, AxisValues>>();
-        let claims = generator.subschema_for::<Vec<ClaimRef>>();
+        let when = described::<IndexMap<String, AxisValues>>(
+            generator,
+            "The values of axes the row is for. An axis that is not named may have any value.",
+        );
+        let claims =
+            described::<Vec<ClaimRef>>(generator, "The claims of `spec.claims` the row speaks of.");
         schema.insert(
             "description".to_owned(),
             "What is expected of the cases that `when` matches; the first row that matches is a case's."
@@ -354,6 +308,13 @@ impl JsonSchema for Row {
         }
         schema
     }
+}
+
+/// The schema of a type, described for the place it is used in.
+fn described<T: JsonSchema>(generator: &mut SchemaGenerator, description: &str) -> Schema {
+    let mut schema = generator.subschema_for::<T>();
+    schema.insert("description".to_owned(), description.into());
+    schema
 }
 
 #[cfg(test)]

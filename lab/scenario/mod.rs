@@ -8,9 +8,15 @@
 //! or later, is a [`diagnostic`] with file, line and caret.
 
 mod apply;
+#[cfg(test)]
+mod bad_input;
 pub mod case;
+#[cfg(test)]
+mod case_tests;
 mod check_case;
 mod check_lab;
+mod check_object;
+mod claim_ref;
 pub mod components;
 pub mod count;
 pub mod decode;
@@ -19,12 +25,16 @@ mod defaults;
 pub mod diagnostic;
 mod documents;
 pub mod endpoints;
+#[cfg(test)]
+mod endpoints_tests;
 mod expand;
 pub mod expectation;
 pub mod lab;
 mod merge;
+mod node_spec;
 pub mod objects;
 pub mod patch;
+mod probe;
 pub mod product;
 pub mod reference;
 mod scalar;
@@ -41,6 +51,7 @@ pub mod tree;
 mod v1beta1;
 pub mod values;
 pub mod wire;
+mod wire_expectation;
 pub mod within;
 pub mod yaml;
 

@@ -10,13 +10,13 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 
+use super::check_object;
 use super::decode::{IgnoredField, lenient};
 use super::defaults;
 use super::diagnostic::Diagnostic;
 use super::endpoints::{SERVICE_NAME, derived};
 use super::reference::{DocumentRef, ObjectKind};
-use super::suggest::{did_you_mean, listed};
-use super::tree::{Step, Tree};
+use super::tree::Tree;
 
 /// An object with what was written of it.
 #[derive(Debug, Clone)]
@@ -267,7 +267,7 @@ pub(super) fn decode(
             let (mut service, ignored) = read(tree, namespace, |service: &mut Service| {
                 &mut service.metadata
             })?;
-            check_service(&service, tree)?;
+            check_object::service(&service, tree)?;
             defaults::service(&mut service);
             (Typed::Service(Arc::new(service)), ignored)
         }
@@ -275,7 +275,7 @@ pub(super) fn decode(
             let (mut slice, ignored) = read(tree, namespace, |slice: &mut EndpointSlice| {
                 &mut slice.metadata
             })?;
-            check_slice(&slice, tree)?;
+            check_object::endpoint_slice(&slice, tree)?;
             defaults::endpoint_slice(&mut slice);
             (Typed::EndpointSlice(Arc::new(slice)), ignored)
         }
@@ -296,124 +296,4 @@ fn read<T: DeserializeOwned>(
     let (mut value, ignored) = lenient::<T>(tree)?;
     metadata(&mut value).namespace = Some(namespace.to_owned());
     Ok((value, ignored))
-}
-
-/// What the API server would refuse of a service, so far as it decides about
-/// packets.
-fn check_service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> {
-    let Some(spec) = &service.spec else {
-        return Ok(());
-    };
-    let field = |name: &str| crate::path!["spec", name].to_vec();
-    let policies = ["Cluster", "Local"];
-    one_of(tree, &field("type"), spec.type_.as_deref(), &SERVICE_TYPES)?;
-    one_of(
-        tree,
-        &field("externalTrafficPolicy"),
-        spec.external_traffic_policy.as_deref(),
-        &policies,
-    )?;
-    one_of(
-        tree,
-        &field("internalTrafficPolicy"),
-        spec.internal_traffic_policy.as_deref(),
-        &policies,
-    )?;
-    one_of(
-        tree,
-        &field("sessionAffinity"),
-        spec.session_affinity.as_deref(),
-        &["None", "ClientIP"],
-    )?;
-    for (index, port) in spec.ports.iter().flatten().enumerate() {
-        let path = |name: &str| crate::path!["spec", "ports", index, name].to_vec();
-        one_of(
-            tree,
-            &path("protocol"),
-            port.protocol.as_deref(),
-            &PROTOCOLS,
-        )?;
-        port_number(tree, &path("port"), port.port)?;
-        if let Some(number) = port.node_port.filter(|number| *number != 0) {
-            port_number(tree, &path("nodePort"), number)?;
-        }
-    }
-    Ok(())
-}
-
-/// What the API server would refuse of a slice.
-fn check_slice(slice: &EndpointSlice, tree: &Tree) -> Result<(), Diagnostic> {
-    let families = ["IPv4", "IPv6", "FQDN"];
-    let path = crate::path!["addressType"];
-    one_of(tree, path, Some(&slice.address_type), &families)?;
-    for (index, endpoint) in slice.endpoints.iter().flatten().enumerate() {
-        for (position, address) in endpoint.addresses.iter().enumerate() {
-            let wanted = slice.address_type.as_str();
-            let found = address.parse().ok().map(defaults::family);
-            if wanted != "FQDN" && found != Some(wanted) {
-                let path = crate::path!["endpoints", index, "addresses", position];
-                return Err(Diagnostic::error(format!(
-                    "`{address}` is no {wanted} address, as the slice's `addressType` says"
-                ))
-                .at(tree.nearest(path).span, ""));
-            }
-        }
-    }
-    for (index, port) in slice.ports.iter().flatten().enumerate() {
-        let path = |name: &str| crate::path!["ports", index, name].to_vec();
-        one_of(
-            tree,
-            &path("protocol"),
-            port.protocol.as_deref(),
-            &PROTOCOLS,
-        )?;
-        if let Some(number) = port.port {
-            port_number(tree, &path("port"), number)?;
-        }
-    }
-    Ok(())
-}
-
-const SERVICE_TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
-const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
-
-fn one_of(
-    tree: &Tree,
-    path: &[Step],
-    word: Option<&str>,
-    words: &[&str],
-) -> Result<(), Diagnostic> {
-    let Some(word) = word.filter(|word| !words.contains(word)) else {
-        return Ok(());
-    };
-    let found = if word.is_empty() && tree.at(path).is_none() {
-        let field = match path.last() {
-            Some(Step::Key(key)) => key.as_str(),
-            _ => "",
-        };
-        format!(
-            "the field `{field}` is missing; it is one of {}",
-            listed(words.iter().copied())
-        )
-    } else {
-        format!("`{word}` is not one of {}", listed(words.iter().copied()))
-    };
-    let at = tree
-        .at(path)
-        .map_or(tree.nearest(path).head(), |node| node.span);
-    Err(Diagnostic::error(found)
-        .at(at, "")
-        .maybe_help(did_you_mean(word, words.iter().copied())))
-}
-
-fn port_number(tree: &Tree, path: &[Step], number: i32) -> Result<(), Diagnostic> {
-    if (1..=65_535).contains(&number) {
-        return Ok(());
-    }
-    match tree.at(path) {
-        Some(node) => Err(Diagnostic::error(format!("`{number}` is not a port"))
-            .at(node.span, "expected a number from 1 to 65535")),
-        None => Err(Diagnostic::error("the field `port` is missing")
-            .at(tree.nearest(path).head(), "`port` is missing here")),
-    }
 }

@@ -147,10 +147,10 @@ mod tests {
 
     #[test]
     fn limits_hold_before_anything_is_built() {
-        let axis: serde_json::Map<_, _> = (0..100).map(|n| (n.to_string(), json!([]))).collect();
+        let values: serde_json::Map<_, _> = (0..100).map(|n| (n.to_string(), json!([]))).collect();
         let axes = |n: usize| -> serde_json::Value {
             (0..n)
-                .map(|a| (format!("a{a}"), json!(axis)))
+                .map(|a| (format!("a{a}"), json!(values)))
                 .collect::<serde_json::Map<_, _>>()
                 .into()
         };

@@ -86,9 +86,14 @@ fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
             Err(diagnostic) => sink.push(diagnostic),
         }
     }
+    // An object that could not be read is not also missing.
+    let has_all_objects = !sink.has_errors();
     let lab_tree = the_lab(&documents, sources, sink)?;
     check_lab::name(lab_tree, sources, sink);
-    check_lab::row_keys(lab_tree, sink);
+    if !check_lab::row_keys(lab_tree, sink) {
+        // Decoded as a probe, an unknown key would be wrong in other ways as well.
+        return None;
+    }
     let lab: Lab = match strict(lab_tree) {
         Ok(lab) => lab,
         Err(error) => {
@@ -104,7 +109,9 @@ fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
         decoded: &decoded,
         ignored: &documents.ignored,
     };
-    apply::check(base.patches(), &documents.objects, sink);
+    if has_all_objects {
+        apply::check(base.patches(), &documents.objects, sink);
+    }
     // What is wrong already would be found again in every case.
     if sink.has_errors() {
         return None;

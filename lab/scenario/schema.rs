@@ -21,3 +21,76 @@ pub fn lab() -> Schema {
     }
     schema
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::scenario::decode::strict;
+    use crate::scenario::source::{FileId, Source};
+    use crate::scenario::yaml;
+
+    fn example() -> Value {
+        let text = include_str!("example.yaml");
+        let source = Source::from_bytes("x", text.into()).expect("a source");
+        let trees = yaml::parse(&source, FileId::default()).expect("YAML");
+        strict(&trees[0]).expect("JSON")
+    }
+
+    #[test]
+    fn the_example_is_as_the_schema_says() {
+        let schema = jsonschema::validator_for(lab().as_value()).expect("a schema");
+        let errors: Vec<String> = schema
+            .iter_errors(&example())
+            .map(|e| e.to_string())
+            .collect();
+        assert_eq!(errors, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_the_reader_refuses_the_schema_refuses() {
+        let schema = jsonschema::validator_for(lab().as_value()).expect("a schema");
+        let broken: [(&str, &str, Value); 9] = [
+            ("", "apiVersion", "svclab/v2".into()),
+            ("", "extra", 1.into()),
+            ("/spec", "axess", Value::Object(serde_json::Map::new())),
+            ("/spec", "iptables", "nftt".into()),
+            ("/spec/probes/call", "connections", "many".into()),
+            ("/spec/probes/call", "connections", 0.into()),
+            ("/spec/expect/0/call", "connected", "some".into()),
+            ("/spec/expect/0", "call", 7.into()),
+            ("/spec/axes/policy", "Local", 7.into()),
+        ];
+        for (parent, key, value) in broken {
+            let mut lab = example();
+            let map = lab
+                .pointer_mut(parent)
+                .and_then(Value::as_object_mut)
+                .expect("a map");
+            map.insert(key.to_owned(), value);
+            assert!(!schema.is_valid(&lab), "{parent}/{key}");
+        }
+    }
+
+    #[test]
+    fn every_field_is_described() {
+        fn undescribed(schema: &Value, path: &str, missing: &mut Vec<String>) {
+            if let Some(map) = schema.as_object() {
+                let properties = map.get("properties").and_then(Value::as_object);
+                for (name, property) in properties.into_iter().flatten() {
+                    let refers = property.get("$ref").is_some();
+                    if property.get("description").is_none() && !refers {
+                        missing.push(format!("{path}/{name}"));
+                    }
+                }
+                for (key, value) in map {
+                    undescribed(value, &format!("{path}/{key}"), missing);
+                }
+            }
+        }
+        let mut missing = Vec::new();
+        undescribed(lab().as_value(), "", &mut missing);
+        assert_eq!(missing, Vec::<String>::new());
+    }
+}

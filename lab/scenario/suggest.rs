@@ -1,13 +1,17 @@
 //! "Did you mean": the name nearest to one that does not exist.
 
 /// The candidate nearest to `name`, when it is near enough to be a slip of the
-/// fingers: a third of the name's characters may be wrong (one in a name of up
-/// to five), two swapped neighbours counting as one; upper and lower case and
-/// the namespace in front of a `/` count for little.
+/// fingers: a third of the name's characters may be wrong (one in a name of three
+/// to five, none in a shorter one), two swapped neighbours counting as one; upper
+/// and lower case and the namespace in front of a `/` count for little.
 #[must_use]
 pub fn suggest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let wanted = name.to_lowercase();
-    let allowed = (name.chars().count() / 3).max(1);
+    let allowed = match name.chars().count() {
+        0..=2 => 0,
+        3..=5 => 1,
+        length => length / 3,
+    };
     candidates
         .into_iter()
         .filter(|candidate| *candidate != name)
@@ -68,6 +72,7 @@ mod tests {
         assert_eq!(suggest("axse", fields), Some("axes"));
         assert_eq!(suggest("exlude", fields), Some("exclude"));
         assert_eq!(suggest("hosts", fields), None);
+        assert_eq!(suggest("2", ["0", "1"]), None);
         assert_eq!(
             suggest("selctor", ["selector", "sessionAffinity"]),
             Some("selector")

@@ -68,3 +68,46 @@ fn endpoint(tree: &Tree) -> Tree {
         value: Value::Map(Arc::new(map)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+    use super::*;
+    use crate::scenario::decode::lenient;
+    use crate::scenario::source::{FileId, Source};
+    use crate::scenario::yaml;
+
+    #[test]
+    fn a_topology_s_host_is_the_node_unless_the_node_is_named() {
+        let text = "
+            apiVersion: discovery.k8s.io/v1beta1
+            kind: EndpointSlice
+            metadata: {name: a}
+            addressType: IPv4
+            endpoints:
+            - addresses: [10.0.0.1]
+              topology: {kubernetes.io/hostname: node-1, topology.kubernetes.io/zone: z, x: y}
+            - addresses: [10.0.0.2]
+              nodeName: node-2
+              topology: {kubernetes.io/hostname: other}
+            - addresses: [10.0.0.3]";
+        let source = Source::from_bytes("x", text.into()).expect("a source");
+        let trees = yaml::parse(&source, FileId::default()).expect("YAML");
+        let (slice, ignored) = lenient::<EndpointSlice>(&upgraded(&trees[0])).expect("a slice");
+        assert_eq!(ignored, []);
+        let endpoints = slice.endpoints.expect("endpoints");
+        let seen: Vec<_> = endpoints
+            .iter()
+            .map(|e| (e.node_name.as_deref(), e.zone.as_deref()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (Some("node-1"), Some("z")),
+                (Some("node-2"), None),
+                (None, None)
+            ]
+        );
+    }
+}

@@ -14,7 +14,7 @@ use serde_saphyr::granit_parser::{
 use super::diagnostic::Diagnostic;
 use super::scalar;
 use super::source::{FileId, Source, Span};
-use super::tree::{Entry, Map, Scalar, Tree, Value};
+use super::tree::{Entry, Map, Scalar, ScalarKind, Tree, Value};
 
 /// How deep maps and lists may nest. Kubernetes' own types reach about twenty.
 pub const MAX_DEPTH: usize = 100;
@@ -32,6 +32,8 @@ pub enum YamlError {
         at: Span,
         /// What it says.
         message: String,
+        /// The bracket that is open there.
+        open: Option<Span>,
         /// What to do about it, where that is clear.
         help: Option<&'static str>,
     },
@@ -99,8 +101,12 @@ impl From<YamlError> for Diagnostic {
     fn from(error: YamlError) -> Self {
         let diagnostic = Self::error(error.to_string());
         match error {
-            YamlError::Syntax { at, help, .. } => {
-                diagnostic.at(at, "").maybe_help(help.map(str::to_owned))
+            YamlError::Syntax { at, open, help, .. } => {
+                let diagnostic = diagnostic.at(at, "").maybe_help(help.map(str::to_owned));
+                match open {
+                    Some(open) => diagnostic.and(open, "this is not closed"),
+                    None => diagnostic,
+                }
             }
             YamlError::DuplicateKey { at, first, .. } => {
                 diagnostic.at(at, "again here").and(first, "first here")
@@ -337,7 +343,14 @@ impl Builder {
             ErrorKind::UnknownAnchor => "the alias stands for nothing".to_owned(),
             _ => error.info(),
         };
-        YamlError::Syntax { at, message, help }
+        // Only a bracket is a token of its own; what opens in block style is empty.
+        let open = self.frames.last().map(|frame| frame.span);
+        YamlError::Syntax {
+            at,
+            message,
+            open: open.filter(|open| open.end > open.start),
+            help,
+        }
     }
 }
 
@@ -370,7 +383,7 @@ fn scalar_of(
 ) -> Result<Scalar, YamlError> {
     let kind = match tag {
         None if style == ScalarStyle::Plain => scalar::resolve(text),
-        None => super::tree::ScalarKind::String,
+        None => ScalarKind::String,
         Some(tag) => match tag.core_suffix() {
             Some(word) => scalar::tagged(text, word).ok_or_else(|| YamlError::Tagged {
                 text: text.to_owned(),
@@ -399,5 +412,127 @@ fn collection_tag(tag: Option<&Tag>, own: &str, at: Span) -> Result<(), YamlErro
             at,
         }),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trees(text: &str) -> Vec<Tree> {
+        let source = Source::from_bytes("x", text.into()).expect("a source");
+        parse(&source, FileId::default()).expect("YAML")
+    }
+
+    fn error(text: &str) -> YamlError {
+        let source = Source::from_bytes("x", text.into()).expect("a source");
+        parse(&source, FileId::default()).expect_err("should not parse")
+    }
+
+    /// The text under a node's span.
+    fn under<'t>(text: &'t str, node: &Tree) -> &'t str {
+        let byte = |n: u32| usize::try_from(n).expect("a small number");
+        &text[byte(node.span.start)..byte(node.span.end)]
+    }
+
+    #[test]
+    fn spans_are_exact_with_a_mark_carriage_returns_and_umlauts() {
+        let text = "\u{feff}a: 1\r\nü:\r\n  - x\r\n  - {c: \"d\\n\", e: 'f'}  # why\r\n\r\n";
+        let tree = &trees(text)[0];
+        let at = |path: &[_]| tree.at(path).expect("a node");
+        assert_eq!(under(text, at(crate::path!["a"])), "1");
+        assert_eq!(under(text, at(crate::path!["ü", 0])), "x");
+        assert_eq!(
+            under(text, at(crate::path!["ü", 1])),
+            "{c: \"d\\n\", e: 'f'}"
+        );
+        assert_eq!(under(text, at(crate::path!["ü", 1, "c"])), "\"d\\n\"");
+        let f = at(crate::path!["ü", 1, "e"]).span;
+        assert_eq!((f.line, f.column), (4, 19));
+        let key = tree.key_span("ü").expect("a key");
+        assert_eq!((key.line, key.column, key.end - key.start), (2, 1, 2));
+    }
+
+    #[test]
+    fn a_map_in_block_style_ends_with_its_last_value() {
+        let text = "a:\n  b: 1\n  c: 2   \n\n# far away\nd: 3\n";
+        let tree = &trees(text)[0];
+        assert_eq!(under(text, tree.get("a").expect("a")), "b: 1\n  c: 2");
+        assert_eq!(
+            under(text, tree),
+            "a:\n  b: 1\n  c: 2   \n\n# far away\nd: 3"
+        );
+    }
+
+    #[test]
+    fn empty_documents_are_left_out() {
+        assert_eq!(
+            trees("---\n---\na: 1\n---\n# nothing\n--- 2\n...\n").len(),
+            2
+        );
+    }
+
+    #[test]
+    fn an_alias_is_what_it_stands_for_and_anchors_end_with_their_document() {
+        let tree = &trees("a: &x {b: 1}\nc: *x\n")[0];
+        let b = tree.at(crate::path!["c", "b"]).expect("b");
+        assert_eq!(
+            (b.span.line, tree.get("c").map(|c| c.span.line)),
+            (1, Some(2))
+        );
+        assert!(matches!(
+            error("a: &x 1\n---\nb: *x\n"),
+            YamlError::Syntax { .. }
+        ));
+    }
+
+    #[test]
+    fn keys_are_texts() {
+        let tree = &trees("{1.20: a, true: b, 'x y': c}")[0];
+        let keys: Vec<_> = tree
+            .as_map()
+            .expect("a map")
+            .keys()
+            .map(AsRef::as_ref)
+            .collect();
+        assert_eq!(keys, ["1.20", "true", "x y"]);
+        assert!(matches!(error("? [a]\n: b\n"), YamlError::Key { .. }));
+        assert!(matches!(error("~: b\n"), YamlError::Key { .. }));
+        // The same key in another notation is the same key.
+        assert!(matches!(
+            error("a: 1\n'a': 2\n"),
+            YamlError::DuplicateKey { .. }
+        ));
+    }
+
+    #[test]
+    fn tags_decide_or_are_refused() {
+        assert_eq!(
+            trees("a: !!str 5")[0].get("a").and_then(Tree::as_str),
+            Some("5")
+        );
+        assert!(matches!(error("a: !!int x"), YamlError::Tagged { .. }));
+        assert!(matches!(error("a: !mine x"), YamlError::Tag { .. }));
+        assert!(matches!(error("a: !!set {x, y}"), YamlError::Tag { .. }));
+    }
+
+    #[test]
+    fn the_deepest_that_is_read() {
+        let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        assert_eq!(trees(&nested(MAX_DEPTH)).len(), 1);
+        assert!(matches!(
+            error(&nested(MAX_DEPTH + 1)),
+            YamlError::TooDeep { .. }
+        ));
+        // Depth that aliases add counts as well.
+        let text = format!("a: &a {}\nb: &b {}\n", nested(50), "[*a]");
+        assert_eq!(trees(&text).len(), 1);
+        let text = format!(
+            "a: &a {}\nb: {}*a{}\n",
+            nested(60),
+            "[".repeat(60),
+            "]".repeat(60)
+        );
+        assert!(matches!(error(&text), YamlError::TooDeep { .. }));
     }
 }

@@ -87,9 +87,10 @@ fn look(
             Some(namespace) => add(&mut watch.counters, &namespace.name),
         }
     }
-    for rule in &expected.rules {
-        match find(&rule.on) {
-            None => problems.push(unknown(&rule.on)),
+    let of_rules = expected.rules.iter().map(|rule| &rule.on);
+    for on in of_rules.chain(expected.chains.iter().map(|chain| &chain.on)) {
+        match find(on) {
+            None => problems.push(unknown(on)),
             Some(namespace) => add(&mut watch.rules, &namespace.name),
         }
     }
