@@ -4,4 +4,5 @@
 
 pub mod dump;
 pub mod kube_proxy;
+pub mod kubelet;
 pub mod script;

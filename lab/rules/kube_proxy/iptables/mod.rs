@@ -10,6 +10,8 @@ mod local;
 mod node;
 mod rule;
 mod spread;
+#[cfg(test)]
+mod tests;
 mod xlb;
 
 use super::endpoints::EndpointMap;
