@@ -19,7 +19,7 @@ struct World {
 
 /// A service of one port called `p`, 80 to 8080, with an endpoint on this node
 /// and one elsewhere.
-fn world(version: &str, spec: Value) -> World {
+fn world(version: &str, spec: &Value) -> World {
     let mut service = json!({
         "metadata": {"namespace": "ns", "name": "svc"},
         "spec": {
@@ -39,9 +39,9 @@ fn world(version: &str, spec: Value) -> World {
     }
 }
 
-fn merge(into: &mut Value, from: Value) {
-    for (key, value) in from.as_object().unwrap().clone() {
-        into[key] = value;
+fn merge(into: &mut Value, from: &Value) {
+    for (key, value) in from.as_object().unwrap() {
+        into[key] = value.clone();
     }
 }
 
@@ -113,16 +113,14 @@ impl World {
     }
 }
 
-const LOCAL: fn(&str) -> Value = |policy| {
-    json!({
+/// The same behind a load balancer at 203.0.113.1, with node port 30080.
+fn with_balancer(version: &str, policy: &str) -> World {
+    let spec = json!({
         "type": "LoadBalancer",
         "externalTrafficPolicy": policy,
         "ports": [{"name": "p", "port": 80, "nodePort": 30080}]
-    })
-};
-
-fn with_balancer(version: &str, policy: &str) -> World {
-    let mut world = world(version, LOCAL(policy));
+    });
+    let mut world = world(version, &spec);
     world.service["status"] = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}});
     world
 }
@@ -156,7 +154,7 @@ fn in_1_14_a_node_meets_only_local_endpoints() {
 
 #[test]
 fn in_1_14_endpoints_have_no_comments_and_nothing_is_random_or_invalid() {
-    let world = world("v1.14", json!({}));
+    let world = world("v1.14", &json!({}));
     let service = world.nat("KUBE-SVC-");
     assert!(
         service[0]
@@ -182,7 +180,7 @@ fn in_1_14_endpoints_have_no_comments_and_nothing_is_random_or_invalid() {
 
 #[test]
 fn in_1_14_forwarding_of_replies_is_tied_to_the_cluster_cidr() {
-    let mut world = world("v1.14", json!({}));
+    let mut world = world("v1.14", &json!({}));
     world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
     let forward = world.chain(Table::Filter, "KUBE-FORWARD");
     assert_eq!(forward.len(), 3);
@@ -192,7 +190,7 @@ fn in_1_14_forwarding_of_replies_is_tied_to_the_cluster_cidr() {
 
 #[test]
 fn five_digits_of_a_third_differ_from_ten() {
-    let mut world = world("v1.16", json!({}));
+    let mut world = world("v1.16", &json!({}));
     world.endpoints.push(json!({"addresses": ["10.244.2.6"]}));
     assert!(world.nat("KUBE-SVC-")[0].contains("--probability 0.33332999982"));
     world.proxy.version = "v1.17".parse().unwrap();
@@ -249,7 +247,7 @@ fn a_load_balancer_without_endpoints_is_refused_where_the_version_looks() {
 fn a_service_port_without_a_name_keeps_its_colon_up_to_1_18() {
     let comment = |version: &str| {
         let spec = json!({"ports": [{"port": 80, "targetPort": 8080}]});
-        let world = world(version, spec);
+        let world = world(version, &spec);
         let service = world.nat("KUBE-SERVICES").swap_remove(0);
         let comment = service.split('"').nth(1).unwrap().to_owned();
         (comment, world.endpoints_of("KUBE-SVC-").len())
@@ -261,7 +259,7 @@ fn a_service_port_without_a_name_keeps_its_colon_up_to_1_18() {
 #[test]
 fn endpoints_masquerade_what_they_send_to_themselves() {
     for version in ["v1.14", "v1.20", "v1.30"] {
-        let mut world = world(version, json!({}));
+        let mut world = world(version, &json!({}));
         world.endpoints.pop();
         let rules = world.nat("KUBE-SEP-");
         assert!(rules[0].starts_with("-s 10.244.1.5 "), "{}", rules[0]);
@@ -276,7 +274,7 @@ fn clients_stay_with_their_endpoint_in_both_chains_of_a_local_service() {
         let mut world = with_balancer(version, "Local");
         merge(
             &mut world.service["spec"],
-            json!({
+            &json!({
                 "sessionAffinity": "ClientIP",
                 "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}
             }),
@@ -348,7 +346,7 @@ fn terminating_endpoints_serve_when_nothing_else_does_from_1_26() {
 
 #[test]
 fn hints_are_obeyed_if_all_have_one_and_one_is_for_this_place() {
-    let mut world = world("v1.24", json!({}));
+    let mut world = world("v1.24", &json!({}));
     world.node_labels = json!({"topology.kubernetes.io/zone": "east"});
     for (i, zone) in ["east", "west"].into_iter().enumerate() {
         world.endpoints[i]["hints"] = json!({"forZones": [{"name": zone}]});
@@ -378,7 +376,7 @@ fn hints_are_obeyed_if_all_have_one_and_one_is_for_this_place() {
 fn external_ips_obey_the_policy_as_the_version_has_it() {
     let spec = |kind| json!({"type": kind, "externalIPs": ["198.18.0.1"], "externalTrafficPolicy": "Local"});
     let target = |version, kind| {
-        let rules = world(version, spec(kind)).nat("KUBE-SERVICES");
+        let rules = world(version, &spec(kind)).nat("KUBE-SERVICES");
         let rule = rules.iter().rfind(|r| r.contains("198.18.0.1")).unwrap();
         rule.rsplit(' ').next().unwrap()[..9].to_owned()
     };
@@ -386,7 +384,7 @@ fn external_ips_obey_the_policy_as_the_version_has_it() {
     assert_eq!(target("v1.19", "NodePort"), "KUBE-XLB-");
     assert_eq!(target("v1.28", "ClusterIP"), "KUBE-EXT-");
     let local = |version| {
-        !world(version, spec("ClusterIP"))
+        !world(version, &spec("ClusterIP"))
             .nat("KUBE-SVL-")
             .is_empty()
     };
@@ -397,7 +395,7 @@ fn external_ips_obey_the_policy_as_the_version_has_it() {
 #[test]
 fn node_ports_answer_where_they_are_told_to() {
     let last = |proxy: &dyn Fn(&mut KubeProxy)| {
-        let mut world = world("v1.30", json!({}));
+        let mut world = world("v1.30", &json!({}));
         proxy(&mut world.proxy);
         let rules = world.nat("KUBE-SERVICES");
         let found: Vec<String> = rules
@@ -436,7 +434,7 @@ fn node_ports_answer_where_they_are_told_to() {
 #[test]
 fn local_traffic_is_told_by_what_was_configured() {
     use crate::rules::kube_proxy::DetectLocalMode;
-    let mut world = world("v1.30", json!({}));
+    let mut world = world("v1.30", &json!({}));
     let masquerade = |world: &World| world.nat("KUBE-SVC-").swap_remove(0);
     world.proxy.detect_local_mode = DetectLocalMode::InterfaceNamePrefix;
     assert_eq!(
@@ -455,7 +453,7 @@ fn local_traffic_is_told_by_what_was_configured() {
 
 #[test]
 fn a_large_cluster_goes_without_comments() {
-    let mut world = world("v1.30", json!({}));
+    let mut world = world("v1.30", &json!({}));
     world.endpoints = (0..1001)
         .map(|i| json!({"addresses": [format!("10.244.{}.{}", i / 250, i % 250 + 1)]}))
         .collect();
@@ -475,9 +473,9 @@ fn what_is_not_served_leaves_no_trace() {
         json!({"clusterIP": "fd00::1"}),
         json!({"type": "ExternalName", "externalName": "example.com"}),
     ] {
-        assert!(world("v1.30", spec).nat("KUBE-SVC-").is_empty());
+        assert!(world("v1.30", &spec).nat("KUBE-SVC-").is_empty());
     }
-    let mut foreign = world("v1.30", json!({}));
+    let mut foreign = world("v1.30", &json!({}));
     foreign.service["metadata"]["labels"] =
         json!({"service.kubernetes.io/service-proxy-name": "other"});
     assert!(foreign.nat("KUBE-SVC-").is_empty());
@@ -485,7 +483,7 @@ fn what_is_not_served_leaves_no_trace() {
 
 #[test]
 fn wrong_objects_are_named() {
-    let wrong = |spec| world("v1.30", spec).try_dump().unwrap_err().to_string();
+    let wrong = |spec: Value| world("v1.30", &spec).try_dump().unwrap_err().to_string();
     assert_eq!(
         wrong(json!({"externalIPs": ["here"]})),
         "service ns/svc: externalIPs `here` is not valid"
@@ -494,7 +492,7 @@ fn wrong_objects_are_named() {
         wrong(json!({"ports": [{"name": "p", "port": 70000}]})),
         "service ns/svc: port `70000` is not valid"
     );
-    let mut world = world("v1.30", json!({}));
+    let mut world = world("v1.30", &json!({}));
     world.endpoints[0]["addresses"] = json!(["nowhere"]);
     assert_eq!(
         world.try_dump().unwrap_err().to_string(),
