@@ -157,7 +157,7 @@ fn golden(name: &str) -> Result<(), Failed> {
 /// The rules of any version for a cluster that has a bit of everything are
 /// accepted by the kernel, and it reads back what was meant.
 fn loads(minor: u8, family: Family, flavour: Flavour) -> Result<(), Failed> {
-    let cluster = recordings::whole_cluster()?;
+    let cluster = recordings::recorded_cluster("everything")?;
     let mut proxy = KubeProxy::new(Version::minor(minor)?);
     proxy.cluster_cidr = Some("10.244.0.0/16,fd00:10:244::/56".parse()?);
     proxy.masquerade_bit = 15;

@@ -117,12 +117,6 @@ pub fn recorded_cluster(name: &str) -> Result<Cluster, Failed> {
     cluster(&home().join("objects").join(format!("{name}.json")))
 }
 
-/// A cluster with a bit of everything that iptables mode acts on.
-pub fn whole_cluster() -> Result<Cluster, Failed> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kube_proxy_recorded");
-    cluster(&here.join("everything.json"))
-}
-
 /// One of the rule sets kube-proxy's own tests expect, and its objects.
 pub fn golden(name: &str) -> Result<(String, Cluster), Failed> {
     let folder = home().join("golden");
