@@ -53,7 +53,8 @@ fn main() -> ExitCode {
 /// recording was made upon.
 fn written(recording: &Recording) -> Result<Rules, Failed> {
     let cluster = recordings::recorded_cluster(&recording.objects)?;
-    let written = rules(&recording.proxy()?, &cluster.objects("node-a"), Family::V4)?;
+    let objects = cluster.objects("node-a");
+    let written = rules(&recording.proxy()?, &objects, recording.family)?;
     let mut script = Script::new();
     if recording.mark_drop_was_there() {
         script.table(Table::Nat).chain(chains::MARK_DROP);
@@ -87,7 +88,7 @@ fn text(recording: &Recording) -> Result<(), Failed> {
 
 fn kernel(recording: &Recording, flavour: Flavour) -> Result<(), Failed> {
     let written = written(recording)?;
-    let saved = namespace::load(&written, Family::V4, flavour)?;
+    let saved = namespace::load(&written, recording.family, flavour)?;
     let recorded = recording.text()?;
     same(&Dump::parse(&recorded)?, &Dump::parse(&saved)?)?;
     if flavour == Flavour::Nft {

@@ -8,8 +8,8 @@
 //! except where a [`Change`] names the patch releases that had it early.
 //!
 //! What is known how well: v1.14 and v1.16 to v1.36 were read in source (v1.19,
-//! v1.20, v1.21 and v1.22 near their first releases), and the versions under
-//! `tests/recorded/kube-proxy` were recorded. v1.13 was read in source; v1.10
+//! v1.20, v1.21 and v1.22 near their first releases), v1.15 lies between two of
+//! them, and the versions under `tests/recorded/kube-proxy` were recorded. v1.13 was read in source; v1.10
 //! to v1.12 are taken to be alike but for the changes named here, and v1.9 to
 //! be v1.10 before #56164.
 
@@ -282,6 +282,11 @@ pub const MARK_CLEARED: Change = Change::since(19);
 /// `MASQUERADE --random-fully` when iptables knows it.
 /// (`pkg/proxy/iptables/proxier.go` v1.16.)
 pub const RANDOM_FULLY: Change = Change::since(16);
+/// The node's address is taken to be the bind address, `0.0.0.0` or `::`, so
+/// that source ranges seldom admit the node itself.
+/// (`nodeIPTuple` in `cmd/kube-proxy/app/server_others.go` v1.21.0 to v1.27.1;
+/// before, only one family was served and its address looked up.)
+pub const BIND_ADDRESS_FOR_NODE: Change = Change::between(21, 27);
 /// `localhostNodePorts` decides whether node ports answer on 127.0.0.0/8, and
 /// they no longer answer on `::1`. (`pkg/proxy/iptables/proxier.go` v1.26.0.)
 pub const LOCALHOST_NODE_PORTS: Change = Change::since(26);

@@ -189,9 +189,7 @@ impl Writer<'_> {
                 }
                 // What the node sends to the load balancer's address may loop
                 // back with that address as its source.
-                let node = self.context.node.ip;
-                if node.is_some_and(|node| self.port.source_ranges.iter().any(|r| r.contains(node)))
-                {
+                if self.context.admits_node(&self.port.source_ranges) {
                     nat(script, rule().with(format_args!("-s {ip}")).jump(chain));
                 }
             }
