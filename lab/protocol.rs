@@ -134,6 +134,8 @@ pub struct Rejected {
     pub program: String,
     /// The line.
     pub line: String,
+    /// What the program said of it.
+    pub said: String,
 }
 
 /// The framing of both directions: a big-endian 32-bit length before each

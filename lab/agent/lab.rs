@@ -118,7 +118,10 @@ impl Lab {
 
     /// By which of this process's descriptors each namespace is held.
     pub fn descriptors(&self) -> BTreeMap<String, i32> {
-        self.namespaces.iter().map(|(name, ns)| (name.clone(), ns.as_raw_fd())).collect()
+        self.namespaces
+            .iter()
+            .map(|(name, ns)| (name.clone(), ns.as_raw_fd()))
+            .collect()
     }
 
     /// Runs the plan's probes and says what was seen.
@@ -199,9 +202,14 @@ impl Lab {
             // By name: the list of tables that legacy keeps is root's alone to
             // read, and a user namespace's root is not that one.
             for table in tables(input) {
-                let finished = program::run(ns, &namespace.name, &program, &["-c", "-t", table], "").await?;
+                let finished =
+                    program::run(ns, &namespace.name, &program, &["-c", "-t", table], "").await?;
                 if !finished.success {
-                    return Err(failure::bug(format!("{program} failed in {}: {}", namespace.name, finished.stderr.trim())));
+                    return Err(failure::bug(format!(
+                        "{program} failed in {}: {}",
+                        namespace.name,
+                        finished.stderr.trim()
+                    )));
                 }
                 text.push_str(&finished.stdout);
             }
@@ -239,7 +247,10 @@ async fn load_rules(ns: &NetNs, namespace: &Namespace) -> Result<(), Failure> {
 
 /// The tables that a restore program's input fills.
 fn tables(input: &str) -> impl Iterator<Item = &str> {
-    input.lines().filter_map(|line| line.strip_prefix('*')).map(str::trim)
+    input
+        .lines()
+        .filter_map(|line| line.strip_prefix('*'))
+        .map(str::trim)
 }
 
 /// The program of that family and backend: `ip6tables-legacy-save`.
