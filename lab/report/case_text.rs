@@ -70,12 +70,22 @@ impl Telling<'_> {
         }
         if case.result != Outcome::Pass {
             if let Some(place) = &case.place {
-                text.labelled(2, "expected at", &place.to_string());
+                text.labelled("expected at:", &place.to_string());
             }
             let again = format!("{} {}", self.again, quoted(&case.case));
-            text.labelled(2, "run it again:", &again);
+            text.labelled("run it again:", &again);
         }
         text.0
+    }
+
+    /// [`Telling::details`] without colours, to stand by itself.
+    pub(super) fn plain_details(self, case: &CaseResult) -> String {
+        let details = plain(&self.details(case));
+        details
+            .lines()
+            .map(|line| line.strip_prefix("  ").unwrap_or(line))
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// Everything that was seen of a case, without colours, whether it was expected
@@ -148,22 +158,18 @@ impl Text {
         };
         let who = format!("{} → {}", probe.from, probe.to);
         self.heading(&probe.name, &[&who, note]);
-        if let Some(expected) = &probe.expected {
-            self.labelled(4, "expected", expected);
-        }
-        self.labelled(4, "seen", &seen_of(probe));
+        self.compared(probe.expected.as_deref(), &seen_of(probe));
     }
 
     fn check(&mut self, check: &Check) {
         self.heading(&check.on, &[if check.holds { "as expected" } else { "" }]);
-        self.labelled(4, "expected", &check.expected);
-        self.labelled(4, "seen", &check.observed);
+        self.compared(Some(&check.expected), &check.observed);
     }
 
     fn error(&mut self, error: &RunError) {
         self.indented(2, &error.message);
         if let Some(remedy) = &error.remedy {
-            self.labelled(2, "what to do:", remedy);
+            self.labelled("what to do:", remedy);
         }
     }
 
@@ -173,32 +179,34 @@ impl Text {
             .as_ref()
             .map_or_else(String::new, |part| format!(" ({part})"));
         let verdict = claim.verdict.word();
-        self.labelled(2, "claim", &format!("{}{part}: {verdict}", claim.id));
+        self.labelled("claim", &format!("{}{part}: {verdict}", claim.id));
         if let Some(seen) = &claim.seen {
             self.indented(4, seen);
         }
     }
 
     fn heading(&mut self, name: &str, more: &[&str]) {
-        self.0 += &format!("  {NAME}{name}{NAME:#}");
+        self.0 += &format!("  {NAME}{}{NAME:#}", plain(name));
         for words in more.iter().filter(|words| !words.is_empty()) {
-            self.0 += &format!("  {words}");
+            self.0 += &format!("  {}", plain(words));
         }
         self.0 += "\n";
     }
 
-    /// A value behind its label; the labels `expected` and `seen` are as wide as
-    /// each other, so that what differs stands one below the other.
-    fn labelled(&mut self, indent: usize, label: &str, value: &str) {
-        let width = if indent == 4 { "expected".len() } else { 0 };
-        let padding = " ".repeat(width.saturating_sub(label.len()));
-        let gap = if label.ends_with(':') { " " } else { "  " };
-        let behind = indent + label.len() + padding.len() + gap.len();
-        let value = hanging(value, behind);
-        self.0 += &format!(
-            "{}{LABEL}{label}{LABEL:#}{padding}{gap}{value}\n",
-            " ".repeat(indent)
-        );
+    /// A value behind its label, in one line.
+    fn labelled(&mut self, label: &str, value: &str) {
+        let value = hanging(value, 2 + label.len() + 1);
+        self.0 += &format!("  {LABEL}{label}{LABEL:#} {value}\n");
+    }
+
+    /// What was expected above what was seen, so that one sees where they differ.
+    fn compared(&mut self, expected: Option<&str>, seen: &str) {
+        for (label, value) in [("expected", expected), ("seen    ", Some(seen))] {
+            if let Some(value) = value {
+                let value = hanging(value, 4 + label.len() + 2);
+                self.0 += &format!("    {LABEL}{label}{LABEL:#}  {value}\n");
+            }
+        }
     }
 
     fn indented(&mut self, indent: usize, value: &str) {
@@ -211,8 +219,40 @@ impl Text {
     }
 }
 
-/// Text whose second and later lines begin below the first.
+/// Text whose second and later lines begin below the first. Escape sequences that
+/// a dump or a program brought along do not reach a terminal.
 fn hanging(text: &str, indent: usize) -> String {
+    let text = plain(text);
     let lines: Vec<&str> = text.trim_end().lines().collect();
     lines.join(&format!("\n{}", " ".repeat(indent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Trouble, fixture};
+
+    #[test]
+    fn what_others_wrote_does_not_steer_a_terminal() {
+        let message = "before\x1b[2J\x1b]0;title\x07 after".to_owned();
+        let case = CaseResult {
+            result: Outcome::Error,
+            error: Some(RunError {
+                trouble: Trouble::Input,
+                message: message.clone(),
+                remedy: Some(message),
+            }),
+            ..fixture::passed("lab/case")
+        };
+        let telling = Telling {
+            verbose: false,
+            again: "svclab run",
+        };
+        let details = telling.details(&case);
+        assert!(!details.contains("\x1b[2J") && !details.contains('\x07'));
+        assert!(
+            details.contains("before") && details.contains(" after"),
+            "{details}"
+        );
+    }
 }

@@ -76,13 +76,15 @@ fn annotation(case: &CaseResult, telling: Telling<'_>) -> String {
     }
     let title = format!("{} {}", case.result.shout(), case.case);
     properties.push(format!("title={}", property(&title)));
-    let text = plain(&telling.details(case));
-    format!("::error {}::{}", properties.join(","), data(text.trim()))
+    let text = telling.plain_details(case);
+    format!("::error {}::{}", properties.join(","), data(&text))
 }
 
-/// Text as a command carries it behind its last `::`.
+/// Text as a command carries it behind its last `::`, without what begins a command
+/// of the older kind.
 fn data(text: &str) -> String {
-    text.replace('%', "%25")
+    defused(text)
+        .replace('%', "%25")
         .replace('\r', "%0D")
         .replace('\n', "%0A")
 }
@@ -95,12 +97,19 @@ fn property(text: &str) -> String {
 /// A line of the log that no runner takes for a command, whatever a dump or a
 /// kernel's message put into it.
 fn inert(line: &str) -> Cow<'_, str> {
-    let looks_new = line.trim_start().starts_with("::");
-    let looks_old = line.contains("##[");
-    match (looks_new, looks_old) {
-        (false, false) => Cow::Borrowed(line),
-        (false, true) => Cow::Owned(line.replace("##[", "## [")),
-        (true, _) => Cow::Owned(format!("| {}", line.replace("##[", "## ["))),
+    let line = defused(line);
+    if line.trim_start().starts_with("::") {
+        Cow::Owned(format!("| {line}"))
+    } else {
+        line
+    }
+}
+
+fn defused(text: &str) -> Cow<'_, str> {
+    if text.contains("##[") {
+        Cow::Owned(text.replace("##[", "## ["))
+    } else {
+        Cow::Borrowed(text)
     }
 }
 

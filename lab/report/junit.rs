@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use indexmap::IndexSet;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::case_text::{Telling, plain};
+use super::case_text::Telling;
 use super::format::{Options, Writer};
 use super::{CaseResult, Event, Outcome, Results};
 
@@ -84,7 +85,7 @@ fn status(case: &CaseResult, telling: Telling<'_>) -> TestCaseStatus {
     if let Some(error) = &case.error {
         status.set_type(error.trouble.words());
     }
-    status.set_description(plain(&telling.details(case)));
+    status.set_description(telling.plain_details(case));
     status
 }
 
@@ -103,8 +104,8 @@ fn message(case: &CaseResult) -> String {
         .checks()
         .filter(|check| !check.holds)
         .map(|check| check.on.as_str());
-    let mut names: Vec<&str> = probes.chain(checks).collect();
-    names.dedup();
+    let names: IndexSet<&str> = probes.chain(checks).collect();
+    let names: Vec<&str> = names.into_iter().collect();
     format!("not as expected: {}", names.join(", "))
 }
 

@@ -110,7 +110,7 @@ fn why(standing: &Standing) -> Vec<String> {
         Standing::Refuted { seen, .. } => seen.clone().into_iter().collect(),
         Standing::Partly { confirmed, refuted } => {
             let part = |word: &str, part: &Part| {
-                let seen = part.seen.as_ref().map(|seen| format!(": {seen}"));
+                let seen = part.seen.as_ref().map(|seen| format!(" ({seen})"));
                 format!("- {word}: {}{}", part.what, seen.unwrap_or_default())
             };
             let confirmed = confirmed.iter().map(|of| part("confirmed", of));
