@@ -27,23 +27,25 @@ pub(super) struct Telling<'a> {
 
 impl Telling<'_> {
     /// The case in a line: `PASS canal-stale-rule/stale=present  call: timeout 1  (3.02 s)`.
-    pub(super) fn head(self, case: &CaseResult) -> String {
+    pub(super) fn head(case: &CaseResult) -> String {
         let style = match case.result {
             Outcome::Pass => PASS,
             Outcome::Fail => FAIL,
             Outcome::Error => ERROR,
         };
-        let mut line = format!("{style}{}{style:#} {}", case.result.shout(), case.case);
-        let gist = match (&case.error, case.result) {
-            (Some(error), _) => error.trouble.words().to_owned(),
-            (None, Outcome::Pass) => in_short(&case.probes),
+        let mut parts = vec![format!(
+            "{style}{}{style:#} {}",
+            case.result.shout(),
+            case.case
+        )];
+        match (&case.error, case.result) {
+            (Some(error), _) => parts.push(error.trouble.words().to_owned()),
+            (None, Outcome::Pass) if !case.probes.is_empty() => parts.push(in_short(&case.probes)),
             // The details follow, word for word.
-            (None, _) => String::new(),
-        };
-        if !gist.is_empty() {
-            line += &format!("  {gist}");
+            (None, _) => {}
         }
-        line + &format!("  ({})", seconds(case.duration_ms))
+        parts.push(format!("({})", seconds(case.duration_ms)));
+        parts.join("  ")
     }
 
     /// What there is to say besides, a line each ended by a newline; nothing for a
@@ -93,10 +95,10 @@ impl Telling<'_> {
     pub(super) fn seen(case: &CaseResult) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
-            text.plain(&format!("{}: {}", probe.name, seen_of(probe)));
+            text.line(&format!("{}: {}", probe.name, seen_of(probe)));
         }
         for check in case.checks() {
-            text.plain(&format!(
+            text.line(&format!(
                 "{}: {}; seen {}",
                 check.on, check.expected, check.observed
             ));
@@ -186,17 +188,16 @@ impl Text {
     }
 
     fn heading(&mut self, name: &str, more: &[&str]) {
-        self.0 += &format!("  {NAME}{}{NAME:#}", plain(name));
-        for words in more.iter().filter(|words| !words.is_empty()) {
-            self.0 += &format!("  {}", plain(words));
-        }
-        self.0 += "\n";
+        let mut parts = vec![format!("  {NAME}{}{NAME:#}", plain(name))];
+        let more = more.iter().filter(|words| !words.is_empty());
+        parts.extend(more.map(|words| plain(words)));
+        self.line(&parts.join("  "));
     }
 
     /// A value behind its label, in one line.
     fn labelled(&mut self, label: &str, value: &str) {
         let value = hanging(value, 2 + label.len() + 1);
-        self.0 += &format!("  {LABEL}{label}{LABEL:#} {value}\n");
+        self.line(&format!("  {LABEL}{label}{LABEL:#} {value}"));
     }
 
     /// What was expected above what was seen, so that one sees where they differ.
@@ -204,16 +205,16 @@ impl Text {
         for (label, value) in [("expected", expected), ("seen    ", Some(seen))] {
             if let Some(value) = value {
                 let value = hanging(value, 4 + label.len() + 2);
-                self.0 += &format!("    {LABEL}{label}{LABEL:#}  {value}\n");
+                self.line(&format!("    {LABEL}{label}{LABEL:#}  {value}"));
             }
         }
     }
 
     fn indented(&mut self, indent: usize, value: &str) {
-        self.0 += &format!("{}{}\n", " ".repeat(indent), hanging(value, indent));
+        self.line(&format!("{}{}", " ".repeat(indent), hanging(value, indent)));
     }
 
-    fn plain(&mut self, line: &str) {
+    fn line(&mut self, line: &str) {
         self.0 += line;
         self.0 += "\n";
     }

@@ -72,9 +72,9 @@ fn claim(id: &str, verdict: ClaimVerdict, part: Option<&str>, seen: Option<&str>
     }
 }
 
-fn place(file: &str, line: u32) -> Option<Place> {
+fn place(file: &str, line: u32) -> Place {
     let file = file.to_owned();
-    Some(Place { file, line })
+    Place { file, line }
 }
 
 /// One probe timed out, as it was expected to.
@@ -82,7 +82,7 @@ fn stale() -> CaseResult {
     let seen = observed(&[(Verdict::Timeout, 1)], &[], &[]);
     CaseResult {
         duration_ms: 3_021,
-        place: place("topologies/canal-stale-rule.yaml", 58),
+        place: Some(place("topologies/canal-stale-rule.yaml", 58)),
         claims: vec![
             claim("S2-3", ClaimVerdict::Confirmed, None, None),
             claim(
@@ -109,7 +109,7 @@ fn hairpin() -> CaseResult {
         kernel: GUEST.to_owned(),
         result: Outcome::Fail,
         duration_ms: 8_124,
-        place: place("topologies/odd, name: 100%.yaml", 31),
+        place: Some(place("topologies/odd, name: 100%.yaml", 31)),
         claims: vec![claim("S1-18", ClaimVerdict::Unsettled, None, None)],
         probes: vec![
             probe(

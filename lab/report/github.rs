@@ -34,7 +34,7 @@ impl<'a, W: Write> Github<'a, W> {
             let counts = words::counts(Summary::of(cases.iter().copied()));
             writeln!(self.out, "::group::{}", data(&format!("{lab}: {counts}")))?;
             for case in &cases {
-                let text = format!("{}\n{}", telling.head(case), telling.details(case));
+                let text = format!("{}\n{}", Telling::head(case), telling.details(case));
                 for line in plain(&text).lines() {
                     writeln!(self.out, "{}", inert(line))?;
                 }

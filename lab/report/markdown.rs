@@ -9,39 +9,39 @@ const ROWS: usize = 200;
 
 /// The page; `summary` is the whole run in a line.
 pub(super) fn page(results: &Results, summary: &str) -> String {
-    let mut page = format!("### svclab\n\n{}\n\n", text(summary));
-    page += "| lab | passed | failed | errors | time |\n|---|--:|--:|--:|--:|\n";
-    for (lab, cases) in results.by_lab() {
-        let Summary {
-            passed,
-            failed,
-            errors,
-        } = Summary::of(cases.iter().copied());
-        let time: u64 = cases.iter().map(|case| case.duration_ms).sum();
-        page += &format!(
-            "| {} | {passed} | {failed} | {errors} | {} |\n",
+    let labs = results.by_lab();
+    let labs = labs.iter().map(|(lab, cases)| {
+        let counts = Summary::of(cases.iter().copied());
+        let time = cases.iter().map(|case| case.duration_ms).sum();
+        format!(
+            "| {} | {} | {} | {} | {} |\n",
             text(lab),
+            counts.passed,
+            counts.failed,
+            counts.errors,
             words::seconds(time)
-        );
-    }
-    let wrong: Vec<&CaseResult> = results
+        )
+    });
+    let mut parts = vec![
+        format!("### svclab\n\n{}\n\n", text(summary)),
+        "| lab | passed | failed | errors | time |\n|---|--:|--:|--:|--:|\n".to_owned(),
+    ];
+    parts.extend(labs);
+    let wrong = results
         .cases
         .iter()
-        .filter(|case| case.result != Outcome::Pass)
-        .collect();
-    if wrong.is_empty() {
-        return page;
+        .filter(|case| case.result != Outcome::Pass);
+    let mut rows: Vec<String> = wrong.flat_map(rows).collect();
+    if !rows.is_empty() {
+        parts.push("\n| | case | expected | seen |\n|---|---|---|---|\n".to_owned());
+        let left_out = rows.len().saturating_sub(ROWS);
+        rows.truncate(ROWS);
+        parts.append(&mut rows);
+        if left_out > 0 {
+            parts.push(format!("\nand {left_out} more rows\n"));
+        }
     }
-    page += "\n| | case | expected | seen |\n|---|---|---|---|\n";
-    let rows = wrong.iter().flat_map(|case| rows(case));
-    let all: Vec<String> = rows.collect();
-    for row in all.iter().take(ROWS) {
-        page += row;
-    }
-    if all.len() > ROWS {
-        page += &format!("\nand {} more rows\n", all.len() - ROWS);
-    }
-    page
+    parts.concat()
 }
 
 fn rows(case: &CaseResult) -> Vec<String> {

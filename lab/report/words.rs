@@ -67,25 +67,26 @@ pub(super) fn and<T: AsRef<str>>(items: &[T]) -> String {
 /// The whole run in a line:
 /// `12 passed, 1 failed, 0 errors in 3.2 s on Linux 6.12.43 (iptables v1.8.9, ipset v7.17)`.
 pub(super) fn summary(results: &Results, took: Duration) -> String {
-    let mut line = format!("{} in {:.1} s", counts(results.summary), took.as_secs_f64());
     let kernels: BTreeSet<&str> = results
         .cases
         .iter()
         .map(|case| case.kernel.as_str())
         .filter(|kernel| !kernel.is_empty())
         .collect();
-    if !kernels.is_empty() {
-        let kernels: Vec<String> = kernels
-            .iter()
-            .map(|kernel| format!("Linux {kernel}"))
-            .collect();
-        line += &format!(" on {}", and(&kernels));
-    }
-    let tools = tools(results);
-    if !tools.is_empty() {
-        line += &format!(" ({})", tools.join(", "));
-    }
-    line
+    let kernels: Vec<String> = kernels
+        .iter()
+        .map(|kernel| format!("Linux {kernel}"))
+        .collect();
+    let on = match and(&kernels) {
+        none if none.is_empty() => none,
+        kernels => format!(" on {kernels}"),
+    };
+    let with = match tools(results).join(", ") {
+        none if none.is_empty() => none,
+        tools => format!(" ({tools})"),
+    };
+    let counts = counts(results.summary);
+    format!("{counts} in {:.1} s{on}{with}", took.as_secs_f64())
 }
 
 /// The programs that met the kernel, those that decide a packet's way first;
