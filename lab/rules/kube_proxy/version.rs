@@ -8,10 +8,10 @@
 //! except where a [`Change`] names the patch releases that had it early.
 //!
 //! What is known how well: v1.14 and v1.16 to v1.36 were read in source (v1.19,
-//! v1.20, v1.21 and v1.22 near their first releases), v1.15 lies between two of
-//! them, and the versions under `tests/recorded/kube-proxy` were recorded. v1.13 was read in source; v1.10
-//! to v1.12 are taken to be alike but for the changes named here, and v1.9 to
-//! be v1.10 before #56164.
+//! v1.21 and v1.22 near their first releases) and v1.15 lies between two of
+//! them; the versions under `tests/recorded/kube-proxy` were also recorded.
+//! v1.13 was read in source; v1.10 to v1.12 are taken to be alike but for the
+//! changes named here, and v1.9 to be v1.10 before #56164.
 
 use std::fmt;
 use std::str::FromStr;
