@@ -31,6 +31,8 @@ use tokio_util::codec::Encoder;
 
 use crate::protocol::{Event, framing};
 
+pub(crate) use program::PATH;
+
 /// The agent's whole life. The calling process must have one thread.
 #[must_use]
 pub fn main() -> ExitCode {

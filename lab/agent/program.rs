@@ -11,7 +11,7 @@ use super::netns::NetNs;
 use crate::protocol::{Failure, Fault, Rejected};
 
 /// Where programs are looked for; the caller's own PATH means nothing in here.
-const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
+pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
 
 /// What a program left behind.
 pub struct Finished {

@@ -22,6 +22,9 @@ pub enum KernelError {
     /// The agent could not do what it was asked.
     #[error("{0}")]
     Failed(Failure),
+    /// This machine lacks what the plan needs; nothing was tried.
+    #[error("{0}")]
+    Missing(#[from] super::Missing),
     /// The agent speaks another version of the protocol.
     #[error(
         "the agent speaks version {theirs} of the protocol, not {ours}: it is another svclab's"

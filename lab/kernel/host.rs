@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, OnceLock};
 
 use tokio::io::AsyncReadExt;
 use tokio::process::{ChildStderr, Command};
@@ -10,6 +11,11 @@ use tokio::sync::oneshot;
 
 use super::agent::Agent;
 use super::error::KernelError;
+use super::lists;
+use super::missing::Missing;
+use super::modules::Modules;
+use crate::plan::Plan;
+use crate::plan::needs::Needs;
 
 /// How much of an agent's standard error is kept, in bytes.
 const KEPT: usize = 4096;
@@ -18,6 +24,7 @@ const KEPT: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct Host {
     program: PathBuf,
+    modules: Arc<OnceLock<Modules>>,
 }
 
 /// The name of the subcommand that is the agent's whole life.
@@ -31,15 +38,40 @@ impl Host {
     #[must_use]
     pub fn new() -> Self {
         // The link leads to the running program even when its file was replaced.
-        Self {
-            program: PathBuf::from("/proc/self/exe"),
-        }
+        Self::with_agent(PathBuf::from("/proc/self/exe"))
     }
 
     /// This host, with another program as the agent.
     #[must_use]
     pub fn with_agent(program: PathBuf) -> Self {
-        Self { program }
+        Self {
+            program,
+            modules: Arc::default(),
+        }
+    }
+
+    /// What this host's kernel has of modules, as of the first question.
+    #[must_use]
+    pub fn modules(&self) -> &Modules {
+        self.modules.get_or_init(|| Modules::new(&lists::read()))
+    }
+
+    /// Whether the agent would find a program here.
+    #[must_use]
+    pub fn has_program(&self, name: &str) -> bool {
+        lists::has_program(name)
+    }
+
+    /// Asks what a plan needs that this host has not got. Building a plan that
+    /// lacks nothing makes the kernel load nothing.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, with who asks for it and what would change that.
+    pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
+        Missing::check(&Needs::of(plan), self.modules(), |name| {
+            self.has_program(name)
+        })
     }
 
     /// Starts an agent and waits until it is ready.

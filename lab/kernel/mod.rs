@@ -5,9 +5,16 @@ mod agent;
 pub mod enter;
 mod error;
 mod host;
+mod lists;
+mod missing;
+mod modules;
+#[cfg(test)]
+mod recorded;
 mod session;
 
 pub use agent::Agent;
 pub use error::{KernelError, LostAgent};
 pub use host::{Host, stage};
+pub use missing::{Lack, Missing, package};
+pub use modules::{Lists, Modules, State};
 pub use session::Session;

@@ -4,6 +4,7 @@
 
 pub mod build;
 mod link;
+pub mod needs;
 mod probe;
 
 use ipnetwork::IpNetwork;

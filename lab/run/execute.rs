@@ -163,6 +163,10 @@ async fn one(prepared: &Prepared, pool: &Pool) -> (CaseResult, Option<Session>) 
         rules: Vec::new(),
         error: None,
     };
+    if let Err(missing) = pool.host.missing(&prepared.plan) {
+        result.error = Some(trouble(&missing.into()));
+        return (result, None);
+    }
     let agent = match pool.agent().await {
         Ok(agent) => agent,
         Err(error) => {
@@ -272,6 +276,7 @@ fn trouble(error: &KernelError) -> RunError {
             };
             (trouble, failure.remedy.clone())
         }
+        KernelError::Missing(missing) => (Trouble::Machine, missing.remedy()),
         KernelError::Protocol { .. } => (Trouble::Bug, None),
         KernelError::Lost(_) => (
             Trouble::Lost,

@@ -10,7 +10,7 @@ mod canonical;
 pub mod compare;
 mod parse;
 pub mod rule;
-mod words;
+pub(crate) mod words;
 
 pub use apply::ApplyError;
 pub use compare::{Difference, Order, compare};

@@ -4,7 +4,7 @@
 //! `add_param_to_argv` of iptables 1.8.9.)
 
 /// Divides a line into words. None if a quote is not closed.
-pub(super) fn split(line: &str) -> Option<Vec<String>> {
+pub(crate) fn split(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut characters = line.chars();

@@ -1,0 +1,187 @@
+//! What a machine lacks for a plan, and what would change that.
+
+use std::fmt::{self, Write as _};
+
+use super::modules::{Modules, State};
+use crate::plan::needs::{Asker, Needs};
+use crate::protocol::{Failure, Fault};
+
+/// How many of each kind a message lists.
+const LISTED: usize = 12;
+
+/// Something a plan asks for that is not there, and who asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack {
+    /// The module or program.
+    pub name: String,
+    /// Who asks for it first.
+    pub by: Asker,
+}
+
+/// What a machine lacks for a plan; displayed, what is the matter, without the
+/// remedy.
+#[derive(Debug, Clone, PartialEq, Eq, Default, thiserror::Error)]
+pub struct Missing {
+    /// Modules that the kernel would load, which svclab never makes it do.
+    pub modules: Vec<Lack>,
+    /// Names that no module of this kernel answers to.
+    pub absent: Vec<Lack>,
+    /// Programs that are not installed.
+    pub programs: Vec<Lack>,
+    /// The machine does not show which modules are built into its kernel: some
+    /// of `modules` may be.
+    pub unsure: bool,
+}
+
+impl Missing {
+    /// Holds what a plan needs against what there is. `has_program` says whether
+    /// the agent would find a program.
+    ///
+    /// # Errors
+    ///
+    /// What is not there.
+    pub fn check(
+        needs: &Needs,
+        modules: &Modules,
+        has_program: impl Fn(&str) -> bool,
+    ) -> Result<(), Self> {
+        let mut missing = Self::default();
+        for (name, by) in needs.modules() {
+            let lack = |name: &str| Lack {
+                name: name.to_owned(),
+                by: by.clone(),
+            };
+            match modules.state(name) {
+                State::Present => {}
+                State::Absent => missing.absent.push(lack(name)),
+                State::Loadable(lacking) => {
+                    for module in lacking {
+                        if !missing.modules.iter().any(|known| known.name == module) {
+                            missing.modules.push(lack(&module));
+                        }
+                    }
+                }
+            }
+        }
+        for (name, by) in needs.programs().filter(|(name, _)| !has_program(name)) {
+            missing.programs.push(Lack {
+                name: name.to_owned(),
+                by: by.clone(),
+            });
+        }
+        missing.unsure = !missing.modules.is_empty() && !modules.shows_lists();
+        if missing.modules.is_empty() && missing.absent.is_empty() && missing.programs.is_empty() {
+            Ok(())
+        } else {
+            Err(missing)
+        }
+    }
+
+    /// The command that would load what can be loaded.
+    #[must_use]
+    pub fn modprobe(&self) -> Option<String> {
+        if self.modules.is_empty() {
+            return None;
+        }
+        let names: Vec<&str> = self.modules.iter().map(|lack| lack.name.as_str()).collect();
+        // Without `-a`, all names but the first would be parameters of it.
+        let all = if names.len() > 1 { "-a " } else { "" };
+        Some(format!("modprobe {all}{}", names.join(" ")))
+    }
+
+    /// What to do about it: every command that helps, as Debian has them.
+    #[must_use]
+    pub fn remedy(&self) -> Option<String> {
+        let mut remedies = Vec::new();
+        if let Some(modprobe) = self.modprobe() {
+            let mut remedy = format!("run `{modprobe}` as root");
+            if self.modules.iter().any(|lack| lack.name == "br_netfilter") {
+                remedy.push_str(
+                    "; from then on br_netfilter passes what crosses this machine's own bridges through its own rules, too",
+                );
+            }
+            if self.unsure {
+                remedy.push_str(
+                    "; if this is a container, mount the host's /lib/modules into it, so that svclab sees what is built into the kernel",
+                );
+            }
+            remedies.push(remedy);
+        }
+        if !self.absent.is_empty() {
+            remedies.push(
+                "install the rest of the kernel's modules if its package is divided (Ubuntu: `apt-get install linux-modules-extra-$(uname -r)`), or boot another kernel"
+                    .to_owned(),
+            );
+        }
+        let mut packages: Vec<&str> = self
+            .programs
+            .iter()
+            .map(|lack| package(&lack.name))
+            .collect();
+        packages.dedup();
+        if !packages.is_empty() {
+            remedies.push(format!(
+                "run `apt-get install {}`, or your distribution's equivalent, as root",
+                packages.join(" ")
+            ));
+        }
+        (!remedies.is_empty()).then(|| remedies.join("\n"))
+    }
+}
+
+/// The Debian package that a program is in.
+#[must_use]
+pub fn package(program: &str) -> &'static str {
+    match program {
+        "ipset" => "ipset",
+        "nft" => "nftables",
+        _ => "iptables",
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (
+                "this kernel would have to load modules, which svclab leaves to you",
+                &self.modules,
+            ),
+            ("this kernel has nothing that answers to", &self.absent),
+            ("programs are not installed", &self.programs),
+        ];
+        let mut text = String::new();
+        for (words, lacks) in parts {
+            if lacks.is_empty() {
+                continue;
+            }
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            write!(text, "{words}:")?;
+            let width = lacks
+                .iter()
+                .take(LISTED)
+                .map(|lack| lack.name.len())
+                .max()
+                .unwrap_or(0);
+            for Lack { name, by } in lacks.iter().take(LISTED) {
+                write!(text, "\n  {name:width$}  for {by}")?;
+            }
+            if lacks.len() > LISTED {
+                write!(text, "\n  and {} more", lacks.len() - LISTED)?;
+            }
+        }
+        f.write_str(&text)
+    }
+}
+
+impl From<Missing> for Failure {
+    fn from(missing: Missing) -> Self {
+        Self {
+            fault: Fault::Machine,
+            message: missing.to_string(),
+            remedy: missing.remedy(),
+            rejected: None,
+        }
+    }
+}

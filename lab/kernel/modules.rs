@@ -1,0 +1,366 @@
+//! What a running kernel has of the modules that plans ask for, from what the
+//! machine says of itself: data in, data out.
+
+use std::collections::{HashMap, HashSet};
+
+/// What a machine says of its kernel's modules: the contents of files, absent
+/// where the machine has no such file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Lists {
+    /// `uname -r`.
+    pub release: String,
+    /// `/proc/modules`: what is loaded. A kernel that cannot load modules has no
+    /// such file.
+    pub loaded: Option<String>,
+    /// The names in `/sys/module`: what is loaded, and what is built in and has
+    /// parameters.
+    pub in_sysfs: Vec<String>,
+    /// `modules.dep` of the running kernel.
+    pub dep: Option<String>,
+    /// `modules.alias` of the running kernel.
+    pub alias: Option<String>,
+    /// `modules.builtin` of the running kernel.
+    pub builtin: Option<String>,
+    /// `modules.builtin.modinfo` of the running kernel (Linux 5.2 and later).
+    pub builtin_info: Option<String>,
+    /// `/proc/sys/kernel/modules_disabled` says 1: no module can be loaded until
+    /// the next boot.
+    pub sealed: bool,
+}
+
+/// How a kernel stands to a module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It has it, or it loads no modules, so that asking it costs nothing.
+    Present,
+    /// It would have to load these.
+    Loadable(Vec<String>),
+    /// It has none of that name.
+    Absent,
+}
+
+/// A kernel's modules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Modules {
+    /// Whether this kernel can load any.
+    loads: bool,
+    sealed: bool,
+    release: (u32, u32),
+    /// Loaded or built in.
+    present: HashSet<String>,
+    /// Loadable or built in; absent when the machine does not show its lists.
+    known: Option<HashSet<String>>,
+    aliases: HashMap<String, Vec<String>>,
+}
+
+/// Modules that later kernels have as a part of another, with the first release
+/// that does.
+const MERGED: [(&str, (u32, u32)); 1] = [("nft_counter", (5, 18))];
+
+/// Names under which kernels ask for modules and that no rule leads from to the
+/// module, for machines that do not show their own `modules.alias` (a container
+/// without `/lib/modules`). As of Debian's 6.12; see `tests/recorded/modules`.
+const ALIASES: [(&str, &str); 27] = [
+    // In 6.1 the matches for ICMP were still a part of the tables.
+    ("ipt_icmp", "xt_tcpudp"),
+    ("ip6t_icmp6", "xt_tcpudp"),
+    ("ipt_tcp", "xt_tcpudp"),
+    ("ip6t_tcp", "xt_tcpudp"),
+    ("ipt_udp", "xt_tcpudp"),
+    ("ip6t_udp", "xt_tcpudp"),
+    ("ipt_DNAT", "xt_nat"),
+    ("ip6t_DNAT", "xt_nat"),
+    ("ipt_SNAT", "xt_nat"),
+    ("ip6t_SNAT", "xt_nat"),
+    ("ipt_MARK", "xt_mark"),
+    ("ip6t_MARK", "xt_mark"),
+    ("ipt_CONNMARK", "xt_connmark"),
+    ("ip6t_CONNMARK", "xt_connmark"),
+    ("ipt_SET", "xt_set"),
+    ("ip6t_SET", "xt_set"),
+    ("ipt_NOTRACK", "xt_CT"),
+    ("ip6t_NOTRACK", "xt_CT"),
+    ("ipt_TOS", "xt_DSCP"),
+    ("ip6t_TOS", "xt_DSCP"),
+    ("ipt_tos", "xt_dscp"),
+    ("ip6t_tos", "xt_dscp"),
+    ("ipt_TTL", "xt_HL"),
+    ("ipt_ttl", "xt_hl"),
+    ("ip6t_dst", "ip6t_hbh"),
+    ("ip6t_DNPT", "ip6t_NPT"),
+    ("ip6t_SNPT", "ip6t_NPT"),
+];
+
+/// Extensions that are one family's own: `ipt_REJECT` is a module, where
+/// `ipt_comment` is an alias of `xt_comment`.
+const OF_ONE_FAMILY: [&str; 15] = [
+    "ipt_REJECT",
+    "ipt_rpfilter",
+    "ipt_ah",
+    "ipt_ECN",
+    "ipt_SYNPROXY",
+    "ip6t_REJECT",
+    "ip6t_rpfilter",
+    "ip6t_ah",
+    "ip6t_SYNPROXY",
+    "ip6t_eui64",
+    "ip6t_frag",
+    "ip6t_hbh",
+    "ip6t_ipv6header",
+    "ip6t_mh",
+    "ip6t_rt",
+];
+
+impl Modules {
+    /// Reads what a machine says.
+    #[must_use]
+    pub fn new(lists: &Lists) -> Self {
+        let mut present: HashSet<String> = lists.in_sysfs.iter().map(|name| plain(name)).collect();
+        present.extend(first_words(lists.loaded.as_deref()).map(plain));
+        let built_in: HashSet<String> = lists
+            .builtin
+            .iter()
+            .flat_map(|text| text.lines().filter_map(module_of))
+            .collect();
+        let loadable = lists
+            .dep
+            .iter()
+            .flat_map(|text| text.lines().filter_map(|line| line.split(':').next()))
+            .filter_map(module_of);
+        let known = (lists.dep.is_some() && lists.builtin.is_some())
+            .then(|| loadable.chain(built_in.iter().cloned()).collect());
+        present.extend(built_in);
+        let mut aliases: HashMap<String, Vec<String>> = HashMap::new();
+        let mut alias = |alias: &str, module: &str| {
+            aliases.entry(plain(alias)).or_default().push(plain(module));
+        };
+        for line in lists.alias.iter().flat_map(|text| text.lines()) {
+            let mut words = line.split_whitespace();
+            if let (Some("alias"), Some(name), Some(module)) =
+                (words.next(), words.next(), words.next())
+            {
+                alias(name, module);
+            }
+        }
+        // `MODULE.alias=NAME`, a nought after each.
+        for entry in lists.builtin_info.iter().flat_map(|text| text.split('\0')) {
+            if let Some((module, name)) = entry.split_once(".alias=") {
+                alias(name, module);
+            }
+        }
+        Self {
+            loads: lists.loaded.is_some(),
+            sealed: lists.sealed,
+            release: release(&lists.release),
+            present,
+            known,
+            aliases,
+        }
+    }
+
+    /// Whether the machine shows which modules its kernel has. Without its lists
+    /// what is built in is known only if it has parameters.
+    #[must_use]
+    pub const fn shows_lists(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// Whether this kernel can load modules.
+    #[must_use]
+    pub const fn loads(&self) -> bool {
+        self.loads && !self.sealed
+    }
+
+    /// Whether a module is there now.
+    #[must_use]
+    pub fn is_present(&self, module: &str) -> bool {
+        self.present.contains(&plain(module))
+    }
+
+    /// How the kernel stands to a module it would ask for by that name.
+    #[must_use]
+    pub fn state(&self, name: &str) -> State {
+        if !self.loads {
+            return State::Present;
+        }
+        let modules = self.answering_to(name);
+        if modules.is_empty() {
+            return if self.merged(name) {
+                State::Present
+            } else {
+                State::Absent
+            };
+        }
+        let lacking: Vec<String> = modules
+            .into_iter()
+            .filter(|module| !self.present.contains(module))
+            .collect();
+        match (lacking.is_empty(), self.sealed) {
+            (true, _) => State::Present,
+            (false, true) => State::Absent,
+            (false, false) => State::Loadable(lacking),
+        }
+    }
+
+    /// The modules that the kernel would get for a name.
+    fn answering_to(&self, name: &str) -> Vec<String> {
+        let plain_name = plain(name);
+        let Some(known) = &self.known else {
+            if self.merged(name) {
+                return Vec::new();
+            }
+            return vec![self.by_custom(name)];
+        };
+        if known.contains(&plain_name) || self.present.contains(&plain_name) {
+            return vec![plain_name];
+        }
+        if let Some(modules) = self.aliases.get(&plain_name) {
+            return modules.clone();
+        }
+        // Kernels before 5.2 do not list the aliases of what is built in.
+        let custom = self.by_custom(name);
+        if known.contains(&custom) {
+            vec![custom]
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// The module that answers to a name in most kernels.
+    fn by_custom(&self, name: &str) -> String {
+        let oneself = plain(name);
+        if self.present.contains(&oneself) || OF_ONE_FAMILY.contains(&name) {
+            return oneself;
+        }
+        if let Some((_, module)) = ALIASES.iter().find(|(alias, _)| *alias == name) {
+            return plain(module);
+        }
+        if let Some(kind) = name.strip_prefix("ip_set_") {
+            return format!("ip_set_{}", kind.replace(':', "_").replace(',', ""));
+        }
+        if name.starts_with("nft-chain-") {
+            return "nft_chain_nat".to_owned();
+        }
+        if name.starts_with("nf-logger-") {
+            return "nf_log_syslog".to_owned();
+        }
+        match name.split_once("t_") {
+            Some(("ip" | "ip6", extension)) => format!("xt_{extension}"),
+            _ => oneself,
+        }
+    }
+
+    fn merged(&self, name: &str) -> bool {
+        MERGED
+            .iter()
+            .any(|(module, since)| *module == name && self.release >= *since)
+    }
+}
+
+/// A name as the kernel compares it: `-` and `_` are the same.
+fn plain(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// The module in a file: `kernel/net/bridge/bridge.ko.xz`.
+fn module_of(path: &str) -> Option<String> {
+    let file = path.trim().rsplit('/').next()?;
+    let name = file.split_once(".ko").map_or(file, |(name, _)| name);
+    (!name.is_empty()).then(|| plain(name))
+}
+
+fn first_words(text: Option<&str>) -> impl Iterator<Item = &str> {
+    text.unwrap_or_default()
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+}
+
+/// Major and minor number of `6.1.0-50-cloud-amd64`; noughts if it is none.
+fn release(text: &str) -> (u32, u32) {
+    let mut numbers = text.split(|letter: char| !letter.is_ascii_digit());
+    let mut next = || {
+        numbers
+            .next()
+            .and_then(|number| number.parse().ok())
+            .unwrap_or(0)
+    };
+    (next(), next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Lists {
+        Lists {
+            release: "6.1.0-50-cloud-amd64".to_owned(),
+            loaded: Some("nf_tables 311296 2 nft_compat, Live 0x0\n".to_owned()),
+            in_sysfs: vec!["ipv6".to_owned()],
+            dep: Some(
+                "kernel/net/netfilter/xt_comment.ko.xz: kernel/net/netfilter/x_tables.ko.xz\nkernel/net/netfilter/nf_tables.ko:\nkernel/net/a/snd-dummy.ko.zst:\n"
+                    .to_owned(),
+            ),
+            alias: Some("# list\nalias ipt_comment xt_comment\nalias nft-chain-2-nat nft_chain_nat\n".to_owned()),
+            builtin: Some("kernel/drivers/net/veth.ko\n".to_owned()),
+            builtin_info: Some("veth.alias=rtnl-link-veth\0veth.license=GPL\0".to_owned()),
+            sealed: false,
+        }
+    }
+
+    #[test]
+    fn what_is_loaded_or_built_in_is_there() {
+        let modules = Modules::new(&machine());
+        for name in ["nf_tables", "nf-tables", "ipv6", "veth", "rtnl-link-veth"] {
+            assert_eq!(modules.state(name), State::Present, "{name}");
+        }
+        let loadable = |name: &str| State::Loadable(vec![name.to_owned()]);
+        assert_eq!(modules.state("ipt_comment"), loadable("xt_comment"));
+        assert_eq!(modules.state("snd_dummy"), loadable("snd_dummy"));
+        assert_eq!(modules.state("ipt_recent"), State::Absent);
+    }
+
+    #[test]
+    fn a_kernel_without_modules_is_left_to_answer_for_itself() {
+        let modules = Modules::new(&Lists {
+            loaded: None,
+            ..machine()
+        });
+        assert_eq!(modules.state("ipt_recent"), State::Present);
+        assert!(!modules.loads());
+    }
+
+    #[test]
+    fn a_sealed_kernel_has_what_it_has() {
+        let modules = Modules::new(&Lists {
+            sealed: true,
+            ..machine()
+        });
+        assert_eq!(modules.state("ipt_comment"), State::Absent);
+        assert_eq!(modules.state("veth"), State::Present);
+    }
+
+    #[test]
+    fn a_part_of_another_module_is_not_asked_for_by_later_kernels() {
+        let of = |release: &str, dep: Option<&str>| {
+            Modules::new(&Lists {
+                release: release.to_owned(),
+                dep: dep.map(str::to_owned),
+                ..machine()
+            })
+            .state("nft_counter")
+        };
+        let loadable = State::Loadable(vec!["nft_counter".to_owned()]);
+        let listed = "kernel/net/netfilter/nft_counter.ko:\n";
+        assert_eq!(of("5.15.0-100-generic", Some(listed)), loadable);
+        assert_eq!(of("5.15.0-100-generic", None), loadable);
+        assert_eq!(of("6.1.0", Some("")), State::Present);
+        assert_eq!(of("6.1.0", None), State::Present);
+    }
+
+    #[test]
+    fn releases_are_numbers() {
+        assert_eq!(release("6.1.0-50-cloud-amd64"), (6, 1));
+        assert_eq!(release("5.15"), (5, 15));
+        assert_eq!(release("odd"), (0, 0));
+    }
+}

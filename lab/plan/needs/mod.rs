@@ -1,0 +1,262 @@
+//! What a plan needs of a kernel and of a machine: modules that building it
+//! would make the kernel load, and programs the agent would start. Whether they
+//! are there is the kernel's side to say (`kernel::modules`).
+//!
+//! A module goes by the name under which the kernel itself asks for it
+//! (`request_module`), which is often an alias: `ipt_comment`,
+//! `ip_set_hash:ip`. `modprobe` takes those too, and each kernel's own list
+//! says which module answers to them.
+
+mod rules;
+mod sets;
+
+use std::fmt;
+
+use indexmap::IndexMap;
+use ipnetwork::IpNetwork;
+
+use super::{Backend, LinkKind, Namespace, Plan};
+
+/// The longest piece of a rule that a message quotes, in characters.
+const QUOTED: usize = 100;
+
+/// Who asks for something first; for messages.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Asker {
+    /// The namespace; empty when it is the plan as a whole.
+    pub namespace: String,
+    /// What in it, in words: "the interface `cni0`".
+    pub what: String,
+}
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.what)
+        } else {
+            write!(f, "{} in {}", self.what, self.namespace)
+        }
+    }
+}
+
+/// What a plan needs, each with who asks for it first, in the order of the
+/// plan.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Needs {
+    modules: IndexMap<String, Asker>,
+    programs: IndexMap<String, Asker>,
+}
+
+impl Needs {
+    /// What building a plan and running its probes would ask for.
+    #[must_use]
+    pub fn of(plan: &Plan) -> Self {
+        let mut needs = Self::default();
+        for namespace in &plan.namespaces {
+            needs.links(namespace);
+            needs.sysctls(namespace);
+            sets::look(&mut needs, namespace);
+            needs.rules(namespace);
+        }
+        if let Some(namespace) = plan.watch.packets.first() {
+            needs.module("af_packet", namespace, || "the capture".to_owned());
+        }
+        needs
+    }
+
+    /// Modules, by the names under which a kernel asks for them.
+    pub fn modules(&self) -> impl Iterator<Item = (&str, &Asker)> {
+        self.modules.iter().map(|(name, by)| (name.as_str(), by))
+    }
+
+    /// Programs, by file name.
+    pub fn programs(&self) -> impl Iterator<Item = (&str, &Asker)> {
+        self.programs.iter().map(|(name, by)| (name.as_str(), by))
+    }
+
+    fn module(&mut self, name: &str, namespace: &str, what: impl FnOnce() -> String) {
+        put(&mut self.modules, name, namespace, what);
+    }
+
+    fn program(&mut self, name: &str, namespace: &str, what: impl FnOnce() -> String) {
+        put(&mut self.programs, name, namespace, what);
+    }
+
+    fn links(&mut self, namespace: &Namespace) {
+        for link in &namespace.links {
+            let what = || format!("the interface `{}`", link.name);
+            // `rtnl_link_ops_get` fails and `rtnl-link-KIND` is asked for (Linux
+            // v6.12, `net/core/rtnetlink.c`); all three modules bear their
+            // kind's name.
+            let module = match link.kind {
+                LinkKind::Veth { .. } => "veth",
+                LinkKind::Bridge => "bridge",
+                LinkKind::Vxlan { .. } => "vxlan",
+            };
+            self.module(module, &namespace.name, what);
+            if let Some(address) = link.addresses.iter().find(|address| address.is_ipv6()) {
+                self.module("ipv6", &namespace.name, || {
+                    format!("the address {}", IpNetwork::ip(address))
+                });
+            }
+        }
+    }
+
+    /// Settings that a module brings along. Writing one loads nothing; without
+    /// the module it is not there to be written.
+    fn sysctls(&mut self, namespace: &Namespace) {
+        for setting in namespace.sysctls.iter().filter(|setting| !setting.optional) {
+            let module = if setting.key.starts_with("net.bridge.") {
+                "br_netfilter"
+            } else if setting.key.starts_with("net.netfilter.nf_conntrack") {
+                "nf_conntrack"
+            } else if setting.key.starts_with("net.ipv4.vs.") {
+                "ip_vs"
+            } else if setting.key.starts_with("net.ipv6.") {
+                "ipv6"
+            } else {
+                continue;
+            };
+            self.module(module, &namespace.name, || {
+                format!("the setting {} = {}", setting.key, setting.value)
+            });
+        }
+    }
+
+    fn rules(&mut self, namespace: &Namespace) {
+        let Some(iptables) = &namespace.iptables else {
+            return;
+        };
+        for (family, text) in [(4, &iptables.v4), (6, &iptables.v6)] {
+            if !text.is_empty() {
+                let program = iptables_program(family, iptables.backend, "restore");
+                self.program(&program, &namespace.name, || {
+                    format!("the IPv{family} rules")
+                });
+                rules::look(self, namespace, iptables.backend, family, text);
+            }
+        }
+    }
+}
+
+/// The program of that family and backend: `ip6tables-legacy-save`. `family` is
+/// 4 or 6, `verb` is `restore` or `save`.
+#[must_use]
+pub fn iptables_program(family: u8, backend: Backend, verb: &str) -> String {
+    let word = if family == 6 { "ip6tables" } else { "iptables" };
+    format!("{word}-{}-{verb}", backend.word())
+}
+
+fn put(
+    known: &mut IndexMap<String, Asker>,
+    name: &str,
+    namespace: &str,
+    what: impl FnOnce() -> String,
+) {
+    if !known.contains_key(name) {
+        let asker = Asker {
+            namespace: namespace.to_owned(),
+            what: what(),
+        };
+        known.insert(name.to_owned(), asker);
+    }
+}
+
+/// A line as a message quotes it.
+fn quoted(kind: &str, line: &str) -> String {
+    if line.chars().count() <= QUOTED {
+        return format!("the {kind} `{line}`");
+    }
+    let start: String = line.chars().take(QUOTED).collect();
+    format!("the {kind} `{start}…`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Iptables, Link, Mac, Sysctl, Watch};
+
+    fn link(name: &str, kind: LinkKind, address: &str) -> Link {
+        Link {
+            name: name.to_owned(),
+            kind,
+            mac: Mac::of("a", name),
+            addresses: vec![address.parse().unwrap()],
+            bridge: None,
+            hairpin: false,
+            mtu: None,
+        }
+    }
+
+    fn setting(key: &str, optional: bool) -> Sysctl {
+        Sysctl {
+            key: key.to_owned(),
+            value: "1".to_owned(),
+            link: None,
+            optional,
+        }
+    }
+
+    #[test]
+    fn everything_a_plan_asks_for_is_named_with_its_asker() {
+        let plan = Plan {
+            namespaces: vec![Namespace {
+                name: "node-1".to_owned(),
+                links: vec![
+                    link("cni0", LinkKind::Bridge, "10.0.0.1/24"),
+                    link("cni1", LinkKind::Bridge, "fd00::1/64"),
+                ],
+                sysctls: vec![
+                    setting("net.bridge.bridge-nf-call-arptables", true),
+                    setting("net.ipv4.ip_forward", false),
+                    setting("net.bridge.bridge-nf-call-iptables", false),
+                ],
+                ipset: "create s hash:ip family inet\nadd s 10.0.0.1\n".to_owned(),
+                iptables: Some(Iptables {
+                    backend: Backend::Legacy,
+                    v4: "*nat\n:S - [0:0]\n-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1\nCOMMIT\n".to_owned(),
+                    v6: String::new(),
+                }),
+                ..Namespace::default()
+            }],
+            watch: Watch {
+                packets: vec!["node-1".to_owned()],
+                ..Watch::default()
+            },
+            ..Plan::default()
+        };
+        let needs = Needs::of(&plan);
+        let lines: Vec<String> = needs
+            .modules()
+            .chain(needs.programs())
+            .map(|(name, by)| format!("{name}: {by}"))
+            .collect();
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        bridge: the interface `cni0` in node-1
+        ipv6: the address fd00::1 in node-1
+        br_netfilter: the setting net.bridge.bridge-nf-call-iptables = 1 in node-1
+        ip_set: the address sets in node-1
+        ip_set_hash:ip: the set `create s hash:ip family inet` in node-1
+        ip_tables: the rules of iptables-legacy in node-1
+        iptable_nat: the table `*nat` in node-1
+        ipt_set: the rule `-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1` in node-1
+        ipt_DNAT: the rule `-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1` in node-1
+        af_packet: the capture in node-1
+        ipset: the address sets in node-1
+        iptables-legacy-restore: the IPv4 rules in node-1
+        ");
+    }
+
+    #[test]
+    fn a_plan_of_nothing_needs_nothing() {
+        assert_eq!(Needs::of(&Plan::default()), Needs::default());
+        let optional = Plan {
+            namespaces: vec![Namespace {
+                sysctls: vec![setting("net.ipv6.conf.all.disable_ipv6", true)],
+                ..Namespace::default()
+            }],
+            ..Plan::default()
+        };
+        assert_eq!(Needs::of(&optional), Needs::default());
+    }
+}
