@@ -168,8 +168,8 @@ fn without_lists_a_name_leads_where_the_lists_would_lead() {
 #[test]
 fn what_is_missing_is_said_with_who_asks_and_what_helps() {
     let (kernel, release) = KERNELS[1];
-    let mut plan = Plan::default();
-    plan.namespaces = vec![
+    let plan = Plan {
+    namespaces: vec![
         Namespace {
             name: "node-1".to_owned(),
             ipset: "create s hash:ip,port\n".to_owned(),
@@ -181,7 +181,9 @@ fn what_is_missing_is_said_with_who_asks_and_what_helps() {
             ..Namespace::default()
         },
         namespace(Backend::Nft, "link", "-", "-", "vxlan"),
-    ];
+    ],
+    ..Plan::default()
+    };
     let needs = Needs::of(&plan);
     let shown = |shows_lists, has_program: bool| {
         let modules = Modules::new(&fresh(kernel, release, shows_lists));

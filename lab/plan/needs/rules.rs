@@ -104,10 +104,11 @@ impl<'a> Look<'a> {
                     }
                 }
                 "-j" | "--jump" => {
-                    if let Some(name) = words.next() {
-                        if !VERDICTS.contains(&name) && !self.chains.contains(name) {
-                            self.extension(name, line);
-                        }
+                    if let Some(name) = words.next()
+                        && !VERDICTS.contains(&name)
+                        && !self.chains.contains(name)
+                    {
+                        self.extension(name, line);
                     }
                 }
                 "--comment" | "--log-prefix" | "--nflog-prefix" | "--string" => {
@@ -129,7 +130,7 @@ impl<'a> Look<'a> {
     /// (Linux v6.12, `net/netfilter/x_tables.c`, `xt_request_find_match`,
     /// `xt_request_find_target`); so does `nft_compat` on behalf of iptables-nft,
     /// which asks for the revisions of an extension even when it then puts it
-    /// into nf_tables' own words (`nfnl_compat_get_rcu`; iptables v1.8.9,
+    /// into the words of `nf_tables` (`nfnl_compat_get_rcu`; iptables v1.8.9,
     /// `iptables/nft.c`, `nft_compatible_revision`).
     fn extension(&mut self, name: &str, line: &str) {
         let name = in_the_kernel(name);
