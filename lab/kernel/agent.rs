@@ -213,7 +213,10 @@ async fn read_on(
             Ok(Some(event)) => {
                 let mut shared = lock();
                 match &event {
-                    Event::Step { step, .. } => shared.last_step = Some(step.clone()),
+                    Event::Step { lab, step } => {
+                        tracing::debug!(lab, "{step}");
+                        shared.last_step = Some(step.clone());
+                    }
                     Event::Built { lab, .. }
                     | Event::Probed { lab, .. }
                     | Event::Gone { lab }

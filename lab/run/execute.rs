@@ -53,6 +53,7 @@ pub async fn execute(
 ) -> (Results, Vec<Kept>) {
     // Who listens may have gone away; the results are returned all the same.
     let tell = |event| drop(events.send(event));
+    let begun = Instant::now();
     tell(Event::Begun { cases: cases.len() });
     let pool = Arc::new(Pool::new(options));
     let gate = Arc::new(Semaphore::new(options.jobs.max(1)));
@@ -102,6 +103,7 @@ pub async fn execute(
     let results = Results::new(pool.tools().await, cases);
     tell(Event::Over {
         results: Box::new(results.clone()),
+        took: begun.elapsed(),
     });
     (results, kept)
 }
@@ -162,15 +164,26 @@ async fn one(prepared: &Prepared, pool: &Pool) -> (CaseResult, Option<Session>) 
         counters: Vec::new(),
         rules: Vec::new(),
         error: None,
+        place: prepared.place(),
     };
     if let Err(missing) = pool.host.missing(&prepared.plan) {
         result.error = Some(trouble(&missing.into()));
+        return (result, None);
+    }
+    if let Err(missing) = pool.host.missing(&prepared.plan)
+        // What no module answers to, the programs refuse with a message of their
+        // own, and nothing is loaded.
+        && !(missing.modules.is_empty() && missing.programs.is_empty())
+    {
+        result.error = Some(trouble(&KernelError::Failed(missing.into())));
+        result.claims = prepared.unsettled();
         return (result, None);
     }
     let agent = match pool.agent().await {
         Ok(agent) => agent,
         Err(error) => {
             result.error = Some(trouble(&error));
+            result.claims = prepared.unsettled();
             return (result, None);
         }
     };

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use crate::cluster::place;
 use crate::cluster::{self, Cluster, Inputs, Problem};
-use crate::explain::Judge;
+use crate::explain::{ClaimOutcome, ClaimVerdict, Judge};
 use crate::plan::Plan;
 use crate::plan::build::{Order, plan};
+use crate::report::Place;
 use crate::scenario::objects::Object;
+use crate::scenario::reference::DocumentRef;
 use crate::scenario::{Case, Diagnostic, Scenario, Sources};
 
 /// A case that can be run.
@@ -85,6 +88,39 @@ impl Prepared {
             self.case.row,
             &self.case.spec.probes,
         )
+    }
+}
+
+impl Prepared {
+    /// Where the row stands that says what is expected.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        let span = self
+            .case
+            .span(&DocumentRef::Lab, &place!["spec", "expect", self.case.row])?;
+        let source = self.sources.get(span.file)?;
+        let before = source.text().get(..usize::try_from(span.start).ok()?)?;
+        let line = u32::try_from(before.lines().count()).ok()?;
+        Some(Place {
+            file: source.name().to_owned(),
+            line: line.max(1),
+        })
+    }
+
+    /// What a case that came to no verdict says of the claims it bears on.
+    #[must_use]
+    pub fn unsettled(&self) -> Vec<ClaimOutcome> {
+        self.case
+            .expected()
+            .claims
+            .iter()
+            .map(|claim| ClaimOutcome {
+                id: claim.id.clone(),
+                verdict: ClaimVerdict::Unsettled,
+                part: claim.part.clone(),
+                seen: None,
+            })
+            .collect()
     }
 }
 

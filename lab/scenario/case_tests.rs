@@ -222,18 +222,3 @@ fn a_typed_list_says_the_kind_for_its_items() {
     assert!(objects.pod("b", "a").is_some() && objects.node("n").is_some());
     assert_eq!(objects.ignored.get("Secret"), Some(&1));
 }
-
-#[test]
-fn the_deepest_that_is_read_can_be_decoded_and_patched() {
-    let levels = super::yaml::MAX_DEPTH - 10;
-    let deep = format!("{}1{}", "{a: ".repeat(levels), "}".repeat(levels));
-    let text = format!(
-        "{{apiVersion: svclab/v1, kind: Lab, metadata: {{name: x}}, spec: {{about: x, \
-         kubeProxy: {deep}, probes: {{p: {{from: a, to: b}}}}, expect: [{{p: {{connected: 1}}}}], \
-         axes: {{a: {{b: [{{patch: Lab, merge: {{spec: {{flannel: {deep}}}}}}}]}}}}}}}}"
-    );
-    let scenario = scenario(&text);
-    let spec = &scenario.cases()[0].spec;
-    assert!(spec.flannel.is_some());
-    assert_eq!(spec.kube_proxy, spec.flannel);
-}

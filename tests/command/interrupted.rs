@@ -34,7 +34,7 @@ fn waiting() -> Waiting {
             "--format",
             "json",
         ])
-        .env("SVCLAB_TRACE", "steps")
+        .env("SVCLAB_LOG", "debug")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
