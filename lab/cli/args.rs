@@ -61,6 +61,10 @@ pub enum Command {
     Agent,
 }
 
+/// How long probes wait that say nothing of it, unless a user says otherwise:
+/// two retransmissions.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+
 /// Which cases, and how they are prepared.
 #[derive(Debug, Args)]
 pub struct Selection {

@@ -6,7 +6,7 @@ use std::num::NonZero;
 
 use tokio::sync::mpsc;
 
-use super::args::{Common, RunArguments};
+use super::args::{Common, PATIENCE, RunArguments};
 use super::exit::Exit;
 use super::interrupt::{interrupted, unless_interrupted};
 use super::labs::prepared;
@@ -80,8 +80,24 @@ fn manner(arguments: &RunArguments) -> report::Options<'static> {
     report::Options {
         verbose: arguments.verbose,
         colour: colour(),
+        again: again(arguments),
         summary: summary.map(|file| Box::new(file) as Box<dyn io::Write>),
         ..report::Options::default()
+    }
+}
+
+/// The command that runs a case again, with what it depends on.
+fn again(arguments: &RunArguments) -> String {
+    let patience = arguments.selection.patience;
+    if patience == PATIENCE {
+        "svclab run".to_owned()
+    } else {
+        format!(
+            "svclab run --patience {}",
+            humantime::format_duration(patience)
+                .to_string()
+                .replace(' ', "")
+        )
     }
 }
 

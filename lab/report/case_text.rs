@@ -74,7 +74,12 @@ impl Telling<'_> {
             if let Some(place) = &case.place {
                 text.labelled("expected at:", &place.to_string());
             }
-            let again = format!("{} {}", self.again, quoted(&case.case));
+            let name = if case.named.is_empty() {
+                &case.case
+            } else {
+                &case.named
+            };
+            let again = format!("{} {}", self.again, quoted(name));
             text.labelled("run it again:", &again);
         }
         text.0

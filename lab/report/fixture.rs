@@ -18,6 +18,7 @@ pub(super) fn passed(name: &str) -> CaseResult {
     CaseResult {
         lab: lab.to_owned(),
         case: name.to_owned(),
+        named: String::new(),
         kernel: KERNEL.to_owned(),
         result: Outcome::Pass,
         duration_ms: 40,

@@ -63,6 +63,10 @@ pub struct CaseResult {
     pub lab: String,
     /// The case, by its whole name: `lab/axis=value`.
     pub case: String,
+    /// How the command line names it, where that is not `case`: a lab that lies
+    /// elsewhere is named by its file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub named: String,
     /// `uname -r` of the kernel it ran in, as the agent saw it; empty if it never
     /// came so far.
     pub kernel: String,

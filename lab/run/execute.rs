@@ -155,6 +155,11 @@ async fn one(prepared: &Prepared, pool: &Pool) -> (CaseResult, Option<Session>) 
     let mut result = CaseResult {
         lab: prepared.case.lab.clone(),
         case: prepared.case.id.clone(),
+        named: if prepared.named == prepared.case.id {
+            String::new()
+        } else {
+            prepared.named.clone()
+        },
         kernel: String::new(),
         result: Outcome::Error,
         duration_ms: 0,

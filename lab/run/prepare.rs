@@ -10,7 +10,9 @@ use crate::plan::build::{Order, plan};
 use crate::report::Place;
 use crate::scenario::objects::Object;
 use crate::scenario::reference::DocumentRef;
-use crate::scenario::{Case, Diagnostic, Scenario, Sources};
+use crate::scenario::{Case, Diagnostic, Sources};
+
+use super::select::Chosen;
 
 /// A case that can be run.
 #[derive(Debug, Clone)]
@@ -23,6 +25,8 @@ pub struct Prepared {
     pub cluster: Cluster,
     /// How it is built.
     pub plan: Plan,
+    /// How it is named on the command line.
+    pub named: String,
 }
 
 /// Prepares a case. Probes that say nothing of their own wait for `patience`.
@@ -30,11 +34,7 @@ pub struct Prepared {
 /// # Errors
 ///
 /// Everything that is wrong with it.
-pub fn prepare(
-    scenario: &Scenario,
-    case: &Case,
-    patience: Duration,
-) -> Result<Prepared, Vec<Diagnostic>> {
+pub fn prepare(lab: &Chosen, case: &Case, patience: Duration) -> Result<Prepared, Vec<Diagnostic>> {
     let told = |problems: Vec<Problem>| problems_to_diagnostics(case, &problems);
     let nodes = values(&case.objects.nodes);
     let pods = values(&case.objects.pods);
@@ -58,10 +58,11 @@ pub fn prepare(
     };
     let plan = plan(&order).map_err(told)?;
     let prepared = Prepared {
-        sources: scenario.sources.clone(),
+        sources: lab.scenario.sources.clone(),
         case: case.clone(),
         plan,
         cluster,
+        named: case.id.replacen(&case.lab, &lab.named, 1),
     };
     prepared.judge().map(drop).map_err(told)?;
     Ok(prepared)
@@ -131,7 +132,13 @@ pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnos
         .iter()
         .map(|problem| {
             let diagnostic = Diagnostic::error(&problem.message).maybe_help(problem.help.clone());
-            match case.span(&problem.at.document, &problem.at.path) {
+            let (document, path) = (&problem.at.document, &problem.at.path);
+            let span = if problem.key {
+                case.key_span(document, path)
+            } else {
+                case.span(document, path)
+            };
+            match span {
                 Some(span) => diagnostic.at(span, "here"),
                 None => diagnostic.help(format!("in {}", problem.at)),
             }

@@ -16,9 +16,7 @@ pub fn cases() -> Vec<Prepared> {
     let labs = choose(&[], &directory).expect("the labs are well-formed");
     labs.iter()
         .flat_map(|lab| lab.scenario.cases().iter().map(move |case| (lab, case)))
-        .map(|(lab, case)| {
-            prepare(&lab.scenario, case, PATIENCE).expect("every case can be prepared")
-        })
+        .map(|(lab, case)| prepare(lab, case, PATIENCE).expect("every case can be prepared"))
         .collect()
 }
 
