@@ -3,6 +3,7 @@
 use super::args::{Common, PlanArguments};
 use super::exit::Exit;
 use super::labs::prepared;
+use crate::plan::print;
 
 /// Shows what the chosen cases would apply.
 pub fn plan(common: &Common, arguments: &PlanArguments) -> Exit {
@@ -10,7 +11,7 @@ pub fn plan(common: &Common, arguments: &PlanArguments) -> Exit {
         Err(exit) => exit,
         Ok(labs) => {
             for case in labs.iter().flat_map(|(_, cases)| cases) {
-                println!("{:#?}", case.plan);
+                print!("{}", print::print(&case.plan));
             }
             Exit::Success
         }

@@ -5,6 +5,7 @@
 pub mod build;
 mod link;
 pub mod needs;
+pub mod print;
 mod probe;
 
 use ipnetwork::IpNetwork;

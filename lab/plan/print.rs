@@ -1,0 +1,375 @@
+//! A plan in the formats of the tools that could apply it by hand: `sysctl`,
+//! `ip -batch`, `bridge -batch`, `ipset restore`, `iptables-restore`.
+//!
+//! The agent speaks netlink itself; a test applies what is printed here with the
+//! tools and holds both against each other.
+
+use std::fmt::Write as _;
+
+use ipnetwork::IpNetwork;
+
+use super::needs::iptables_program;
+use super::{
+    Forwarding, Link, LinkKind, Namespace, Neighbour, Plan, Probe, Protocol, Route, Server,
+    ServerKind,
+};
+
+/// When a step is due. Each is done in all namespaces before the next is begun
+/// in any: a cable needs both its namespaces, a route its interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Settings that speak of no interface.
+    Settings,
+    /// Interfaces, none of them up.
+    Links,
+    /// Settings of interfaces.
+    LinkSettings,
+    /// Bridge ports, addresses; all up; then neighbours and routes.
+    Addresses,
+    /// Forwarding entries of tunnels.
+    Forwarding,
+    /// Sets of addresses.
+    Sets,
+    /// IPv4 rules.
+    Rules4,
+    /// IPv6 rules.
+    Rules6,
+}
+
+/// Input for one program in one namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The namespace, as [`netns`] names it.
+    pub netns: String,
+    /// When it is due.
+    pub stage: Stage,
+    /// The command that reads `text` from its standard input, apart from being
+    /// inside the namespace.
+    pub command: Vec<String>,
+    /// Its input; every line ends.
+    pub text: String,
+}
+
+/// A namespace's name as `ip netns` takes it: a name of Kubernetes' never holds
+/// an underscore, and a file's never a slash.
+#[must_use]
+pub fn netns(name: &str) -> String {
+    name.replace('/', "_")
+}
+
+/// What applies a plan, namespace by namespace, and within each by stage.
+#[must_use]
+pub fn steps(plan: &Plan) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (at, namespace) in plan.namespaces.iter().enumerate() {
+        let mut step = |stage, command: &[&str], text: String| {
+            if !text.is_empty() {
+                steps.push(Step {
+                    netns: netns(&namespace.name),
+                    stage,
+                    command: command.iter().map(|&word| word.to_owned()).collect(),
+                    text,
+                });
+            }
+        };
+        let settings = |of_links: bool, optional: bool| {
+            let chosen = namespace.sysctls.iter().filter(|setting| {
+                setting.link.is_some() == of_links && setting.optional == optional
+            });
+            lines(chosen.map(|setting| format!("{} = {}", setting.key, setting.value)))
+        };
+        // With `-e`, what the kernel lacks is passed over.
+        let (all, known) = (&["sysctl", "-p", "-"][..], &["sysctl", "-e", "-p", "-"][..]);
+        let ip = &["ip", "-batch", "-"][..];
+        step(Stage::Settings, all, settings(false, false));
+        step(Stage::Settings, known, settings(false, true));
+        step(Stage::Links, ip, links(plan, at));
+        step(Stage::LinkSettings, all, settings(true, false));
+        step(Stage::LinkSettings, known, settings(true, true));
+        step(Stage::Addresses, ip, addresses(namespace));
+        step(
+            Stage::Forwarding,
+            &["bridge", "-batch", "-"],
+            lines(namespace.forwarding.iter().map(forwarding)),
+        );
+        step(Stage::Sets, &["ipset", "restore"], ended(&namespace.ipset));
+        if let Some(rules) = &namespace.iptables {
+            for (stage, family, text) in
+                [(Stage::Rules4, 4, &rules.v4), (Stage::Rules6, 6, &rules.v6)]
+            {
+                let program = iptables_program(family, rules.backend, "restore");
+                step(stage, &[&program], ended(text));
+            }
+        }
+    }
+    steps
+}
+
+/// The whole plan for a person to read, or to feed to the tools piece by piece:
+/// what is not the tools' is a comment to all of them.
+#[must_use]
+pub fn print(plan: &Plan) -> String {
+    let mut text = format!("# {}\n", plan.case);
+    let steps = steps(plan);
+    for namespace in &plan.namespaces {
+        let netns = netns(&namespace.name);
+        let _ = write!(text, "\n# ==== {}\n", namespace.name);
+        if steps.iter().all(|step| step.netns != netns) {
+            text.push_str("# nothing in it but lo\n");
+        }
+        for step in steps.iter().filter(|step| step.netns == netns) {
+            let _ = write!(
+                text,
+                "\n# ip netns exec {netns} {}\n{}",
+                step.command.join(" "),
+                step.text
+            );
+        }
+    }
+    let words = [
+        ("servers", plan.servers.iter().map(server).collect()),
+        ("probes", plan.probes.iter().map(probe).collect()),
+        ("watched", watched(plan)),
+    ];
+    for (title, said) in words {
+        let said: Vec<String> = said;
+        if !said.is_empty() {
+            let _ = write!(text, "\n# ==== {title}\n");
+            for line in said {
+                let _ = writeln!(text, "# {line}");
+            }
+        }
+    }
+    text
+}
+
+fn lines(lines: impl Iterator<Item = String>) -> String {
+    lines.fold(String::new(), |text, line| text + &line + "\n")
+}
+
+fn ended(text: &str) -> String {
+    if text.is_empty() || text.ends_with('\n') {
+        text.to_owned()
+    } else {
+        format!("{text}\n")
+    }
+}
+
+/// Interfaces of one namespace. A cable is made once, with its other end, by the
+/// namespace that comes first.
+fn links(plan: &Plan, at: usize) -> String {
+    let namespace = &plan.namespaces[at];
+    let mut made = vec!["link set dev lo up".to_owned()];
+    for link in &namespace.links {
+        let head = format!("link add {}", device(link));
+        match &link.kind {
+            LinkKind::Bridge => made.push(format!("{head} type bridge")),
+            LinkKind::Vxlan {
+                vni,
+                port,
+                dev,
+                local,
+            } => made.push(format!(
+                "{head} type vxlan id {vni} dev {dev} local {local} dstport {port} nolearning"
+            )),
+            LinkKind::Veth {
+                namespace: far,
+                peer,
+            } => {
+                let there = plan.namespaces.iter().position(|other| other.name == *far);
+                let other = there.and_then(|there| {
+                    let links = &plan.namespaces[there].links;
+                    links.iter().find(|link| link.name == *peer)
+                });
+                let (Some(there), Some(other)) = (there, other) else {
+                    made.push(format!(
+                        "# {}: the plan has no {peer} in {far} at its other end",
+                        link.name
+                    ));
+                    continue;
+                };
+                if (at, &link.name) <= (there, peer) {
+                    made.push(format!(
+                        "{head} type veth peer {} netns {}",
+                        device(other),
+                        netns(far)
+                    ));
+                }
+            }
+        }
+    }
+    lines(made.into_iter())
+}
+
+fn device(link: &Link) -> String {
+    let mtu = link.mtu.map(|mtu| format!(" mtu {mtu}"));
+    format!(
+        "name {} address {}{}",
+        link.name,
+        link.mac,
+        mtu.unwrap_or_default()
+    )
+}
+
+fn addresses(namespace: &Namespace) -> String {
+    let mut said = Vec::new();
+    for link in &namespace.links {
+        if let Some(bridge) = &link.bridge {
+            said.push(format!("link set dev {} master {bridge}", link.name));
+            if link.hairpin {
+                said.push(format!(
+                    "link set dev {} type bridge_slave hairpin on",
+                    link.name
+                ));
+            }
+        }
+        for address in &link.addresses {
+            let broadcast = match address {
+                IpNetwork::V4(v4) if v4.prefix() < 32 => format!(" broadcast {}", v4.broadcast()),
+                IpNetwork::V4(_) | IpNetwork::V6(_) => String::new(),
+            };
+            said.push(format!(
+                "address add {address}{broadcast} dev {}",
+                link.name
+            ));
+        }
+    }
+    let up = |link: &Link| format!("link set dev {} up", link.name);
+    said.extend(namespace.links.iter().map(up));
+    said.extend(namespace.neighbours.iter().map(neighbour));
+    said.extend(namespace.routes.iter().map(route));
+    lines(said.into_iter())
+}
+
+fn neighbour(neighbour: &Neighbour) -> String {
+    format!(
+        "neighbour replace {} lladdr {} dev {} nud permanent",
+        neighbour.address, neighbour.mac, neighbour.dev
+    )
+}
+
+fn route(route: &Route) -> String {
+    let mut line = format!("route add {}", destination(route.to));
+    if let Some(via) = route.via {
+        let _ = write!(line, " via {via}");
+    }
+    let _ = write!(line, " dev {} proto static", route.dev);
+    if route.via.is_none() && route.to.is_ipv4() {
+        line.push_str(" scope link");
+    }
+    if route.onlink {
+        line.push_str(" onlink");
+    }
+    if let Some(source) = route.source {
+        let _ = write!(line, " src {source}");
+    }
+    line
+}
+
+/// The network itself: `ip` takes no host bits.
+fn destination(to: IpNetwork) -> String {
+    format!("{}/{}", to.network(), to.prefix())
+}
+
+fn forwarding(entry: &Forwarding) -> String {
+    format!(
+        "fdb add {} dev {} dst {} self permanent",
+        entry.mac, entry.dev, entry.to
+    )
+}
+
+fn server(server: &Server) -> String {
+    let address = server
+        .address
+        .map_or_else(|| "every address".to_owned(), |address| address.to_string());
+    let does = match server.kind {
+        ServerKind::Answers => "answers",
+        ServerKind::Holds => "listens and never accepts",
+    };
+    format!(
+        "{} {does} on {address}, {} port {}, in {}",
+        server.name, server.protocol, server.port, server.namespace
+    )
+}
+
+fn probe(probe: &Probe) -> String {
+    let to = if probe.protocol == Protocol::Ping {
+        probe.to.address.to_string()
+    } else {
+        probe.to.socket().to_string()
+    };
+    let what = match probe.protocol {
+        Protocol::Tcp => "connection",
+        Protocol::Udp => "datagram",
+        Protocol::Ping => "echo request",
+    };
+    let plural = if probe.connections == 1 { "" } else { "s" };
+    let mut line = format!(
+        "{}: {} {} {what}{plural} from {} to {to}",
+        probe.name, probe.connections, probe.protocol, probe.from
+    );
+    if let Some(bind) = probe.bind {
+        let _ = write!(line, ", leaving from {bind}");
+    }
+    let _ = write!(
+        line,
+        ", waiting {} for an answer",
+        humantime::format_duration(probe.patience)
+    );
+    if let Some(after) = &probe.after {
+        let _ = write!(line, ", once {after} is over");
+    }
+    line
+}
+
+fn watched(plan: &Plan) -> Vec<String> {
+    let watch = &plan.watch;
+    [
+        ("packets of", &watch.packets),
+        ("kernel counters of", &watch.counters),
+        ("rules of", &watch.rules),
+    ]
+    .into_iter()
+    .filter(|(_, names)| !names.is_empty())
+    .map(|(what, names)| format!("{what} {}", names.join(", ")))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> Plan {
+        serde_json::from_str(include_str!("../../tests/plans/small.json")).unwrap()
+    }
+
+    #[test]
+    fn a_plan_is_printed_in_the_tools_own_formats() {
+        insta::assert_snapshot!(print(&small()));
+    }
+
+    #[test]
+    fn steps_of_a_namespace_come_by_stage() {
+        let plan = small();
+        for namespace in &plan.namespaces {
+            let stages: Vec<Stage> = steps(&plan)
+                .into_iter()
+                .filter(|step| step.netns == netns(&namespace.name))
+                .map(|step| step.stage)
+                .collect();
+            assert!(stages.is_sorted(), "{stages:?}");
+            assert_eq!(stages[0], Stage::Settings);
+        }
+    }
+
+    #[test]
+    fn a_cable_with_one_end_is_no_line_but_a_remark() {
+        let mut plan = small();
+        plan.namespaces[1].links.remove(0);
+        let links = links(&plan, 0);
+        assert_eq!(
+            links,
+            "link set dev lo up\n# eth0: the plan has no client in router at its other end\n"
+        );
+    }
+}

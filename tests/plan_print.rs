@@ -1,0 +1,297 @@
+//! What `svclab plan` prints is fed to the tools themselves, and the agent builds
+//! the same plan: both must leave the same network behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Map, Value};
+use svclab::kernel::Host;
+use svclab::plan::Plan;
+use svclab::plan::print::{netns, steps};
+
+fn plan() -> Plan {
+    serde_json::from_str(include_str!("plans/small.json")).expect("a plan")
+}
+
+/// What is asked of every namespace; each answers with JSON.
+const QUESTIONS: [(&str, &str); 6] = [
+    ("links", "ip -j -d address"),
+    ("ports", "bridge -j -d link"),
+    ("routes4", "ip -j -4 route show table all"),
+    ("routes6", "ip -j -6 route show table all proto static"),
+    ("neighbours", "ip -j neighbour show nud permanent"),
+    ("forwarding", "bridge -j fdb show"),
+];
+
+/// Answers by namespace and question, without what differs from one making to
+/// the next: indexes, counters, timers.
+type Network = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+/// The fields that a plan decides.
+const DECIDED: [&str; 30] = [
+    "ifname",
+    "address",
+    "mtu",
+    "master",
+    "addr_info",
+    "family",
+    "local",
+    "prefixlen",
+    "broadcast",
+    "scope",
+    "linkinfo",
+    "info_kind",
+    "info_data",
+    "info_slave_data",
+    "id",
+    "link",
+    "port",
+    "learning",
+    "hairpin",
+    "dst",
+    "gateway",
+    "dev",
+    "protocol",
+    "prefsrc",
+    "type",
+    "table",
+    "lladdr",
+    "mac",
+    "flags",
+    "metric",
+];
+
+/// What comes when the kernel gets round to finding a link ready, whoever made
+/// it: carrier flags, link-local addresses, groups that IPv6 joins.
+fn is_fleeting(value: &Value) -> bool {
+    match value {
+        Value::String(flag) => ["LOWER_UP", "NO-CARRIER", "linkdown"].contains(&flag.as_str()),
+        Value::Object(fields) => {
+            let starts = |field, start| {
+                let text = fields.get(field).and_then(Value::as_str);
+                text.is_some_and(|text| text.starts_with(start))
+            };
+            starts("local", "fe80:") || starts("mac", "33:33:")
+        }
+        _ => false,
+    }
+}
+
+fn decided(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(
+            fields
+                .iter()
+                .filter(|(name, _)| DECIDED.contains(&name.as_str()))
+                .map(|(name, value)| (name.clone(), decided(value)))
+                .collect::<Map<_, _>>(),
+        ),
+        Value::Array(values) => Value::Array(
+            values
+                .iter()
+                .filter(|value| !is_fleeting(value))
+                .map(decided)
+                .collect(),
+        ),
+        other => other.clone(),
+    }
+}
+
+fn read(answers: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut lines = answers.lines();
+    let mut read = BTreeMap::new();
+    while let Some(name) = lines.next() {
+        let text = lines.next().expect("an answer");
+        let Value::Array(entries) = serde_json::from_str(text).expect(text) else {
+            panic!("{text}");
+        };
+        let entries = entries
+            .iter()
+            .filter(|entry| !is_fleeting(entry))
+            .map(decided);
+        read.insert(
+            name.to_owned(),
+            entries.map(|entry| entry.to_string()).collect(),
+        );
+    }
+    read
+}
+
+/// Asks the questions, one line for the name and one for the answer.
+fn asking() -> String {
+    QUESTIONS
+        .iter()
+        .fold(String::new(), |script, (name, question)| {
+            // No entries at all print as nothing.
+            script + &format!("echo {name}; a=$({question} | tr -d '\\n'); echo \"${{a:-[]}}\"\n")
+        })
+}
+
+fn run(command: &mut Command, what: &str) -> String {
+    let output = command
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .expect(what);
+    assert!(
+        output.status.success(),
+        "{what}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Applies the printed plan in namespaces of an own making.
+fn by_the_tools(plan: &Plan, directory: &Path) -> Network {
+    let mut steps = steps(plan);
+    steps.sort_by_key(|step| step.stage);
+    let mut script = String::from("mount -t tmpfs none /run\n");
+    for namespace in &plan.namespaces {
+        let _ = writeln!(script, "ip netns add {}", netns(&namespace.name));
+    }
+    for (number, step) in steps.iter().enumerate() {
+        fs::write(directory.join(format!("step-{number}")), &step.text).expect("a written step");
+        let _ = writeln!(
+            script,
+            "ip netns exec {} {} <step-{number} >said 2>&1 || {{ cat said; exit 1; }}",
+            step.netns,
+            step.command.join(" ")
+        );
+    }
+    fs::write(directory.join("ask"), asking()).expect("a written script");
+    for namespace in &plan.namespaces {
+        let netns = netns(&namespace.name);
+        let _ = writeln!(script, "ip netns exec {netns} sh -eu ask >answers-{netns}");
+    }
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--net", "--mount"]);
+    if !nix::unistd::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    run(
+        unshare
+            .args(["sh", "-euc", &script])
+            .env("XTABLES_LOCKFILE", directory.join("lock"))
+            .current_dir(directory),
+        "applying the printed plan",
+    );
+    plan.namespaces
+        .iter()
+        .map(|namespace| {
+            let file = format!("answers-{}", netns(&namespace.name));
+            let answers = fs::read_to_string(directory.join(file)).expect("answers");
+            (namespace.name.clone(), read(&answers))
+        })
+        .collect()
+}
+
+/// The processes below this one.
+fn descendants(of: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{of}/task"))
+        .into_iter()
+        .flatten();
+    let children = tasks.flatten().flat_map(|task| {
+        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        let pids: Vec<u32> = text
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect();
+        pids
+    });
+    children
+        .flat_map(|child| std::iter::once(child).chain(descendants(child)))
+        .collect()
+}
+
+/// The network namespaces that processes below this one hold by descriptors.
+fn held() -> BTreeMap<PathBuf, (u32, PathBuf)> {
+    let mut held = BTreeMap::new();
+    for process in descendants(std::process::id()) {
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd"))
+            .into_iter()
+            .flatten();
+        for descriptor in descriptors.flatten() {
+            if let Ok(target) = fs::read_link(descriptor.path())
+                && target.to_string_lossy().starts_with("net:[")
+            {
+                held.insert(target, (process, descriptor.path()));
+            }
+        }
+    }
+    held
+}
+
+fn by_the_agent(plan: &Plan) -> Network {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let program = assert_cmd::cargo::cargo_bin!("svclab").to_owned();
+    runtime.block_on(async {
+        let agent = Host::with_agent(program).start().await.expect("an agent");
+        let session = agent.build(plan.clone()).await.expect("a lab");
+        let mut network = Network::new();
+        for (process, descriptor) in held().values() {
+            let mut nsenter = Command::new("nsenter");
+            if !nix::unistd::geteuid().is_root() {
+                nsenter.args(["--user", "--preserve-credentials"]);
+            }
+            nsenter
+                .arg(format!("--target={process}"))
+                .arg(format!("--net={}", descriptor.display()))
+                .args(["sh", "-euc", &asking()]);
+            let answers = read(&run(&mut nsenter, "asking in a namespace of the agent's"));
+            let of_this = plan.namespaces.iter().find(|namespace| {
+                namespace.links.iter().all(|link| {
+                    let mac = link.mac.to_string();
+                    answers["links"].iter().any(|answer| answer.contains(&mac))
+                })
+            });
+            if let Some(namespace) = of_this {
+                network.insert(namespace.name.clone(), answers);
+            }
+        }
+        drop(session);
+        network
+    })
+}
+
+#[test]
+fn the_tools_and_the_agent_make_the_same_network() {
+    let plan = plan();
+    let directory = tempfile::tempdir().expect("a directory");
+    let tools = by_the_tools(&plan, directory.path());
+    let agent = by_the_agent(&plan);
+    assert_eq!(tools.len(), plan.namespaces.len());
+    for (namespace, answers) in &tools {
+        let others = agent
+            .get(namespace)
+            .unwrap_or_else(|| panic!("the agent has no {namespace}, only {:?}", agent.keys()));
+        for (question, answer) in answers {
+            let other = &others[question];
+            let only = |one: &BTreeSet<String>, other: &BTreeSet<String>| {
+                one.difference(other)
+                    .cloned()
+                    .collect::<Vec<_>>()
+                    .join("\n  ")
+            };
+            assert_eq!(
+                answer,
+                other,
+                "{question} of {namespace}\n only the tools:\n  {}\n only the agent:\n  {}",
+                only(answer, other),
+                only(other, answer)
+            );
+        }
+        assert!(answers["routes4"].len() > 3, "{answers:?}");
+    }
+    assert!(
+        tools["router"]["forwarding"]
+            .iter()
+            .any(|entry| entry.contains("10.0.2.2"))
+    );
+}
