@@ -2,6 +2,8 @@
 //! [`Request`] one way and an [`Event`] the other. It runs over a pipe to a
 //! process on this host and over a serial port into a guest alike.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use tokio_util::codec::LengthDelimitedCodec;
 
@@ -70,6 +72,9 @@ pub enum Event {
     Built {
         /// Which lab.
         lab: LabId,
+        /// By which of the agent's descriptors each namespace is held, for those
+        /// who want to enter one from outside.
+        descriptors: BTreeMap<String, i32>,
     },
     /// The probes are over.
     Probed {
@@ -129,6 +134,8 @@ pub struct Rejected {
     pub program: String,
     /// The line.
     pub line: String,
+    /// What the program said of it.
+    pub said: String,
 }
 
 /// The framing of both directions: a big-endian 32-bit length before each

@@ -1,7 +1,8 @@
 //! A standing lab: its namespaces, its servers, and what is done with them.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 use futures_util::future::try_join_all;
@@ -115,6 +116,14 @@ impl Lab {
         })
     }
 
+    /// By which of this process's descriptors each namespace is held.
+    pub fn descriptors(&self) -> BTreeMap<String, i32> {
+        self.namespaces
+            .iter()
+            .map(|(name, ns)| (name.clone(), ns.as_raw_fd()))
+            .collect()
+    }
+
     /// Runs the plan's probes and says what was seen.
     ///
     /// # Errors
@@ -189,19 +198,26 @@ impl Lab {
                 continue;
             }
             let program = iptables(ip, rules.backend, "save");
-            let finished = program::run(ns, &namespace.name, &program, &["-c"], "").await?;
-            if !finished.success {
-                return Err(failure::bug(format!(
-                    "{program} failed in {}: {}",
-                    namespace.name,
-                    finished.stderr.trim()
-                )));
+            let mut text = String::new();
+            // By name: the list of tables that legacy keeps is root's alone to
+            // read, and a user namespace's root is not that one.
+            for table in tables(input) {
+                let finished =
+                    program::run(ns, &namespace.name, &program, &["-c", "-t", table], "").await?;
+                if !finished.success {
+                    return Err(failure::bug(format!(
+                        "{program} failed in {}: {}",
+                        namespace.name,
+                        finished.stderr.trim()
+                    )));
+                }
+                text.push_str(&finished.stdout);
             }
             saved.push(SavedRules {
                 namespace: namespace.name.clone(),
                 backend: rules.backend,
                 ip,
-                text: finished.stdout,
+                text,
             });
         }
         Ok(saved)
@@ -227,6 +243,14 @@ async fn load_rules(ns: &NetNs, namespace: &Namespace) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The tables that a restore program's input fills.
+fn tables(input: &str) -> impl Iterator<Item = &str> {
+    input
+        .lines()
+        .filter_map(|line| line.strip_prefix('*'))
+        .map(str::trim)
 }
 
 /// The program of that family and backend: `ip6tables-legacy-save`.

@@ -123,6 +123,7 @@ pub async fn load(
             namespace: name.to_owned(),
             program: program.to_owned(),
             line,
+            said: said.to_owned(),
         }),
     })
 }

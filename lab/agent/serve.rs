@@ -93,8 +93,11 @@ async fn keep(
         match (request, &standing) {
             (Request::Build { plan, .. }, _) => match Lab::build(*plan, &step).await {
                 Ok(lab) => {
+                    tell(Event::Built {
+                        lab: id,
+                        descriptors: lab.descriptors(),
+                    });
                     standing = Some(lab);
-                    tell(Event::Built { lab: id });
                 }
                 Err(failure) => {
                     tell(Event::Failed { lab: id, failure });

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::report::Format;
+
 /// A lab bench for Kubernetes Service networking: real namespaces, real rules,
 /// real packets, and what became of them.
 #[derive(Debug, Parser)]
@@ -41,6 +43,14 @@ pub enum Command {
     Run(RunArguments),
     /// Show, namespace by namespace, what a case would apply
     Plan(PlanArguments),
+    /// Run the labs that speak of claims, and print what became of each claim
+    Claims(ClaimsArguments),
+    /// Print the JSON schema of a format
+    Schema {
+        /// Which format
+        #[arg(value_enum, default_value_t = Described::Lab)]
+        of: Described,
+    },
     /// Print what a shell needs to complete svclab's arguments
     Completions {
         /// The shell
@@ -50,6 +60,10 @@ pub enum Command {
     #[command(hide = true)]
     Agent,
 }
+
+/// How long probes wait that say nothing of it, unless a user says otherwise:
+/// two retransmissions.
+pub const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Which cases, and how they are prepared.
 #[derive(Debug, Args)]
@@ -88,17 +102,40 @@ pub struct PlanArguments {
     pub selection: Selection,
 }
 
-/// How results are printed.
+#[derive(Debug, Args)]
+pub struct ClaimsArguments {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Read a finished run, as `svclab run --format json` printed it, instead of
+    /// running anything
+    #[arg(long, value_name = "RESULTS.json")]
+    pub from: Option<PathBuf>,
+    /// How claims are printed
+    #[arg(long, value_enum, default_value_t = ClaimsFormat::Human)]
+    pub format: ClaimsFormat,
+    /// How many cases stand at once [default: eight for each processor]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// How claims are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum ClaimsFormat {
     /// For people.
     Human,
-    /// One document, described by `svclab schema results`.
+    /// One document, described by `svclab schema claims`.
     Json,
-    /// `JUnit` XML.
-    Junit,
-    /// Annotations for GitHub Actions.
-    Github,
+}
+
+/// What a schema describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Described {
+    /// The lab document.
+    Lab,
+    /// What `run --format json` prints.
+    Results,
+    /// What `claims --format json` prints.
+    Claims,
 }
 
 /// A duration such as `3s`, `500ms` or `1m`; at least a millisecond.

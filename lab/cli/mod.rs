@@ -1,11 +1,14 @@
 //! The command: what users type, and the exit codes they get.
 
 mod args;
+mod claims;
 mod exit;
 mod interrupt;
 mod labs;
+mod output;
 mod plan;
 mod run;
+mod schema;
 
 use std::process::ExitCode;
 
@@ -29,13 +32,31 @@ pub fn main() -> ExitCode {
             };
         }
     };
+    if matches!(arguments.command, Command::Agent) {
+        // The agent must be alone in its process: nothing starts a thread before.
+        return crate::agent::main();
+    }
+    log();
     let exit = match &arguments.command {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
+        Command::Claims(claims) => claims::claims(&arguments.common, claims),
+        Command::Schema { of } => schema::schema(*of),
         Command::Completions { shell } => completions(*shell),
-        Command::Agent => return crate::agent::main(),
+        Command::Agent => Exit::Success,
     };
     exit.into()
+}
+
+/// What svclab is doing, on standard error, for those who ask by `SVCLAB_LOG`.
+fn log() {
+    if let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("SVCLAB_LOG") {
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .without_time()
+            .init();
+    }
 }
 
 fn completions(shell: clap_complete::Shell) -> Exit {

@@ -1,15 +1,19 @@
 //! `svclab run`
 
+use std::fs::OpenOptions;
+use std::io;
 use std::num::NonZero;
 
 use tokio::sync::mpsc;
 
-use super::args::{Common, RunArguments};
+use super::args::{Common, PATIENCE, RunArguments};
 use super::exit::Exit;
-use super::interrupt::unless_interrupted;
+use super::interrupt::{interrupted, unless_interrupted};
 use super::labs::prepared;
-use crate::kernel::Host;
-use crate::run::{Options, execute};
+use super::output::{colour, told};
+use crate::kernel::{Host, enter};
+use crate::report::{self, Format, Results};
+use crate::run::{Kept, Options, Prepared, execute};
 
 /// Cases that stand at once for each processor: most of a case's time is
 /// waiting for packets that do not come.
@@ -24,30 +28,91 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
     let cases = labs.into_iter().flat_map(|(_, cases)| cases).collect();
     let options = options(arguments.jobs, arguments.keep_on_failure);
     let ran = unless_interrupted(async {
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let printing = async { while let Some(_event) = told.recv().await {} };
-        let running = async {
-            let ran = execute(cases, &options, &tell).await;
-            drop(tell);
-            ran
-        };
-        let (ran, ()) = tokio::join!(running, printing);
-        ran
+        let mut writer = arguments.format.writer(io::stdout(), manner(arguments));
+        let (tell, told) = mpsc::unbounded_channel();
+        let printing = print(&mut *writer, told);
+        let (ran, printed) = tokio::join!(running(cases, &options, tell), printing);
+        let (results, kept) = ran;
+        if !kept.is_empty() {
+            wait_with(&kept).await;
+        }
+        (results, printed)
     });
     match ran {
-        Ok(Some((results, _kept))) => {
-            println!(
-                "{}",
-                serde_json::to_string_pretty(&results).unwrap_or_default()
-            );
-            Exit::Of(results.exit_code())
+        Ok(Some((results, Ok(())))) => Exit::Of(results.exit_code()),
+        Ok(Some((_, Err(error)))) => told(Err(error)),
+        Ok(None) => {
+            eprintln!("interrupted");
+            Exit::Interrupted
         }
-        Ok(None) => Exit::Interrupted,
         Err(error) => {
             eprintln!("error: {error}");
             Exit::Of(3)
         }
     }
+}
+
+/// Runs the cases; who listens is told of the end by the channel's.
+pub async fn running(
+    cases: Vec<Prepared>,
+    options: &Options,
+    tell: mpsc::UnboundedSender<report::Event>,
+) -> (Results, Vec<Kept>) {
+    execute(cases, options, &tell).await
+}
+
+async fn print(
+    writer: &mut dyn report::Writer,
+    mut events: mpsc::UnboundedReceiver<report::Event>,
+) -> io::Result<()> {
+    while let Some(event) = events.recv().await {
+        writer.event(&event)?;
+    }
+    Ok(())
+}
+
+/// How the run is told.
+fn manner(arguments: &RunArguments) -> report::Options<'static> {
+    let summary =
+        std::env::var_os("GITHUB_STEP_SUMMARY").filter(|_| arguments.format == Format::Github);
+    let summary =
+        summary.and_then(|path| OpenOptions::new().append(true).create(true).open(path).ok());
+    report::Options {
+        verbose: arguments.verbose,
+        colour: colour(),
+        again: again(arguments),
+        summary: summary.map(|file| Box::new(file) as Box<dyn io::Write>),
+        ..report::Options::default()
+    }
+}
+
+/// The command that runs a case again, with what it depends on.
+fn again(arguments: &RunArguments) -> String {
+    let patience = arguments.selection.patience;
+    if patience == PATIENCE {
+        "svclab run".to_owned()
+    } else {
+        format!(
+            "svclab run --patience {}",
+            humantime::format_duration(patience)
+                .to_string()
+                .replace(' ', "")
+        )
+    }
+}
+
+/// Says how to enter what was kept, and waits for Ctrl-C.
+async fn wait_with(kept: &[Kept]) {
+    for lab in kept {
+        eprintln!("\n{} is left standing:", lab.case);
+        for namespace in &lab.namespaces {
+            if let Some(command) = enter::command(&lab.session, namespace) {
+                eprintln!("  {namespace:<24} {command}");
+            }
+        }
+    }
+    eprintln!("\nCtrl-C takes it all away.");
+    interrupted().await;
 }
 
 /// How a run uses this machine.

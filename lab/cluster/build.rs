@@ -55,6 +55,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
                 place!["spec", "nodes", name],
                 format!("there is no node `{name}`"),
             )
+            .of_key()
             .help(did_you_mean(name, known)),
         );
     }
@@ -74,6 +75,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
                     place!["spec", "hosts", &host.name],
                     format!("the name `{}` is taken", host.name),
                 )
+                .of_key()
                 .help("nodes, hosts and `fabric` share their names; choose another".to_owned()),
             );
         }
@@ -244,6 +246,7 @@ fn pod_cidrs(
                 },
                 message: format!("`{text}` has bits set beyond its prefix"),
                 help: Some(format!("write `{}`", network_of(network))),
+                key: false,
             }),
             Err(_) => problems.push(Problem {
                 at: super::At {
@@ -252,6 +255,7 @@ fn pod_cidrs(
                 },
                 message: format!("`{text}` is not a network such as 10.244.1.0/24"),
                 help: None,
+                key: false,
             }),
         }
     }
@@ -325,6 +329,7 @@ fn pod(object: &core::Pod, nodes: &[Node], problems: &mut Vec<Problem>) -> Optio
                 },
                 message,
                 help,
+                key: false,
             });
         };
         let Ok(ip) = text.parse::<IpAddr>() else {
@@ -492,8 +497,9 @@ fn subnets(
         for (network, members) in &subnets {
             if let [first, second, ..] = shares(members).as_slice() {
                 problems.push(
-                    Problem::in_lab(
-                        place!["spec", "fabric"],
+                    Problem::new(
+                        DocumentRef::object(ObjectKind::Node, "", &nodes[*second].name),
+                        place!["status", "addresses"],
                         format!(
                             "nodes `{}` and `{}` share the subnet {network}, and a routed fabric has each node in its own",
                             nodes[*first].name, nodes[*second].name
@@ -548,20 +554,36 @@ fn subnets(
         .collect()
 }
 
+/// Where a subnet's first member says its address.
+fn place_of(subnet: &Subnet, nodes: &[Node], inputs: &Inputs<'_>) -> Problem {
+    match subnet.members.first() {
+        Some(Member::Host(at)) => {
+            let name = inputs.spec.hosts.keys().nth(*at).map_or("", String::as_str);
+            Problem::in_lab(place!["spec", "hosts", name, "address"], "")
+        }
+        Some(Member::Node(at)) => Problem::new(
+            DocumentRef::object(ObjectKind::Node, "", &nodes[*at].name),
+            place!["status", "addresses"],
+            "",
+        ),
+        None => Problem::in_lab(place!["spec"], ""),
+    }
+}
+
 /// Subnets, pod networks and cluster IPs may not overlap.
 fn disjoint(nodes: &[Node], subnets: &[Subnet], inputs: &Inputs<'_>, problems: &mut Vec<Problem>) {
     for (at, subnet) in subnets.iter().enumerate() {
         for other in &subnets[..at] {
             if overlap(subnet.network, other.network) {
+                let mut problem = place_of(subnet, nodes, inputs);
+                problem.message = format!(
+                    "the subnets {} and {} overlap",
+                    other.network, subnet.network
+                );
                 problems.push(
-                    Problem::in_lab(
-                        place!["spec"],
-                        format!(
-                            "the subnets {} and {} overlap",
-                            other.network, subnet.network
-                        ),
-                    )
-                    .help("no machine could tell which of the two an address lies in".to_owned()),
+                    problem.help(
+                        "no machine could tell which of the two an address lies in".to_owned(),
+                    ),
                 );
             }
         }

@@ -37,6 +37,8 @@ pub struct Problem {
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
+    /// Whether it is the key that is wrong, not its value.
+    pub key: bool,
 }
 
 impl Problem {
@@ -53,12 +55,20 @@ impl Problem {
             },
             message: message.into(),
             help: None,
+            key: false,
         }
     }
 
     /// A problem in the lab document.
     pub fn in_lab<const N: usize>(path: [Step; N], message: impl Into<String>) -> Self {
         Self::new(DocumentRef::Lab, path, message)
+    }
+
+    /// Says that it is the key at that place that is wrong.
+    #[must_use]
+    pub fn of_key(mut self) -> Self {
+        self.key = true;
+        self
     }
 
     /// Says what to do about it.

@@ -26,6 +26,18 @@ pub enum ClaimVerdict {
     Unsettled,
 }
 
+impl ClaimVerdict {
+    /// The word reports use.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Confirmed => "confirmed",
+            Self::Refuted => "refuted",
+            Self::Unsettled => "unsettled",
+        }
+    }
+}
+
 /// What one case says about one claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -16,6 +16,7 @@ use crate::evidence::Evidence;
 use crate::plan::Plan;
 use crate::scenario::expectation::{Expected, Row};
 use crate::scenario::lab::Probe;
+use crate::scenario::suggest::did_you_mean;
 use crate::scenario::tree::Step;
 use crate::scenario::wire::{Overlay, Peer, Sight};
 
@@ -125,6 +126,7 @@ impl<'a> Judge<'a> {
                 },
                 message: error.message,
                 help: error.help,
+                key: false,
             });
         };
         for (name, probe) in &expected.probes {
@@ -151,7 +153,8 @@ impl<'a> Judge<'a> {
                         .iter()
                         .map(|server| server.name.as_str())
                         .collect();
-                    let help = crate::scenario::suggest::did_you_mean(pod, known.iter().copied());
+                    let last = known.iter().filter_map(|name| name.rsplit('/').next());
+                    let help = did_you_mean(pod, known.iter().copied().chain(last));
                     let message = format!("nobody who serves anything is called `{pod}`");
                     wrong(&place![name, "endpoints"], NameError { message, help });
                 }

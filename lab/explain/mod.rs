@@ -12,4 +12,4 @@ pub use book::Book;
 pub use claim::{ClaimOutcome, ClaimVerdict};
 pub use judge::{Check, Judge, Judgement};
 pub use packet::Frame;
-pub use probe::{Observed, ProbeOutcome};
+pub use probe::{Observed, ProbeOutcome, observed_words};

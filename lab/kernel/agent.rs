@@ -25,8 +25,9 @@ const READY: Duration = Duration::from_secs(60);
 /// it ends it, and everything in it with it.
 #[derive(Debug, Clone)]
 pub struct Agent {
-    link: Arc<Link>,
+    pub(super) link: Arc<Link>,
     surroundings: Arc<Surroundings>,
+    process: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -59,6 +60,7 @@ impl Agent {
         requests: impl AsyncWrite + Unpin + Send + 'static,
         obituary: impl Future<Output = (String, String)> + Send + 'static,
         kill: oneshot::Sender<()>,
+        process: Option<u32>,
     ) -> Result<Self, KernelError> {
         let mut events = FramedRead::new(events, framing());
         let shared = Arc::new(Mutex::new(Shared::default()));
@@ -102,6 +104,7 @@ impl Agent {
         Ok(Self {
             link: Arc::new(link),
             surroundings: Arc::new(surroundings),
+            process,
         })
     }
 
@@ -109,6 +112,12 @@ impl Agent {
     #[must_use]
     pub fn surroundings(&self) -> &Surroundings {
         &self.surroundings
+    }
+
+    /// The process that was started for it, where it is one on this host.
+    #[must_use]
+    pub fn process(&self) -> Option<u32> {
+        self.process
     }
 
     /// Whether it is known to be gone.
@@ -126,7 +135,7 @@ impl Agent {
         let id = self.link.next.fetch_add(1, Ordering::Relaxed);
         let (say, said) = mpsc::unbounded_channel();
         self.link.shared().labs.insert(id, say);
-        let mut session = Session::new(Arc::clone(&self.link), id, said, &plan);
+        let mut session = Session::new(self.clone(), id, said, &plan);
         session.build(plan).await?;
         Ok(session)
     }
@@ -204,8 +213,11 @@ async fn read_on(
             Ok(Some(event)) => {
                 let mut shared = lock();
                 match &event {
-                    Event::Step { step, .. } => shared.last_step = Some(step.clone()),
-                    Event::Built { lab }
+                    Event::Step { lab, step } => {
+                        tracing::debug!(lab, "{step}");
+                        shared.last_step = Some(step.clone());
+                    }
+                    Event::Built { lab, .. }
                     | Event::Probed { lab, .. }
                     | Event::Gone { lab }
                     | Event::Failed { lab, .. } => {

@@ -98,6 +98,7 @@ impl Host {
         else {
             unreachable!("all three streams were asked for");
         };
+        let process = child.id();
         let (kill, killed) = oneshot::channel::<()>();
         let obituary = async move {
             let (said, status) = tokio::join!(last_words(errors), async {
@@ -112,7 +113,7 @@ impl Host {
             });
             (how(status.ok()), said)
         };
-        Agent::new(output, input, obituary, kill).await
+        Agent::new(output, input, obituary, kill, process).await
     }
 }
 

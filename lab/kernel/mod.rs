@@ -2,6 +2,7 @@
 //! the tree knows which; everyone speaks to an [`Agent`].
 
 mod agent;
+pub mod enter;
 mod error;
 mod host;
 mod lists;

@@ -1,11 +1,11 @@
 //! One lab of an agent's, as the front end holds it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::agent::Link;
+use super::agent::Agent;
 use super::error::KernelError;
 use crate::evidence::Evidence;
 use crate::plan::Plan;
@@ -18,22 +18,23 @@ const HANG: Duration = Duration::from_secs(300);
 /// A lab that stands until this is dropped.
 #[derive(Debug)]
 pub struct Session {
-    link: Arc<Link>,
+    agent: Agent,
     lab: LabId,
     events: mpsc::UnboundedReceiver<Event>,
     probing: Duration,
+    descriptors: BTreeMap<String, i32>,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.link.ask(Request::Remove { lab: self.lab });
-        self.link.forget(self.lab);
+        self.agent.link.ask(Request::Remove { lab: self.lab });
+        self.agent.link.forget(self.lab);
     }
 }
 
 impl Session {
     pub(super) fn new(
-        link: Arc<Link>,
+        agent: Agent,
         lab: LabId,
         events: mpsc::UnboundedReceiver<Event>,
         plan: &Plan,
@@ -42,7 +43,8 @@ impl Session {
         // for its answer.
         let probing = plan.probes.iter().map(|probe| probe.patience * 2).sum();
         Self {
-            link,
+            agent,
+            descriptors: BTreeMap::new(),
             lab,
             events,
             probing,
@@ -50,14 +52,29 @@ impl Session {
     }
 
     pub(super) async fn build(&mut self, plan: Plan) -> Result<(), KernelError> {
-        self.link.ask(Request::Build {
+        self.agent.link.ask(Request::Build {
             lab: self.lab,
             plan: Box::new(plan),
         });
         match self.answer(HANG).await? {
-            Event::Built { .. } => Ok(()),
+            Event::Built { descriptors, .. } => {
+                self.descriptors = descriptors;
+                Ok(())
+            }
             other => Err(self.unexpected(&other)),
         }
+    }
+
+    /// The agent it stands in.
+    #[must_use]
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// By which of the agent's descriptors each namespace is held.
+    #[must_use]
+    pub fn descriptors(&self) -> &BTreeMap<String, i32> {
+        &self.descriptors
     }
 
     /// Runs the plan's probes.
@@ -66,7 +83,7 @@ impl Session {
     ///
     /// What the agent could not do, or how it was lost.
     pub async fn probe(&mut self) -> Result<Evidence, KernelError> {
-        self.link.ask(Request::Probe { lab: self.lab });
+        self.agent.link.ask(Request::Probe { lab: self.lab });
         match self.answer(self.probing + HANG).await? {
             Event::Probed { evidence, .. } => Ok(*evidence),
             other => Err(self.unexpected(&other)),
@@ -77,10 +94,10 @@ impl Session {
         match tokio::time::timeout(within, self.events.recv()).await {
             Ok(Some(Event::Failed { failure, .. })) => Err(KernelError::Failed(failure)),
             Ok(Some(event)) => Ok(event),
-            Ok(None) => Err(KernelError::Lost(self.link.lost("it ended"))),
+            Ok(None) => Err(KernelError::Lost(self.agent.link.lost("it ended"))),
             Err(_) => {
-                self.link.kill();
-                Err(KernelError::Lost(self.link.lost(&format!(
+                self.agent.link.kill();
+                Err(KernelError::Lost(self.agent.link.lost(&format!(
                     "it did not answer within {} s",
                     within.as_secs()
                 ))))
@@ -89,8 +106,8 @@ impl Session {
     }
 
     fn unexpected(&self, event: &Event) -> KernelError {
-        self.link.kill();
-        let mut lost = self.link.lost("");
+        self.agent.link.kill();
+        let mut lost = self.agent.link.lost("");
         lost.how = format!("it answered with {event:?}, which was not asked");
         KernelError::Lost(lost)
     }

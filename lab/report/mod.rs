@@ -1,9 +1,39 @@
 //! What a person or a program is told of a run. One stream of [`Event`]s feeds
-//! every format.
+//! every format:
+//!
+//! ```
+//! # use svclab::report::{Event, Format, Options};
+//! # fn tell(format: Format, events: &[Event]) -> std::io::Result<()> {
+//! let mut writer = format.writer(std::io::stdout(), Options::default());
+//! for event in events {
+//!     writer.event(event)?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
+mod case_text;
+pub mod claims;
+mod format;
+mod github;
+mod human;
+mod json;
+mod junit;
+mod markdown;
+mod output;
 mod results;
+pub mod schema;
+mod words;
 
-pub use results::{CaseResult, Outcome, Results, RunError, SCHEMA, Summary, Surroundings, Trouble};
+#[cfg(test)]
+mod fixture;
+
+use std::time::Duration;
+
+pub use format::{Format, Options, Writer};
+pub use results::{
+    CaseResult, Outcome, Place, Results, RunError, SCHEMA, Summary, Surroundings, Trouble,
+};
 
 /// What happens during a run, in the order it does.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,5 +58,8 @@ pub enum Event {
         /// All results, in the order of the labs and their cases, whatever the
         /// order in which they ended.
         results: Box<Results>,
+        /// From the first case's beginning to the last one's end. Cases run side
+        /// by side, so this is not the sum of theirs.
+        took: Duration,
     },
 }

@@ -1,7 +1,9 @@
 //! The results of a run, as `--format json` prints them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +40,21 @@ pub struct Summary {
     pub errors: usize,
 }
 
+impl Summary {
+    /// Counts cases.
+    pub fn of<'a>(cases: impl IntoIterator<Item = &'a CaseResult>) -> Self {
+        let mut summary = Self::default();
+        for case in cases {
+            *match case.result {
+                Outcome::Pass => &mut summary.passed,
+                Outcome::Fail => &mut summary.failed,
+                Outcome::Error => &mut summary.errors,
+            } += 1;
+        }
+        summary
+    }
+}
+
 /// What became of one case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -46,6 +63,10 @@ pub struct CaseResult {
     pub lab: String,
     /// The case, by its whole name: `lab/axis=value`.
     pub case: String,
+    /// How the command line names it, where that is not `case`: a lab that lies
+    /// elsewhere is named by its file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub named: String,
     /// `uname -r` of the kernel it ran in, as the agent saw it; empty if it never
     /// came so far.
     pub kernel: String,
@@ -53,6 +74,9 @@ pub struct CaseResult {
     pub result: Outcome,
     /// From the first namespace to the last verdict, in milliseconds.
     pub duration_ms: u64,
+    /// The row of the lab that says what was expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
     /// What it says of claims.
     #[serde(default)]
     pub claims: Vec<ClaimOutcome>,
@@ -71,6 +95,22 @@ pub struct CaseResult {
     /// Why it came to no verdict, if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
+}
+
+/// A line of a file that a user wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Place {
+    /// The file, as it was named when it was read.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
 }
 
 /// What a case came to.
@@ -128,6 +168,16 @@ impl Trouble {
 }
 
 impl CaseResult {
+    /// The case's name within its lab: `policy=Local,rpFilter=0`; the lab's own
+    /// when it has only one case.
+    #[must_use]
+    pub fn short_name(&self) -> &str {
+        self.case
+            .strip_prefix(&self.lab)
+            .and_then(|rest| rest.strip_prefix('/'))
+            .unwrap_or(&self.case)
+    }
+
     /// Every check that is not a probe's.
     pub fn checks(&self) -> impl Iterator<Item = &Check> {
         self.wire.iter().chain(&self.counters).chain(&self.rules)
@@ -138,18 +188,23 @@ impl Results {
     /// Results of cases that ran with these programs.
     #[must_use]
     pub fn new(tools: BTreeMap<String, String>, cases: Vec<CaseResult>) -> Self {
-        let count = |outcome| cases.iter().filter(|case| case.result == outcome).count();
-        let summary = Summary {
-            passed: count(Outcome::Pass),
-            failed: count(Outcome::Fail),
-            errors: count(Outcome::Error),
-        };
+        let summary = Summary::of(&cases);
         Self {
             schema: SCHEMA.to_owned(),
             tools,
             cases,
             summary,
         }
+    }
+
+    /// The cases of each lab, in the order in which the labs come first.
+    #[must_use]
+    pub fn by_lab(&self) -> IndexMap<&str, Vec<&CaseResult>> {
+        let mut labs = IndexMap::<_, Vec<_>>::new();
+        for case in &self.cases {
+            labs.entry(case.lab.as_str()).or_default().push(case);
+        }
+        labs
     }
 
     /// The exit code of a run with these results: the worst trouble's, else 1 if

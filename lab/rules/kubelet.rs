@@ -1,74 +1,100 @@
-//! The kubelet's share of a node's rules: dropping what kube-proxy marked.
+//! What the kubelet writes on a node beside kube-proxy: the rules that drop
+//! what is marked for dropping, and those that guard 127.0.0.0/8.
 //!
-//! kubernetes `pkg/kubelet/kubelet_network_linux.go`, `syncNetworkUtil`, at
-//! v1.14.0 and v1.20.0. It also makes `KUBE-MARK-MASQ` and `KUBE-POSTROUTING`,
-//! with the same rules as kube-proxy; they are written once, by the latter.
+//! Follows `syncNetworkUtil` and `syncIPTablesRules` of kubernetes/kubernetes
+//! `pkg/kubelet/kubelet_network_linux.go` (v1.14.0, v1.20 to v1.36).
 //!
-//! `KUBE-FIREWALL` is met on INPUT and OUTPUT only. A packet that was marked on
-//! its way *through* the node, such as a pod's to a load balancer without local
-//! endpoints, is not dropped by it.
+//! The kubelet starts before kube-proxy; what both write (masquerading, and the
+//! localnet guard from v1.27) is kube-proxy's in the end and left to it here.
 
-use super::kube_proxy::Family;
-use super::kube_proxy::version::{Change, Version};
+use super::kube_proxy::version::{
+    KUBELET_CANARY, KUBELET_DROPS, KUBELET_HINT, KUBELET_LOCALNET, Version,
+};
+use super::kube_proxy::{Family, chains};
 use super::script::{Script, Table};
 
-/// The kubelet keeps `KUBE-MARK-DROP` and the rule that drops what it marks.
-/// From v1.27 the gate `IPTablesOwnershipCleanup` is on (KEP-3178) and what is
-/// left of `KUBE-FIREWALL` is the same rule that kube-proxy writes.
-const OWNS_DROP: Change = Change::until(26);
+/// The bit of the packet mark that asks for dropping, unless a kubelet is told
+/// otherwise (`--iptables-drop-bit`).
+pub const DROP_BIT: u8 = 15;
 
-/// Packets from elsewhere to 127.0.0.0/8 are dropped (#91569, in v1.19.0 and the
-/// patch releases v1.18.4, v1.17.7 and v1.16.11).
-const BLOCKS_LOCALNET: Change = Change::between(16, 26);
-
-/// What the kubelet of that version, which is its kube-proxy's, writes.
+/// What a kubelet of `version` writes in `family`, to be loaded before
+/// kube-proxy's rules ([`Script::append`] kube-proxy's to this).
+///
+/// `drop_bit` is 0 to 31 and must not be kube-proxy's masquerade bit.
 #[must_use]
-pub fn script(version: Version, family: Family) -> Script {
+pub fn rules(version: Version, family: Family, drop_bit: u8) -> Script {
     let mut script = Script::new();
-    if !version.has(&OWNS_DROP) {
-        return script;
+    if version.has(&KUBELET_CANARY) {
+        for table in [Table::Mangle, Table::Nat, Table::Filter] {
+            script.table(table).chain("KUBE-KUBELET-CANARY");
+        }
     }
-    let nat = script.table(Table::Nat);
-    nat.chain("KUBE-MARK-DROP");
-    nat.command("-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000");
-    let filter = script.table(Table::Filter);
-    filter.chain("KUBE-FIREWALL");
-    filter.command(
-        "-A KUBE-FIREWALL -m comment --comment \"kubernetes firewall for dropping marked packets\" \
-         -m mark --mark 0x8000/0x8000 -j DROP",
-    );
-    if version.has(&BLOCKS_LOCALNET) && family == Family::V4 {
-        filter.command(
-            "-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment \"block incoming localnet connections\" \
-             -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
-        );
+    if version.has(&KUBELET_HINT) {
+        script.table(Table::Mangle).chain("KUBE-IPTABLES-HINT");
     }
-    filter.command("-I OUTPUT -j KUBE-FIREWALL");
-    filter.command("-I INPUT -j KUBE-FIREWALL");
+    if version.has(&KUBELET_DROPS) {
+        let mark = 1_u32.checked_shl(u32::from(drop_bit)).unwrap_or(0);
+        let nat = script.table(Table::Nat);
+        nat.chain(chains::MARK_DROP);
+        nat.command(format!(
+            "-A {} -j MARK --or-mark {mark:#010x}",
+            chains::MARK_DROP
+        ));
+
+        let firewall = chains::FIREWALL;
+        let filter = script.table(Table::Filter);
+        filter.chain(firewall);
+        filter.command(format!(
+            "-A {firewall} -m comment --comment \"kubernetes firewall for dropping marked packets\" \
+             -m mark --mark {mark:#010x}/{mark:#010x} -j DROP"
+        ));
+        if version.has(&KUBELET_LOCALNET) && family == Family::V4 {
+            filter.command(format!(
+                "-A {firewall} -m comment --comment \"block incoming localnet connections\" \
+                 -d 127.0.0.0/8 ! -s 127.0.0.0/8 \
+                 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
+            ));
+        }
+        for from in ["OUTPUT", "INPUT"] {
+            filter.command(format!("-I {from} -j {firewall}"));
+        }
+    }
     script
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::dump::{Dump, Rule};
 
-    #[test]
-    fn only_what_ends_on_the_node_is_dropped() {
-        let text = script("v1.20".parse().unwrap(), Family::V4).to_string();
-        assert!(
-            text.contains("-I INPUT -j KUBE-FIREWALL")
-                && text.contains("-I OUTPUT -j KUBE-FIREWALL")
-        );
-        assert!(!text.contains("FORWARD"));
+    fn texts(version: &str, family: Family, table: Table, chain: &str) -> Vec<String> {
+        let script = rules(version.parse().unwrap(), family, DROP_BIT);
+        let dump = Dump::of_script(&script).unwrap();
+        let chain = dump.chain(table, chain);
+        chain.map_or_else(Vec::new, |c| c.rules.iter().map(Rule::text).collect())
     }
 
     #[test]
-    fn later_kubelets_leave_it_to_kube_proxy() {
-        assert!(script("v1.27".parse().unwrap(), Family::V4).is_empty());
-        assert!(
-            !script("v1.14".parse().unwrap(), Family::V4)
-                .to_string()
-                .contains("localnet")
-        );
+    fn up_to_1_26_marked_packets_are_dropped() {
+        for version in ["v1.14", "v1.20.2", "v1.26"] {
+            assert_eq!(
+                texts(version, Family::V4, Table::Nat, "KUBE-MARK-DROP"),
+                ["-j MARK --set-xmark 0x8000/0x8000"]
+            );
+            assert_eq!(
+                texts(version, Family::V6, Table::Filter, "INPUT"),
+                ["-j KUBE-FIREWALL"]
+            );
+        }
+        assert!(texts("v1.27", Family::V4, Table::Nat, "KUBE-MARK-DROP").is_empty());
+    }
+
+    #[test]
+    fn the_localnet_guard_came_with_a_security_fix_and_for_ipv4_only() {
+        let count = |version, family| texts(version, family, Table::Filter, "KUBE-FIREWALL").len();
+        assert_eq!(count("v1.18.3", Family::V4), 1);
+        assert_eq!(count("v1.18.4", Family::V4), 2);
+        assert_eq!(count("v1.20", Family::V4), 2);
+        assert_eq!(count("v1.20", Family::V6), 1);
     }
 }

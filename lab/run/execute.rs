@@ -8,11 +8,13 @@ use std::time::Instant;
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use super::prepare::Prepared;
+use super::prepare::{Prepared, problems_to_diagnostics};
+use crate::cluster::{Problem, place};
 use crate::explain::Judgement;
 use crate::kernel::{Agent, Host, KernelError, Session};
 use crate::protocol::{Failure, Fault};
 use crate::report::{CaseResult, Event, Outcome, Results, RunError, Trouble};
+use crate::scenario::Rendering;
 
 /// How to run.
 #[derive(Debug, Clone)]
@@ -33,6 +35,8 @@ pub struct Options {
 pub struct Kept {
     /// The case.
     pub case: String,
+    /// Its namespaces, in the plan's order.
+    pub namespaces: Vec<String>,
     /// Its session; dropping it takes it away.
     pub session: Session,
 }
@@ -49,6 +53,7 @@ pub async fn execute(
 ) -> (Results, Vec<Kept>) {
     // Who listens may have gone away; the results are returned all the same.
     let tell = |event| drop(events.send(event));
+    let begun = Instant::now();
     tell(Event::Begun { cases: cases.len() });
     let pool = Arc::new(Pool::new(options));
     let gate = Arc::new(Semaphore::new(options.jobs.max(1)));
@@ -61,10 +66,24 @@ pub async fn execute(
                 case: prepared.case.id.clone(),
             });
             let (result, session) = one(&prepared, &pool).await;
+            let namespaces = prepared
+                .plan
+                .namespaces
+                .iter()
+                .map(|ns| ns.name.clone())
+                .collect();
             let _ = events.send(Event::Finished {
                 result: Box::new(result.clone()),
             });
-            (at, result, session)
+            (
+                at,
+                result,
+                session.map(|session| Kept {
+                    case: prepared.case.id.clone(),
+                    namespaces,
+                    session,
+                }),
+            )
         });
     }
     let mut results = Vec::new();
@@ -72,15 +91,9 @@ pub async fn execute(
     while let Some(ended) = running.join_next().await {
         // A task only ends without its value when it panicked, which is then
         // already told of on standard error.
-        if let Ok((at, result, session)) = ended {
-            if options.keep
-                && result.result == Outcome::Fail
-                && let Some(session) = session
-            {
-                kept.push(Kept {
-                    case: result.case.clone(),
-                    session,
-                });
+        if let Ok((at, result, standing)) = ended {
+            if options.keep && result.result == Outcome::Fail {
+                kept.extend(standing);
             }
             results.push((at, result));
         }
@@ -90,6 +103,7 @@ pub async fn execute(
     let results = Results::new(pool.tools().await, cases);
     tell(Event::Over {
         results: Box::new(results.clone()),
+        took: begun.elapsed(),
     });
     (results, kept)
 }
@@ -141,6 +155,11 @@ async fn one(prepared: &Prepared, pool: &Pool) -> (CaseResult, Option<Session>) 
     let mut result = CaseResult {
         lab: prepared.case.lab.clone(),
         case: prepared.case.id.clone(),
+        named: if prepared.named == prepared.case.id {
+            String::new()
+        } else {
+            prepared.named.clone()
+        },
         kernel: String::new(),
         result: Outcome::Error,
         duration_ms: 0,
@@ -150,15 +169,26 @@ async fn one(prepared: &Prepared, pool: &Pool) -> (CaseResult, Option<Session>) 
         counters: Vec::new(),
         rules: Vec::new(),
         error: None,
+        place: prepared.place(),
     };
     if let Err(missing) = pool.host.missing(&prepared.plan) {
         result.error = Some(trouble(&missing.into()));
+        return (result, None);
+    }
+    if let Err(missing) = pool.host.missing(&prepared.plan)
+        // What no module answers to, the programs refuse with a message of their
+        // own, and nothing is loaded.
+        && !(missing.modules.is_empty() && missing.programs.is_empty())
+    {
+        result.error = Some(trouble(&KernelError::Failed(missing.into())));
+        result.claims = prepared.unsettled();
         return (result, None);
     }
     let agent = match pool.agent().await {
         Ok(agent) => agent,
         Err(error) => {
             result.error = Some(trouble(&error));
+            result.claims = prepared.unsettled();
             return (result, None);
         }
     };
@@ -190,10 +220,48 @@ async fn one(prepared: &Prepared, pool: &Pool) -> (CaseResult, Option<Session>) 
             (result, Some(session))
         }
         Err(error) => {
-            result.error = Some(trouble(&error));
+            result.error = Some(in_the_lab(prepared, &error).unwrap_or_else(|| trouble(&error)));
             (result, None)
         }
     }
+}
+
+/// A rule that a program refused and that the lab's file holds, shown where it
+/// stands there.
+fn in_the_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
+    let KernelError::Failed(failure) = error else {
+        return None;
+    };
+    let rejected = failure.rejected.as_ref()?;
+    let node = prepared
+        .cluster
+        .nodes
+        .iter()
+        .find(|node| node.name == rejected.namespace)?;
+    let (list, field) = if rejected.program == "ipset" {
+        (&node.leftovers.ipset, "ipset")
+    } else {
+        (&node.leftovers.iptables, "iptables")
+    };
+    let at = list.iter().position(|line| line.trim() == rejected.line)?;
+    let problem = Problem::in_lab(
+        place!["spec", "nodes", &node.name, "leftovers", field, at],
+        format!(
+            "{} refuses this line on node `{}`",
+            rejected.program, node.name
+        ),
+    )
+    .help(format!("it said: {}", rejected.said));
+    let shown = problems_to_diagnostics(&prepared.case, &[problem]);
+    let message = shown
+        .iter()
+        .map(|diagnostic| diagnostic.render(&prepared.sources, Rendering::default()))
+        .collect::<String>();
+    Some(RunError {
+        trouble: Trouble::Input,
+        message: message.trim_end().to_owned(),
+        remedy: None,
+    })
 }
 
 async fn try_one(prepared: &Prepared, agent: &Agent) -> Result<(Judgement, Session), KernelError> {

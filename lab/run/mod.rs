@@ -5,6 +5,6 @@ mod execute;
 mod prepare;
 mod select;
 
-pub use execute::{Options, execute};
+pub use execute::{Kept, Options, execute};
 pub use prepare::{Prepared, prepare, problems_to_diagnostics};
 pub use select::{Chosen, SelectError, choose};

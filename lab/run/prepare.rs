@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use crate::cluster::place;
 use crate::cluster::{self, Cluster, Inputs, Problem};
-use crate::explain::Judge;
+use crate::explain::{ClaimOutcome, ClaimVerdict, Judge};
 use crate::plan::Plan;
 use crate::plan::build::{Order, plan};
+use crate::report::Place;
 use crate::scenario::objects::Object;
-use crate::scenario::{Case, Diagnostic, Scenario, Sources};
+use crate::scenario::reference::DocumentRef;
+use crate::scenario::{Case, Diagnostic, Sources};
+
+use super::select::Chosen;
 
 /// A case that can be run.
 #[derive(Debug, Clone)]
@@ -20,6 +25,8 @@ pub struct Prepared {
     pub cluster: Cluster,
     /// How it is built.
     pub plan: Plan,
+    /// How it is named on the command line.
+    pub named: String,
 }
 
 /// Prepares a case. Probes that say nothing of their own wait for `patience`.
@@ -27,11 +34,7 @@ pub struct Prepared {
 /// # Errors
 ///
 /// Everything that is wrong with it.
-pub fn prepare(
-    scenario: &Scenario,
-    case: &Case,
-    patience: Duration,
-) -> Result<Prepared, Vec<Diagnostic>> {
+pub fn prepare(lab: &Chosen, case: &Case, patience: Duration) -> Result<Prepared, Vec<Diagnostic>> {
     let told = |problems: Vec<Problem>| problems_to_diagnostics(case, &problems);
     let nodes = values(&case.objects.nodes);
     let pods = values(&case.objects.pods);
@@ -55,10 +58,11 @@ pub fn prepare(
     };
     let plan = plan(&order).map_err(told)?;
     let prepared = Prepared {
-        sources: scenario.sources.clone(),
+        sources: lab.scenario.sources.clone(),
         case: case.clone(),
         plan,
         cluster,
+        named: case.id.replacen(&case.lab, &lab.named, 1),
     };
     prepared.judge().map(drop).map_err(told)?;
     Ok(prepared)
@@ -88,6 +92,39 @@ impl Prepared {
     }
 }
 
+impl Prepared {
+    /// Where the row stands that says what is expected.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        let span = self
+            .case
+            .span(&DocumentRef::Lab, &place!["spec", "expect", self.case.row])?;
+        let source = self.sources.get(span.file)?;
+        let before = source.text().get(..usize::try_from(span.start).ok()?)?;
+        let line = u32::try_from(before.lines().count()).ok()?;
+        Some(Place {
+            file: source.name().to_owned(),
+            line: line.max(1),
+        })
+    }
+
+    /// What a case that came to no verdict says of the claims it bears on.
+    #[must_use]
+    pub fn unsettled(&self) -> Vec<ClaimOutcome> {
+        self.case
+            .expected()
+            .claims
+            .iter()
+            .map(|claim| ClaimOutcome {
+                id: claim.id.clone(),
+                verdict: ClaimVerdict::Unsettled,
+                part: claim.part.clone(),
+                seen: None,
+            })
+            .collect()
+    }
+}
+
 /// Problems with the places where they were written.
 #[must_use]
 pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnostic> {
@@ -95,7 +132,13 @@ pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnos
         .iter()
         .map(|problem| {
             let diagnostic = Diagnostic::error(&problem.message).maybe_help(problem.help.clone());
-            match case.span(&problem.at.document, &problem.at.path) {
+            let (document, path) = (&problem.at.document, &problem.at.path);
+            let span = if problem.key {
+                case.key_span(document, path)
+            } else {
+                case.span(document, path)
+            };
+            match span {
                 Some(span) => diagnostic.at(span, "here"),
                 None => diagnostic.help(format!("in {}", problem.at)),
             }

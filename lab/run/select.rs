@@ -16,6 +16,9 @@ pub struct Chosen {
     pub cases: Vec<usize>,
     /// What the lab's file makes one wonder about.
     pub warnings: Vec<Diagnostic>,
+    /// How the lab is named on the command line: its own name where it lies in
+    /// the directory of labs, its file's path elsewhere.
+    pub named: String,
 }
 
 /// Why what a user named cannot be run.
@@ -82,7 +85,7 @@ pub fn choose(names: &[String], directory: &Path) -> Result<Vec<Chosen>, SelectE
                 directory: directory.display().to_string(),
             });
         }
-        return files.iter().map(|file| load(file)).collect();
+        return files.iter().map(|file| load(file, directory)).collect();
     }
     let mut chosen: Vec<(PathBuf, Chosen)> = Vec::new();
     for name in names {
@@ -90,7 +93,7 @@ pub fn choose(names: &[String], directory: &Path) -> Result<Vec<Chosen>, SelectE
         let at = match chosen.iter().position(|(known, _)| *known == file) {
             Some(at) => at,
             None => {
-                let mut lab = load(&file)?;
+                let mut lab = load(&file, directory)?;
                 lab.cases.clear();
                 chosen.push((file, lab));
                 chosen.len() - 1
@@ -105,15 +108,21 @@ pub fn choose(names: &[String], directory: &Path) -> Result<Vec<Chosen>, SelectE
     Ok(chosen.into_iter().map(|(_, lab)| lab).collect())
 }
 
-fn load(file: &Path) -> Result<Chosen, SelectError> {
+fn load(file: &Path, directory: &Path) -> Result<Chosen, SelectError> {
     let sources = Sources::new(vec![Source::read(file)?]);
     match Scenario::load(&sources) {
         Ok((scenario, warnings)) => {
             let cases = (0..scenario.cases().len()).collect();
+            let named = if file.parent() == Some(directory) {
+                scenario.name().to_owned()
+            } else {
+                file.display().to_string()
+            };
             Ok(Chosen {
                 scenario,
                 cases,
                 warnings,
+                named,
             })
         }
         Err(diagnostics) => Err(SelectError::Lab(sources, diagnostics)),

@@ -1,6 +1,8 @@
 //! Everything that can be wrong with a file, and what a person is told. The
 //! snapshots are the messages.
 
+use std::fmt::Write as _;
+
 use super::{Diagnostic, Rendering, Scenario, Source, Sources};
 
 /// The lab that is right; tests change one thing in it.
@@ -435,7 +437,7 @@ fn alias_bomb() {
     for level in 1..10 {
         let below = level - 1;
         let aliases = vec![format!("*a{below}"); 10].join(", ");
-        text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+        writeln!(text, "a{level}: &a{level} [{aliases}]").expect("written");
     }
     insta::assert_snapshot!(told(&text));
 }

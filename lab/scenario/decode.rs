@@ -123,7 +123,7 @@ impl<'t> Node<'t> {
             }),
             Value::Map(map) => visitor.visit_map(Entries {
                 node: self,
-                entries: map.iter(),
+                rest: map.iter(),
                 value: None,
             }),
         }
@@ -245,7 +245,7 @@ impl<'t> SeqAccess<'t> for Items<'t> {
 /// The entries of a map.
 struct Entries<'t> {
     node: Node<'t>,
-    entries: indexmap::map::Iter<'t, Arc<str>, Entry>,
+    rest: indexmap::map::Iter<'t, Arc<str>, Entry>,
     value: Option<&'t Entry>,
 }
 
@@ -256,7 +256,7 @@ impl<'t> MapAccess<'t> for Entries<'t> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, DecodeError> {
-        let Some((key, entry)) = self.entries.next() else {
+        let Some((key, entry)) = self.rest.next() else {
             return Ok(None);
         };
         self.value = Some(entry);
@@ -278,7 +278,7 @@ impl<'t> MapAccess<'t> for Entries<'t> {
     }
 
     fn size_hint(&self) -> Option<usize> {
-        Some(self.entries.len())
+        Some(self.rest.len())
     }
 }
 

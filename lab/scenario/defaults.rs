@@ -31,7 +31,7 @@ pub(super) fn service(service: &mut Service) {
         .get_or_insert_with(|| "None".to_owned());
     if affinity == "ClientIP" {
         spec.session_affinity_config
-            .get_or_insert_with(|| SessionAffinityConfig {
+            .get_or_insert(SessionAffinityConfig {
                 client_ip: Some(ClientIPConfig {
                     timeout_seconds: Some(AFFINITY_SECONDS),
                 }),

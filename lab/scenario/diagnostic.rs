@@ -35,7 +35,7 @@ pub struct Diagnostic {
     /// What is wrong, in a sentence without a full stop.
     pub message: String,
     /// The place that is wrong; `None` when it is the file as a whole.
-    pub primary: Option<Label>,
+    pub primary: Option<Box<Label>>,
     /// Other places that have to do with it.
     pub secondary: Vec<Label>,
     /// What to do about it.
@@ -86,10 +86,10 @@ impl Diagnostic {
     /// Says where it is wrong, and what stands beside the caret.
     #[must_use]
     pub fn at(mut self, span: Span, text: impl Into<String>) -> Self {
-        self.primary = Some(Label {
+        self.primary = Some(Box::new(Label {
             span,
             text: text.into(),
-        });
+        }));
         self
     }
 
@@ -167,7 +167,7 @@ impl Diagnostic {
     }
 
     fn labels(&self) -> impl Iterator<Item = &Label> {
-        self.primary.iter().chain(&self.secondary)
+        self.primary.as_deref().into_iter().chain(&self.secondary)
     }
 
     /// The places in one file. Only the lines between the first and the last
@@ -189,7 +189,7 @@ impl Diagnostic {
             .path(shown(source.name()))
             .line_start(usize::try_from(line).unwrap_or(1));
         for label in here() {
-            let is_primary = self.primary.as_ref() == Some(label);
+            let is_primary = self.primary.as_deref() == Some(label);
             let kind = if is_primary {
                 AnnotationKind::Primary
             } else {

@@ -8,7 +8,7 @@
 //! random, and a pod without any `status.conditions` counts as ready, because a
 //! lab's pod has only the status its author wrote.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use indexmap::IndexMap;
@@ -34,36 +34,73 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// (`--max-endpoints-per-slice`).
 const PER_SLICE: usize = 100;
 
+/// Pods by their labels, so that a service finds its own among thousands.
+pub(super) struct PodIndex<'o> {
+    by_label: HashMap<(&'o str, &'o str, &'o str), Vec<&'o Pod>>,
+}
+
+impl<'o> PodIndex<'o> {
+    /// An index of the pods that can be endpoints at all.
+    pub fn new(pods: impl Iterator<Item = &'o Pod>) -> Self {
+        let mut by_label: HashMap<_, Vec<&Pod>> = HashMap::new();
+        for pod in pods.filter(|pod| may_be_endpoint(pod)) {
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            for (key, value) in pod.metadata.labels.iter().flatten() {
+                let label = (namespace, key.as_str(), value.as_str());
+                by_label.entry(label).or_default().push(pod);
+            }
+        }
+        Self { by_label }
+    }
+
+    /// The pods of a namespace with all of these labels; none without labels.
+    fn selected(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Vec<&'o Pod> {
+        let with_each = labels.iter().map(|(key, value)| {
+            let label = (namespace, key.as_str(), value.as_str());
+            self.by_label.get(&label).map_or(&[][..], Vec::as_slice)
+        });
+        let fewest = with_each.min_by_key(|pods| pods.len());
+        let has_all = |pod: &&&Pod| {
+            let own = pod.metadata.labels.as_ref();
+            labels
+                .iter()
+                .all(|(key, value)| own.and_then(|own| own.get(key)) == Some(value))
+        };
+        fewest
+            .into_iter()
+            .flatten()
+            .filter(has_all)
+            .copied()
+            .collect()
+    }
+}
+
 /// The slices of a service with a selector; none for one without, or for an
 /// `ExternalName`. Objects are expected with their defaults filled in.
 ///
 /// The slices of a family are grouped by ports, which differ where a port's
 /// target is a name that pods give to different numbers.
-pub(super) fn derived<'o>(
+pub(super) fn derived(
     service: &Service,
-    pods: impl Iterator<Item = &'o Pod> + Clone,
+    pods: &PodIndex<'_>,
     nodes: &BTreeMap<&str, &Node>,
 ) -> Vec<EndpointSlice> {
     let Some(spec) = &service.spec else {
         return Vec::new();
     };
-    let selector = spec.selector.clone().unwrap_or_default();
-    if selector.is_empty() || spec.type_.as_deref() == Some("ExternalName") {
+    let Some(selector) = &spec.selector else {
+        return Vec::new();
+    };
+    if spec.type_.as_deref() == Some("ExternalName") {
         return Vec::new();
     }
-    let selected = pods.filter(|pod| {
-        let labels = pod.metadata.labels.as_ref();
-        pod.metadata.namespace == service.metadata.namespace
-            && may_be_endpoint(pod)
-            && selector
-                .iter()
-                .all(|(key, value)| labels.and_then(|l| l.get(key)) == Some(value))
-    });
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let selected = pods.selected(namespace, selector);
     let publish = spec.publish_not_ready_addresses == Some(true);
     let mut slices = Vec::new();
     for address_type in address_types(service) {
         let mut groups: IndexMap<PortKey, (Vec<EndpointPort>, Vec<Endpoint>)> = IndexMap::new();
-        for pod in selected.clone() {
+        for &pod in &selected {
             let node = pod_node(pod).and_then(|name| nodes.get(name).copied());
             if node.is_none() && !publish {
                 continue;

@@ -237,7 +237,7 @@ impl Expansion<'_> {
 
     fn patched_lab(&self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<PatchedLab> {
         let patches = || ids.iter().filter_map(|id| self.base.patch(*id));
-        let Some(last) = patches().last() else {
+        let Some(last) = patches().next_back() else {
             return Some((
                 Arc::new(self.base.lab.spec.clone()),
                 self.base.lab_tree.clone(),

@@ -110,6 +110,9 @@ pub struct ProbeExpectation {
     /// TCP: an RST ended the connection after it stood.
     #[serde(default)]
     pub reset: Option<Count>,
+    /// TCP: the connection stood, and then no word came in time.
+    #[serde(default)]
+    pub silent: Option<Count>,
     /// Nothing came in time.
     #[serde(default)]
     pub timeout: Option<Count>,
@@ -130,12 +133,13 @@ pub struct ProbeExpectation {
 impl ProbeExpectation {
     /// The verdicts by their names, with what is expected of each.
     #[must_use]
-    pub fn verdicts(&self) -> [(&'static str, Option<Count>); 6] {
+    pub fn verdicts(&self) -> [(&'static str, Option<Count>); 7] {
         [
             ("connected", self.connected),
             ("refused", self.refused),
             ("unreachable", self.unreachable),
             ("reset", self.reset),
+            ("silent", self.silent),
             ("timeout", self.timeout),
             ("answered", self.answered),
         ]
@@ -145,7 +149,14 @@ impl ProbeExpectation {
     #[must_use]
     pub const fn verdicts_of(protocol: Protocol) -> &'static [&'static str] {
         match protocol {
-            Protocol::Tcp => &["connected", "refused", "unreachable", "reset", "timeout"],
+            Protocol::Tcp => &[
+                "connected",
+                "refused",
+                "unreachable",
+                "reset",
+                "silent",
+                "timeout",
+            ],
             Protocol::Udp => &["answered", "refused", "unreachable", "timeout"],
             Protocol::Ping => &["answered", "unreachable", "timeout"],
         }

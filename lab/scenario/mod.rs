@@ -31,6 +31,8 @@ mod expand;
 pub mod expectation;
 pub mod lab;
 mod merge;
+#[cfg(test)]
+mod mutation_tests;
 mod node_spec;
 pub mod objects;
 pub mod patch;
@@ -54,6 +56,7 @@ pub mod wire;
 mod wire_expectation;
 pub mod within;
 pub mod yaml;
+mod yaml_error;
 
 pub use case::Case;
 pub use diagnostic::{Diagnostic, Rendering, Severity};

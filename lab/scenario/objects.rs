@@ -1,7 +1,7 @@
 //! The Kubernetes objects of a case: typed, their defaults filled in, and the
 //! endpoint slices that were not written derived.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -14,7 +14,7 @@ use super::check_object;
 use super::decode::{IgnoredField, lenient};
 use super::defaults;
 use super::diagnostic::Diagnostic;
-use super::endpoints::{SERVICE_NAME, derived};
+use super::endpoints::{PodIndex, SERVICE_NAME, derived};
 use super::reference::{DocumentRef, ObjectKind};
 use super::tree::Tree;
 
@@ -156,17 +156,18 @@ impl Objects {
             .iter()
             .map(|node| (node.name.as_str(), node.value.as_ref()))
             .collect();
-        let pods = self.pods.iter().map(|pod| pod.value.as_ref());
+        let pods = PodIndex::new(self.pods.iter().map(|pod| pod.value.as_ref()));
+        let written: HashSet<(&str, &str)> = self
+            .endpoint_slices
+            .iter()
+            .filter_map(|slice| Some((slice.namespace.as_str(), service_of(&slice.value)?)))
+            .collect();
         let mut slices = Vec::new();
         for service in &self.services {
-            if self
-                .slices_of(&service.namespace, &service.name)
-                .next()
-                .is_some()
-            {
+            if written.contains(&(service.namespace.as_str(), service.name.as_str())) {
                 continue;
             }
-            for slice in derived(&service.value, pods.clone(), &nodes) {
+            for slice in derived(&service.value, &pods, &nodes) {
                 slices.push(Object {
                     namespace: service.namespace.clone(),
                     name: slice.metadata.name.clone().unwrap_or_default(),

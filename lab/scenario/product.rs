@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    fn spec(axes: serde_json::Value, exclude: serde_json::Value) -> LabSpec {
+    fn spec(axes: &serde_json::Value, exclude: &serde_json::Value) -> LabSpec {
         serde_json::from_value(json!({"about": "x", "axes": axes, "exclude": exclude}))
             .expect("a spec")
     }
@@ -121,8 +121,8 @@ mod tests {
     #[test]
     fn the_first_axis_varies_slowest() {
         let spec = spec(
-            json!({"a": {"1": [], "2": []}, "b": {"x": [], "y": []}}),
-            json!([]),
+            &json!({"a": {"1": [], "2": []}, "b": {"x": [], "y": []}}),
+            &json!([]),
         );
         assert_eq!(
             ids(&spec),
@@ -132,14 +132,14 @@ mod tests {
 
     #[test]
     fn without_axes_there_is_one_case_by_the_lab_s_name() {
-        assert_eq!(ids(&spec(json!({}), json!([]))), ["l"]);
+        assert_eq!(ids(&spec(&json!({}), &json!([]))), ["l"]);
     }
 
     #[test]
     fn what_is_excluded_is_counted() {
         let spec = spec(
-            json!({"a": {"1": [], "2": []}, "b": {"x": [], "y": []}}),
-            json!([{"a": 1, "b": ["x", "y"]}, {"b": "z"}]),
+            &json!({"a": {"1": [], "2": []}, "b": {"x": [], "y": []}}),
+            &json!([{"a": 1, "b": ["x", "y"]}, {"b": "z"}]),
         );
         let (left, excluded) = combinations(&spec).expect("a product");
         assert_eq!((left.len(), excluded), (2, vec![2, 0]));
@@ -154,7 +154,7 @@ mod tests {
                 .collect::<serde_json::Map<_, _>>()
                 .into()
         };
-        let of = |n| combinations(&spec(axes(n), json!([]))).err();
+        let of = |n| combinations(&spec(&axes(n), &json!([]))).err();
         assert_eq!(of(1), None);
         assert_eq!(of(2), Some(ProductError::Cases(10_000)));
         assert_eq!(of(3), Some(ProductError::Combinations));

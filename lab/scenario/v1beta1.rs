@@ -1,4 +1,4 @@
-//! EndpointSlices of `discovery.k8s.io/v1beta1`, which clusters before 1.21
+//! Endpoint slices of `discovery.k8s.io/v1beta1`, which clusters before 1.21
 //! print, as the `v1` that came after.
 //!
 //! The difference is an endpoint's `topology` (kubernetes v1.24.0,

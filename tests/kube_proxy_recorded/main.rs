@@ -53,7 +53,8 @@ fn main() -> ExitCode {
 /// recording was made upon.
 fn written(recording: &Recording) -> Result<Rules, Failed> {
     let cluster = recordings::recorded_cluster(&recording.objects)?;
-    let written = rules(&recording.proxy()?, &cluster.objects("node-a"), Family::V4)?;
+    let objects = cluster.objects("node-a");
+    let written = rules(&recording.proxy()?, &objects, recording.family)?;
     let mut script = Script::new();
     if recording.mark_drop_was_there() {
         script.table(Table::Nat).chain(chains::MARK_DROP);
@@ -87,7 +88,7 @@ fn text(recording: &Recording) -> Result<(), Failed> {
 
 fn kernel(recording: &Recording, flavour: Flavour) -> Result<(), Failed> {
     let written = written(recording)?;
-    let saved = namespace::load(&written, Family::V4, flavour)?;
+    let saved = namespace::load(&written, recording.family, flavour)?;
     let recorded = recording.text()?;
     same(&Dump::parse(&recorded)?, &Dump::parse(&saved)?)?;
     if flavour == Flavour::Nft {
@@ -157,7 +158,7 @@ fn golden(name: &str) -> Result<(), Failed> {
 /// The rules of any version for a cluster that has a bit of everything are
 /// accepted by the kernel, and it reads back what was meant.
 fn loads(minor: u8, family: Family, flavour: Flavour) -> Result<(), Failed> {
-    let cluster = recordings::whole_cluster()?;
+    let cluster = recordings::recorded_cluster("everything")?;
     let mut proxy = KubeProxy::new(Version::minor(minor)?);
     proxy.cluster_cidr = Some("10.244.0.0/16,fd00:10:244::/56".parse()?);
     proxy.masquerade_bit = 15;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use libtest_mimic::Failed;
@@ -79,22 +80,24 @@ fn inside(
     for name in accounting {
         account(name).map_err(|e| format!("nfacct object {name}: {e}"))?;
     }
+    // One lock for all namespaces would make them wait for each other.
+    let folder = tempfile::tempdir().map_err(|e| format!("a temporary folder: {e}"))?;
+    let lock = folder.path().join("xtables.lock");
     let six = match family {
         Family::V4 => "",
         Family::V6 => "6",
     };
     let tool = |verb: &str| format!("ip{six}tables-{flavour}-{verb}");
-    run(&tool("restore"), &["--noflush"], text)?;
-    let saved = run(&tool("save"), &[], "")?;
+    run(&tool("restore"), &["--noflush"], text, &lock)?;
+    let saved = run(&tool("save"), &[], "", &lock)?;
     Ok(saved)
 }
 
-fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
+fn run(program: &str, arguments: &[&str], input: &str, lock: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
     command
         .args(arguments)
-        // One lock for all namespaces would make them wait for each other.
-        .env("XTABLES_LOCKFILE", lock_file())
+        .env("XTABLES_LOCKFILE", lock)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -115,11 +118,6 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, String>
             .collect();
         Err(format!("{program}: {said}\n{}", numbered.join("\n")))
     }
-}
-
-fn lock_file() -> std::path::PathBuf {
-    let thread = nix::unistd::gettid();
-    std::env::temp_dir().join(format!("svclab-test-{thread}.lock"))
 }
 
 /// Makes an nfacct object, as kube-proxy does before it counts with it:

@@ -7,18 +7,19 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use libtest_mimic::Failed;
 use serde_json::Value;
-use svclab::rules::kube_proxy::{KubeProxy, Objects};
+use svclab::rules::kube_proxy::{Family, KubeProxy, Objects};
 
 fn home() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/kube-proxy")
 }
 
-/// One recorded `iptables-save` of iptables mode.
+/// One recorded `iptables-save` or `ip6tables-save` of iptables mode.
 #[derive(Debug, Clone)]
 pub struct Recording {
     pub version: String,
     pub objects: String,
     pub flags: String,
+    pub family: Family,
     path: PathBuf,
 }
 
@@ -41,8 +42,13 @@ pub fn all() -> Vec<Recording> {
                 .to_string_lossy()
                 .into_owned();
             let parts: Vec<&str> = file.split('.').collect();
-            if let [objects, flags, "iptables-save"] = parts[..] {
+            if let [objects, flags, what @ ("iptables-save" | "ip6tables-save")] = parts[..] {
                 all.push(Recording {
+                    family: if what == "iptables-save" {
+                        Family::V4
+                    } else {
+                        Family::V6
+                    },
                     version: name.clone(),
                     objects: objects.to_owned(),
                     flags: flags.to_owned(),
@@ -67,7 +73,14 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 
 impl Recording {
     pub fn name(&self) -> String {
-        format!("{}::{}::{}", self.version, self.objects, self.flags)
+        let Self {
+            version,
+            objects,
+            flags,
+            family,
+            ..
+        } = self;
+        format!("{version}::{objects}::{flags}::{family}")
     }
 
     pub fn text(&self) -> Result<String, Failed> {
@@ -77,7 +90,7 @@ impl Recording {
     pub fn proxy(&self) -> Result<KubeProxy, Failed> {
         let mut proxy = KubeProxy::new(self.version.parse()?);
         match self.flags.as_str() {
-            "cidr" => proxy.cluster_cidr = Some("10.244.0.0/16".parse()?),
+            "cidr" => proxy.cluster_cidr = Some("10.244.0.0/16,fd00:10:244::/56".parse()?),
             "nocidr" => {}
             "masqall" => proxy.masquerade_all = true,
             other => return Err(format!("flags `{other}` are not known").into()),
@@ -88,7 +101,7 @@ impl Recording {
     /// Whether `KUBE-MARK-DROP` was created before kube-proxy started, in place
     /// of a kubelet.
     pub fn mark_drop_was_there(&self) -> bool {
-        self.version == "v1.18.2"
+        ["v1.14.0", "v1.18.2"].contains(&self.version.as_str())
     }
 }
 
@@ -115,12 +128,6 @@ impl Cluster {
 /// The objects that recordings called `name` were made with.
 pub fn recorded_cluster(name: &str) -> Result<Cluster, Failed> {
     cluster(&home().join("objects").join(format!("{name}.json")))
-}
-
-/// A cluster with a bit of everything that iptables mode acts on.
-pub fn whole_cluster() -> Result<Cluster, Failed> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kube_proxy_recorded");
-    cluster(&here.join("everything.json"))
 }
 
 /// One of the rule sets kube-proxy's own tests expect, and its objects.

@@ -161,7 +161,7 @@ impl Work<'_> {
         let Some(proxy) = &self.node.kube_proxy else {
             return Script::new();
         };
-        let mut script = kubelet::script(proxy.version, family);
+        let mut script = kubelet::rules(proxy.version, family, kubelet::DROP_BIT);
         if !kube_proxy::families(proxy, &self.objects).contains(&family) {
             return script;
         }

@@ -130,6 +130,7 @@ fn overrides(settings: &mut Settings, node: &Node, links: &[String], problems: &
                     at(),
                     format!("`{key}` is not a setting of a network namespace"),
                 )
+                .of_key()
                 .help(
                     "a lab sets what begins with `net.`; all else is the whole machine's"
                         .to_owned(),
@@ -149,6 +150,7 @@ fn overrides(settings: &mut Settings, node: &Node, links: &[String], problems: &
                     at(),
                     format!("node `{}` has no interface `{dev}`", node.name),
                 )
+                .of_key()
                 .help(
                     did_you_mean(&dev, links.iter().map(String::as_str))
                         .or_else(|| Some(format!("it has {}", links.join(", ")))),

@@ -3,7 +3,7 @@
 //!
 //! [`Dump::parse`] reads a dump, [`Dump::of_script`] says what a
 //! [`Script`](super::script::Script) leaves behind in an empty namespace,
-//! [`compare`] tells two dumps apart.
+//! [`compare()`] tells two dumps apart.
 
 mod apply;
 mod canonical;

@@ -1,7 +1,7 @@
 //! IP families. kube-proxy writes the rules of each apart from the other's.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An IP family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +28,15 @@ impl Family {
         match self {
             Self::V4 => "IPv4",
             Self::V6 => "IPv6",
+        }
+    }
+
+    /// The address that stands for any: `0.0.0.0` or `::`.
+    #[must_use]
+    pub fn unspecified(self) -> IpAddr {
+        match self {
+            Self::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Self::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         }
     }
 

@@ -4,7 +4,14 @@
 //!
 //! Where a constant cites a file, it means that file of kubernetes/kubernetes
 //! at the tags between which the behaviour came or went. Minor versions decide:
-//! no difference between two patch releases of one minor version is modelled.
+//! no difference between two patch releases of one minor version is modelled,
+//! except where a [`Change`] names the patch releases that had it early.
+//!
+//! What is known how well: v1.14 and v1.16 to v1.36 were read in source (v1.19,
+//! v1.21 and v1.22 near their first releases) and v1.15 lies between two of
+//! them; the versions under `tests/recorded/kube-proxy` were also recorded.
+//! v1.13 was read in source; v1.10 to v1.12 are taken to be alike but for the
+//! changes named here, and v1.9 to be v1.10 before #56164.
 
 use std::fmt;
 use std::str::FromStr;
@@ -57,7 +64,10 @@ impl Version {
     /// Whether this version shows `change`.
     #[must_use]
     pub fn has(self, change: &Change) -> bool {
-        (change.since..=change.until).contains(&self.minor)
+        let early = |&(minor, patch): &(u8, u8)| {
+            self.minor == minor && self.patch.is_none_or(|own| own >= patch)
+        };
+        (change.since..=change.until).contains(&self.minor) || change.early.iter().any(early)
     }
 }
 
@@ -134,31 +144,42 @@ pub struct Change {
     since: u8,
     /// The last minor version that has it.
     until: u8,
+    /// Patch releases of earlier minor versions, `(minor, patch)`, from which on
+    /// they have it too.
+    early: &'static [(u8, u8)],
 }
 
 impl Change {
     /// Came with `minor` and stayed.
-    pub(in crate::rules) const fn since(minor: u8) -> Self {
+    const fn since(minor: u8) -> Self {
         Self {
             since: minor,
             until: NEWEST_MINOR,
+            early: &[],
         }
     }
 
     /// Was there before the known versions and went after `minor`.
-    pub(in crate::rules) const fn until(minor: u8) -> Self {
+    const fn until(minor: u8) -> Self {
         Self {
             since: OLDEST_MINOR,
             until: minor,
+            early: &[],
         }
     }
 
     /// Came with `first` and went after `last`.
-    pub(in crate::rules) const fn between(first: u8, last: u8) -> Self {
+    const fn between(first: u8, last: u8) -> Self {
         Self {
             since: first,
             until: last,
+            early: &[],
         }
+    }
+
+    /// Was also in patch releases of earlier minor versions.
+    const fn early(self, early: &'static [(u8, u8)]) -> Self {
+        Self { early, ..self }
     }
 }
 
@@ -214,12 +235,19 @@ pub const DUAL_STACK: Change = Change::since(21);
 /// `KUBE-PROXY-CANARY` in mangle, nat and filter, by whose absence kube-proxy
 /// notices a flush. (`pkg/proxy/iptables/proxier.go` v1.17, #81517.)
 pub const CANARY: Change = Change::since(17);
-/// Filter INPUT jumps to `KUBE-SERVICES`.
-/// (`iptablesJumpChains` v1.14.0 to v1.19; #95252 took it out.)
-pub const INPUT_TO_SERVICES: Change = Change::until(19);
-/// Filter FORWARD jumps to `KUBE-EXTERNAL-SERVICES` and a load balancer's
-/// address without endpoints is refused there. (#95252, v1.20.)
-pub const FORWARD_TO_EXTERNAL_SERVICES: Change = Change::since(20);
+/// Filter INPUT and OUTPUT jump to `KUBE-SERVICES` with packets of any state,
+/// and everything without endpoints is refused there. Later only new
+/// connections, and what comes from outside has `KUBE-EXTERNAL-SERVICES`.
+/// (#56164 and #60306, v1.10.)
+pub const ONE_CHAIN_REFUSES: Change = Change::until(9);
+/// Filter INPUT and FORWARD jump to `KUBE-SERVICES`, and a load balancer's
+/// address without endpoints is refused. (#74394; in `iptablesJumpChains` of
+/// v1.14.0 and of the newest v1.13.)
+pub const LOAD_BALANCER_REFUSED: Change = Change::since(13);
+/// The jump from filter INPUT to `KUBE-SERVICES` is gone again: FORWARD jumps to
+/// `KUBE-EXTERNAL-SERVICES` too, and load balancers' addresses without endpoints
+/// are refused there. (#95252, v1.20.)
+pub const INPUT_SPARED: Change = Change::since(20);
 /// Filter `KUBE-NODEPORTS` accepts health check node ports.
 /// (`pkg/proxy/iptables/proxier.go` v1.21.0.)
 pub const HEALTH_CHECK_NODE_PORTS: Change = Change::since(21);
@@ -254,12 +282,30 @@ pub const MARK_CLEARED: Change = Change::since(19);
 /// `MASQUERADE --random-fully` when iptables knows it.
 /// (`pkg/proxy/iptables/proxier.go` v1.16.)
 pub const RANDOM_FULLY: Change = Change::since(16);
+/// The node's address is taken to be the bind address, `0.0.0.0` or `::`, so
+/// that source ranges seldom admit the node itself.
+/// (`nodeIPTuple` in `cmd/kube-proxy/app/server_others.go` v1.21.0 to v1.27.1;
+/// before, only one family was served and its address looked up.)
+pub const BIND_ADDRESS_FOR_NODE: Change = Change::between(21, 27);
 /// `localhostNodePorts` decides whether node ports answer on 127.0.0.0/8, and
 /// they no longer answer on `::1`. (`pkg/proxy/iptables/proxier.go` v1.26.0.)
 pub const LOCALHOST_NODE_PORTS: Change = Change::since(26);
 /// `nodePortAddresses` without 127.0.0.1 turns `localhostNodePorts` off.
 /// (`pkg/proxy/iptables/proxier.go` v1.27.1.)
 pub const LOCALHOST_FOLLOWS_ADDRESSES: Change = Change::since(27);
+
+// What the kubelet writes beside it.
+
+/// The kubelet marks for dropping and drops what is marked.
+/// (`pkg/kubelet/kubelet_network_linux.go` v1.14.0 to v1.27; the gate
+/// `IPTablesOwnershipCleanup` ended it in v1.27.)
+pub const KUBELET_DROPS: Change = Change::until(26);
+/// The kubelet keeps strangers from 127.0.0.0/8 (CVE-2020-8558).
+pub const KUBELET_LOCALNET: Change = Change::since(19).early(&[(16, 11), (17, 7), (18, 4)]);
+/// The kubelet makes `KUBE-KUBELET-CANARY`. (#81517, v1.17.)
+pub const KUBELET_CANARY: Change = Change::since(17);
+/// The kubelet makes mangle `KUBE-IPTABLES-HINT`. (#109059, v1.24.)
+pub const KUBELET_HINT: Change = Change::since(24);
 
 // What iptables mode writes for each service.
 
@@ -340,5 +386,12 @@ mod tests {
         assert!(at(20).has(&ENSURES_MARK_DROP));
         assert!(at(24).has(&ENSURES_MARK_DROP));
         assert!(!at(25).has(&ENSURES_MARK_DROP));
+    }
+
+    #[test]
+    fn some_patch_releases_have_a_change_early() {
+        let has = |text: &str| text.parse::<Version>().unwrap().has(&KUBELET_LOCALNET);
+        assert!(!has("v1.18.3") && has("v1.18.4") && has("v1.18") && has("v1.19.0"));
+        assert!(!has("v1.15"));
     }
 }

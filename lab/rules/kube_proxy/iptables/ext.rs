@@ -297,9 +297,7 @@ impl Writer<'_> {
         };
         // What the node sends to the load balancer's address may loop back with
         // that address as its source.
-        let node = self.context.node.ip;
-        let admits_node =
-            node.is_some_and(|node| self.port.source_ranges.iter().any(|r| r.contains(node)));
+        let admits_node = self.context.admits_node(&self.port.source_ranges);
         let looped = |ip: IpAddr, script: &mut Script| {
             if admits_node {
                 let rule = rule().with(format_args!("-s {ip}"));

@@ -10,11 +10,15 @@ mod local;
 mod node;
 mod rule;
 mod spread;
+#[cfg(test)]
+mod tests;
 mod xlb;
+
+use ipnetwork::IpNetwork;
 
 use super::endpoints::EndpointMap;
 use super::services::ServicePort;
-use super::version::{ACCOUNTING, Version, XLB_CHAINS};
+use super::version::{ACCOUNTING, BIND_ADDRESS_FOR_NODE, Version, XLB_CHAINS};
 use super::{Family, KubeProxy, KubeProxyError, Node, Rules, topology};
 use crate::rules::script::{Script, Table};
 use local::LocalTraffic;
@@ -35,6 +39,17 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Whether source ranges let the node itself in, by the address kube-proxy
+    /// thinks it has.
+    fn admits_node(&self, ranges: &[IpNetwork]) -> bool {
+        let node = if self.version.has(&BIND_ADDRESS_FOR_NODE) {
+            Some(self.family.unspecified())
+        } else {
+            self.node.ip
+        };
+        node.is_some_and(|node| ranges.iter().any(|range| range.contains(node)))
+    }
+
     /// Whether nfacct objects are counted with.
     fn accounting(&self) -> bool {
         self.version.has(&ACCOUNTING) && self.proxy.accounting

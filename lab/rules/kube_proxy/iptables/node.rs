@@ -5,9 +5,9 @@ use super::rule::Rule;
 use super::{Context, chains, filter, nat};
 use crate::rules::kube_proxy::version::{
     CANARY, DROPS_IN_FILTER, ENSURES_MARK_DROP, FORWARD_TIED_TO_CLUSTER_CIDR,
-    FORWARD_TO_EXTERNAL_SERVICES, HEALTH_CHECK_NODE_PORTS, INPUT_TO_SERVICES, INVALID_DROPPED,
-    LIBERAL_KEEPS_INVALID, LOCALHOST_FOLLOWS_ADDRESSES, LOCALHOST_NODE_PORTS, LOCALNET_FIREWALL,
-    MARK_CLEARED, RANDOM_FULLY, TWO_ESTABLISHED_RULES,
+    HEALTH_CHECK_NODE_PORTS, INPUT_SPARED, INVALID_DROPPED, LIBERAL_KEEPS_INVALID,
+    LOAD_BALANCER_REFUSED, LOCALHOST_FOLLOWS_ADDRESSES, LOCALHOST_NODE_PORTS, LOCALNET_FIREWALL,
+    MARK_CLEARED, ONE_CHAIN_REFUSES, RANDOM_FULLY, TWO_ESTABLISHED_RULES, Version,
 };
 use crate::rules::kube_proxy::{Family, NodePortAddress};
 use crate::rules::script::{Script, Table};
@@ -83,9 +83,11 @@ fn declare(context: &Context<'_>, script: &mut Script) {
         }
     }
     let table = script.table(Table::Filter);
-    for chain in [chains::SERVICES, chains::EXTERNAL_SERVICES, chains::FORWARD] {
-        table.chain(chain);
+    table.chain(chains::SERVICES);
+    if !version.has(&ONE_CHAIN_REFUSES) {
+        table.chain(chains::EXTERNAL_SERVICES);
     }
+    table.chain(chains::FORWARD);
     if version.has(&HEALTH_CHECK_NODE_PORTS) {
         table.chain(chains::NODE_PORTS);
     }
@@ -109,67 +111,90 @@ fn declare(context: &Context<'_>, script: &mut Script) {
     }
 }
 
-/// The jumps from built-in chains. Each is put first in its chain, so that the
-/// last one made is the first one met. (`iptablesJumpChains`.)
-fn link(context: &Context<'_>, script: &mut Script) {
-    let version = context.version;
-    let mut jump = |table: Table, from: &str, to: &str, new: bool, comment: &str| {
-        let rule = Rule::insert(from)
-            .with_some(new.then_some("-m conntrack --ctstate NEW"))
-            .comment(comment)
-            .jump(to);
-        script.table(table).command(rule);
+/// A jump from a built-in chain.
+struct Jump {
+    /// Whether this version makes it.
+    made: bool,
+    table: Table,
+    from: &'static str,
+    to: &'static str,
+    /// Whether only the first packet of a connection takes it.
+    new_only: bool,
+    comment: Option<&'static str>,
+}
+
+/// The jumps from built-in chains, in the order they are made. Each is put
+/// first in its chain, so that the last one made is the first one met.
+/// (`iptablesJumpChains`, from v1.27 also `iptablesKubeletJumpChains`.)
+fn jumps(version: Version) -> Vec<Jump> {
+    let jump = |made, table, from, to, new_only, comment| Jump {
+        made,
+        table,
+        from,
+        to,
+        new_only,
+        comment: Some(comment),
     };
-    let external = "kubernetes externally-visible service portals";
+    let split = !version.has(&ONE_CHAIN_REFUSES);
+    let input = !split || (version.has(&LOAD_BALANCER_REFUSED) && !version.has(&INPUT_SPARED));
+    let forward = version.has(&LOAD_BALANCER_REFUSED);
+    let health = version.has(&HEALTH_CHECK_NODE_PORTS);
+    let fence = version.has(&DROPS_IN_FILTER);
+
+    let (filter, nat) = (Table::Filter, Table::Nat);
+    let outside = "kubernetes externally-visible service portals";
     let portals = "kubernetes service portals";
-    let firewall = "kubernetes load balancer firewall";
-
-    jump(
-        Table::Filter,
-        "INPUT",
-        chains::EXTERNAL_SERVICES,
-        true,
-        external,
-    );
-    if version.has(&FORWARD_TO_EXTERNAL_SERVICES) {
+    let fenced = "kubernetes load balancer firewall";
+    let outside_forward = version.has(&INPUT_SPARED);
+    let external = chains::EXTERNAL_SERVICES;
+    let services = chains::SERVICES;
+    let firewall = chains::PROXY_FIREWALL;
+    let checks = "kubernetes health check service ports";
+    let forwarding = "kubernetes forwarding rules";
+    let postrouting = "kubernetes postrouting rules";
+    let mut jumps = vec![
+        jump(split, filter, "INPUT", external, true, outside),
+        jump(outside_forward, filter, "FORWARD", external, true, outside),
+        jump(health, filter, "INPUT", chains::NODE_PORTS, false, checks),
+        jump(forward, filter, "FORWARD", services, true, portals),
+        jump(true, filter, "OUTPUT", services, split, portals),
+        jump(input, filter, "INPUT", services, split, portals),
+        jump(true, filter, "FORWARD", chains::FORWARD, false, forwarding),
+        jump(fence, filter, "INPUT", firewall, true, fenced),
+        jump(fence, filter, "OUTPUT", firewall, true, fenced),
+        jump(fence, filter, "FORWARD", firewall, true, fenced),
+        jump(true, nat, "OUTPUT", services, false, portals),
+        jump(true, nat, "PREROUTING", services, false, portals),
         jump(
-            Table::Filter,
-            "FORWARD",
-            chains::EXTERNAL_SERVICES,
             true,
-            external,
-        );
-    }
-    if version.has(&HEALTH_CHECK_NODE_PORTS) {
-        let comment = "kubernetes health check service ports";
-        jump(Table::Filter, "INPUT", chains::NODE_PORTS, false, comment);
-    }
-    jump(Table::Filter, "FORWARD", chains::SERVICES, true, portals);
-    jump(Table::Filter, "OUTPUT", chains::SERVICES, true, portals);
-    if version.has(&INPUT_TO_SERVICES) {
-        jump(Table::Filter, "INPUT", chains::SERVICES, true, portals);
-    }
-    let comment = "kubernetes forwarding rules";
-    jump(Table::Filter, "FORWARD", chains::FORWARD, false, comment);
-    if version.has(&DROPS_IN_FILTER) {
-        for from in ["INPUT", "OUTPUT", "FORWARD"] {
-            jump(Table::Filter, from, chains::PROXY_FIREWALL, true, firewall);
-        }
-    }
-    jump(Table::Nat, "OUTPUT", chains::SERVICES, false, portals);
-    jump(Table::Nat, "PREROUTING", chains::SERVICES, false, portals);
-    let comment = "kubernetes postrouting rules";
-    jump(
-        Table::Nat,
-        "POSTROUTING",
-        chains::POSTROUTING,
-        false,
-        comment,
-    );
+            nat,
+            "POSTROUTING",
+            chains::POSTROUTING,
+            false,
+            postrouting,
+        ),
+    ];
+    jumps.extend(["INPUT", "OUTPUT"].map(|from| Jump {
+        made: version.has(&LOCALNET_FIREWALL),
+        table: filter,
+        from,
+        to: chains::FIREWALL,
+        new_only: false,
+        comment: None,
+    }));
+    jumps
+}
 
-    if version.has(&LOCALNET_FIREWALL) {
-        for from in ["INPUT", "OUTPUT"] {
-            filter(script, Rule::insert(from).jump(chains::FIREWALL));
+fn link(context: &Context<'_>, script: &mut Script) {
+    for jump in jumps(context.version) {
+        if jump.made {
+            let rule = Rule::insert(jump.from)
+                .with_some(jump.new_only.then_some("-m conntrack --ctstate NEW"));
+            let rule = match jump.comment {
+                Some(comment) => rule.comment(comment),
+                None => rule,
+            };
+            script.table(jump.table).command(rule.jump(jump.to));
         }
     }
 }

@@ -9,8 +9,8 @@ use super::{Context, chains, filter, nat, nat_chain};
 use crate::rules::kube_proxy::services::ServicePort;
 use crate::rules::kube_proxy::topology::Chosen;
 use crate::rules::kube_proxy::version::{
-    BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, FORWARD_TO_EXTERNAL_SERVICES,
-    HEALTH_CHECK_NODE_PORTS, MASQUERADE_IN_SERVICE_CHAIN, NODE_TRAFFIC_MEETS_ALL,
+    BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED,
+    LOAD_BALANCER_REFUSED, MASQUERADE_IN_SERVICE_CHAIN, NODE_TRAFFIC_MEETS_ALL, ONE_CHAIN_REFUSES,
     PHYSDEV_FOR_EXTERNAL_IPS, UNREADY_ENDPOINTS_COUNT,
 };
 use crate::rules::script::Script;
@@ -81,6 +81,15 @@ impl Writer<'_> {
         }
     }
 
+    /// Where external IPs and node ports without endpoints are refused.
+    fn refusing_chain(&self) -> &'static str {
+        if self.context.version.has(&ONE_CHAIN_REFUSES) {
+            chains::SERVICES
+        } else {
+            chains::EXTERNAL_SERVICES
+        }
+    }
+
     fn refuse(&self, chain: &str, ip: IpAddr, script: &mut Script) {
         filter(
             script,
@@ -114,7 +123,7 @@ impl Writer<'_> {
         };
         for &ip in &self.port.external_ips {
             if !self.chosen.any {
-                self.refuse(chains::EXTERNAL_SERVICES, ip, script);
+                self.refuse(self.refusing_chain(), ip, script);
                 continue;
             }
             let rule = |chain| self.to(chain, "external IP", ip);
@@ -156,12 +165,11 @@ impl Writer<'_> {
         }
         for &ip in &self.port.load_balancer_ips {
             if !self.chosen.any {
-                let chain = if self.context.version.has(&FORWARD_TO_EXTERNAL_SERVICES) {
-                    chains::EXTERNAL_SERVICES
-                } else {
-                    chains::SERVICES
-                };
-                self.refuse(chain, ip, script);
+                if self.context.version.has(&INPUT_SPARED) {
+                    self.refuse(chains::EXTERNAL_SERVICES, ip, script);
+                } else if self.context.version.has(&LOAD_BALANCER_REFUSED) {
+                    self.refuse(chains::SERVICES, ip, script);
+                }
                 continue;
             }
             nat(script, self.to(chains::SERVICES, what, ip).jump(&firewall));
@@ -181,9 +189,7 @@ impl Writer<'_> {
                 }
                 // What the node sends to the load balancer's address may loop
                 // back with that address as its source.
-                let node = self.context.node.ip;
-                if node.is_some_and(|node| self.port.source_ranges.iter().any(|r| r.contains(node)))
-                {
+                if self.context.admits_node(&self.port.source_ranges) {
                     nat(script, rule().with(format_args!("-s {ip}")).jump(chain));
                 }
             }
@@ -198,7 +204,7 @@ impl Writer<'_> {
         let protocol = self.port.protocol;
         if !self.chosen.any {
             let comment = format!("{} has no endpoints", self.port.name);
-            let rule = Rule::append(chains::EXTERNAL_SERVICES)
+            let rule = Rule::append(self.refusing_chain())
                 .comment(comment)
                 .with("-m addrtype --dst-type LOCAL")
                 .protocol(protocol)

@@ -1,0 +1,126 @@
+//! `svclab claims`
+
+use std::io;
+use std::path::Path;
+
+use tokio::sync::mpsc;
+
+use super::args::{ClaimsArguments, ClaimsFormat, Common};
+use super::exit::Exit;
+use super::interrupt::unless_interrupted;
+use super::labs::prepared;
+use super::output::{colour, told, width};
+use super::run::{options, running};
+use crate::report::Results;
+use crate::report::claims::{Declared, Layout, document, exit_code, print, tally};
+use crate::run::choose;
+use crate::scenario::Scenario;
+
+/// Runs the labs that speak of claims, or reads a finished run, and prints each
+/// claim.
+pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
+    let made = match &arguments.from {
+        Some(path) => read(common, arguments, path),
+        None => run(common, arguments),
+    };
+    let (results, labs) = match made {
+        Ok(made) => made,
+        Err(exit) => return exit,
+    };
+    let declared: Vec<Declared<'_>> = labs.iter().flat_map(declared).collect();
+    let lines = tally(&results, &declared);
+    let written = match arguments.format {
+        ClaimsFormat::Human => print(
+            &lines,
+            Layout {
+                width: width(),
+                colour: colour(),
+            },
+            io::stdout().lock(),
+        ),
+        ClaimsFormat::Json => {
+            let document = document(lines.clone());
+            serde_json::to_writer_pretty(io::stdout().lock(), &document)
+                .map_err(io::Error::from)
+                .map(|()| println!())
+        }
+    };
+    match told(written) {
+        // A run that met trouble says so before anything about claims.
+        Exit::Success if results.exit_code() > 1 => {
+            for error in results
+                .cases
+                .iter()
+                .filter_map(|case| Some((&case.case, case.error.as_ref()?)))
+            {
+                eprintln!("error: {}: {}", error.0, error.1.message);
+            }
+            Exit::Of(results.exit_code())
+        }
+        Exit::Success => Exit::Of(exit_code(&lines)),
+        other => other,
+    }
+}
+
+/// Results, and the labs that they are of.
+type Made = (Results, Vec<Scenario>);
+
+fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
+    let labs: Vec<_> = prepared(common, &arguments.selection)?
+        .into_iter()
+        .filter(|(lab, _)| !lab.scenario.lab.spec.claims.is_empty())
+        .collect();
+    let scenarios = labs.iter().map(|(lab, _)| lab.scenario.clone()).collect();
+    let cases = labs.into_iter().flat_map(|(_, cases)| cases).collect();
+    let options = options(arguments.jobs, false);
+    let ran = unless_interrupted(async {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let (ran, ()) = tokio::join!(running(cases, &options, tell), async {
+            while told.recv().await.is_some() {}
+        });
+        ran
+    });
+    match ran {
+        Ok(Some((results, _))) => Ok((results, scenarios)),
+        Ok(None) => {
+            eprintln!("interrupted");
+            Err(Exit::Interrupted)
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            Err(Exit::Of(3))
+        }
+    }
+}
+
+/// A finished run, with the claims' texts from the labs it is of.
+fn read(common: &Common, arguments: &ClaimsArguments, path: &Path) -> Result<Made, Exit> {
+    let refuse = |error: &dyn std::fmt::Display| {
+        eprintln!("error: {}: {error}", path.display());
+        Exit::Input
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(&error))?;
+    let results: Results = serde_json::from_str(&text).map_err(|error| {
+        refuse(&format!(
+            "it is not what `svclab run --format json` prints: {error}"
+        ))
+    })?;
+    if results.schema != crate::report::SCHEMA {
+        return Err(refuse(&format!(
+            "its schema is {}, not {}",
+            results.schema,
+            crate::report::SCHEMA
+        )));
+    }
+    let labs =
+        choose(&arguments.selection.names, &common.topologies).map_err(|error| refuse(&error))?;
+    Ok((results, labs.into_iter().map(|lab| lab.scenario).collect()))
+}
+
+fn declared(scenario: &Scenario) -> impl Iterator<Item = Declared<'_>> {
+    scenario.lab.spec.claims.iter().map(|(id, claim)| Declared {
+        id,
+        says: &claim.says,
+        not_checkable: claim.not_checkable.as_deref(),
+    })
+}

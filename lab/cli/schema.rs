@@ -1,0 +1,22 @@
+//! `svclab schema`
+
+use super::args::Described;
+use super::exit::Exit;
+use super::output::print;
+use crate::{report, scenario};
+
+/// Prints the schema of a format.
+pub fn schema(of: Described) -> Exit {
+    let schema = match of {
+        Described::Lab => scenario::schema::lab(),
+        Described::Results => report::schema::results(),
+        Described::Claims => report::schema::claims(),
+    };
+    match serde_json::to_string_pretty(&schema) {
+        Ok(text) => print(&format!("{text}\n")),
+        Err(error) => {
+            eprintln!("error: {error}");
+            Exit::Of(70)
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! How somebody outside enters a namespace that an agent holds.
+
+use std::fs;
+
+use super::session::Session;
+
+/// The command that runs a program inside a namespace of a standing lab; none
+/// when the agent is no process of this host, or is gone.
+#[must_use]
+pub fn command(session: &Session, namespace: &str) -> Option<String> {
+    let descriptor = session.descriptors().get(namespace)?;
+    let agent = innermost(session.agent().process()?)?;
+    let net = format!("--net=/proc/{agent}/fd/{descriptor}");
+    Some(if nix::unistd::geteuid().is_root() {
+        format!("nsenter {net} COMMAND")
+    } else {
+        format!("nsenter --target {agent} --user --preserve-credentials {net} COMMAND")
+    })
+}
+
+/// The agent's own process: PID 1 of the PID namespace that the process we
+/// started, or a child of it, made.
+fn innermost(process: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    if is_first(&status) {
+        return Some(process);
+    }
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
+    children
+        .split_whitespace()
+        .filter_map(|child| child.parse().ok())
+        .find_map(innermost)
+}
+
+/// Whether a process's status says that it is PID 1 of a namespace below ours.
+fn is_first(status: &str) -> bool {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))
+        .map(|pids| pids.split_whitespace().collect::<Vec<_>>())
+        .is_some_and(|pids| pids.len() > 1 && pids.last() == Some(&"1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_is_the_first_of_its_own_namespace() {
+        assert!(is_first("Name:\tsvclab\nNSpid:\t4711\t1\n"));
+        assert!(!is_first("Name:\tsvclab\nNSpid:\t4711\n"));
+        assert!(!is_first("Name:\tsvclab\nNSpid:\t1\n"));
+        assert!(!is_first("Name:\tiptables\nNSpid:\t4712\t2\n"));
+    }
+}

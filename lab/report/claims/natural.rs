@@ -1,0 +1,83 @@
+//! The order in which people count: `S0-2` before `S0-10`.
+
+use std::cmp::Ordering;
+
+/// A name that is ordered by its words, and where two names have numbers by those.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Key<'a>(pub(super) &'a str);
+
+impl Ord for Key<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (mut left, mut right) = (self.0, other.0);
+        while !left.is_empty() && !right.is_empty() {
+            let (one, other) = (piece(left), piece(right));
+            let order = match (number(one), number(other)) {
+                // Without leading zeros, the longer number is the greater.
+                (Some(one), Some(other)) => one.len().cmp(&other.len()).then(one.cmp(other)),
+                _ => one.cmp(other),
+            };
+            if order != Ordering::Equal {
+                return order;
+            }
+            (left, right) = (&left[one.len()..], &right[other.len()..]);
+        }
+        // What reads the same but for zeros still is not the same.
+        left.len().cmp(&right.len()).then(self.0.cmp(other.0))
+    }
+}
+
+impl PartialOrd for Key<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Key<'_> {}
+
+/// The longest beginning of digits alone, or of none.
+fn piece(text: &str) -> &str {
+    let digits = text.starts_with(|first: char| first.is_ascii_digit());
+    let end = text.find(|next: char| next.is_ascii_digit() != digits);
+    &text[..end.unwrap_or(text.len())]
+}
+
+fn number(piece: &str) -> Option<&str> {
+    piece
+        .starts_with(|first: char| first.is_ascii_digit())
+        .then(|| piece.trim_start_matches('0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_compared_as_numbers() {
+        let mut names = ["S1-1", "S0-10", "S0-2", "S", "S0-2a", "S10-1", "S0-02", ""];
+        names.sort_by_key(|name| Key(name));
+        assert_eq!(
+            names,
+            ["", "S", "S0-02", "S0-2", "S0-2a", "S0-10", "S1-1", "S10-1"]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_an_order(a in "[Sé0-2-]{0,6}", b in "[Sé0-2-]{0,6}", c in "[Sé0-2-]{0,6}") {
+            let (a, b, c) = (Key(&a), Key(&b), Key(&c));
+            prop_assert_eq!(a.cmp(&b), b.cmp(&a).reverse());
+            prop_assert_eq!(a.cmp(&b) == Ordering::Equal, a == b);
+            if a <= b && b <= c {
+                prop_assert!(a <= c);
+            }
+        }
+    }
+}

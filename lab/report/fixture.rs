@@ -1,0 +1,330 @@
+//! A run as it might have been, for the tests of every format: cases that passed,
+//! failed and came to each trouble.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::claims::{ClaimLine, Declared, tally};
+use super::{CaseResult, Event, Options, Outcome, Place, Results, RunError, Trouble};
+use crate::evidence::Verdict;
+use crate::explain::{Check, ClaimOutcome, ClaimVerdict, Observed, ProbeOutcome};
+
+const KERNEL: &str = "6.18.44";
+const GUEST: &str = "6.1.0-50-cloud-amd64";
+
+/// A case that passed, in which nothing was tried.
+pub(super) fn passed(name: &str) -> CaseResult {
+    let lab = name.split('/').next().unwrap_or(name);
+    CaseResult {
+        lab: lab.to_owned(),
+        case: name.to_owned(),
+        named: String::new(),
+        kernel: KERNEL.to_owned(),
+        result: Outcome::Pass,
+        duration_ms: 40,
+        place: None,
+        claims: Vec::new(),
+        probes: Vec::new(),
+        wire: Vec::new(),
+        counters: Vec::new(),
+        rules: Vec::new(),
+        error: None,
+    }
+}
+
+fn strings(items: &[&str]) -> BTreeSet<String> {
+    items.iter().map(|&item| item.to_owned()).collect()
+}
+
+fn observed(verdicts: &[(Verdict, u32)], endpoints: &[&str], sources: &[&str]) -> Observed {
+    Observed {
+        verdicts: verdicts.iter().copied().collect(),
+        endpoints: strings(endpoints),
+        seen_sources: strings(sources),
+    }
+}
+
+fn probe(name: &str, expected: Option<&str>, observed: Observed, holds: bool) -> ProbeOutcome {
+    ProbeOutcome {
+        name: name.to_owned(),
+        from: "pod/default/client".to_owned(),
+        to: "lb/default/nginx-ingress:443".to_owned(),
+        expected: expected.map(str::to_owned),
+        observed,
+        holds,
+    }
+}
+
+fn check(on: &str, expected: &str, observed: &str, holds: bool) -> Check {
+    Check {
+        on: on.to_owned(),
+        expected: expected.to_owned(),
+        observed: observed.to_owned(),
+        holds,
+    }
+}
+
+fn claim(id: &str, verdict: ClaimVerdict, part: Option<&str>, seen: Option<&str>) -> ClaimOutcome {
+    ClaimOutcome {
+        id: id.to_owned(),
+        verdict,
+        part: part.map(str::to_owned),
+        seen: seen.map(str::to_owned),
+    }
+}
+
+fn place(file: &str, line: u32) -> Place {
+    let file = file.to_owned();
+    Place { file, line }
+}
+
+/// One probe timed out, as it was expected to.
+fn stale() -> CaseResult {
+    let seen = observed(&[(Verdict::Timeout, 1)], &[], &[]);
+    CaseResult {
+        duration_ms: 3_021,
+        place: Some(place("topologies/canal-stale-rule.yaml", 58)),
+        claims: vec![
+            claim("S2-3", ClaimVerdict::Confirmed, None, None),
+            claim(
+                "S2-10",
+                ClaimVerdict::Refuted,
+                Some("the port"),
+                Some("call: claimed refused 1; seen timeout 1"),
+            ),
+        ],
+        probes: vec![probe("call", Some("timeout 1"), seen, true)],
+        wire: vec![check("node-1/eth0", "1.. × SYN", "2 ×", true)],
+        ..passed("canal-stale-rule/stale=present,rpFilter=0")
+    }
+}
+
+/// Not as expected in every way there is.
+fn hairpin() -> CaseResult {
+    let seen = observed(
+        &[(Verdict::Connected, 7), (Verdict::Timeout, 1)],
+        &["pod/default/nginx-b"],
+        &["node-1", "pod/default/client"],
+    );
+    CaseResult {
+        kernel: GUEST.to_owned(),
+        result: Outcome::Fail,
+        duration_ms: 8_124,
+        place: Some(place("topologies/odd, name: 100%.yaml", 31)),
+        claims: vec![claim("S1-18", ClaimVerdict::Unsettled, None, None)],
+        probes: vec![
+            probe(
+                "call",
+                Some("connected 4, timeout 4, endpoints nginx-b, source pod/default/client"),
+                seen,
+                false,
+            ),
+            probe("silence", Some("connected 1"), Observed::default(), false),
+            probe(
+                "other",
+                None,
+                observed(&[(Verdict::Refused, 2)], &[], &[]),
+                true,
+            ),
+        ],
+        wire: vec![
+            check(
+                "node-1/eth0",
+                "1.. × SYN from pod/default/client",
+                "0 ×",
+                false,
+            ),
+            check("node-2/eth0", "0 × RST", "0 ×", true),
+        ],
+        counters: vec![check(
+            "node-1",
+            "TcpExtIPReversePathFilter grows by 4",
+            "by 0",
+            false,
+        )],
+        rules: vec![check(
+            "node-1",
+            "1.. packets meet nat KUBE-POSTROUTING `-j MASQUERADE`",
+            "there is no such rule",
+            false,
+        )],
+        ..passed("clb-hairpin/policy=Local,rpFilter=0")
+    }
+}
+
+/// More probes than a line names.
+fn many() -> CaseResult {
+    let seen = |verdict, count| observed(&[(verdict, count)], &["pod/default/web-a"], &["node-1"]);
+    let names = ["cluster", "node", "local", "balancer", "outside"];
+    let probes = names
+        .iter()
+        .map(|name| {
+            probe(
+                name,
+                Some("connected 2..6"),
+                seen(Verdict::Connected, 4),
+                true,
+            )
+        })
+        .chain([probe(
+            "closed",
+            Some("refused 1"),
+            seen(Verdict::Refused, 1),
+            true,
+        )])
+        .collect();
+    CaseResult {
+        probes,
+        claims: vec![claim("S2-10", ClaimVerdict::Confirmed, None, None)],
+        ..passed("clb-hairpin/policy=Cluster,rpFilter=0")
+    }
+}
+
+fn troubled(name: &str, trouble: Trouble, message: &str, remedy: Option<&str>) -> CaseResult {
+    CaseResult {
+        kernel: String::new(),
+        result: Outcome::Error,
+        duration_ms: 12,
+        error: Some(RunError {
+            trouble,
+            message: message.to_owned(),
+            remedy: remedy.map(str::to_owned),
+        }),
+        ..passed(name)
+    }
+}
+
+fn cases() -> Vec<CaseResult> {
+    let dump = "iptables-restore on node-1: line 3 failed\n\
+                ::error::not the runner's | <b>100%</b>\n##[group]nor this";
+    let module = "IPVS: Protocol not available (the module ip_vs is not loaded)";
+    vec![
+        stale(),
+        passed("canal-stale-rule/stale=absent,rpFilter=0"),
+        many(),
+        hairpin(),
+        troubled("it's", Trouble::Input, dump, None),
+        troubled(
+            "needs/mode=ipvs",
+            Trouble::Machine,
+            module,
+            Some("modprobe ip_vs,\nor install qemu-system-x86"),
+        ),
+        troubled(
+            "needs/mode=iptables",
+            Trouble::Lost,
+            "the agent ended with signal 9",
+            None,
+        ),
+        troubled(
+            "needs/mode=nftables",
+            Trouble::Bug,
+            "the plan names no namespace",
+            Some("please report it"),
+        ),
+    ]
+}
+
+/// All of them.
+pub(super) fn results() -> Results {
+    let tools = [
+        ("svclab", "0.1.0"),
+        ("ipset", "ipset v7.17, protocol version: 7"),
+        (
+            "iptables-nft-restore",
+            "iptables-nft-restore v1.8.9 (nf_tables)",
+        ),
+        (
+            "iptables-legacy-restore",
+            "iptables-restore v1.8.9 (legacy)",
+        ),
+    ];
+    let tools: BTreeMap<String, String> = tools
+        .iter()
+        .map(|&(name, version)| (name.to_owned(), version.to_owned()))
+        .collect();
+    Results::new(tools, cases())
+}
+
+/// A run in which they ended in another order than they are listed in.
+pub(super) fn events() -> Vec<Event> {
+    let results = results();
+    let started = results.cases.iter().map(|case| Event::Started {
+        case: case.case.clone(),
+    });
+    let finished = results.cases.iter().rev().map(|case| Event::Finished {
+        result: Box::new(case.clone()),
+    });
+    let begun = Event::Begun {
+        cases: results.cases.len(),
+    };
+    let mut events: Vec<Event> = std::iter::once(begun)
+        .chain(started)
+        .chain(finished)
+        .collect();
+    events.push(Event::Over {
+        results: Box::new(results),
+        took: Duration::from_millis(8_449),
+    });
+    events
+}
+
+/// What a format says of that run.
+pub(super) fn told(format: super::Format, options: Options<'_>) -> String {
+    let mut out = Vec::new();
+    let mut writer = format.writer(&mut out, options);
+    for event in events() {
+        writer.event(&event).expect("a vector takes everything");
+    }
+    drop(writer);
+    String::from_utf8(out).expect("text")
+}
+
+/// Claims of each standing.
+pub(super) fn claims() -> Vec<ClaimLine> {
+    let declare = |id, says, not_checkable| Declared {
+        id,
+        says,
+        not_checkable,
+    };
+    let declared = [
+        declare(
+            "S2-10",
+            "A closed port of the load balancer refuses, whatever the policy is, and \
+             whoever asks is told at once.",
+            None,
+        ),
+        declare(
+            "S2-3",
+            "A rule that was left behind drops the answer.",
+            None,
+        ),
+        declare("S1-18", "Every other call times out.", None),
+        declare(
+            "S1-2",
+            "Most people run into this.",
+            Some("packets do not tell what people do"),
+        ),
+        declare("S1-3", "Nobody looked at this one.", None),
+        declare("S2-11", "The answer comes from the node itself.", None),
+    ];
+    let mut results = results();
+    for name in ["away/a", "away/b"] {
+        let seen = format!("call: claimed source node-1; seen source {name}");
+        results.cases.push(CaseResult {
+            claims: vec![
+                claim("S2-11", ClaimVerdict::Refuted, None, Some(&seen)),
+                claim("S1-18", ClaimVerdict::Unsettled, None, None),
+                claim("S0-9", ClaimVerdict::Confirmed, None, None),
+            ],
+            ..passed(name)
+        });
+    }
+    for name in ["more/a", "more/b"] {
+        results.cases.push(CaseResult {
+            claims: vec![claim("S1-18", ClaimVerdict::Unsettled, None, None)],
+            ..passed(name)
+        });
+    }
+    tally(&results, &declared)
+}

@@ -1,0 +1,138 @@
+//! A run for CI: `JUnit` XML, when the run is over. A lab is a suite, a case a test.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use indexmap::IndexSet;
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::case_text::Telling;
+use super::format::{Options, Writer};
+use super::{CaseResult, Event, Outcome, Results};
+
+/// Writes `JUnit` XML.
+pub(super) struct Junit<'a, W> {
+    out: W,
+    options: Options<'a>,
+}
+
+impl<'a, W: Write> Junit<'a, W> {
+    pub(super) fn new(out: W, options: Options<'a>) -> Self {
+        Self { out, options }
+    }
+}
+
+impl<W: Write> Writer for Junit<'_, W> {
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        if let Event::Over { results, took } = event {
+            let telling = Telling {
+                verbose: self.options.verbose,
+                again: &self.options.again,
+            };
+            let xml = report(results, *took, telling)
+                .to_string()
+                .map_err(io::Error::other)?;
+            self.out.write_all(xml.as_bytes())?;
+            self.out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
+    let mut report = Report::new("svclab");
+    report.set_time(took);
+    for (lab, cases) in results.by_lab() {
+        let mut suite = TestSuite::new(lab);
+        suite.set_time(cases.iter().map(|case| time(case)).sum());
+        for (tool, version) in &results.tools {
+            suite.add_property((tool, version));
+        }
+        suite.add_test_cases(cases.into_iter().map(|case| test_case(case, telling)));
+        report.add_test_suite(suite);
+    }
+    report
+}
+
+fn test_case(case: &CaseResult, telling: Telling<'_>) -> TestCase {
+    let mut test = TestCase::new(case.short_name(), status(case, telling));
+    test.set_classname(&case.lab);
+    test.set_time(time(case));
+    if !case.kernel.is_empty() {
+        test.add_property(("kernel", case.kernel.as_str()));
+    }
+    // Not of the format's own, and read by those who link a test to its source.
+    if let Some(place) = &case.place {
+        test.extra.insert("file".into(), place.file.as_str().into());
+        test.extra
+            .insert("line".into(), place.line.to_string().into());
+    }
+    let seen = Telling::seen(case);
+    if !seen.is_empty() {
+        test.set_system_out(seen);
+    }
+    test
+}
+
+fn status(case: &CaseResult, telling: Telling<'_>) -> TestCaseStatus {
+    let kind = match case.result {
+        Outcome::Pass => return TestCaseStatus::success(),
+        Outcome::Fail => NonSuccessKind::Failure,
+        Outcome::Error => NonSuccessKind::Error,
+    };
+    let mut status = TestCaseStatus::non_success(kind);
+    status.set_message(message(case));
+    if let Some(error) = &case.error {
+        status.set_type(error.trouble.words());
+    }
+    status.set_description(telling.plain_details(case));
+    status
+}
+
+/// What CI shows before one opens a test: the names of what did not come out as
+/// expected, or the first line of what went wrong.
+fn message(case: &CaseResult) -> String {
+    if let Some(error) = &case.error {
+        return error.message.lines().next().unwrap_or_default().to_owned();
+    }
+    let probes = case
+        .probes
+        .iter()
+        .filter(|probe| !probe.holds)
+        .map(|probe| probe.name.as_str());
+    let checks = case
+        .checks()
+        .filter(|check| !check.holds)
+        .map(|check| check.on.as_str());
+    let names: IndexSet<&str> = probes.chain(checks).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    format!("not as expected: {}", names.join(", "))
+}
+
+fn time(case: &CaseResult) -> Duration {
+    Duration::from_millis(case.duration_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Format, fixture};
+
+    #[test]
+    fn a_lab_is_a_suite_and_a_case_a_test() {
+        insta::assert_snapshot!(fixture::told(Format::Junit, Options::default()));
+    }
+
+    #[test]
+    fn readers_count_what_the_summary_counts() {
+        let xml = fixture::told(Format::Junit, Options::default());
+        let read = Report::deserialize_from_str(&xml).unwrap();
+        let summary = fixture::results().summary;
+        let wanted = (
+            summary.passed + summary.failed + summary.errors,
+            summary.failed,
+            summary.errors,
+        );
+        assert_eq!((read.tests, read.failures, read.errors), wanted);
+    }
+}

@@ -1,0 +1,43 @@
+//! An output whose reader may go away.
+
+use std::io::{self, ErrorKind, Write};
+
+/// Writes on until the reader closes its end, and from then on to nobody.
+#[derive(Debug)]
+pub(super) struct UntilClosed<W> {
+    out: W,
+    closed: bool,
+}
+
+impl<W: Write> UntilClosed<W> {
+    pub(super) fn new(out: W) -> Self {
+        Self { out, closed: false }
+    }
+
+    fn unless_closed<T>(
+        &mut self,
+        otherwise: T,
+        write: impl FnOnce(&mut W) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.closed {
+            return Ok(otherwise);
+        }
+        match write(&mut self.out) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(otherwise)
+            }
+            result => result,
+        }
+    }
+}
+
+impl<W: Write> Write for UntilClosed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.unless_closed(bytes.len(), |out| out.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.unless_closed((), Write::flush)
+    }
+}

@@ -1,0 +1,174 @@
+//! Input that is wrong: exit 2, file, line, caret, a suggestion, nothing built.
+
+use std::path::Path;
+use std::process::Output;
+
+use super::support::{LAB, lab, run, stderr, stdout};
+
+/// Runs a lab and returns what it said, with the directory's name taken out.
+fn refuse(text: impl AsRef<[u8]>, code: i32) -> String {
+    let (directory, path) = lab(text);
+    let output = run(&["run", &path.display().to_string()]);
+    said(&output, directory.path(), code)
+}
+
+fn said(output: &Output, directory: &Path, code: i32) -> String {
+    let text = stderr(output).replace(&format!("{}/", directory.display()), "");
+    assert_eq!(output.status.code(), Some(code), "{text}{}", stdout(output));
+    text
+}
+
+/// The good lab with one piece of text replaced.
+fn changed(from: &str, to: &str) -> String {
+    assert!(LAB.contains(from), "the lab has no `{from}`");
+    LAB.replacen(from, to, 1)
+}
+
+macro_rules! refused {
+    ($($name:ident: $from:expr => $to:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            insta::assert_snapshot!(refuse(changed($from, $to), 2));
+        }
+    )*};
+}
+
+refused! {
+    unknown_field: "  axes:" => "  axess:";
+    misspelt_component: "kubeProxy: {version" => "kubeproxy: {version";
+    unknown_version: "version: v1.30" => "version: v1.99";
+    probe_from_nobody: "from: pod/default/client" => "from: pod/default/cilent";
+    probe_without_namespace: "from: pod/default/client" => "from: pod/client";
+    probe_to_no_such_port: "service/default/web:80" => "service/default/web:81";
+    probe_to_no_such_service: "service/default/web:80" => "service/default/wed:80";
+    probe_to_port_nothing_serves: "service/default/web:80" => "pod/default/web:9999";
+    probe_without_port: "service/default/web:80" => "service/default/web";
+    selects_nobody: "selector: {app: web}" => "selector: {app: wed}";
+    unknown_node_of_pod: "nodeName: node-1, containers: [{name: client}]" => "nodeName: node-9, containers: [{name: client}]";
+    unknown_node_in_lab: "    node-1:\n      leftovers" => "    node-7:\n      leftovers";
+    overlapping_addresses: "podIP: 10.244.1.10" => "podIP: 10.244.1.9";
+    address_outside_pod_cidr: "podIP: 10.244.1.10" => "podIP: 10.245.1.10";
+    address_outside_subnet: "    node-1:\n" => "    node-1:\n      subnet: 10.0.0.0/24\n";
+    cluster_ip_in_pod_cidr: "clusterIP: 10.96.0.10" => "clusterIP: 10.244.1.77";
+    host_in_nodes_subnet_with_its_address: "203.0.113.9/24" => "192.168.50.11/24";
+    overlapping_subnets: "203.0.113.9/24" => "192.168.0.9/16";
+    patch_names_nothing: "patch: Service/default/web" => "patch: Service/default/wed";
+    patch_of_wrong_type: "internalTrafficPolicy: Local" => "ports: 80";
+    no_row_matches: "  - when: {policy: Local}\n    call: {connected: 1, endpoints: [web], seenSource: pod/default/client}\n" => "";
+    expectation_of_nobody: "endpoints: [web]" => "endpoints: [wed]";
+    source_of_nobody: "seenSource: pod/default/client" => "seenSource: pod/default/cilent";
+    not_yaml: "  probes:" => "  probes: [";
+    duplicate_keys: "  about:" => "  about: twice\n  about:";
+    wrong_type: "to: \"service/default/web:80\"" => "to: \"service/default/web:80\", connections: many";
+    sysctl_of_the_machine: "leftovers: {iptables: []}" => "sysctls: {vm.swappiness: 1}";
+    sysctl_of_no_interface: "leftovers: {iptables: []}" => "sysctls: {net.ipv4.conf.eth7.rp_filter: 1}";
+    nodes_in_one_subnet: "---\napiVersion: v1\nkind: Pod\nmetadata: {name: client" => "---\napiVersion: v1\nkind: Node\nmetadata: {name: node-2}\nstatus: {addresses: [{type: InternalIP, address: 192.168.50.12}]}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: client";
+    leftover_without_table: "iptables: []" => "iptables: [\"-A POSTROUTING -j RETURN\"]";
+    two_hosts_of_a_name: "    laptop: {address: 203.0.113.9/24}" => "    node-1: {address: 203.0.113.9/24}";
+}
+
+/// A rule that is read, and that only iptables itself can refuse.
+#[test]
+fn rule_that_iptables_rejects() {
+    let text = changed(
+        "iptables: []",
+        "iptables: [\"*nat\", \"-A POSTROUTING -m nosuchmatch -j RETURN\"]",
+    );
+    let (directory, path) = lab(text);
+    let output = run(&["run", &format!("{}/policy=Local", path.display())]);
+    assert_eq!(output.status.code(), Some(2));
+    shown(&output, directory.path(), "rule_that_iptables_rejects");
+}
+
+/// A setting that another kernel may well have: exit 3.
+#[test]
+fn sysctl_that_this_kernel_lacks() {
+    let text = changed(
+        "leftovers: {iptables: []}",
+        "sysctls: {net.ipv4.no_such: 1}",
+    );
+    let (directory, path) = lab(text);
+    let output = run(&["run", &format!("{}/policy=Local", path.display())]);
+    assert_eq!(output.status.code(), Some(3));
+    shown(&output, directory.path(), "sysctl_that_this_kernel_lacks");
+}
+
+/// Compares what a run printed, without what differs between machines.
+fn shown(output: &Output, directory: &Path, name: &str) {
+    let text = stdout(output).replace(&directory.display().to_string(), "DIR");
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.contains(" passed, "))
+        .collect();
+    insta::with_settings!({filters => vec![(r"v\d+\.\d+\.\d+", "VERSION"), (r"\(\d+\.\d+ s\)", "(TIME)")]}, {
+        insta::assert_snapshot!(name, lines.join("\n"));
+    });
+}
+
+#[test]
+fn empty_file() {
+    insta::assert_snapshot!(refuse("", 2));
+}
+
+#[test]
+fn not_utf8() {
+    insta::assert_snapshot!(refuse(b"spec: \xff\xfe", 2));
+}
+
+#[test]
+fn a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lab.yaml");
+    std::fs::create_dir(&path).unwrap();
+    let output = run(&["run", &path.display().to_string()]);
+    insta::assert_snapshot!(said(&output, directory.path(), 2));
+}
+
+#[test]
+fn ten_megabytes_of_nesting() {
+    insta::assert_snapshot!(refuse("[".repeat(10 << 20), 2));
+    insta::assert_snapshot!(refuse("[".repeat(3 << 20), 2));
+}
+
+#[test]
+fn a_misspelt_field_of_an_object_is_a_warning() {
+    let text = changed(
+        "ports: [{port: 80, targetPort: 8080}]",
+        "ports: [{port: 80, targetPort: 8080}]\n  selctor: {}",
+    );
+    let (directory, path) = lab(text);
+    let output = run(&["run", &path.display().to_string()]);
+    insta::assert_snapshot!(said(&output, directory.path(), 0));
+}
+
+#[test]
+fn no_such_lab_or_case() {
+    let tell = |name: &str, code: i32| {
+        let output = run(&["run", name]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        stderr(&output)
+    };
+    insta::assert_snapshot!(tell("canal-stale-rul", 4));
+    insta::assert_snapshot!(tell("canal-stale-rule/rpfilter=1", 4));
+    insta::assert_snapshot!(tell("canal-stale-rule/rpFilter=7", 4));
+    insta::assert_snapshot!(tell("canal-stale-rule/strict", 4));
+    insta::assert_snapshot!(tell("./no/such/file.yaml", 2));
+}
+
+#[test]
+fn arguments_that_are_none() {
+    for arguments in [
+        &["run", "--patience", "soon"][..],
+        &["run", "-j", "0"],
+        &["run", "--format", "xml"],
+        &["rum"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+    }
+}

@@ -1,0 +1,6 @@
+//! The command as a user meets it: output, exit codes, and what it leaves alone.
+
+mod bad_input;
+mod interrupted;
+mod support;
+mod untouched;

@@ -1,0 +1,50 @@
+//! Running the built command.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The directory of the project.
+pub fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The command, in the project's directory, without what the caller's
+/// environment would change.
+pub fn svclab() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command
+        .current_dir(project())
+        .env_remove("SVCLAB_TOPOLOGIES")
+        .env("NO_COLOR", "1");
+    command
+}
+
+/// What the command did with these arguments.
+pub fn run(arguments: &[&str]) -> Output {
+    svclab()
+        .args(arguments)
+        .output()
+        .expect("the command starts")
+}
+
+/// Standard output as text.
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Standard error as text.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A lab that is right, to be made wrong: a client, a server and a service on
+/// one node, and a probe that connects.
+pub const LAB: &str = include_str!("good.yaml");
+
+/// Writes a lab called `lab` into a directory of its own.
+pub fn lab(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("lab.yaml");
+    std::fs::write(&path, text).expect("the lab can be written");
+    (directory, path)
+}

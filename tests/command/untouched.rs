@@ -1,0 +1,88 @@
+//! What is outside a lab stays as it was, byte for byte.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serial_test::file_serial;
+
+use super::support::run;
+
+/// What a machine's network is made of, as its own tools print it.
+const LISTS: [&[&str]; 9] = [
+    &["iptables-nft-save"],
+    &["iptables-legacy-save"],
+    &["ip6tables-nft-save"],
+    &["nft", "list", "ruleset"],
+    &["ipset", "save"],
+    &["ip", "-j", "addr"],
+    &["ip", "-j", "route", "show", "table", "all"],
+    &["ip", "-j", "rule"],
+    &["ip", "netns"],
+];
+
+#[test]
+#[file_serial(machine)]
+fn a_run_leaves_the_machine_as_it_was() {
+    let before = machine();
+    let output = run(&[
+        "run",
+        "canal-stale-rule/underlay=passes",
+        "local-ingress/policy=Local",
+        "--patience",
+        "500ms",
+    ]);
+    // With so little patience some cases fail; what matters here is that they ran.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    let after = machine();
+    for (what, text) in &before {
+        assert_eq!(Some(text), after.get(what), "{what} changed");
+    }
+    assert_eq!(before.len(), after.len());
+}
+
+fn machine() -> BTreeMap<String, String> {
+    let mut state = BTreeMap::new();
+    for list in LISTS {
+        let output = Command::new(list[0])
+            .args(&list[1..])
+            .output()
+            .unwrap_or_else(|error| panic!("{}: {error}", list[0]));
+        state.insert(
+            list.join(" "),
+            without_times(&String::from_utf8_lossy(&output.stdout)),
+        );
+    }
+    state.insert(
+        "/proc/mounts".to_owned(),
+        fs::read_to_string("/proc/mounts").unwrap(),
+    );
+    settings(Path::new("/proc/sys/net"), &mut state);
+    state
+}
+
+/// The lines that only say when a list was printed are left out.
+fn without_times(text: &str) -> String {
+    text.lines()
+        .filter(|line| !line.starts_with("# Generated") && !line.starts_with("# Completed"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Every setting under a directory. A few count or draw lots and are left out.
+fn settings(directory: &Path, state: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        let name = path.to_string_lossy().into_owned();
+        if path.is_dir() {
+            settings(&path, state);
+        } else if !["nf_conntrack_count", "route/flush", "rpc_", "stable_secret"]
+            .iter()
+            .any(|moving| name.contains(moving))
+            && let Ok(value) = fs::read_to_string(&path)
+        {
+            state.insert(name, value);
+        }
+    }
+}

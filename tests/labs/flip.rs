@@ -1,0 +1,164 @@
+//! Turning expectations round, one at a time, over evidence that met them: each
+//! must then fail, and say where.
+
+use libtest_mimic::Failed;
+use svclab::evidence::Evidence;
+use svclab::explain::{Judge, Judgement};
+use svclab::run::Prepared;
+use svclab::scenario::count::Count;
+use svclab::scenario::expectation::{Expected, ProbeExpectation, Row};
+
+/// Nobody sees so many of anything.
+const NEVER: u32 = 1_000_000;
+
+/// A row with one expectation turned round, and what the failure must speak of.
+struct Flip {
+    row: Row,
+    speaks_of: String,
+}
+
+/// Turns every expectation of a case round in turn.
+pub fn every_expectation(prepared: &Prepared, evidence: &Evidence) -> Result<(), Failed> {
+    let flips = flips(prepared.case.expected(), prepared);
+    if flips.is_empty() {
+        return Err("the case expects nothing".into());
+    }
+    for flip in flips {
+        let judge = Judge::new(
+            &prepared.cluster,
+            &prepared.plan,
+            &flip.row,
+            prepared.case.row,
+            &prepared.case.spec.probes,
+        )
+        .map_err(|problems| format!("{problems:?}"))?;
+        let judgement = judge.judge(evidence);
+        if judgement.holds() {
+            return Err(format!(
+                "turned round, and still as expected: {}\n{:#?}",
+                flip.speaks_of, flip.row.expected
+            )
+            .into());
+        }
+        if !names(&judgement, &flip.speaks_of) {
+            return Err(format!(
+                "the failure does not speak of {}: {judgement:#?}",
+                flip.speaks_of
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Whether what does not hold is what was turned round, with expected and seen.
+fn names(judgement: &Judgement, what: &str) -> bool {
+    let probes = judgement.probes.iter().filter(|probe| !probe.holds);
+    let checks = judgement.checks().filter(|check| !check.holds);
+    let told: Vec<(String, bool)> = probes
+        .map(|probe| (probe.name.clone(), probe.expected.is_some()))
+        .chain(checks.map(|check| {
+            (
+                check.on.clone(),
+                !check.expected.is_empty() && !check.observed.is_empty(),
+            )
+        }))
+        .collect();
+    told.iter().any(|(on, both)| on == what && *both)
+}
+
+fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
+    let mut flips = Vec::new();
+    let mut flip = |speaks_of: &str, change: &dyn Fn(&mut Expected)| {
+        let mut row = row.clone();
+        change(&mut row.expected);
+        flips.push(Flip {
+            row,
+            speaks_of: speaks_of.to_owned(),
+        });
+    };
+    for (name, probe) in &row.expected.probes {
+        let mut on_probe = |change: &dyn Fn(&mut ProbeExpectation)| {
+            flip(name, &|expected| {
+                change(expected.probes.get_mut(name).expect("the probe is there"))
+            });
+        };
+        for verdict in 0..probe.verdicts().len() {
+            if probe.verdicts()[verdict].1.is_some() {
+                on_probe(&|probe| *verdicts(probe)[verdict] = Some(Count::exactly(NEVER)));
+            }
+        }
+        if probe.endpoints.is_some() {
+            on_probe(&|probe| probe.endpoints = Some(Vec::new()));
+        }
+        if probe.sources().is_some() {
+            // An address of documentation, which nobody has.
+            on_probe(&|probe| {
+                probe.seen_source = Some("192.0.2.254".to_owned());
+                probe.seen_sources = None;
+            });
+        }
+    }
+    for at in 0..row.expected.wire.len() {
+        let expected_none = row.expected.wire[at].count.contains(0);
+        let other = if expected_none {
+            Count::at_least(1)
+        } else {
+            Count::exactly(0)
+        };
+        flip(&row.expected.wire[at].on.to_string(), &|expected| {
+            expected.wire[at].count = other
+        });
+    }
+    for at in 0..row.expected.counters.len() {
+        flip(&row.expected.counters[at].on, &|expected| {
+            expected.counters[at].grows = Count::exactly(NEVER)
+        });
+    }
+    for at in 0..row.expected.rules.len() {
+        flip(&row.expected.rules[at].on, &|expected| {
+            expected.rules[at].hits = Count::exactly(NEVER)
+        });
+    }
+    for at in 0..row.expected.chains.len() {
+        let on = row.expected.chains[at].on.clone();
+        for rule in 0..row.expected.chains[at].is.len() {
+            flip(&on, &|expected| drop(expected.chains[at].is.remove(rule)));
+        }
+        flip(&on, &|expected| {
+            expected.chains[at].is.push("-j ACCEPT".to_owned())
+        });
+    }
+    assert!(
+        prepared
+            .case
+            .spec
+            .probes
+            .keys()
+            .all(|name| row.expected.probes.contains_key(name)),
+        "a probe of which nothing is expected"
+    );
+    flips
+}
+
+fn verdicts(probe: &mut ProbeExpectation) -> [&mut Option<Count>; 7] {
+    let ProbeExpectation {
+        connected,
+        refused,
+        unreachable,
+        reset,
+        silent,
+        timeout,
+        answered,
+        ..
+    } = probe;
+    [
+        connected,
+        refused,
+        unreachable,
+        reset,
+        silent,
+        timeout,
+        answered,
+    ]
+}

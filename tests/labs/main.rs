@@ -1,0 +1,34 @@
+//! Every case of every lab directly in `topologies/`, each a test of its own:
+//! it comes out as expected, and each of its expectations, turned round, does not.
+
+mod flip;
+mod stage;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use svclab::run::Prepared;
+
+/// Most of a case's time is waiting for packets that do not come.
+const AT_ONCE: usize = 16;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_ONCE);
+    let trials = stage::cases().into_iter().map(trial).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(prepared: Prepared) -> Trial {
+    Trial::test(prepared.case.id.clone(), move || {
+        let evidence = stage::run(&prepared).map_err(|error| error.to_string())?;
+        let judge = prepared
+            .judge()
+            .map_err(|problems| format!("{problems:?}"))?;
+        let judgement = judge.judge(&evidence);
+        if !judgement.holds() {
+            return Err(Failed::from(format!("{judgement:#?}")));
+        }
+        flip::every_expectation(&prepared, &evidence)
+    })
+}

@@ -1,0 +1,36 @@
+//! Reading the labs and running a case with an agent of its own.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use svclab::evidence::Evidence;
+use svclab::kernel::{Host, KernelError};
+use svclab::run::{Prepared, choose, prepare};
+
+/// How long the labs' probes wait, as `svclab run` does.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Every case of every lab directly in `topologies/`.
+pub fn cases() -> Vec<Prepared> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+    let labs = choose(&[], &directory).expect("the labs are well-formed");
+    labs.iter()
+        .flat_map(|lab| lab.scenario.cases().iter().map(move |case| (lab, case)))
+        .map(|(lab, case)| prepare(lab, case, PATIENCE).expect("every case can be prepared"))
+        .collect()
+}
+
+/// What a case's probes leave behind.
+pub fn run(prepared: &Prepared) -> Result<Evidence, KernelError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let agent = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab")))
+            .start()
+            .await?;
+        let mut session = agent.build(prepared.plan.clone()).await?;
+        session.probe().await
+    })
+}
