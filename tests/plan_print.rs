@@ -122,12 +122,12 @@ fn read(answers: &str) -> BTreeMap<String, BTreeSet<String>> {
 
 /// Asks the questions, one line for the name and one for the answer.
 fn asking() -> String {
+    // No entries at all print as nothing.
     QUESTIONS
-        .iter()
-        .fold(String::new(), |script, (name, question)| {
-            // No entries at all print as nothing.
-            script + &format!("echo {name}; a=$({question} | tr -d '\\n'); echo \"${{a:-[]}}\"\n")
+        .map(|(name, question)| {
+            format!("echo {name}; a=$({question} | tr -d '\\n'); echo \"${{a:-[]}}\"")
         })
+        .join("\n")
 }
 
 fn run(command: &mut Command, what: &str) -> String {

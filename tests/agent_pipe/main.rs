@@ -1,0 +1,263 @@
+//! The agent as its front ends see it: a process that speaks frames on a pipe,
+//! and leaves nothing behind however it ends. As root everything is done twice,
+//! the second time as a user without privileges.
+
+mod conversation;
+mod processes;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use conversation::{Conversation, users};
+use pnet::packet::Packet as _;
+use pnet::packet::ethernet::EthernetPacket;
+use pnet::packet::ipv4::Ipv4Packet;
+use pnet::packet::tcp::{TcpFlags, TcpPacket};
+use svclab::evidence::{Attempt, Direction, Evidence, Verdict};
+use svclab::plan::Plan;
+use svclab::protocol::{Event, Fault, Request, VERSION};
+
+/// A client, a router with one DNAT, one DROP and one REJECT rule, a server
+/// behind its bridge, and a tunnel between the two.
+fn plan() -> Plan {
+    serde_json::from_str(include_str!("../plans/small.json")).expect("a plan")
+}
+
+fn attempts<'a>(evidence: &'a Evidence, probe: &str) -> Vec<&'a Attempt> {
+    let attempts = evidence.attempts.iter();
+    attempts.filter(|attempt| attempt.probe == probe).collect()
+}
+
+/// SYNs to `to` that crossed an interface of the router.
+fn syns(evidence: &Evidence, interface: &str, direction: Direction, to: &str) -> usize {
+    let to: SocketAddr = to.parse().expect("an address and a port");
+    let is_it = |frame: &[u8]| {
+        let ethernet = EthernetPacket::new(frame)?;
+        let ip = Ipv4Packet::new(ethernet.payload())?;
+        let tcp = TcpPacket::new(ip.payload())?;
+        let syn = tcp.get_flags() & (TcpFlags::SYN | TcpFlags::ACK) == TcpFlags::SYN;
+        Some(syn && SocketAddr::new(ip.get_destination().into(), tcp.get_destination()) == to)
+    };
+    let packets = evidence.packets.iter();
+    packets
+        .filter(|packet| packet.interface == interface && packet.direction == direction)
+        .filter(|packet| is_it(&packet.bytes) == Some(true))
+        .count()
+}
+
+/// How many packets the one rule has counted whose text holds `words`.
+fn counted(evidence: &Evidence, ip: u8, words: &str) -> u64 {
+    let rules = evidence.rules.iter().filter(|rules| rules.ip == ip);
+    let lines: Vec<&str> = rules
+        .flat_map(|rules| rules.text.lines())
+        .filter(|line| line.contains(words))
+        .collect();
+    let [line] = lines[..] else {
+        panic!("{words}: {lines:?}");
+    };
+    let counters = line.strip_prefix('[').expect(line);
+    counters
+        .split(':')
+        .next()
+        .and_then(|packets| packets.parse().ok())
+        .expect(line)
+}
+
+#[test]
+fn an_agent_builds_probes_and_says_what_it_saw() {
+    for user in users() {
+        let mut agent = Conversation::start(user);
+        let Event::Ready {
+            protocol,
+            surroundings,
+        } = agent.hear()
+        else {
+            panic!("it is not ready");
+        };
+        assert_eq!(protocol, VERSION);
+        assert!(!surroundings.kernel.is_empty());
+        assert!(
+            surroundings.tools.contains_key("iptables-nft-restore"),
+            "{surroundings:?}"
+        );
+
+        let plan = Box::new(plan());
+        agent.say(&Request::Build { lab: 7, plan });
+        assert_eq!(agent.answer(), Event::Built { lab: 7 });
+        agent.say(&Request::Probe { lab: 7 });
+        let Event::Probed { lab: 7, evidence } = agent.answer() else {
+            panic!("it has not probed");
+        };
+
+        let verdicts = |probe| -> Vec<Verdict> {
+            let attempts = attempts(&evidence, probe);
+            attempts.iter().map(|attempt| attempt.verdict).collect()
+        };
+        assert_eq!(verdicts("service"), [Verdict::Connected; 2]);
+        assert_eq!(verdicts("blocked"), [Verdict::Timeout]);
+        assert_eq!(verdicts("datagram"), [Verdict::Answered]);
+        assert_eq!(verdicts("alive"), [Verdict::Answered]);
+        assert_eq!(verdicts("refused6"), [Verdict::Refused]);
+        assert_eq!(verdicts("tunnel"), [Verdict::Connected]);
+        assert_eq!(verdicts("closed"), [Verdict::Refused]);
+        for attempt in attempts(&evidence, "service") {
+            assert_eq!(attempt.endpoint.as_deref(), Some("pod/default/web"));
+            assert_eq!(attempt.seen_source, attempt.local);
+            assert!(
+                attempt
+                    .local
+                    .is_some_and(|local| local.ip().to_string() == "10.0.1.2")
+            );
+        }
+        let blocked = attempts(&evidence, "blocked")[0];
+        assert!(blocked.took >= Duration::from_millis(300), "{blocked:?}");
+
+        // A busy machine may send a SYN twice.
+        let (before, after) = ("10.96.0.1:80", "10.0.2.2:8080");
+        assert!(syns(&evidence, "client", Direction::In, before) >= 2);
+        assert_eq!(syns(&evidence, "br0", Direction::Out, before), 0);
+        assert_eq!(
+            syns(&evidence, "client", Direction::In, before),
+            syns(&evidence, "br0", Direction::Out, after)
+        );
+        assert!(syns(&evidence, "client", Direction::In, "10.0.2.2:9999") >= 1);
+        assert_eq!(syns(&evidence, "br0", Direction::Out, "10.0.2.2:9999"), 0);
+        assert!(evidence.packets.is_sorted_by_key(|packet| packet.time));
+        assert!(
+            evidence
+                .packets
+                .iter()
+                .all(|packet| packet.namespace == "router")
+        );
+        assert_eq!(evidence.packets_left_out, 0);
+
+        // Every connection of every TCP probe, and nothing else.
+        assert_eq!(
+            evidence.counters.keys().collect::<Vec<_>>(),
+            ["host/client"]
+        );
+        assert_eq!(
+            evidence.counters["host/client"].get("TcpActiveOpens"),
+            Some(&6)
+        );
+
+        assert_eq!(counted(&evidence, 4, "-j DNAT"), 2);
+        assert!(counted(&evidence, 4, "-j DROP") >= 1);
+        assert!(counted(&evidence, 6, "-j REJECT") >= 1);
+
+        agent.say(&Request::Remove { lab: 7 });
+        assert_eq!(agent.answer(), Event::Gone { lab: 7 });
+        // The number is free again.
+        agent.say(&Request::Build {
+            lab: 7,
+            plan: Box::default(),
+        });
+        assert_eq!(agent.answer(), Event::Built { lab: 7 });
+    }
+}
+
+#[test]
+fn a_request_that_means_nothing_fails_alone() {
+    for user in users() {
+        let mut agent = Conversation::ready(user);
+        let fault_of = |event: Event| match event {
+            Event::Failed { lab, failure } => (lab, failure.fault),
+            other => panic!("{other:?}"),
+        };
+        for request in [Request::Probe { lab: 1 }, Request::Remove { lab: 1 }] {
+            agent.say(&request);
+            assert_eq!(fault_of(agent.answer()), (1, Fault::Bug), "{request:?}");
+        }
+        agent.say(&Request::Build {
+            lab: 2,
+            plan: Box::default(),
+        });
+        assert_eq!(agent.answer(), Event::Built { lab: 2 });
+        agent.say(&Request::Build {
+            lab: 2,
+            plan: Box::default(),
+        });
+        assert_eq!(fault_of(agent.answer()), (2, Fault::Bug));
+
+        let mut wrong = plan();
+        wrong.namespaces[1].iptables.as_mut().expect("rules").v4 =
+            "*filter\n-A FORWARD --no-such-option\nCOMMIT\n".to_owned();
+        agent.say(&Request::Build {
+            lab: 3,
+            plan: Box::new(wrong),
+        });
+        let Event::Failed { lab: 3, failure } = agent.answer() else {
+            panic!("it took an option that there is not");
+        };
+        let rejected = failure.rejected.expect("the rejected line");
+        assert_eq!(rejected.namespace, "router");
+        assert_eq!(rejected.line, "-A FORWARD --no-such-option");
+        assert_eq!(agent.answer(), Event::Gone { lab: 3 });
+
+        // All that was for others; the lab that stood still stands.
+        agent.say(&Request::Probe { lab: 2 });
+        assert!(matches!(agent.answer(), Event::Probed { lab: 2, .. }));
+    }
+}
+
+#[test]
+fn what_is_no_request_ends_the_agent() {
+    let garbage = b"\x00\x00\x00\x07garbage".to_vec();
+    let unknown = b"\x00\x00\x00\x0d{\"ask\":\"sing\"}"[..].to_vec();
+    let too_long = b"\xff\xff\xff\xff{".to_vec();
+    for user in users() {
+        for bytes in [&garbage, &unknown, &too_long] {
+            let mut agent = Conversation::ready(user);
+            agent.build(1, plan());
+            let processes = agent.processes();
+            agent.say_bytes(bytes);
+            let (status, said) = agent.end();
+            assert_eq!(status, Some(1), "{said}");
+            assert!(said.starts_with("svclab agent: "), "{said}");
+            processes.are_gone();
+        }
+    }
+}
+
+#[test]
+fn the_end_of_its_input_ends_an_agent() {
+    for user in users() {
+        // With a lab, in the middle of its probes, and torn within a frame.
+        for last in [None, Some(&b""[..]), Some(&b"\x00\x00\x01\x00{"[..])] {
+            let mut agent = Conversation::ready(user);
+            agent.build(1, plan());
+            let processes = agent.processes();
+            if let Some(bytes) = last {
+                agent.say(&Request::Probe { lab: 1 });
+                agent.await_step("run its probes");
+                agent.say_bytes(bytes);
+            }
+            agent.hang_up();
+            let torn = last.is_some_and(|bytes| !bytes.is_empty());
+            let (status, said) = agent.end();
+            assert_eq!(status, Some(i32::from(torn)), "{said}");
+            processes.are_gone();
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_is_killed_leaves_nothing_behind() {
+    for user in users() {
+        let count = {
+            let mut agent = Conversation::ready(user);
+            agent.build(1, plan());
+            agent.processes().len()
+        };
+        assert!(count >= 2, "one process waits for another");
+        for victim in 0..count {
+            let mut agent = Conversation::ready(user);
+            agent.build(1, plan());
+            agent.say(&Request::Probe { lab: 1 });
+            agent.await_step("run its probes");
+            let processes = agent.processes();
+            processes.kill(victim);
+            processes.are_gone();
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Processes held by descriptors, which tell of their end.
+
+use std::fs;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, poll};
+
+/// How long the kernel may take to clear up after a process. Generous for a
+/// busy machine, and still "at once" to whoever waits for it.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// A process and all below it, the topmost first.
+pub struct Processes {
+    all: Vec<(u32, OwnedFd)>,
+}
+
+impl Processes {
+    /// Those that there are now. The topmost must live as long as this call.
+    pub fn below(top: u32) -> Self {
+        let mut pids = vec![top];
+        let mut at = 0;
+        while at < pids.len() {
+            pids.extend(children(pids[at]));
+            at += 1;
+        }
+        let all = pids.into_iter().filter_map(|pid| Some((pid, open(pid)?)));
+        Self { all: all.collect() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Ends one without a word.
+    pub fn kill(&self, at: usize) {
+        use std::os::fd::AsRawFd as _;
+        // SAFETY: the descriptor is open, and no information goes along.
+        let sent = unsafe {
+            nix::libc::syscall(
+                nix::libc::SYS_pidfd_send_signal,
+                self.all[at].1.as_raw_fd(),
+                nix::libc::SIGKILL,
+                std::ptr::null::<nix::libc::siginfo_t>(),
+                0,
+            )
+        };
+        assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Waits for the end of all of them, which must come at once.
+    pub fn are_gone(&self) {
+        let deadline = Instant::now() + AT_ONCE;
+        for (pid, process) in &self.all {
+            assert!(
+                readable(process, deadline),
+                "{pid} is left behind: {}",
+                fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
+            );
+        }
+    }
+}
+
+/// Waits until there is something to read, or an end; false if it came to
+/// nothing by then.
+pub fn readable(descriptor: &impl AsFd, deadline: Instant) -> bool {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let milliseconds = u16::try_from(left.as_millis()).expect("a short wait");
+        let mut polled = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut polled, milliseconds) {
+            Ok(0) => return false,
+            Ok(_) => return true,
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+}
+
+fn children(of: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{of}/task"));
+    let lists = tasks.into_iter().flatten().flatten();
+    lists
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|list| {
+            let pids: Vec<u32> = list
+                .split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect();
+            pids
+        })
+        .collect()
+}
+
+/// None for one that has ended meanwhile.
+fn open(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: the call takes numbers only; what it returns is nobody else's.
+    unsafe {
+        let descriptor = nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0);
+        let descriptor = i32::try_from(descriptor).ok().filter(|fd| *fd >= 0)?;
+        Some(OwnedFd::from_raw_fd(descriptor))
+    }
+}
