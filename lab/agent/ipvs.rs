@@ -13,15 +13,18 @@ use netlink_packet_core::{
 };
 use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
 use nix::errno::Errno;
+use tokio::task::JoinHandle;
 
 use super::failure;
 use super::netns::NetNs;
 use crate::plan::Namespace;
+use crate::plan::health::Guarded;
 use crate::plan::ipvs::{Forwarding, RealServer, Transport, Virtual, VirtualServer};
 use crate::protocol::{Failure, Fault};
 
 const NEW_SERVICE: u8 = 1;
 const NEW_DEST: u8 = 5;
+const SET_DEST: u8 = 6;
 
 /// The virtual server stays with a client's real server.
 const PERSISTENT: u32 = 1;
@@ -76,14 +79,59 @@ pub async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
     if plan.ipvs.is_empty() {
         return Ok(());
     }
-    let (connection, mut handle, _) = ns
-        .enter(genetlink::new_connection)
-        .and_then(|opened| opened)
-        .map_err(|error| failure::entering(&plan.name, &error))?;
-    let driver = tokio::task::spawn_local(connection);
+    let (mut handle, driver) = open(ns, &plan.name)?;
     let added = add_all(&mut handle, plan).await;
     driver.abort();
     added
+}
+
+/// Gives real servers another weight. One without weight takes no new
+/// connections.
+///
+/// # Errors
+///
+/// When the kernel refuses it.
+pub async fn weigh(
+    ns: &NetNs,
+    name: &str,
+    servers: &[Guarded],
+    weight: u32,
+) -> Result<(), Failure> {
+    let (mut handle, driver) = open(ns, name)?;
+    let mut weighed = Ok(());
+    for server in servers {
+        let real = RealServer {
+            to: server.to,
+            weight,
+            forwarding: Forwarding::Masquerade,
+        };
+        let attributes = vec![
+            nested(1, identity(&server.takes)),
+            nested(2, destination(&real)),
+        ];
+        weighed = ask(&mut handle, SET_DEST, attributes)
+            .await
+            .map_err(|errno| {
+                refused(
+                    name,
+                    &format!("another weight of {} behind {}", server.to, server.takes),
+                    errno,
+                )
+            });
+        if weighed.is_err() {
+            break;
+        }
+    }
+    driver.abort();
+    weighed
+}
+
+fn open(ns: &NetNs, name: &str) -> Result<(GenetlinkHandle, JoinHandle<()>), Failure> {
+    let (connection, handle, _) = ns
+        .enter(genetlink::new_connection)
+        .and_then(|opened| opened)
+        .map_err(|error| failure::entering(name, &error))?;
+    Ok((handle, tokio::task::spawn_local(connection)))
 }
 
 async fn add_all(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
@@ -91,15 +139,15 @@ async fn add_all(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), F
         let what = || format!("the virtual server {}", server.takes);
         ask(handle, NEW_SERVICE, vec![nested(1, service(server))])
             .await
-            .map_err(|errno| refused(plan, &what(), errno))?;
+            .map_err(|errno| refused(&plan.name, &what(), errno))?;
         for real in &server.servers {
             let attributes = vec![
                 nested(1, identity(&server.takes)),
                 nested(2, destination(real)),
             ];
-            ask(handle, NEW_DEST, attributes)
-                .await
-                .map_err(|errno| refused(plan, &format!("{} behind {}", real.to, what()), errno))?;
+            ask(handle, NEW_DEST, attributes).await.map_err(|errno| {
+                refused(&plan.name, &format!("{} behind {}", real.to, what()), errno)
+            })?;
         }
     }
     Ok(())
@@ -237,7 +285,7 @@ fn padded(address: IpAddr) -> Vec<u8> {
     bytes
 }
 
-fn refused(plan: &Namespace, what: &str, errno: Errno) -> Failure {
+fn refused(name: &str, what: &str, errno: Errno) -> Failure {
     let (why, remedy) = match errno {
         Errno::ENOPROTOOPT => (
             "this kernel has no IPVS".to_owned(),
@@ -255,7 +303,7 @@ fn refused(plan: &Namespace, what: &str, errno: Errno) -> Failure {
     };
     Failure {
         fault: Fault::Machine,
-        message: format!("cannot add {what} in {}: {why}", plan.name),
+        message: format!("cannot add {what} in {name}: {why}"),
         remedy: remedy.map(str::to_owned),
         rejected: None,
     }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::capture::{Basket, Capture};
 use super::netns::NetNs;
 use super::wire::{self, Wire};
-use super::{counters, failure, ipvs, prober, program, server, sysctl};
+use super::{counters, failure, health, ipvs, prober, program, server, sysctl};
 use crate::evidence::{Evidence, SavedRules};
 use crate::plan::{Backend, Namespace, Plan};
 use crate::protocol::Failure;
@@ -110,6 +110,10 @@ impl Lab {
                 wire::speaks(namespace, AddressFamily::Inet6),
                 &mut servers,
             )?;
+        }
+        if !plan.health.is_empty() {
+            step("ask its balancers' backends how they are".to_owned());
+            health::begin(&plan.health, &namespaces, &mut servers).await?;
         }
         Ok(Self {
             plan,

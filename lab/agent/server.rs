@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::failure;
 use super::netns::NetNs;
+use super::{failure, forwarder, http};
 use super::{pktinfo, poll};
 use crate::plan::{Protocol, Server, ServerKind};
 use crate::protocol::{Failure, Fault};
@@ -56,30 +56,63 @@ pub fn open(
             .enter(|| bind(server.protocol, at))
             .and_then(|bound| bound)
             .map_err(|error| refuse(&error))?;
-        match (server.protocol, server.kind) {
-            (Protocol::Tcp, ServerKind::Answers) => {
-                let listener =
-                    TcpListener::from_std(socket.into()).map_err(|error| refuse(&error))?;
-                tasks.spawn_local(accept(listener, Rc::from(server.name.as_str())));
-            }
-            (Protocol::Udp, ServerKind::Answers) => {
-                let socket = poll::register(socket).map_err(|error| refuse(&error))?;
-                tasks.spawn_local(echo(socket, Rc::from(server.name.as_str())));
-            }
+        match (server.protocol, &server.kind) {
             (_, ServerKind::Holds) => {
                 tasks.spawn_local(async move {
                     let _held = socket;
                     std::future::pending::<()>().await;
                 });
             }
-            (Protocol::Ping, ServerKind::Answers) => {
-                return Err(failure::bug(
-                    "the plan has a ping server; the kernel is one".to_owned(),
-                ));
+            (Protocol::Tcp, kind) => {
+                let listener =
+                    TcpListener::from_std(socket.into()).map_err(|error| refuse(&error))?;
+                listen(listener, ns, server, kind, tasks);
+            }
+            (Protocol::Udp, ServerKind::Answers) => {
+                let socket = poll::register(socket).map_err(|error| refuse(&error))?;
+                tasks.spawn_local(echo(socket, Rc::from(server.name.as_str())));
+            }
+            (Protocol::Udp | Protocol::Ping, _) => {
+                return Err(failure::bug(format!(
+                    "the plan has a {} server that nobody can be",
+                    server.protocol
+                )));
             }
         }
     }
     Ok(())
+}
+
+/// Serves who comes by TCP.
+fn listen(
+    listener: TcpListener,
+    ns: &NetNs,
+    server: &Server,
+    kind: &ServerKind,
+    tasks: &mut JoinSet<()>,
+) {
+    match kind {
+        ServerKind::Answers | ServerKind::Holds => {
+            tasks.spawn_local(accept(listener, Rc::from(server.name.as_str())));
+        }
+        ServerKind::Health {
+            service,
+            local_endpoints,
+        } => {
+            tasks.spawn_local(http::serve(listener, service.clone(), *local_endpoints));
+        }
+        ServerKind::Forwards {
+            backends,
+            retry_after,
+        } => {
+            tasks.spawn_local(forwarder::serve(
+                listener,
+                ns.clone(),
+                backends.clone(),
+                *retry_after,
+            ));
+        }
+    }
 }
 
 fn bind(protocol: Protocol, at: SocketAddr) -> io::Result<Socket> {

@@ -7,11 +7,12 @@ use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use super::balancer::{Ground, balancer};
 use super::names::{cluster_ips, name_of, namespace_of};
 use super::problem::{Problem, place};
 use super::serving::{Machines, serving};
 use super::subnets::{Member, Subnet, first_free, network_of, overlap, usual};
-use super::{Cluster, FABRIC, Fabric, Host, Node, Pod};
+use super::{Cluster, FABRIC, Fabric, Host, INTERNET, Node, Pod};
 use crate::scenario::lab::{FabricKind, LabSpec};
 use crate::scenario::reference::{DocumentRef, ObjectKind};
 use crate::scenario::suggest::did_you_mean;
@@ -69,14 +70,19 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
         })
         .collect();
     for host in &hosts {
-        if host.name == FABRIC || nodes.iter().any(|node| node.name == host.name) {
+        if [FABRIC, INTERNET].contains(&host.name.as_str())
+            || nodes.iter().any(|node| node.name == host.name)
+        {
             problems.push(
                 Problem::in_lab(
                     place!["spec", "hosts", &host.name],
                     format!("the name `{}` is taken", host.name),
                 )
                 .of_key()
-                .help("nodes, hosts and `fabric` share their names; choose another".to_owned()),
+                .help(
+                    "nodes, hosts, `fabric` and `internet` share their names; choose another"
+                        .to_owned(),
+                ),
             );
         }
     }
@@ -91,6 +97,17 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
     disjoint(&nodes, &subnets, inputs, &mut problems);
     components(inputs.spec, &nodes, &pods, &mut problems);
     let routes = routes(inputs.spec, &nodes, &mut problems);
+    let ground = Ground {
+        nodes: &nodes,
+        services: inputs.services,
+        slices: inputs.slices,
+    };
+    let balancers = inputs
+        .spec
+        .load_balancers
+        .iter()
+        .filter_map(|(name, spec)| balancer(name, spec, &ground, &mut problems))
+        .collect();
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -107,6 +124,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
     let serving = serving(&machines, inputs.pods, inputs.slices, host_ports);
     Ok(Cluster {
         serving,
+        balancers,
         nodes,
         pods,
         hosts,

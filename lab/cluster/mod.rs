@@ -2,6 +2,7 @@
 //! between them. Checked: whoever holds a [`Cluster`] need not ask again whether
 //! an address overlaps another or a pod's node is there.
 
+mod balancer;
 mod build;
 mod names;
 mod problem;
@@ -23,6 +24,7 @@ use crate::rules::ip_masq_agent::IpMasqAgent;
 use crate::rules::kube_proxy::KubeProxy;
 use crate::scenario::lab::{FabricKind, ForeignSources, Leftovers};
 
+pub use balancer::{Backend as BalancerBackend, Balancer, BalancerPort};
 pub use build::{Inputs, build};
 pub use names::{Name, NameError, Reference};
 pub(crate) use problem::place;
@@ -32,6 +34,9 @@ pub use subnets::{Member, Subnet};
 
 /// The namespace of the fabric, in plans and in what users read.
 pub const FABRIC: &str = "fabric";
+
+/// The namespace of what is public: the balancers beyond address translation.
+pub const INTERNET: &str = "internet";
 
 /// A cluster and what is around it.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,6 +53,8 @@ pub struct Cluster {
     pub slices: Vec<EndpointSlice>,
     /// Who serves which port, pods and hosts alike.
     pub serving: Vec<Serving>,
+    /// Load balancers.
+    pub balancers: Vec<Balancer>,
     /// What lies between.
     pub fabric: Fabric,
     /// Which iptables the nodes have.

@@ -3,6 +3,7 @@
 //! the host, in a guest, or on another machine over a pipe.
 
 pub mod build;
+pub mod health;
 pub mod ipvs;
 mod link;
 pub mod needs;
@@ -13,6 +14,7 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
+pub use health::HealthCheck;
 pub use ipvs::VirtualServer;
 pub use link::{Link, LinkKind, Mac};
 pub use probe::{Count, Probe, Protocol, Server, ServerKind, Target};
@@ -28,6 +30,10 @@ pub struct Plan {
     pub servers: Vec<Server>,
     /// What to try once everything stands, in this order.
     pub probes: Vec<Probe>,
+    /// What balancers ask of their backends. Every question has had its first
+    /// answer before anything is tried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub health: Vec<HealthCheck>,
     /// What to look at while probing.
     pub watch: Watch,
 }

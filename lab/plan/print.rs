@@ -283,9 +283,24 @@ fn server(server: &Server) -> String {
     let address = server
         .address
         .map_or_else(|| "every address".to_owned(), |address| address.to_string());
-    let does = match server.kind {
-        ServerKind::Answers => "answers",
-        ServerKind::Holds => "listens and never accepts",
+    let does = match &server.kind {
+        ServerKind::Answers => "answers".to_owned(),
+        ServerKind::Holds => "listens and never accepts".to_owned(),
+        ServerKind::Health {
+            service,
+            local_endpoints,
+        } => format!("says how {service} is, with {local_endpoints} local endpoints"),
+        ServerKind::Forwards {
+            backends,
+            retry_after,
+        } => {
+            let backends: Vec<String> = backends.iter().map(ToString::to_string).collect();
+            format!(
+                "forwards to {}, to the next after {}",
+                backends.join(", "),
+                humantime::format_duration(*retry_after)
+            )
+        }
     };
     format!(
         "{} {does} on {address}, {} port {}, in {}",

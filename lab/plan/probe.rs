@@ -26,14 +26,29 @@ pub struct Server {
 }
 
 /// What a server does with who comes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "does")]
 pub enum ServerKind {
     /// Answers with its name and the peer's address as it saw it.
     Answers,
     /// Listens and never accepts, as kube-proxy did on node ports up to 1.23 to
     /// keep others away from them.
     Holds,
+    /// Answers HTTP as kube-proxy does on a service's `healthCheckNodePort`.
+    Health {
+        /// `NAMESPACE/NAME`.
+        service: String,
+        /// How many endpoints of the service are on the node.
+        local_endpoints: usize,
+    },
+    /// Connects to one of these for each who comes, in turn, and to the next
+    /// when one does not answer: a balancer on layer 7.
+    Forwards {
+        /// Where it connects to.
+        backends: Vec<SocketAddr>,
+        /// How long it waits before it tries the next.
+        retry_after: Duration,
+    },
 }
 
 /// What a probe speaks.

@@ -18,6 +18,9 @@ use super::expectation::Row;
 use super::patch::Patch;
 use super::values::AxisValues;
 
+pub use super::balancer_spec::{
+    HealthCheck, LoadBalancerSpec, NoBackend, Public, SecurityGroup, Target,
+};
 pub use super::node_spec::{FlannelLeftover, Leftovers, NodeSpec};
 pub use super::probe::Probe;
 
@@ -200,62 +203,6 @@ pub struct HostSpec {
     /// Ports it answers on, TCP and UDP.
     #[serde(default)]
     pub ports: Vec<u16>,
-}
-
-/// A load balancer in front of a service of type `LoadBalancer`; its address is
-/// the one in the service's status.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LoadBalancerSpec {
-    /// The service, as `NAMESPACE/NAME`.
-    pub service: String,
-    /// Whether a packet keeps its source on the way to the backend; it does by
-    /// default.
-    #[serde(default = "yes")]
-    pub keep_source: bool,
-    /// Whether the balancer never forwards a packet to the backend whose address
-    /// is the packet's source; it may by default.
-    #[serde(default)]
-    pub skip_own_source: bool,
-    /// Asks its backends whether they are well: `healthCheckNodePort` where the
-    /// traffic policy is `Local`, the node port otherwise. Every backend counts
-    /// as well without it.
-    #[serde(default)]
-    pub health_check: Option<HealthCheck>,
-    /// What becomes of a packet when no backend is left.
-    #[serde(default)]
-    pub no_backend: NoBackend,
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// How a balancer asks its backends whether they are well.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct HealthCheck {}
-
-/// What a balancer does with a packet when no backend is left.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    Default,
-    serde::Deserialize,
-    serde::Serialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum NoBackend {
-    /// Drops it, as clouds do.
-    #[default]
-    Drop,
-    /// Answers with an ICMP error, as IPVS does.
-    Refuse,
 }
 
 /// One thing a lab's source claims.

@@ -10,6 +10,7 @@
 mod apply;
 #[cfg(test)]
 mod bad_input;
+mod balancer_spec;
 pub mod case;
 #[cfg(test)]
 mod case_tests;

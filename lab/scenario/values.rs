@@ -135,6 +135,19 @@ where
     subnet(deserializer).map(Some)
 }
 
+/// Reads a list of networks, each as [`subnet`].
+pub(super) fn subnets<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<IpNetwork>, D::Error> {
+    struct One(IpNetwork);
+
+    impl<'de> Deserialize<'de> for One {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            subnet(deserializer).map(Self)
+        }
+    }
+
+    Vec::<One>::deserialize(d).map(|all| all.into_iter().map(|one| one.0).collect())
+}
+
 /// What a sysctl is set to, as it is written to its file. A lab may write a
 /// number without quotes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

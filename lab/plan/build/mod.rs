@@ -1,5 +1,6 @@
 //! From a cluster to the plan that builds it.
 
+mod balancer;
 mod fabric;
 mod node;
 mod overlay;
@@ -50,9 +51,16 @@ pub fn plan(order: &Order<'_>) -> Result<Plan, Vec<Problem>> {
     node::place(&mut topology, cluster);
     pod::attach(&mut topology, cluster);
     overlay::lay(&mut topology, cluster);
+    balancer::place(&mut topology, cluster);
+    let balancing = balancer::make(cluster);
     let mut namespaces = topology.finish();
     let mut problems = Vec::new();
-    rules::write(&mut namespaces, cluster, &mut problems);
+    for namespace in &mut namespaces {
+        if let Some(balancing) = balancing.namespaces.get(namespace.name.as_str()) {
+            namespace.ipvs.clone_from(&balancing.ipvs);
+        }
+    }
+    rules::write(&mut namespaces, cluster, &balancing, &mut problems);
     for namespace in &mut namespaces {
         sysctls::set(namespace, cluster, &mut problems);
     }
@@ -64,7 +72,11 @@ pub fn plan(order: &Order<'_>) -> Result<Plan, Vec<Problem>> {
     Ok(Plan {
         case: order.case.to_owned(),
         namespaces,
-        servers: servers(cluster),
+        servers: servers(cluster)
+            .into_iter()
+            .chain(balancing.servers)
+            .collect(),
+        health: balancing.health,
         probes,
         watch,
     })
@@ -86,5 +98,66 @@ fn servers(cluster: &Cluster) -> Vec<Server> {
                 kind: ServerKind::Answers,
             })
         })
+        .chain(health_ports(cluster))
         .collect()
+}
+
+/// The port on which a kube-proxy says whether its node has endpoints of a
+/// service, for each service that has one.
+fn health_ports(cluster: &Cluster) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for service in &cluster.services {
+        let port = service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.health_check_node_port);
+        let Some(port) = port
+            .and_then(|port| u16::try_from(port).ok())
+            .filter(|port| *port > 0)
+        else {
+            continue;
+        };
+        let namespace = service.metadata.namespace.as_deref().unwrap_or("default");
+        let name = service.metadata.name.as_deref().unwrap_or_default();
+        for node in cluster
+            .nodes
+            .iter()
+            .filter(|node| node.kube_proxy.is_some())
+        {
+            servers.push(Server {
+                namespace: node.name.clone(),
+                name: format!("kube-proxy of {}", node.name),
+                address: None,
+                protocol: Protocol::Tcp,
+                port,
+                kind: ServerKind::Health {
+                    service: format!("{namespace}/{name}"),
+                    local_endpoints: local_endpoints(cluster, namespace, name, &node.name),
+                },
+            });
+        }
+    }
+    servers
+}
+
+/// How many ready endpoints of a service are on a node.
+fn local_endpoints(cluster: &Cluster, namespace: &str, service: &str, node: &str) -> usize {
+    cluster
+        .slices
+        .iter()
+        .filter(|slice| {
+            let labels = slice.metadata.labels.as_ref();
+            slice.metadata.namespace.as_deref().unwrap_or("default") == namespace
+                && labels
+                    .and_then(|labels| labels.get("kubernetes.io/service-name"))
+                    .map(String::as_str)
+                    == Some(service)
+        })
+        .flat_map(|slice| slice.endpoints.iter().flatten())
+        .filter(|endpoint| endpoint.node_name.as_deref() == Some(node))
+        .filter(|endpoint| {
+            let conditions = endpoint.conditions.as_ref();
+            conditions.is_none_or(|conditions| conditions.ready != Some(false))
+        })
+        .count()
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use crate::cluster::{Cluster, FABRIC, Node, Problem, place};
+use crate::cluster::{Cluster, FABRIC, INTERNET, Node, Problem, place};
 use crate::plan::{Iptables, Namespace};
 use crate::rules::chains::Chains;
 use crate::rules::ipset::IpsetScript;
@@ -14,18 +14,31 @@ use crate::rules::script::{Script, Table};
 use crate::rules::{calico, docker, flannel, ip_masq_agent, kubelet};
 use crate::scenario::lab::{FabricKind, FlannelLeftover, ForeignSources};
 
+use super::balancer::Made;
 use super::topology::dev_name;
 
 /// Writes the rules of the nodes and of the fabric.
-pub fn write(namespaces: &mut [Namespace], cluster: &Cluster, problems: &mut Vec<Problem>) {
+pub fn write(
+    namespaces: &mut [Namespace],
+    cluster: &Cluster,
+    balancing: &Made,
+    problems: &mut Vec<Problem>,
+) {
     let core_nodes: Vec<_> = cluster
         .nodes
         .iter()
         .map(|node| node.object.clone())
         .collect();
     for namespace in namespaces {
-        if namespace.name == FABRIC {
-            let (v4, v6) = source_check(cluster);
+        if [FABRIC, INTERNET].contains(&namespace.name.as_str()) {
+            let (mut v4, v6) = if namespace.name == FABRIC {
+                source_check(cluster)
+            } else {
+                Default::default()
+            };
+            if let Some(here) = balancing.namespaces.get(namespace.name.as_str()) {
+                v4.append(here.script.clone());
+            }
             namespace.iptables = loaded(cluster, &v4, &v6);
         } else if let Some(node) = cluster
             .nodes

@@ -1,7 +1,7 @@
 //! Every kernel setting that decides a packet's way, because a new namespace
 //! copies some of them from the host.
 
-use crate::cluster::{Cluster, FABRIC, Node, Problem, place};
+use crate::cluster::{Cluster, FABRIC, INTERNET, Node, Problem, place};
 use crate::plan::{LinkKind, Namespace, Sysctl};
 use crate::rules::kube_proxy::Mode;
 use crate::scenario::suggest::did_you_mean;
@@ -45,7 +45,7 @@ pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Prob
         .nodes
         .iter()
         .find(|node| node.name == namespace.name);
-    let forwards = node.is_some() || namespace.name == FABRIC;
+    let forwards = node.is_some() || [FABRIC, INTERNET].contains(&namespace.name.as_str());
     let v6 = cluster.speaks_v6();
     let links: Vec<String> = namespace
         .links
@@ -83,6 +83,15 @@ pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Prob
         .any(|link| link.kind == LinkKind::Bridge)
     {
         bridge(&mut settings, node.is_some(), namespace.iptables.is_some());
+    }
+    if !namespace.ipvs.is_empty() {
+        // Rules may rewrite what IPVS has rewritten only where it keeps
+        // connections known to conntrack.
+        let rewrites = cluster
+            .balancers
+            .iter()
+            .any(|balancer| !balancer.spec.keep_source);
+        settings.plain("net.ipv4.vs.conntrack", yes_no(rewrites), false);
     }
     if let Some(node) = node {
         as_node(&mut settings, node, &links);

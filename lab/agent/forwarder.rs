@@ -1,0 +1,70 @@
+//! A balancer on layer 7: it accepts, connects to a backend itself, and tries the
+//! next when one does not answer.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::health::connect;
+use super::netns::NetNs;
+
+/// Forwards who comes to `backends` in turn; each is given `retry_after` to
+/// answer the connection.
+pub async fn serve(
+    listener: TcpListener,
+    ns: NetNs,
+    backends: Vec<SocketAddr>,
+    retry_after: Duration,
+) {
+    let turn = Cell::new(0_usize);
+    let backends: Rc<[SocketAddr]> = backends.into();
+    let mut conversations = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((client, _)) => {
+                    let first = turn.get();
+                    turn.set(first.wrapping_add(1));
+                    conversations.spawn_local(converse(client, ns.clone(), Rc::clone(&backends), first, retry_after));
+                }
+                Err(_) => tokio::task::yield_now().await,
+            },
+            Some(_) = conversations.join_next() => {}
+        }
+    }
+}
+
+async fn converse(
+    mut client: TcpStream,
+    ns: NetNs,
+    backends: Rc<[SocketAddr]>,
+    first: usize,
+    patience: Duration,
+) {
+    if let Ok(mut backend) = reach(&ns, &backends, first, patience).await {
+        let _ = copy_bidirectional(&mut client, &mut backend).await;
+    }
+    // With no backend left the client's connection is closed without a word.
+}
+
+async fn reach(
+    ns: &NetNs,
+    backends: &[SocketAddr],
+    first: usize,
+    patience: Duration,
+) -> io::Result<TcpStream> {
+    for offset in 0..backends.len() {
+        let backend = backends[first.wrapping_add(offset) % backends.len()];
+        if let Ok(Ok(stream)) = timeout(patience, connect(ns, backend, None)).await {
+            return Ok(stream);
+        }
+    }
+    Err(io::Error::other("no backend answers"))
+}

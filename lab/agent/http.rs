@@ -1,0 +1,79 @@
+//! kube-proxy's answer on a service's `healthCheckNodePort`.
+//!
+//! kubernetes v1.20.2, `pkg/proxy/healthcheck/service_health.go`: 200 while the
+//! node has endpoints of the service, 503 otherwise, and how many in the body.
+
+use std::rc::Rc;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// Serves a service's health.
+pub async fn serve(listener: TcpListener, service: String, local_endpoints: usize) {
+    let answer: Rc<str> = Rc::from(answer(&service, local_endpoints));
+    let mut conversations = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    conversations.spawn_local(converse(stream, Rc::clone(&answer)));
+                }
+                Err(_) => tokio::task::yield_now().await,
+            },
+            Some(_) = conversations.join_next() => {}
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, answer: Rc<str>) {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    // To the empty line that ends a request's head.
+    while stream
+        .read_line(&mut line)
+        .await
+        .is_ok_and(|length| length > 0)
+        && line.trim_end() != ""
+    {
+        line.clear();
+    }
+    let _ = stream.write_all(answer.as_bytes()).await;
+    let _ = stream.shutdown().await;
+}
+
+fn answer(service: &str, local_endpoints: usize) -> String {
+    let status = if local_endpoints > 0 {
+        "200 OK"
+    } else {
+        "503 Service Unavailable"
+    };
+    let (namespace, name) = service.split_once('/').unwrap_or(("default", service));
+    let body = serde_json::json!({
+        "service": {"namespace": namespace, "name": name},
+        "localEndpoints": local_endpoints,
+    })
+    .to_string();
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::answer;
+
+    #[test]
+    fn a_node_without_endpoints_says_so() {
+        assert!(answer("default/web", 0).starts_with("HTTP/1.1 503 "));
+        let well = answer("default/web", 2);
+        assert!(well.starts_with("HTTP/1.1 200 "));
+        assert!(
+            well.ends_with(
+                r#"{"service":{"namespace":"default","name":"web"},"localEndpoints":2}"#
+            )
+        );
+    }
+}
