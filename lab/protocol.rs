@@ -122,7 +122,7 @@ pub struct Failure {
     pub remedy: Option<String>,
     /// The namespace and the line of rule text that was rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rejected: Option<Rejected>,
+    pub rejected: Option<Box<Rejected>>,
 }
 
 /// A line that a program refused to load.

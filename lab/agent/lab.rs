@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::capture::{Basket, Capture};
 use super::netns::NetNs;
 use super::wire::{self, Wire};
-use super::{counters, failure, prober, program, server, sysctl};
+use super::{counters, failure, ipvs, prober, program, server, sysctl};
 use crate::evidence::{Evidence, SavedRules};
 use crate::plan::{Backend, Namespace, Plan};
 use crate::protocol::Failure;
@@ -74,6 +74,9 @@ impl Lab {
         step("add its routes and neighbours".to_owned());
         for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
             wire.route(namespace).await?;
+        }
+        for ((ns, _), namespace) in made.iter().zip(&plan.namespaces) {
+            ipvs::add(ns, namespace).await?;
         }
         step("load its rules".to_owned());
         try_join_all(

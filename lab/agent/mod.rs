@@ -7,6 +7,7 @@ mod contain;
 mod counters;
 mod failure;
 mod icmp_errors;
+mod ipvs;
 mod lab;
 mod netns;
 mod ping;

@@ -119,11 +119,13 @@ pub async fn load(
             None => format!("{program} refused its input in {name}; it said: {said}"),
         },
         remedy: None,
-        rejected: line.map(|line| Rejected {
-            namespace: name.to_owned(),
-            program: program.to_owned(),
-            line,
-            said: said.to_owned(),
+        rejected: line.map(|line| {
+            Box::new(Rejected {
+                namespace: name.to_owned(),
+                program: program.to_owned(),
+                line,
+                said: said.to_owned(),
+            })
         }),
     })
 }

@@ -10,8 +10,8 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{InfoData, InfoVeth};
 use netlink_packet_route::neighbour::NeighbourFlags;
 use rtnetlink::{
-    Handle, LinkBridge, LinkBridgePort, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVxlan,
-    RouteMessageBuilder,
+    Handle, LinkBridge, LinkBridgePort, LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth,
+    LinkVxlan, RouteMessageBuilder,
 };
 use tokio::task::JoinHandle;
 
@@ -149,7 +149,7 @@ impl Wire {
                     })?;
             }
         }
-        for link in &plan.links {
+        for link in plan.links.iter().filter(|link| !link.down) {
             let index = self.index(plan, &link.name)?;
             self.set_up(index)
                 .await
@@ -274,6 +274,13 @@ pub async fn make_links(namespaces: &[(NetNs, Wire)], plans: &[Namespace]) -> Re
                     link,
                 )
                 .build(),
+                LinkKind::Dummy => with_mtu(
+                    LinkDummy::new(&link.name)
+                        .index(index)
+                        .address(link.mac.0.to_vec()),
+                    link,
+                )
+                .build(),
                 LinkKind::Vxlan {
                     vni,
                     port,
@@ -381,6 +388,7 @@ fn unmade(namespace: &str, link: &Link, error: &rtnetlink::Error) -> Failure {
         let module = match link.kind {
             LinkKind::Veth { .. } => "veth",
             LinkKind::Bridge => "bridge",
+            LinkKind::Dummy => "dummy",
             LinkKind::Vxlan { .. } => "vxlan",
         };
         failure.remedy = Some(format!("run `modprobe {module}` as root"));

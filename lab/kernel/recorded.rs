@@ -87,6 +87,7 @@ fn namespace(backend: Backend, kind: &str, family: &str, table: &str, what: &str
                 addresses: vec![],
                 bridge: None,
                 hairpin: false,
+                down: false,
                 mtu: None,
             });
         }

@@ -25,6 +25,10 @@ pub struct Link {
     /// A frame may leave a bridge by the port it came in on.
     #[serde(default)]
     pub hairpin: bool,
+    /// It is left down, as kube-proxy leaves `kube-ipvs0`: its addresses are the
+    /// node's own all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub down: bool,
     /// Largest packet, in bytes; the kernel's own choice when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
@@ -43,6 +47,8 @@ pub enum LinkKind {
     },
     /// A switch.
     Bridge,
+    /// An interface that leads nowhere and only holds addresses.
+    Dummy,
     /// A tunnel end, forwarding entries set by hand as flannel does.
     Vxlan {
         /// Network identifier.

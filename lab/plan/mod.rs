@@ -3,6 +3,7 @@
 //! the host, in a guest, or on another machine over a pipe.
 
 pub mod build;
+pub mod ipvs;
 mod link;
 pub mod needs;
 pub mod print;
@@ -12,6 +13,7 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
+pub use ipvs::VirtualServer;
 pub use link::{Link, LinkKind, Mac};
 pub use probe::{Count, Probe, Protocol, Server, ServerKind, Target};
 
@@ -49,6 +51,9 @@ pub struct Namespace {
     /// Input for `ipset restore`; empty when there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ipset: String,
+    /// Virtual servers of IPVS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ipvs: Vec<VirtualServer>,
     /// Rules, loaded after the sets they name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables: Option<Iptables>,

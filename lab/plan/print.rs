@@ -164,6 +164,7 @@ fn links(plan: &Plan, at: usize) -> String {
         let head = format!("link add {}", device(link));
         match &link.kind {
             LinkKind::Bridge => made.push(format!("{head} type bridge")),
+            LinkKind::Dummy => made.push(format!("{head} type dummy")),
             LinkKind::Vxlan {
                 vni,
                 port,

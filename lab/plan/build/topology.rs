@@ -61,6 +61,7 @@ impl Topology {
             addresses,
             bridge: None,
             hairpin: false,
+            down: false,
             mtu: None,
         };
         let links = &mut self.namespace(&at.namespace).links;

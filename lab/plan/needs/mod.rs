@@ -54,6 +54,7 @@ impl Needs {
         let mut needs = Self::default();
         for namespace in &plan.namespaces {
             needs.links(namespace);
+            needs.ipvs(namespace);
             needs.sysctls(namespace);
             sets::look(&mut needs, namespace);
             needs.rules(namespace);
@@ -82,6 +83,20 @@ impl Needs {
         put(&mut self.programs, name, namespace, what);
     }
 
+    /// Linux v6.12, `net/netfilter/ipvs/`: the family of the control interface
+    /// and each scheduler is asked for by its name.
+    fn ipvs(&mut self, namespace: &Namespace) {
+        for server in &namespace.ipvs {
+            let what = || format!("the virtual server {}", server.takes);
+            self.module("ip_vs", &namespace.name, what);
+            self.module(
+                &format!("ip_vs_{}", server.scheduler),
+                &namespace.name,
+                what,
+            );
+        }
+    }
+
     fn links(&mut self, namespace: &Namespace) {
         for link in &namespace.links {
             let what = || format!("the interface `{}`", link.name);
@@ -91,6 +106,7 @@ impl Needs {
             let module = match link.kind {
                 LinkKind::Veth { .. } => "veth",
                 LinkKind::Bridge => "bridge",
+                LinkKind::Dummy => "dummy",
                 LinkKind::Vxlan { .. } => "vxlan",
             };
             self.module(module, &namespace.name, what);
@@ -184,6 +200,7 @@ mod tests {
             addresses: vec![address.parse().unwrap()],
             bridge: None,
             hairpin: false,
+            down: false,
             mtu: None,
         }
     }

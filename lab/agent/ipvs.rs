@@ -1,0 +1,262 @@
+//! IPVS by generic netlink: virtual and real servers of a namespace.
+//!
+//! The messages are those of Linux v6.12, `include/uapi/linux/ip_vs.h` and
+//! `net/netfilter/ipvs/ip_vs_ctl.c`. No kept-up crate knows them.
+
+use std::net::IpAddr;
+
+use futures_util::StreamExt as _;
+use genetlink::GenetlinkHandle;
+use netlink_packet_core::{
+    DecodeError, DefaultNla, Emitable, NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    ParseableParametrized,
+};
+use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
+use nix::errno::Errno;
+
+use super::failure;
+use super::netns::NetNs;
+use crate::plan::Namespace;
+use crate::plan::ipvs::{Forwarding, RealServer, Transport, Virtual, VirtualServer};
+use crate::protocol::{Failure, Fault};
+
+const NEW_SERVICE: u8 = 1;
+const NEW_DEST: u8 = 5;
+
+/// The virtual server stays with a client's real server.
+const PERSISTENT: u32 = 1;
+
+/// A request to the kernel's IPVS: a command and its attributes.
+#[derive(Debug, Clone)]
+struct Ask {
+    command: u8,
+    attributes: Vec<DefaultNla>,
+}
+
+impl GenlFamily for Ask {
+    fn family_name() -> &'static str {
+        "IPVS"
+    }
+
+    fn command(&self) -> u8 {
+        self.command
+    }
+
+    fn version(&self) -> u8 {
+        1
+    }
+}
+
+impl Emitable for Ask {
+    fn buffer_len(&self) -> usize {
+        self.attributes.as_slice().buffer_len()
+    }
+
+    fn emit(&self, buffer: &mut [u8]) {
+        self.attributes.as_slice().emit(buffer);
+    }
+}
+
+impl ParseableParametrized<[u8], GenlHeader> for Ask {
+    fn parse_with_param(_: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
+        // Nothing but acknowledgements is asked for.
+        Ok(Self {
+            command: header.cmd,
+            attributes: Vec::new(),
+        })
+    }
+}
+
+/// Adds a namespace's virtual servers, each with its real servers.
+///
+/// # Errors
+///
+/// When this kernel has no IPVS or lacks a scheduler, or refuses one of them.
+pub async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
+    if plan.ipvs.is_empty() {
+        return Ok(());
+    }
+    let (connection, mut handle, _) = ns
+        .enter(genetlink::new_connection)
+        .and_then(|opened| opened)
+        .map_err(|error| failure::entering(&plan.name, &error))?;
+    let driver = tokio::task::spawn_local(connection);
+    let added = add_all(&mut handle, plan).await;
+    driver.abort();
+    added
+}
+
+async fn add_all(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
+    for server in &plan.ipvs {
+        let what = || format!("the virtual server {}", server.takes);
+        ask(handle, NEW_SERVICE, vec![nested(1, service(server))])
+            .await
+            .map_err(|errno| refused(plan, &what(), errno))?;
+        for real in &server.servers {
+            let attributes = vec![
+                nested(1, identity(&server.takes)),
+                nested(2, destination(real)),
+            ];
+            ask(handle, NEW_DEST, attributes)
+                .await
+                .map_err(|errno| refused(plan, &format!("{} behind {}", real.to, what()), errno))?;
+        }
+    }
+    Ok(())
+}
+
+async fn ask(
+    handle: &mut GenetlinkHandle,
+    command: u8,
+    attributes: Vec<DefaultNla>,
+) -> Result<(), Errno> {
+    let mut message = NetlinkMessage::from(GenlMessage::from_payload(Ask {
+        command,
+        attributes,
+    }));
+    message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
+    // A kernel without the family answers the look-up of its number with ENOENT.
+    let mut answers = handle
+        .request(message)
+        .await
+        .map_err(|_| Errno::ENOPROTOOPT)?;
+    match answers.next().await {
+        Some(Ok(answer)) => match answer.payload {
+            NetlinkPayload::Error(error) if error.raw_code() != 0 => {
+                Err(Errno::from_raw(-error.raw_code()))
+            }
+            _ => Ok(()),
+        },
+        Some(Err(_)) | None => Err(Errno::EPROTO),
+    }
+}
+
+/// What names a virtual server.
+fn identity(takes: &Virtual) -> Vec<DefaultNla> {
+    let family = |v6: bool| {
+        if v6 {
+            nix::libc::AF_INET6
+        } else {
+            nix::libc::AF_INET
+        }
+    };
+    match takes {
+        Virtual::Address {
+            protocol,
+            address,
+            port,
+        } => {
+            let protocol = match protocol {
+                Transport::Tcp => nix::libc::IPPROTO_TCP,
+                Transport::Udp => nix::libc::IPPROTO_UDP,
+                Transport::Sctp => nix::libc::IPPROTO_SCTP,
+            };
+            vec![
+                short(1, family(address.is_ipv6())),
+                short(2, protocol),
+                DefaultNla::new(3, padded(*address)),
+                DefaultNla::new(4, port.to_be_bytes().to_vec()),
+            ]
+        }
+        Virtual::FwMark { mark, v6 } => vec![short(1, family(*v6)), word(5, *mark)],
+    }
+}
+
+fn service(server: &VirtualServer) -> Vec<DefaultNla> {
+    let mut scheduler = server.scheduler.clone().into_bytes();
+    scheduler.push(0);
+    let flags = if server.persistence.is_some() {
+        PERSISTENT
+    } else {
+        0
+    };
+    let mut flags_and_mask = flags.to_ne_bytes().to_vec();
+    flags_and_mask.extend_from_slice(&u32::MAX.to_ne_bytes());
+    let v6 = match server.takes {
+        Virtual::Address { address, .. } => address.is_ipv6(),
+        Virtual::FwMark { v6, .. } => v6,
+    };
+    // Clients are told apart by their whole address.
+    let netmask = if v6 { 128 } else { u32::MAX };
+    let mut attributes = identity(&server.takes);
+    attributes.extend([
+        DefaultNla::new(6, scheduler),
+        DefaultNla::new(7, flags_and_mask),
+        word(8, server.persistence.unwrap_or(0)),
+        word(9, netmask),
+    ]);
+    attributes
+}
+
+fn destination(real: &RealServer) -> Vec<DefaultNla> {
+    let method = match real.forwarding {
+        Forwarding::Masquerade => 0,
+        Forwarding::Tunnel => 2,
+        Forwarding::Route => 3,
+    };
+    let family = if real.to.is_ipv6() {
+        nix::libc::AF_INET6
+    } else {
+        nix::libc::AF_INET
+    };
+    vec![
+        DefaultNla::new(1, padded(real.to.ip())),
+        DefaultNla::new(2, real.to.port().to_be_bytes().to_vec()),
+        word(3, method),
+        word(4, real.weight),
+        word(5, 0),
+        word(6, 0),
+        short(11, family),
+    ]
+}
+
+fn nested(kind: u16, attributes: Vec<DefaultNla>) -> DefaultNla {
+    let mut bytes = vec![0; attributes.as_slice().buffer_len()];
+    attributes.as_slice().emit(&mut bytes);
+    DefaultNla::new(kind | netlink_packet_core::NLA_F_NESTED, bytes)
+}
+
+fn word(kind: u16, value: u32) -> DefaultNla {
+    DefaultNla::new(kind, value.to_ne_bytes().to_vec())
+}
+
+fn short(kind: u16, value: i32) -> DefaultNla {
+    DefaultNla::new(
+        kind,
+        u16::try_from(value).unwrap_or(0).to_ne_bytes().to_vec(),
+    )
+}
+
+/// An address in the room of the longest, as the kernel's union has it.
+fn padded(address: IpAddr) -> Vec<u8> {
+    let mut bytes = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    bytes.resize(16, 0);
+    bytes
+}
+
+fn refused(plan: &Namespace, what: &str, errno: Errno) -> Failure {
+    let (why, remedy) = match errno {
+        Errno::ENOPROTOOPT => (
+            "this kernel has no IPVS".to_owned(),
+            Some("run `modprobe ip_vs` as root, or let svclab use a guest kernel: --kernel auto"),
+        ),
+        Errno::ENOENT => (
+            "this kernel lacks its scheduler".to_owned(),
+            Some("run `modprobe ip_vs_rr ip_vs_wrr ip_vs_sh` as root"),
+        ),
+        Errno::EPERM => (
+            "IPVS wants a privilege that a user namespace does not give".to_owned(),
+            Some("let svclab use a guest kernel: --kernel auto"),
+        ),
+        other => (other.desc().to_owned(), None),
+    };
+    Failure {
+        fault: Fault::Machine,
+        message: format!("cannot add {what} in {}: {why}", plan.name),
+        remedy: remedy.map(str::to_owned),
+        rejected: None,
+    }
+}
