@@ -45,6 +45,8 @@ pub enum Command {
     Plan(PlanArguments),
     /// Run the labs that speak of claims, and print what became of each claim
     Claims(ClaimsArguments),
+    /// Try what this machine can run, and say what would change it
+    Doctor(DoctorArguments),
     /// Print the JSON schema of a format
     Schema {
         /// Which format
@@ -127,6 +129,22 @@ pub enum ClaimsFormat {
     Json,
 }
 
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    /// How what was found is printed
+    #[arg(long, value_enum, default_value_t = DoctorFormat::Human)]
+    pub format: DoctorFormat,
+}
+
+/// How what was found is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DoctorFormat {
+    /// For people.
+    Human,
+    /// One document, described by `svclab schema doctor`.
+    Json,
+}
+
 /// What a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Described {
@@ -136,6 +154,8 @@ pub enum Described {
     Results,
     /// What `claims --format json` prints.
     Claims,
+    /// What `doctor --format json` prints.
+    Doctor,
 }
 
 /// A duration such as `3s`, `500ms` or `1m`; at least a millisecond.

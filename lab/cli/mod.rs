@@ -2,6 +2,7 @@
 
 mod args;
 mod claims;
+mod doctor;
 mod exit;
 mod interrupt;
 mod labs;
@@ -41,6 +42,7 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
+        Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Schema { of } => schema::schema(*of),
         Command::Completions { shell } => completions(*shell),
         Command::Agent => Exit::Success,

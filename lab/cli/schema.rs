@@ -11,6 +11,7 @@ pub fn schema(of: Described) -> Exit {
         Described::Lab => scenario::schema::lab(),
         Described::Results => report::schema::results(),
         Described::Claims => report::schema::claims(),
+        Described::Doctor => report::schema::doctor(),
     };
     match serde_json::to_string_pretty(&schema) {
         Ok(text) => print(&format!("{text}\n")),

@@ -77,16 +77,30 @@ impl Missing {
         }
     }
 
+    /// All of it in one line, without who asks.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let names = |lacks: &[Lack]| {
+            let names: Vec<&str> = lacks.iter().map(|lack| lack.name.as_str()).collect();
+            names.join(", ")
+        };
+        [
+            ("not loaded", &self.modules),
+            ("not of this kernel", &self.absent),
+            ("not installed", &self.programs),
+        ]
+        .into_iter()
+        .filter(|(_, lacks)| !lacks.is_empty())
+        .map(|(words, lacks)| format!("{words}: {}", names(lacks)))
+        .collect::<Vec<_>>()
+        .join("; ")
+    }
+
     /// The command that would load what can be loaded.
     #[must_use]
     pub fn modprobe(&self) -> Option<String> {
-        if self.modules.is_empty() {
-            return None;
-        }
         let names: Vec<&str> = self.modules.iter().map(|lack| lack.name.as_str()).collect();
-        // Without `-a`, all names but the first would be parameters of it.
-        let all = if names.len() > 1 { "-a " } else { "" };
-        Some(format!("modprobe {all}{}", names.join(" ")))
+        modprobe(&names)
     }
 
     /// What to do about it: every command that helps, as Debian has them.
@@ -126,6 +140,17 @@ impl Missing {
             ));
         }
         (!remedies.is_empty()).then(|| remedies.join("\n"))
+    }
+}
+
+/// The one command that loads modules, unless there are none to load.
+pub(super) fn modprobe(names: &[impl AsRef<str>]) -> Option<String> {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names[..] {
+        [] => None,
+        [name] => Some(format!("modprobe {name}")),
+        // Without `-a`, all names but the first would be parameters of it.
+        _ => Some(format!("modprobe -a {}", names.join(" "))),
     }
 }
 

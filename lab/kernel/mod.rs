@@ -2,6 +2,7 @@
 //! the tree knows which; everyone speaks to an [`Agent`].
 
 mod agent;
+pub mod doctor;
 pub mod enter;
 mod error;
 mod host;
@@ -11,6 +12,7 @@ mod modules;
 #[cfg(test)]
 mod recorded;
 mod session;
+mod trials;
 
 pub use agent::Agent;
 pub use error::{KernelError, LostAgent};

@@ -14,6 +14,7 @@
 
 mod case_text;
 pub mod claims;
+pub mod doctor;
 mod format;
 mod github;
 mod human;

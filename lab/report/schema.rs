@@ -5,7 +5,7 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
 use super::claims::{self, Claims};
-use super::{Results, SCHEMA};
+use super::{Results, SCHEMA, doctor};
 use crate::evidence::Verdict;
 
 /// The schema of the document that `svclab run --format json` prints, in JSON
@@ -32,6 +32,12 @@ pub fn results() -> Schema {
 #[must_use]
 pub fn claims() -> Schema {
     of::<Claims>(claims::SCHEMA)
+}
+
+/// The schema of the document that `svclab doctor --format json` prints.
+#[must_use]
+pub fn doctor() -> Schema {
+    of::<doctor::Document>(doctor::SCHEMA)
 }
 
 fn of<T: JsonSchema>(format: &str) -> Schema {

@@ -1,5 +1,6 @@
 //! One agent and the pipes to it, without any of the code that front ends use.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -144,10 +145,17 @@ impl Conversation {
         }
     }
 
-    pub fn build(&mut self, lab: LabId, plan: Plan) {
+    /// Has a lab built. Returns by which descriptor each namespace is held.
+    pub fn build(&mut self, lab: LabId, plan: Plan) -> BTreeMap<String, i32> {
         let plan = Box::new(plan);
         self.say(&Request::Build { lab, plan });
-        assert_eq!(self.answer(), Event::Built { lab });
+        match self.answer() {
+            Event::Built {
+                lab: built,
+                descriptors,
+            } if built == lab => descriptors,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// The agent and every process below it.

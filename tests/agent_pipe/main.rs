@@ -5,6 +5,7 @@
 mod conversation;
 mod processes;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -81,9 +82,20 @@ fn an_agent_builds_probes_and_says_what_it_saw() {
             "{surroundings:?}"
         );
 
-        let plan = Box::new(plan());
-        agent.say(&Request::Build { lab: 7, plan });
-        assert_eq!(agent.answer(), Event::Built { lab: 7 });
+        let plan = plan();
+        let names: BTreeSet<String> = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
+        let descriptors = agent.build(7, plan);
+        assert_eq!(descriptors.keys().cloned().collect::<BTreeSet<_>>(), names);
+        let processes = agent.processes();
+        let held: BTreeSet<String> = descriptors
+            .values()
+            .map(|descriptor| processes.held_by_the_last(*descriptor))
+            .collect();
+        assert_eq!(held.len(), names.len(), "{held:?}");
+        assert!(
+            held.iter().all(|held| held.starts_with("net:[")),
+            "{held:?}"
+        );
         agent.say(&Request::Probe { lab: 7 });
         let Event::Probed { lab: 7, evidence } = agent.answer() else {
             panic!("it has not probed");
@@ -148,11 +160,7 @@ fn an_agent_builds_probes_and_says_what_it_saw() {
         agent.say(&Request::Remove { lab: 7 });
         assert_eq!(agent.answer(), Event::Gone { lab: 7 });
         // The number is free again.
-        agent.say(&Request::Build {
-            lab: 7,
-            plan: Box::default(),
-        });
-        assert_eq!(agent.answer(), Event::Built { lab: 7 });
+        agent.build(7, Plan::default());
     }
 }
 
@@ -168,11 +176,7 @@ fn a_request_that_means_nothing_fails_alone() {
             agent.say(&request);
             assert_eq!(fault_of(agent.answer()), (1, Fault::Bug), "{request:?}");
         }
-        agent.say(&Request::Build {
-            lab: 2,
-            plan: Box::default(),
-        });
-        assert_eq!(agent.answer(), Event::Built { lab: 2 });
+        agent.build(2, Plan::default());
         agent.say(&Request::Build {
             lab: 2,
             plan: Box::default(),

@@ -32,6 +32,13 @@ impl Processes {
         self.all.len()
     }
 
+    /// What a descriptor of the lowest leads to: `net:[4026532281]`.
+    pub fn held_by_the_last(&self, descriptor: i32) -> String {
+        let (pid, _) = self.all.last().expect("a process");
+        let target = fs::read_link(format!("/proc/{pid}/fd/{descriptor}"));
+        target.expect("an open descriptor").display().to_string()
+    }
+
     /// Ends one without a word.
     pub fn kill(&self, at: usize) {
         use std::os::fd::AsRawFd as _;

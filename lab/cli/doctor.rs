@@ -1,0 +1,35 @@
+//! `svclab doctor`
+
+use super::args::{DoctorArguments, DoctorFormat};
+use super::exit::Exit;
+use super::interrupt::unless_interrupted;
+use super::output::print;
+use crate::kernel::{Host, doctor::examine};
+use crate::report::doctor::{human, json};
+
+/// Tries what this machine can run and prints what was found.
+pub fn doctor(arguments: &DoctorArguments) -> Exit {
+    let host = Host::new();
+    let diagnosis = match unless_interrupted(examine(&host)) {
+        Ok(Some(diagnosis)) => diagnosis,
+        Ok(None) => return Exit::Interrupted,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return Exit::Of(3);
+        }
+    };
+    let text = match arguments.format {
+        DoctorFormat::Human => human(&diagnosis),
+        DoctorFormat::Json => match json(&diagnosis) {
+            Ok(text) => text,
+            Err(error) => {
+                eprintln!("error: {error}");
+                return Exit::Of(70);
+            }
+        },
+    };
+    match print(&text) {
+        Exit::Success => Exit::Of(diagnosis.exit_code()),
+        other => other,
+    }
+}

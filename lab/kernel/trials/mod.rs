@@ -1,0 +1,328 @@
+//! The smallest plans that show whether a kernel can do something, and what has
+//! to come of them.
+
+mod parts;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use parts::{asked, default_route, end_of, host, join, know_each_other, link, setting};
+
+use crate::evidence::{Evidence, Verdict};
+use crate::plan::{Backend, Forwarding, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Plan};
+
+/// How long a connection that must come about may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one that must not come about is watched.
+const SILENCE: Duration = Duration::from_millis(200);
+
+/// The port that every trial's server has.
+const PORT: u16 = 8080;
+
+/// The addresses of the two hosts of a trial, in their tunnel, and what their
+/// service is reached at; all networks are /24 and /64.
+const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+const INNER_ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 1));
+const INNER_TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 2));
+const SERVICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
+const ONE6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
+const TWO6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
+const SERVICE6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 1));
+
+/// One thing to try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trial {
+    /// What it shows, in words that follow "this machine has".
+    pub name: &'static str,
+    /// What is built.
+    pub plan: Plan,
+    /// What every probe of it has to come to.
+    pub verdict: Verdict,
+}
+
+impl Trial {
+    /// Whether the evidence shows what the trial is to show.
+    ///
+    /// # Errors
+    ///
+    /// What it shows instead.
+    pub fn judge(&self, evidence: &Evidence) -> Result<(), String> {
+        if evidence.attempts.len() != self.plan.probes.len() {
+            return Err(format!(
+                "{} of {} probes were tried",
+                evidence.attempts.len(),
+                self.plan.probes.len()
+            ));
+        }
+        for attempt in &evidence.attempts {
+            if attempt.verdict != self.verdict {
+                let error = attempt.error.as_ref();
+                return Err(format!(
+                    "a connection came to {} where {} was due{}",
+                    attempt.verdict,
+                    self.verdict,
+                    error.map_or_else(String::new, |error| format!(" ({error})"))
+                ));
+            }
+        }
+        let seen = |name: &String| evidence.packets.iter().any(|seen| seen.namespace == *name);
+        match self.plan.watch.packets.iter().find(|name| !seen(name)) {
+            Some(name) => Err(format!("none of the packets of {name} were seen")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// All trials, the plainest first.
+#[must_use]
+pub fn all() -> Vec<Trial> {
+    let connects = |name, plan| Trial {
+        name,
+        plan,
+        verdict: Verdict::Connected,
+    };
+    vec![
+        connects(
+            "network namespaces",
+            Plan {
+                case: "namespace".to_owned(),
+                namespaces: vec![Namespace {
+                    name: "alone".to_owned(),
+                    ..Namespace::default()
+                }],
+                ..Plan::default()
+            },
+        ),
+        connects("cables and captures", captured(cable("cable"))),
+        connects("bridges", bridge("bridge")),
+        connects("vxlan tunnels", tunnel()),
+        connects("iptables-nft", translated(Backend::Nft)),
+        connects("iptables-legacy", translated(Backend::Legacy)),
+        connects("address sets", matched()),
+        Trial {
+            name: "bridged packets in iptables",
+            plan: bridged_drop(),
+            verdict: Verdict::Timeout,
+        },
+        connects("IPv6", v6()),
+    ]
+}
+
+/// Two hosts on one cable, a server on the second, a connection to it.
+fn cable(case: &str) -> Plan {
+    let mut plan = Plan {
+        case: case.to_owned(),
+        namespaces: vec![host("one", ONE), host("two", TWO)],
+        ..Plan::default()
+    };
+    join(&mut plan, ("one", "eth0"), ("two", "eth0"));
+    know_each_other(&mut plan);
+    asked(plan, TWO, PORT, PATIENCE)
+}
+
+fn captured(mut plan: Plan) -> Plan {
+    plan.watch.packets = vec!["two".to_owned()];
+    plan
+}
+
+/// Two hosts on one switch.
+fn bridge(case: &str) -> Plan {
+    let mut plan = cable(case);
+    let mut switch = Namespace {
+        name: "switch".to_owned(),
+        links: vec![link("switch", "br0", LinkKind::Bridge, None)],
+        ..Namespace::default()
+    };
+    for far in ["one", "two"] {
+        let kind = end_of(far, "eth0");
+        switch.links.push(Link {
+            bridge: Some("br0".to_owned()),
+            ..link("switch", far, kind, None)
+        });
+    }
+    for namespace in &mut plan.namespaces {
+        let port = namespace.name.clone();
+        for link in &mut namespace.links {
+            link.kind = end_of("switch", &port);
+        }
+    }
+    plan.namespaces.push(switch);
+    plan
+}
+
+/// Two hosts on one cable and a tunnel through it.
+fn tunnel() -> Plan {
+    let mut plan = cable("tunnel");
+    let ends = [("one", ONE, INNER_ONE), ("two", TWO, INNER_TWO)];
+    for (at, (name, local, inner)) in ends.into_iter().enumerate() {
+        let (far, underlay, address) = ends[1 - at];
+        let kind = LinkKind::Vxlan {
+            vni: 1,
+            port: 8472,
+            dev: "eth0".to_owned(),
+            local,
+        };
+        let namespace = &mut plan.namespaces[at];
+        namespace.links.push(link(name, "vx0", kind, Some(inner)));
+        let mac = Mac::of(far, "vx0");
+        namespace.neighbours.push(Neighbour {
+            address,
+            mac,
+            dev: "vx0".to_owned(),
+        });
+        namespace.forwarding.push(Forwarding {
+            dev: "vx0".to_owned(),
+            mac,
+            to: underlay,
+        });
+    }
+    plan.probes.clear();
+    asked(plan, INNER_TWO, PORT, PATIENCE)
+}
+
+/// A service that rules on the client's side lead to the server.
+fn translated(backend: Backend) -> Plan {
+    let rules = format!(
+        "*nat\n-A OUTPUT -d {SERVICE}/32 -p tcp -m comment --comment \"a service\" -m tcp --dport 80 -j DNAT --to-destination {TWO}:{PORT}\n-A POSTROUTING -m conntrack --ctstate DNAT -j MASQUERADE\nCOMMIT\n"
+    );
+    led_by(&rules, backend, backend.word())
+}
+
+/// The same, for addresses that a set holds.
+fn matched() -> Plan {
+    let rules = format!(
+        "*nat\n-A OUTPUT -p tcp -m set --match-set SERVICES dst,dst -j DNAT --to-destination {TWO}:{PORT}\nCOMMIT\n"
+    );
+    let mut plan = led_by(&rules, Backend::Nft, "sets");
+    plan.namespaces[0].ipset = format!(
+        "create SERVICES hash:ip,port\nadd SERVICES {SERVICE},tcp:80\ncreate NETWORKS hash:net\nadd NETWORKS 10.0.0.0/24\n"
+    );
+    plan
+}
+
+fn led_by(rules: &str, backend: Backend, case: &str) -> Plan {
+    let mut plan = cable(case);
+    let client = &mut plan.namespaces[0];
+    client.routes.push(default_route(TWO));
+    client.iptables = Some(Iptables {
+        backend,
+        v4: rules.to_owned(),
+        v6: String::new(),
+    });
+    plan.probes.clear();
+    asked(plan, SERVICE, 80, PATIENCE)
+}
+
+/// A switch whose rules drop what it would pass on.
+fn bridged_drop() -> Plan {
+    let mut plan = bridge("bridged");
+    if let Some(switch) = plan.namespaces.last_mut() {
+        switch
+            .sysctls
+            .push(setting("net.bridge.bridge-nf-call-iptables", "1"));
+        switch.iptables = Some(Iptables {
+            backend: Backend::Nft,
+            v4: "*filter\n-A FORWARD -p tcp -j DROP\nCOMMIT\n".to_owned(),
+            v6: String::new(),
+        });
+    }
+    plan.probes.clear();
+    asked(plan, TWO, PORT, SILENCE)
+}
+
+/// IPv6 on a cable, and its rules.
+fn v6() -> Plan {
+    let mut plan = Plan {
+        case: "IPv6".to_owned(),
+        namespaces: vec![host("one", ONE6), host("two", TWO6)],
+        ..Plan::default()
+    };
+    for namespace in &mut plan.namespaces {
+        for key in [
+            "all.disable_ipv6",
+            "default.disable_ipv6",
+            "default.accept_dad",
+        ] {
+            let key = format!("net.ipv6.conf.{key}");
+            namespace.sysctls.push(setting(&key, "0"));
+        }
+    }
+    join(&mut plan, ("one", "eth0"), ("two", "eth0"));
+    know_each_other(&mut plan);
+    let client = &mut plan.namespaces[0];
+    client.routes.push(default_route(TWO6));
+    client.iptables = Some(Iptables {
+        backend: Backend::Nft,
+        v4: String::new(),
+        v6: format!(
+            "*nat\n-A OUTPUT -d {SERVICE6}/128 -p tcp -m tcp --dport 80 -j DNAT --to-destination [{TWO6}]:{PORT}\nCOMMIT\n"
+        ),
+    });
+    asked(plan, SERVICE6, 80, PATIENCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Attempt;
+
+    #[test]
+    fn every_trial_is_a_plan_that_hangs_together() {
+        for trial in all() {
+            let plan = &trial.plan;
+            let has = |name: &str| plan.namespace(name).is_some();
+            for namespace in &plan.namespaces {
+                for link in &namespace.links {
+                    if let LinkKind::Veth {
+                        namespace: far,
+                        peer,
+                    } = &link.kind
+                    {
+                        let far = plan.namespace(far).expect(trial.name);
+                        let other = far.links.iter().find(|link| link.name == *peer);
+                        let back = LinkKind::Veth {
+                            namespace: namespace.name.clone(),
+                            peer: link.name.clone(),
+                        };
+                        assert_eq!(
+                            other.map(|other| &other.kind),
+                            Some(&back),
+                            "{}",
+                            trial.name
+                        );
+                    }
+                }
+            }
+            assert!(plan.servers.iter().all(|server| has(&server.namespace)));
+            assert!(plan.probes.iter().all(|probe| has(&probe.from)));
+        }
+    }
+
+    #[test]
+    fn a_trial_holds_when_it_comes_to_what_is_due() {
+        let trial = &all()[1];
+        let mut evidence = Evidence {
+            attempts: vec![Attempt {
+                probe: "call".to_owned(),
+                number: 0,
+                verdict: Verdict::Connected,
+                endpoint: None,
+                seen_source: None,
+                local: None,
+                took: Duration::ZERO,
+                error: None,
+            }],
+            ..Evidence::default()
+        };
+        let said = trial.judge(&evidence).unwrap_err();
+        assert_eq!(said, "none of the packets of two were seen");
+        evidence.attempts[0].verdict = Verdict::Timeout;
+        let said = trial.judge(&evidence).unwrap_err();
+        assert_eq!(said, "a connection came to timeout where connected was due");
+        evidence.attempts.clear();
+        let said = trial.judge(&evidence).unwrap_err();
+        assert_eq!(said, "0 of 1 probes were tried");
+    }
+}

@@ -1,0 +1,64 @@
+//! `svclab doctor`, on this machine as it is and on one that forbids what svclab
+//! lives on.
+
+use std::process::{Command, Output, Stdio};
+
+use svclab::kernel::doctor::Health;
+use svclab::report::doctor::Document;
+
+fn said(output: &Output) -> Document {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|error| {
+        panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr))
+    })
+}
+
+#[test]
+fn what_it_says_and_its_exit_code_agree() {
+    let output = Command::new(assert_cmd::cargo::cargo_bin!("svclab"))
+        .args(["doctor", "--format", "json"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("svclab runs");
+    let document = said(&output);
+    assert_eq!(output.status.code(), Some(if document.ok { 0 } else { 3 }));
+    assert_eq!(document.diagnosis.root, nix::unistd::geteuid().is_root());
+    let found = document.diagnosis.surroundings.expect("an agent");
+    assert!(!found.kernel.is_empty());
+    // Every machine that runs these tests has them.
+    for feature in ["network namespaces", "cables and captures", "iptables-nft"] {
+        let mut findings = document.diagnosis.findings.iter();
+        let finding = findings.find(|finding| finding.feature == feature);
+        let state = finding.map(|finding| finding.state);
+        assert_eq!(state, Some(Health::Works), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_machine_without_user_namespaces_is_told_what_to_change() {
+    // Below the first user namespace there may be one more, which is the second:
+    // none is left for the agent.
+    let shell = "echo 1 >/proc/sys/user/max_user_namespaces
+        exec unshare --user --map-user=1000 --map-group=1000 \"$0\" doctor --format json";
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "sh", "-euc", shell])
+        .arg(assert_cmd::cargo::cargo_bin!("svclab"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("unshare(1) runs");
+    assert_eq!(output.status.code(), Some(3));
+    let document = said(&output);
+    assert!(!document.ok);
+    assert_eq!(document.diagnosis.surroundings, None);
+    let (first, others) = document.diagnosis.findings.split_first().expect("findings");
+    assert_eq!(first.state, Health::Fails);
+    assert!(first.reason.contains("no user namespace"), "{first:?}");
+    assert!(first.remedy.is_some(), "{first:?}");
+    let needed = others.iter().filter(|finding| finding.needed);
+    assert!(needed.clone().count() > 0);
+    assert!(
+        needed
+            .clone()
+            .all(|finding| finding.state == Health::Untried)
+    );
+}
