@@ -45,48 +45,8 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
         .iter()
         .filter_map(|object| node(inputs.spec, object, &mut problems))
         .collect();
-    for name in inputs.spec.nodes.keys().filter(|name| {
-        !inputs
-            .nodes
-            .iter()
-            .any(|node| node.metadata.name.as_ref() == Some(name))
-    }) {
-        let known = nodes.iter().map(|node| node.name.as_str());
-        problems.push(
-            Problem::in_lab(
-                place!["spec", "nodes", name],
-                format!("there is no node `{name}`"),
-            )
-            .of_key()
-            .help(did_you_mean(name, known)),
-        );
-    }
-    let hosts: Vec<Host> = inputs
-        .spec
-        .hosts
-        .iter()
-        .map(|(name, host)| Host {
-            name: name.clone(),
-            address: host.address,
-        })
-        .collect();
-    for host in &hosts {
-        if [FABRIC, INTERNET].contains(&host.name.as_str())
-            || nodes.iter().any(|node| node.name == host.name)
-        {
-            problems.push(
-                Problem::in_lab(
-                    place!["spec", "hosts", &host.name],
-                    format!("the name `{}` is taken", host.name),
-                )
-                .of_key()
-                .help(
-                    "nodes, hosts, `fabric` and `internet` share their names; choose another"
-                        .to_owned(),
-                ),
-            );
-        }
-    }
+    known_nodes(inputs, &nodes, &mut problems);
+    let hosts = hosts(inputs.spec, &nodes, &mut problems);
     // An unknown node has been told of; what hangs on it would only repeat it.
     let pods: Vec<Pod> = inputs
         .pods
@@ -143,6 +103,64 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
         ip_masq_agent: inputs.spec.ip_masq_agent.clone(),
         docker: inputs.spec.docker.clone(),
     })
+}
+
+/// What the lab says of nodes must be said of nodes that are there.
+fn known_nodes(inputs: &Inputs<'_>, nodes: &[Node], problems: &mut Vec<Problem>) {
+    let is_there = |name: &String| {
+        let mut objects = inputs.nodes.iter();
+        objects.any(|node| node.metadata.name.as_ref() == Some(name))
+    };
+    for name in inputs.spec.nodes.keys().filter(|name| !is_there(name)) {
+        let known = nodes.iter().map(|node| node.name.as_str());
+        problems.push(
+            Problem::in_lab(
+                place!["spec", "nodes", name],
+                format!("there is no node `{name}`"),
+            )
+            .of_key()
+            .help(did_you_mean(name, known)),
+        );
+    }
+    for node in nodes.iter().filter(|node| is_reserved(&node.name)) {
+        problems.push(
+            Problem::new(
+                DocumentRef::object(ObjectKind::Node, "", &node.name),
+                place!["metadata", "name"],
+                format!("the name `{}` is taken", node.name),
+            )
+            .help(SHARED_NAMES.to_owned()),
+        );
+    }
+}
+
+/// Machines outside; their names are nobody else's.
+fn hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<Host> {
+    let taken = |name: &str| is_reserved(name) || nodes.iter().any(|node| node.name == name);
+    for name in spec.hosts.keys().filter(|name| taken(name)) {
+        problems.push(
+            Problem::in_lab(
+                place!["spec", "hosts", name],
+                format!("the name `{name}` is taken"),
+            )
+            .of_key()
+            .help(SHARED_NAMES.to_owned()),
+        );
+    }
+    spec.hosts
+        .iter()
+        .map(|(name, host)| Host {
+            name: name.clone(),
+            address: host.address,
+        })
+        .collect()
+}
+
+const SHARED_NAMES: &str =
+    "nodes, hosts, `fabric` and `internet` share their names; choose another";
+
+fn is_reserved(name: &str) -> bool {
+    [FABRIC, INTERNET].contains(&name)
 }
 
 pub(super) fn object_of(
