@@ -59,14 +59,7 @@ impl Lab {
         step("make its interfaces".to_owned());
         wire::make_links(&made, &plan.namespaces).await?;
         for ((ns, _), namespace) in made.iter().zip(&plan.namespaces) {
-            sysctl::write(
-                ns,
-                &namespace.name,
-                namespace
-                    .sysctls
-                    .iter()
-                    .filter(|setting| setting.link.is_some()),
-            )?;
+            sysctl::write(ns, &namespace.name, sysctl::of_links(&namespace.sysctls))?;
         }
         for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
             wire.bring_up(namespace).await?;

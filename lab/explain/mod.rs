@@ -11,5 +11,5 @@ mod rule;
 pub use book::Book;
 pub use claim::{ClaimOutcome, ClaimVerdict};
 pub use judge::{Check, Judge, Judgement};
-pub use packet::Frame;
+pub use packet::{Frame, Payload};
 pub use probe::{Observed, ProbeOutcome, observed_words};

@@ -1,7 +1,11 @@
 //! Every case of every lab directly in `topologies/`, each a test of its own:
 //! it comes out as expected, and each of its expectations, turned round, does not.
+//! Beside them, what a few of the cases are tried for in particular.
 
+mod cause;
 mod flip;
+mod repeat;
+mod settings;
 mod stage;
 
 use std::process::ExitCode;
@@ -15,7 +19,13 @@ const AT_ONCE: usize = 16;
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
-    let trials = stage::cases().into_iter().map(trial).collect();
+    let cases = stage::cases();
+    let trials = cause::trials(&cases)
+        .into_iter()
+        .chain(repeat::trials(&cases))
+        .chain(settings::trials(&cases))
+        .chain(cases.iter().cloned().map(trial))
+        .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

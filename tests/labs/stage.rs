@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use svclab::evidence::Evidence;
-use svclab::kernel::{Host, KernelError};
+use svclab::kernel::{Agent, Host, KernelError};
 use svclab::run::{Prepared, choose, prepare};
 
 /// How long the labs' probes wait, as `svclab run` does.
@@ -20,8 +20,10 @@ pub fn cases() -> Vec<Prepared> {
         .collect()
 }
 
-/// What a case's probes leave behind.
-pub fn run(prepared: &Prepared) -> Result<Evidence, KernelError> {
+/// Does something with an agent, which ends afterwards.
+pub fn with_agent<T>(
+    doing: impl AsyncFnOnce(Agent) -> Result<T, KernelError>,
+) -> Result<T, KernelError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -30,7 +32,11 @@ pub fn run(prepared: &Prepared) -> Result<Evidence, KernelError> {
         let agent = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab")))
             .start()
             .await?;
-        let mut session = agent.build(prepared.plan.clone()).await?;
-        session.probe().await
+        doing(agent).await
     })
+}
+
+/// What a case's probes leave behind.
+pub fn run(prepared: &Prepared) -> Result<Evidence, KernelError> {
+    with_agent(async |agent| agent.build(prepared.plan.clone()).await?.probe().await)
 }

@@ -1,0 +1,91 @@
+//! The lab by svclab: as a command from start to end, and within an agent that
+//! is there already.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use svclab::evidence::Verdict;
+use svclab::kernel::{Agent, Host};
+use svclab::plan::{Backend, Plan};
+use svclab::run::{Prepared, choose, prepare};
+use tokio::runtime::Runtime;
+
+/// Where the lab is, from the project's directory.
+const LAB: &str = "topologies/bench/six-namespaces.yaml";
+
+/// The lab with one of the two iptables.
+pub struct Case {
+    prepared: Prepared,
+    name: String,
+}
+
+impl Case {
+    /// Reads the lab.
+    pub fn with(backend: Backend) -> Self {
+        let name = format!("{LAB}/iptables={}", backend.word());
+        let chosen = choose(std::slice::from_ref(&name), Path::new("topologies"))
+            .expect("the lab is well-formed");
+        let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
+        let prepared = prepare(&chosen[0].scenario, case, Duration::from_secs(3))
+            .expect("the lab can be prepared");
+        assert_eq!(prepared.plan.namespaces.len(), 6);
+        Self { prepared, name }
+    }
+
+    /// What is built.
+    pub fn plan(&self) -> &Plan {
+        &self.prepared.plan
+    }
+
+    /// The command, from its start to its end.
+    pub fn run(&self) -> Duration {
+        let started = Instant::now();
+        let status = Command::new(env!("CARGO_BIN_EXE_svclab"))
+            .args(["run", &self.name])
+            .stdout(Stdio::null())
+            .status()
+            .expect("svclab can be started");
+        let took = started.elapsed();
+        assert!(status.success(), "{} ended with {status}", self.name);
+        took
+    }
+}
+
+/// An agent that stands ready.
+pub struct Ready {
+    runtime: Runtime,
+    agent: Agent,
+}
+
+impl Ready {
+    /// Starts it.
+    pub fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let agent = runtime
+            .block_on(Host::with_agent(env!("CARGO_BIN_EXE_svclab").into()).start())
+            .expect("the agent starts");
+        Self { runtime, agent }
+    }
+
+    /// From the plan to the verdict; the lab is let go of afterwards.
+    pub fn verdict(&self, case: &Case) -> Duration {
+        let plan = case.plan().clone();
+        self.runtime.block_on(async {
+            let begun = Instant::now();
+            let mut session = self.agent.build(plan).await.expect("the lab is built");
+            let evidence = session.probe().await.expect("the lab is probed");
+            let took = begun.elapsed();
+            let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
+            assert_eq!(verdicts, [Verdict::Connected]);
+            drop(session);
+            // Requests are answered in turn: once a lab of nothing stands, the
+            // one before is let go of.
+            drop(self.agent.build(Plan::default()).await);
+            took
+        })
+    }
+}

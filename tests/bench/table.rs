@@ -1,0 +1,89 @@
+//! What was measured, beside the shell script and the aims.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use svclab::plan::Backend;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// `ip` and `iptables-restore`, one process a line.
+    Script,
+    /// `svclab run`, from the start of the process to its end.
+    Command,
+    /// From a plan to its verdict within an agent that stands ready.
+    Agent,
+}
+
+impl Way {
+    /// All of them, the script first.
+    pub const ALL: [Self; 3] = [Self::Script, Self::Command, Self::Agent];
+
+    /// The name in reports.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Script => "shell script",
+            Self::Command => "svclab run",
+            Self::Agent => "plan to verdict",
+        }
+    }
+}
+
+/// How many times faster than the script a plan is to come to its verdict.
+pub const fn aim(backend: Backend) -> f64 {
+    match backend {
+        Backend::Legacy => 5.0,
+        Backend::Nft => 2.0,
+    }
+}
+
+/// The table of the medians that lie in `directory`; a way that was not
+/// measured in this run has none.
+pub fn table(directory: &Path) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
+        "iptables",
+        "",
+        "median",
+        "faster than the script",
+        "aim",
+    ]);
+    for backend in [Backend::Legacy, Backend::Nft] {
+        let script = median(directory, backend, Way::Script);
+        for way in Way::ALL {
+            let Some(median) = median(directory, backend, way) else {
+                continue;
+            };
+            let times = script
+                .filter(|_| way != Way::Script)
+                .map(|script| script.as_secs_f64() / median.as_secs_f64());
+            let met = times
+                .filter(|_| way == Way::Agent)
+                .map(|times| (times >= aim(backend), aim(backend)));
+            let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+            table.add_row([
+                Cell::new(backend.word()),
+                Cell::new(way.word()),
+                right(format!("{:.1} ms", median.as_secs_f64() * 1e3)),
+                right(times.map_or_else(String::new, |times| format!("{times:.1} times"))),
+                Cell::new(met.map_or_else(String::new, |(met, aim)| {
+                    format!("{aim} times: {}", if met { "met" } else { "missed" })
+                })),
+            ]);
+        }
+    }
+    table
+}
+
+/// Where criterion puts a benchmark's figures: under its group and its name.
+fn median(directory: &Path, backend: Backend, way: Way) -> Option<Duration> {
+    let file: PathBuf = [backend.word(), way.word(), "new", "estimates.json"]
+        .iter()
+        .collect();
+    let text = std::fs::read(directory.join(file)).ok()?;
+    let estimates: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    let nanoseconds = estimates["median"]["point_estimate"].as_f64()?;
+    Some(Duration::from_secs_f64(nanoseconds / 1e9))
+}

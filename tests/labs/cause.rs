@@ -1,0 +1,303 @@
+//! What makes a call time out is one thing that can be named: undone in an
+//! otherwise equal plan, the call connects.
+
+use libtest_mimic::{Failed, Trial};
+use svclab::evidence::Verdict;
+use svclab::kernel::{Agent, KernelError};
+use svclab::plan::{Namespace, Plan};
+use svclab::run::Prepared;
+use svclab::scenario::Case;
+
+use super::stage;
+
+/// The one thing that makes a probe of some cases time out.
+struct Cause {
+    lab: &'static str,
+    /// Axis values of the cases it is the cause in.
+    when: &'static [(&'static str, &'static [&'static str])],
+    probe: &'static str,
+    undo: Undo,
+}
+
+/// How a cause is undone in a plan.
+#[derive(Debug, Clone, Copy)]
+enum Undo {
+    /// This line is not among the rules of that namespace.
+    Without {
+        of: &'static str,
+        line: &'static str,
+    },
+    /// Some words are left out of that line.
+    Weaken {
+        of: &'static str,
+        line: &'static str,
+        words: &'static str,
+    },
+    /// This setting has another value on these nodes: a cluster sets it on all.
+    Set {
+        of: &'static [&'static str],
+        key: &'static str,
+        value: &'static str,
+    },
+}
+
+/// The rule that an earlier flannel left: what goes to the other node's pods
+/// is not masqueraded.
+const SURPLUS: Undo = Undo::Without {
+    of: "node-1",
+    line: "-A POSTROUTING ! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN",
+};
+
+const PRESENT: (&str, &[&str]) = ("stale", &["present", "missed", "respelled"]);
+
+const CAUSES: [Cause; 9] = [
+    // It takes the surplus rule and a strict node or underlay: to undo either is
+    // enough, unless both nodes and underlay are strict.
+    Cause {
+        lab: "canal-stale-rule",
+        when: &[PRESENT, ("rpFilter", &["1"])],
+        probe: "call",
+        undo: SURPLUS,
+    },
+    Cause {
+        lab: "canal-stale-rule",
+        when: &[PRESENT, ("rpFilter", &["0", "2"]), ("underlay", &["drops"])],
+        probe: "call",
+        undo: SURPLUS,
+    },
+    Cause {
+        lab: "canal-stale-rule",
+        when: &[PRESENT, ("rpFilter", &["1"]), ("underlay", &["passes"])],
+        probe: "call",
+        undo: Undo::Set {
+            of: &["node-1", "node-2"],
+            key: "net.ipv4.conf.all.rp_filter",
+            value: "0",
+        },
+    },
+    Cause {
+        lab: "canal-stale-rule",
+        when: &[PRESENT, ("rpFilter", &["0", "2"]), ("underlay", &["drops"])],
+        probe: "call",
+        undo: Undo::Without {
+            of: "fabric",
+            line: "-A SOURCE-node-2 -m comment --comment \"source check of node-2\" -j DROP",
+        },
+    },
+    Cause {
+        lab: "local-ingress",
+        when: &[
+            ("policy", &["Local"]),
+            ("clusterCIDR", &["none"]),
+            ("version", &["v1.30"]),
+        ],
+        probe: "apart",
+        undo: Undo::Without {
+            of: "node-1",
+            line: "-A KUBE-EXTERNAL-SERVICES -m comment --comment \"ns1/nginx:http has no local \
+                   endpoints\" -m tcp -p tcp -d 1.2.3.4 --dport 80 -j DROP",
+        },
+    },
+    Cause {
+        lab: "local-ingress",
+        when: &[
+            ("policy", &["Local"]),
+            ("clusterCIDR", &["none"]),
+            ("version", &["v1.30"]),
+        ],
+        probe: "podToExternal",
+        undo: Undo::Without {
+            of: "node-1",
+            line: "-A KUBE-EXTERNAL-SERVICES -m comment --comment \"ns1/svc1:p80 has no local \
+                   endpoints\" -m tcp -p tcp -d 192.168.99.11 --dport 80 -j DROP",
+        },
+    },
+    Cause {
+        lab: "local-ingress",
+        when: &[("policy", &["Local"]), ("version", &["v1.14"])],
+        probe: "nodeWithout",
+        undo: Undo::Without {
+            of: "node-1",
+            line: "-A KUBE-FIREWALL -m comment --comment \"kubernetes firewall for dropping marked \
+                   packets\" -m mark --mark 0x00008000/0x00008000 -j DROP",
+        },
+    },
+    // What comes in by the bridge is not taken to the service on its own node;
+    // the other node takes it, and half of the answers pass that one by.
+    Cause {
+        lab: "local-ingress",
+        when: &[
+            ("policy", &["Local"]),
+            ("clusterCIDR", &["set"]),
+            ("version", &["v1.20"]),
+        ],
+        probe: "podToExternal",
+        undo: Undo::Weaken {
+            of: "node-1",
+            line: "-A KUBE-SERVICES -m comment --comment \"ns1/svc1:p80 external IP\" -m tcp -p tcp \
+                   -d 192.168.99.11 --dport 80 -m physdev ! --physdev-is-in -m addrtype ! \
+                   --src-type LOCAL -j KUBE-XLB-XPGD46QRK7WJZT7O",
+            words: " -m physdev ! --physdev-is-in",
+        },
+    },
+    Cause {
+        lab: "local-ingress",
+        when: &[
+            ("policy", &["Local"]),
+            ("clusterCIDR", &["set"]),
+            ("version", &["v1.20"]),
+        ],
+        probe: "podToExternal",
+        undo: Undo::Without {
+            of: "node-2",
+            line: "-A KUBE-XLB-XPGD46QRK7WJZT7O -m comment --comment \"Redirect pods trying to \
+                   reach external loadbalancer VIP to clusterIP\" -s 10.0.0.0/8 -j \
+                   KUBE-SVC-XPGD46QRK7WJZT7O",
+        },
+    },
+];
+
+/// One trial for each cause of each case, and one that every probe that times
+/// out has a cause.
+pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut without = Vec::new();
+    for prepared in cases {
+        for probe in timing_out(prepared) {
+            let causes: Vec<&Cause> = CAUSES
+                .iter()
+                .filter(|cause| cause.probe == probe && cause.is_in(&prepared.case))
+                .collect();
+            if causes.is_empty() {
+                without.push(format!("{}: {probe}", prepared.case.id));
+            }
+            for cause in causes {
+                let prepared = prepared.clone();
+                let name = format!("cause/{}: {probe}: {}", prepared.case.id, cause.undo.name());
+                trials.push(Trial::test(name, move || try_it(&prepared, cause)));
+            }
+        }
+    }
+    trials.push(Trial::test("cause/of every timeout", move || {
+        if without.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("no cause is named for\n{}", without.join("\n")).into())
+        }
+    }));
+    trials
+}
+
+/// The probes of which a case expects timeouts.
+fn timing_out(prepared: &Prepared) -> Vec<String> {
+    let probes = &prepared.case.expected().expected.probes;
+    probes
+        .iter()
+        .filter(|(_, expected)| expected.timeout.is_some_and(|count| !count.contains(0)))
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+impl Cause {
+    fn is_in(&self, case: &Case) -> bool {
+        case.lab == self.lab
+            && self.when.iter().all(|(axis, values)| {
+                case.values
+                    .get(*axis)
+                    .is_some_and(|value| values.contains(&value.as_str()))
+            })
+    }
+}
+
+impl Undo {
+    /// In words.
+    fn name(self) -> String {
+        match self {
+            Self::Without { of, line } => format!("{of} without `{line}`"),
+            Self::Weaken { of, line, words } => format!("{of}, `{line}` without `{words}`"),
+            Self::Set { of, key, value } => format!("{} with {key} = {value}", of.join(", ")),
+        }
+    }
+
+    /// Changes a plan.
+    fn on(self, plan: &mut Plan) -> Result<(), Failed> {
+        match self {
+            Self::Set { of, key, value } => {
+                for name in of {
+                    let setting = namespace(plan, name)?
+                        .sysctls
+                        .iter_mut()
+                        .find(|setting| setting.key == key && setting.value != value)
+                        .ok_or(format!("{name} has no {key} other than {value}"))?;
+                    value.clone_into(&mut setting.value);
+                }
+                Ok(())
+            }
+            Self::Without { of, line } => replace(namespace(plan, of)?, line, None),
+            Self::Weaken { of, line, words } => replace(
+                namespace(plan, of)?,
+                line,
+                Some(&line.replacen(words, "", 1)),
+            ),
+        }
+    }
+}
+
+fn namespace<'a>(plan: &'a mut Plan, name: &str) -> Result<&'a mut Namespace, Failed> {
+    let mut namespaces = plan.namespaces.iter_mut();
+    let found = namespaces.find(|namespace| namespace.name == name);
+    Ok(found.ok_or(format!("the plan has no {name}"))?)
+}
+
+/// Puts another line, or none, in the place of the only one that is equal.
+fn replace(namespace: &mut Namespace, line: &str, by: Option<&str>) -> Result<(), Failed> {
+    let rules = namespace.iptables.as_mut().map(|rules| &mut rules.v4);
+    let rules = rules.ok_or("there are no rules")?;
+    let (there, rest): (Vec<&str>, Vec<&str>) = rules.lines().partition(|own| *own == line);
+    if there.len() != 1 || by == Some(line) {
+        return Err(format!("{} lines read `{line}`:\n{}", there.len(), rest.join("\n")).into());
+    }
+    let lines = rules
+        .lines()
+        .filter_map(|own| if own == line { by } else { Some(own) });
+    *rules = lines.flat_map(|line| [line, "\n"]).collect();
+    Ok(())
+}
+
+/// The probe times out in the plan as it is, and connects in the changed one.
+fn try_it(prepared: &Prepared, cause: &Cause) -> Result<(), Failed> {
+    let mut plan = prepared.plan.clone();
+    plan.probes.retain(|probe| probe.name == cause.probe);
+    let mut changed = plan.clone();
+    cause.undo.on(&mut changed)?;
+    let (as_it_is, undone) = stage::with_agent(async |agent| {
+        futures_util::future::try_join(verdicts(&agent, plan), verdicts(&agent, changed)).await
+    })
+    .map_err(|error| error.to_string())?;
+    let expected = &prepared.case.expected().expected.probes[cause.probe];
+    let timeouts = as_it_is
+        .iter()
+        .filter(|verdict| **verdict == Verdict::Timeout)
+        .count();
+    let timeouts = u32::try_from(timeouts)?;
+    if !expected
+        .timeout
+        .is_some_and(|count| count.contains(timeouts))
+        || timeouts == 0
+    {
+        return Err(format!("as it is: {as_it_is:?}").into());
+    }
+    if undone.len() != as_it_is.len() || undone.iter().any(|v| *v != Verdict::Connected) {
+        return Err(format!("with {}: {undone:?}", cause.undo.name()).into());
+    }
+    Ok(())
+}
+
+async fn verdicts(agent: &Agent, plan: Plan) -> Result<Vec<Verdict>, KernelError> {
+    let evidence = agent.build(plan).await?.probe().await?;
+    Ok(evidence
+        .attempts
+        .iter()
+        .map(|attempt| attempt.verdict)
+        .collect())
+}

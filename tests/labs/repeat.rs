@@ -1,0 +1,124 @@
+//! The same cases over and over while every processor is kept busy: no verdict
+//! hangs on who gets to run when.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use futures_util::{StreamExt, TryStreamExt};
+use libtest_mimic::{Failed, Trial};
+use svclab::evidence::{Evidence, Verdict};
+use svclab::kernel::KernelError;
+use svclab::run::Prepared;
+
+use super::stage;
+
+/// One whose packets are lost on their way, and one whose are not.
+const CASES: [(&str, Verdict); 2] = [
+    (
+        "canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
+        Verdict::Timeout,
+    ),
+    (
+        "canal-stale-rule/stale=removed,rpFilter=1,underlay=drops",
+        Verdict::Connected,
+    ),
+];
+
+/// How often, in an ordinary run and when `SVCLAB_FULL` is set.
+const TIMES: (usize, usize) = (20, 200);
+
+/// How many stand at once; most of a timeout is waiting.
+const AT_ONCE: usize = 40;
+
+/// One trial for each of the cases.
+pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
+    let full = std::env::var_os("SVCLAB_FULL").is_some_and(|set| !set.is_empty());
+    let times = if full { TIMES.1 } else { TIMES.0 };
+    CASES
+        .iter()
+        .map(|(id, verdict)| {
+            let prepared = cases
+                .iter()
+                .find(|prepared| prepared.case.id == *id)
+                .unwrap_or_else(|| panic!("there is a case {id}"))
+                .clone();
+            let name = format!("repeat/{id}: {times} times {verdict}");
+            Trial::test(name, move || repeat(&prepared, *verdict, times))
+        })
+        .collect()
+}
+
+fn repeat(prepared: &Prepared, verdict: Verdict, times: usize) -> Result<(), Failed> {
+    let busy = Busy::everywhere();
+    let all = stage::with_agent(async |agent| {
+        futures_util::stream::iter(0..times)
+            .map(|_| async {
+                let mut session = agent.build(prepared.plan.clone()).await?;
+                session.probe().await
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<Evidence>>()
+            .await
+    });
+    drop(busy);
+    let all = all.map_err(|error: KernelError| error.to_string())?;
+    assert_eq!(all.len(), times);
+    let judge = prepared
+        .judge()
+        .map_err(|problems| format!("{problems:?}"))?;
+    for (number, evidence) in all.iter().enumerate() {
+        let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
+        if verdicts != [verdict] {
+            return Err(format!("repetition {number}: {:#?}", evidence.attempts).into());
+        }
+        let judgement = judge.judge(evidence);
+        if !judgement.holds() {
+            return Err(format!("repetition {number}: {judgement:#?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// A thread for each processor that does nothing, as fast as it can, until this
+/// is dropped.
+struct Busy {
+    enough: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Busy {
+    /// The threads that are busy already, or new ones.
+    fn everywhere() -> Arc<Self> {
+        static ALREADY: Mutex<Weak<Busy>> = Mutex::new(Weak::new());
+        let mut already = ALREADY.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy = already.upgrade().unwrap_or_else(|| Arc::new(Self::start()));
+        *already = Arc::downgrade(&busy);
+        busy
+    }
+
+    fn start() -> Self {
+        let enough = Arc::new(AtomicBool::new(false));
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let threads = (0..processors)
+            .map(|_| {
+                let enough = Arc::clone(&enough);
+                std::thread::spawn(move || {
+                    while !enough.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                })
+            })
+            .collect();
+        Self { enough, threads }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.enough.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A standing lab has every setting that its plan asks for, also those that its
+//! interfaces are not given one by one.
+
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+use svclab::kernel::enter;
+use svclab::plan::{Namespace, Sysctl};
+use svclab::run::Prepared;
+
+use super::stage;
+
+/// Cases with bridges, tunnels, and settings of the lab's own.
+const CASES: [&str; 2] = [
+    "canal-stale-rule/stale=present,rpFilter=1,underlay=drops",
+    "local-ingress/policy=Local,clusterCIDR=set,version=v1.20",
+];
+
+/// One trial for each of the cases.
+pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
+    CASES
+        .iter()
+        .map(|id| {
+            let prepared = cases
+                .iter()
+                .find(|prepared| prepared.case.id == *id)
+                .unwrap_or_else(|| panic!("there is a case {id}"))
+                .clone();
+            Trial::test(format!("settings/{id}"), move || compare(&prepared))
+        })
+        .collect()
+}
+
+/// Groups are numbered otherwise in the agent's user namespace than here.
+const NUMBERED: &str = "net.ipv4.ping_group_range";
+
+fn compare(prepared: &Prepared) -> Result<(), Failed> {
+    let differences = stage::with_agent(async |agent| {
+        let session = agent.build(prepared.plan.clone()).await?;
+        let differences: Vec<String> = prepared
+            .plan
+            .namespaces
+            .iter()
+            .flat_map(|namespace| {
+                let enter = enter::command(&session, &namespace.name);
+                differences(namespace, &enter.expect("the agent is a process here"))
+            })
+            .collect();
+        Ok(differences)
+    })
+    .map_err(|error| error.to_string())?;
+    if differences.is_empty() {
+        Ok(())
+    } else {
+        Err(differences.join("\n").into())
+    }
+}
+
+/// Where a namespace differs from its plan. A setting that the kernel lacks may
+/// be one that it need not have.
+fn differences(namespace: &Namespace, enter: &str) -> Vec<String> {
+    let command = enter.replace("COMMAND", "cat");
+    let mut words = command.split(' ');
+    let there: Vec<(&Sysctl, String)> = namespace
+        .sysctls
+        .iter()
+        .filter(|setting| setting.key != NUMBERED)
+        .map(|setting| (setting, path(&setting.key)))
+        .collect();
+    let mut cat = Command::new(words.next().expect("a program"));
+    // `/proc/sys/net` shows the settings of the reader's own namespace.
+    let read = cat
+        .args(words)
+        .args(["-s", "--"])
+        .args(there.iter().map(|(_, path)| path))
+        .output()
+        .expect("nsenter can be started");
+    let said = String::from_utf8_lossy(&read.stderr);
+    let mut values = String::from_utf8_lossy(&read.stdout)
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect::<Vec<_>>()
+        .into_iter();
+    let mut differences = Vec::new();
+    for (setting, path) in there {
+        let found = if said.contains(&format!("{path}: No such file")) {
+            setting.optional.then(|| setting.value.clone())
+        } else {
+            values.next()
+        };
+        if found.as_deref() != Some(&setting.value) {
+            differences.push(format!("{}: {setting:?} is {found:?}", namespace.name));
+        }
+    }
+    differences
+}
+
+fn path(key: &str) -> String {
+    let swapped = key.chars().map(|letter| match letter {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    });
+    std::iter::once("/proc/sys/".to_owned())
+        .chain(swapped.map(String::from))
+        .collect()
+}

@@ -1,0 +1,99 @@
+//! Holds what svclab reads in packets against what tshark reads in them.
+
+#[path = "../labs/stage.rs"]
+mod stage;
+mod tshark;
+
+use svclab::evidence::{Evidence, Verdict};
+use svclab::explain::Frame;
+use svclab::plan::{Plan, Probe, Protocol, Target};
+use svclab::scenario::wire::PacketKind;
+
+/// A call that is answered, through the tunnel both ways.
+const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=drops";
+
+/// The case's call, and straight to the pod what makes the other kinds of
+/// packets: an answered datagram, a refused one, a refused connection, a ping.
+fn probes(call: &Probe, pod: std::net::IpAddr) -> Vec<Probe> {
+    let to = |name: &str, protocol, port| Probe {
+        name: name.to_owned(),
+        to: Target { address: pod, port },
+        protocol,
+        ..call.clone()
+    };
+    vec![
+        call.clone(),
+        to("datagram", Protocol::Udp, 8080),
+        to("refused datagram", Protocol::Udp, 9),
+        to("refused", Protocol::Tcp, 9),
+        to("ping", Protocol::Ping, 0),
+    ]
+}
+
+/// Runs the case with every namespace watched.
+fn evidence() -> Evidence {
+    let cases = stage::cases();
+    let mut prepared = cases
+        .into_iter()
+        .find(|prepared| prepared.case.id == CASE)
+        .expect("the case is there");
+    let plan: &mut Plan = &mut prepared.plan;
+    plan.watch.packets = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
+    let pod = plan.namespace("pod/default/web").expect("the pod is there");
+    let pod = pod.links[0].addresses[0].ip();
+    plan.probes = probes(&plan.probes[0], pod);
+    let evidence = stage::run(&prepared).expect("the case runs");
+    let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
+    assert_eq!(
+        verdicts,
+        [
+            Verdict::Connected,
+            Verdict::Answered,
+            Verdict::Refused,
+            Verdict::Refused,
+            Verdict::Answered
+        ]
+    );
+    assert_eq!(evidence.packets_left_out, 0);
+    evidence
+}
+
+/// Every kind of packet that is to be compared.
+const KINDS: [PacketKind; 9] = [
+    PacketKind::Syn,
+    PacketKind::SynAck,
+    PacketKind::Ack,
+    PacketKind::Rst,
+    PacketKind::Fin,
+    PacketKind::Udp,
+    PacketKind::Ping,
+    PacketKind::Pong,
+    PacketKind::Unreachable,
+];
+
+#[test]
+fn svclab_and_tshark_read_every_packet_alike() {
+    let evidence = evidence();
+    let theirs = tshark::read(&evidence.packets);
+    assert_eq!(theirs.len(), evidence.packets.len());
+    let ours: Vec<Option<Frame>> = evidence
+        .packets
+        .iter()
+        .map(|packet| Frame::read(&packet.bytes))
+        .collect();
+    for ((packet, ours), theirs) in evidence.packets.iter().zip(&ours).zip(&theirs) {
+        assert_eq!(
+            ours.as_ref().map(tshark::Read::of),
+            theirs.packet,
+            "tshark calls it {}: {packet:?}",
+            theirs.protocols
+        );
+    }
+    // An empty comparison would have held too.
+    for kind in KINDS {
+        let bare = ours.iter().flatten().any(|frame| frame.is(kind));
+        let inner = |frame: &Frame| frame.inner.as_ref().is_some_and(|inner| inner.is(kind));
+        let tunnelled = ours.iter().flatten().any(inner);
+        assert!(bare && tunnelled, "no {kind:?} both bare and in the tunnel");
+    }
+}
