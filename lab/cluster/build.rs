@@ -70,23 +70,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
             address: host.address,
         })
         .collect();
-    for host in &hosts {
-        if [FABRIC, INTERNET].contains(&host.name.as_str())
-            || nodes.iter().any(|node| node.name == host.name)
-        {
-            problems.push(
-                Problem::in_lab(
-                    place!["spec", "hosts", &host.name],
-                    format!("the name `{}` is taken", host.name),
-                )
-                .of_key()
-                .help(
-                    "nodes, hosts, `fabric` and `internet` share their names; choose another"
-                        .to_owned(),
-                ),
-            );
-        }
-    }
+    names_of_their_own(&nodes, &hosts, &mut problems);
     // An unknown node has been told of; what hangs on it would only repeat it.
     let pods: Vec<Pod> = inputs
         .pods
@@ -143,6 +127,27 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
         ip_masq_agent: inputs.spec.ip_masq_agent.clone(),
         docker: inputs.spec.docker.clone(),
     })
+}
+
+/// No host may be called like a node, or like what every cluster has.
+fn names_of_their_own(nodes: &[Node], hosts: &[Host], problems: &mut Vec<Problem>) {
+    for host in hosts {
+        if [FABRIC, INTERNET].contains(&host.name.as_str())
+            || nodes.iter().any(|node| node.name == host.name)
+        {
+            problems.push(
+                Problem::in_lab(
+                    place!["spec", "hosts", &host.name],
+                    format!("the name `{}` is taken", host.name),
+                )
+                .of_key()
+                .help(
+                    "nodes, hosts, `fabric` and `internet` share their names; choose another"
+                        .to_owned(),
+                ),
+            );
+        }
+    }
 }
 
 pub(super) fn object_of(
