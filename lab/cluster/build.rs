@@ -244,6 +244,7 @@ fn node(spec: &LabSpec, object: &core::Node, problems: &mut Vec<Problem>) -> Opt
             })
             .unwrap_or_default(),
         leftovers: said.map(|said| said.leftovers.clone()).unwrap_or_default(),
+        by_hand: said.map(|said| said.by_hand.clone()).unwrap_or_default(),
         kube_proxy: said
             .and_then(|said| said.kube_proxy.clone())
             .or_else(|| spec.kube_proxy.clone()),

@@ -23,7 +23,7 @@ use crate::rules::docker::Docker;
 use crate::rules::flannel::Flannel;
 use crate::rules::ip_masq_agent::IpMasqAgent;
 use crate::rules::kube_proxy::KubeProxy;
-use crate::scenario::lab::{FabricKind, ForeignSources, Leftovers};
+use crate::scenario::lab::{ByHand, FabricKind, ForeignSources, Leftovers};
 
 pub use balancer::{Backend as BalancerBackend, Balancer, BalancerPort};
 pub use build::{Inputs, build};
@@ -86,6 +86,8 @@ pub struct Node {
     pub sysctls: IndexMap<String, String>,
     /// What an earlier life of the machine left on it.
     pub leftovers: Leftovers,
+    /// What somebody did on it by hand.
+    pub by_hand: ByHand,
     /// Its kube-proxy, if it runs one.
     pub kube_proxy: Option<KubeProxy>,
 }

@@ -21,7 +21,7 @@ use super::values::AxisValues;
 pub use super::balancer_spec::{
     HealthCheck, LoadBalancerSpec, NoBackend, Public, SecurityGroup, Target,
 };
-pub use super::node_spec::{FlannelLeftover, Leftovers, NodeSpec};
+pub use super::node_spec::{ByHand, FlannelLeftover, Leftovers, NodeSpec};
 pub use super::probe::Probe;
 
 /// The only `apiVersion` there is.

@@ -28,9 +28,22 @@ pub struct NodeSpec {
     /// What an earlier life of the machine left on it.
     #[serde(default)]
     pub leftovers: Leftovers,
+    /// What somebody did on it by hand, after all components had written.
+    #[serde(default)]
+    pub by_hand: ByHand,
     /// This node's kube-proxy, in place of the lab's.
     #[serde(default)]
     pub kube_proxy: Option<KubeProxyConfig>,
+}
+
+/// What somebody did on a machine by hand.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ByHand {
+    /// Lines as `iptables-restore --noflush` reads them, tables included; `-F
+    /// CHAIN` empties a chain.
+    #[serde(default)]
+    pub iptables: Vec<String>,
 }
 
 /// What an earlier life of a machine left on it.

@@ -27,8 +27,8 @@ impl Case {
         let chosen = choose(std::slice::from_ref(&name), Path::new("topologies"))
             .expect("the lab is well-formed");
         let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
-        let prepared = prepare(&chosen[0], case, Duration::from_secs(3))
-            .expect("the lab can be prepared");
+        let prepared =
+            prepare(&chosen[0], case, Duration::from_secs(3)).expect("the lab can be prepared");
         assert_eq!(prepared.plan.namespaces.len(), 6);
         Self { prepared, name }
     }

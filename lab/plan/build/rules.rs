@@ -128,6 +128,7 @@ impl Work<'_> {
                 Err(error) => self.problem("ipMasqAgent", &error.to_string()),
             }
         }
+        self.written(&mut script, "byHand", &self.node.by_hand.iptables);
         script
     }
 
@@ -158,11 +159,16 @@ impl Work<'_> {
     }
 
     fn left_by_others(&mut self, script: &mut Script) {
+        self.written(script, "leftovers", &self.node.leftovers.iptables);
+    }
+
+    /// What a person wrote of the node's rules, under one of its fields.
+    fn written(&mut self, script: &mut Script, field: &str, lines: &[String]) {
         let mut table = None;
-        for (at, line) in self.node.leftovers.iptables.iter().enumerate() {
-            if let Err(message) = leftover(script, &mut table, line) {
+        for (at, line) in lines.iter().enumerate() {
+            if let Err(message) = line_of_save(script, &mut table, line) {
                 self.problems.push(
-                    Problem::in_lab(place!["spec", "nodes", &self.node.name, "leftovers", "iptables", at], message)
+                    Problem::in_lab(place!["spec", "nodes", &self.node.name, field, "iptables", at], message)
                         .help("write lines as `iptables-save` prints them, `*nat` before those of the nat table".to_owned()),
                 );
             }
@@ -247,7 +253,7 @@ impl Work<'_> {
 }
 
 /// Adds one line of `iptables-save` to a script.
-fn leftover(script: &mut Script, table: &mut Option<Table>, line: &str) -> Result<(), String> {
+fn line_of_save(script: &mut Script, table: &mut Option<Table>, line: &str) -> Result<(), String> {
     let line = line.trim();
     if let Some(name) = line.strip_prefix('*') {
         *table = Some(match name {
@@ -279,11 +285,13 @@ fn leftover(script: &mut Script, table: &mut Option<Table>, line: &str) -> Resul
         }
         return Ok(());
     }
-    if !["-A ", "-I ", "-D "]
+    if !["-A ", "-I ", "-D ", "-F "]
         .iter()
         .any(|verb| line.starts_with(verb))
     {
-        return Err(format!("`{line}` is no rule: one begins with -A, -I or -D"));
+        return Err(format!(
+            "`{line}` is no rule: one begins with -A, -I, -D or -F"
+        ));
     }
     block.command(line);
     Ok(())
@@ -352,7 +360,7 @@ mod tests {
             "-A STALE -j RETURN",
             "COMMIT",
         ] {
-            leftover(&mut script, &mut table, line).unwrap();
+            line_of_save(&mut script, &mut table, line).unwrap();
         }
         assert_eq!(
             script.to_string(),
@@ -364,7 +372,10 @@ mod tests {
             ("iptables -F", false),
         ] {
             let mut table = if first { None } else { Some(Table::Nat) };
-            assert!(leftover(&mut script, &mut table, line).is_err(), "{line}");
+            assert!(
+                line_of_save(&mut script, &mut table, line).is_err(),
+                "{line}"
+            );
         }
     }
 }
