@@ -33,6 +33,7 @@ pub fn link(namespace: &str, name: &str, kind: LinkKind, address: Option<IpAddr>
         addresses: address.into_iter().map(|own| sized(own, 24, 64)).collect(),
         bridge: None,
         hairpin: false,
+        down: false,
         mtu: None,
     }
 }
