@@ -176,8 +176,7 @@ fn receive(
     else {
         return Ok(None);
     };
-    let outgoing = u8::try_from(nix::libc::PACKET_OUTGOING).unwrap_or(u8::MAX);
-    let direction = if link.pkttype() == outgoing {
+    let direction = if link.pkttype() == nix::libc::PACKET_OUTGOING {
         Direction::Out
     } else {
         Direction::In

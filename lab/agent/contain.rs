@@ -108,8 +108,8 @@ fn die_with_parent() {
 /// without privileges could not on hosts that restrict user namespaces to
 /// privileged creators (Ubuntu since 23.10).
 fn become_nobody_else() -> Result<(), Failure> {
-    let outside = NOBODY_ELSE.start
-        + nix::unistd::getpid().as_raw().unsigned_abs() % NOBODY_ELSE.len() as u32;
+    let many = NOBODY_ELSE.end - NOBODY_ELSE.start;
+    let outside = NOBODY_ELSE.start + nix::unistd::getpid().as_raw().unsigned_abs() % many;
     setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
     let (ready_read, ready_write) = pipe()?;
     let (mapped_read, mapped_write) = pipe()?;
@@ -127,7 +127,7 @@ fn become_nobody_else() -> Result<(), Failure> {
         ForkResult::Child => {
             drop((ready_read, mapped_write));
             die_with_parent();
-            unshare(CloneFlags::CLONE_NEWUSER).map_err(|errno| no_user_namespace(errno))?;
+            unshare(CloneFlags::CLONE_NEWUSER).map_err(no_user_namespace)?;
             fs::File::from(ready_write)
                 .write_all(b".")
                 .and_then(|()| await_byte(mapped_read))
@@ -146,7 +146,7 @@ fn become_nobody_else() -> Result<(), Failure> {
 /// Without root: a user namespace in which the calling user is root.
 fn map_own_user() -> Result<(), Failure> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    unshare(CloneFlags::CLONE_NEWUSER).map_err(|errno| no_user_namespace(errno))?;
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(no_user_namespace)?;
     write_maps("/proc/self", uid, gid).map_err(|error| {
         no_user_namespace(nix::errno::Errno::from_raw(
             error.raw_os_error().unwrap_or(0),

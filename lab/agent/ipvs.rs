@@ -137,13 +137,13 @@ fn open(ns: &NetNs, name: &str) -> Result<(GenetlinkHandle, JoinHandle<()>), Fai
 async fn add_all(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
     for server in &plan.ipvs {
         let what = || format!("the virtual server {}", server.takes);
-        ask(handle, NEW_SERVICE, vec![nested(1, service(server))])
+        ask(handle, NEW_SERVICE, vec![nested(1, &service(server))])
             .await
             .map_err(|errno| refused(&plan.name, &what(), errno))?;
         for real in &server.servers {
             let attributes = vec![
-                nested(1, identity(&server.takes)),
-                nested(2, destination(real)),
+                nested(1, &identity(&server.takes)),
+                nested(2, &destination(real)),
             ];
             ask(handle, NEW_DEST, attributes).await.map_err(|errno| {
                 refused(&plan.name, &format!("{} behind {}", real.to, what()), errno)
@@ -258,9 +258,9 @@ fn destination(real: &RealServer) -> Vec<DefaultNla> {
     ]
 }
 
-fn nested(kind: u16, attributes: Vec<DefaultNla>) -> DefaultNla {
-    let mut bytes = vec![0; attributes.as_slice().buffer_len()];
-    attributes.as_slice().emit(&mut bytes);
+fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
+    let mut bytes = vec![0; attributes.buffer_len()];
+    attributes.emit(&mut bytes);
     DefaultNla::new(kind | netlink_packet_core::NLA_F_NESTED, bytes)
 }
 

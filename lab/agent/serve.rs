@@ -70,12 +70,12 @@ fn answer(request: Request, labs: &Labs, say: &mpsc::UnboundedSender<Event>) {
         let _ = say.send(Event::Failed { lab, failure });
         return;
     }
-    match standing.get(&lab).map(|ask| ask.send(request)) {
-        Some(Ok(())) => {}
-        Some(Err(_)) | None => {
-            let failure = failure::bug(format!("there is no lab {lab}"));
-            let _ = say.send(Event::Failed { lab, failure });
-        }
+    let asked = standing
+        .get(&lab)
+        .is_some_and(|ask| ask.send(request).is_ok());
+    if !asked {
+        let failure = failure::bug(format!("there is no lab {lab}"));
+        let _ = say.send(Event::Failed { lab, failure });
     }
 }
 

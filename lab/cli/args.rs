@@ -118,6 +118,9 @@ pub struct ClaimsArguments {
     /// How many cases stand at once [default: eight for each processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
+    /// Name every case that speaks of a claim
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// How claims are printed.
@@ -162,7 +165,7 @@ pub enum Described {
 fn patience(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write for example 3s or 500ms"))?;
-    if duration < Duration::from_millis(1) || duration > Duration::from_secs(3600) {
+    if duration < Duration::from_millis(1) || duration > Duration::from_hours(1) {
         return Err("it must be between 1ms and 1h".to_owned());
     }
     Ok(duration)

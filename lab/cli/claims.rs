@@ -8,13 +8,17 @@ use tokio::sync::mpsc;
 use super::args::{ClaimsArguments, ClaimsFormat, Common};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
-use super::labs::prepared;
+use super::labs::{prepared, tell};
 use super::output::{colour, told, width};
 use super::run::{options, running};
+use crate::cluster::place;
 use crate::report::Results;
-use crate::report::claims::{Declared, Layout, document, exit_code, print, tally};
+use crate::report::claims::{
+    Declared, Differing, Layout, differing, document, exit_code, print, tally,
+};
 use crate::run::choose;
-use crate::scenario::Scenario;
+use crate::scenario::reference::DocumentRef;
+use crate::scenario::{Diagnostic, Scenario};
 
 /// Runs the labs that speak of claims, or reads a finished run, and prints each
 /// claim.
@@ -28,6 +32,9 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
         Err(exit) => return exit,
     };
     let declared: Vec<Declared<'_>> = labs.iter().flat_map(declared).collect();
+    for differing in differing(&declared) {
+        warn(&labs, differing);
+    }
     let lines = tally(&results, &declared);
     let written = match arguments.format {
         ClaimsFormat::Human => print(
@@ -35,6 +42,7 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
             Layout {
                 width: width(),
                 colour: colour(),
+                verbose: arguments.verbose,
             },
             io::stdout().lock(),
         ),
@@ -119,8 +127,31 @@ fn read(common: &Common, arguments: &ClaimsArguments, path: &Path) -> Result<Mad
 
 fn declared(scenario: &Scenario) -> impl Iterator<Item = Declared<'_>> {
     scenario.lab.spec.claims.iter().map(|(id, claim)| Declared {
+        lab: scenario.name(),
         id,
         says: &claim.says,
         not_checkable: claim.not_checkable.as_deref(),
     })
+}
+
+/// Says that two labs give one claim different texts, where the later one does.
+fn warn(labs: &[Scenario], Differing { first, other }: Differing<'_>) {
+    let diagnostic = Diagnostic::warning(format!(
+        "the claim `{}` says something else in the lab `{}`",
+        other.id, first.lab
+    ))
+    .help(format!("there it says: {}", first.says));
+    let Some(lab) = labs.iter().find(|lab| lab.name() == other.lab) else {
+        return;
+    };
+    let at = place!["spec", "claims", other.id, "says"];
+    let span = lab
+        .cases()
+        .first()
+        .and_then(|case| case.span(&DocumentRef::Lab, &at));
+    let diagnostic = match span {
+        Some(span) => diagnostic.at(span, "and this here"),
+        None => diagnostic,
+    };
+    tell(&lab.sources, &[diagnostic]);
 }

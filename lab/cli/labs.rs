@@ -69,7 +69,8 @@ fn refuse(error: &SelectError) -> Exit {
     }
 }
 
-fn tell(sources: &Sources, diagnostics: &[Diagnostic]) {
+/// Shows diagnostics on standard error.
+pub fn tell(sources: &Sources, diagnostics: &[Diagnostic]) {
     for diagnostic in diagnostics {
         eprintln!("{}\n", diagnostic.render(sources, rendering()).trim_end());
     }

@@ -82,7 +82,6 @@ fn manner(arguments: &RunArguments) -> report::Options<'static> {
         colour: colour(),
         again: again(arguments),
         summary: summary.map(|file| Box::new(file) as Box<dyn io::Write>),
-        ..report::Options::default()
     }
 }
 

@@ -9,6 +9,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::balancer::{Ground, balancer};
 use super::names::{cluster_ips, name_of, namespace_of};
+use super::pod::pod;
 use super::problem::{Problem, place};
 use super::serving::{Machines, serving};
 use super::subnets::{Member, Subnet, first_free, network_of, overlap, usual};
@@ -144,7 +145,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
     })
 }
 
-fn object_of(
+pub(super) fn object_of(
     kind: ObjectKind,
     metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
 ) -> DocumentRef {
@@ -278,130 +279,6 @@ fn pod_cidrs(
         }
     }
     networks
-}
-
-/// A pod that runs; none for one that has ended or was never placed.
-fn pod(object: &core::Pod, nodes: &[Node], problems: &mut Vec<Problem>) -> Option<Pod> {
-    let document = object_of(ObjectKind::Pod, &object.metadata);
-    let namespace = object
-        .metadata
-        .namespace
-        .clone()
-        .unwrap_or_else(|| "default".to_owned());
-    let name = object.metadata.name.clone().unwrap_or_default();
-    let phase = object
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    if matches!(phase, Some("Succeeded" | "Failed")) {
-        return None;
-    }
-    let spec = object.spec.as_ref();
-    let node_name = spec
-        .and_then(|spec| spec.node_name.as_deref())
-        .unwrap_or_default();
-    let Some(node) = nodes.iter().position(|node| node.name == node_name) else {
-        if node_name.is_empty() && phase == Some("Pending") {
-            return None;
-        }
-        let problem = if node_name.is_empty() {
-            Problem::new(
-                document,
-                place!["spec"],
-                format!("pod `{name}` runs on no node"),
-            )
-            .help("write `spec: {nodeName: …}`".to_owned())
-        } else {
-            Problem::new(
-                document,
-                place!["spec", "nodeName"],
-                format!("there is no node `{node_name}`"),
-            )
-            .help(did_you_mean(
-                node_name,
-                nodes.iter().map(|node| node.name.as_str()),
-            ))
-        };
-        problems.push(problem);
-        return None;
-    };
-    let host_network = spec.and_then(|spec| spec.host_network).unwrap_or(false);
-    let own = &nodes[node];
-    let status = object.status.as_ref();
-    let one = status
-        .and_then(|status| status.pod_ip.as_ref())
-        .map(|ip| (place!["status", "podIP"].to_vec(), ip));
-    let many = status
-        .and_then(|status| status.pod_ips.as_ref())
-        .into_iter()
-        .flatten()
-        .enumerate();
-    let many = many.map(|(at, ip)| (place!["status", "podIPs", at, "ip"].to_vec(), &ip.ip));
-    let mut ips: Vec<IpAddr> = Vec::new();
-    for (path, text) in one.into_iter().chain(many) {
-        let mut wrong = |message: String, help: Option<String>| {
-            problems.push(Problem {
-                at: super::At {
-                    document: document.clone(),
-                    path: path.clone(),
-                },
-                message,
-                help,
-                key: false,
-            });
-        };
-        let Ok(ip) = text.parse::<IpAddr>() else {
-            wrong(format!("`{text}` is not an IP address"), None);
-            continue;
-        };
-        if ips.contains(&ip) {
-            continue;
-        }
-        let own_cidr = own
-            .pod_cidrs
-            .iter()
-            .find(|network| network.is_ipv4() == ip.is_ipv4());
-        if host_network && !own.addresses.iter().any(|address| address.ip() == ip) {
-            wrong(
-                format!(
-                    "pod `{name}` is on the host's network and {ip} is not an address of its node `{node_name}`"
-                ),
-                None,
-            );
-        } else if let Some(cidr) = own_cidr.filter(|cidr| !host_network && !cidr.contains(ip)) {
-            wrong(
-                format!(
-                    "the pod's address {ip} is outside {cidr}, the podCIDR of its node `{node_name}`"
-                ),
-                Some("a pod's address comes from its node's podCIDR".to_owned()),
-            );
-        }
-        ips.push(ip);
-    }
-    if ips.is_empty() && host_network {
-        ips = own.addresses.iter().map(IpNetwork::ip).collect();
-    }
-    if ips.is_empty() {
-        if phase == Some("Pending") {
-            return None;
-        }
-        problems.push(
-            Problem::new(
-                document,
-                place!["status"],
-                format!("pod `{name}` has no address"),
-            )
-            .help("write `status: {podIP: …}`, as `kubectl get pod -o yaml` does".to_owned()),
-        );
-        return None;
-    }
-    Some(Pod {
-        namespace,
-        name,
-        node,
-        ips,
-        host_network,
-    })
 }
 
 /// No two machines, pods or cluster IPs may have one address.

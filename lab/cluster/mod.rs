@@ -5,6 +5,7 @@
 mod balancer;
 mod build;
 mod names;
+mod pod;
 mod problem;
 mod serving;
 mod subnets;

@@ -14,7 +14,7 @@ use super::rule;
 use crate::cluster::{Cluster, NameError, Problem, place};
 use crate::evidence::Evidence;
 use crate::plan::Plan;
-use crate::scenario::expectation::{Expected, Row};
+use crate::scenario::expectation::{Expected, ProbeExpectation, Row};
 use crate::scenario::lab::Probe;
 use crate::scenario::suggest::did_you_mean;
 use crate::scenario::tree::Step;
@@ -226,7 +226,7 @@ impl<'a> Judge<'a> {
                 let (observed, sources) = probe::observe(&evidence.attempts, name, &self.book);
                 let wanted = expected.probes.get(name);
                 let groups: Option<Vec<BTreeSet<IpAddr>>> =
-                    wanted.and_then(|wanted| wanted.sources()).map(|names| {
+                    wanted.and_then(ProbeExpectation::sources).map(|names| {
                         names
                             .iter()
                             .map(|name| self.book.addresses(name).unwrap_or_default())

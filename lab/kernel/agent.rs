@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::protocol::{Event, LabId, Request, VERSION, framing};
 
 /// How long an agent may take to make itself a place.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_mins(1);
 
 /// A connected agent that holds any number of labs. Dropping the last handle to
 /// it ends it, and everything in it with it.
@@ -236,17 +236,12 @@ async fn read_on(
         }
     };
     let step = lock().last_step.clone();
-    let lost = match nonsense {
-        Some(how) => LostAgent {
-            how,
-            step,
-            said: String::new(),
-        },
-        None => {
-            let (how, said) = obituary.await;
-            LostAgent { how, step, said }
-        }
+    let (how, said) = if let Some(how) = nonsense {
+        (how, String::new())
+    } else {
+        obituary.await
     };
+    let lost = LostAgent { how, step, said };
     let mut shared = lock();
     shared.lost = Some(lost);
     shared.labs.clear();

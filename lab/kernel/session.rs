@@ -13,7 +13,7 @@ use crate::protocol::{Event, LabId, Request};
 
 /// How long an agent may work on one request beyond what the lab itself waits
 /// for. It is not a limit on labs: it tells a hang from work.
-const HANG: Duration = Duration::from_secs(300);
+const HANG: Duration = Duration::from_mins(5);
 
 /// A lab that stands until this is dropped.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ pub struct Server {
 
 /// What a server does with who comes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "does")]
+#[serde(rename_all = "camelCase")]
 pub enum ServerKind {
     /// Answers with its name and the peer's address as it saw it.
     Answers,

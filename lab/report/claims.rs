@@ -1,7 +1,10 @@
 //! What a run says of a write-up's claims, all cases taken together.
 
+mod cover;
+mod differ;
 mod natural;
 mod print;
+mod which;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::Results;
 use crate::explain::{ClaimOutcome, ClaimVerdict};
 
+pub use differ::{Differing, differing};
 pub use print::{Layout, print};
 
 /// The name and version of the document that [`document`] makes.
@@ -20,6 +24,8 @@ pub const SCHEMA: &str = "svclab/claims/v1";
 /// A claim as a lab declares it. Several labs may declare the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Declared<'a> {
+    /// The lab.
+    pub lab: &'a str,
     /// Its identifier: `S1-18`.
     pub id: &'a str,
     /// What it says.
@@ -62,10 +68,9 @@ pub enum Standing {
     },
     /// Some of it is borne out.
     Partly {
-        /// What is.
-        confirmed: Vec<Part>,
-        /// What is not.
-        refuted: Vec<Part>,
+        /// What cases say of the claim as a whole, and of each part in the order in
+        /// which they first do.
+        parts: Vec<Part>,
     },
     /// No packet can tell.
     NotCheckable {
@@ -80,14 +85,26 @@ pub enum Standing {
     },
 }
 
-/// A part of a claim.
+/// What cases say of a part of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Part {
-    /// Its label in the labs; where it has none, or where cases differ about it,
-    /// the case.
-    pub what: String,
-    /// What was seen instead, of a part that is refuted.
+    /// Its label in the labs; none for the claim as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// The cases that bear it out.
+    pub confirmed: Vec<String>,
+    /// The cases that do not.
+    pub refuted: Vec<Refutation>,
+}
+
+/// A case that does not bear something out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Refutation {
+    /// The case.
+    pub case: String,
+    /// What is claimed and what was seen instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
 }
@@ -185,40 +202,29 @@ fn standing(said: &Said<'_>, not_checkable: Option<&str>) -> Standing {
 }
 
 fn partly(said: &Said<'_>) -> Standing {
-    // By label, so that a part many cases agree on is named once.
-    let mut parts: IndexMap<&str, Said<'_>> = IndexMap::new();
+    let mut parts: IndexMap<Option<&str>, Part> = IndexMap::new();
     for (case, outcome) in said {
-        let label = outcome.part.as_deref().unwrap_or(case);
-        parts.entry(label).or_default().push((case, outcome));
-    }
-    let (mut confirmed, mut refuted) = (Vec::new(), Vec::new());
-    let mut put = |what: String, outcome: &ClaimOutcome| {
-        let side = match outcome.verdict {
-            ClaimVerdict::Refuted => &mut refuted,
-            ClaimVerdict::Confirmed | ClaimVerdict::Unsettled => &mut confirmed,
-        };
-        side.push(Part {
-            what,
-            seen: outcome.seen.clone(),
-        });
-    };
-    for (label, said) in parts {
-        let agree = said
-            .iter()
-            .all(|(_, outcome)| outcome.verdict == said[0].1.verdict);
-        if agree {
-            put(label.to_owned(), said[0].1);
-            continue;
-        }
-        for (case, outcome) in said {
-            let what = match &outcome.part {
-                Some(part) => format!("{part} in {case}"),
-                None => case.to_owned(),
-            };
-            put(what, outcome);
+        let part = parts
+            .entry(outcome.part.as_deref())
+            .or_insert_with_key(|label| Part {
+                part: label.map(str::to_owned),
+                confirmed: Vec::new(),
+                refuted: Vec::new(),
+            });
+        match outcome.verdict {
+            ClaimVerdict::Refuted => part.refuted.push(Refutation {
+                case: (*case).to_owned(),
+                seen: outcome.seen.clone(),
+            }),
+            // Unsettled claims do not come here.
+            ClaimVerdict::Confirmed | ClaimVerdict::Unsettled => {
+                part.confirmed.push((*case).to_owned());
+            }
         }
     }
-    Standing::Partly { confirmed, refuted }
+    let mut parts: Vec<Part> = parts.into_values().collect();
+    parts.sort_by_key(|part| part.part.is_some());
+    Standing::Partly { parts }
 }
 
 #[cfg(test)]
@@ -245,6 +251,7 @@ mod tests {
 
     fn declared<'a>(id: &'a str, not_checkable: Option<&'a str>) -> Declared<'a> {
         Declared {
+            lab: "l",
             id,
             says: "packets fly",
             not_checkable,
@@ -314,10 +321,17 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_named_by_label_and_by_case_where_cases_differ() {
-        let part = |what: &str, seen: Option<&str>| Part {
-            what: what.to_owned(),
-            seen: seen.map(str::to_owned),
+    fn what_cases_say_of_a_part_stands_together() {
+        let part = |label: Option<&str>, confirmed: &[&str], refuted: &[&str]| Part {
+            part: label.map(str::to_owned),
+            confirmed: confirmed.iter().map(|&case| case.to_owned()).collect(),
+            refuted: refuted
+                .iter()
+                .map(|&case| Refutation {
+                    case: case.to_owned(),
+                    seen: Some(case.to_owned()),
+                })
+                .collect(),
         };
         let cases = said(&[
             ("l/a", Confirmed, "the source"),
@@ -330,11 +344,11 @@ mod tests {
         assert_eq!(
             one(cases, None),
             Standing::Partly {
-                confirmed: vec![part("the source", None), part("the pod in l/e", None)],
-                refuted: vec![
-                    part("the port", Some("l/c")),
-                    part("the pod in l/d", Some("l/d")),
-                    part("l/f", Some("l/f")),
+                parts: vec![
+                    part(None, &[], &["l/f"]),
+                    part(Some("the source"), &["l/a", "l/b"], &[]),
+                    part(Some("the port"), &[], &["l/c"]),
+                    part(Some("the pod"), &["l/e"], &["l/d"]),
                 ],
             }
         );

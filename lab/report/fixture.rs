@@ -283,6 +283,7 @@ pub(super) fn told(format: super::Format, options: Options<'_>) -> String {
 /// Claims of each standing.
 pub(super) fn claims() -> Vec<ClaimLine> {
     let declare = |id, says, not_checkable| Declared {
+        lab: "clb-hairpin",
         id,
         says,
         not_checkable,

@@ -90,14 +90,14 @@ pub fn choose(names: &[String], directory: &Path) -> Result<Vec<Chosen>, SelectE
     let mut chosen: Vec<(PathBuf, Chosen)> = Vec::new();
     for name in names {
         let (file, case) = find(name, directory)?;
-        let at = match chosen.iter().position(|(known, _)| *known == file) {
-            Some(at) => at,
-            None => {
-                let mut lab = load(&file, directory)?;
-                lab.cases.clear();
-                chosen.push((file, lab));
-                chosen.len() - 1
-            }
+        let known = chosen.iter().position(|(known, _)| *known == file);
+        let at = if let Some(at) = known {
+            at
+        } else {
+            let mut lab = load(&file, directory)?;
+            lab.cases.clear();
+            chosen.push((file, lab));
+            chosen.len() - 1
         };
         let lab = &mut chosen[at].1;
         let wanted = matching(&lab.scenario, case.as_deref())?;
@@ -192,28 +192,28 @@ fn find(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), Selec
 /// The cases that have the axis values a user names.
 fn matching(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, SelectError> {
     let cases = scenario.cases();
-    let Some(case) = case else {
+    let Some(pairs) = case else {
         return Ok((0..cases.len()).collect());
     };
     let no_case = |help: Option<String>| SelectError::NoCase {
         lab: scenario.name().to_owned(),
-        case: case.to_owned(),
+        case: pairs.to_owned(),
         help,
     };
     let mut wanted = Vec::new();
-    for pair in case.split(',') {
+    for pair in pairs.split(',') {
         let (axis, value) = pair.split_once('=').ok_or_else(|| {
             no_case(Some(
                 "a case is named by its axes' values: `axis=value,axis=value`".to_owned(),
             ))
         })?;
-        let axes = &scenario.lab.spec.axes;
-        let Some(values) = axes.get(axis) else {
+        let all = &scenario.lab.spec.axes;
+        let Some(values) = all.get(axis) else {
             return Err(no_case(
-                did_you_mean(axis, axes.keys().map(String::as_str)).or_else(|| {
+                did_you_mean(axis, all.keys().map(String::as_str)).or_else(|| {
                     Some(format!(
                         "its axes are {}",
-                        axes.keys().cloned().collect::<Vec<_>>().join(", ")
+                        all.keys().cloned().collect::<Vec<_>>().join(", ")
                     ))
                 }),
             ));

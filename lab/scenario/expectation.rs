@@ -284,7 +284,8 @@ impl JsonSchema for Expected {
             generator,
             "Which rules packets meet, and how often.",
         );
-        let chains = generator.subschema_for::<Vec<ChainExpectation>>();
+        let chains =
+            described::<Vec<ChainExpectation>>(generator, "What chains hold, rule by rule.");
         let probe = generator.subschema_for::<ProbeExpectation>();
         json_schema!({
             "description": "What is expected of probes, by their names, and of what is seen besides.",

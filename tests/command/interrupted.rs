@@ -47,7 +47,7 @@ fn waiting() -> Waiting {
         .map_while(Result::ok)
         .any(|line| line.contains("run its probes"));
     assert!(begun, "the probes never began");
-    let front_id = i32::try_from(front.id()).unwrap();
+    let front_id = i32::try_from(front.id()).expect("a process has a small number");
     let mut processes = BTreeSet::new();
     below(front_id, &mut processes);
     let agent = *processes

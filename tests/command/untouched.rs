@@ -56,7 +56,7 @@ fn machine() -> BTreeMap<String, String> {
     }
     state.insert(
         "/proc/mounts".to_owned(),
-        fs::read_to_string("/proc/mounts").unwrap(),
+        fs::read_to_string("/proc/mounts").expect("the mounts can be read"),
     );
     settings(Path::new("/proc/sys/net"), &mut state);
     state
@@ -72,7 +72,10 @@ fn without_times(text: &str) -> String {
 
 /// Every setting under a directory. A few count or draw lots and are left out.
 fn settings(directory: &Path, state: &mut BTreeMap<String, String>) {
-    for entry in fs::read_dir(directory).unwrap().flatten() {
+    for entry in fs::read_dir(directory)
+        .expect("the settings can be listed")
+        .flatten()
+    {
         let path = entry.path();
         let name = path.to_string_lossy().into_owned();
         if path.is_dir() {

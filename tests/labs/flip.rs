@@ -80,7 +80,7 @@ fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
     for (name, probe) in &row.expected.probes {
         let mut on_probe = |change: &dyn Fn(&mut ProbeExpectation)| {
             flip(name, &|expected| {
-                change(expected.probes.get_mut(name).expect("the probe is there"))
+                change(expected.probes.get_mut(name).expect("the probe is there"));
             });
         };
         for verdict in 0..probe.verdicts().len() {
@@ -107,17 +107,17 @@ fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
             Count::exactly(0)
         };
         flip(&row.expected.wire[at].on.to_string(), &|expected| {
-            expected.wire[at].count = other
+            expected.wire[at].count = other;
         });
     }
     for at in 0..row.expected.counters.len() {
         flip(&row.expected.counters[at].on, &|expected| {
-            expected.counters[at].grows = Count::exactly(NEVER)
+            expected.counters[at].grows = Count::exactly(NEVER);
         });
     }
     for at in 0..row.expected.rules.len() {
         flip(&row.expected.rules[at].on, &|expected| {
-            expected.rules[at].hits = Count::exactly(NEVER)
+            expected.rules[at].hits = Count::exactly(NEVER);
         });
     }
     for at in 0..row.expected.chains.len() {
@@ -126,7 +126,7 @@ fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
             flip(&on, &|expected| drop(expected.chains[at].is.remove(rule)));
         }
         flip(&on, &|expected| {
-            expected.chains[at].is.push("-j ACCEPT".to_owned())
+            expected.chains[at].is.push("-j ACCEPT".to_owned());
         });
     }
     assert!(

@@ -22,7 +22,7 @@ pub fn resolve(
         .filter_map(|(name, probe)| match one(order, namespaces, name, probe) {
             Ok(probe) => Some(probe),
             Err(problem) => {
-                problems.push(problem);
+                problems.push(*problem);
                 None
             }
         })
@@ -34,10 +34,11 @@ fn one(
     namespaces: &[Namespace],
     name: &str,
     probe: &lab::Probe,
-) -> Result<Probe, Problem> {
+) -> Result<Probe, Box<Problem>> {
     let cluster = order.cluster;
     let at = |field: &str, error: NameError| {
-        Problem::in_lab(place!["spec", "probes", name, field], error.message).help(error.help)
+        let at = place!["spec", "probes", name, field];
+        Box::new(Problem::in_lab(at, error.message).help(error.help))
     };
     let from = cluster
         .start(&probe.from)
@@ -80,7 +81,7 @@ fn one(
 }
 
 /// A chain of `after` must end, and at a probe that is there.
-fn waits(order: &Order<'_>, name: &str, after: &str) -> Result<(), Problem> {
+fn waits(order: &Order<'_>, name: &str, after: &str) -> Result<(), Box<Problem>> {
     let at = || place!["spec", "probes", name, "after"];
     let mut next = Some(after);
     for _ in 0..=order.probes.len() {
@@ -88,19 +89,15 @@ fn waits(order: &Order<'_>, name: &str, after: &str) -> Result<(), Problem> {
             return Ok(());
         };
         let Some(probe) = order.probes.get(before) else {
-            return Err(
-                Problem::in_lab(at(), format!("there is no probe `{before}`")).help(did_you_mean(
-                    before,
-                    order.probes.keys().map(String::as_str),
-                )),
-            );
+            let names = order.probes.keys().map(String::as_str);
+            let problem = Problem::in_lab(at(), format!("there is no probe `{before}`"))
+                .help(did_you_mean(before, names));
+            return Err(Box::new(problem));
         };
         next = probe.after.as_deref();
     }
-    Err(Problem::in_lab(
-        at(),
-        format!("the probe `{name}` waits for itself"),
-    ))
+    let message = format!("the probe `{name}` waits for itself");
+    Err(Box::new(Problem::in_lab(at(), message)))
 }
 
 fn target(cluster: &Cluster, own: &[IpAddr], probe: &lab::Probe) -> Result<Target, NameError> {

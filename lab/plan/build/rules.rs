@@ -270,7 +270,7 @@ fn leftover(script: &mut Script, table: &mut Option<Table>, line: &str) -> Resul
     let block = script.table(table);
     if let Some(chain) = line.strip_prefix(':') {
         let name = chain.split_whitespace().next().unwrap_or_default();
-        if name.starts_with(|letter: char| letter == '-') || name.is_empty() {
+        if name.starts_with('-') || name.is_empty() {
             return Err(format!("`{line}` declares no chain"));
         }
         // Built-in chains are there; their policy stays.

@@ -149,10 +149,10 @@ fn overrides(settings: &mut Settings, node: &Node, links: &[String], problems: &
         }
         match interface_of(key) {
             Some((_, dev, _)) if ["all", "default", "lo"].contains(&dev.as_str()) => {
-                settings.plain(key, value, false)
+                settings.plain(key, value, false);
             }
             Some((family, dev, last)) if links.contains(&dev) => {
-                settings.of(family, &dev, &last, value, false)
+                settings.of(family, &dev, &last, value, false);
             }
             Some((_, dev, _)) => problems.push(
                 Problem::in_lab(

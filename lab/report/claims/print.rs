@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::{ClaimLine, Part, Standing};
+use super::which::{in_full, in_short};
+use super::{ClaimLine, Standing};
 use crate::report::case_text::plain;
 use crate::report::output::UntilClosed;
 use crate::report::words::and;
@@ -32,6 +33,9 @@ pub struct Layout {
     pub width: usize,
     /// Whether the output takes colours; nothing is told by colour alone.
     pub colour: bool,
+    /// Whether every case that speaks of a claim is named, not only what such cases
+    /// have in common.
+    pub verbose: bool,
 }
 
 impl Default for Layout {
@@ -39,6 +43,7 @@ impl Default for Layout {
         Self {
             width: 80,
             colour: false,
+            verbose: false,
         }
     }
 }
@@ -49,15 +54,16 @@ impl Default for Layout {
 ///
 /// When `out` takes no more, unless its reader has gone: then nobody misses the rest.
 pub fn print(claims: &[ClaimLine], layout: Layout, out: impl Write) -> io::Result<()> {
-    let text = text(claims, layout.width).map_err(io::Error::other)?;
+    let text = text(claims, layout).map_err(io::Error::other)?;
     let text = if layout.colour { text } else { plain(&text) };
     let mut out = UntilClosed::new(out);
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
-fn text(claims: &[ClaimLine], width: usize) -> Result<String, fmt::Error> {
+fn text(claims: &[ClaimLine], layout: Layout) -> Result<String, fmt::Error> {
     let mut out = String::new();
+    let width = layout.width.max(NARROWEST) - INDENT.len();
     let wide = claims
         .iter()
         .map(|claim| claim.id.chars().count())
@@ -68,9 +74,15 @@ fn text(claims: &[ClaimLine], width: usize) -> Result<String, fmt::Error> {
         let id = format!("{:wide$}", claim.id);
         writeln!(out, "{id}  {style}{word}{style:#}{}", how(&claim.standing))?;
         let says = claim.says.as_deref().unwrap_or("(no lab declares it)");
-        for paragraph in std::iter::once(says.to_owned()).chain(why(&claim.standing)) {
-            for line in wrap(&paragraph, width.max(NARROWEST) - INDENT.len()) {
-                writeln!(out, "{INDENT}{line}")?;
+        for paragraph in std::iter::once(says.to_owned()).chain(why(claim, layout.verbose)) {
+            let item = if paragraph.starts_with("- ") {
+                "  "
+            } else {
+                ""
+            };
+            for (at, line) in wrap(&paragraph, width - item.len()).iter().enumerate() {
+                let hang = if at > 0 { item } else { "" };
+                writeln!(out, "{INDENT}{hang}{line}")?;
             }
         }
     }
@@ -95,34 +107,54 @@ fn how(standing: &Standing) -> String {
             [only] => format!(" by {only}"),
             many => format!(" by {} cases", many.len()),
         },
-        Standing::Partly { confirmed, refuted } => {
-            format!(": {} confirmed, {} refuted", confirmed.len(), refuted.len())
-        }
         Standing::Unsettled { cases } if cases.is_empty() => ": nothing settles it".to_owned(),
-        Standing::NotCheckable { .. } | Standing::Unsettled { .. } => String::new(),
+        Standing::Partly { .. } | Standing::NotCheckable { .. } | Standing::Unsettled { .. } => {
+            String::new()
+        }
     }
 }
 
 /// What follows what it says, a paragraph each.
-fn why(standing: &Standing) -> Vec<String> {
-    match standing {
-        Standing::Confirmed { .. } => Vec::new(),
-        Standing::Refuted { seen, .. } => seen.clone().into_iter().collect(),
-        Standing::Partly { confirmed, refuted } => {
-            let part = |word: &str, part: &Part| {
-                let seen = part.seen.as_ref().map(|seen| format!(" ({seen})"));
-                format!("- {word}: {}{}", part.what, seen.unwrap_or_default())
-            };
-            let confirmed = confirmed.iter().map(|of| part("confirmed", of));
-            let refuted = refuted.iter().map(|of| part("refuted", of));
-            confirmed.chain(refuted).collect()
+fn why(claim: &ClaimLine, verbose: bool) -> Vec<String> {
+    match &claim.standing {
+        Standing::Confirmed { cases } => every(cases, verbose),
+        Standing::Refuted { cases, seen } => {
+            let seen = seen.clone().into_iter();
+            seen.chain(every(cases, verbose)).collect()
         }
+        Standing::Partly { parts } => parts
+            .iter()
+            .flat_map(|part| {
+                let lines = if verbose {
+                    in_full(part)
+                } else {
+                    in_short(part)
+                };
+                let label = part.part.as_ref().map(|label| format!("{label}:"));
+                label
+                    .into_iter()
+                    .chain(lines.into_iter().map(|line| format!("- {line}")))
+            })
+            .collect(),
         Standing::NotCheckable { reason } => vec![format!("not checkable: {reason}")],
         Standing::Unsettled { cases } if cases.is_empty() => Vec::new(),
+        Standing::Unsettled { cases } if verbose => {
+            let mut lines = vec!["not as expected:".to_owned()];
+            lines.extend(cases.iter().map(|case| format!("- {case}")));
+            lines
+        }
         Standing::Unsettled { cases } => {
             vec![format!("not as expected: {}", a_few(cases))]
         }
     }
+}
+
+/// Each case, unless the claim's own line names the only one.
+fn every(cases: &[String], verbose: bool) -> Vec<String> {
+    if !verbose || cases.len() == 1 {
+        return Vec::new();
+    }
+    cases.iter().map(|case| format!("- {case}")).collect()
 }
 
 fn a_few(cases: &[String]) -> String {
@@ -183,21 +215,30 @@ mod tests {
     use super::*;
     use crate::report::fixture;
 
-    fn printed(claims: &[ClaimLine], width: usize) -> String {
+    fn printed(claims: &[ClaimLine], width: usize, verbose: bool) -> String {
         let mut out = Vec::new();
-        let colour = false;
-        print(claims, Layout { width, colour }, &mut out).unwrap();
+        let layout = Layout {
+            width,
+            verbose,
+            ..Layout::default()
+        };
+        print(claims, layout, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn every_standing_is_told() {
-        insta::assert_snapshot!(printed(&fixture::claims(), 72));
+        insta::assert_snapshot!(printed(&fixture::claims(), 72, false));
+    }
+
+    #[test]
+    fn every_case_is_named_to_who_asks_for_it() {
+        insta::assert_snapshot!(printed(&fixture::claims(), 72, true));
     }
 
     #[test]
     fn no_claims_are_no_empty_page() {
-        assert_eq!(printed(&[], 80), "no claims\n");
+        assert_eq!(printed(&[], 80, false), "no claims\n");
     }
 
     #[test]

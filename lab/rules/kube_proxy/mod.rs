@@ -13,6 +13,7 @@ pub mod config;
 pub mod endpoints;
 pub mod family;
 mod iptables;
+pub mod ipvs;
 pub mod services;
 pub mod topology;
 pub mod version;
@@ -20,6 +21,7 @@ pub mod version;
 pub use config::{Cidrs, ConfigError, DetectLocalMode, KubeProxy, Mode, NodePortAddress};
 pub use family::Family;
 pub use iptables::chains;
+pub use ipvs::IpvsRules;
 pub use version::{Version, VersionError};
 
 use super::script::Script;
