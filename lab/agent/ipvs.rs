@@ -106,8 +106,8 @@ pub async fn weigh(
             forwarding: Forwarding::Masquerade,
         };
         let attributes = vec![
-            nested(1, identity(&server.takes)),
-            nested(2, destination(&real)),
+            nested(1, &identity(&server.takes)),
+            nested(2, &destination(&real)),
         ];
         weighed = ask(&mut handle, SET_DEST, attributes)
             .await
