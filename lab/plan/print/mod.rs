@@ -1,18 +1,18 @@
 //! A plan in the formats of the tools that could apply it by hand: `sysctl`,
-//! `ip -batch`, `bridge -batch`, `ipset restore`, `iptables-restore`.
+//! `ip -batch`, `bridge -batch`, `ipvsadm -R`, `ipset restore`,
+//! `iptables-restore`.
 //!
 //! The agent speaks netlink itself; a test applies what is printed here with the
 //! tools and holds both against each other.
+
+mod words;
 
 use std::fmt::Write as _;
 
 use ipnetwork::IpNetwork;
 
-use super::needs::iptables_program;
-use super::{
-    Forwarding, Link, LinkKind, Namespace, Neighbour, Plan, Probe, Protocol, Route, Server,
-    ServerKind,
-};
+use super::{Forwarding, Link, LinkKind, Namespace, Neighbour, Plan, Route};
+use crate::plan::needs::iptables_program;
 
 /// When a step is due. Each is done in all namespaces before the next is begun
 /// in any: a cable needs both its namespaces, a route its interface.
@@ -24,10 +24,12 @@ pub enum Stage {
     Links,
     /// Settings of interfaces.
     LinkSettings,
-    /// Bridge ports, addresses; all up; then neighbours and routes.
+    /// Bridge ports, addresses; up; then neighbours and routes.
     Addresses,
     /// Forwarding entries of tunnels.
     Forwarding,
+    /// Virtual servers.
+    VirtualServers,
     /// Sets of addresses.
     Sets,
     /// IPv4 rules.
@@ -92,6 +94,12 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
             &["bridge", "-batch", "-"],
             lines(namespace.forwarding.iter().map(forwarding)),
         );
+        let virtual_servers = namespace.ipvs.iter().map(ToString::to_string);
+        step(
+            Stage::VirtualServers,
+            &["ipvsadm", "-R"],
+            virtual_servers.collect(),
+        );
         step(Stage::Sets, &["ipset", "restore"], ended(&namespace.ipset));
         if let Some(rules) = &namespace.iptables {
             for (stage, family, text) in
@@ -126,12 +134,12 @@ pub fn print(plan: &Plan) -> String {
             );
         }
     }
-    let words = [
-        ("servers", plan.servers.iter().map(server).collect()),
-        ("probes", plan.probes.iter().map(probe).collect()),
-        ("watched", watched(plan)),
+    let in_words = [
+        ("servers", plan.servers.iter().map(words::server).collect()),
+        ("probes", plan.probes.iter().map(words::probe).collect()),
+        ("watched", words::watched(plan)),
     ];
-    for (title, said) in words {
+    for (title, said) in in_words {
         let said: Vec<String> = said;
         if !said.is_empty() {
             let _ = write!(text, "\n# ==== {title}\n");
@@ -236,7 +244,8 @@ fn addresses(namespace: &Namespace) -> String {
         }
     }
     let up = |link: &Link| format!("link set dev {} up", link.name);
-    said.extend(namespace.links.iter().map(up));
+    let to_be_up = namespace.links.iter().filter(|link| !link.down);
+    said.extend(to_be_up.map(up));
     said.extend(namespace.neighbours.iter().map(neighbour));
     said.extend(namespace.routes.iter().map(route));
     lines(said.into_iter())
@@ -279,84 +288,12 @@ fn forwarding(entry: &Forwarding) -> String {
     )
 }
 
-fn server(server: &Server) -> String {
-    let address = server
-        .address
-        .map_or_else(|| "every address".to_owned(), |address| address.to_string());
-    let does = match &server.kind {
-        ServerKind::Answers => "answers".to_owned(),
-        ServerKind::Holds => "listens and never accepts".to_owned(),
-        ServerKind::Health {
-            service,
-            local_endpoints,
-        } => format!("says how {service} is, with {local_endpoints} local endpoints"),
-        ServerKind::Forwards {
-            backends,
-            retry_after,
-        } => {
-            let backends: Vec<String> = backends.iter().map(ToString::to_string).collect();
-            format!(
-                "forwards to {}, to the next after {}",
-                backends.join(", "),
-                humantime::format_duration(*retry_after)
-            )
-        }
-    };
-    format!(
-        "{} {does} on {address}, {} port {}, in {}",
-        server.name, server.protocol, server.port, server.namespace
-    )
-}
-
-fn probe(probe: &Probe) -> String {
-    let to = if probe.protocol == Protocol::Ping {
-        probe.to.address.to_string()
-    } else {
-        probe.to.socket().to_string()
-    };
-    let what = match probe.protocol {
-        Protocol::Tcp => "connection",
-        Protocol::Udp => "datagram",
-        Protocol::Ping => "echo request",
-    };
-    let plural = if probe.connections == 1 { "" } else { "s" };
-    let mut line = format!(
-        "{}: {} {} {what}{plural} from {} to {to}",
-        probe.name, probe.connections, probe.protocol, probe.from
-    );
-    if let Some(bind) = probe.bind {
-        let _ = write!(line, ", leaving from {bind}");
-    }
-    let _ = write!(
-        line,
-        ", waiting {} for an answer",
-        humantime::format_duration(probe.patience)
-    );
-    if let Some(after) = &probe.after {
-        let _ = write!(line, ", once {after} is over");
-    }
-    line
-}
-
-fn watched(plan: &Plan) -> Vec<String> {
-    let watch = &plan.watch;
-    [
-        ("packets of", &watch.packets),
-        ("kernel counters of", &watch.counters),
-        ("rules of", &watch.rules),
-    ]
-    .into_iter()
-    .filter(|(_, names)| !names.is_empty())
-    .map(|(what, names)| format!("{what} {}", names.join(", ")))
-    .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn small() -> Plan {
-        serde_json::from_str(include_str!("../../tests/plans/small.json")).unwrap()
+        serde_json::from_str(include_str!("../../../tests/plans/small.json")).unwrap()
     }
 
     #[test]
@@ -376,6 +313,26 @@ mod tests {
             assert!(stages.is_sorted(), "{stages:?}");
             assert_eq!(stages[0], Stage::Settings);
         }
+    }
+
+    #[test]
+    fn an_interface_that_stays_down_and_virtual_servers_are_printed() {
+        let mut plan = small();
+        plan.namespaces[1].links[1].down = true;
+        plan.namespaces[1].ipvs = vec![
+            serde_json::from_value(serde_json::json!({
+                "takes": {"by": "address", "protocol": "tcp", "address": "10.96.0.2", "port": 80},
+                "scheduler": "rr",
+                "servers": [{"to": "10.0.2.2:8080", "weight": 1}],
+            }))
+            .unwrap(),
+        ];
+        let text = print(&plan);
+        assert!(text.contains("link set dev client up"));
+        assert!(!text.contains("link set dev br0 up"));
+        assert!(text.contains(
+            "# ip netns exec router ipvsadm -R\n-A -t 10.96.0.2:80 -s rr\n-a -t 10.96.0.2:80 -r 10.0.2.2:8080 -m -w 1\n"
+        ));
     }
 
     #[test]
