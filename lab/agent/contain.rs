@@ -67,10 +67,9 @@ const DEVICES: [&str; 5] = [
 /// Says which step this machine refused and what would change that.
 pub fn contain() -> Result<(), Failure> {
     die_with_parent();
-    if geteuid().is_root() {
-        become_nobody_else()?;
-    } else {
-        map_own_user()?;
+    match nobody_else() {
+        Some(outside) if geteuid().is_root() => become_nobody_else(outside)?,
+        _ => map_own_user()?,
     }
     unshare(
         CloneFlags::CLONE_NEWNS
@@ -103,13 +102,34 @@ fn die_with_parent() {
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
+/// A user of the range, if users of it exist here: a root of a user namespace of
+/// somebody else's may have no user to become but itself.
+fn nobody_else() -> Option<u32> {
+    let process = nix::unistd::getpid().as_raw().unsigned_abs();
+    let outside = NOBODY_ELSE.start + process % u32::try_from(NOBODY_ELSE.len()).ok()?;
+    let map = fs::read_to_string("/proc/self/uid_map").ok()?;
+    is_mapped(&map, outside).then_some(outside)
+}
+
+/// Whether a user is one of those that a `uid_map` speaks of: lines of a first
+/// user inside, a first user outside, and how many follow.
+fn is_mapped(map: &str, user: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line
+            .split_whitespace()
+            .filter_map(|number| number.parse::<u64>().ok());
+        let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
+        first
+            .zip(count)
+            .is_some_and(|(first, count)| (first..first + count).contains(&u64::from(user)))
+    })
+}
+
 /// As root: a child in a new user namespace, in which an unprivileged user of
 /// the host is root. This process, root still, writes the mapping; a process
 /// without privileges could not on hosts that restrict user namespaces to
 /// privileged creators (Ubuntu since 23.10).
-fn become_nobody_else() -> Result<(), Failure> {
-    let many = NOBODY_ELSE.end - NOBODY_ELSE.start;
-    let outside = NOBODY_ELSE.start + nix::unistd::getpid().as_raw().unsigned_abs() % many;
+fn become_nobody_else(outside: u32) -> Result<(), Failure> {
     setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
     let (ready_read, ready_write) = pipe()?;
     let (mapped_read, mapped_write) = pipe()?;
@@ -378,5 +398,18 @@ fn no_user_namespace(errno: nix::errno::Errno) -> Failure {
         ),
         remedy: Some(remedy.to_owned()),
         rejected: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_mapped;
+
+    #[test]
+    fn a_user_must_be_one_of_those_that_are_mapped() {
+        assert!(is_mapped("         0          0 4294967295\n", 61_184));
+        assert!(!is_mapped("         0       1000          1\n", 61_184));
+        assert!(is_mapped("0 1000 1\n1 100000 65536\n", 65_000));
+        assert!(!is_mapped("", 0));
     }
 }
