@@ -2,8 +2,10 @@
 //!
 //! `text` compares without a kernel. `kernel` loads the rules with the real
 //! `iptables-restore`, both flavours, in a network namespace of its own and
-//! reads them back.
+//! reads them back. `ipvs` does both for ipvs mode, virtual servers and the
+//! addresses of `kube-ipvs0` as text only.
 
+mod ipvs;
 mod namespace;
 mod recordings;
 
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
             ));
         }
     }
+    trials.extend(ipvs::trials());
     for name in ["only-local-external-ips", "non-local-external-ips"] {
         trials.push(Trial::test(format!("golden::{name}"), move || golden(name)));
     }

@@ -58,11 +58,30 @@ pub fn load_text(text: &str, family: Family, flavour: Flavour) -> Result<String,
     in_thread(move || inside(&text, &[], family, flavour))
 }
 
+/// Loads sets and then rules into a fresh network namespace and gives what
+/// `iptables-save` and `ipset save` say then.
+pub fn load_sets(
+    script: &str,
+    sets: &str,
+    family: Family,
+    flavour: Flavour,
+) -> Result<(String, String), Failed> {
+    let (script, sets) = (script.to_owned(), sets.to_owned());
+    in_thread(move || {
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("a network namespace: {e}"))?;
+        let nowhere = Path::new("/dev/null");
+        run("ipset", &["restore"], &sets, nowhere)?;
+        let rules = restored(&script, family, flavour)?;
+        let sets = run("ipset", &["save"], "", nowhere)?;
+        Ok((rules, sets))
+    })
+}
+
 /// A thread of its own may have a namespace of its own; what it starts is born
 /// there, and the kernel takes all of it away when both have ended.
-fn in_thread(
-    work: impl FnOnce() -> Result<String, String> + Send + 'static,
-) -> Result<String, Failed> {
+fn in_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, Failed> {
     let thread = std::thread::spawn(work);
     match thread.join() {
         Ok(result) => result.map_err(Failed::from),
@@ -80,6 +99,11 @@ fn inside(
     for name in accounting {
         account(name).map_err(|e| format!("nfacct object {name}: {e}"))?;
     }
+    restored(text, family, flavour)
+}
+
+/// What `iptables-save` says once `text` is restored in this thread's namespace.
+fn restored(text: &str, family: Family, flavour: Flavour) -> Result<String, String> {
     // One lock for all namespaces would make them wait for each other.
     let folder = tempfile::tempdir().map_err(|e| format!("a temporary folder: {e}"))?;
     let lock = folder.path().join("xtables.lock");

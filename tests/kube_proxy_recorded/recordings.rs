@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use libtest_mimic::Failed;
 use serde_json::Value;
-use svclab::rules::kube_proxy::{Family, KubeProxy, Objects};
+use svclab::rules::kube_proxy::{Family, KubeProxy, Mode, Objects};
 
 fn home() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/kube-proxy")
@@ -88,20 +88,75 @@ impl Recording {
     }
 
     pub fn proxy(&self) -> Result<KubeProxy, Failed> {
-        let mut proxy = KubeProxy::new(self.version.parse()?);
-        match self.flags.as_str() {
-            "cidr" => proxy.cluster_cidr = Some("10.244.0.0/16,fd00:10:244::/56".parse()?),
-            "nocidr" => {}
-            "masqall" => proxy.masquerade_all = true,
-            other => return Err(format!("flags `{other}` are not known").into()),
-        }
-        Ok(proxy)
+        proxy(&self.version, &self.flags)
     }
 
     /// Whether `KUBE-MARK-DROP` was created before kube-proxy started, in place
     /// of a kubelet.
     pub fn mark_drop_was_there(&self) -> bool {
         ["v1.14.0", "v1.18.2"].contains(&self.version.as_str())
+    }
+}
+
+/// What ran with `flags`.
+fn proxy(version: &str, flags: &str) -> Result<KubeProxy, Failed> {
+    let mut proxy = KubeProxy::new(version.parse()?);
+    match flags {
+        "cidr" => proxy.cluster_cidr = Some("10.244.0.0/16,fd00:10:244::/56".parse()?),
+        "nocidr" => {}
+        "masqall" => proxy.masquerade_all = true,
+        other => return Err(format!("flags `{other}` are not known").into()),
+    }
+    Ok(proxy)
+}
+
+/// One recorded state of ipvs mode: four files.
+#[derive(Debug, Clone)]
+pub struct IpvsRecording {
+    pub version: String,
+    pub objects: String,
+    pub flags: String,
+    folder: PathBuf,
+}
+
+/// All of them.
+pub fn all_ipvs() -> Vec<IpvsRecording> {
+    let mut all = Vec::new();
+    for version in entries(&home()) {
+        let name = version.file_name().unwrap_or_default().to_string_lossy();
+        for path in entries(&version.join("ipvs")) {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            let parts: Vec<&str> = file.split('.').collect();
+            if let [objects, flags, "iptables-save"] = parts[..] {
+                all.push(IpvsRecording {
+                    version: name.clone().into_owned(),
+                    objects: objects.to_owned(),
+                    flags: flags.to_owned(),
+                    folder: version.join("ipvs"),
+                });
+            }
+        }
+    }
+    assert!(all.len() >= 48, "recordings of ipvs mode are missing");
+    all
+}
+
+impl IpvsRecording {
+    pub fn name(&self) -> String {
+        format!("{}::{}::{}", self.version, self.objects, self.flags)
+    }
+
+    /// What the program `what` printed.
+    pub fn text(&self, what: &str) -> Result<String, Failed> {
+        let file = format!("{}.{}.{what}", self.objects, self.flags);
+        let path = self.folder.join(file);
+        fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()).into())
+    }
+
+    pub fn proxy(&self) -> Result<KubeProxy, Failed> {
+        let mut proxy = proxy(&self.version, &self.flags)?;
+        proxy.mode = Mode::Ipvs;
+        Ok(proxy)
     }
 }
 

@@ -100,6 +100,7 @@ fn match_choice(module: &str, choice: &Choice) -> Option<Choice> {
             states.sort_unstable();
             Some(with_value(choice, states.join(",")))
         }
+        ("ipvs", "--vproto") => Some(with_value(choice, protocol(value))),
         // Defaults of `recent` that save prints and input leaves out.
         ("recent", "--rsource") if plain => None,
         ("recent", "--mask") if is_full_mask(value) => None,
@@ -258,6 +259,10 @@ mod tests {
                 "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
             ),
             ("-s 10.1.2.3/255.255.0.0", "-s 10.1.0.0/16"),
+            (
+                "-s 10.0.0.1 -m ipvs --vaddr 10.0.0.1 --vproto tcp --vport 80 -j DROP",
+                "-s 10.0.0.1/32 -m ipvs --vproto 6 --vaddr 10.0.0.1 --vport 80 -j DROP",
+            ),
         ] {
             assert_eq!(text(input), text(output));
         }

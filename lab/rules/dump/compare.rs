@@ -6,6 +6,7 @@ use std::fmt;
 use super::rule::Rule;
 use super::{Chain, Dump};
 use crate::rules::kube_proxy::chains;
+use crate::rules::kube_proxy::ipvs::IPVS_OUT_FILTER;
 use crate::rules::script::Table;
 
 /// What the order of rules within a chain means.
@@ -186,6 +187,10 @@ fn in_order(chain: &Chain, order: Order) -> Vec<String> {
         }
     }
     texts.extend(services.into_values().flatten());
+    if order == Order::ServicesInAnyOrder && chain.name == IPVS_OUT_FILTER {
+        // One rule for each service, and none says which.
+        texts.sort();
+    }
     texts
 }
 

@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use thiserror::Error;
@@ -24,6 +25,7 @@ pub use iptables::chains;
 pub use ipvs::IpvsRules;
 pub use version::{Version, VersionError};
 
+use super::ipset::IpsetError;
 use super::script::Script;
 use endpoints::EndpointMap;
 use topology::Place;
@@ -105,6 +107,21 @@ pub enum KubeProxyError {
     /// A mode that cannot be written yet.
     #[error("kube-proxy: mode {0} is not supported")]
     Mode(Mode),
+    /// A scheduler that this version gives a flag which a virtual server of a
+    /// plan cannot carry.
+    #[error(
+        "kube-proxy {version}: ipvsScheduler `{scheduler}` sets the flag mh-port, which is not \
+         supported: use another scheduler, or a version up to v1.26"
+    )]
+    Scheduler {
+        /// The version.
+        version: Version,
+        /// The scheduler.
+        scheduler: String,
+    },
+    /// Sets that cannot stand together.
+    #[error("kube-proxy: {0}")]
+    Sets(#[from] IpsetError),
 }
 
 /// What `proxy`, in its iptables mode, writes for `family` where it sees
@@ -125,6 +142,29 @@ pub fn rules(
     let ports = services::service_ports(objects.services, proxy.version, family)?;
     let endpoints = EndpointMap::new(objects.endpoint_slices, objects.node, proxy.version, family)?;
     iptables::rules(proxy, &node, &ports, &endpoints, family)
+}
+
+/// What `proxy`, in its ipvs mode, leaves on the node for `family` where it sees
+/// `objects`.
+///
+/// It is what one sync leaves on a node without anything of kube-proxy's; see
+/// [`ipvs`].
+///
+/// # Errors
+///
+/// See [`KubeProxyError`].
+pub fn ipvs_rules(
+    proxy: &KubeProxy,
+    objects: &Objects<'_>,
+    family: Family,
+) -> Result<IpvsRules, KubeProxyError> {
+    if proxy.mode != Mode::Ipvs {
+        return Err(KubeProxyError::Mode(proxy.mode));
+    }
+    let node = Node::find(objects, family)?;
+    let ports = services::service_ports(objects.services, proxy.version, family)?;
+    let endpoints = EndpointMap::new(objects.endpoint_slices, objects.node, proxy.version, family)?;
+    ipvs::rules(proxy, &node, &ports, &endpoints, family)
 }
 
 /// The IP families that `proxy` writes rules for: both from v1.21 on, before
@@ -184,6 +224,17 @@ impl<'a> Node<'a> {
             ip: own.into_iter().find(|ip| Family::of(*ip) == family),
             interfaces,
         })
+    }
+
+    /// Whether source ranges let the node itself in, by the address that
+    /// kube-proxy thinks it has.
+    fn is_admitted(&self, ranges: &[IpNetwork], version: Version, family: Family) -> bool {
+        let node = if version.has(&version::BIND_ADDRESS_FOR_NODE) {
+            Some(family.unspecified())
+        } else {
+            self.ip
+        };
+        node.is_some_and(|node| ranges.iter().any(|range| range.contains(node)))
     }
 
     fn place(&self) -> Place<'a> {

@@ -277,8 +277,9 @@ pub const FORWARD_TIED_TO_CLUSTER_CIDR: Change = Change::until(17);
 pub const TWO_ESTABLISHED_RULES: Change = Change::until(22);
 /// POSTROUTING takes the mark off before it masquerades, so that a packet that
 /// comes by again is not masqueraded twice.
-/// (`pkg/proxy/iptables/proxier.go` v1.18.2, v1.19.2.)
-pub const MARK_CLEARED: Change = Change::since(19);
+/// (`pkg/proxy/iptables/proxier.go` v1.18.2, v1.18.6, v1.19.2; in
+/// `pkg/proxy/ipvs/proxier.go` of the same versions.)
+pub const MARK_CLEARED: Change = Change::since(19).early(&[(18, 6)]);
 /// `MASQUERADE --random-fully` when iptables knows it.
 /// (`pkg/proxy/iptables/proxier.go` v1.16.)
 pub const RANDOM_FULLY: Change = Change::since(16);
@@ -340,6 +341,120 @@ pub const BALANCING_RULE_COMMENTS: Change = Change::until(22);
 /// The end of a `KUBE-FW-` chain says in a rule without a target who drops the
 /// rest. (`pkg/proxy/iptables/proxier.go` v1.27.1.)
 pub const FIREWALL_CHAIN_REMARK: Change = Change::since(27);
+
+// What ipvs mode writes. Files are those of `pkg/proxy/ipvs`, `proxier.go`
+// unless another is named.
+//
+// v1.14 and v1.16 to v1.36 were read in source, v1.11 at two of its releases,
+// v1.9 and v1.10 while they were made (v1.9 with its sets already as in the dump
+// of a v1.9.11); v1.12, v1.13 and v1.15 lie between those. v1.18.2, v1.20.2,
+// v1.23.4, v1.25.1, v1.28.3, v1.30.5 and v1.36.2 were recorded.
+
+/// Chains of their own decide about load balancers and node ports,
+/// `KUBE-LOAD-BALANCER`, `KUBE-NODE-PORT` and `KUBE-FIREWALL`, and rules say in a
+/// comment what their set is for. Before, `KUBE-SERVICES` did all of it.
+/// (v1.10 alpha, v1.11.)
+pub const IPVS_CHAINS: Change = Change::since(11);
+/// Without a cluster CIDR, what comes from a cluster IP is masqueraded: the
+/// node itself, which takes the service's address for its own. Before, nothing
+/// was, and such connections never got an answer. (#63241, #63319, v1.11.)
+pub const IPVS_MASQUERADES_OWN_TRAFFIC: Change = Change::since(11);
+/// External IPs and load balancers' addresses are bound to `kube-ipvs0` too,
+/// not only cluster IPs. (#59976; v1.10 alpha, v1.11.)
+pub const IPVS_BINDS_EXTERNAL: Change = Change::since(11);
+/// `externalTrafficPolicy: Local` also holds for the cluster IP.
+/// (`syncEndpoint` of the cluster IP in v1.9 and the v1.10 alpha.)
+pub const IPVS_POLICY_FOR_CLUSTER_IP: Change = Change::until(9);
+/// Virtual servers of external IPs obey `externalTrafficPolicy: Local`, as they
+/// do again from [`EXTERNAL_IPS_OBEY_POLICY`] on. (v1.10 alpha, v1.11.)
+pub const IPVS_EXTERNAL_IPS_OBEYED: Change = Change::until(10);
+/// A load balancer's virtual server obeys `externalTrafficPolicy: Local` only
+/// with client affinity. (v1.11; gone in v1.14.0.)
+pub const IPVS_POLICY_NEEDS_AFFINITY: Change = Change::between(11, 11);
+/// Virtual servers of node ports obey `externalTrafficPolicy: Local`.
+/// (#66064, v1.12 and by #68278 v1.11.4; v1.9 and the v1.10 alpha did too.)
+pub const IPVS_NODE_PORTS_OBEY_POLICY: Change =
+    Change::since(12).early(&[(9, 0), (10, 0), (11, 4)]);
+/// With no local endpoint to be found, `Local` falls back to all endpoints.
+/// (v1.23.4, v1.24.0.)
+pub const IPVS_LOCAL_FALLS_BACK: Change = Change::since(24);
+/// `KUBE-LOOP-BACK` holds only endpoints of this node.
+/// (#71114, v1.14; taken into v1.11 by #72100 and, by their dates, into v1.12.5
+/// and v1.13.2.)
+pub const IPVS_LOOP_BACK_LOCAL: Change = Change::since(14).early(&[(11, 7), (12, 5), (13, 2)]);
+/// Endpoints that are not ready are kept too, so that they are in
+/// `KUBE-LOOP-BACK`. (`pkg/proxy/endpointslicecache.go` v1.20.0-rc.0, v1.21.1.)
+pub const UNREADY_ENDPOINTS_KEPT: Change = Change::since(21);
+/// Packets are led to `KUBE-NODE-PORT` by the set their port is in; later,
+/// whatever is addressed to the node is. (v1.11, v1.14.0.)
+pub const IPVS_NODE_PORTS_BY_SET: Change = Change::between(11, 11);
+/// `KUBE-FORWARD` is made but nothing is written to it. (`syncProxyRules` v1.11,
+/// v1.14.0.)
+pub const IPVS_EMPTY_FORWARD: Change = Change::between(11, 11);
+/// SCTP is served. (Gate `SCTPSupport`, #64973, v1.12.)
+pub const IPVS_SCTP: Change = Change::since(12);
+/// The sets of SCTP node ports are hashes of address and port, not bitmaps, and
+/// called so. (`ipset.go` v1.14.0, v1.16.0-beta.2, released as v1.15.)
+pub const IPVS_SCTP_HASHES: Change = Change::since(15);
+/// The rule for SCTP node ports with the policy `Local` comes before the one for
+/// all. (v1.22.0-rc.0, v1.23.4.)
+pub const IPVS_SCTP_LOCAL_FIRST: Change = Change::since(23);
+/// IPv6 sets are called `KUBE-6-…`, shortened to 31 characters.
+/// (`NewIPSet` in `ipset.go` v1.14.0, v1.16.0-beta.2.)
+pub const IPVS_SIX_SETS: Change = Change::since(16);
+/// Addresses get themselves for a broadcast address. (The netlink library in
+/// v1.18.6 and v1.20.0-rc.0.)
+pub const IPVS_BROADCAST: Change = Change::until(18);
+/// kube-proxy makes `KUBE-MARK-DROP` if it is missing. (v1.14.0, v1.16.0-beta.2
+/// to v1.24.0; until v1.18 it also flushed it, until the kubelet came by.)
+pub const IPVS_ENSURES_MARK_DROP: Change = Change::between(16, 24);
+/// There is a set of external IPs with the policy `Local`, which are not
+/// masqueraded. (`ipset.go` v1.17, v1.18.2.)
+pub const IPVS_EXTERNAL_IP_LOCAL: Change = Change::since(18);
+/// Node ports are served on loopback addresses too. (`NodeIPs` v1.21.1,
+/// v1.22.0-rc.0.)
+pub const IPVS_LOOPBACK_NODE_PORTS: Change = Change::between(10, 21);
+/// `nodePortAddresses` is obeyed. (v1.9, v1.10 alpha. v1.9 served node ports on
+/// the interfaces called `eth…`; #56685.)
+pub const IPVS_NODE_PORT_ADDRESSES: Change = Change::since(10);
+/// What is addressed to a service's address but to no port of it is refused
+/// (`KUBE-IPVS-FILTER`), and what comes from a loopback address is let alone.
+/// (v1.25.1, v1.26.0.)
+pub const IPVS_FILTER: Change = Change::since(26);
+/// The scheduler `mh` hashes ports too. (`FlagSourceHash` v1.26.0, v1.27.1.)
+pub const IPVS_HASHES_PORTS: Change = Change::since(27);
+/// Health checks pass `KUBE-IPVS-FILTER`. (v1.27.1, v1.28.3.)
+pub const IPVS_FILTER_SPARES_HEALTH_CHECKS: Change = Change::since(28);
+/// A cluster IP or a load balancer's address that is the node's own anyway is
+/// not bound to `kube-ipvs0`. (v1.27.1, v1.28.3.)
+pub const IPVS_OWN_ADDRESSES_NOT_BOUND: Change = Change::since(28);
+/// The node itself is kept from load balancers whose source ranges do not admit
+/// it (`KUBE-IPVS-OUT-FILTER`). (v1.28.3, v1.29.1.)
+pub const IPVS_OUT_FILTER: Change = Change::since(29);
+/// External IPs with the policy `Local` pass `KUBE-IPVS-FILTER`.
+/// (v1.29.1, v1.30.3.)
+pub const IPVS_FILTER_SPARES_LOCAL_EXTERNAL_IPS: Change = Change::since(30);
+
+// What ipvs mode sets in the kernel.
+
+/// `route_localnet` is set. (`NewProxier` v1.20.0-rc.0, v1.21.1.)
+pub const IPVS_ROUTE_LOCALNET: Change = Change::until(20);
+/// Connections to real servers that are gone do not linger: `conn_reuse_mode`,
+/// `expire_nodest_conn` and `expire_quiescent_template` are set.
+/// (#71834, v1.14; taken into v1.11 by #72100 and, by their dates, into v1.12.5
+/// and v1.13.2.)
+pub const IPVS_EXPIRES_CONNECTIONS: Change = Change::since(14).early(&[(11, 7), (12, 5), (13, 2)]);
+/// `conn_reuse_mode` is left alone on kernels before 4.1, which lack it.
+/// (`NewProxier` v1.18.6, v1.20.0-rc.0.)
+pub const IPVS_CONN_REUSE_FROM_4_1: Change = Change::since(20);
+/// `conn_reuse_mode` is left alone on kernels from 5.9 on, which do not need it.
+/// (`NewProxier` v1.21.1, v1.22.0-rc.0.)
+pub const IPVS_CONN_REUSE_BEFORE_5_9: Change = Change::since(22);
+/// `arp_ignore` and `arp_announce` are set. (#70530, v1.13.)
+pub const IPVS_ARP: Change = Change::since(13);
+/// … but only if `strictARP` asks for it. (#75295, v1.15, and by #75719 in
+/// v1.14.2; v1.14.0 has it not.)
+pub const IPVS_ARP_IF_STRICT: Change = Change::since(15).early(&[(14, 2)]);
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use crate::rules::kube_proxy::{DetectLocalMode, Family, KubeProxy, KubeProxyErro
 
 /// Words that match traffic from local pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LocalTraffic {
+pub(in crate::rules::kube_proxy) struct LocalTraffic {
     matching: String,
 }
 

@@ -6,9 +6,9 @@
 
 pub mod chains;
 mod ext;
-mod local;
+pub(super) mod local;
 mod node;
-mod rule;
+pub(super) mod rule;
 mod spread;
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ use ipnetwork::IpNetwork;
 
 use super::endpoints::EndpointMap;
 use super::services::ServicePort;
-use super::version::{ACCOUNTING, BIND_ADDRESS_FOR_NODE, Version, XLB_CHAINS};
+use super::version::{ACCOUNTING, Version, XLB_CHAINS};
 use super::{Family, KubeProxy, KubeProxyError, Node, Rules, topology};
 use crate::rules::script::{Script, Table};
 use local::LocalTraffic;
@@ -42,12 +42,7 @@ impl Context<'_> {
     /// Whether source ranges let the node itself in, by the address kube-proxy
     /// thinks it has.
     fn admits_node(&self, ranges: &[IpNetwork]) -> bool {
-        let node = if self.version.has(&BIND_ADDRESS_FOR_NODE) {
-            Some(self.family.unspecified())
-        } else {
-            self.node.ip
-        };
-        node.is_some_and(|node| ranges.iter().any(|range| range.contains(node)))
+        self.node.is_admitted(ranges, self.version, self.family)
     }
 
     /// Whether nfacct objects are counted with.

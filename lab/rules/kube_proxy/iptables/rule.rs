@@ -7,7 +7,7 @@ use crate::rules::kube_proxy::services::Protocol;
 
 /// A command without its line end.
 #[derive(Debug, Clone)]
-pub(super) struct Rule(String);
+pub(in crate::rules::kube_proxy) struct Rule(String);
 
 impl Rule {
     /// At the end of `chain`.

@@ -2,14 +2,55 @@
 //! packets are to be masqueraded or dropped, and a few rules of iptables that
 //! hardly depend on the services do it.
 //!
-//! Follows `syncProxyRules` of kubernetes/kubernetes `pkg/proxy/ipvs/proxier.go`
-//! and the names in `pkg/proxy/ipvs/ipset.go`.
+//! Follows `syncProxyRules` of kubernetes/kubernetes
+//! `pkg/proxy/ipvs/proxier.go`. [`services`] is what it makes of each service,
+//! [`script`] the rules from v1.11 on, [`early`] those before, [`sysctls()`]
+//! what it sets when it starts.
+//!
+//! # Load balancers' addresses that are not bound
+//!
+//! With `bindLoadBalancerIPs: false`, as in TKE, a load balancer's address has
+//! its entries in the sets and its virtual server, but is not bound to
+//! `kube-ipvs0` (nor in the set of its addresses, from v1.26 on). So it was for
+//! everybody up to v1.10. A pod's packet to it is not for the node: it passes
+//! PREROUTING, where the sets mark it or not, and leaves by the default route
+//! without ever meeting IPVS, which takes forwarded packets only on their way
+//! into the node. The node's own packets are another matter: IPVS takes them in
+//! OUTPUT, bound or not.
+//!
+//! # What is left out
+//!
+//! The state is that after one sync on a fresh node. Some versions take a later
+//! sync's node ports off an address that is also an external IP, because that is
+//! bound then; and up to v1.18 each sync flushes nat `KUBE-MARK-DROP`, which the
+//! kubelet fills again.
+
+mod chains;
+mod early;
+mod masquerade;
+mod script;
+mod services;
+mod sets;
+mod sysctls;
+#[cfg(test)]
+mod tests;
 
 use std::net::IpAddr;
 
+use super::endpoints::EndpointMap;
+use super::iptables::local::LocalTraffic;
+use super::services::ServicePort;
+use super::version::{
+    IPVS_BROADCAST, IPVS_CHAINS, IPVS_HASHES_PORTS, IPVS_LOOPBACK_NODE_PORTS,
+    IPVS_NODE_PORT_ADDRESSES, Version,
+};
+use super::{Family, KubeProxy, KubeProxyError, Node, NodePortAddress};
 use crate::plan::VirtualServer;
 use crate::rules::ipset::IpsetScript;
 use crate::rules::script::Script;
+
+pub use chains::IPVS_OUT_FILTER;
+pub use sysctls::{Kernel, Sysctl, sysctls};
 
 /// The dummy interface that holds the services' addresses, so that packets to
 /// them are delivered on the node, where IPVS takes them.
@@ -33,4 +74,101 @@ pub struct IpvsRules {
     /// Whether each of those addresses got itself as its broadcast address,
     /// which means nothing but shows in `ip addr`.
     pub broadcast: bool,
+}
+
+/// The scheduler of virtual servers unless another is asked for.
+const DEFAULT_SCHEDULER: &str = "rr";
+
+/// What the state of every service depends on.
+struct Context<'a> {
+    proxy: &'a KubeProxy,
+    version: Version,
+    family: Family,
+    node: &'a Node<'a>,
+    endpoints: &'a EndpointMap,
+    local: Option<LocalTraffic>,
+    scheduler: &'a str,
+    /// The addresses that serve node ports, sorted.
+    node_ips: Vec<IpAddr>,
+}
+
+/// What kube-proxy leaves for `ports` and their `endpoints`.
+pub(super) fn rules(
+    proxy: &KubeProxy,
+    node: &Node<'_>,
+    ports: &[ServicePort],
+    endpoints: &EndpointMap,
+    family: Family,
+) -> Result<IpvsRules, KubeProxyError> {
+    let version = proxy.version;
+    let scheduler = match proxy.ipvs_scheduler.as_str() {
+        "" => DEFAULT_SCHEDULER,
+        "mh" if version.has(&IPVS_HASHES_PORTS) => {
+            return Err(KubeProxyError::Scheduler {
+                version,
+                scheduler: proxy.ipvs_scheduler.clone(),
+            });
+        }
+        other => other,
+    };
+    let context = Context {
+        proxy,
+        version,
+        family,
+        node,
+        endpoints,
+        local: LocalTraffic::of(proxy, node, family)?,
+        scheduler,
+        node_ips: node_ips(proxy, node, family),
+    };
+    let made = services::make(&context, ports);
+    let script = if version.has(&IPVS_CHAINS) {
+        script::rules(&context, &made)
+    } else {
+        early::rules(&context, &made)
+    };
+    Ok(IpvsRules {
+        script,
+        sets: made.sets.into_script()?,
+        servers: made.servers.into_values().collect(),
+        bound: made.bound.into_iter().collect(),
+        broadcast: version.has(&IPVS_BROADCAST) && family == Family::V4,
+    })
+}
+
+/// The addresses that serve node ports, sorted.
+/// (`NodeIPs` and `GetNodeAddresses` of kubernetes/kubernetes `pkg/proxy/ipvs`
+/// and `pkg/proxy/util`.)
+fn node_ips(proxy: &KubeProxy, node: &Node<'_>, family: Family) -> Vec<IpAddr> {
+    let asked: Vec<NodePortAddress> = proxy
+        .node_port_addresses
+        .iter()
+        .copied()
+        .filter(|address| match address {
+            NodePortAddress::Primary => true,
+            NodePortAddress::Within(network) => Family::of(network.ip()) == family,
+        })
+        .collect();
+    let all = !proxy.version.has(&IPVS_NODE_PORT_ADDRESSES)
+        || asked.is_empty()
+        || asked.iter().any(
+            |address| matches!(address, NodePortAddress::Within(network) if network.prefix() == 0),
+        );
+    let meant = |ip: IpAddr| {
+        if all {
+            !matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local())
+        } else {
+            asked.iter().any(|address| address.covers(ip, node.ip))
+        }
+    };
+    let loopback = proxy.version.has(&IPVS_LOOPBACK_NODE_PORTS);
+    let mut ips: Vec<IpAddr> = node
+        .interfaces
+        .iter()
+        .copied()
+        .filter(|ip| meant(*ip) && (loopback || !ip.is_loopback()))
+        .collect();
+    ips.sort_unstable();
+    ips.dedup();
+    ips
 }
