@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use crate::cluster::{Cluster, FABRIC, INTERNET, Node, Problem, place};
-use crate::plan::{Iptables, Namespace};
+use crate::plan::{Iptables, Link, LinkKind, Mac, Namespace, VirtualServer};
 use crate::rules::chains::Chains;
 use crate::rules::ipset::IpsetScript;
-use crate::rules::kube_proxy::{self, Family, Mode, Objects};
+use crate::rules::kube_proxy::{self, Family, IpvsRules, Mode, Objects};
 use crate::rules::script::{Script, Table};
 use crate::rules::{calico, docker, flannel, ip_masq_agent, kubelet};
 use crate::scenario::lab::{FabricKind, FlannelLeftover, ForeignSources};
@@ -68,6 +68,9 @@ pub fn write(
                 node,
                 objects,
                 problems: &mut *problems,
+                sets: IpsetScript::new(),
+                servers: Vec::new(),
+                bound: Vec::new(),
             };
             let v4 = work.v4();
             let v6 = if cluster.speaks_v6() {
@@ -76,8 +79,34 @@ pub fn write(
                 Script::new()
             };
             namespace.ipset = work.sets();
+            namespace.ipvs.append(&mut work.servers);
+            if node
+                .kube_proxy
+                .as_ref()
+                .is_some_and(|proxy| proxy.mode == Mode::Ipvs)
+            {
+                namespace.links.push(holder(&node.name, &work.bound));
+            }
             namespace.iptables = loaded(cluster, &v4, &v6);
         }
+    }
+}
+
+/// kube-proxy's dummy interface. It is left down; what is on it is the node's own
+/// address all the same.
+fn holder(node: &str, bound: &[IpAddr]) -> Link {
+    Link {
+        name: kube_proxy::ipvs::DUMMY.to_owned(),
+        kind: LinkKind::Dummy,
+        mac: Mac::of(node, kube_proxy::ipvs::DUMMY),
+        addresses: bound
+            .iter()
+            .map(|address| IpNetwork::from(*address))
+            .collect(),
+        bridge: None,
+        hairpin: false,
+        down: true,
+        mtu: None,
     }
 }
 
@@ -102,6 +131,12 @@ struct Work<'a> {
     node: &'a Node,
     objects: Objects<'a>,
     problems: &'a mut Vec<Problem>,
+    /// The sets that components make.
+    sets: IpsetScript,
+    /// kube-proxy's virtual servers, in ipvs mode.
+    servers: Vec<VirtualServer>,
+    /// The addresses on its dummy interface.
+    bound: Vec<IpAddr>,
 }
 
 impl Work<'_> {
@@ -184,11 +219,11 @@ impl Work<'_> {
         if !kube_proxy::families(proxy, &self.objects).contains(&family) {
             return script;
         }
-        if proxy.mode != Mode::Iptables {
-            self.problem(
-                "kubeProxy",
-                &format!("mode {} cannot be built yet", proxy.mode),
-            );
+        if proxy.mode == Mode::Ipvs {
+            match kube_proxy::ipvs_rules(proxy, &self.objects, family) {
+                Ok(rules) => self.ipvs(&mut script, rules),
+                Err(error) => self.problem("kubeProxy", &error.to_string()),
+            }
             return script;
         }
         match kube_proxy::rules(proxy, &self.objects, family) {
@@ -196,6 +231,16 @@ impl Work<'_> {
             Err(error) => self.problem("kubeProxy", &error.to_string()),
         }
         script
+    }
+
+    /// What ipvs mode leaves besides its rules.
+    fn ipvs(&mut self, script: &mut Script, rules: IpvsRules) {
+        script.append(rules.script);
+        if let Err(error) = self.sets.append(rules.sets) {
+            self.problem("kubeProxy", &error.to_string());
+        }
+        self.servers.extend(rules.servers);
+        self.bound.extend(rules.bound);
     }
 
     fn flannel(&mut self, script: &mut Script, mut standing: flannel::Standing) {
@@ -236,14 +281,15 @@ impl Work<'_> {
     }
 
     fn sets(&mut self) -> String {
-        let mut sets = IpsetScript::new();
         if let Some(calico) = &self.cluster.calico {
-            match calico::ipsets(calico) {
-                Ok(made) => sets = made,
-                Err(error) => self.problem("calico", &error.to_string()),
+            let added = calico::ipsets(calico).map_err(|error| error.to_string());
+            let added =
+                added.and_then(|made| self.sets.append(made).map_err(|error| error.to_string()));
+            if let Err(message) = added {
+                self.problem("calico", &message);
             }
         }
-        let mut text = sets.to_string();
+        let mut text = self.sets.to_string();
         for line in &self.node.leftovers.ipset {
             text.push_str(line);
             text.push('\n');

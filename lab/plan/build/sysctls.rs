@@ -3,7 +3,7 @@
 
 use crate::cluster::{Cluster, FABRIC, INTERNET, Node, Problem, place};
 use crate::plan::{LinkKind, Namespace, Sysctl};
-use crate::rules::kube_proxy::Mode;
+use crate::rules::kube_proxy::{self, Mode};
 use crate::scenario::suggest::did_you_mean;
 
 use super::pod::is_calico;
@@ -37,6 +37,9 @@ const V6: [(&str, &str); 5] = [
     ("autoconf", "0"),
     ("router_solicitations", "0"),
 ];
+
+/// The oldest kernel that a lab is run on.
+const KERNEL: kube_proxy::ipvs::Kernel = (6, 1);
 
 /// Sets everything in a namespace: what its role asks for first, what the lab
 /// says of it last.
@@ -120,6 +123,15 @@ fn as_node(settings: &mut Settings, node: &Node, links: &[String]) {
         // kubernetes v1.20.2, `pkg/proxy/iptables/proxier.go`, `NewProxier`: so
         // that node ports answer on 127.0.0.1.
         settings.of(4, "all", "route_localnet", "1", false);
+    }
+    if let Some(proxy) = proxy.filter(|proxy| proxy.mode == Mode::Ipvs) {
+        for setting in kube_proxy::ipvs::sysctls(proxy) {
+            // A kernel that a lab runs on is newer than any for which kube-proxy
+            // makes a difference.
+            if setting.is_set_on(KERNEL) {
+                settings.plain(setting.key, setting.value, false);
+            }
+        }
     }
     for link in links.iter().filter(|link| is_calico(link)) {
         // Felix, `dataplane/linux/endpoint_mgr.go`, `configureInterface`: the
