@@ -70,11 +70,10 @@ fn inherited(settings: &[Sysctl]) -> HashMap<(&str, &str), &str> {
             }
             // Some are handed on from `all` to `default`.
             Some((family, "all", last)) => drop(inherited.remove(&(family, last))),
-            Some(_) => {}
             None if setting.key == "net.ipv4.ip_forward" => {
                 inherited.retain(|(of, _), _| *of != "ipv4");
             }
-            None => {}
+            Some(_) | None => {}
         }
     }
     inherited

@@ -110,7 +110,7 @@ fn told(line: &str) -> Told {
     let protocols = protocols.expect("every packet has layers");
     let mut layers = protocols.split(':');
     let packet = fields.packet(&mut layers);
-    Told { packet, protocols }
+    Told { protocols, packet }
 }
 
 /// The values of a packet that no layer has used yet.
