@@ -164,14 +164,14 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let mut without = Vec::new();
     for prepared in cases {
         for probe in timing_out(prepared) {
-            let causes: Vec<&Cause> = CAUSES
+            let named: Vec<&Cause> = CAUSES
                 .iter()
                 .filter(|cause| cause.probe == probe && cause.is_in(&prepared.case))
                 .collect();
-            if causes.is_empty() {
+            if named.is_empty() {
                 without.push(format!("{}: {probe}", prepared.case.id));
             }
-            for cause in causes {
+            for cause in named {
                 let prepared = prepared.clone();
                 let name = format!("cause/{}: {probe}: {}", prepared.case.id, cause.undo.name());
                 trials.push(Trial::test(name, move || try_it(&prepared, cause)));
@@ -272,8 +272,7 @@ fn try_it(prepared: &Prepared, cause: &Cause) -> Result<(), Failed> {
     cause.undo.on(&mut changed)?;
     let (as_it_is, undone) = stage::with_agent(async |agent| {
         futures_util::future::try_join(verdicts(&agent, plan), verdicts(&agent, changed)).await
-    })
-    .map_err(|error| error.to_string())?;
+    })?;
     let expected = &prepared.case.expected().expected.probes[cause.probe];
     let timeouts = as_it_is
         .iter()

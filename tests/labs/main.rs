@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 
 fn trial(prepared: Prepared) -> Trial {
     Trial::test(prepared.case.id.clone(), move || {
-        let evidence = stage::run(&prepared).map_err(|error| error.to_string())?;
+        let evidence = stage::run(&prepared)?;
         let judge = prepared
             .judge()
             .map_err(|problems| format!("{problems:?}"))?;

@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use futures_util::{StreamExt, TryStreamExt};
 use libtest_mimic::{Failed, Trial};
 use svclab::evidence::{Evidence, Verdict};
-use svclab::kernel::KernelError;
 use svclab::run::Prepared;
 
 use super::stage;
@@ -28,8 +27,12 @@ const CASES: [(&str, Verdict); 2] = [
 /// How often, in an ordinary run and when `SVCLAB_FULL` is set.
 const TIMES: (usize, usize) = (20, 200);
 
-/// How many stand at once; most of a timeout is waiting.
-const AT_ONCE: usize = 40;
+/// How many agents share them.
+const AGENTS: usize = 2;
+
+/// How many stand at once in each agent: most of a timeout is waiting, and a
+/// process may have no more than 1024 descriptors.
+const AT_ONCE: usize = 25;
 
 /// One trial for each of the cases.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
@@ -51,18 +54,16 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
 
 fn repeat(prepared: &Prepared, verdict: Verdict, times: usize) -> Result<(), Failed> {
     let busy = Busy::everywhere();
-    let all = stage::with_agent(async |agent| {
-        futures_util::stream::iter(0..times)
-            .map(|_| async {
-                let mut session = agent.build(prepared.plan.clone()).await?;
-                session.probe().await
-            })
-            .buffer_unordered(AT_ONCE)
-            .try_collect::<Vec<Evidence>>()
-            .await
+    let all = std::thread::scope(|scope| {
+        let each = || several(prepared, times / AGENTS);
+        let agents: Vec<_> = (0..AGENTS).map(|_| scope.spawn(each)).collect();
+        agents
+            .into_iter()
+            .map(|agent| agent.join().expect("no thread panics"))
+            .collect::<Result<Vec<_>, _>>()
     });
     drop(busy);
-    let all = all.map_err(|error: KernelError| error.to_string())?;
+    let all = all?.concat();
     assert_eq!(all.len(), times);
     let judge = prepared
         .judge()
@@ -78,6 +79,20 @@ fn repeat(prepared: &Prepared, verdict: Verdict, times: usize) -> Result<(), Fai
         }
     }
     Ok(())
+}
+
+/// What so many repetitions in one agent leave behind.
+fn several(prepared: &Prepared, times: usize) -> Result<Vec<Evidence>, String> {
+    stage::with_agent(async |agent| {
+        futures_util::stream::iter(0..times)
+            .map(|_| async {
+                let mut session = agent.build(prepared.plan.clone()).await?;
+                session.probe().await
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await
+    })
 }
 
 /// A thread for each processor that does nothing, as fast as it can, until this

@@ -47,8 +47,7 @@ fn compare(prepared: &Prepared) -> Result<(), Failed> {
             })
             .collect();
         Ok(differences)
-    })
-    .map_err(|error| error.to_string())?;
+    })?;
     if differences.is_empty() {
         Ok(())
     } else {

@@ -23,20 +23,19 @@ pub fn cases() -> Vec<Prepared> {
 /// Does something with an agent, which ends afterwards.
 pub fn with_agent<T>(
     doing: impl AsyncFnOnce(Agent) -> Result<T, KernelError>,
-) -> Result<T, KernelError> {
+) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let agent = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab")))
-            .start()
-            .await?;
-        doing(agent).await
+        let host = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab")));
+        let agent = host.start().await.map_err(|error| error.to_string())?;
+        doing(agent).await.map_err(|error| error.to_string())
     })
 }
 
 /// What a case's probes leave behind.
-pub fn run(prepared: &Prepared) -> Result<Evidence, KernelError> {
+pub fn run(prepared: &Prepared) -> Result<Evidence, String> {
     with_agent(async |agent| agent.build(prepared.plan.clone()).await?.probe().await)
 }
