@@ -14,7 +14,8 @@ use super::netns::NetNs;
 use super::wire::{self, Wire};
 use super::{counters, failure, health, ipvs, prober, program, server, sysctl};
 use crate::evidence::{Evidence, SavedRules};
-use crate::plan::{Backend, Namespace, Plan};
+use crate::plan::needs::iptables_program;
+use crate::plan::{Namespace, Plan};
 use crate::protocol::Failure;
 
 /// A lab as it stands in this kernel. Dropping it takes it away.
@@ -197,7 +198,7 @@ impl Lab {
             if input.is_empty() {
                 continue;
             }
-            let program = iptables(ip, rules.backend, "save");
+            let program = iptables_program(ip, rules.backend, "save");
             let mut text = String::new();
             // By name: the list of tables that legacy keeps is root's alone to
             // read, and a user namespace's root is not that one.
@@ -234,7 +235,7 @@ async fn load_rules(ns: &NetNs, namespace: &Namespace) -> Result<(), Failure> {
                 program::load(
                     ns,
                     &namespace.name,
-                    &iptables(ip, rules.backend, "restore"),
+                    &iptables_program(ip, rules.backend, "restore"),
                     &[],
                     input,
                 )
@@ -251,10 +252,4 @@ fn tables(input: &str) -> impl Iterator<Item = &str> {
         .lines()
         .filter_map(|line| line.strip_prefix('*'))
         .map(str::trim)
-}
-
-/// The program of that family and backend: `ip6tables-legacy-save`.
-fn iptables(ip: u8, backend: Backend, verb: &str) -> String {
-    let family = if ip == 6 { "ip6tables" } else { "iptables" };
-    format!("{family}-{}-{verb}", backend.word())
 }

@@ -8,6 +8,7 @@ use tokio::process::{Child, Command};
 
 use super::failure;
 use super::netns::NetNs;
+use crate::plan::needs::package;
 use crate::protocol::{Failure, Fault, Rejected};
 
 /// Where programs are looked for; the caller's own PATH means nothing in here.
@@ -159,11 +160,7 @@ fn rejected_line(said: &str, input: &str) -> Option<String> {
 
 fn unstarted(program: &str, error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::NotFound {
-        let package = match program {
-            "ipset" => "ipset",
-            "nft" => "nftables",
-            _ => "iptables",
-        };
+        let package = package(program);
         return Failure {
             fault: Fault::Machine,
             message: format!("{program} is not installed"),

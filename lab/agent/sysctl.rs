@@ -114,10 +114,25 @@ fn refused(name: &str, setting: &Sysctl, why: &str, fault: Fault) -> Failure {
             "cannot set {} = {} in {name}: {why}",
             setting.key, setting.value
         ),
-        remedy: (fault == Fault::Machine && setting.key.starts_with("net.bridge."))
-            .then(|| "run `modprobe br_netfilter` as root".to_owned()),
+        remedy: remedy(&setting.key)
+            .filter(|_| fault == Fault::Machine)
+            .map(str::to_owned),
         rejected: None,
     }
+}
+
+/// What brings along the settings that a kernel may lack.
+fn remedy(key: &str) -> Option<&'static str> {
+    [
+        ("net.bridge.", "run `modprobe br_netfilter` as root"),
+        (
+            "net.ipv4.vs.",
+            "run `modprobe ip_vs` as root; a kernel built without IPVS cannot run this lab",
+        ),
+    ]
+    .iter()
+    .find(|(prefix, _)| key.starts_with(prefix))
+    .map(|(_, remedy)| *remedy)
 }
 
 #[cfg(test)]

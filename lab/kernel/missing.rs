@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::modules::{Modules, State};
-use crate::plan::needs::{Asker, Needs};
+use crate::plan::needs::{Asker, Needs, package};
 use crate::protocol::{Failure, Fault};
 
 /// How many of each kind a message lists.
@@ -151,16 +151,6 @@ pub(super) fn modprobe(names: &[impl AsRef<str>]) -> Option<String> {
         [name] => Some(format!("modprobe {name}")),
         // Without `-a`, all names but the first would be parameters of it.
         _ => Some(format!("modprobe -a {}", names.join(" "))),
-    }
-}
-
-/// The Debian package that a program is in.
-#[must_use]
-pub fn package(program: &str) -> &'static str {
-    match program {
-        "ipset" => "ipset",
-        "nft" => "nftables",
-        _ => "iptables",
     }
 }
 

@@ -17,6 +17,6 @@ mod trials;
 pub use agent::Agent;
 pub use error::{KernelError, LostAgent};
 pub use host::{Host, stage};
-pub use missing::{Lack, Missing, package};
+pub use missing::{Lack, Missing};
 pub use modules::{Lists, Modules, State};
 pub use session::Session;

@@ -187,6 +187,16 @@ fn quoted(kind: &str, line: &str) -> String {
     format!("the {kind} `{start}…`")
 }
 
+/// The Debian package that a program is in.
+#[must_use]
+pub fn package(program: &str) -> &'static str {
+    match program {
+        "ipset" => "ipset",
+        "nft" => "nftables",
+        _ => "iptables",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
