@@ -5,6 +5,7 @@
 mod capture;
 mod contain;
 mod counters;
+mod exchange;
 mod failure;
 mod forwarder;
 mod health;

@@ -1,9 +1,7 @@
 //! Trying what a plan wants tried, in its order.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -12,52 +10,9 @@ use tokio::task::JoinSet;
 use super::failure;
 use super::netns::NetNs;
 use super::{ping, tcp, udp};
-use crate::evidence::{Attempt, Verdict};
+use crate::evidence::Attempt;
 use crate::plan::{Probe, Protocol};
 use crate::protocol::{Failure, Fault};
-
-/// What an exchange came to, before it is known as an attempt of a probe.
-pub struct Outcome {
-    /// What became of it.
-    pub verdict: Verdict,
-    /// Who answered and whom it saw.
-    pub answer: Option<(String, std::net::SocketAddr)>,
-    /// The socket's own address.
-    pub local: Option<std::net::SocketAddr>,
-    /// The system's words.
-    pub error: Option<io::Error>,
-}
-
-impl Outcome {
-    /// An exchange that ended without an answer.
-    pub fn ended(
-        verdict: Verdict,
-        local: Option<std::net::SocketAddr>,
-        error: Option<io::Error>,
-    ) -> Self {
-        Self {
-            verdict,
-            answer: None,
-            local,
-            error,
-        }
-    }
-}
-
-/// An exchange whose first packet is on its way.
-pub type Exchange = Pin<Box<dyn Future<Output = Outcome>>>;
-
-/// What an error on the way to an answer means.
-pub fn verdict_of(error: &io::Error) -> Verdict {
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::ECONNREFUSED) => Verdict::Refused,
-        Some(Errno::ETIMEDOUT) => Verdict::Timeout,
-        Some(Errno::ECONNRESET | Errno::EPIPE | Errno::ECONNABORTED) => Verdict::Reset,
-        // Every other ICMP error arrives as one of these; so do a missing route
-        // and, for a datagram, a packet dropped on its way out of the host.
-        _ => Verdict::Unreachable,
-    }
-}
 
 /// Tries all probes and says what became of each connection, in the plan's
 /// order. The first packets of those that wait for nobody leave in the plan's

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::prober::{Exchange, Outcome, verdict_of};
+use super::exchange::{Exchange, Outcome, verdict_of};
 use super::server::read_answer;
 use crate::evidence::Verdict;
 use crate::plan::Probe;

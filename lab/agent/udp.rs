@@ -8,8 +8,8 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
+use super::exchange::{Exchange, Outcome, verdict_of};
 use super::icmp_errors;
-use super::prober::{Exchange, Outcome, verdict_of};
 use super::server::read_answer;
 use crate::evidence::Verdict;
 use crate::plan::Probe;

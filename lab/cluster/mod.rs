@@ -2,9 +2,11 @@
 //! between them. Checked: whoever holds a [`Cluster`] need not ask again whether
 //! an address overlaps another or a pod's node is there.
 
+mod addresses;
 mod balancer;
 mod build;
 mod names;
+mod node;
 mod pod;
 mod problem;
 mod serving;

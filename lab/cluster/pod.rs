@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 
-use super::build::object_of;
-use super::problem::{At, Problem, place};
+use super::problem::{At, Problem, object_of, place};
 use super::{Node, Pod};
 use crate::scenario::reference::{DocumentRef, ObjectKind};
 use crate::scenario::suggest::did_you_mean;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::scenario::reference::DocumentRef;
+use crate::scenario::reference::{DocumentRef, ObjectKind};
 use crate::scenario::tree::Step;
 
 /// A place in what a user wrote.
@@ -77,6 +77,18 @@ impl Problem {
         self.help = help.into();
         self
     }
+}
+
+/// The document that an object is.
+pub(super) fn object_of(
+    kind: ObjectKind,
+    metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+) -> DocumentRef {
+    DocumentRef::object(
+        kind,
+        metadata.namespace.as_deref().unwrap_or("default"),
+        metadata.name.as_deref().unwrap_or_default(),
+    )
 }
 
 /// A path from keys and positions.

@@ -4,6 +4,11 @@ use std::net::IpAddr;
 
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 
+use super::problem::{Problem, place};
+use super::{Host, Node};
+use crate::scenario::lab::{FabricKind, LabSpec};
+use crate::scenario::reference::{DocumentRef, ObjectKind};
+
 /// One subnet of the fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subnet {
@@ -78,6 +83,110 @@ fn usable_v4(network: Ipv4Network, skip: usize) -> impl Iterator<Item = std::net
 
 fn usable_v6(network: Ipv6Network, skip: usize) -> impl Iterator<Item = std::net::Ipv6Addr> {
     network.iter().skip(skip)
+}
+
+/// The subnets of a lab's machines.
+pub(super) fn subnets(
+    spec: &LabSpec,
+    nodes: &[Node],
+    hosts: &[Host],
+    problems: &mut Vec<Problem>,
+) -> Vec<Subnet> {
+    let mut subnets: Vec<(IpNetwork, Vec<Member>)> = Vec::new();
+    let mut join = |network: IpNetwork, member: Member| match subnets
+        .iter_mut()
+        .find(|(known, _)| *known == network)
+    {
+        Some((_, members)) => members.push(member),
+        None => subnets.push((network, vec![member])),
+    };
+    for (at, node) in nodes.iter().enumerate() {
+        for address in &node.addresses {
+            join(network_of(*address), Member::Node(at));
+        }
+    }
+    for (at, host) in hosts.iter().enumerate() {
+        join(network_of(host.address), Member::Host(at));
+    }
+    let address_of = |member: &Member, family_v4: bool| match member {
+        Member::Node(at) => nodes[*at]
+            .addresses
+            .iter()
+            .find(|address| address.is_ipv4() == family_v4)
+            .map(IpNetwork::ip),
+        Member::Host(at) => Some(hosts[*at].address.ip()),
+    };
+    let shares = |members: &[Member]| -> Vec<usize> {
+        members
+            .iter()
+            .filter_map(|member| {
+                if let Member::Node(at) = member {
+                    Some(*at)
+                } else {
+                    None
+                }
+            })
+            .collect()
+    };
+    if spec.fabric.kind == FabricKind::Routed {
+        for (network, members) in &subnets {
+            if let [first, second, ..] = shares(members).as_slice() {
+                problems.push(
+                    Problem::new(
+                        DocumentRef::object(ObjectKind::Node, "", &nodes[*second].name),
+                        place!["status", "addresses"],
+                        format!(
+                            "nodes `{}` and `{}` share the subnet {network}, and a routed fabric has each node in its own",
+                            nodes[*first].name, nodes[*second].name
+                        ),
+                    )
+                    .help("write `fabric: {type: switched}`, or give the nodes narrower subnets under `nodes`".to_owned()),
+                );
+            }
+        }
+    } else {
+        for v4 in [true, false] {
+            let of_nodes: Vec<IpNetwork> = subnets
+                .iter()
+                .filter(|(network, members)| network.is_ipv4() == v4 && !shares(members).is_empty())
+                .map(|(network, _)| *network)
+                .collect();
+            if let [first, second, ..] = of_nodes.as_slice() {
+                problems.push(
+                    Problem::in_lab(
+                        place!["spec", "fabric"],
+                        format!("the nodes of a switched fabric share one subnet, and these lie in {first} and {second}"),
+                    )
+                    .help("name the subnet that holds them all: `fabric: {type: switched, subnet: …}`".to_owned()),
+                );
+            }
+        }
+    }
+    subnets
+        .into_iter()
+        .filter_map(|(network, members)| {
+            let taken = |address| {
+                members
+                    .iter()
+                    .any(|member| address_of(member, network.is_ipv4()) == Some(address))
+            };
+            let Some(gateway) = first_free(network, taken) else {
+                problems.push(
+                    Problem::in_lab(
+                        place!["spec"],
+                        format!("the subnet {network} has no address left for its router"),
+                    )
+                    .help("give it a shorter prefix".to_owned()),
+                );
+                return None;
+            };
+            Some(Subnet {
+                network,
+                gateway,
+                members,
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,52 @@
+//! One exchange of a probe, whatever it speaks.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+
+use nix::errno::Errno;
+
+use crate::evidence::Verdict;
+
+/// What an exchange came to, before it is known as an attempt of a probe.
+pub struct Outcome {
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Who answered and whom it saw.
+    pub answer: Option<(String, std::net::SocketAddr)>,
+    /// The socket's own address.
+    pub local: Option<std::net::SocketAddr>,
+    /// The system's words.
+    pub error: Option<io::Error>,
+}
+
+impl Outcome {
+    /// An exchange that ended without an answer.
+    pub fn ended(
+        verdict: Verdict,
+        local: Option<std::net::SocketAddr>,
+        error: Option<io::Error>,
+    ) -> Self {
+        Self {
+            verdict,
+            answer: None,
+            local,
+            error,
+        }
+    }
+}
+
+/// An exchange whose first packet is on its way.
+pub type Exchange = Pin<Box<dyn Future<Output = Outcome>>>;
+
+/// What an error on the way to an answer means.
+pub fn verdict_of(error: &io::Error) -> Verdict {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ECONNREFUSED) => Verdict::Refused,
+        Some(Errno::ETIMEDOUT) => Verdict::Timeout,
+        Some(Errno::ECONNRESET | Errno::EPIPE | Errno::ECONNABORTED) => Verdict::Reset,
+        // Every other ICMP error arrives as one of these; so do a missing route
+        // and, for a datagram, a packet dropped on its way out of the host.
+        _ => Verdict::Unreachable,
+    }
+}
