@@ -46,7 +46,8 @@ up() {
     done
     # Listens long before anybody calls.
     echo web | ip netns exec web nc -l -N 8080 >/dev/null &
-    trap "kill $! 2>/dev/null || :" EXIT
+    server=$!
+    trap 'kill "$server" 2>/dev/null || :' EXIT
 
     ip netns exec fabric sysctl -q -w net.ipv4.ip_forward=1 \
         net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
@@ -80,7 +81,7 @@ up)
     ;;
 down) down ;;
 *)
-    sed -n 's/^# \{0,1\}//; 2,/^$/p' "$0" >&2
+    sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
