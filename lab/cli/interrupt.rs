@@ -35,6 +35,8 @@ pub fn unless_interrupted<T>(work: impl Future<Output = T>) -> std::io::Result<O
         .build()?;
     Ok(runtime.block_on(async {
         tokio::select! {
+            // Work that itself waits for the user to end it has a value then.
+            biased;
             value = work => Some(value),
             () = interrupted() => None,
         }

@@ -3,5 +3,7 @@
 mod bad_input;
 mod claims;
 mod interrupted;
+mod kept;
+mod readme;
 mod support;
 mod untouched;

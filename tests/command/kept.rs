@@ -1,0 +1,44 @@
+//! A failed case that is left standing: how it is entered, and how it goes.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::support::{LAB, lab, svclab};
+
+#[test]
+fn a_failed_case_can_be_entered_until_ctrl_c() {
+    let wrong = LAB.replacen("endpoints: [web]", "endpoints: []", 1);
+    let (_directory, path) = lab(wrong);
+    let mut front = svclab()
+        .args(["run", "--keep-on-failure"])
+        .arg(&path)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let errors = front.stderr.take().expect("standard error is a pipe");
+    let told: Vec<String> = BufReader::new(errors)
+        .lines()
+        .map_while(Result::ok)
+        .take_while(|line| !line.starts_with("Ctrl-C"))
+        .collect();
+    let entry = told
+        .iter()
+        .find_map(|line| line.trim().strip_prefix("pod/default/web"))
+        .expect("the pod's namespace can be entered");
+    let entry = entry.trim().replace("COMMAND", "cat /proc/net/fib_trie");
+    let inside = Command::new("sh")
+        .args(["-c", &entry])
+        .output()
+        .expect("a shell starts");
+    let addresses = String::from_utf8_lossy(&inside.stdout).into_owned();
+    assert!(addresses.contains("10.244.1.10"), "{entry}: {inside:?}");
+    let id = i32::try_from(front.id()).expect("a process has a small number");
+    kill(Pid::from_raw(id), Signal::SIGINT).expect("the signal can be sent");
+    // Ending what was kept is no interruption: the run was over.
+    let status = front.wait().expect("the command ends");
+    assert_eq!(status.code(), Some(1), "{told:?}");
+}

@@ -1,0 +1,147 @@
+//! What README.md shows is what happens: its lab runs and prints what it prints
+//! there, its claims come to what they come to there, its commands exist.
+
+use std::collections::BTreeSet;
+
+use super::support::{project, run, stderr, stdout, svclab};
+
+/// A fenced block of README.md.
+struct Block {
+    language: String,
+    text: String,
+}
+
+fn blocks() -> Vec<Block> {
+    let mut found = Vec::new();
+    let mut open: Option<Block> = None;
+    for line in readme().lines() {
+        match (line.strip_prefix("```"), &mut open) {
+            (Some(_), Some(_)) => found.extend(open.take()),
+            (Some(language), None) => {
+                open = Some(Block {
+                    language: language.to_owned(),
+                    text: String::new(),
+                });
+            }
+            (None, Some(block)) => block.text += &format!("{line}\n"),
+            (None, None) => {}
+        }
+    }
+    found
+}
+
+fn readme() -> String {
+    std::fs::read_to_string(project().join("README.md")).expect("README.md can be read")
+}
+
+/// The output that is shown below `$ COMMAND`.
+fn shown(command: &str) -> String {
+    let prompt = format!("$ {command}\n");
+    let block = blocks()
+        .into_iter()
+        .find(|block| block.language == "console" && block.text.contains(&prompt))
+        .unwrap_or_else(|| panic!("README.md does not show `{command}`"));
+    let (_, after) = block.text.split_once(&prompt).expect("it is there");
+    after.split("\n$ ").next().unwrap_or(after).to_owned()
+}
+
+/// Without what differs from machine to machine: times, kernels, versions.
+fn anywhere(line: &str) -> String {
+    let line = line.split(" on Linux ").next().unwrap_or(line);
+    let cut = line.rfind(['(']).filter(|_| line.ends_with(" s)"));
+    let line = line[..cut.unwrap_or(line.len())].trim_end();
+    let time = line.rfind(" in ").filter(|_| line.ends_with(" s"));
+    line[..time.unwrap_or(line.len())].to_owned()
+}
+
+#[test]
+fn the_lab_runs_and_prints_what_is_shown() {
+    let labs: Vec<Block> = blocks()
+        .into_iter()
+        .filter(|block| block.language == "yaml" && block.text.contains("kind: Lab"))
+        .collect();
+    assert_eq!(labs.len(), 1, "there is one whole lab");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(directory.path().join("node-port.yaml"), &labs[0].text)
+        .expect("the lab can be written");
+    let output = svclab()
+        .current_dir(directory.path())
+        .args(["run", "node-port.yaml"])
+        .output()
+        .expect("the command starts");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(stderr(&output), "");
+    let printed: Vec<String> = stdout(&output).lines().map(anywhere).collect();
+    let shown: Vec<String> = shown("svclab run node-port.yaml")
+        .lines()
+        .map(anywhere)
+        .collect();
+    assert_eq!(printed, shown);
+}
+
+/// Whether every line that is shown is printed; `…` stands for others.
+fn assert_among(shown: &str, printed: &str) {
+    let printed: BTreeSet<String> = printed.lines().map(anywhere).collect();
+    for line in shown.lines().filter(|line| !["…", ""].contains(line)) {
+        assert!(printed.contains(&anywhere(line)), "not printed: {line}");
+    }
+}
+
+#[test]
+fn the_labs_and_their_claims_come_to_what_is_shown() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let results = directory.path().join("results.json");
+    let ran = run(&["run", "--format", "json"]);
+    assert_eq!(ran.status.code(), Some(0), "{}", stdout(&ran));
+    std::fs::write(&results, &ran.stdout).expect("the results can be written");
+    let claims = run(&["claims", "--from", &results.display().to_string()]);
+    assert_eq!(claims.status.code(), Some(0), "{}", stderr(&claims));
+    assert_among(&shown("svclab claims"), &stdout(&claims));
+
+    // The cases that are shown, as people read them.
+    let cases: Vec<String> = shown("./scripts/lab run")
+        .lines()
+        .filter_map(|line| line.strip_prefix("PASS "))
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect();
+    assert!(!cases.is_empty());
+    let mut arguments = vec!["run"];
+    arguments.extend(cases.iter().map(String::as_str));
+    let told = shown("./scripts/lab run");
+    let passed: Vec<&str> = told.lines().filter(|line| line.contains("PASS")).collect();
+    assert_among(&passed.join("\n"), &stdout(&run(&arguments)));
+
+    // All of them are counted.
+    let document: serde_json::Value =
+        serde_json::from_slice(&ran.stdout).expect("the results are JSON");
+    let all = format!("{} passed, 0 failed", document["summary"]["passed"]);
+    assert!(told.contains(&all), "there are {all}");
+}
+
+#[test]
+fn the_commands_and_arguments_exist() {
+    let text = readme();
+    let mut known = BTreeSet::new();
+    // What stands in code, alone or behind a prompt.
+    let code = text.split('`').skip(1).step_by(2);
+    let prompts = text.lines().filter_map(|line| line.strip_prefix("$ "));
+    for command in code.chain(prompts).filter_map(|code| {
+        code.strip_prefix("svclab ")
+            .or_else(|| code.strip_prefix("./scripts/lab "))
+    }) {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        if words[0] == "ARGS" {
+            continue;
+        }
+        let help = run(&[words[0], "--help"]);
+        assert_eq!(help.status.code(), Some(0), "svclab {command}");
+        for flag in words.iter().filter(|word| word.starts_with("--")) {
+            assert!(stdout(&help).contains(flag), "svclab {command}");
+        }
+        known.insert(words[0].to_owned());
+    }
+    for command in ["run", "plan", "claims", "doctor", "schema", "completions"] {
+        assert!(known.contains(command), "README.md does not show {command}");
+    }
+}
