@@ -19,11 +19,14 @@ use crate::{same, same_in_order, same_lines};
 /// dumps were taken: some of them are there, empty.
 const OTHER_FAMILY: &str = "KUBE-6-";
 
+/// Compares one part of a recording.
+type Part = fn(&IpvsRecording) -> Result<(), Failed>;
+
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for recording in recordings::all_ipvs() {
         let name = recording.name();
-        let parts: [(&str, fn(&IpvsRecording) -> Result<(), Failed>); 4] = [
+        let parts: [(&str, Part); 4] = [
             ("rules", rules),
             ("sets", sets),
             ("servers", servers),
@@ -171,10 +174,13 @@ fn loads(minor: u8, family: Family, flavour: Flavour) -> Result<(), Failed> {
 }
 
 fn without_ipvs(text: &str) -> String {
-    text.lines()
-        .filter(|line| !line.starts_with(&format!("-A {IPVS_OUT_FILTER} ")))
-        .map(|line| format!("{line}\n"))
-        .collect()
+    let about = format!("-A {IPVS_OUT_FILTER} ");
+    let mut kept = String::new();
+    for line in text.lines().filter(|line| !line.starts_with(&about)) {
+        kept.push_str(line);
+        kept.push('\n');
+    }
+    kept
 }
 
 /// By name: what a set was created as, and its entries.

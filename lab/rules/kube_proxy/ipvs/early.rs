@@ -8,6 +8,7 @@ use super::masquerade::{mark_for_masquerade, masquerade};
 use super::services::Made;
 use super::sets::Name;
 use super::{Context, chains};
+use crate::rules::kube_proxy::iptables::local::LocalTraffic;
 use crate::rules::kube_proxy::iptables::rule::Rule;
 use crate::rules::kube_proxy::services::Protocol;
 use crate::rules::script::{Script, Table};
@@ -44,10 +45,8 @@ pub(super) fn rules(context: &Context<'_>, made: &Made) -> Script {
 
 fn sets(context: &Context<'_>, made: &Made, script: &mut Script) {
     let table = script.table(Table::Nat);
-    let rule = |chain: &str, name: Name, by: &str| {
-        let set = made.sets.name(name);
-        Rule::append(chain).with(format_args!("-m set --match-set {set} {by}"))
-    };
+    let rule =
+        |chain: &str, name: Name, by: &str| Rule::append(chain).with(made.sets.matching(name, by));
     let holds = |name| !made.sets.is_empty(name);
     let services = chains::SERVICES;
 
@@ -58,7 +57,7 @@ fn sets(context: &Context<'_>, made: &Made, script: &mut Script) {
     // The set is filled only if one of the two is asked for.
     if holds(Name::ClusterIp) {
         let rule = rule(services, Name::ClusterIp, "dst,dst");
-        let stranger = context.local.as_ref().map(|local| local.if_not_local());
+        let stranger = context.local.as_ref().map(LocalTraffic::if_not_local);
         let stranger = stranger.filter(|_| !context.proxy.masquerade_all);
         table.command(rule.with_some(stranger).jump(chains::MARK_MASQ));
     }
@@ -89,10 +88,9 @@ fn sets(context: &Context<'_>, made: &Made, script: &mut Script) {
         (Protocol::Udp, Name::NodePortUdp),
     ] {
         if holds(name) {
-            let set = made.sets.name(name);
             let rule = Rule::append(services)
                 .protocol(protocol)
-                .with(format_args!("-m set --match-set {set} dst"));
+                .with(made.sets.matching(name, "dst"));
             table.command(rule.jump(chains::MARK_MASQ));
         }
     }

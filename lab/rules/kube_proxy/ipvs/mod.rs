@@ -3,8 +3,9 @@
 //! hardly depend on the services do it.
 //!
 //! Follows `syncProxyRules` of kubernetes/kubernetes
-//! `pkg/proxy/ipvs/proxier.go`. [`services`] is what it makes of each service,
-//! [`script`] the rules from v1.11 on, [`early`] those before, [`sysctls()`]
+//! `pkg/proxy/ipvs/proxier.go`. `services` is what it makes of each service,
+//! `script` and
+//! `filter` are the rules from v1.11 on, `early` those before, [`sysctls()`]
 //! what it sets when it starts.
 //!
 //! # Load balancers' addresses that are not bound
@@ -27,6 +28,7 @@
 
 mod chains;
 mod early;
+mod filter;
 mod masquerade;
 mod script;
 mod services;

@@ -4,17 +4,15 @@
 //! Follows `writeIptablesRules` and `createAndLinkKubeChain` of
 //! kubernetes/kubernetes `pkg/proxy/ipvs/proxier.go`.
 
-use super::masquerade::{mark, mark_for_masquerade, masquerade};
+use super::masquerade::{mark_for_masquerade, masquerade};
 use super::services::Made;
 use super::sets::Name;
-use super::{Context, chains};
+use super::{Context, chains, filter};
 use crate::rules::kube_proxy::iptables::rule::Rule;
 use crate::rules::kube_proxy::services::Protocol;
 use crate::rules::kube_proxy::version::{
-    DROPS_IN_FILTER, FORWARD_TIED_TO_CLUSTER_CIDR, HEALTH_CHECK_NODE_PORTS, IPVS_EMPTY_FORWARD,
-    IPVS_ENSURES_MARK_DROP, IPVS_FILTER, IPVS_FILTER_SPARES_HEALTH_CHECKS,
-    IPVS_FILTER_SPARES_LOCAL_EXTERNAL_IPS, IPVS_NODE_PORTS_BY_SET, IPVS_OUT_FILTER,
-    IPVS_SCTP_HASHES, IPVS_SCTP_LOCAL_FIRST, MARK_CLEARED, TWO_ESTABLISHED_RULES,
+    DROPS_IN_FILTER, HEALTH_CHECK_NODE_PORTS, IPVS_ENSURES_MARK_DROP, IPVS_FILTER,
+    IPVS_NODE_PORTS_BY_SET, IPVS_OUT_FILTER, IPVS_SCTP_HASHES, IPVS_SCTP_LOCAL_FIRST, MARK_CLEARED,
 };
 use crate::rules::script::{Script, Table};
 
@@ -45,8 +43,7 @@ pub(super) fn rules(context: &Context<'_>, made: &Made) -> Script {
     writer.node_ports();
     writer.ends();
     writer.accept();
-    writer.forward();
-    writer.filter_rules();
+    filter::rules(context, made, &mut writer.script);
     if context.version.has(&MARK_CLEARED) {
         masquerade(context, &mut writer.script);
         mark_for_masquerade(context, &mut writer.script);
@@ -69,17 +66,12 @@ impl Writer<'_> {
         self.script.table(Table::Filter).command(command);
     }
 
-    /// Words that match what is in a set.
-    fn in_set(&self, name: Name, by: &str) -> String {
-        format!("-m set --match-set {} {by}", self.made.sets.name(name))
-    }
-
     /// A rule at the end of `chain` for what is in a set, with the set's
     /// comment.
     fn commented(&self, chain: &str, name: Name, by: &str) -> Rule {
         Rule::append(chain)
             .comment(name.comment(self.context.version))
-            .with(self.in_set(name, by))
+            .with(self.made.sets.matching(name, by))
     }
 
     fn declare(&mut self) {
@@ -233,7 +225,7 @@ impl Writer<'_> {
             let rule = Rule::append(from)
                 .with(format_args!("-p {protocol}"))
                 .comment(name.comment(self.context.version))
-                .with(self.in_set(name, by))
+                .with(self.made.sets.matching(name, by))
                 .jump(to);
             self.nat(rule);
         }
@@ -325,7 +317,7 @@ impl Writer<'_> {
             let rule = Rule::append(chains::SERVICES)
                 .with("-m udp -p udp")
                 .comment(Name::NodePortUdp.comment(version))
-                .with(self.in_set(Name::NodePortUdp, TO_PORT))
+                .with(self.made.sets.matching(Name::NodePortUdp, TO_PORT))
                 .jump(chains::NODE_PORT);
             self.nat(rule);
             self.lead(chains::NODE_PORT, Name::NodePortLocalUdp, TO_PORT, "ACCEPT");
@@ -353,88 +345,9 @@ impl Writer<'_> {
         for name in [Name::ClusterIp, Name::LoadBalancer] {
             if !self.made.sets.is_empty(name) {
                 let rule = Rule::append(chains::SERVICES)
-                    .with(self.in_set(name, TO))
+                    .with(self.made.sets.matching(name, TO))
                     .jump("ACCEPT");
                 self.nat(rule);
-            }
-        }
-    }
-
-    fn forward(&mut self) {
-        let version = self.context.version;
-        if version.has(&IPVS_EMPTY_FORWARD) {
-            return;
-        }
-        let mark = mark(self.context);
-        self.filter(
-            Rule::append(chains::FORWARD)
-                .comment("kubernetes forwarding rules")
-                .with(format_args!("-m mark --mark {mark}/{mark}"))
-                .jump("ACCEPT"),
-        );
-        let established = |comment: &str, tied: Option<String>| {
-            Rule::append(chains::FORWARD)
-                .with_some(tied)
-                .comment(comment)
-                .with("-m conntrack --ctstate RELATED,ESTABLISHED")
-                .jump("ACCEPT")
-        };
-        let source = "kubernetes forwarding conntrack pod source rule";
-        let destination = "kubernetes forwarding conntrack pod destination rule";
-        if version.has(&FORWARD_TIED_TO_CLUSTER_CIDR) {
-            let cidr = self.context.proxy.cluster_cidr.as_ref();
-            if let Some(cidr) = cidr.and_then(|cidr| cidr.of(self.context.family)) {
-                self.filter(established(source, Some(format!("-s {cidr}"))));
-                self.filter(established(destination, Some(format!("-d {cidr}"))));
-            }
-        } else if version.has(&TWO_ESTABLISHED_RULES) {
-            self.filter(established(source, None));
-            self.filter(established(destination, None));
-        } else {
-            self.filter(established("kubernetes forwarding conntrack rule", None));
-        }
-    }
-
-    /// Health checks, what is refused, and what the node may not use.
-    fn filter_rules(&mut self) {
-        let version = self.context.version;
-        if version.has(&HEALTH_CHECK_NODE_PORTS) {
-            let rule = self.commented(chains::NODE_PORT, Name::HealthCheck, TO_PORT);
-            self.filter(rule.jump("ACCEPT"));
-        }
-        if version.has(&IPVS_FILTER) {
-            let spared = [
-                (true, Name::LoadBalancer, TO),
-                (true, Name::ClusterIp, TO),
-                (true, Name::ExternalIp, TO),
-                (
-                    version.has(&IPVS_FILTER_SPARES_LOCAL_EXTERNAL_IPS),
-                    Name::ExternalIpLocal,
-                    TO,
-                ),
-                (
-                    version.has(&IPVS_FILTER_SPARES_HEALTH_CHECKS),
-                    Name::HealthCheck,
-                    TO_PORT,
-                ),
-            ];
-            for (spared, name, by) in spared {
-                if spared {
-                    let rule = Rule::append(chains::IPVS_FILTER).with(self.in_set(name, by));
-                    self.filter(rule.jump("RETURN"));
-                }
-            }
-            let rule = Rule::append(chains::IPVS_FILTER)
-                .with("-m conntrack --ctstate NEW")
-                .with(self.in_set(Name::IpvsIps, TO_PORT));
-            self.filter(rule.jump("REJECT"));
-        }
-        if version.has(&IPVS_OUT_FILTER) {
-            for (address, protocol, port) in &self.made.closed_to_node {
-                let rule = Rule::append(chains::IPVS_OUT_FILTER)
-                    .with(format_args!("-s {address} -m ipvs --vaddr {address}"))
-                    .with(format_args!("--vproto {protocol} --vport {port}"));
-                self.filter(rule.jump("DROP"));
             }
         }
     }

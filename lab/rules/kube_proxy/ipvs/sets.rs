@@ -199,7 +199,7 @@ impl Name {
 pub(super) struct Sets {
     version: Version,
     family: Family,
-    sets: IndexMap<Name, ipset::Set>,
+    by_name: IndexMap<Name, ipset::Set>,
     /// Sets that something was meant for.
     meant: HashSet<Name>,
 }
@@ -224,14 +224,14 @@ impl Sets {
         Self {
             version,
             family,
-            sets: known.map(empty).collect(),
+            by_name: known.map(empty).collect(),
             meant: HashSet::new(),
         }
     }
 
     /// Adds an entry. A version without the set keeps no such entry.
     pub fn add(&mut self, name: Name, entry: String) {
-        if let Some(set) = self.sets.get_mut(&name) {
+        if let Some(set) = self.by_name.get_mut(&name) {
             set.add(entry);
             self.meant.insert(name);
         }
@@ -240,7 +240,7 @@ impl Sets {
     /// Notes that kube-proxy tried to add an entry which ipset refused: it
     /// believes the set to hold something all the same.
     pub fn refused(&mut self, name: Name) {
-        if self.sets.contains_key(&name) {
+        if self.by_name.contains_key(&name) {
             self.meant.insert(name);
         }
     }
@@ -256,7 +256,7 @@ impl Sets {
     }
 
     /// What the set is called. (`NewIPSet` in `pkg/proxy/ipvs/ipset.go`.)
-    pub fn name(&self, name: Name) -> String {
+    fn name(&self, name: Name) -> String {
         let four = name.name(self.version);
         match (self.family, four.strip_prefix("KUBE-")) {
             (Family::V6, Some(rest)) if self.version.has(&IPVS_SIX_SETS) => {
@@ -268,11 +268,17 @@ impl Sets {
         }
     }
 
+    /// Words of a rule that match what is in the set, by `dst` and `src` for
+    /// each part of its entries.
+    pub fn matching(&self, name: Name, by: &str) -> String {
+        format!("-m set --match-set {} {by}", self.name(name))
+    }
+
     /// The sets as `ipset restore` reads them.
     pub fn into_script(self) -> Result<IpsetScript, IpsetError> {
-        let names: Vec<String> = self.sets.keys().map(|name| self.name(*name)).collect();
+        let names: Vec<String> = self.by_name.keys().map(|name| self.name(*name)).collect();
         let mut script = IpsetScript::new();
-        for (name, set) in names.into_iter().zip(self.sets.into_values()) {
+        for (name, set) in names.into_iter().zip(self.by_name.into_values()) {
             script.put(name, set)?;
         }
         Ok(script)
