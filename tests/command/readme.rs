@@ -23,7 +23,7 @@ fn blocks() -> Vec<Block> {
                     text: String::new(),
                 });
             }
-            (None, Some(block)) => block.text += &format!("{line}\n"),
+            (None, Some(block)) => block.text.extend([line, "\n"]),
             (None, None) => {}
         }
     }
