@@ -6,7 +6,9 @@ mod capture;
 mod contain;
 mod counters;
 mod failure;
+mod greeting;
 mod icmp_errors;
+mod init;
 mod lab;
 mod netns;
 mod ping;
@@ -16,6 +18,7 @@ mod prober;
 mod program;
 mod serve;
 mod server;
+mod stream;
 mod surroundings;
 mod sysctl;
 mod tcp;
@@ -31,6 +34,7 @@ use tokio_util::codec::Encoder;
 
 use crate::protocol::{Event, framing};
 
+pub(crate) use init::{MODULES, PORT};
 pub(crate) use program::PATH;
 
 /// The agent's whole life. The calling process must have one thread.
@@ -49,9 +53,24 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// The agent's whole life as the first process of a guest, whose console tells
+/// what goes wrong.
+#[must_use]
+pub fn init() -> ExitCode {
+    let served = init::prepare().and_then(|(input, output)| serve_on(input, output));
+    if let Err(error) = served {
+        eprintln!("svclab agent: {error}");
+    }
+    init::power_off()
+}
+
 fn run() -> std::io::Result<()> {
     let input = duplicate(&std::io::stdin())?;
     let output = duplicate(&std::io::stdout())?;
+    serve_on(input, output)
+}
+
+fn serve_on(input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

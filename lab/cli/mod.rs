@@ -32,9 +32,13 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    if matches!(arguments.command, Command::Agent) {
+    if let Command::Agent { init } = arguments.command {
         // The agent must be alone in its process: nothing starts a thread before.
-        return crate::agent::main();
+        return if init {
+            crate::agent::init()
+        } else {
+            crate::agent::main()
+        };
     }
     log();
     let exit = match &arguments.command {
@@ -43,7 +47,7 @@ pub fn main() -> ExitCode {
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
         Command::Schema { of } => schema::schema(*of),
         Command::Completions { shell } => completions(*shell),
-        Command::Agent => Exit::Success,
+        Command::Agent { .. } => Exit::Success,
     };
     exit.into()
 }
