@@ -3,6 +3,7 @@
 //! process on this host and over a serial port into a guest alike.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio_util::codec::LengthDelimitedCodec;
@@ -24,6 +25,17 @@ pub type LabId = u32;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "ask")]
 pub enum Request {
+    /// Take up the conversation with an agent that may have slept: set the clock
+    /// and stir the random numbers. Only for an agent that has a machine to
+    /// itself. Answered by [`Event::Ready`].
+    Greet {
+        /// The time since the epoch, to the nanosecond.
+        now: Duration,
+        /// Random bytes that no other agent is given.
+        seed: [u8; 32],
+    },
+    /// Say that you live. Answered by [`Event::Alive`].
+    Ping,
     /// Build this lab and let it stand. Answered by [`Event::Built`] or
     /// [`Event::Failed`].
     Build {
@@ -49,13 +61,16 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "say")]
 pub enum Event {
-    /// The first message of an agent that is ready for work.
+    /// The first message of an agent that is ready for work, and its answer to a
+    /// greeting.
     Ready {
         /// [`VERSION`].
         protocol: u32,
         /// Where it finds itself.
         surroundings: Surroundings,
     },
+    /// The agent lives.
+    Alive,
     /// The agent could not make itself a place to work in; it ends after this.
     Unable {
         /// Why.

@@ -8,9 +8,11 @@ mod counters;
 mod exchange;
 mod failure;
 mod forwarder;
+mod greeting;
 mod health;
 mod http;
 mod icmp_errors;
+mod init;
 mod ipvs;
 mod lab;
 mod netns;
@@ -21,6 +23,7 @@ mod prober;
 mod program;
 mod serve;
 mod server;
+mod stream;
 mod surroundings;
 mod sysctl;
 mod tcp;
@@ -36,6 +39,7 @@ use tokio_util::codec::Encoder;
 
 use crate::protocol::{Event, framing};
 
+pub(crate) use init::{MODULES, PORT};
 pub(crate) use program::PATH;
 
 /// The agent's whole life. The calling process must have one thread.
@@ -54,9 +58,24 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// The agent's whole life as the first process of a guest, whose console tells
+/// what goes wrong.
+#[must_use]
+pub fn init() -> ExitCode {
+    let served = init::prepare().and_then(|(input, output)| serve_on(input, output));
+    if let Err(error) = served {
+        eprintln!("svclab agent: {error}");
+    }
+    init::power_off()
+}
+
 fn run() -> std::io::Result<()> {
     let input = duplicate(&std::io::stdin())?;
     let output = duplicate(&std::io::stdout())?;
+    serve_on(input, output)
+}
+
+fn serve_on(input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -4,19 +4,18 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio_util::codec::{FramedRead, FramedWrite};
 
 use super::lab::Lab;
 use super::netns::NetNs;
-use super::{failure, surroundings};
+use super::stream::Stream;
+use super::{failure, greeting, surroundings};
 use crate::protocol::{Event, LabId, Request, VERSION, framing};
 
 /// Serves requests until the stream ends.
@@ -25,9 +24,9 @@ use crate::protocol::{Event, LabId, Request, VERSION, framing};
 ///
 /// When a stream breaks, or what arrives is not a request.
 pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
-    let mut requests = FramedRead::new(reader(input)?, framing());
+    let mut requests = FramedRead::new(Stream::new(input)?, framing());
     let (say, mut said) = mpsc::unbounded_channel::<Event>();
-    let mut events = FramedWrite::new(writer(output)?, framing());
+    let mut events = FramedWrite::new(Stream::new(output)?, framing());
     let writing = tokio::task::spawn_local(async move {
         while let Some(event) = said.recv().await {
             events
@@ -39,15 +38,29 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     let home = NetNs::current()?;
     let surroundings = surroundings::look(&home).await;
     // A closed channel means that the front end is gone; reading ends then too.
-    let _ = say.send(Event::Ready {
+    let ready = Event::Ready {
         protocol: VERSION,
         surroundings,
-    });
+    };
+    let _ = say.send(ready.clone());
 
     let labs: Labs = Rc::default();
     while let Some(request) = requests.next().await {
         let request: Request = serde_json::from_slice(&request?)?;
-        answer(request, &labs, &say);
+        let lab = match &request {
+            Request::Build { lab, .. } | Request::Probe { lab } | Request::Remove { lab } => *lab,
+            Request::Greet { now, seed } => {
+                greeting::set_clock(*now)?;
+                greeting::seed(*seed)?;
+                let _ = say.send(ready.clone());
+                continue;
+            }
+            Request::Ping => {
+                let _ = say.send(Event::Alive);
+                continue;
+            }
+        };
+        answer(lab, request, &labs, &say);
     }
     drop(say);
     writing.abort();
@@ -58,8 +71,7 @@ type Labs = Rc<RefCell<HashMap<LabId, mpsc::UnboundedSender<Request>>>>;
 
 /// Hands a request to its lab's own task, so that labs do not wait for each
 /// other and one lab's requests are answered in their order.
-fn answer(request: Request, labs: &Labs, say: &mpsc::UnboundedSender<Event>) {
-    let (Request::Build { lab, .. } | Request::Probe { lab } | Request::Remove { lab }) = request;
+fn answer(lab: LabId, request: Request, labs: &Labs, say: &mpsc::UnboundedSender<Event>) {
     let mut standing = labs.borrow_mut();
     if matches!(request, Request::Build { .. }) && !standing.contains_key(&lab) {
         let (ask, asked) = mpsc::unbounded_channel();
@@ -118,26 +130,11 @@ async fn keep(
                 });
             }
             (Request::Remove { .. }, _) => break,
+            // Answered before any lab is asked.
+            (Request::Greet { .. } | Request::Ping, _) => {}
         }
     }
     drop(standing);
     labs.borrow_mut().remove(&id);
     tell(Event::Gone { lab: id });
-}
-
-/// Pipes, sockets and serial ports alike can be polled; the name is tokio's.
-fn reader(fd: OwnedFd) -> io::Result<pipe::Receiver> {
-    unblock(&fd)?;
-    pipe::Receiver::from_owned_fd_unchecked(fd)
-}
-
-fn writer(fd: OwnedFd) -> io::Result<pipe::Sender> {
-    unblock(&fd)?;
-    pipe::Sender::from_owned_fd_unchecked(fd)
-}
-
-fn unblock(fd: &impl AsFd) -> io::Result<()> {
-    let flags = OFlag::from_bits_retain(fcntl(fd.as_fd(), FcntlArg::F_GETFL)?);
-    fcntl(fd.as_fd(), FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
-    Ok(())
 }

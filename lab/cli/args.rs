@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::kernel::Choice;
 use crate::report::Format;
 
 /// A lab bench for Kubernetes Service networking: real namespaces, real rules,
@@ -60,7 +61,11 @@ pub enum Command {
     },
     /// What svclab starts of itself to work in namespaces of its own
     #[command(hide = true)]
-    Agent,
+    Agent {
+        /// Be the first process of a guest
+        #[arg(long)]
+        init: bool,
+    },
 }
 
 /// How long probes wait that say nothing of it, unless a user says otherwise:
@@ -80,10 +85,50 @@ pub struct Selection {
     pub patience: Duration,
 }
 
+/// Where cases run.
+#[derive(Debug, Args)]
+pub struct PlaceArguments {
+    /// The kernel that cases run in: `host`; a guest's, by version (6.12) or by
+    /// the path of its file; `auto`, the host where it can and else the newest
+    /// guest; `all`, the host and a guest of every version there is
+    #[arg(long, default_value_t, value_name = "KERNEL", env = "SVCLAB_KERNEL")]
+    pub kernel: Choice,
+    /// The directory of the modules of the kernel whose path is given
+    #[arg(long, value_name = "DIR")]
+    pub modules: Option<PathBuf>,
+}
+
+impl PlaceArguments {
+    /// Both together.
+    pub fn choice(&self) -> Choice {
+        match &self.kernel {
+            Choice::Own { kernel, .. } => Choice::Own {
+                kernel: kernel.clone(),
+                modules: self.modules.clone(),
+            },
+            other => other.clone(),
+        }
+    }
+
+    /// The words that choose the same again; with a space before each.
+    pub fn again(&self) -> String {
+        let mut words = String::new();
+        if self.kernel != Choice::Auto {
+            words += &format!(" --kernel {}", self.kernel);
+        }
+        if let Some(modules) = &self.modules {
+            words += &format!(" --modules {}", modules.display());
+        }
+        words
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct RunArguments {
     #[command(flatten)]
     pub selection: Selection,
+    #[command(flatten)]
+    pub place: PlaceArguments,
     /// How results are printed
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,
@@ -108,6 +153,8 @@ pub struct PlanArguments {
 pub struct ClaimsArguments {
     #[command(flatten)]
     pub selection: Selection,
+    #[command(flatten)]
+    pub place: PlaceArguments,
     /// Read a finished run, as `svclab run --format json` printed it, instead of
     /// running anything
     #[arg(long, value_name = "RESULTS.json")]

@@ -80,7 +80,7 @@ fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
         .collect();
     let scenarios = labs.iter().map(|(lab, _)| lab.scenario.clone()).collect();
     let cases = labs.into_iter().flat_map(|(_, cases)| cases).collect();
-    let options = options(arguments.jobs, false);
+    let options = options(arguments.jobs, false, arguments.place.choice());
     let ran = unless_interrupted(async {
         let (tell, mut told) = mpsc::unbounded_channel();
         let (ran, ()) = tokio::join!(running(cases, &options, tell), async {

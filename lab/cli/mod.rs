@@ -33,9 +33,13 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    if matches!(arguments.command, Command::Agent) {
+    if let Command::Agent { init } = arguments.command {
         // The agent must be alone in its process: nothing starts a thread before.
-        return crate::agent::main();
+        return if init {
+            crate::agent::init()
+        } else {
+            crate::agent::main()
+        };
     }
     log();
     let exit = match &arguments.command {
@@ -45,7 +49,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Schema { of } => schema::schema(*of),
         Command::Completions { shell } => completions(*shell),
-        Command::Agent => Exit::Success,
+        Command::Agent { .. } => Exit::Success,
     };
     exit.into()
 }

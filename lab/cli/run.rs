@@ -11,7 +11,7 @@ use super::exit::Exit;
 use super::interrupt::{interrupted, unless_interrupted};
 use super::labs::prepared;
 use super::output::{colour, told};
-use crate::kernel::{Host, enter};
+use crate::kernel::{Choice, enter};
 use crate::report::{self, Format, Results};
 use crate::run::{Kept, Options, Prepared, execute};
 
@@ -26,7 +26,11 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         Err(exit) => return exit,
     };
     let cases = labs.into_iter().flat_map(|(_, cases)| cases).collect();
-    let options = options(arguments.jobs, arguments.keep_on_failure);
+    let options = options(
+        arguments.jobs,
+        arguments.keep_on_failure,
+        arguments.place.choice(),
+    );
     let ran = unless_interrupted(async {
         let mut writer = arguments.format.writer(io::stdout(), manner(arguments));
         let (tell, told) = mpsc::unbounded_channel();
@@ -87,17 +91,13 @@ fn manner(arguments: &RunArguments) -> report::Options<'static> {
 
 /// The command that runs a case again, with what it depends on.
 fn again(arguments: &RunArguments) -> String {
+    let mut command = "svclab run".to_owned();
     let patience = arguments.selection.patience;
-    if patience == PATIENCE {
-        "svclab run".to_owned()
-    } else {
-        format!(
-            "svclab run --patience {}",
-            humantime::format_duration(patience)
-                .to_string()
-                .replace(' ', "")
-        )
+    if patience != PATIENCE {
+        let patience = humantime::format_duration(patience).to_string();
+        command += &format!(" --patience {}", patience.replace(' ', ""));
     }
+    command + &arguments.place.again()
 }
 
 /// Says how to enter what was kept, and waits for Ctrl-C.
@@ -115,11 +115,11 @@ async fn wait_with(kept: &[Kept]) {
 }
 
 /// How a run uses this machine.
-pub fn options(jobs: Option<u16>, keep: bool) -> Options {
+pub fn options(jobs: Option<u16>, keep: bool, kernels: Choice) -> Options {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let jobs = jobs.map_or(cores * JOBS_PER_CORE, usize::from);
     Options {
-        host: Host::new(),
+        kernels,
         jobs,
         agents: cores.min(jobs),
         keep,

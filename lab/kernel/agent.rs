@@ -18,8 +18,38 @@ use crate::evidence::Surroundings;
 use crate::plan::Plan;
 use crate::protocol::{Event, LabId, Request, VERSION, framing};
 
-/// How long an agent may take to make itself a place.
-const READY: Duration = Duration::from_mins(1);
+/// How to take up the conversation with an agent.
+#[derive(Debug, Clone)]
+pub(super) struct Manner {
+    /// How long it may take until it is ready.
+    pub ready: Duration,
+    /// What it is told first, where it does not begin by itself.
+    pub greeting: Option<Request>,
+    /// Whether it lives is asked so; none where its end shows by itself.
+    pub pulse: Option<Pulse>,
+}
+
+/// How it is found out that an agent lives.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pulse {
+    /// How often it is asked.
+    pub every: Duration,
+    /// After how long a silence it is given up.
+    pub silence: Duration,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self {
+            ready: Duration::from_mins(1),
+            greeting: None,
+            pulse: None,
+        }
+    }
+}
+
+/// What ends an agent, for whoever is the first to want its end.
+type Kill = Arc<Mutex<Option<oneshot::Sender<()>>>>;
 
 /// A connected agent that holds any number of labs. Dropping the last handle to
 /// it ends it, and everything in it with it.
@@ -35,7 +65,7 @@ pub(super) struct Link {
     requests: mpsc::UnboundedSender<Request>,
     shared: Arc<Mutex<Shared>>,
     next: AtomicU32,
-    kill: Mutex<Option<oneshot::Sender<()>>>,
+    kill: Kill,
 }
 
 /// What the reading task and the sessions share.
@@ -61,10 +91,16 @@ impl Agent {
         obituary: impl Future<Output = (String, String)> + Send + 'static,
         kill: oneshot::Sender<()>,
         process: Option<u32>,
+        manner: Manner,
     ) -> Result<Self, KernelError> {
         let mut events = FramedRead::new(events, framing());
         let shared = Arc::new(Mutex::new(Shared::default()));
-        let first = tokio::time::timeout(READY, next(&mut events)).await;
+        let (ask, asked) = mpsc::unbounded_channel();
+        tokio::spawn(write_on(FramedWrite::new(requests, framing()), asked));
+        if let Some(greeting) = manner.greeting {
+            let _ = ask.send(greeting);
+        }
+        let first = tokio::time::timeout(manner.ready, next(&mut events)).await;
         let surroundings = match first {
             Ok(Ok(Some(Event::Ready { protocol, .. }))) if protocol != VERSION => {
                 return Err(KernelError::Protocol {
@@ -76,7 +112,10 @@ impl Agent {
             Ok(Ok(Some(Event::Unable { failure }))) => return Err(KernelError::Unable(failure)),
             other => {
                 let how = match other {
-                    Err(_) => Some(format!("it was not ready after {} s", READY.as_secs())),
+                    Err(_) => Some(format!(
+                        "it was not ready after {} s",
+                        manner.ready.as_secs()
+                    )),
                     Ok(Err(error)) => Some(format!("it spoke nonsense: {error}")),
                     Ok(Ok(Some(_))) => {
                         Some("it began with something else than being ready".to_owned())
@@ -92,14 +131,21 @@ impl Agent {
                 }));
             }
         };
-        let (ask, asked) = mpsc::unbounded_channel();
-        tokio::spawn(write_on(FramedWrite::new(requests, framing()), asked));
-        tokio::spawn(read_on(events, Arc::clone(&shared), obituary));
+        let kill: Kill = Arc::new(Mutex::new(Some(kill)));
+        if let Some(pulse) = manner.pulse {
+            tokio::spawn(feel(ask.downgrade(), pulse.every));
+        }
+        tokio::spawn(read_on(
+            events,
+            Arc::clone(&shared),
+            obituary,
+            manner.pulse.map(|pulse| (pulse.silence, Arc::clone(&kill))),
+        ));
         let link = Link {
             requests: ask,
             shared,
             next: AtomicU32::new(0),
-            kill: Mutex::new(Some(kill)),
+            kill,
         };
         Ok(Self {
             link: Arc::new(link),
@@ -167,13 +213,24 @@ impl Link {
     }
 
     pub(super) fn kill(&self) {
-        let kill = self
-            .kill
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(kill) = kill {
-            let _ = kill.send(());
+        end(&self.kill);
+    }
+}
+
+fn end(kill: &Kill) {
+    let kill = kill.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(kill) = kill {
+        let _ = kill.send(());
+    }
+}
+
+/// Asks again and again whether the agent lives, until nobody needs it.
+async fn feel(ask: mpsc::WeakUnboundedSender<Request>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        match ask.upgrade() {
+            Some(ask) if ask.send(Request::Ping).is_ok() => {}
+            _ => return,
         }
     }
 }
@@ -206,10 +263,26 @@ async fn read_on(
     mut events: FramedRead<impl AsyncRead + Unpin, tokio_util::codec::LengthDelimitedCodec>,
     shared: Arc<Mutex<Shared>>,
     obituary: impl Future<Output = (String, String)>,
+    watched: Option<(Duration, Kill)>,
 ) {
     let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
     let nonsense = loop {
-        match next(&mut events).await {
+        let heard = match &watched {
+            None => next(&mut events).await,
+            Some((silence, kill)) => {
+                match tokio::time::timeout(*silence, next(&mut events)).await {
+                    Ok(heard) => heard,
+                    Err(_) => {
+                        end(kill);
+                        break Some(format!(
+                            "it has not said anything for {} s",
+                            silence.as_secs()
+                        ));
+                    }
+                }
+            }
+        };
+        match heard {
             Ok(Some(event)) => {
                 let mut shared = lock();
                 match &event {
@@ -226,6 +299,7 @@ async fn read_on(
                             let _ = session.send(event);
                         }
                     }
+                    Event::Alive => {}
                     Event::Ready { .. } | Event::Unable { .. } => {
                         break Some("it began anew".to_owned());
                     }

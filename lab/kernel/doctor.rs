@@ -162,9 +162,13 @@ async fn attempt(host: &Host, agent: &Agent, trial: &Trial) -> Finding {
 
 fn failed(trial: &Trial, error: &KernelError) -> Finding {
     let (state, remedy) = match error {
-        KernelError::Lost(_) | KernelError::Start { .. } | KernelError::Protocol { .. } => {
-            (Health::Untried, None)
-        }
+        // The trials run on this host; what is said of guests is not of them.
+        KernelError::Lost(_)
+        | KernelError::Start { .. }
+        | KernelError::Protocol { .. }
+        | KernelError::Guest(_)
+        | KernelError::GuestLacks { .. }
+        | KernelError::Nowhere { .. } => (Health::Untried, None),
         KernelError::Unable(failure) | KernelError::Failed(failure) => {
             (Health::Fails, failure.remedy.clone())
         }
@@ -294,7 +298,7 @@ mod tests {
     fn without_an_agent_the_first_finding_says_why() {
         let error = KernelError::Start {
             program: "svclab".to_owned(),
-            source: std::io::ErrorKind::NotFound.into(),
+            source: std::sync::Arc::new(std::io::ErrorKind::NotFound.into()),
         };
         let findings = unstarted(&trials::all(), &error);
         assert_eq!(findings[0].state, Health::Fails);

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
+use super::guest::GuestError;
 use crate::protocol::Failure;
 
 /// Why a plan came to no evidence.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum KernelError {
     /// The agent's program could not be started.
     #[error("cannot start the agent {program}: {source}")]
@@ -14,7 +16,7 @@ pub enum KernelError {
         /// The program.
         program: String,
         /// What the system says.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
     /// The agent found no place to work in.
     #[error("{0}")]
@@ -25,6 +27,25 @@ pub enum KernelError {
     /// This machine lacks what the plan needs; nothing was tried.
     #[error("{0}")]
     Missing(#[from] super::Missing),
+    /// There is no guest to run in.
+    #[error("{0}")]
+    Guest(Arc<GuestError>),
+    /// A guest's kernel lacks what the plan needs; nothing was tried.
+    #[error("the guest kernel {release} is not enough: {missing}")]
+    GuestLacks {
+        /// Which kernel.
+        release: String,
+        /// What is missing.
+        missing: super::Missing,
+    },
+    /// This host cannot run the plan, and there is no guest.
+    #[error("{host}\nand there is no guest to run it in: {guest}")]
+    Nowhere {
+        /// Why not on this host.
+        host: Box<KernelError>,
+        /// Why not in a guest.
+        guest: Arc<GuestError>,
+    },
     /// The agent speaks another version of the protocol.
     #[error(
         "the agent speaks version {theirs} of the protocol, not {ours}: it is another svclab's"
@@ -38,6 +59,18 @@ pub enum KernelError {
     /// The agent died, fell silent or spoke nonsense.
     #[error("{0}")]
     Lost(LostAgent),
+}
+
+impl From<GuestError> for KernelError {
+    fn from(error: GuestError) -> Self {
+        Self::Guest(Arc::new(error))
+    }
+}
+
+impl From<Arc<GuestError>> for KernelError {
+    fn from(error: Arc<GuestError>) -> Self {
+        Self::Guest(error)
+    }
 }
 
 /// How an agent was lost.

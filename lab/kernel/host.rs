@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{ChildStderr, Command};
 use tokio::sync::oneshot;
 
-use super::agent::Agent;
+use super::agent::{Agent, Manner};
 use super::error::KernelError;
 use super::lists;
 use super::missing::Missing;
@@ -91,7 +91,7 @@ impl Host {
             .spawn()
             .map_err(|source| KernelError::Start {
                 program: self.program.display().to_string(),
-                source,
+                source: Arc::new(source),
             })?;
         let (Some(input), Some(output), Some(errors)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -113,7 +113,7 @@ impl Host {
             });
             (how(status.ok()), said)
         };
-        Agent::new(output, input, obituary, kill, process).await
+        Agent::new(output, input, obituary, kill, process, Manner::default()).await
     }
 }
 

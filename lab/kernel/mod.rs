@@ -1,10 +1,12 @@
-//! Where a plan runs: this host's kernel, or (later) a guest's. Nothing else in
+//! Where a plan runs: this host's kernel, or a guest's. Nothing else in
 //! the tree knows which; everyone speaks to an [`Agent`].
 
 mod agent;
+mod choose;
 pub mod doctor;
 pub mod enter;
 mod error;
+pub mod guest;
 mod host;
 mod lists;
 mod missing;
@@ -15,7 +17,9 @@ mod session;
 mod trials;
 
 pub use agent::Agent;
+pub use choose::{Choice, Kernel, Kernels};
 pub use error::{KernelError, LostAgent};
+pub use guest::Guest;
 pub use host::{Host, stage};
 pub use missing::{Lack, Missing};
 pub use modules::{Lists, Modules, State};

@@ -31,7 +31,8 @@ pub struct Lists {
 /// How a kernel stands to a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// It has it, or it loads no modules, so that asking it costs nothing.
+    /// It has it, or it loads no modules and does not say that it lacks it, so
+    /// that asking it costs nothing.
     Present,
     /// It would have to load these.
     Loadable(Vec<String>),
@@ -56,6 +57,10 @@ pub struct Modules {
 /// Modules that later kernels have as a part of another, with the first release
 /// that does.
 const MERGED: [(&str, (u32, u32)); 1] = [("nft_counter", (5, 18))];
+
+/// What `/sys/module` lists whenever a kernel has it, because it takes
+/// parameters: a kernel that loads nothing and does not list it lacks it.
+const ALWAYS_LISTED: [&str; 2] = ["ip_vs", "dummy"];
 
 /// Names under which kernels ask for modules and that no rule leads from to the
 /// module, for machines that do not show their own `modules.alias` (a container
@@ -181,7 +186,12 @@ impl Modules {
     #[must_use]
     pub fn state(&self, name: &str) -> State {
         if !self.loads {
-            return State::Present;
+            let lists = !self.present.is_empty();
+            return if lists && ALWAYS_LISTED.contains(&name) && !self.is_present(name) {
+                State::Absent
+            } else {
+                State::Present
+            };
         }
         let modules = self.answering_to(name);
         if modules.is_empty() {
@@ -327,6 +337,9 @@ mod tests {
         });
         assert_eq!(modules.state("ipt_recent"), State::Present);
         assert!(!modules.loads());
+        // Of these it would have told.
+        assert_eq!(modules.state("ip_vs"), State::Absent);
+        assert_eq!(modules.state("ip_vs_rr"), State::Present);
     }
 
     #[test]

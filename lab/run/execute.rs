@@ -1,17 +1,16 @@
 //! Running prepared cases, several at once.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::pool::{Pool, Pools};
 use super::prepare::{Prepared, problems_to_diagnostics};
 use crate::cluster::{Problem, place};
 use crate::explain::Judgement;
-use crate::kernel::{Agent, Host, KernelError, Session};
+use crate::kernel::{Agent, Choice, KernelError, Session};
 use crate::protocol::{Failure, Fault};
 use crate::report::{CaseResult, Event, Outcome, Results, RunError, Trouble};
 use crate::scenario::Rendering;
@@ -20,10 +19,10 @@ use crate::scenario::Rendering;
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Where the plans run.
-    pub host: Host,
+    pub kernels: Choice,
     /// How many cases stand at once.
     pub jobs: usize,
-    /// How many agents serve them; each has one thread.
+    /// How many agents of each kernel serve them; each has one thread.
     pub agents: usize,
     /// Whether a case that failed is left standing until the run's sessions are
     /// dropped.
@@ -54,18 +53,30 @@ pub async fn execute(
     // Who listens may have gone away; the results are returned all the same.
     let tell = |event| drop(events.send(event));
     let begun = Instant::now();
-    tell(Event::Begun { cases: cases.len() });
-    let pool = Arc::new(Pool::new(options));
+    let pools = Pools::new(options);
+    let mut runs = Vec::new();
+    for prepared in cases {
+        let prepared = Arc::new(prepared);
+        match pools.of_case(&prepared).await {
+            Ok(found) => runs.extend(
+                found
+                    .into_iter()
+                    .map(|pool| (Arc::clone(&prepared), Ok(pool))),
+            ),
+            Err(error) => runs.push((prepared, Err(error))),
+        }
+    }
+    tell(Event::Begun { cases: runs.len() });
     let gate = Arc::new(Semaphore::new(options.jobs.max(1)));
     let mut running = JoinSet::new();
-    for (at, prepared) in cases.into_iter().enumerate() {
-        let (pool, gate, events) = (Arc::clone(&pool), Arc::clone(&gate), events.clone());
+    for (at, (prepared, pool)) in runs.into_iter().enumerate() {
+        let (gate, events) = (Arc::clone(&gate), events.clone());
         running.spawn(async move {
             let _place = gate.acquire().await;
             let _ = events.send(Event::Started {
                 case: prepared.case.id.clone(),
             });
-            let (result, session) = one(&prepared, &pool).await;
+            let (result, session) = one(&prepared, pool).await;
             let namespaces = prepared
                 .plan
                 .namespaces
@@ -100,7 +111,7 @@ pub async fn execute(
     }
     results.sort_by_key(|(at, _)| *at);
     let cases = results.into_iter().map(|(_, result)| result).collect();
-    let results = Results::new(pool.tools().await, cases);
+    let results = Results::new(pools.tools().await, cases);
     tell(Event::Over {
         results: Box::new(results.clone()),
         took: begun.elapsed(),
@@ -108,50 +119,10 @@ pub async fn execute(
     (results, kept)
 }
 
-/// The agents of a run.
-struct Pool {
-    host: Host,
-    slots: Vec<Mutex<Option<Agent>>>,
-    next: AtomicUsize,
-    tools: Mutex<BTreeMap<String, String>>,
-}
-
-impl Pool {
-    fn new(options: &Options) -> Self {
-        let slots = (0..options.agents.max(1))
-            .map(|_| Mutex::new(None))
-            .collect();
-        Self {
-            host: options.host.clone(),
-            slots,
-            next: AtomicUsize::new(0),
-            tools: Mutex::default(),
-        }
-    }
-
-    /// An agent that lives, as far as is known.
-    async fn agent(&self) -> Result<Agent, KernelError> {
-        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len();
-        let mut slot = self.slots[at].lock().await;
-        if let Some(agent) = slot.as_ref().filter(|agent| !agent.is_lost()) {
-            return Ok(agent.clone());
-        }
-        let agent = self.host.start().await?;
-        self.tools
-            .lock()
-            .await
-            .extend(agent.surroundings().tools.clone());
-        Ok(slot.insert(agent).clone())
-    }
-
-    async fn tools(&self) -> BTreeMap<String, String> {
-        let mut tools = self.tools.lock().await.clone();
-        tools.insert("svclab".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-        tools
-    }
-}
-
-async fn one(prepared: &Prepared, pool: &Pool) -> (CaseResult, Option<Session>) {
+async fn one(
+    prepared: &Prepared,
+    pool: Result<Arc<Pool>, KernelError>,
+) -> (CaseResult, Option<Session>) {
     let mut result = CaseResult {
         lab: prepared.case.lab.clone(),
         case: prepared.case.id.clone(),
@@ -171,19 +142,15 @@ async fn one(prepared: &Prepared, pool: &Pool) -> (CaseResult, Option<Session>) 
         error: None,
         place: prepared.place(),
     };
-    if let Err(missing) = pool.host.missing(&prepared.plan) {
-        result.error = Some(trouble(&missing.into()));
-        return (result, None);
-    }
-    if let Err(missing) = pool.host.missing(&prepared.plan)
-        // What no module answers to, the programs refuse with a message of their
-        // own, and nothing is loaded.
-        && !(missing.modules.is_empty() && missing.programs.is_empty())
-    {
-        result.error = Some(trouble(&KernelError::Failed(missing.into())));
-        result.claims = prepared.unsettled();
-        return (result, None);
-    }
+    let pool = match pool {
+        Ok(pool) => pool,
+        Err(error) => {
+            result.error = Some(trouble(&error));
+            result.claims = prepared.unsettled();
+            return (result, None);
+        }
+    };
+    pool.release().clone_into(&mut result.kernel);
     let agent = match pool.agent().await {
         Ok(agent) => agent,
         Err(error) => {
@@ -295,6 +262,17 @@ fn trouble(error: &KernelError) -> RunError {
             (trouble, failure.remedy.clone())
         }
         KernelError::Missing(missing) => (Trouble::Machine, missing.remedy()),
+        KernelError::Guest(error) if error.is_loss() => (Trouble::Lost, error.remedy()),
+        KernelError::Guest(error) => (Trouble::Machine, error.remedy()),
+        KernelError::GuestLacks { missing, .. } => (Trouble::Machine, missing.remedy()),
+        KernelError::Nowhere { host, guest } => {
+            let remedies: Vec<String> = [trouble(host).remedy, guest.remedy()]
+                .into_iter()
+                .flatten()
+                .collect();
+            let remedy = (!remedies.is_empty()).then(|| remedies.join("\nor "));
+            (Trouble::Machine, remedy)
+        }
         KernelError::Protocol { .. } => (Trouble::Bug, None),
         KernelError::Lost(_) => (
             Trouble::Lost,

@@ -2,6 +2,7 @@
 //! them side by side.
 
 mod execute;
+mod pool;
 mod prepare;
 mod select;
 

@@ -1,0 +1,107 @@
+//! The agent as the first program of a guest: it mounts what programs expect,
+//! loads the guest's modules, finds the port that leads to the front end, and
+//! serves it until the guest is ended.
+//!
+//! Nothing is contained here: the guest is the container.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::kmod::{ModuleInitFlags, finit_module};
+use nix::mount::{MsFlags, mount};
+use nix::sys::reboot::{RebootMode, reboot};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::{getpid, sethostname};
+
+/// Where the guest's modules lie; their names sort in the order of loading.
+pub const MODULES: &str = "/modules";
+
+/// The name of the port that leads to the front end.
+pub const PORT: &str = "svclab";
+
+/// What every Linux program expects to be mounted.
+const MOUNTS: [(&str, &str); 5] = [
+    ("proc", "/proc"),
+    ("sysfs", "/sys"),
+    ("devtmpfs", "/dev"),
+    ("tmpfs", "/run"),
+    ("tmpfs", "/tmp"),
+];
+
+/// As many open files as a lab of any size takes.
+const OPEN_FILES: u64 = 1 << 20;
+
+/// Makes this machine a place to work in and opens the way to the front end,
+/// for reading and for writing.
+///
+/// # Errors
+///
+/// Says what failed; the guest's console is where that is read.
+pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
+    if getpid().as_raw() != 1 {
+        return Err(io::Error::other("only a guest's first process can be init"));
+    }
+    for (kind, at) in MOUNTS {
+        step(&format!("mount {at}"), || {
+            fs::create_dir_all(at)?;
+            let flags = MsFlags::MS_NOSUID;
+            mount(Some(kind), at, Some(kind), flags, None::<&str>)?;
+            Ok(())
+        })?;
+    }
+    step("name the guest", || Ok(sethostname("svclab")?))?;
+    step("raise the limit on open files", || {
+        Ok(setrlimit(Resource::RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES)?)
+    })?;
+    step("read the list of modules", load_modules)?;
+    let port = step("find the port to the front end", find_port)?;
+    let port: OwnedFd = File::options().read(true).write(true).open(port)?.into();
+    Ok((port.try_clone()?, port))
+}
+
+/// Ends the guest.
+pub fn power_off() -> ! {
+    let _ = reboot(RebootMode::RB_POWER_OFF);
+    // The first process may not end; a kernel that cannot power off panics,
+    // and ends so.
+    std::process::exit(1)
+}
+
+fn step<T>(what: &str, done: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    done().map_err(|error| io::Error::new(error.kind(), format!("cannot {what}: {error}")))
+}
+
+/// Loads all modules. One that cannot be is told of and left: what needs it
+/// fails with its own words.
+fn load_modules() -> io::Result<()> {
+    let mut files: Vec<PathBuf> = fs::read_dir(MODULES)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<_>>()?;
+    files.sort();
+    for file in &files {
+        let loaded = File::open(file)
+            .and_then(|opened| Ok(finit_module(opened, c"", ModuleInitFlags::empty())?));
+        match loaded {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => eprintln!("svclab: cannot load {}: {error}", file.display()),
+        }
+        // The kernel has its own copy.
+        let _ = fs::remove_file(file);
+    }
+    Ok(())
+}
+
+/// The device of the port that bears our name.
+fn find_port() -> io::Result<PathBuf> {
+    for entry in fs::read_dir("/sys/class/virtio-ports")? {
+        let entry = entry?;
+        let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
+        if name.trim() == PORT {
+            return Ok(Path::new("/dev").join(entry.file_name()));
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}

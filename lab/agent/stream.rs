@@ -1,0 +1,100 @@
+//! A descriptor as a stream: pipes, sockets and a guest's ports alike.
+//!
+//! tokio's own pipes take a short read for the last one there is. A virtio port
+//! hands out one page at a time and takes 32 KiB at a time, however much more
+//! there is (Linux v6.12, `drivers/char/virtio_console.c`); only `EAGAIN` says
+//! that there is no more.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::poll;
+
+/// A descriptor to read from, or to write to.
+#[derive(Debug)]
+pub struct Stream(AsyncFd<OwnedFd>);
+
+impl Stream {
+    /// Takes a descriptor, which from then on does not block.
+    ///
+    /// # Errors
+    ///
+    /// When it is one that cannot be waited for.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
+        fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+        Ok(Self(poll::register(fd)?))
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let mut ready = ready!(self.0.poll_read_ready(context))?;
+            let room = buffer.initialize_unfilled();
+            match ready.try_io(|fd| Ok(nix::unistd::read(fd.get_ref(), room)?)) {
+                Ok(Ok(length)) => {
+                    buffer.advance(length);
+                    return Poll::Ready(Ok(()));
+                }
+                Ok(Err(error)) => return Poll::Ready(Err(error)),
+                Err(_would_block) => {}
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.0.poll_write_ready(context))?;
+            match ready.try_io(|fd| Ok(nix::unistd::write(fd.get_ref(), bytes)?)) {
+                Ok(written) => return Poll::Ready(written),
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    #[tokio::test]
+    async fn what_is_written_is_read_however_long_it_is() {
+        let (from, to) = nix::unistd::pipe().unwrap();
+        let (mut from, mut to) = (Stream::new(from).unwrap(), Stream::new(to).unwrap());
+        // More than a pipe holds.
+        let long: Vec<u8> = (0..1_000_000_u32).map(|at| at.to_le_bytes()[0]).collect();
+        let mut read = vec![0; long.len()];
+        let (written, filled) = tokio::join!(to.write_all(&long), from.read_exact(&mut read));
+        written.unwrap();
+        filled.unwrap();
+        assert_eq!(read, long);
+        drop(to);
+        assert_eq!(from.read(&mut read).await.unwrap(), 0);
+    }
+}

@@ -1,0 +1,287 @@
+//! Which kernel a plan runs in: this host's when it can, else a guest's, unless
+//! a user says otherwise.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
+
+use super::agent::Agent;
+use super::error::KernelError;
+use super::guest::{self, Cache, Guest, GuestError, Wanted, series};
+use super::host::Host;
+use super::missing::Missing;
+use crate::plan::Plan;
+use crate::protocol::{Failure, Fault};
+
+/// A place to run plans.
+#[derive(Debug, Clone)]
+pub enum Kernel {
+    /// This host.
+    Host(Host),
+    /// A guest.
+    Guest(Box<Guest>),
+}
+
+impl Kernel {
+    /// Starts an agent there and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started or dies.
+    pub async fn start(&self) -> Result<Agent, KernelError> {
+        match self {
+            Self::Host(host) => host.start().await,
+            Self::Guest(guest) => guest.start().await,
+        }
+    }
+
+    /// Asks what a plan needs that is not there.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, with who asks for it.
+    pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
+        match self {
+            Self::Host(host) => host.missing(plan),
+            Self::Guest(guest) => guest.missing(plan),
+        }
+    }
+
+    /// What its kernel calls itself, as far as that is known before an agent
+    /// says it: empty for this host.
+    #[must_use]
+    pub fn release(&self) -> &str {
+        match self {
+            Self::Host(_) => "",
+            Self::Guest(guest) => guest.release(),
+        }
+    }
+}
+
+/// Which kernels a user wants.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// The host where it can, else the newest guest.
+    #[default]
+    Auto,
+    /// The host.
+    Host,
+    /// The host where it can, and a guest of every series there is.
+    All,
+    /// A guest of the distribution's, by series or release.
+    Series(String),
+    /// A guest with the user's own kernel.
+    Own {
+        /// Its file.
+        kernel: PathBuf,
+        /// The directory of its modules, if it is not to be looked for.
+        modules: Option<PathBuf>,
+    },
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "host" => Self::Host,
+            "all" => Self::All,
+            _ if text.contains('/') => Self::Own {
+                kernel: PathBuf::from(text),
+                modules: None,
+            },
+            _ if text.starts_with(|first: char| first.is_ascii_digit()) => {
+                Self::Series(text.to_owned())
+            }
+            _ => {
+                return Err(
+                    "write auto, host, all, a version such as 6.12, or the path of a kernel's file with a / in it"
+                        .to_owned(),
+                );
+            }
+        })
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Host => f.write_str("host"),
+            Self::All => f.write_str("all"),
+            Self::Series(series) => f.write_str(series),
+            Self::Own { kernel, .. } => kernel.display().fmt(f),
+        }
+    }
+}
+
+/// The kernels of a run. Guests are looked for when the first plan needs one.
+#[derive(Debug, Default)]
+pub struct Kernels {
+    choice: Choice,
+    host: Host,
+    guests: OnceCell<Result<Vec<Kernel>, Arc<GuestError>>>,
+}
+
+impl Kernels {
+    /// The kernels that a user wants.
+    #[must_use]
+    pub fn new(choice: Choice) -> Self {
+        Self {
+            choice,
+            ..Self::default()
+        }
+    }
+
+    /// The kernels that a plan is to run in: one, or with [`Choice::All`] any
+    /// number.
+    ///
+    /// # Errors
+    ///
+    /// When it can run nowhere: what is missing, and what would change that.
+    pub async fn of_plan(&self, plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
+        let host = host_suits(&self.host, plan);
+        let here = || Kernel::Host(self.host.clone());
+        match (&self.choice, host) {
+            (Choice::Auto | Choice::Host, Ok(())) => Ok(vec![here()]),
+            (Choice::Host, Err(error)) => Err(error),
+            (Choice::Auto, Err(error)) => {
+                let guests = self
+                    .guests()
+                    .await
+                    .map_err(|no_guest| KernelError::Nowhere {
+                        host: Box::new(error),
+                        guest: no_guest,
+                    })?;
+                suited(guests, plan)
+            }
+            (Choice::All, host) => {
+                let mut kernels = suited(self.guests().await?, plan)?;
+                if host.is_ok() {
+                    kernels.insert(0, here());
+                }
+                Ok(kernels)
+            }
+            (Choice::Series(_) | Choice::Own { .. }, _) => suited(self.guests().await?, plan),
+        }
+    }
+
+    async fn guests(&self) -> Result<&[Kernel], Arc<GuestError>> {
+        let found = self
+            .guests
+            .get_or_init(|| async { self.find().await.map_err(Arc::new) })
+            .await;
+        found.as_deref().map_err(Arc::clone)
+    }
+
+    async fn find(&self) -> Result<Vec<Kernel>, GuestError> {
+        // What is missing is told before anything is downloaded.
+        guest::look_for_qemu()?;
+        let cache = Cache::of_environment()?;
+        let wanted = match &self.choice {
+            Choice::Auto | Choice::Host => vec![Wanted::Newest],
+            Choice::Series(series) => vec![Wanted::Series(series.clone())],
+            Choice::Own { kernel, modules } => vec![Wanted::Own {
+                kernel: kernel.clone(),
+                modules: modules.clone(),
+            }],
+            Choice::All => every_series(&cache).await?,
+        };
+        let mut guests = Vec::new();
+        for wanted in &wanted {
+            let guest = Guest::new(cache.clone(), wanted).await?;
+            guests.push(Kernel::Guest(Box::new(guest)));
+        }
+        Ok(guests)
+    }
+}
+
+/// Every series of kernels that is kept or that apt can get.
+async fn every_series(cache: &Cache) -> Result<Vec<Wanted>, GuestError> {
+    let mut releases: Vec<String> = guest::kept(cache)
+        .into_iter()
+        .map(|entry| entry.about.release)
+        .collect();
+    match guest::available("of any version").await {
+        Ok(packages) => releases.extend(packages.into_iter().map(|package| package.release)),
+        Err(error) if releases.is_empty() => return Err(error),
+        Err(error) => tracing::warn!("only kept kernels are used: {error}"),
+    }
+    let mut known = HashSet::new();
+    Ok(releases
+        .iter()
+        .map(|release| series(release).to_owned())
+        .filter(|series| known.insert(series.clone()))
+        .map(Wanted::Series)
+        .collect())
+}
+
+/// Whether the host can run a plan.
+fn host_suits(host: &Host, plan: &Plan) -> Result<(), KernelError> {
+    if let Err(missing) = host.missing(plan) {
+        // What no module answers to, the programs refuse with words of their
+        // own that name the line, and nothing is loaded.
+        if !(missing.modules.is_empty() && missing.programs.is_empty())
+            || missing.absent.iter().any(|lack| guests_have(&lack.name))
+        {
+            return Err(missing.into());
+        }
+    }
+    // IPVS wants the machine's real administrator (Linux v6.12,
+    // `net/netfilter/ipvs/ip_vs_ctl.c`, `GENL_ADMIN_PERM`); the host's agent is
+    // one of its user namespace only.
+    if plan.namespaces.iter().any(|space| !space.ipvs.is_empty()) {
+        return Err(KernelError::Failed(Failure {
+            fault: Fault::Machine,
+            message: "this host's agent works in a user namespace, where the kernel gives no IPVS"
+                .to_owned(),
+            remedy: Some("run it in a guest: leave out --kernel host".to_owned()),
+            rejected: None,
+        }));
+    }
+    Ok(())
+}
+
+/// Whether a guest is known to have what this host lacks for good.
+fn guests_have(name: &str) -> bool {
+    name == "dummy" || name.starts_with("ip_vs")
+}
+
+/// The guests that have what a plan needs.
+fn suited(guests: &[Kernel], plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
+    for guest in guests {
+        if let Err(missing) = guest.missing(plan) {
+            return Err(KernelError::GuestLacks {
+                release: guest.release().to_owned(),
+                missing,
+            });
+        }
+    }
+    Ok(guests.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_read_as_it_is_written() {
+        for text in [
+            "auto",
+            "host",
+            "all",
+            "6.12",
+            "6.1.0-56-cloud-amd64",
+            "/boot/vmlinuz",
+        ] {
+            let choice: Choice = text.parse().unwrap();
+            assert_eq!(choice.to_string(), text);
+        }
+        assert!("guest".parse::<Choice>().is_err());
+    }
+}

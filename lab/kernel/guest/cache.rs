@@ -1,0 +1,463 @@
+//! What is kept between runs: kernels and snapshots, each a directory that
+//! appears whole or not at all, with the digest of each of its files.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::digest::{self, Identity};
+use super::error::GuestError;
+
+/// The file of an entry that says what the others are.
+const MANIFEST: &str = "manifest.json";
+
+/// The file of an entry that says which of its files were read and found right.
+const SEEN: &str = "seen.json";
+
+/// How often a lock that another process has is asked for again. Locks are
+/// held for a download or a boot; there is no event to wait for that a signal
+/// could end.
+const ASK_AGAIN: Duration = Duration::from_millis(25);
+
+/// The cache's directory.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    directory: PathBuf,
+}
+
+/// Something that is kept, whose files are what they were when it was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry<T> {
+    /// Where it lies.
+    pub directory: PathBuf,
+    /// What it says of itself.
+    pub about: T,
+    /// The digest of the digests of its files.
+    pub digest: String,
+    /// The size of its files together, in bytes.
+    pub bytes: u64,
+}
+
+/// A lock; let go when dropped, or by the kernel when this process ends.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "the lock is held by its being open")] File);
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest<T> {
+    about: T,
+    files: BTreeMap<String, String>,
+}
+
+impl<T> Manifest<T> {
+    fn digest(&self) -> String {
+        let parts: Vec<&str> = self
+            .files
+            .iter()
+            .flat_map(|(name, digest)| [name.as_str(), digest.as_str()])
+            .collect();
+        digest::name(&parts)
+    }
+}
+
+/// Where the cache lies: `$SVCLAB_CACHE`; `svclab` in `$XDG_CACHE_HOME`, or in
+/// `.cache` of `$HOME`; for root without a home, `/var/cache/svclab`. `variable`
+/// looks up a variable of the environment.
+///
+/// # Errors
+///
+/// When there is nothing to go by.
+pub fn locate(
+    variable: impl Fn(&str) -> Option<std::ffi::OsString>,
+    is_root: bool,
+) -> Result<PathBuf, GuestError> {
+    let set = |name| variable(name).filter(|value| !value.is_empty());
+    if let Some(own) = set("SVCLAB_CACHE") {
+        return Ok(PathBuf::from(own));
+    }
+    if let Some(users) = set("XDG_CACHE_HOME") {
+        return Ok(Path::new(&users).join("svclab"));
+    }
+    match set("HOME") {
+        Some(home) => Ok(Path::new(&home).join(".cache/svclab")),
+        None if is_root => Ok(PathBuf::from("/var/cache/svclab")),
+        None => Err(GuestError::NoCache),
+    }
+}
+
+impl Cache {
+    /// The cache in that directory, which is made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made or written.
+    pub fn open(directory: PathBuf) -> Result<Self, GuestError> {
+        let cache = Self { directory };
+        for part in ["", "locks", "making"] {
+            // What is in there is run as a kernel: nobody else may write it.
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(cache.directory.join(part))
+                .map_err(cache.cannot("make a directory"))?;
+        }
+        Ok(cache)
+    }
+
+    /// The cache where this process's environment says it is.
+    ///
+    /// # Errors
+    ///
+    /// When the environment says nothing, or the directory cannot be used.
+    pub fn of_environment() -> Result<Self, GuestError> {
+        Self::open(locate(
+            |name| std::env::var_os(name),
+            nix::unistd::geteuid().is_root(),
+        )?)
+    }
+
+    /// The cache's directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Turns what the system says into an error about this cache.
+    pub fn cannot(&self, doing: &str) -> impl FnOnce(io::Error) -> GuestError + use<> {
+        let (doing, directory) = (doing.to_owned(), self.directory.clone());
+        move |source| GuestError::Cache {
+            doing,
+            directory,
+            source,
+        }
+    }
+
+    /// Where an entry lies, or would.
+    #[must_use]
+    pub fn place(&self, kind: &str, key: &str) -> PathBuf {
+        self.directory.join(kind).join(key)
+    }
+
+    /// The names of all entries of a kind, sorted.
+    #[must_use]
+    pub fn keys(&self, kind: &str) -> Vec<String> {
+        let mut keys: Vec<String> = fs::read_dir(self.directory.join(kind))
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        keys.sort();
+        keys
+    }
+
+    /// What an entry says of itself, without looking at its files.
+    #[must_use]
+    pub fn peek<T: DeserializeOwned>(&self, kind: &str, key: &str) -> Option<Entry<T>> {
+        let directory = self.place(kind, key);
+        let manifest: Manifest<T> = read(&directory.join(MANIFEST))?;
+        let bytes = manifest
+            .files
+            .keys()
+            .filter_map(|name| Some(fs::metadata(directory.join(name)).ok()?.len()))
+            .sum();
+        Some(Entry {
+            directory,
+            digest: manifest.digest(),
+            about: manifest.about,
+            bytes,
+        })
+    }
+
+    /// An entry whose files are what they were when it was made; none if there
+    /// is none, or it is damaged.
+    ///
+    /// Each file's digest is compared once; after that it is enough that the
+    /// file was not written since, which the kernel tells.
+    #[must_use]
+    pub fn entry<T: DeserializeOwned>(&self, kind: &str, key: &str) -> Option<Entry<T>> {
+        let directory = self.place(kind, key);
+        let manifest: Manifest<T> = read(&directory.join(MANIFEST))?;
+        let seen: BTreeMap<String, Identity> = read(&directory.join(SEEN)).unwrap_or_default();
+        let mut now = BTreeMap::new();
+        for (name, digest) in &manifest.files {
+            let file = directory.join(name);
+            let identity = Identity::of(&file).ok()?;
+            if seen.get(name) != Some(&identity)
+                && digest::of_file(&file).ok().as_ref() != Some(digest)
+            {
+                tracing::warn!("{} is damaged; it is made anew", file.display());
+                return None;
+            }
+            now.insert(name.clone(), identity);
+        }
+        if now != seen {
+            // Where it cannot be kept, the digests are compared each time.
+            let _ = self.write_whole(&directory.join(SEEN), &now);
+        }
+        Some(Entry {
+            directory,
+            digest: manifest.digest(),
+            about: manifest.about,
+            bytes: now.values().map(Identity::bytes).sum(),
+        })
+    }
+
+    /// A directory for what is to become an entry. It goes away with its guard,
+    /// and with the next one of that kind and key if this process is killed.
+    /// The caller holds the entry's lock.
+    ///
+    /// # Errors
+    ///
+    /// When the cache cannot be written.
+    pub fn making(&self, kind: &str, key: &str) -> Result<tempfile::TempDir, GuestError> {
+        let prefix = format!("{kind}-{key}-");
+        let all = self.directory.join("making");
+        for left in fs::read_dir(&all).into_iter().flatten().flatten() {
+            if left.file_name().to_string_lossy().starts_with(&prefix) {
+                let _ = fs::remove_dir_all(left.path());
+            }
+        }
+        tempfile::Builder::new()
+            .prefix(&prefix)
+            .tempdir_in(all)
+            .map_err(self.cannot("make a directory"))
+    }
+
+    /// Makes an entry of all files directly in a directory, in place of what
+    /// was there. The caller holds the entry's lock.
+    ///
+    /// # Errors
+    ///
+    /// When the cache cannot be written.
+    pub fn keep<T: Serialize>(
+        &self,
+        kind: &str,
+        key: &str,
+        made: tempfile::TempDir,
+        about: T,
+    ) -> Result<Entry<T>, GuestError> {
+        let what = format!("keep {kind}/{key}");
+        let mut files = BTreeMap::new();
+        let mut bytes = 0;
+        let mut list = || -> io::Result<()> {
+            for entry in fs::read_dir(made.path())? {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                bytes += entry.metadata()?.len();
+                files.insert(name, digest::of_file(&entry.path())?);
+            }
+            Ok(())
+        };
+        list().map_err(self.cannot(&what))?;
+        let manifest = Manifest { about, files };
+        self.write_whole(&made.path().join(MANIFEST), &manifest)
+            .map_err(self.cannot(&what))?;
+        self.discard(kind, key)?;
+        let directory = self.place(kind, key);
+        let moved = fs::create_dir_all(self.directory.join(kind))
+            .and_then(|()| fs::rename(made.path(), &directory));
+        moved.map_err(self.cannot(&what))?;
+        // It is no temporary directory any more.
+        let _ = made.keep();
+        Ok(Entry {
+            directory,
+            digest: manifest.digest(),
+            about: manifest.about,
+            bytes,
+        })
+    }
+
+    /// Removes an entry, if it is there. The caller holds the entry's lock.
+    ///
+    /// # Errors
+    ///
+    /// When the cache cannot be written.
+    pub fn discard(&self, kind: &str, key: &str) -> Result<(), GuestError> {
+        let directory = self.place(kind, key);
+        if !directory.exists() {
+            return Ok(());
+        }
+        // Out of sight first: what is half gone must not be found.
+        let aside = self.making(kind, key)?;
+        fs::rename(&directory, aside.path().join("old"))
+            .map_err(self.cannot(&format!("remove {kind}/{key}")))
+    }
+
+    /// Waits until this process alone may make or remove that entry.
+    ///
+    /// # Errors
+    ///
+    /// When the lock's file cannot be made.
+    pub async fn lock(&self, kind: &str, key: &str) -> Result<Lock, GuestError> {
+        let mut told = false;
+        loop {
+            if let Some(lock) = self.try_lock(kind, key)? {
+                return Ok(lock);
+            }
+            if !std::mem::replace(&mut told, true) {
+                tracing::info!("another svclab is making {kind}/{key}; waiting for it");
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// The lock of an entry, unless another process has it.
+    ///
+    /// # Errors
+    ///
+    /// When the lock's file cannot be made.
+    pub fn try_lock(&self, kind: &str, key: &str) -> Result<Option<Lock>, GuestError> {
+        let path = self.directory.join("locks").join(format!("{kind}-{key}"));
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)
+            .map_err(self.cannot("make a lock"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(self.cannot("take a lock")(error)),
+        }
+    }
+
+    /// Reads one of the cache's own notes; none when there is none that can be
+    /// read.
+    #[must_use]
+    pub fn note<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        read(&self.directory.join("notes").join(name))
+    }
+
+    /// Keeps a note, whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// When the cache cannot be written.
+    pub fn keep_note(&self, name: &str, note: &impl Serialize) -> Result<(), GuestError> {
+        let path = self.directory.join("notes").join(name);
+        fs::create_dir_all(self.directory.join("notes"))
+            .and_then(|()| self.write_whole(&path, note))
+            .map_err(self.cannot("keep a note"))
+    }
+
+    /// Writes a file by writing another and renaming it.
+    fn write_whole(&self, path: &Path, value: &impl Serialize) -> io::Result<()> {
+        let file = tempfile::NamedTempFile::new_in(self.directory.join("making"))?;
+        serde_json::to_writer(&file, value)?;
+        file.persist(path)?;
+        Ok(())
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache() -> (tempfile::TempDir, Cache) {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(directory.path().join("cache")).unwrap();
+        (directory, cache)
+    }
+
+    fn keep(cache: &Cache, key: &str, text: &str) -> Entry<u32> {
+        let made = cache.making("things", key).unwrap();
+        fs::write(made.path().join("thing"), text).unwrap();
+        cache.keep("things", key, made, 7).unwrap()
+    }
+
+    #[test]
+    fn the_environment_says_where_it_lies() {
+        let at = |set: &[(&str, &str)], root| {
+            let variable = |name: &str| {
+                let found = set.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).into())
+            };
+            locate(variable, root)
+                .ok()
+                .map(|path| path.to_string_lossy().into_owned())
+        };
+        let all = [
+            ("SVCLAB_CACHE", "/c"),
+            ("XDG_CACHE_HOME", "/x"),
+            ("HOME", "/h"),
+        ];
+        assert_eq!(at(&all, false).as_deref(), Some("/c"));
+        assert_eq!(at(&all[1..], false).as_deref(), Some("/x/svclab"));
+        assert_eq!(at(&all[2..], true).as_deref(), Some("/h/.cache/svclab"));
+        assert_eq!(
+            at(&[("HOME", "")], true).as_deref(),
+            Some("/var/cache/svclab")
+        );
+        assert_eq!(at(&[], false), None);
+    }
+
+    #[test]
+    fn an_entry_is_kept_and_found_and_replaced() {
+        let (_directory, cache) = cache();
+        assert_eq!(cache.entry::<u32>("things", "a"), None);
+        let kept = keep(&cache, "a", "one");
+        assert_eq!(cache.entry("things", "a"), Some(kept));
+        // The second look goes by what the first one noted.
+        assert_eq!(cache.entry::<u32>("things", "a").unwrap().bytes, 3);
+        keep(&cache, "a", "three");
+        assert_eq!(cache.entry::<u32>("things", "a").unwrap().bytes, 5);
+        assert_eq!(cache.keys("things"), ["a"]);
+        cache.discard("things", "a").unwrap();
+        assert_eq!(cache.entry::<u32>("things", "a"), None);
+        assert!(
+            fs::read_dir(cache.directory.join("making"))
+                .unwrap()
+                .next()
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn a_damaged_entry_is_none() {
+        let (_directory, cache) = cache();
+        for damage in ["eno", "", "one and more"] {
+            let kept = keep(&cache, "a", "one");
+            assert!(cache.entry::<u32>("things", "a").is_some());
+            let file = kept.directory.join("thing");
+            let before = Identity::of(&file).unwrap();
+            while Identity::of(&file).unwrap() == before {
+                fs::write(&file, damage).unwrap();
+            }
+            assert_eq!(cache.entry::<u32>("things", "a"), None, "{damage}");
+        }
+        let kept = keep(&cache, "a", "one");
+        fs::remove_file(kept.directory.join("thing")).unwrap();
+        assert_eq!(cache.entry::<u32>("things", "a"), None);
+        let kept = keep(&cache, "a", "one");
+        fs::write(kept.directory.join(MANIFEST), "{").unwrap();
+        assert_eq!(cache.entry::<u32>("things", "a"), None);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_cleared_by_the_next() {
+        let (_directory, cache) = cache();
+        let left = cache.making("things", "a").unwrap().keep();
+        let other = cache.making("things", "b").unwrap();
+        let _made = cache.making("things", "a").unwrap();
+        assert!(!left.exists() && other.path().exists());
+    }
+
+    #[tokio::test]
+    async fn a_lock_has_one_holder() {
+        let (_directory, cache) = cache();
+        let lock = cache.lock("things", "a").await.unwrap();
+        assert!(cache.try_lock("things", "a").unwrap().is_none());
+        assert!(cache.try_lock("things", "b").unwrap().is_some());
+        drop(lock);
+        assert!(cache.try_lock("things", "a").unwrap().is_some());
+    }
+}

@@ -1,0 +1,102 @@
+//! What a guest's console and QEMU itself say, and what they mean.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+/// How much is kept, in bytes.
+const KEPT: usize = 4096;
+
+/// The end of what was written somewhere, while it is written.
+#[derive(Debug, Clone, Default)]
+pub struct Tail(Arc<Mutex<Vec<u8>>>);
+
+impl Tail {
+    /// Reads on until the end of the stream.
+    pub async fn follow(&self, mut from: impl AsyncRead + Unpin) {
+        let mut chunk = [0; 1024];
+        while let Ok(length @ 1..) = from.read(&mut chunk).await {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.extend_from_slice(&chunk[..length]);
+            let over = kept.len().saturating_sub(KEPT);
+            kept.drain(..over);
+        }
+    }
+
+    /// What was kept, without the control characters of firmware that draws on
+    /// its screen.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        clean(&String::from_utf8_lossy(&kept))
+    }
+}
+
+fn clean(text: &str) -> String {
+    let text = anstream::adapter::strip_str(text).to_string();
+    let lines = text
+        .lines()
+        .map(|line| {
+            line.trim_end()
+                .replace(|letter: char| letter.is_control(), "")
+        })
+        .filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What a kernel's last words say about its end, in words of ours; none when
+/// they say nothing.
+#[must_use]
+pub fn death(said: &str) -> Option<String> {
+    // Linux v6.12: `kernel/panic.c` and `mm/oom_kill.c`.
+    const PANIC: &str = "Kernel panic - not syncing: ";
+    let memory = said.contains("Out of memory") || said.contains("System is deadlocked on memory");
+    let panic = said
+        .lines()
+        .rev()
+        .find_map(|line| Some(line.split_once(PANIC)?.1.trim().to_owned()));
+    match (memory, panic) {
+        (true, _) => Some("the guest ran out of memory".to_owned()),
+        (false, Some(why)) => Some(format!("the guest's kernel panicked: {why}")),
+        (false, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_is_kept() {
+        let tail = Tail::default();
+        let long = format!("{}\r\nthe last line\r\n", "x".repeat(3 * KEPT));
+        tail.follow(long.as_bytes()).await;
+        let text = tail.text();
+        assert!(
+            text.len() <= KEPT && text.ends_with("the last line"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn firmware_s_drawing_is_left_out() {
+        assert_eq!(
+            clean("\x1bc\x1b[2J\x1b[1;1HSeaBIOS\r\n\r\n[ 1.0] x\r\n"),
+            "SeaBIOS\n[ 1.0] x"
+        );
+    }
+
+    #[test]
+    fn a_kernel_s_last_words_name_its_death() {
+        let panic = "[    2.1] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000100\n[    2.1] ---[ end Kernel panic ]---";
+        assert_eq!(
+            death(panic).as_deref(),
+            Some("the guest's kernel panicked: Attempted to kill init! exitcode=0x00000100")
+        );
+        assert_eq!(
+            death("Out of memory: Killed process 90 (iptables)").as_deref(),
+            Some("the guest ran out of memory")
+        );
+        assert_eq!(death("reboot: Power down"), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Digests of files, and how to tell without reading it again that a file is
+//! the one that was read.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// What changes when a file's contents do: the kernel sets the last of these at
+/// every write, and nobody can set it back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    inode: u64,
+    bytes: u64,
+    /// Nanoseconds since the epoch.
+    modified: i128,
+    changed: i128,
+}
+
+impl From<&Metadata> for Identity {
+    fn from(found: &Metadata) -> Self {
+        let nanoseconds =
+            |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+        Self {
+            inode: found.ino(),
+            bytes: found.size(),
+            modified: nanoseconds(found.mtime(), found.mtime_nsec()),
+            changed: nanoseconds(found.ctime(), found.ctime_nsec()),
+        }
+    }
+}
+
+impl Identity {
+    /// A file's identity now.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there.
+    pub fn of(file: &Path) -> io::Result<Self> {
+        Ok(Self::from(&fs::metadata(file)?))
+    }
+
+    /// Its size, in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// The SHA-256 of a file, in hexadecimal.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub fn of_file(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut hasher = Sha256::new();
+    let mut chunk = vec![0; 1 << 18];
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return Ok(HEXLOWER.encode(&hasher.finalize())),
+            length => hasher.update(&chunk[..length]),
+        }
+    }
+}
+
+/// The SHA-256 of bytes, in hexadecimal.
+#[must_use]
+pub fn of_bytes(bytes: &[u8]) -> String {
+    HEXLOWER.encode(&Sha256::digest(bytes))
+}
+
+/// A name for what was made of these parts: the first 16 bytes of a digest that
+/// no other list of parts has.
+#[must_use]
+pub fn name(parts: &[&str]) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    HEXLOWER.encode(&hasher.finalize()[..16])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        assert_ne!(name(&["ab", "c"]), name(&["a", "bc"]));
+        assert_eq!(name(&["ab", "c"]), name(&["ab", "c"]));
+        assert_eq!(name(&[]).len(), 32);
+    }
+
+    #[test]
+    fn a_written_file_is_another_even_if_its_time_is_set_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a");
+        fs::write(&file, "one").unwrap();
+        let before = Identity::of(&file).unwrap();
+        let modified = fs::metadata(&file).unwrap().modified().unwrap();
+        // Until the kernel's clock, which files' times are read from, moves on.
+        let after = loop {
+            fs::write(&file, "two").unwrap();
+            File::options()
+                .write(true)
+                .open(&file)
+                .unwrap()
+                .set_modified(modified)
+                .unwrap();
+            let after = Identity::of(&file).unwrap();
+            if after != before {
+                break after;
+            }
+        };
+        assert_eq!(after.modified, before.modified);
+        assert_eq!(of_file(&file).unwrap(), of_bytes(b"two"));
+    }
+}

@@ -1,0 +1,134 @@
+//! What a program needs to start: its loader and its libraries, as its own file
+//! names them.
+
+use std::path::{Path, PathBuf};
+
+use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
+use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
+
+/// What an ELF file asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wants {
+    /// The loader, by its whole path; none for a library or a static program.
+    pub loader: Option<PathBuf>,
+    /// Libraries, by file name.
+    pub libraries: Vec<String>,
+    /// Where it wants them looked for first; `$ORIGIN` is its own directory.
+    pub paths: Vec<PathBuf>,
+}
+
+/// Reads what an ELF file asks for. `file` is where it lies.
+///
+/// # Errors
+///
+/// When it is no ELF file of 64 bits.
+pub fn wants(file: &Path, bytes: &[u8]) -> Result<Wants, object::Error> {
+    let header = FileHeader64::<object::Endianness>::parse(bytes)?;
+    let endian = header.endian()?;
+    let mut wants = Wants::default();
+    for segment in header.program_headers(endian, bytes)? {
+        if let Some(loader) = segment.interpreter(endian, bytes)? {
+            wants.loader = Some(PathBuf::from(String::from_utf8_lossy(loader).as_ref()));
+        }
+    }
+    let sections = header.sections(endian, bytes)?;
+    let Some((entries, link)) = sections.dynamic(endian, bytes)? else {
+        return Ok(wants);
+    };
+    let strings = sections.strings(endian, bytes, link)?;
+    let origin = file.parent().unwrap_or(Path::new("/")).to_string_lossy();
+    for entry in entries {
+        let tag = entry.tag(endian);
+        if tag == DT_NEEDED || tag == DT_RPATH || tag == DT_RUNPATH {
+            let text = String::from_utf8_lossy(entry.string(endian, strings)?).into_owned();
+            if tag == DT_NEEDED {
+                wants.libraries.push(text);
+            } else {
+                wants.paths.extend(
+                    text.split(':')
+                        .filter(|path| !path.is_empty())
+                        .map(|path| {
+                            path.replace("$ORIGIN", &origin)
+                                .replace("${ORIGIN}", &origin)
+                        })
+                        .map(PathBuf::from),
+                );
+            }
+        }
+    }
+    Ok(wants)
+}
+
+/// The part of an ELF file that is loaded to run it: what only debuggers and
+/// linkers read, at its end, is cut off.
+///
+/// # Errors
+///
+/// When it is no ELF file of 64 bits.
+pub fn loaded_part(bytes: &[u8]) -> Result<Vec<u8>, object::Error> {
+    let header = FileHeader64::<object::Endianness>::parse(bytes)?;
+    let endian = header.endian()?;
+    let headers = header.program_headers(endian, bytes)?;
+    let end = headers
+        .iter()
+        .map(|segment| {
+            let (start, length) = segment.file_range(endian);
+            start.saturating_add(length)
+        })
+        .max()
+        .unwrap_or(0);
+    let end = usize::try_from(end).unwrap_or(usize::MAX).min(bytes.len());
+    let mut part = bytes[..end].to_vec();
+    // `e_shoff`, and `e_shnum` and `e_shstrndx` at the header's end: no section
+    // is left to be spoken of (System V ABI, ELF-64 header).
+    if sections_lie_beyond(header.e_shoff.get(endian), end) {
+        part[0x28..0x30].fill(0);
+        part[0x3c..0x40].fill(0);
+    }
+    Ok(part)
+}
+
+fn sections_lie_beyond(table: u64, end: usize) -> bool {
+    usize::try_from(table).is_ok_and(|table| table >= end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::process::Command;
+
+    #[test]
+    fn a_program_s_loader_and_libraries_are_found() {
+        let own = std::env::current_exe().unwrap();
+        let wants = wants(&own, &fs::read(&own).unwrap()).unwrap();
+        assert!(wants.loader.is_some_and(|loader| loader.exists()));
+        assert!(
+            wants
+                .libraries
+                .iter()
+                .any(|name| name.starts_with("libc.so")),
+            "{:?}",
+            wants.libraries
+        );
+    }
+
+    #[test]
+    fn what_is_cut_is_not_missed() {
+        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let part = loaded_part(&own).unwrap();
+        assert!(part.len() < own.len());
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("part");
+        fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+        fs::write(&path, part).unwrap();
+        let listed = Command::new(&path).arg("--list").output().unwrap();
+        assert!(listed.status.success());
+        assert!(String::from_utf8_lossy(&listed.stdout).contains("what_is_cut_is_not_missed"));
+    }
+
+    #[test]
+    fn a_script_asks_for_nothing_because_it_is_no_elf() {
+        assert!(wants(Path::new("/bin/x"), b"#!/bin/sh\nexit 0\n").is_err());
+    }
+}

@@ -1,0 +1,128 @@
+//! The file system a guest starts from, as an archive that the kernel unpacks.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use cpio::newc::{Builder, trailer};
+
+/// One thing in a guest's file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// A directory.
+    Directory,
+    /// A symbolic link to this target.
+    Link(String),
+    /// A file with these contents that can be executed.
+    File(Vec<u8>),
+    /// A character device.
+    Device {
+        /// Its major number.
+        major: u32,
+        /// Its minor number.
+        minor: u32,
+    },
+}
+
+/// A file system: what lies where. Paths are relative to its root, without a
+/// leading slash; their order puts directories before what is in them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Files(BTreeMap<String, Node>);
+
+impl Files {
+    /// Puts something at a path, and the directories above it where nothing is
+    /// yet. What is there already stays.
+    pub fn put(&mut self, path: &str, node: Node) {
+        let path = path.trim_matches('/');
+        for (at, _) in path.match_indices('/') {
+            self.0
+                .entry(path[..at].to_owned())
+                .or_insert(Node::Directory);
+        }
+        if !path.is_empty() {
+            self.0.entry(path.to_owned()).or_insert(node);
+        }
+    }
+
+    /// Whether something is at a path.
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
+        self.0.contains_key(path.trim_matches('/'))
+    }
+
+    /// Writes the archive, in the format that Linux takes
+    /// (`Documentation/driver-api/early-userspace/buffer-format.rst`). Archives
+    /// written one after another are one file system.
+    ///
+    /// # Errors
+    ///
+    /// What writing says; a file of 4 GiB or more.
+    pub fn write(&self, out: impl Write) -> io::Result<()> {
+        let mut out = out;
+        for (inode, (path, node)) in self.0.iter().enumerate() {
+            // The kernel takes equal numbers of files with links for one file.
+            let builder = Builder::new(path)
+                .ino(u32::try_from(inode).map_err(io::Error::other)?)
+                .nlink(1);
+            let (builder, bytes): (_, &[u8]) = match node {
+                Node::Directory => (builder.mode(0o040_755).nlink(2), &[]),
+                Node::Link(target) => (builder.mode(0o120_777), target.as_bytes()),
+                Node::File(bytes) => (builder.mode(0o100_755), bytes),
+                Node::Device { major, minor } => (
+                    builder
+                        .mode(0o020_600)
+                        .rdev_major(*major)
+                        .rdev_minor(*minor),
+                    &[],
+                ),
+            };
+            let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+            let mut writer = builder.write(out, length);
+            writer.write_all(bytes)?;
+            out = writer.finish()?;
+        }
+        trailer(out)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cpio::NewcReader;
+    use std::io::Read as _;
+
+    #[test]
+    fn an_archive_holds_what_was_put_in_after_its_directories() {
+        let mut files = Files::default();
+        files.put("/usr/sbin/ipset", Node::File(b"ELF".to_vec()));
+        files.put("sbin", Node::Link("usr/sbin".to_owned()));
+        files.put("dev/console", Node::Device { major: 5, minor: 1 });
+        files.put("/usr/sbin/ipset", Node::File(b"another".to_vec()));
+        let mut bytes = Vec::new();
+        files.write(&mut bytes).unwrap();
+        let mut rest = bytes.as_slice();
+        let mut seen = Vec::new();
+        loop {
+            let mut entry = NewcReader::new(rest).unwrap();
+            if entry.entry().is_trailer() {
+                break;
+            }
+            let mut contents = String::new();
+            entry.read_to_string(&mut contents).unwrap();
+            let (name, mode) = (entry.entry().name().to_owned(), entry.entry().mode());
+            seen.push(format!("{mode:06o} {name} {contents}").trim().to_owned());
+            rest = entry.finish().unwrap();
+        }
+        assert_eq!(
+            seen,
+            [
+                "040755 dev",
+                "020600 dev/console",
+                "120777 sbin usr/sbin",
+                "040755 usr",
+                "040755 usr/sbin",
+                "100755 usr/sbin/ipset ELF",
+            ]
+        );
+    }
+}

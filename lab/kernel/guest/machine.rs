@@ -1,0 +1,212 @@
+//! A running machine: QEMU as a child process, and what leads to it.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::console::{Tail, death};
+use super::error::GuestError;
+use super::qemu::{self, Accel, Beginning, Machine, Memory, Qemu};
+use super::qmp::Qmp;
+
+/// How long a QEMU that closes its streams may take to end.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// A machine that runs. Dropping it ends it.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    console: Tail,
+    errors: Tail,
+    reading: JoinHandle<()>,
+    /// The way to the agent.
+    pub agent: UnixStream,
+    control: UnixStream,
+}
+
+impl Running {
+    /// Starts QEMU, which inherits the descriptors that it is `handed`.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no process or no sockets. A QEMU that starts and
+    /// ends at once shows as the end of its streams.
+    pub fn start(
+        qemu: &Qemu,
+        accel: Accel,
+        memory: Memory,
+        begins: Beginning,
+        handed: &[BorrowedFd<'_>],
+    ) -> Result<Self, GuestError> {
+        let unstarted = |source: io::Error| GuestError::Start {
+            program: qemu.path.clone(),
+            source,
+        };
+        let (agent, far_agent) = pair().map_err(unstarted)?;
+        let (control, far_control) = pair().map_err(unstarted)?;
+        let machine = Machine {
+            accel,
+            memory,
+            begins,
+            agent: far_agent.as_raw_fd(),
+            control: far_control.as_raw_fd(),
+        };
+        let inherited: Vec<RawFd> = [far_agent.as_fd(), far_control.as_fd()]
+            .iter()
+            .chain(handed)
+            .map(AsRawFd::as_raw_fd)
+            .collect();
+        let mut command = Command::new(&qemu.path);
+        command
+            .args(qemu::arguments(qemu, &machine))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Ctrl-C is the front end's to act on.
+            .process_group(0)
+            .kill_on_drop(true);
+        // SAFETY: between fork and exec only system calls are made, which may
+        // be made there.
+        unsafe {
+            command.pre_exec(move || {
+                prctl::set_pdeathsig(Signal::SIGKILL)?;
+                for fd in &inherited {
+                    keep_open(*fd)?;
+                }
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().map_err(unstarted)?;
+        let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) else {
+            unreachable!("both streams were asked for");
+        };
+        let (console, errors) = (Tail::default(), Tail::default());
+        let (to_console, to_errors) = (console.clone(), errors.clone());
+        let reading = tokio::spawn(async move {
+            tokio::join!(to_console.follow(out), to_errors.follow(err));
+        });
+        Ok(Self {
+            child,
+            console,
+            errors,
+            reading,
+            agent: UnixStream::from_std(agent).map_err(unstarted)?,
+            control: UnixStream::from_std(control).map_err(unstarted)?,
+        })
+    }
+
+    /// The way to QEMU itself.
+    ///
+    /// # Errors
+    ///
+    /// When QEMU is gone.
+    pub async fn control(&mut self) -> Result<Qmp<'_>, GuestError> {
+        Qmp::new(&mut self.control).await
+    }
+
+    /// What it said so far.
+    #[must_use]
+    pub fn said(&self) -> String {
+        said(&self.console, &self.errors)
+    }
+
+    /// What became of it, now that it does not do what it should: how it ended,
+    /// or `otherwise` if it has not. It is ended after that.
+    pub async fn lost(&mut self, kernel: &str, otherwise: GuestError) -> GuestError {
+        let ended = tokio::time::timeout(ENDING, self.child.wait()).await;
+        let Ok(status) = ended else {
+            self.end().await;
+            return otherwise;
+        };
+        // What it wrote last may still be in the pipe.
+        let _ = (&mut self.reading).await;
+        let said = self.said();
+        GuestError::Died {
+            kernel: kernel.to_owned(),
+            how: how(status.ok(), &said),
+            said,
+        }
+    }
+
+    /// Ends it and waits until it is no more.
+    pub async fn end(&mut self) {
+        let _ = self.child.kill().await;
+    }
+
+    /// Parts with it: the way to the agent, and what tells of the machine's end
+    /// and brings it about.
+    pub fn into_agent(
+        mut self,
+    ) -> (
+        UnixStream,
+        impl Future<Output = (String, String)> + Send + 'static,
+        oneshot::Sender<()>,
+    ) {
+        let (kill, killed) = oneshot::channel::<()>();
+        let obituary = async move {
+            let status = tokio::select! {
+                status = self.child.wait() => status,
+                _ = killed => {
+                    let _ = self.child.start_kill();
+                    self.child.wait().await
+                }
+            };
+            let _ = self.reading.await;
+            let said = said(&self.console, &self.errors);
+            (how(status.ok(), &said), said)
+        };
+        (self.agent, obituary, kill)
+    }
+}
+
+/// A connected pair: our end, and the end that QEMU inherits.
+fn pair() -> io::Result<(std::os::unix::net::UnixStream, OwnedFd)> {
+    let (near, far) = std::os::unix::net::UnixStream::pair()?;
+    near.set_nonblocking(true)?;
+    Ok((near, far.into()))
+}
+
+/// Makes a descriptor outlive the start of another program.
+fn keep_open(fd: RawFd) -> io::Result<()> {
+    // SAFETY: the descriptor is open until after the start: its owner waits
+    // for it.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok(())
+}
+
+fn said(console: &Tail, errors: &Tail) -> String {
+    let parts = [console.text(), errors.text()];
+    let parts: Vec<&str> = parts
+        .iter()
+        .map(String::as_str)
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join("\n")
+}
+
+fn how(status: Option<ExitStatus>, said: &str) -> String {
+    if let Some(death) = death(said) {
+        return death;
+    }
+    match status {
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(0), _) => "the guest powered off".to_owned(),
+            (Some(code), _) => format!("QEMU ended with status {code}"),
+            (None, Some(signal)) => format!("QEMU was ended by signal {signal}"),
+            (None, None) => "QEMU ended".to_owned(),
+        },
+        None => "QEMU ended".to_owned(),
+    }
+}

@@ -1,0 +1,158 @@
+//! A guest's kernel: a place to run plans that this host's kernel cannot, or
+//! that are to be tried in another. QEMU boots a distribution's kernel, which
+//! starts svclab's agent as its first process; a guest that has booted once is
+//! kept as a snapshot, and later ones go on from there.
+
+mod boot;
+mod cache;
+mod console;
+mod digest;
+mod elf;
+mod error;
+mod image;
+mod initramfs;
+mod machine;
+mod modinfo;
+mod package;
+mod qemu;
+mod qmp;
+mod snapshot;
+mod store;
+mod tree;
+mod userland;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use boot::SNAPSHOTS;
+pub use cache::{Cache, Entry, Lock, locate};
+pub use error::GuestError;
+pub use image::Image;
+pub use package::{Package, available, series};
+pub use qemu::{Accel, PROGRAM as QEMU};
+pub use store::{KERNELS, Wanted, fetch, find, kept, provide};
+
+use super::agent::Agent;
+use super::error::KernelError;
+use super::missing::Missing;
+use super::modules::Modules;
+use crate::plan::Plan;
+use crate::plan::needs::Needs;
+
+/// Whether there is a QEMU at all, by `PATH`; which one is found out later.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn look_for_qemu() -> Result<(), GuestError> {
+    qemu::find(std::env::var_os("PATH")).map(drop)
+}
+
+/// How long a guest may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// From QEMU's start until the agent is ready, when it boots.
+    pub boot: Duration,
+    /// The same for the one boot that tries KVM: by KVM a boot takes a second,
+    /// and where KVM does not work it takes for ever.
+    pub trial: Duration,
+    /// From QEMU's start until the agent answers, when it goes on from a
+    /// snapshot.
+    pub restore: Duration,
+    /// How long an agent may be silent that is asked every so often whether it
+    /// lives.
+    pub silence: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            boot: Duration::from_secs(90),
+            trial: Duration::from_secs(10),
+            restore: Duration::from_secs(30),
+            silence: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A guest with a certain kernel; each [`Guest::start`] is a clone of its own.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    cache: Cache,
+    kernel: Entry<Image>,
+    modules: Arc<Modules>,
+    program: PathBuf,
+    deadlines: Deadlines,
+}
+
+impl Guest {
+    /// A guest with the kernel that is wanted, which is fetched if it is not
+    /// kept, and the running program's own file as its agent.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel is not to be had.
+    pub async fn new(cache: Cache, wanted: &Wanted) -> Result<Self, GuestError> {
+        // The link leads to the running program even when its file was replaced.
+        Self::with_agent(cache, wanted, PathBuf::from("/proc/self/exe")).await
+    }
+
+    /// A guest with another program as its agent.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel is not to be had.
+    pub async fn with_agent(
+        cache: Cache,
+        wanted: &Wanted,
+        program: PathBuf,
+    ) -> Result<Self, GuestError> {
+        let kernel = provide(&cache, wanted).await?;
+        let modules = Arc::new(image::modules(&kernel.about, &kernel.directory));
+        Ok(Self {
+            cache,
+            kernel,
+            modules,
+            program,
+            deadlines: Deadlines::default(),
+        })
+    }
+
+    /// The same guest with other deadlines.
+    #[must_use]
+    pub fn with_deadlines(mut self, deadlines: Deadlines) -> Self {
+        self.deadlines = deadlines;
+        self
+    }
+
+    /// What its kernel calls itself: `6.12.117+deb12-cloud-amd64`.
+    #[must_use]
+    pub fn release(&self) -> &str {
+        &self.kernel.about.release
+    }
+
+    /// Asks what a plan needs that the guest would not have.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, with who asks for it.
+    pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
+        let installed = userland::installed();
+        Missing::check(&Needs::of(plan), &self.modules, |name| {
+            installed
+                .iter()
+                .any(|path| path.file_name().is_some_and(|file| file == name))
+        })
+    }
+
+    /// Starts a guest and waits until its agent is ready.
+    ///
+    /// # Errors
+    ///
+    /// When there is no QEMU, the guest does not come up, or the cache cannot be
+    /// written.
+    pub async fn start(&self) -> Result<Agent, KernelError> {
+        boot::start(self).await
+    }
+}

@@ -1,0 +1,170 @@
+//! What a kernel module's file says of itself, and its file as a guest is to
+//! load it.
+
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use object::read::elf::ElfFile64;
+use object::{Object as _, ObjectSection as _};
+
+/// What follows a signature at the end of a signed module (Linux v6.12,
+/// `include/linux/module_signature.h`, `MODULE_SIG_STRING`).
+const SIGNED: &[u8] = b"~Module signature appended~\n";
+
+/// The signature's own description before that mark, in bytes
+/// (`struct module_signature`); its last four hold the signature's length.
+const SIGNATURE: usize = 12;
+
+/// What a module says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Modinfo {
+    /// The modules it needs, by name.
+    pub depends: Vec<String>,
+    /// The names that it answers to, patterns among them.
+    pub aliases: Vec<String>,
+}
+
+/// Why a module's file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ModuleError {
+    /// It cannot be read or unpacked.
+    #[error("cannot read it: {0}")]
+    Io(#[from] io::Error),
+    /// It is no ELF object of 64 bits.
+    #[error("it is no kernel module: {0}")]
+    Elf(#[from] object::Error),
+}
+
+/// The name of a module by its file: `xt_comment` for `xt_comment.ko.xz`. The
+/// kernel writes every `-` as `_`. None for what is no module's file.
+#[must_use]
+pub fn name(file: &Path) -> Option<String> {
+    let file = file.file_name()?.to_str()?;
+    let (stem, rest) = file.split_once(".ko")?;
+    matches!(rest, "" | ".xz" | ".zst" | ".gz").then(|| stem.replace('-', "_"))
+}
+
+/// Reads a module's file, unpacked if it is packed.
+///
+/// # Errors
+///
+/// What the system or the unpacker says.
+pub fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let packed = std::fs::read(file)?;
+    let mut bytes = Vec::new();
+    match file.extension().and_then(|extension| extension.to_str()) {
+        Some("xz") => {
+            lzma_rust2::XzReader::new(packed.as_slice(), true).read_to_end(&mut bytes)?;
+        }
+        Some("zst") => {
+            ruzstd::decoding::StreamingDecoder::new(packed.as_slice())
+                .map_err(io::Error::other)?
+                .read_to_end(&mut bytes)?;
+        }
+        Some("gz") => {
+            flate2::read::MultiGzDecoder::new(packed.as_slice()).read_to_end(&mut bytes)?;
+        }
+        _ => bytes = packed,
+    }
+    Ok(bytes)
+}
+
+/// The module without its signature. Checking signatures takes a guest half a
+/// second of its boot, and its files come from a package whose digest was
+/// checked.
+#[must_use]
+pub fn unsigned(module: &[u8]) -> &[u8] {
+    let Some(before) = module.strip_suffix(SIGNED) else {
+        return module;
+    };
+    let Some((rest, described)) = before.split_last_chunk::<SIGNATURE>() else {
+        return module;
+    };
+    let [.., a, b, c, d] = *described;
+    let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+    rest.len()
+        .checked_sub(length)
+        .map_or(module, |end| &rest[..end])
+}
+
+/// What a module, unpacked, says of itself.
+///
+/// # Errors
+///
+/// When it is no module.
+pub fn parse(module: &[u8]) -> Result<Modinfo, object::Error> {
+    let elf = ElfFile64::<object::Endianness>::parse(module)?;
+    let mut info = Modinfo::default();
+    let Some(section) = elf.section_by_name(".modinfo") else {
+        return Ok(info);
+    };
+    for entry in section.data()?.split(|byte| *byte == 0) {
+        let entry = String::from_utf8_lossy(entry);
+        match entry.split_once('=') {
+            Some(("depends", names)) => info.depends.extend(
+                names
+                    .split(',')
+                    .filter(|name| !name.is_empty())
+                    .map(|name| name.replace('-', "_")),
+            ),
+            Some(("alias", name)) => info.aliases.push(name.to_owned()),
+            _ => {}
+        }
+    }
+    Ok(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_s_name_is_its_module_s() {
+        let named = |file| name(Path::new(file));
+        assert_eq!(named("a/xt-comment.ko.xz").as_deref(), Some("xt_comment"));
+        assert_eq!(named("ip_vs.ko").as_deref(), Some("ip_vs"));
+        assert_eq!(named("veth.ko.zst").as_deref(), Some("veth"));
+        assert_eq!(named("modules.dep"), None);
+        assert_eq!(named("x.ko.debug"), None);
+    }
+
+    #[test]
+    fn a_signature_is_cut_off_and_nothing_else() {
+        let mut module = b"ELF and all".to_vec();
+        assert_eq!(unsigned(&module), b"ELF and all");
+        module.extend(b"signature");
+        module.extend([0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
+        module.extend(SIGNED);
+        assert_eq!(unsigned(&module), b"ELF and all");
+        // A length that cannot be.
+        let at = module.len() - SIGNED.len() - 1;
+        module[at] = 200;
+        assert_eq!(unsigned(&module), module);
+    }
+
+    #[test]
+    fn every_packing_is_undone() {
+        use std::io::Write as _;
+        let directory = tempfile::tempdir().unwrap();
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(b"the module").unwrap();
+        let file = directory.path().join("a.ko.gz");
+        std::fs::write(&file, packed.finish().unwrap()).unwrap();
+        assert_eq!(read(&file).unwrap(), b"the module");
+        let file = directory.path().join("a.ko.zst");
+        let zst = ruzstd::encoding::compress_to_vec(
+            b"the module".as_slice(),
+            ruzstd::encoding::CompressionLevel::Fastest,
+        );
+        std::fs::write(&file, zst).unwrap();
+        assert_eq!(read(&file).unwrap(), b"the module");
+        let file = directory.path().join("a.ko.xz");
+        std::fs::write(&file, b"no xz at all").unwrap();
+        assert!(read(&file).is_err());
+    }
+
+    #[test]
+    fn what_is_no_module_is_told() {
+        assert!(parse(b"#!/bin/sh\n").is_err());
+    }
+}

@@ -1,0 +1,275 @@
+//! The distribution's own kernels, as packages that apt knows. They are
+//! downloaded and unpacked, never installed.
+
+use std::cmp::Reverse;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use tokio::process::Command;
+
+use super::error::GuestError;
+
+/// A package that holds a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Package {
+    /// Its name: `linux-image-6.12.117+deb12-cloud-amd64`.
+    pub name: String,
+    /// Its version: `6.12.117-1~deb12u1`.
+    pub version: String,
+    /// What the kernel calls itself: `6.12.117+deb12-cloud-amd64`.
+    pub release: String,
+}
+
+/// Which packages of a distribution hold a kernel for guests, by how their
+/// names end, and in which others its modules may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Flavour {
+    ending: &'static str,
+    modules: &'static [&'static str],
+}
+
+const DEBIAN: Flavour = Flavour {
+    ending: "-cloud-amd64",
+    modules: &[],
+};
+
+const UBUNTU: Flavour = Flavour {
+    ending: "-generic",
+    modules: &["linux-modules-", "linux-modules-extra-"],
+};
+
+/// Every kernel for guests that apt can get here, the newest of each series,
+/// newest first.
+///
+/// # Errors
+///
+/// When there is no apt, or it knows none.
+pub async fn available(wanted: &str) -> Result<Vec<Package>, GuestError> {
+    let none = |why: &str| GuestError::NoKernel {
+        wanted: wanted.to_owned(),
+        why: why.to_owned(),
+    };
+    let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let Some(flavour) = flavour(&system) else {
+        return Err(none(
+            "svclab knows the kernel packages of Debian and Ubuntu only",
+        ));
+    };
+    let listed = match run("apt-cache", &["pkgnames", "linux-image-"], Path::new("/")).await {
+        Ok(listed) => listed,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(none("this machine has no apt to get one with"));
+        }
+        Err(error) => return Err(none(&format!("apt-cache does not start: {error}"))),
+    };
+    let mut found: Vec<Package> = Vec::new();
+    for release in releases(&text(&listed.stdout), flavour) {
+        let known = found
+            .iter()
+            .any(|package| series(&package.release) == series(&release));
+        // Names without a version are only spoken of by other packages.
+        if !known && let Some(package) = show(release).await {
+            found.push(package);
+        }
+    }
+    if found.is_empty() {
+        return Err(none(
+            "apt knows no package of a kernel for guests; its lists may be empty",
+        ));
+    }
+    Ok(found)
+}
+
+/// Downloads a package, and those that hold its modules, and unpacks them below
+/// a directory.
+///
+/// # Errors
+///
+/// What apt or dpkg say.
+pub async fn fetch(package: &Package, into: &Path) -> Result<(), GuestError> {
+    let failed = |why: String| GuestError::NoKernel {
+        wanted: package.release.clone(),
+        why,
+    };
+    let mut names = vec![format!("{}={}", package.name, package.version)];
+    let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    for prefix in flavour(&system).map_or(&[][..], |flavour| flavour.modules) {
+        let name = format!("{prefix}{}", package.release);
+        if version(&name).await.is_some() {
+            names.push(name);
+        }
+    }
+    let mut words = vec!["-q", "-o", "Dpkg::Use-Pty=0", "download"];
+    words.extend(names.iter().map(String::as_str));
+    check("apt-get", run("apt-get", &words, into).await).map_err(failed)?;
+    let packages = std::fs::read_dir(into).map_err(|error| failed(error.to_string()))?;
+    let packages: Vec<PathBuf> = packages
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .collect();
+    for file in packages {
+        let words = ["-x", &file.to_string_lossy(), "."];
+        check("dpkg-deb", run("dpkg-deb", &words, into).await).map_err(failed)?;
+        let _ = std::fs::remove_file(file);
+    }
+    Ok(())
+}
+
+/// The first two numbers of a release, by which kernels are called: `6.12`.
+#[must_use]
+pub fn series(release: &str) -> &str {
+    let end = release
+        .match_indices(|letter: char| !letter.is_ascii_digit())
+        .map(|(at, _)| at)
+        .nth(1);
+    &release[..end.unwrap_or(release.len())]
+}
+
+/// What sorts releases by age.
+#[must_use]
+pub fn age(release: &str) -> Vec<u64> {
+    release
+        .split(|letter: char| !letter.is_ascii_digit())
+        .filter_map(|number| number.parse().ok())
+        .collect()
+}
+
+fn flavour(os_release: &str) -> Option<Flavour> {
+    let words = |key: &str| {
+        let line = os_release.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap_or_default().trim_matches('"').to_owned()
+    };
+    let (own, like) = (words("ID="), words("ID_LIKE="));
+    let is = |name: &str| own == name || like.split_whitespace().any(|word| word == name);
+    if is("ubuntu") {
+        Some(UBUNTU)
+    } else if is("debian") {
+        Some(DEBIAN)
+    } else {
+        None
+    }
+}
+
+/// The releases among package names, newest first. A name with fewer than three
+/// numbers is a package that stands for the newest of a series and is empty.
+fn releases(names: &str, flavour: Flavour) -> Vec<String> {
+    let mut releases: Vec<String> = names
+        .lines()
+        .filter_map(|name| name.trim().strip_prefix("linux-image-"))
+        .filter(|release| release.ends_with(flavour.ending))
+        .filter(|release| release.starts_with(|first: char| first.is_ascii_digit()))
+        .filter(|release| {
+            release
+                .split('-')
+                .next()
+                .is_some_and(|base| base.split('.').count() > 2)
+        })
+        .map(str::to_owned)
+        .collect();
+    releases.sort_by_key(|release| Reverse(age(release)));
+    releases.dedup();
+    releases
+}
+
+async fn show(release: String) -> Option<Package> {
+    let name = format!("linux-image-{release}");
+    Some(Package {
+        version: version(&name).await?,
+        name,
+        release,
+    })
+}
+
+/// The version of a package that apt would get.
+async fn version(name: &str) -> Option<String> {
+    let words = ["show", "--no-all-versions", name];
+    let shown = run("apt-cache", &words, Path::new("/")).await.ok()?;
+    let text = text(&shown.stdout);
+    let version = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Version: "))?;
+    Some(version.trim().to_owned())
+}
+
+async fn run(program: &str, arguments: &[&str], directory: &Path) -> io::Result<Output> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .current_dir(directory)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    // SAFETY: between fork and exec one system call is made, which may be made
+    // there.
+    unsafe {
+        command.pre_exec(|| {
+            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
+            Ok(())
+        });
+    }
+    command.output().await
+}
+
+fn check(program: &str, ran: io::Result<Output>) -> Result<(), String> {
+    match ran {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let said = text(&output.stderr);
+            let said = said
+                .lines()
+                .find(|line| line.starts_with("E: "))
+                .unwrap_or_else(|| said.trim());
+            Err(format!("{program} said: {said}"))
+        }
+        Err(error) => Err(format!("cannot start {program}: {error}")),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_found_among_names_newest_first() {
+        let names = "linux-image-6.1.0-9-cloud-amd64\nlinux-image-6.1.0-56-cloud-amd64\nlinux-image-6.1.0-56-cloud-amd64-dbg\nlinux-image-6.12-cloud-amd64\nlinux-image-6.12.117+deb12-cloud-amd64\nlinux-image-6.12.117+deb12-cloud-amd64-unsigned\nlinux-image-6.12.9+deb12-cloud-amd64\nlinux-image-6.1.0-56-amd64\nlinux-image-cloud-amd64\n";
+        assert_eq!(
+            releases(names, DEBIAN),
+            [
+                "6.12.117+deb12-cloud-amd64",
+                "6.12.9+deb12-cloud-amd64",
+                "6.1.0-56-cloud-amd64",
+                "6.1.0-9-cloud-amd64",
+            ]
+        );
+        let names = "linux-image-6.8.0-45-generic\nlinux-image-6.8.0-9-generic\nlinux-image-6.8.0-45-lowlatency\nlinux-image-generic\nlinux-image-unsigned-6.8.0-45-generic\n";
+        assert_eq!(
+            releases(names, UBUNTU),
+            ["6.8.0-45-generic", "6.8.0-9-generic"]
+        );
+    }
+
+    #[test]
+    fn a_series_is_two_numbers() {
+        assert_eq!(series("6.12.117+deb12-cloud-amd64"), "6.12");
+        assert_eq!(series("6.1.0-56-cloud-amd64"), "6.1");
+        assert_eq!(series("7.0-rc1"), "7.0");
+        assert_eq!(series("6.1"), "6.1");
+    }
+
+    #[test]
+    fn a_distribution_is_told_by_what_it_says_of_itself() {
+        assert_eq!(flavour("ID=debian\nVERSION_ID=\"12\"\n"), Some(DEBIAN));
+        assert_eq!(flavour("NAME=U\nID=ubuntu\nID_LIKE=debian\n"), Some(UBUNTU));
+        assert_eq!(
+            flavour("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n"),
+            Some(UBUNTU)
+        );
+        assert_eq!(flavour("ID=fedora\n"), None);
+        assert_eq!(flavour(""), None);
+    }
+}

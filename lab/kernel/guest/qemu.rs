@@ -1,0 +1,279 @@
+//! The program that runs a guest: which one it is, what it can do, and how it
+//! is asked for one of our machines.
+
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
+
+use super::error::GuestError;
+use crate::agent::PORT;
+
+/// The program, for this processor's kind.
+pub const PROGRAM: &str = "qemu-system-x86_64";
+
+/// The oldest that these machines were tried with: Debian 12's.
+pub const OLDEST: (u32, u32) = (7, 2);
+
+/// A guest's memory in MiB. 96 do for the kernel and the agent; the rest is
+/// room for labs.
+pub const MEMORY: u32 = 256;
+
+/// How a guest's instructions are executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accel {
+    /// By the processor itself.
+    Kvm,
+    /// By translation.
+    Tcg,
+}
+
+impl Accel {
+    /// QEMU's word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+}
+
+/// A QEMU as it is installed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Qemu {
+    /// The program.
+    pub path: PathBuf,
+    /// Its version, with the distribution's part.
+    pub version: String,
+    /// Whether it can lock itself in by seccomp.
+    pub sandbox: bool,
+}
+
+/// The first QEMU in a list of directories such as `PATH`.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn find(path: Option<OsString>) -> Result<PathBuf, GuestError> {
+    path.iter()
+        .flat_map(std::env::split_paths)
+        .map(|directory| directory.join(PROGRAM))
+        .find(|program| program.is_file())
+        .ok_or(GuestError::NoQemu)
+}
+
+/// Asks a QEMU what it is.
+///
+/// # Errors
+///
+/// When it does not start, is older than [`OLDEST`], or says something else
+/// than a version.
+pub async fn inspect(path: &Path) -> Result<Qemu, GuestError> {
+    let ask = |arguments: &'static [&'static str]| {
+        let mut command = Command::new(path);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        async move {
+            command.output().await.map_err(|source| GuestError::Start {
+                program: path.to_owned(),
+                source,
+            })
+        }
+    };
+    // Options take effect in their order: a QEMU without seccomp refuses the
+    // first and never comes to the second (QEMU v7.2.0, `softmmu/vl.c`).
+    let locked = ask(&["-sandbox", "on", "-version"]).await?;
+    let sandbox = locked.status.success();
+    let said = if sandbox {
+        locked
+    } else {
+        ask(&["-version"]).await?
+    };
+    let text = String::from_utf8_lossy(&said.stdout);
+    let version = version(&text).ok_or_else(|| GuestError::OddQemu {
+        program: path.to_owned(),
+        said: format!("{text}{}", String::from_utf8_lossy(&said.stderr))
+            .trim()
+            .to_owned(),
+    })?;
+    if numbers(version) < OLDEST {
+        return Err(GuestError::OldQemu {
+            program: path.to_owned(),
+            version: version.to_owned(),
+        });
+    }
+    Ok(Qemu {
+        path: path.to_owned(),
+        version: version.to_owned(),
+        sandbox,
+    })
+}
+
+/// What follows `QEMU emulator version` in the first line.
+fn version(text: &str) -> Option<&str> {
+    let version = text.lines().next()?.split("version ").nth(1)?.trim();
+    version
+        .starts_with(|first: char| first.is_ascii_digit())
+        .then_some(version)
+}
+
+fn numbers(version: &str) -> (u32, u32) {
+    let mut parts = version.split(|letter: char| !letter.is_ascii_digit());
+    let mut next = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
+    (next(), next())
+}
+
+/// Where a machine's memory lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Memory {
+    /// In this file, so that it outlives the machine.
+    Kept(PathBuf),
+    /// As this file has it; what the machine writes is its own.
+    CopyOf(PathBuf),
+}
+
+/// How a machine begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Beginning {
+    /// It boots.
+    Boot {
+        /// The kernel's file.
+        kernel: PathBuf,
+        /// The archive of its first file system.
+        initramfs: PathBuf,
+    },
+    /// It waits for the state of another, to go on from there.
+    GoOn,
+}
+
+/// One of our machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// How instructions are executed.
+    pub accel: Accel,
+    /// Where its memory lies.
+    pub memory: Memory,
+    /// How it begins.
+    pub begins: Beginning,
+    /// The descriptor of a connected socket to the agent.
+    pub agent: RawFd,
+    /// The descriptor of a connected socket for QEMU's own control.
+    pub control: RawFd,
+}
+
+/// The kernel's command line. `panic=-1` makes it restart at once, which
+/// `-no-reboot` makes the end of QEMU.
+#[must_use]
+pub fn command_line() -> String {
+    format!(
+        "console=ttyS0 quiet panic=-1 random.trust_cpu=on audit=0 rdinit={} -- {} --init",
+        super::userland::INIT,
+        crate::kernel::stage::AGENT,
+    )
+}
+
+/// What a QEMU is started with for a machine. It has no network card, no disk,
+/// no display, and no way to this machine's files; its console is QEMU's
+/// standard output.
+#[must_use]
+pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+    add(&["-name", "svclab", "-nodefaults", "-no-user-config"]);
+    add(&["-display", "none", "-no-reboot"]);
+    if qemu.sandbox {
+        add(&[
+            "-sandbox",
+            "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+        ]);
+    }
+    // The kind `microvm` boots faster, and hung in two of six boots by TCG.
+    let kind = "q35,memory-backend=memory,graphics=off,sata=off,smbus=off,usb=off,vmport=off";
+    add(&["-machine", kind, "-accel", machine.accel.word()]);
+    add(&["-cpu", "max", "-smp", "1", "-m", &format!("{MEMORY}M")]);
+    let (file, shared) = match &machine.memory {
+        Memory::Kept(file) => (file, "on"),
+        Memory::CopyOf(file) => (file, "off"),
+    };
+    // In QEMU's lists of options a comma is written twice.
+    let file = file.to_string_lossy().replace(',', ",,");
+    add(&[
+        "-object",
+        &format!(
+            "memory-backend-file,id=memory,size={MEMORY}M,mem-path={file},share={shared},merge=off,dump=off"
+        ),
+    ]);
+    // Tells the kernel of every clone that its random numbers are another's.
+    add(&["-device", "vmgenid,guid=auto"]);
+    add(&["-chardev", "stdio,id=console,signal=off,mux=off"]);
+    add(&["-serial", "chardev:console"]);
+    add(&["-chardev", &format!("socket,id=agent,fd={}", machine.agent)]);
+    add(&["-device", "virtio-serial-pci,max_ports=2"]);
+    add(&[
+        "-device",
+        &format!("virtserialport,chardev=agent,name={PORT}"),
+    ]);
+    add(&[
+        "-chardev",
+        &format!("socket,id=control,fd={}", machine.control),
+    ]);
+    add(&["-mon", "chardev=control,mode=control"]);
+    match &machine.begins {
+        Beginning::Boot { kernel, initramfs } => {
+            add(&["-append", &command_line()]);
+            arguments.extend(["-kernel".into(), kernel.into()]);
+            arguments.extend(["-initrd".into(), initramfs.into()]);
+        }
+        // What is to be ignored of the state must be told before it is read.
+        Beginning::GoOn => add(&["-incoming", "defer"]),
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_qemu_says_them() {
+        let said = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright\n";
+        let version = version(said).unwrap();
+        assert_eq!(version, "7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)");
+        assert_eq!(numbers(version), (7, 2));
+        assert_eq!(numbers("10.0.2"), (10, 0));
+        assert!(numbers("6.2.0") < OLDEST);
+        assert_eq!(super::version("qemu: unknown option\n"), None);
+        assert_eq!(super::version("a version of nothing"), None);
+    }
+
+    #[test]
+    fn a_machine_has_no_way_out_but_its_port_and_console() {
+        let qemu = Qemu {
+            path: "qemu".into(),
+            version: "7.2".to_owned(),
+            sandbox: true,
+        };
+        let machine = Machine {
+            accel: Accel::Tcg,
+            memory: Memory::CopyOf("/tmp/a,b/memory".into()),
+            begins: Beginning::GoOn,
+            agent: 5,
+            control: 6,
+        };
+        let words: Vec<String> = arguments(&qemu, &machine)
+            .into_iter()
+            .map(|word| word.into_string().unwrap())
+            .collect();
+        insta::assert_snapshot!(words.join("\n"));
+        for way in ["-netdev", "-drive", "-nic", "-virtfs", "-kernel"] {
+            assert!(!words.iter().any(|word| word == way), "{way}");
+        }
+    }
+}

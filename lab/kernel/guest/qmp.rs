@@ -1,0 +1,224 @@
+//! Telling QEMU what to do, in its own protocol: a line of JSON each way
+//! (QEMU v7.2.0, `docs/interop/qmp-spec.txt`).
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Interest};
+use tokio::net::UnixStream;
+
+use super::error::GuestError;
+
+/// How long QEMU may take to answer, and to write a machine's state.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A conversation with one QEMU.
+#[derive(Debug)]
+pub struct Qmp<'a> {
+    stream: BufReader<&'a mut UnixStream>,
+}
+
+impl<'a> Qmp<'a> {
+    /// Takes up the conversation.
+    ///
+    /// # Errors
+    ///
+    /// When QEMU is gone or speaks something else.
+    pub async fn new(stream: &'a mut UnixStream) -> Result<Self, GuestError> {
+        let mut qmp = Self {
+            stream: BufReader::new(stream),
+        };
+        // QEMU begins with a greeting, which needs no answer of its own.
+        qmp.tell("take control", "qmp_capabilities", json!({}))
+            .await?;
+        Ok(qmp)
+    }
+
+    /// Stops the machine and writes its state, without its memory, which is kept
+    /// in a file, to a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// When QEMU does not.
+    pub async fn save(&mut self, to: BorrowedFd<'_>) -> Result<(), GuestError> {
+        let doing = "keep the guest";
+        self.migrate(doing, "migrate", to).await
+    }
+
+    /// Makes a machine that was told to wait go on from the state that a
+    /// descriptor leads to.
+    ///
+    /// # Errors
+    ///
+    /// When QEMU does not: the state is another machine's, or damaged.
+    pub async fn load(&mut self, from: BorrowedFd<'_>) -> Result<(), GuestError> {
+        let doing = "go on from the snapshot";
+        self.migrate(doing, "migrate-incoming", from).await
+    }
+
+    async fn migrate(
+        &mut self,
+        doing: &str,
+        command: &str,
+        fd: BorrowedFd<'_>,
+    ) -> Result<(), GuestError> {
+        let capabilities = json!({"capabilities": [
+            {"capability": "x-ignore-shared", "state": true},
+            {"capability": "events", "state": true},
+        ]});
+        self.tell(doing, "migrate-set-capabilities", capabilities)
+            .await?;
+        let named = json!({"fdname": "state"});
+        self.tell_with(doing, "getfd", named, Some(fd)).await?;
+        self.tell(doing, command, json!({"uri": "fd:state"}))
+            .await?;
+        loop {
+            let message = self.hear(doing).await?;
+            if message["event"] != "MIGRATION" {
+                continue;
+            }
+            match message["data"]["status"].as_str() {
+                Some("completed") => return Ok(()),
+                Some("failed" | "cancelled") => {
+                    return Err(refused(doing, &message["data"].to_string()));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn tell(&mut self, doing: &str, command: &str, with: Value) -> Result<(), GuestError> {
+        self.tell_with(doing, command, with, None).await
+    }
+
+    /// Tells something, with a descriptor beside the words.
+    async fn tell_with(
+        &mut self,
+        doing: &str,
+        command: &str,
+        with: Value,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<(), GuestError> {
+        let line = format!("{}\n", json!({"execute": command, "arguments": with}));
+        self.send(line.as_bytes(), fd)
+            .await
+            .map_err(|error| refused(doing, &error.to_string()))?;
+        loop {
+            let message = self.hear(doing).await?;
+            if let Some(error) = message.get("error") {
+                let said = error["desc"].as_str().unwrap_or_default();
+                return Err(refused(doing, said));
+            }
+            if message.get("return").is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn send(&self, line: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let stream = self.stream.get_ref();
+        let fds: Vec<RawFd> = fd.iter().map(AsRawFd::as_raw_fd).collect();
+        let beside = [ControlMessage::ScmRights(&fds)];
+        let beside = if fds.is_empty() { &[][..] } else { &beside };
+        let sent = stream
+            .async_io(Interest::WRITABLE, || {
+                let slices = [IoSlice::new(line)];
+                let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+                Ok(sendmsg::<()>(
+                    stream.as_raw_fd(),
+                    &slices,
+                    beside,
+                    flags,
+                    None,
+                )?)
+            })
+            .await?;
+        // A command is far smaller than a socket's buffer.
+        if sent == line.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WriteZero.into())
+        }
+    }
+
+    async fn hear(&mut self, doing: &str) -> Result<Value, GuestError> {
+        let mut line = String::new();
+        match tokio::time::timeout(PATIENCE, self.stream.read_line(&mut line)).await {
+            Ok(Ok(0)) => Err(refused(doing, "nothing: it is gone")),
+            Ok(Ok(_)) => {
+                serde_json::from_str(&line).map_err(|error| refused(doing, &error.to_string()))
+            }
+            Ok(Err(error)) => Err(refused(doing, &error.to_string())),
+            Err(_) => Err(refused(
+                doing,
+                &format!("nothing within {} s", PATIENCE.as_secs()),
+            )),
+        }
+    }
+}
+
+fn refused(doing: &str, said: &str) -> GuestError {
+    GuestError::Control {
+        doing: doing.to_owned(),
+        said: said.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd as _;
+    use tokio::io::AsyncWriteExt as _;
+
+    /// A QEMU that says these lines whatever it is told.
+    async fn with(lines: &'static [&'static str]) -> Result<(), GuestError> {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        for line in lines {
+            far.write_all(line.as_bytes()).await.unwrap();
+            far.write_all(b"\n").await.unwrap();
+        }
+        far.shutdown().await.unwrap();
+        let mut qmp = Qmp::new(&mut near).await?;
+        let file = std::fs::File::open("/dev/null").unwrap();
+        qmp.save(file.as_fd()).await
+    }
+
+    #[tokio::test]
+    async fn what_qemu_answers_is_what_became_of_it() {
+        let hello = r#"{"QMP": {"version": {}}}"#;
+        let done = r#"{"return": {}}"#;
+        let said = [
+            hello,
+            done,
+            done,
+            done,
+            done,
+            r#"{"event": "MIGRATION", "data": {"status": "active"}}"#,
+            r#"{"event": "STOP"}"#,
+            r#"{"event": "MIGRATION", "data": {"status": "completed"}}"#,
+        ];
+        assert!(with(Box::leak(Box::new(said))).await.is_ok());
+        let refusing = [
+            hello,
+            done,
+            done,
+            r#"{"error": {"class": "GenericError", "desc": "no such capability"}}"#,
+        ];
+        let error = with(Box::leak(Box::new(refusing))).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "QEMU refused to keep the guest: no such capability"
+        );
+        let dying = [hello, done, done, done];
+        let error = with(Box::leak(Box::new(dying))).await.unwrap_err();
+        assert!(
+            error.to_string().ends_with("nothing: it is gone"),
+            "{error}"
+        );
+        let odd = ["who is there?"];
+        assert!(with(Box::leak(Box::new(odd))).await.is_err());
+    }
+}

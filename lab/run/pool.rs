@@ -1,0 +1,119 @@
+//! The agents of a run: some for each kernel that its cases need.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Mutex;
+
+use super::execute::Options;
+use super::prepare::Prepared;
+use crate::kernel::{Agent, Kernel, KernelError, Kernels};
+
+/// The agents of a run, by kernel.
+pub struct Pools {
+    kernels: Kernels,
+    agents: usize,
+    pools: Mutex<BTreeMap<String, Arc<Pool>>>,
+}
+
+impl Pools {
+    /// None yet: agents are started as they are needed.
+    pub fn new(options: &Options) -> Self {
+        Self {
+            kernels: Kernels::new(options.kernels.clone()),
+            agents: options.agents.max(1),
+            pools: Mutex::default(),
+        }
+    }
+
+    /// Where a case is to run.
+    ///
+    /// # Errors
+    ///
+    /// When it can run nowhere.
+    pub async fn of_case(&self, prepared: &Prepared) -> Result<Vec<Arc<Pool>>, KernelError> {
+        let kernels = self.kernels.of_plan(&prepared.plan).await?;
+        let mut pools = self.pools.lock().await;
+        let pool = |kernel: Kernel| {
+            let made = pools
+                .entry(kernel.release().to_owned())
+                .or_insert_with(|| Arc::new(Pool::new(kernel, self.agents)));
+            Arc::clone(made)
+        };
+        Ok(kernels.into_iter().map(pool).collect())
+    }
+
+    /// The versions of svclab and of every program that its agents found.
+    pub async fn tools(&self) -> BTreeMap<String, String> {
+        let mut tools = BTreeMap::new();
+        for pool in self.pools.lock().await.values() {
+            tools.extend(pool.tools.lock().await.clone());
+        }
+        tools.insert("svclab".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        tools
+    }
+}
+
+/// The agents of one kernel.
+pub struct Pool {
+    kernel: Kernel,
+    slots: Vec<Mutex<Slot>>,
+    next: AtomicUsize,
+    tools: Mutex<BTreeMap<String, String>>,
+}
+
+/// The place of one agent.
+#[derive(Default)]
+enum Slot {
+    /// None was needed yet.
+    #[default]
+    Empty,
+    /// An agent, which may have been lost.
+    Agent(Agent),
+    /// None can be started; trying it again would take as long and end alike.
+    Barren(KernelError),
+}
+
+impl Pool {
+    fn new(kernel: Kernel, agents: usize) -> Self {
+        Self {
+            kernel,
+            slots: (0..agents).map(|_| Mutex::default()).collect(),
+            next: AtomicUsize::new(0),
+            tools: Mutex::default(),
+        }
+    }
+
+    /// What its kernel calls itself, as far as that is known without an agent.
+    pub fn release(&self) -> &str {
+        self.kernel.release()
+    }
+
+    /// An agent that lives, as far as is known.
+    ///
+    /// # Errors
+    ///
+    /// When none can be started.
+    pub async fn agent(&self) -> Result<Agent, KernelError> {
+        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len();
+        let mut slot = self.slots[at].lock().await;
+        match &*slot {
+            Slot::Agent(agent) if !agent.is_lost() => return Ok(agent.clone()),
+            Slot::Barren(error) => return Err(error.clone()),
+            _ => {}
+        }
+        match self.kernel.start().await {
+            Ok(agent) => {
+                let tools = agent.surroundings().tools.clone();
+                self.tools.lock().await.extend(tools);
+                *slot = Slot::Agent(agent.clone());
+                Ok(agent)
+            }
+            Err(error) => {
+                *slot = Slot::Barren(error.clone());
+                Err(error)
+            }
+        }
+    }
+}
