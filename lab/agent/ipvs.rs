@@ -175,7 +175,9 @@ async fn ask(
             }
             _ => Ok(()),
         },
-        Some(Err(_)) | None => Err(Errno::EPROTO),
+        // What was done is acknowledged by the end of the answers.
+        None => Ok(()),
+        Some(Err(_)) => Err(Errno::EPROTO),
     }
 }
 
