@@ -112,14 +112,10 @@ impl PlaceArguments {
 
     /// The words that choose the same again; with a space before each.
     pub fn again(&self) -> String {
-        let mut words = String::new();
-        if self.kernel != Choice::Auto {
-            words += &format!(" --kernel {}", self.kernel);
-        }
-        if let Some(modules) = &self.modules {
-            words += &format!(" --modules {}", modules.display());
-        }
-        words
+        let kernel = (self.kernel != Choice::Auto).then(|| format!(" --kernel {}", self.kernel));
+        let modules = self.modules.as_ref();
+        let modules = modules.map(|modules| format!(" --modules {}", modules.display()));
+        [kernel, modules].into_iter().flatten().collect()
     }
 }
 

@@ -91,13 +91,14 @@ fn manner(arguments: &RunArguments) -> report::Options<'static> {
 
 /// The command that runs a case again, with what it depends on.
 fn again(arguments: &RunArguments) -> String {
-    let mut command = "svclab run".to_owned();
     let patience = arguments.selection.patience;
-    if patience != PATIENCE {
+    let patience = if patience == PATIENCE {
+        String::new()
+    } else {
         let patience = humantime::format_duration(patience).to_string();
-        command += &format!(" --patience {}", patience.replace(' ', ""));
-    }
-    command + &arguments.place.again()
+        format!(" --patience {}", patience.replace(' ', ""))
+    };
+    format!("svclab run{patience}{}", arguments.place.again())
 }
 
 /// Says how to enter what was kept, and waits for Ctrl-C.

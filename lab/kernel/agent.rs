@@ -270,15 +270,14 @@ async fn read_on(
         let heard = match &watched {
             None => next(&mut events).await,
             Some((silence, kill)) => {
-                match tokio::time::timeout(*silence, next(&mut events)).await {
-                    Ok(heard) => heard,
-                    Err(_) => {
-                        end(kill);
-                        break Some(format!(
-                            "it has not said anything for {} s",
-                            silence.as_secs()
-                        ));
-                    }
+                if let Ok(heard) = tokio::time::timeout(*silence, next(&mut events)).await {
+                    heard
+                } else {
+                    end(kill);
+                    break Some(format!(
+                        "it has not said anything for {} s",
+                        silence.as_secs()
+                    ));
                 }
             }
         };

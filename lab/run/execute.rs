@@ -261,10 +261,11 @@ fn trouble(error: &KernelError) -> RunError {
             };
             (trouble, failure.remedy.clone())
         }
-        KernelError::Missing(missing) => (Trouble::Machine, missing.remedy()),
+        KernelError::Missing(missing) | KernelError::GuestLacks { missing, .. } => {
+            (Trouble::Machine, missing.remedy())
+        }
         KernelError::Guest(error) if error.is_loss() => (Trouble::Lost, error.remedy()),
         KernelError::Guest(error) => (Trouble::Machine, error.remedy()),
-        KernelError::GuestLacks { missing, .. } => (Trouble::Machine, missing.remedy()),
         KernelError::Nowhere { host, guest } => {
             let remedies: Vec<String> = [trouble(host).remedy, guest.remedy()]
                 .into_iter()

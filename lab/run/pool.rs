@@ -14,7 +14,7 @@ use crate::kernel::{Agent, Kernel, KernelError, Kernels};
 pub struct Pools {
     kernels: Kernels,
     agents: usize,
-    pools: Mutex<BTreeMap<String, Arc<Pool>>>,
+    by_release: Mutex<BTreeMap<String, Arc<Pool>>>,
 }
 
 impl Pools {
@@ -23,7 +23,7 @@ impl Pools {
         Self {
             kernels: Kernels::new(options.kernels.clone()),
             agents: options.agents.max(1),
-            pools: Mutex::default(),
+            by_release: Mutex::default(),
         }
     }
 
@@ -34,7 +34,7 @@ impl Pools {
     /// When it can run nowhere.
     pub async fn of_case(&self, prepared: &Prepared) -> Result<Vec<Arc<Pool>>, KernelError> {
         let kernels = self.kernels.of_plan(&prepared.plan).await?;
-        let mut pools = self.pools.lock().await;
+        let mut pools = self.by_release.lock().await;
         let pool = |kernel: Kernel| {
             let made = pools
                 .entry(kernel.release().to_owned())
@@ -47,7 +47,7 @@ impl Pools {
     /// The versions of svclab and of every program that its agents found.
     pub async fn tools(&self) -> BTreeMap<String, String> {
         let mut tools = BTreeMap::new();
-        for pool in self.pools.lock().await.values() {
+        for pool in self.by_release.lock().await.values() {
             tools.extend(pool.tools.lock().await.clone());
         }
         tools.insert("svclab".to_owned(), env!("CARGO_PKG_VERSION").to_owned());

@@ -283,7 +283,7 @@ fn greeting(guest: &Guest) -> Result<Request, GuestError> {
 
 /// The QEMU of this machine; what it says of itself is asked for once.
 async fn qemu_here(guest: &Guest) -> Result<Qemu, GuestError> {
-    let path = qemu::find(std::env::var_os("PATH"))?;
+    let path = qemu::find(std::env::var_os("PATH").as_deref())?;
     let identity = Identity::of(&path).map_err(|source| GuestError::Start {
         program: path.clone(),
         source,

@@ -94,11 +94,12 @@ pub fn make(
 #[must_use]
 pub fn modules(image: &Image, directory: &Path) -> Modules {
     let list = |name: &str| fs::read_to_string(directory.join(name)).ok();
-    let loaded = image
+    let lines: Vec<String> = image
         .modules
         .iter()
         .map(|name| format!("{name} 0 0 - Live 0x0\n"))
-        .collect::<String>();
+        .collect();
+    let loaded = lines.concat();
     Modules::new(&Lists {
         release: image.release.clone(),
         loaded: Some(loaded),

@@ -46,7 +46,7 @@ use crate::plan::needs::Needs;
 ///
 /// When there is none.
 pub fn look_for_qemu() -> Result<(), GuestError> {
-    qemu::find(std::env::var_os("PATH")).map(drop)
+    qemu::find(std::env::var_os("PATH").as_deref()).map(drop)
 }
 
 /// How long a guest may take.

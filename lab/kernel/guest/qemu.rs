@@ -1,7 +1,7 @@
 //! The program that runs a guest: which one it is, what it can do, and how it
 //! is asked for one of our machines.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -59,8 +59,8 @@ pub struct Qemu {
 /// # Errors
 ///
 /// When there is none.
-pub fn find(path: Option<OsString>) -> Result<PathBuf, GuestError> {
-    path.iter()
+pub fn find(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
+    path.into_iter()
         .flat_map(std::env::split_paths)
         .map(|directory| directory.join(PROGRAM))
         .find(|program| program.is_file())

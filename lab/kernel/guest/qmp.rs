@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use super::error::GuestError;
 
 /// How long QEMU may take to answer, and to write a machine's state.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A conversation with one QEMU.
 #[derive(Debug)]

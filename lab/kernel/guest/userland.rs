@@ -154,7 +154,7 @@ struct Gathered {
 impl Gathered {
     /// Adds a program or library with all that it needs.
     fn add(&mut self, file: &Path) -> Result<(), UserlandError> {
-        let target = self.way_to(file)?;
+        let target = self.way_to(file);
         if self.files.has(&target.to_string_lossy()) {
             return Ok(());
         }
@@ -202,7 +202,7 @@ impl Gathered {
 
     /// Adds a file that is no program.
     fn plain(&mut self, file: &Path) -> Result<(), UserlandError> {
-        let target = self.way_to(file)?;
+        let target = self.way_to(file);
         let bytes = read(&target)?;
         self.sources.insert(target.clone());
         self.files.put(&target.to_string_lossy(), Node::File(bytes));
@@ -222,7 +222,7 @@ impl Gathered {
 
     /// Follows a path link by link, puts every link on the way into the guest,
     /// and returns where it ends.
-    fn way_to(&mut self, path: &Path) -> Result<PathBuf, UserlandError> {
+    fn way_to(&mut self, path: &Path) -> PathBuf {
         let mut at = PathBuf::from("/");
         let mut parts: Vec<Component<'_>> = path.components().collect();
         parts.reverse();
@@ -259,7 +259,7 @@ impl Gathered {
                 }
             }
         }
-        Ok(at)
+        at
     }
 }
 

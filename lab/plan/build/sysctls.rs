@@ -177,9 +177,15 @@ fn overrides(settings: &mut Settings, node: &Node, links: &[String], problems: &
                         .or_else(|| Some(format!("it has {}", links.join(", ")))),
                 ),
             ),
-            None => settings.plain(key, value, false),
+            None => settings.plain(key, value, behaves_so_without(key, value)),
         }
     }
+}
+
+/// Whether a kernel that lacks a setting behaves as if it were set so: kernels
+/// before 6.5 never resent a SYN every second.
+fn behaves_so_without(key: &str, value: &str) -> bool {
+    (key, value) == ("net.ipv4.tcp_syn_linear_timeouts", "0")
 }
 
 /// The family, interface and last part of `net.ipv4.conf.eth0.rp_filter`. An
