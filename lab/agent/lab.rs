@@ -65,6 +65,11 @@ impl Lab {
         for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
             wire.bring_up(namespace).await?;
         }
+        for bridged in [false, true] {
+            for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
+                wire.carry(namespace, bridged).await?;
+            }
+        }
         step("add its routes and neighbours".to_owned());
         for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
             wire.route(namespace).await?;

@@ -3,6 +3,7 @@
 //! [`crate::protocol`] on standard input and output and ends with them.
 
 mod capture;
+mod carrier;
 mod contain;
 mod counters;
 mod exchange;

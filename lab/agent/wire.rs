@@ -30,7 +30,7 @@ const FIRST: u32 = 100;
 
 /// A namespace's netlink socket and the indexes of its interfaces.
 pub struct Wire {
-    handle: Handle,
+    pub(super) handle: Handle,
     driver: JoinHandle<()>,
     indexes: HashMap<String, u32>,
 }
@@ -71,7 +71,7 @@ impl Wire {
         Ok(wire)
     }
 
-    fn index(&self, plan: &Namespace, dev: &str) -> Result<u32, Failure> {
+    pub(super) fn index(&self, plan: &Namespace, dev: &str) -> Result<u32, Failure> {
         self.indexes.get(dev).copied().ok_or_else(|| {
             failure::bug(format!(
                 "the plan names an interface {dev} that {} has not got",
@@ -396,7 +396,7 @@ fn unmade(namespace: &str, link: &Link, error: &rtnetlink::Error) -> Failure {
     failure
 }
 
-fn refused(namespace: &str, step: &str, error: &rtnetlink::Error) -> Failure {
+pub(super) fn refused(namespace: &str, step: &str, error: &rtnetlink::Error) -> Failure {
     Failure {
         fault: Fault::Machine,
         message: format!("cannot {step} in {namespace}: {}", words(error)),
