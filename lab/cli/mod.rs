@@ -67,11 +67,8 @@ fn log() {
 
 fn completions(shell: clap_complete::Shell) -> Exit {
     use clap::CommandFactory as _;
-    clap_complete::generate(
-        shell,
-        &mut Arguments::command(),
-        "svclab",
-        &mut std::io::stdout(),
-    );
-    Exit::Success
+    // To memory first: the generator panics when a disk is full.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "svclab", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
 }

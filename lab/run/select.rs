@@ -57,7 +57,9 @@ pub enum SelectError {
         directory: String,
     },
     /// The directory of labs cannot be read.
-    #[error("cannot read {directory}: {source}")]
+    #[error(
+        "cannot read {directory}: {source}; name a lab's file, or the directory of labs with --topologies"
+    )]
     Directory {
         /// The directory.
         directory: String,
@@ -181,10 +183,17 @@ fn find(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), Selec
         .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
         .collect();
     let lab = name.split('/').next().unwrap_or(name);
+    // A name alone is looked up among the labs, wherever the user is.
+    let here = ["yaml", "yml"]
+        .map(|extension| format!("{lab}.{extension}"))
+        .into_iter()
+        .find(|file| Path::new(file).is_file())
+        .map(|file| format!("for the file here write `{file}`"));
     Err(SelectError::NoLab {
         name: lab.to_owned(),
         directory: directory.display().to_string(),
-        help: did_you_mean(lab, labs.iter().map(String::as_str))
+        help: here
+            .or_else(|| did_you_mean(lab, labs.iter().map(String::as_str)))
             .or_else(|| (!labs.is_empty()).then(|| format!("there are {}", labs.join(", ")))),
     })
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 
-use super::support::{LAB, lab, run, stderr, stdout};
+use super::support::{LAB, lab, run, stderr, stdout, svclab};
 
 /// Runs a lab and returns what it said, with the directory's name taken out.
 fn refuse(text: impl AsRef<[u8]>, code: i32) -> String {
@@ -170,5 +170,47 @@ fn arguments_that_are_none() {
             "{arguments:?}: {}",
             stderr(&output)
         );
+    }
+}
+
+#[test]
+fn a_lab_that_is_elsewhere() {
+    let (directory, _) = lab(LAB);
+    let tell = |arguments: &[&str]| {
+        let output = svclab()
+            .current_dir(directory.path())
+            .args(arguments)
+            .output()
+            .expect("the command starts");
+        assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+        stderr(&output)
+    };
+    insta::assert_snapshot!(tell(&["run", "lab/policy=Local"]));
+    insta::assert_snapshot!(tell(&["run"]));
+}
+
+#[test]
+fn a_disk_that_is_full() {
+    for arguments in [
+        &["completions", "bash"][..],
+        &["schema"],
+        &["plan", "canal-stale-rule"],
+        &[
+            "run",
+            "canal-stale-rule/stale=removed,rpFilter=0,underlay=passes",
+        ],
+    ] {
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .expect("there is /dev/full");
+        let output = svclab()
+            .args(arguments)
+            .stdout(full)
+            .output()
+            .expect("the command starts");
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {told}");
+        assert!(told.contains("cannot write the output"), "{told}");
     }
 }
