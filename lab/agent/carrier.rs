@@ -34,7 +34,7 @@ impl Wire {
         let carries = |link: &&Link| match link.kind {
             LinkKind::Veth { .. } => !bridged,
             LinkKind::Bridge => bridged && has_port(plan, &link.name),
-            LinkKind::Vxlan { .. } => false,
+            LinkKind::Vxlan { .. } | LinkKind::Dummy => false,
         };
         for link in plan.links.iter().filter(carries) {
             let index = self.index(plan, &link.name)?;
