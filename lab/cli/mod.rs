@@ -4,6 +4,7 @@ mod args;
 mod claims;
 mod exit;
 mod interrupt;
+mod kernel;
 mod labs;
 mod output;
 mod plan;
@@ -45,6 +46,7 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
+        Command::Kernel { command } => kernel::kernel(command),
         Command::Schema { of } => schema::schema(*of),
         Command::Completions { shell } => completions(*shell),
         Command::Agent { .. } => Exit::Success,
