@@ -54,6 +54,8 @@ missing_for_labs() {
 missing_for_tests() {
     has tcpdump || echo tcpdump
     has tshark || echo tshark
+    # Guests: a kernel of the distribution is downloaded, QEMU runs it.
+    has qemu-system-x86_64 || echo qemu-system-x86
 }
 
 missing_for_anything() {

@@ -48,6 +48,11 @@ pub enum Command {
     Claims(ClaimsArguments),
     /// Try what this machine can run, and say what would change it
     Doctor(DoctorArguments),
+    /// List, fetch and remove the kernels that guests boot
+    Kernel {
+        #[command(subcommand)]
+        command: KernelCommand,
+    },
     /// Print the JSON schema of a format
     Schema {
         /// Which format
@@ -65,6 +70,37 @@ pub enum Command {
         /// Be the first process of a guest
         #[arg(long)]
         init: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KernelCommand {
+    /// List the kernels that are kept, and those that apt could get
+    List,
+    /// Fetch kernels from the distribution's packages; nothing is installed
+    Fetch {
+        /// Which: a version such as 6.12, or `all`. Without any, the newest
+        #[arg(value_name = "VERSION")]
+        kernels: Vec<String>,
+        /// Boot each once, so that the first run need not
+        #[arg(long)]
+        boot: bool,
+    },
+    /// Remove kernels and their snapshots
+    #[command(arg_required_else_help = true)]
+    Rm {
+        /// Which: a version such as 6.12, or a whole release
+        #[arg(value_name = "VERSION", conflicts_with = "all")]
+        kernels: Vec<String>,
+        /// All of them
+        #[arg(long)]
+        all: bool,
+    },
+    /// Print where a kernel that is kept lies; without a version, where all do
+    Path {
+        /// Which: a version such as 6.12, or a whole release
+        #[arg(value_name = "VERSION")]
+        kernel: Option<String>,
     },
 }
 

@@ -5,6 +5,7 @@ mod claims;
 mod doctor;
 mod exit;
 mod interrupt;
+mod kernel;
 mod labs;
 mod output;
 mod plan;
@@ -47,6 +48,7 @@ pub fn main() -> ExitCode {
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
         Command::Doctor(doctor) => doctor::doctor(doctor),
+        Command::Kernel { command } => kernel::kernel(command),
         Command::Schema { of } => schema::schema(*of),
         Command::Completions { shell } => completions(*shell),
         Command::Agent { .. } => Exit::Success,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -160,7 +161,8 @@ impl Agent {
         &self.surroundings
     }
 
-    /// The process that was started for it, where it is one on this host.
+    /// The process on this host that was started for it: the agent's own or the
+    /// guest's.
     #[must_use]
     pub fn process(&self) -> Option<u32> {
         self.process
@@ -239,7 +241,10 @@ async fn next(
     events: &mut FramedRead<impl AsyncRead + Unpin, tokio_util::codec::LengthDelimitedCodec>,
 ) -> std::io::Result<Option<Event>> {
     match events.next().await {
-        Some(frame) => Ok(Some(serde_json::from_slice(&frame?)?)),
+        Some(Ok(frame)) => Ok(Some(serde_json::from_slice(&frame)?)),
+        // A socket whose other end died with something unread.
+        Some(Err(error)) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+        Some(Err(error)) => Err(error),
         None => Ok(None),
     }
 }

@@ -1,7 +1,6 @@
 //! Which kernel a plan runs in: this host's when it can, else a guest's, unless
 //! a user says otherwise.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,7 +10,7 @@ use tokio::sync::OnceCell;
 
 use super::agent::Agent;
 use super::error::KernelError;
-use super::guest::{self, Cache, Guest, GuestError, Wanted, series};
+use super::guest::{self, Cache, Guest, GuestError, Wanted};
 use super::host::Host;
 use super::missing::Missing;
 use crate::plan::Plan;
@@ -190,7 +189,7 @@ impl Kernels {
                 kernel: kernel.clone(),
                 modules: modules.clone(),
             }],
-            Choice::All => every_series(&cache).await?,
+            Choice::All => guest::every_series(&cache).await?,
         };
         let mut guests = Vec::new();
         for wanted in &wanted {
@@ -199,26 +198,6 @@ impl Kernels {
         }
         Ok(guests)
     }
-}
-
-/// Every series of kernels that is kept or that apt can get.
-async fn every_series(cache: &Cache) -> Result<Vec<Wanted>, GuestError> {
-    let mut releases: Vec<String> = guest::kept(cache)
-        .into_iter()
-        .map(|entry| entry.about.release)
-        .collect();
-    match guest::available("of any version").await {
-        Ok(packages) => releases.extend(packages.into_iter().map(|package| package.release)),
-        Err(error) if releases.is_empty() => return Err(error),
-        Err(error) => tracing::warn!("only kept kernels are used: {error}"),
-    }
-    let mut known = HashSet::new();
-    Ok(releases
-        .iter()
-        .map(|release| series(release).to_owned())
-        .filter(|series| known.insert(series.clone()))
-        .map(Wanted::Series)
-        .collect())
 }
 
 /// Whether the host can run a plan.

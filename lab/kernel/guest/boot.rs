@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::codec::FramedRead;
 
 use super::Guest;
-use super::cache::Entry;
+use super::cache::{Cache, Entry};
 use super::digest::{self, Identity};
 use super::error::GuestError;
 use super::image::{ARCHIVE, KERNEL};
@@ -53,9 +53,8 @@ pub async fn start(guest: &Guest) -> Result<Agent, KernelError> {
                 kept.directory.display()
             ),
         }
-        let key = site.key(guest, accel);
-        let _lock = guest.cache.lock(SNAPSHOTS, &key).await?;
-        guest.cache.discard(SNAPSHOTS, &key)?;
+        let _lock = guest.cache.lock(SNAPSHOTS, guest.kernel.key()).await?;
+        guest.cache.discard(SNAPSHOTS, &site.key(guest, accel))?;
     }
     let (accel, kept) = site.make(guest).await?;
     resume(guest, &site.qemu, accel, &kept).await
@@ -130,10 +129,9 @@ impl Site {
 
     /// Boots a guest and keeps it.
     async fn make(&self, guest: &Guest) -> Result<(Accel, Entry<About>), GuestError> {
-        let kernel = key_of(&guest.kernel);
         // One boot at a time for each kernel: whoever waited finds what the
         // other one made.
-        let _lock = guest.cache.lock("boots", &kernel).await?;
+        let _lock = guest.cache.lock(SNAPSHOTS, guest.kernel.key()).await?;
         if let Some(accel) = self.accel.or_else(|| accel_here(guest, &self.qemu)) {
             return match self.kept(guest, accel) {
                 Some(kept) => Ok((accel, kept)),
@@ -159,6 +157,8 @@ impl Site {
         Ok((accel, kept))
     }
 
+    /// Boots a guest and keeps it. The caller holds the lock of the kernel's
+    /// snapshots.
     async fn boot(
         &self,
         guest: &Guest,
@@ -167,7 +167,6 @@ impl Site {
     ) -> Result<Entry<About>, GuestError> {
         let cache = &guest.cache;
         let key = self.key(guest, accel);
-        let _lock = cache.lock(SNAPSHOTS, &key).await?;
         tracing::info!("booting {} by {}", guest.release(), accel.word());
         let made = cache.making(SNAPSHOTS, &key)?;
         let initramfs = made.path().join("initramfs");
@@ -194,10 +193,10 @@ impl Site {
         snapshot::write(memory, state, made.path()).map_err(cache.cannot("keep a snapshot"))?;
         let about = About {
             release: guest.release().to_owned(),
-            kernel: key_of(&guest.kernel),
+            kernel: guest.kernel.key().to_owned(),
         };
         let kept = cache.keep(SNAPSHOTS, &key, made, about)?;
-        prune(guest, &key);
+        prune(guest);
         Ok(kept)
     }
 }
@@ -255,6 +254,7 @@ async fn resume(
         // It knows better why than the one who lost it.
         return Err(running.lost(guest.release(), error).await.into());
     }
+    let process = running.process();
     let (stream, obituary, kill) = running.into_agent();
     let (events, requests) = stream.into_split();
     let manner = Manner {
@@ -265,7 +265,7 @@ async fn resume(
             silence: guest.deadlines.silence,
         }),
     };
-    Agent::new(events, requests, obituary, kill, None, manner).await
+    Agent::new(events, requests, obituary, kill, process, manner).await
 }
 
 /// What time it is, and chance.
@@ -361,34 +361,32 @@ fn userland_here(guest: &Guest) -> Result<String, GuestError> {
 
 /// Removes all but the latest snapshots of a kernel. One that is in use stays in
 /// use: its files are open.
-fn prune(guest: &Guest, latest: &str) {
-    let kernel = key_of(&guest.kernel);
-    let mut others: Vec<(SystemTime, String)> = guest
-        .cache
-        .keys(SNAPSHOTS)
+fn prune(guest: &Guest) {
+    let mut kept: Vec<(SystemTime, String)> = of_kernel(&guest.cache, guest.kernel.key())
         .into_iter()
-        .filter(|key| key != latest)
-        .filter_map(|key| {
-            let entry: Entry<About> = guest.cache.peek(SNAPSHOTS, &key)?;
+        .filter_map(|(key, entry)| {
             let made = fs::metadata(entry.directory.join(STATE)).ok()?;
-            (entry.about.kernel == kernel).then_some((made.modified().ok()?, key))
+            Some((made.modified().ok()?, key))
         })
         .collect();
-    others.sort();
-    let over = (others.len() + 1).saturating_sub(KEPT);
-    for (_, key) in others.into_iter().take(over) {
-        if let Ok(Some(_lock)) = guest.cache.try_lock(SNAPSHOTS, &key) {
-            let _ = guest.cache.discard(SNAPSHOTS, &key);
-        }
+    kept.sort();
+    let over = kept.len().saturating_sub(KEPT);
+    for (_, key) in kept.into_iter().take(over) {
+        // What cannot be removed now will be another time.
+        let _ = guest.cache.discard(SNAPSHOTS, &key);
     }
 }
 
-fn key_of(kernel: &Entry<super::Image>) -> String {
-    kernel
-        .directory
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default()
+/// The snapshots of a kernel, by the name of its entry.
+pub fn of_kernel(cache: &Cache, kernel: &str) -> Vec<(String, Entry<About>)> {
+    cache
+        .keys(SNAPSHOTS)
+        .into_iter()
+        .filter_map(|key| {
+            let entry: Entry<About> = cache.peek(SNAPSHOTS, &key)?;
+            (entry.about.kernel == kernel).then_some((key, entry))
+        })
+        .collect()
 }
 
 /// What tells this boot of the host from others.

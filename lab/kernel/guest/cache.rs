@@ -44,6 +44,17 @@ pub struct Entry<T> {
     pub bytes: u64,
 }
 
+impl<T> Entry<T> {
+    /// Its name among those of its kind.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.directory
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default()
+    }
+}
+
 /// A lock; let go when dropped, or by the kernel when this process ends.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "the lock is held by its being open")] File);
@@ -215,15 +226,18 @@ impl Cache {
     ///
     /// When the cache cannot be written.
     pub fn making(&self, kind: &str, key: &str) -> Result<tempfile::TempDir, GuestError> {
-        let prefix = format!("{kind}-{key}-");
+        self.aside(&format!("{kind}-{key}-"))
+    }
+
+    fn aside(&self, prefix: &str) -> Result<tempfile::TempDir, GuestError> {
         let all = self.directory.join("making");
         for left in fs::read_dir(&all).into_iter().flatten().flatten() {
-            if left.file_name().to_string_lossy().starts_with(&prefix) {
+            if left.file_name().to_string_lossy().starts_with(prefix) {
                 let _ = fs::remove_dir_all(left.path());
             }
         }
         tempfile::Builder::new()
-            .prefix(&prefix)
+            .prefix(prefix)
             .tempdir_in(all)
             .map_err(self.cannot("make a directory"))
     }
@@ -283,7 +297,7 @@ impl Cache {
             return Ok(());
         }
         // Out of sight first: what is half gone must not be found.
-        let aside = self.making(kind, key)?;
+        let aside = self.aside(&format!("old-{kind}-{key}-"))?;
         fs::rename(&directory, aside.path().join("old"))
             .map_err(self.cannot(&format!("remove {kind}/{key}")))
     }

@@ -5,7 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// How much is kept, in bytes.
-const KEPT: usize = 4096;
+const KEPT: usize = 8192;
+
+/// How many lines are told.
+const TOLD: usize = 8;
+
+/// How a kernel's own account of its end begins (Linux v6.12, `kernel/panic.c`).
+const PANIC: &str = "Kernel panic - not syncing: ";
 
 /// The end of what was written somewhere, while it is written.
 #[derive(Debug, Clone, Default)]
@@ -23,8 +29,7 @@ impl Tail {
         }
     }
 
-    /// What was kept, without the control characters of firmware that draws on
-    /// its screen.
+    /// The last lines of what was kept, or the last up to a panic.
     #[must_use]
     pub fn text(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,24 +37,30 @@ impl Tail {
     }
 }
 
+/// What is worth telling, without the control characters of firmware that
+/// draws on its screen.
 fn clean(text: &str) -> String {
     let text = anstream::adapter::strip_str(text).to_string();
-    let lines = text
+    let mut lines: Vec<String> = text
         .lines()
         .map(|line| {
             line.trim_end()
                 .replace(|letter: char| letter.is_control(), "")
         })
-        .filter(|line| !line.is_empty());
-    lines.collect::<Vec<_>>().join("\n")
+        .filter(|line| !line.is_empty() && !line.starts_with("SeaBIOS"))
+        .collect();
+    if let Some(panic) = lines.iter().position(|line| line.contains(PANIC)) {
+        // What follows are registers.
+        lines.truncate(panic + 1);
+    }
+    lines[lines.len().saturating_sub(TOLD)..].join("\n")
 }
 
 /// What a kernel's last words say about its end, in words of ours; none when
 /// they say nothing.
 #[must_use]
 pub fn death(said: &str) -> Option<String> {
-    // Linux v6.12: `kernel/panic.c` and `mm/oom_kill.c`.
-    const PANIC: &str = "Kernel panic - not syncing: ";
+    // Linux v6.12, `mm/oom_kill.c`.
     let memory = said.contains("Out of memory") || said.contains("System is deadlocked on memory");
     let panic = said
         .lines()
@@ -71,6 +82,8 @@ mod tests {
         let tail = Tail::default();
         let long = format!("{}\r\nthe last line\r\n", "x".repeat(3 * KEPT));
         tail.follow(long.as_bytes()).await;
+        let kept = tail.0.lock().unwrap().len();
+        assert_eq!(kept, KEPT);
         let text = tail.text();
         assert!(
             text.len() <= KEPT && text.ends_with("the last line"),
@@ -79,11 +92,18 @@ mod tests {
     }
 
     #[test]
-    fn firmware_s_drawing_is_left_out() {
+    fn what_is_worth_telling_is_told() {
         assert_eq!(
-            clean("\x1bc\x1b[2J\x1b[1;1HSeaBIOS\r\n\r\n[ 1.0] x\r\n"),
-            "SeaBIOS\n[ 1.0] x"
+            clean("\x1bc\x1b[2J\x1b[1;1HSeaBIOS (1)\r\n\r\n[ 1.0] x\r\n"),
+            "[ 1.0] x"
         );
+        let panic = format!("{}a\n{PANIC}no init\nCPU: 0\nRIP\n", "before\n".repeat(20));
+        let told = clean(&panic);
+        assert!(
+            told.ends_with(&format!("before\na\n{PANIC}no init")),
+            "{told}"
+        );
+        assert_eq!(told.lines().count(), TOLD);
     }
 
     #[test]

@@ -106,6 +106,12 @@ impl Running {
         })
     }
 
+    /// QEMU's process.
+    #[must_use]
+    pub fn process(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// The way to QEMU itself.
     ///
     /// # Errors

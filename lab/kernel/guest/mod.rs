@@ -31,7 +31,9 @@ pub use error::GuestError;
 pub use image::Image;
 pub use package::{Package, available, series};
 pub use qemu::{Accel, PROGRAM as QEMU};
-pub use store::{KERNELS, Wanted, fetch, find, kept, provide};
+pub use store::{
+    KERNELS, Wanted, every_series, fetch, find, kept, matches, provide, remove, snapshots,
+};
 
 use super::agent::Agent;
 use super::error::KernelError;
@@ -130,6 +132,12 @@ impl Guest {
     #[must_use]
     pub fn release(&self) -> &str {
         &self.kernel.about.release
+    }
+
+    /// Its kernel as it is kept.
+    #[must_use]
+    pub const fn kernel(&self) -> &Entry<Image> {
+        &self.kernel
     }
 
     /// Asks what a plan needs that the guest would not have.

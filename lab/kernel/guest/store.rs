@@ -1,8 +1,11 @@
 //! The kernels that are kept, and how one that is wanted comes among them.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use super::boot;
 use super::cache::{Cache, Entry};
 use super::digest;
 use super::error::GuestError;
@@ -38,18 +41,43 @@ impl std::fmt::Display for Wanted {
     }
 }
 
-/// All kernels of the distribution's that are kept, newest first. Their files
-/// are not looked at.
+/// All kernels that are kept, newest first. Their files are not looked at.
 #[must_use]
 pub fn kept(cache: &Cache) -> Vec<Entry<Image>> {
     let mut kept: Vec<Entry<Image>> = cache
         .keys(KERNELS)
         .iter()
         .filter_map(|key| cache.peek(KERNELS, key))
-        .filter(|entry: &Entry<Image>| !entry.about.own)
         .collect();
     kept.sort_by_key(|entry| Reverse(age(&entry.about.release)));
     kept
+}
+
+/// The snapshots of a kernel: how many there are, and the room they take on the
+/// disk, in bytes.
+#[must_use]
+pub fn snapshots(cache: &Cache, kernel: &Entry<Image>) -> (usize, u64) {
+    let kept = boot::of_kernel(cache, kernel.key());
+    let room = kept.iter().flat_map(|(_, entry)| {
+        let files = std::fs::read_dir(&entry.directory).into_iter().flatten();
+        files.filter_map(|file| Some(file.ok()?.metadata().ok()?.blocks() * 512))
+    });
+    (kept.len(), room.sum())
+}
+
+/// Removes a kernel and its snapshots. Guests that run go on.
+///
+/// # Errors
+///
+/// When the cache cannot be written.
+pub async fn remove(cache: &Cache, kernel: &Entry<Image>) -> Result<(), GuestError> {
+    let key = kernel.key();
+    let _kernel = cache.lock(KERNELS, key).await?;
+    let _snapshots = cache.lock(boot::SNAPSHOTS, key).await?;
+    for (snapshot, _) in boot::of_kernel(cache, key) {
+        cache.discard(boot::SNAPSHOTS, &snapshot)?;
+    }
+    cache.discard(KERNELS, key)
 }
 
 /// The kernel that is wanted, fetched if it is not kept.
@@ -63,12 +91,37 @@ pub async fn provide(cache: &Cache, wanted: &Wanted) -> Result<Entry<Image>, Gue
     }
     let usable = kept(cache)
         .into_iter()
-        .filter(|entry| matches(wanted, &entry.about.release))
+        .filter(|entry| !entry.about.own && matches(wanted, &entry.about.release))
         .find_map(|entry| whole(cache, &entry.about.release));
     match usable {
         Some(entry) => Ok(entry),
         None => fetch(cache, &find(wanted).await?, false).await,
     }
+}
+
+/// Every series of kernels that is kept or that apt can get.
+///
+/// # Errors
+///
+/// When there is none.
+pub async fn every_series(cache: &Cache) -> Result<Vec<Wanted>, GuestError> {
+    let mut releases: Vec<String> = kept(cache)
+        .into_iter()
+        .filter(|entry| !entry.about.own)
+        .map(|entry| entry.about.release)
+        .collect();
+    match package::available("of any version").await {
+        Ok(packages) => releases.extend(packages.into_iter().map(|package| package.release)),
+        Err(error) if releases.is_empty() => return Err(error),
+        Err(error) => tracing::warn!("only kept kernels are used: {error}"),
+    }
+    let mut known = HashSet::new();
+    Ok(releases
+        .iter()
+        .map(|release| series(release).to_owned())
+        .filter(|series| known.insert(series.clone()))
+        .map(Wanted::Series)
+        .collect())
 }
 
 /// The package that apt would get for what is wanted.
@@ -91,7 +144,9 @@ pub async fn find(wanted: &Wanted) -> Result<Package, GuestError> {
         })
 }
 
-fn matches(wanted: &Wanted, release: &str) -> bool {
+/// Whether a kernel of that release is one that is wanted.
+#[must_use]
+pub fn matches(wanted: &Wanted, release: &str) -> bool {
     match wanted {
         Wanted::Newest => true,
         Wanted::Series(wanted) => series(release) == wanted || release == wanted,

@@ -1,0 +1,181 @@
+//! Guests that live: what they are, what they draw, and what ends them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use svclab::kernel::{Agent, KernelError};
+use svclab::plan::{Namespace, Plan};
+
+use super::support::{self, QUICK, SERIES, below, block_on, case, guest, is_qemu};
+
+/// A guest, the only one of this thread's, and its QEMU.
+async fn with_qemu(series: &str) -> (Agent, Pid) {
+    let before = below(std::process::id());
+    let agent = guest(series)
+        .await
+        .with_deadlines(support::impatient())
+        .start()
+        .await
+        .expect("a guest");
+    // Other tests start theirs at the same time: ours is the one that this
+    // agent's socket leads to, which the kernel tells by its process group.
+    let process = agent.process().and_then(|id| i32::try_from(id).ok());
+    let process = process.expect("a guest is a process");
+    assert!(is_qemu(process) && !before.contains(&process));
+    (agent, Pid::from_raw(process))
+}
+
+#[test]
+fn a_guest_is_another_kernel_with_this_machine_s_programs() {
+    block_on(async {
+        for series in SERIES {
+            let guest = guest(series).await;
+            let agent = guest.start().await.expect("a guest");
+            let surroundings = agent.surroundings();
+            assert_eq!(surroundings.kernel, guest.release());
+            assert!(surroundings.kernel.starts_with(&format!("{series}.")));
+            let tools: Vec<&str> = surroundings.tools.keys().map(String::as_str).collect();
+            assert_eq!(
+                tools,
+                ["ipset", "iptables-legacy-restore", "iptables-nft-restore"]
+            );
+        }
+    });
+}
+
+#[test]
+fn many_labs_stand_in_one_guest_one_after_another_and_at_once() {
+    block_on(async {
+        let agent = guest("6.12").await.start().await.expect("a guest");
+        let prepared = case(QUICK);
+        for _ in 0..2 {
+            let (first, second) = tokio::join!(
+                agent.build(prepared.plan.clone()),
+                agent.build(prepared.plan.clone())
+            );
+            for session in [first, second] {
+                let evidence = session.expect("a lab").probe().await.expect("evidence");
+                assert!(
+                    prepared
+                        .judge()
+                        .expect("the case can be judged")
+                        .judge(&evidence)
+                        .holds()
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_guest_s_clock_is_this_machine_s() {
+    block_on(async {
+        let agent = guest("6.1").await.start().await.expect("a guest");
+        let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
+        let now = || {
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .expect("it is as the test made it")
+        };
+        let before = now();
+        let evidence = session.probe().await.expect("evidence");
+        let after = now();
+        // A guest's clock goes by its own ticks from then on.
+        let slack = Duration::from_millis(500);
+        assert!(!evidence.packets.is_empty());
+        for packet in &evidence.packets {
+            let time = Duration::from_nanos(packet.time);
+            assert!(
+                time + slack > before && time < after + slack,
+                "{before:?} {time:?} {after:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn clones_of_one_snapshot_choose_different_endpoints() {
+    // Each connection goes to one of two pods, by a random number.
+    let prepared = case("local-ingress/policy=Cluster,clusterCIDR=none,version=v1.24");
+    for series in SERIES {
+        let chosen = block_on(async {
+            let guest = guest(series).await;
+            let mut plan = prepared.plan.clone();
+            plan.probes.retain(|probe| probe.name == "podToClusterIP");
+            let clones = (0..3).map(|_| async {
+                let agent = guest.start().await.expect("a guest");
+                let mut session = agent.build(plan.clone()).await.expect("a lab");
+                let evidence = session.probe().await.expect("evidence");
+                let endpoints = evidence
+                    .attempts
+                    .into_iter()
+                    .map(|attempt| attempt.endpoint);
+                endpoints.collect::<Vec<_>>()
+            });
+            futures_util::future::join_all(clones).await
+        });
+        for sequence in &chosen {
+            assert_eq!(sequence.len(), 32);
+        }
+        assert_ne!(chosen[0], chosen[1], "{series}");
+        assert_ne!(chosen[1], chosen[2], "{series}");
+        assert_ne!(chosen[0], chosen[2], "{series}");
+    }
+}
+
+#[test]
+fn a_killed_guest_is_lost_and_that_is_told() {
+    block_on(async {
+        let (agent, qemu) = with_qemu("6.12").await;
+        let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
+        kill(qemu, Signal::SIGKILL).expect("it is as the test made it");
+        let error = session.probe().await.unwrap_err();
+        let KernelError::Lost(lost) = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(lost.how, "QEMU was ended by signal 9");
+        assert!(agent.is_lost());
+    });
+}
+
+#[test]
+fn a_guest_that_says_nothing_is_given_up() {
+    block_on(async {
+        let (agent, qemu) = with_qemu("6.12").await;
+        let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
+        kill(qemu, Signal::SIGSTOP).expect("it is as the test made it");
+        let error = session.probe().await.unwrap_err();
+        let KernelError::Lost(lost) = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(lost.how, "it has not said anything for 2 s");
+        // It is not left behind, stopped as it is.
+        drop((session, agent));
+        tokio::time::timeout(Duration::from_secs(5), async {
+            while is_qemu(qemu.as_raw()) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .expect("it is ended");
+    });
+}
+
+#[test]
+fn a_guest_that_runs_out_of_memory_says_so() {
+    block_on(async {
+        let agent = guest("6.12").await.start().await.expect("a guest");
+        let namespaces = (0..4000).map(|number| Namespace {
+            name: format!("node-{number}"),
+            ..Namespace::default()
+        });
+        let plan = Plan {
+            namespaces: namespaces.collect(),
+            ..Plan::default()
+        };
+        let error = agent.build(plan).await.expect_err("4000 do not fit");
+        let message = error.to_string();
+        assert!(message.contains("ran out of memory"), "{message}");
+    });
+}

@@ -1,0 +1,10 @@
+//! Guests: real kernels booted by QEMU, and everything that can go wrong on the
+//! way to one. QEMU and a kernel package must be at hand; where they are not,
+//! these tests fail and say so.
+
+mod agree;
+mod alive;
+mod broken;
+mod kept;
+mod lacking;
+mod support;
