@@ -32,7 +32,7 @@ const BUILT_IN: &str = "modules.builtin";
 /// What a kept kernel says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
-    /// [`FORMAT`] when it was made.
+    /// Which way of keeping kernels it was made by.
     pub format: u32,
     /// What it calls itself: `6.12.117+deb12-cloud-amd64`.
     pub release: String,
