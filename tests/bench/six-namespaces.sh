@@ -60,7 +60,7 @@ up() {
     node node-1 client 10.244.1.9 10.244.1.1 192.168.1.1 "$rules/node-1"
     node node-2 web 10.244.2.10 10.244.2.1 192.168.2.1 "$rules/node-2"
 
-    answer=$(ip netns exec client nc -N -w 3 10.96.0.10 80 </dev/null) || answer=
+    answer=$(ip netns exec client nc -N -w 10 10.96.0.10 80 </dev/null) || answer=
     wait
     [ "$answer" = web ] || {
         echo "expected an answer from web, got '$answer'" >&2
