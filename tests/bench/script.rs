@@ -13,9 +13,8 @@ use tempfile::TempDir;
 /// The script, from the project's directory.
 const SCRIPT: &str = "tests/bench/six-namespaces.sh";
 
-/// Waits until the kernel has taken away every namespace that was let go of
-/// before: it takes them away in that order, and an interface whose other end
-/// was in the last of them goes with it.
+/// Waits until the kernel takes away a namespace: an interface whose other end
+/// was in there goes with it.
 const SETTLE: &str = "ip netns add gone && ip link add gone0 type veth peer name gone1 netns gone \
     && ip netns del gone && while ip link show gone0 >/dev/null 2>&1; do :; done";
 
@@ -65,8 +64,11 @@ impl Place {
         took
     }
 
-    /// Waits until the kernel has taken away what was let go of.
+    /// Waits until the kernel has taken away what was let go of. It takes away
+    /// together what it finds, so the first of these may go with that, and the
+    /// second only when all of that is done.
     pub fn settle(&mut self) {
+        self.run(SETTLE);
         self.run(SETTLE);
     }
 
