@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::agent::Agent;
 use super::error::KernelError;
@@ -47,6 +47,17 @@ impl Kernel {
         match self {
             Self::Host(host) => host.missing(plan),
             Self::Guest(guest) => guest.missing(plan),
+        }
+    }
+
+    /// How many labs one agent there can hold at once without being late to
+    /// answer their probes. More would be no faster in a guest, which has one
+    /// processor.
+    #[must_use]
+    pub const fn at_once(&self) -> usize {
+        match self {
+            Self::Host(_) => Semaphore::MAX_PERMITS,
+            Self::Guest(_) => 2,
         }
     }
 
@@ -124,6 +135,7 @@ impl fmt::Display for Choice {
 pub struct Kernels {
     choice: Choice,
     host: Host,
+    cache: Option<Cache>,
     guests: OnceCell<Result<Vec<Kernel>, Arc<GuestError>>>,
 }
 
@@ -135,6 +147,13 @@ impl Kernels {
             choice,
             ..Self::default()
         }
+    }
+
+    /// The same, with guests from another cache than the environment's.
+    #[must_use]
+    pub fn with_cache(mut self, cache: Cache) -> Self {
+        self.cache = Some(cache);
+        self
     }
 
     /// The kernels that a plan is to run in: one, or with [`Choice::All`] any
@@ -181,7 +200,10 @@ impl Kernels {
     async fn find(&self) -> Result<Vec<Kernel>, GuestError> {
         // What is missing is told before anything is downloaded.
         guest::look_for_qemu()?;
-        let cache = Cache::of_environment()?;
+        let cache = match &self.cache {
+            Some(cache) => cache.clone(),
+            None => Cache::of_environment()?,
+        };
         let wanted = match &self.choice {
             Choice::Auto | Choice::Host => vec![Wanted::Newest],
             Choice::Series(series) => vec![Wanted::Series(series.clone())],

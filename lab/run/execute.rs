@@ -72,6 +72,10 @@ pub async fn execute(
     for (at, (prepared, pool)) in runs.into_iter().enumerate() {
         let (gate, events) = (Arc::clone(&gate), events.clone());
         running.spawn(async move {
+            let _room = match &pool {
+                Ok(pool) => pool.place().await,
+                Err(_) => None,
+            };
             let _place = gate.acquire().await;
             let _ = events.send(Event::Started {
                 case: prepared.case.id.clone(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::execute::Options;
 use super::prepare::Prepared;
@@ -59,6 +59,7 @@ impl Pools {
 pub struct Pool {
     kernel: Kernel,
     slots: Vec<Mutex<Slot>>,
+    places: Arc<Semaphore>,
     next: AtomicUsize,
     tools: Mutex<BTreeMap<String, String>>,
 }
@@ -77,8 +78,10 @@ enum Slot {
 
 impl Pool {
     fn new(kernel: Kernel, agents: usize) -> Self {
+        let places = kernel.at_once().saturating_mul(agents);
         Self {
             kernel,
+            places: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
             slots: (0..agents).map(|_| Mutex::default()).collect(),
             next: AtomicUsize::new(0),
             tools: Mutex::default(),
@@ -88,6 +91,12 @@ impl Pool {
     /// What its kernel calls itself, as far as that is known without an agent.
     pub fn release(&self) -> &str {
         self.kernel.release()
+    }
+
+    /// Waits until its agents have room for one lab more.
+    pub async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        // It fails only for a semaphore that is closed, which nobody does.
+        Arc::clone(&self.places).acquire_owned().await.ok()
     }
 
     /// An agent that lives, as far as is known.
