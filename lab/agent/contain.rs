@@ -1,6 +1,8 @@
 //! A place of the agent's own: user, mount, network, PID, IPC, UTS and cgroup
 //! namespaces, an unprivileged user outside who is root inside, and a root
 //! directory that holds the system's programs, read-only, and nothing else.
+//! For IPVS there is no user namespace, and instead of a root inside a user
+//! with few rights ([`super::rights`]).
 //!
 //! Everything a lab is made of hangs on the one process that comes out of
 //! [`contain`] as PID 1 of its PID namespace: when it ends, for whatever reason,
@@ -18,11 +20,23 @@ use nix::sys::signal::Signal;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{
-    ForkResult, Gid, Pid, Uid, chdir, fork, getegid, geteuid, pivot_root, setgroups, sethostname,
-    setresgid, setresuid,
+    ForkResult, Gid, Pid, Uid, chdir, chown, fork, getegid, geteuid, pivot_root, setgroups,
+    sethostname, setresgid, setresuid,
 };
 
+use super::rights;
 use crate::protocol::{Failure, Fault};
+
+/// Whose rights the agent works with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Standing {
+    /// Those of the root of a user namespace of its own, who is an unprivileged
+    /// user of the machine.
+    #[default]
+    Contained,
+    /// A few of those that the machine's own root has, which IPVS takes.
+    Machine,
+}
 
 /// The unprivileged user that root becomes outside. The range that systemd
 /// gives to services without a user of their own; no account is ever in it.
@@ -65,12 +79,34 @@ const DEVICES: [&str; 5] = [
 /// # Errors
 ///
 /// Says which step this machine refused and what would change that.
-pub fn contain() -> Result<(), Failure> {
+pub fn contain(standing: Standing) -> Result<(), Failure> {
     die_with_parent();
-    match nobody_else() {
-        Some(outside) if geteuid().is_root() => become_nobody_else(outside)?,
-        _ => map_own_user()?,
+    match (standing, nobody_else()) {
+        (Standing::Machine, Some(user)) => {
+            rights::are_those_of_root().map_err(|what| no_root(&what))?;
+            setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
+            settle(Some(user))?;
+            rights::give_up(user).map_err(|(step, errno)| refused(step, errno))?;
+            // A change of users clears it.
+            die_with_parent();
+            stay_small()?;
+            return rights::filter().map_err(|error| refused_io("filter system calls", &error));
+        }
+        (Standing::Machine, None) => {
+            return Err(no_root(
+                "is root of a user namespace only, not of the machine",
+            ));
+        }
+        (Standing::Contained, Some(outside)) if geteuid().is_root() => become_nobody_else(outside)?,
+        (Standing::Contained, _) => map_own_user()?,
     }
+    settle(None)?;
+    stay_small()
+}
+
+/// Makes all namespaces but that of users, and the root directory. `owner` is
+/// the user who is to work there, where that is another than who makes it.
+fn settle(owner: Option<u32>) -> Result<(), Failure> {
     unshare(
         CloneFlags::CLONE_NEWNS
             | CloneFlags::CLONE_NEWNET
@@ -90,9 +126,11 @@ pub fn contain() -> Result<(), Failure> {
     split()?;
     die_with_parent();
     sethostname("svclab").map_err(|errno| refused("name the agent's host", errno))?;
-    build_root().map_err(|(step, errno)| refused(&step, errno))?;
-    prctl::set_no_new_privs().map_err(|errno| refused("give up gaining privileges", errno))?;
-    Ok(())
+    build_root(owner).map_err(|(step, errno)| refused(&step, errno))
+}
+
+fn stay_small() -> Result<(), Failure> {
+    prctl::set_no_new_privs().map_err(|errno| refused("give up gaining privileges", errno))
 }
 
 /// Ends this process when the one that started it ends.
@@ -182,7 +220,7 @@ fn write_maps(process: &str, uid: u32, gid: u32) -> io::Result<()> {
 }
 
 /// Makes a root directory of programs and moves into it.
-fn build_root() -> Result<(), (String, nix::errno::Errno)> {
+fn build_root(owner: Option<u32>) -> Result<(), (String, nix::errno::Errno)> {
     let at = |step: &str| {
         let step = step.to_owned();
         move |errno| (step, errno)
@@ -236,12 +274,41 @@ fn build_root() -> Result<(), (String, nix::errno::Errno)> {
         None::<&str>,
     )
     .map_err(at("mount a /proc of the agent's own"))?;
+    if let Some(owner) = owner {
+        hand_over(base, owner).map_err(at("hand the agent's root over to its user"))?;
+        seal_settings(base).map_err(at("seal the machine's settings"))?;
+    }
     pivot_root(base, &base.join("old")).map_err(at("move into the agent's root"))?;
     chdir("/").map_err(at("enter the agent's root"))?;
     umount2("/old", MntFlags::MNT_DETACH).map_err(at("let go of the host's file system"))?;
     fs::remove_dir("/old")
         .map_err(|error| os(&error))
         .map_err(at("let go of the host's file system"))
+}
+
+/// Gives a user the directories that are written to.
+fn hand_over(base: &Path, owner: u32) -> nix::Result<()> {
+    ["run", "tmp"].into_iter().try_for_each(|directory| {
+        let (uid, gid) = (Uid::from_raw(owner), Gid::from_raw(owner));
+        chown(&base.join(directory), Some(uid), Some(gid))
+    })
+}
+
+/// Makes all settings read-only but those of the network, which are the
+/// namespace's of whoever writes them.
+fn seal_settings(base: &Path) -> nix::Result<()> {
+    let harmless = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    for (path, flags) in [
+        ("proc/sys", harmless | MsFlags::MS_RDONLY),
+        ("proc/sys/net", harmless),
+    ] {
+        let path = base.join(path);
+        let bind = MsFlags::MS_BIND;
+        mount(Some(&path), &path, None::<&str>, bind, None::<&str>)?;
+        let again = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | flags;
+        mount(None::<&str>, &path, None::<&str>, again, None::<&str>)?;
+    }
+    Ok(())
 }
 
 /// The tables programs look themselves up in, where the host's may not be shown.
@@ -366,6 +433,16 @@ fn refused(step: &str, errno: nix::errno::Errno) -> Failure {
             "svclab needs namespaces: run it as root, or in a container started with --privileged"
                 .to_owned(),
         ),
+        rejected: None,
+    }
+}
+
+/// The machine's own root is wanted and not there; `what` follows "svclab".
+fn no_root(what: &str) -> Failure {
+    Failure {
+        fault: Fault::Machine,
+        message: format!("an agent for IPVS takes the machine's own root, and svclab {what}"),
+        remedy: Some("run svclab as root of the machine itself, or in a guest kernel".to_owned()),
         rejected: None,
     }
 }
