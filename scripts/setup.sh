@@ -54,6 +54,8 @@ missing_for_labs() {
 missing_for_tests() {
     has tcpdump || echo tcpdump
     has tshark || echo tshark
+    # Reads back what a guest's kernel was told of virtual servers.
+    has ipvsadm || echo ipvsadm
     # Guests: a kernel of the distribution is downloaded, QEMU runs it.
     has qemu-system-x86_64 || echo qemu-system-x86
 }
