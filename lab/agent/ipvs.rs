@@ -32,9 +32,13 @@ const PERSISTENT: u32 = 1;
 
 /// A request to the kernel's IPVS: a command and its attributes.
 #[derive(Debug, Clone)]
-struct Ask {
-    command: u8,
-    attributes: Vec<DefaultNla>,
+pub(super) struct Ask {
+    /// The command.
+    pub(super) command: u8,
+    /// Its attributes.
+    pub(super) attributes: Vec<DefaultNla>,
+    /// In an answer: its attributes as they came.
+    pub(super) answer: Vec<u8>,
 }
 
 impl GenlFamily for Ask {
@@ -62,11 +66,11 @@ impl Emitable for Ask {
 }
 
 impl ParseableParametrized<[u8], GenlHeader> for Ask {
-    fn parse_with_param(_: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
-        // Nothing but acknowledgements is asked for.
+    fn parse_with_param(bytes: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
         Ok(Self {
             command: header.cmd,
             attributes: Vec::new(),
+            answer: bytes.to_vec(),
         })
     }
 }
@@ -131,7 +135,12 @@ pub async fn weigh(
     weighed
 }
 
-fn open(ns: &NetNs, name: &str) -> Result<(GenetlinkHandle, JoinHandle<()>), Failure> {
+/// A conversation with a namespace's IPVS, and the task that drives it.
+///
+/// # Errors
+///
+/// When the namespace cannot be entered.
+pub(super) fn open(ns: &NetNs, name: &str) -> Result<(GenetlinkHandle, JoinHandle<()>), Failure> {
     let (connection, handle, _) = ns
         .enter(genetlink::new_connection)
         .and_then(|opened| opened)
@@ -182,6 +191,7 @@ async fn ask(
     let mut message = NetlinkMessage::from(GenlMessage::from_payload(Ask {
         command,
         attributes,
+        answer: Vec::new(),
     }));
     message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
     // A kernel without the family answers the look-up of its number with ENOENT.
@@ -203,7 +213,7 @@ async fn ask(
 }
 
 /// What names a virtual server.
-fn identity(takes: &Virtual) -> Vec<DefaultNla> {
+pub(super) fn identity(takes: &Virtual) -> Vec<DefaultNla> {
     let family = |v6: bool| {
         if v6 {
             nix::libc::AF_INET6
@@ -281,7 +291,8 @@ fn destination(real: &RealServer) -> Vec<DefaultNla> {
     ]
 }
 
-fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
+/// An attribute that holds others.
+pub(super) fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
     let mut bytes = vec![0; attributes.buffer_len()];
     attributes.emit(&mut bytes);
     DefaultNla::new(kind | netlink_packet_core::NLA_F_NESTED, bytes)

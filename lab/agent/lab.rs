@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::capture::{Basket, Capture};
 use super::netns::NetNs;
 use super::wire::{self, Wire};
-use super::{counters, failure, health, ipvs, prober, program, server, sysctl};
+use super::{counters, failure, health, held, ipvs, prober, program, server, sysctl};
 use crate::evidence::{Evidence, SavedRules};
 use crate::plan::needs::iptables_program;
 use crate::plan::{Namespace, Plan};
@@ -193,6 +193,12 @@ impl Lab {
         .into_iter()
         .flatten()
         .collect();
+        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
+            let ns = self.namespace(&namespace.name)?;
+            if let Some(held) = held::read(ns, wire, namespace, watch).await? {
+                evidence.held.insert(namespace.name.clone(), held);
+            }
+        }
         Ok(evidence)
     }
 

@@ -170,6 +170,15 @@ pub struct Watch {
     pub counters: Vec<String>,
     /// Namespaces whose rules are read back, with their counters, afterwards.
     pub rules: Vec<String>,
+    /// Namespaces whose sets are read back afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<String>,
+    /// Namespaces whose virtual servers are read back afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ipvs: Vec<String>,
+    /// Namespaces whose interfaces are read back afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<String>,
 }
 
 impl Namespace {
