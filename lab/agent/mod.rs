@@ -24,6 +24,7 @@ mod pktinfo;
 mod poll;
 mod prober;
 mod program;
+mod rootfs;
 mod serve;
 mod server;
 mod stream;
