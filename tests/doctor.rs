@@ -44,7 +44,10 @@ fn what_it_says_and_its_exit_code_agree() {
     let guest = document.diagnosis.guest;
     assert!(guest.qemu.is_some(), "{guest:?}");
     assert_eq!(guest.kernel, None);
-    assert!(!guest.reason.is_empty() && guest.remedy.is_some(), "{guest:?}");
+    assert!(
+        !guest.reason.is_empty() && guest.remedy.is_some(),
+        "{guest:?}"
+    );
     let mut findings = document.diagnosis.findings.iter();
     assert!(findings.all(|finding| finding.guest.state == Health::Untried));
 }

@@ -58,6 +58,9 @@ const NEEDED: [Capability; 8] = [
     7, // CAP_SETUID
 ];
 
+/// What svclab is when it is root somewhere else.
+pub const NOT_OF_MACHINE: &str = "is root of a user namespace only, not of the machine";
+
 /// The inode of the first user namespace (Linux v6.12,
 /// `include/linux/proc_ns.h`, `PROC_USER_INIT_INO`).
 const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
@@ -75,16 +78,26 @@ pub fn are_those_of_root() -> Result<(), String> {
     }
     let namespace = std::fs::metadata("/proc/self/ns/user").map(|found| found.ino());
     if !namespace.is_ok_and(|inode| inode == FIRST_USER_NAMESPACE) {
-        return Err("is root of a user namespace only, not of the machine".to_owned());
+        return Err(NOT_OF_MACHINE.to_owned());
     }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let held = effective(&status).unwrap_or(0);
+    let held = held();
     if NEEDED.iter().any(|wanted| held & (1 << wanted) == 0) {
         return Err(
             "is root without its capabilities, as in a container without --privileged".to_owned(),
         );
     }
     Ok(())
+}
+
+/// Whether this process may administer the system, or the container, it is in.
+pub fn are_an_administrator_s() -> bool {
+    held() & (1 << SYS_ADMIN) != 0
+}
+
+/// The capabilities of this process that are in effect.
+fn held() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    effective(&status).unwrap_or(0)
 }
 
 /// The capabilities in effect, out of `/proc/self/status`.

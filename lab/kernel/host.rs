@@ -108,6 +108,9 @@ impl Host {
         let mut child = Command::new(&self.program)
             .arg(stage::AGENT)
             .args((self.standing == Standing::Machine).then_some(stage::MACHINE))
+            // What the caller's environment holds, often secrets, is none of a
+            // lab's business.
+            .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -116,7 +116,7 @@ fn prepare() {
     // A root that somebody mounted, as hosts have and archives have not:
     // pivot_root(2) takes no other.
     fs::create_dir_all("/root-of-host").expect("a directory");
-    let mut must = |what: &str, done: nix::Result<()>| {
+    let must = |what: &str, done: nix::Result<()>| {
         if let Err(errno) = done {
             println!("cannot {what}: {errno}");
             let _ = reboot(RebootMode::RB_POWER_OFF);
