@@ -46,7 +46,7 @@ pub fn main(standing: &str, outside: &str) -> ! {
         _ => Standing::Contained,
     };
     let said = match contain(standing) {
-        Ok(()) => serde_json::to_string(&attempt(outside)),
+        Ok(()) => serde_json::to_string(&attempt(standing, outside)),
         Err(failure) => serde_json::to_string(&failure.message),
     };
     println!("{}", said.expect("it is text"));
@@ -60,7 +60,7 @@ pub fn child() -> ! {
     exit(0)
 }
 
-fn attempt(outside: &str) -> Attempts {
+fn attempt(standing: Standing, outside: &str) -> Attempts {
     let outside: i32 = outside.parse().expect("a process");
     let own_mounts = File::open("/proc/self/ns/mnt").expect("its own namespace");
     let module = memfd_create(c"module", MFdFlags::empty()).expect("a file");
@@ -84,10 +84,6 @@ fn attempt(outside: &str) -> Attempts {
     tried(
         "write a setting of the kernel's",
         fs::write("/proc/sys/kernel/core_pattern", "|/tmp/x"),
-    );
-    tried(
-        "ask the kernel to act",
-        fs::write("/proc/sysrq-trigger", "h"),
     );
     tried(
         "load a module",
@@ -144,10 +140,16 @@ fn attempt(outside: &str) -> Attempts {
         let made = unsafe { libc::syscall(number, name, at, name, 0, null) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
-    tried(
-        "make namespaces of users and mounts",
-        nix(unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)),
-    );
+    if standing == Standing::Machine {
+        // Root of a user namespace is that already, and may make more of them,
+        // as every user may.
+        tried("change its root", nix(chroot("/tmp")));
+        tried("become root", nix(setuid(Uid::from_raw(0))));
+        tried(
+            "make namespaces of users and mounts",
+            nix(unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)),
+        );
+    }
     tried(
         "enter a namespace of mounts",
         nix(setns(&own_mounts, CloneFlags::CLONE_NEWNS)),
@@ -170,8 +172,6 @@ fn attempt(outside: &str) -> Attempts {
         let made = unsafe { libc::syscall(libc::SYS_bpf, 5, attributes.as_ptr(), size) };
         Errno::result(made).map(drop).map_err(io::Error::from)
     });
-    tried("change its root", nix(chroot("/tmp")));
-    tried("become root", nix(setuid(Uid::from_raw(0))));
     tried(
         "make a network namespace",
         nix(unshare(CloneFlags::CLONE_NEWNET)),

@@ -14,18 +14,16 @@ use super::attempt::{Attempts, SETTING, WORD};
 use super::machine::Said;
 
 /// What whoever escapes must not come to, wherever the agent is.
-const ANYWHERE: [&str; 11] = [
+const ANYWHERE: [&str; 9] = [
     "make a file in /usr",
     "write a file of root's",
     "write a setting",
     "write a setting of the kernel's",
-    "ask the kernel to act",
     "load a module",
     "mount",
     "mount all devices",
     "mount anew, to be written",
     "unmount what hides settings",
-    "become root",
 ];
 
 /// What the filter refuses, all in the same way.
