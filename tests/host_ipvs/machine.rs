@@ -35,8 +35,8 @@ const CASES: [&str; 2] = [
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Said {
     /// Of `svclab run --kernel host`: its exit code, and of each case what came
-    /// of it in which kernel.
-    pub run: (Option<i32>, Vec<(Outcome, String)>),
+    /// of it in which kernel, and what went wrong.
+    pub run: (Option<i32>, Vec<(Outcome, String, String)>),
     /// The same as a user without privileges: its exit code and its words.
     pub refused: (Option<i32>, String),
     /// What `svclab doctor` found of this host's IPVS.
@@ -59,9 +59,10 @@ pub fn live() -> ! {
     let ran = svclab(&[&["run", &one, &two][..], &json].concat(), 0);
     let refused = svclab(&["run", &one, "--kernel", "host"], 1000);
     let doctor = svclab(&["doctor", "--format", "json"], 0);
-    let outside = std::process::id().to_string();
+    // The kernel's own; this process is the first of both.
+    let outside = "2";
     let attempted = Command::new("/proc/self/exe")
-        .args([WORD, "machine", &outside])
+        .args([WORD, "machine", outside])
         .output()
         .expect("this program starts");
     for output in [&ran, &doctor, &attempted] {
@@ -77,7 +78,10 @@ pub fn live() -> ! {
             results
                 .into_iter()
                 .flat_map(|results| results.cases)
-                .map(|case| (case.result, case.kernel))
+                .map(|case| {
+                    let error = case.error.map(|error| error.message);
+                    (case.result, case.kernel, error.unwrap_or_default())
+                })
                 .collect(),
         ),
         refused: (

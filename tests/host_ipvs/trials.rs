@@ -82,7 +82,8 @@ pub fn an_agent_for_ipvs_reaches_nothing_of_the_machine() {
 fn reaches_nothing(attempts: &Attempts) {
     for what in ANYWHERE {
         let came_to = attempts.came_to[what].as_str();
-        let refusals = ["EPERM", "EACCES", "EROFS"];
+        // The last is what a kernel says that has no modules at all.
+        let refusals = ["EPERM", "EACCES", "EROFS", "ENOSYS"];
         assert!(refusals.contains(&came_to), "{what}: {came_to}");
     }
     assert_eq!(attempts.came_to["end a process outside"], "ESRCH");
@@ -120,8 +121,8 @@ pub fn a_host_with_ipvs_runs_what_needs_it() {
     let said = in_a_guest();
     let (code, results) = said.run;
     assert_eq!(results.len(), 2);
-    for (result, kernel) in &results {
-        assert_eq!(*result, Outcome::Pass);
+    for (result, kernel, error) in &results {
+        assert_eq!(*result, Outcome::Pass, "{error}");
         assert!(kernel.starts_with("6.12."), "{kernel}");
     }
     assert_eq!(code, Some(0));
