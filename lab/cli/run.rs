@@ -1,8 +1,9 @@
 //! `svclab run`
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZero;
+use std::path::Path;
 
 use tokio::sync::mpsc;
 
@@ -31,10 +32,21 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         arguments.keep_on_failure,
         arguments.place.choice(),
     );
+    let mut writers = vec![arguments.format.writer(io::stdout(), manner(arguments))];
+    for written in &arguments.write {
+        match create(&written.file) {
+            Ok(file) => writers.push(written.format.writer(file, plain(arguments))),
+            Err(error) => {
+                let file = written.file.display();
+                eprintln!("error: cannot write {file}: {error}");
+                eprintln!("what to do: name a file that can be written with --write");
+                return Exit::Of(3);
+            }
+        }
+    }
     let ran = unless_interrupted(async {
-        let mut writer = arguments.format.writer(io::stdout(), manner(arguments));
         let (tell, told) = mpsc::unbounded_channel();
-        let printing = print(&mut *writer, told);
+        let printing = print(&mut writers, told);
         let (ran, printed) = tokio::join!(running(cases, &options, tell), printing);
         let (results, kept) = ran;
         if !kept.is_empty() {
@@ -65,14 +77,38 @@ pub async fn running(
     execute(cases, options, &tell).await
 }
 
+/// Tells everybody all of it; whoever takes no more keeps none of the others from
+/// it.
 async fn print(
-    writer: &mut dyn report::Writer,
+    writers: &mut [Box<dyn report::Writer + '_>],
     mut events: mpsc::UnboundedReceiver<report::Event>,
 ) -> io::Result<()> {
+    let mut written = Ok(());
     while let Some(event) = events.recv().await {
-        writer.event(&event)?;
+        for writer in &mut *writers {
+            let taken = writer.event(&event);
+            written = written.and(taken);
+        }
     }
-    Ok(())
+    written
+}
+
+/// A file to write results to, and the directory that it is in.
+fn create(file: &Path) -> io::Result<File> {
+    if let Some(directory) = file.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    File::create(file)
+}
+
+/// How the run is told to a file.
+fn plain(arguments: &RunArguments) -> report::Options<'static> {
+    report::Options {
+        verbose: arguments.verbose,
+        colour: false,
+        again: again(arguments),
+        summary: None,
+    }
 }
 
 /// How the run is told.
