@@ -287,7 +287,8 @@ impl<'a> Judge<'a> {
                             evidence.packets_left_out
                         )
                     },
-                    holds: complete && wire.count.contains(seen),
+                    // More of them would not matter where there is no upper bound.
+                    holds: wire.count.contains(seen) && (complete || wire.count.max().is_none()),
                 }
             })
             .collect()

@@ -144,6 +144,7 @@ macro_rules! assert_said {
         insta::with_settings!({filters => vec![
             (r"\(\d+\.\d+ s\)", "(TIME)"),
             (r"/tmp/\.tmp\w+", "DIR"),
+            (r"\.yaml:\d+", ".yaml:LINE"),
             (r"\d+\.\d+\.\d+[-+]\S*-(amd64|generic)", "RELEASE"),
         ]}, {
             insta::assert_snapshot!($crate::command::shown(&$ended, $cache));

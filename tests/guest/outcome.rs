@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use svclab::evidence::{Attempt, Direction, Evidence, Verdict};
 use svclab::explain::{Frame, Judgement};
-use svclab::plan::{Plan, Watch};
+use svclab::plan::{LinkKind, Plan, Watch};
 use svclab::run::Prepared;
 use svclab::scenario::wire::PacketKind;
 
@@ -143,6 +143,8 @@ struct Ground {
     known: BTreeSet<u16>,
     /// The addresses of those who serve.
     serving: BTreeSet<IpAddr>,
+    /// The addresses from which balancers ask.
+    askers: BTreeSet<IpAddr>,
 }
 
 impl Ground {
@@ -177,6 +179,18 @@ impl Ground {
                 .all(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent)),
             known,
             serving: serving.collect(),
+            askers: plan
+                .namespaces
+                .iter()
+                .filter(|namespace| {
+                    let mut checks = plan.health.iter();
+                    checks.any(|check| check.namespace == namespace.name)
+                })
+                .flat_map(|namespace| &namespace.links)
+                // What balancers answer on is held by another kind of interface.
+                .filter(|link| link.kind != LinkKind::Dummy)
+                .flat_map(|link| link.addresses.iter().map(|address| address.ip()))
+                .collect(),
         }
     }
 
@@ -207,6 +221,10 @@ impl Ground {
             // A connection's last words may come after the last look, and what
             // is of no kind is the kernel's own.
             if matches!(kind, PacketKind::Fin | PacketKind::Any) {
+                continue;
+            }
+            // Balancers ask as often as they have time to.
+            if self.askers.contains(&carried.source) || self.askers.contains(&carried.destination) {
                 continue;
             }
             let way = match packet.direction {
@@ -241,7 +259,7 @@ impl Ground {
         let handshake = matches!(kind, PacketKind::Syn | PacketKind::SynAck);
         let chosen =
             self.serving.contains(&frame.source) || self.serving.contains(&frame.destination);
-        handshake && !self.asking && !(self.random && chosen)
+        handshake && !(self.random && chosen)
     }
 
     /// A packet without what is chosen freely.
