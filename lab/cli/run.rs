@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::num::NonZero;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -11,7 +12,7 @@ use super::exit::Exit;
 use super::interrupt::{interrupted, unless_interrupted};
 use super::labs::prepared;
 use super::output::{colour, told};
-use crate::kernel::{Choice, enter};
+use crate::kernel::{Choice, Witness, enter};
 use crate::report::{self, Format, Results};
 use crate::run::{Kept, Options, Prepared, execute};
 
@@ -32,14 +33,28 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         arguments.place.choice(),
     );
     let ran = unless_interrupted(async {
+        let witness = arguments.certify.then(Witness::begin);
         let mut writer = arguments.format.writer(io::stdout(), manner(arguments));
         let (tell, told) = mpsc::unbounded_channel();
-        let printing = print(&mut *writer, told);
+        let printing = print(&mut *writer, told, witness.is_some());
         let (ran, printed) = tokio::join!(running(cases, &options, tell), printing);
-        let (results, kept) = ran;
+        let (mut results, kept) = ran;
         if !kept.is_empty() {
             wait_with(&kept).await;
         }
+        // All that the run holds has to be let go before it can be said what is
+        // left.
+        drop(kept);
+        let Some(witness) = witness else {
+            return (results, printed.map(drop));
+        };
+        results.certificate = Some(witness.end().await);
+        let printed = printed.and_then(|took| {
+            writer.event(&report::Event::Over {
+                results: Box::new(results.clone()),
+                took: took.unwrap_or_default(),
+            })
+        });
         (results, printed)
     });
     match ran {
@@ -65,14 +80,21 @@ pub async fn running(
     execute(cases, options, &tell).await
 }
 
+/// Prints what happens. The end, if it is withheld, is for the caller to tell,
+/// with the time that the run took.
 async fn print(
     writer: &mut dyn report::Writer,
     mut events: mpsc::UnboundedReceiver<report::Event>,
-) -> io::Result<()> {
+    withhold: bool,
+) -> io::Result<Option<Duration>> {
+    let mut over = None;
     while let Some(event) = events.recv().await {
-        writer.event(&event)?;
+        match event {
+            report::Event::Over { took, .. } if withhold => over = Some(took),
+            event => writer.event(&event)?,
+        }
     }
-    Ok(())
+    Ok(over)
 }
 
 /// How the run is told.
