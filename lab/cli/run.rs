@@ -32,31 +32,25 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         arguments.keep_on_failure,
         arguments.place.choice(),
     );
+    let witness = arguments.certify.then(Witness::begin);
+    let mut writer = arguments.format.writer(io::stdout(), manner(arguments));
     let ran = unless_interrupted(async {
-        let witness = arguments.certify.then(Witness::begin);
-        let mut writer = arguments.format.writer(io::stdout(), manner(arguments));
         let (tell, told) = mpsc::unbounded_channel();
         let printing = print(&mut *writer, told, witness.is_some());
         let (ran, printed) = tokio::join!(running(cases, &options, tell), printing);
-        let (mut results, kept) = ran;
+        let (results, kept) = ran;
         if !kept.is_empty() {
             wait_with(&kept).await;
         }
-        // All that the run holds has to be let go before it can be said what is
-        // left.
-        drop(kept);
-        let Some(witness) = witness else {
-            return (results, printed.map(drop));
-        };
-        results.certificate = Some(witness.end().await);
-        let printed = printed.and_then(|took| {
-            writer.event(&report::Event::Over {
-                results: Box::new(results.clone()),
-                took: took.unwrap_or_default(),
-            })
-        });
         (results, printed)
     });
+    // All that the run held is let go of: now it can be said what is left.
+    let ran = match (ran, witness) {
+        (Ok(Some((results, Ok(took)))), Some(witness)) => {
+            certified(results, took.unwrap_or_default(), witness, &mut *writer)
+        }
+        (ran, _) => ran.map(|ran| ran.map(|(results, printed)| (results, printed.map(drop)))),
+    };
     match ran {
         Ok(Some((results, Ok(())))) => Exit::Of(results.exit_code()),
         Ok(Some((_, Err(error)))) => told(Err(error)),
@@ -69,6 +63,23 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
             Exit::Of(3)
         }
     }
+}
+
+/// Results with their certificate, and the end of the run told with it.
+fn certified(
+    mut results: Results,
+    took: Duration,
+    witness: Witness,
+    writer: &mut dyn report::Writer,
+) -> io::Result<Option<(Results, io::Result<()>)>> {
+    Ok(unless_interrupted(witness.end())?.map(|certificate| {
+        results.certificate = Some(certificate);
+        let over = report::Event::Over {
+            results: Box::new(results.clone()),
+            took,
+        };
+        (results, writer.event(&over))
+    }))
 }
 
 /// Runs the cases; who listens is told of the end by the channel's.

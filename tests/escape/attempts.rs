@@ -1,7 +1,7 @@
 //! What is tried from inside, and the refusal that each has to meet.
 
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -78,7 +78,8 @@ pub const ALL: &[Attempt] = &[
         make("/svclab-was-here")
     }),
     attempt("write settings that are not a network's", DENIED, settings),
-    attempt("press a magic key", DENIED, |_| {
+    // A kernel without such keys has no such file.
+    attempt("press a magic key", &[Errno::EACCES, Errno::ENOENT], |_| {
         write(Path::new("/proc/sysrq-trigger"))
     }),
     attempt("mount a file system", FORBIDDEN, |_| {
@@ -308,10 +309,10 @@ fn descriptors(_: &Target) -> io::Result<String> {
 
 /// Settings outside of `net` that belong to a namespace of the agent's own and
 /// therefore change nothing for others: limits of a user namespace (Linux v6.12,
-/// `kernel/ucount.c`) and of an IPC namespace (`ipc/ipc_sysctl.c`,
-/// `ipc/mq_sysctl.c`).
+/// `kernel/ucount.c`), of an IPC namespace (`ipc/ipc_sysctl.c`,
+/// `ipc/mq_sysctl.c`) and, from 6.14 on, of a PID namespace (`kernel/pid.c`).
 fn is_its_own(path: &Path) -> bool {
-    let ipc = ["msg", "sem", "shm", "auto_msgmni"];
+    let own = ["msg", "sem", "shm", "auto_msgmni", "pid_max"];
     path.starts_with("/proc/sys/net")
         || path.starts_with("/proc/sys/user")
         || path.starts_with("/proc/sys/fs/mqueue")
@@ -319,7 +320,15 @@ fn is_its_own(path: &Path) -> bool {
             .strip_prefix("/proc/sys/kernel")
             .ok()
             .and_then(Path::to_str)
-            .is_some_and(|name| ipc.iter().any(|start| name.starts_with(start)))
+            .is_some_and(|name| own.iter().any(|start| name.starts_with(start)))
+}
+
+/// Sets a setting to what it is: some can be opened by anybody, and written by
+/// nobody.
+fn write_back(path: &Path) -> io::Result<String> {
+    let mut opened = OpenOptions::new().write(true).open(path)?;
+    opened.write_all(&fs::read(path)?)?;
+    Ok(format!("{} can be written", path.display()))
 }
 
 fn settings(_: &Target) -> io::Result<String> {
@@ -335,7 +344,7 @@ fn settings(_: &Target) -> io::Result<String> {
                 directories.push(path);
             } else {
                 tried += 1;
-                match write(&path) {
+                match write_back(&path) {
                     Err(error)
                         if [Some(libc::EACCES), Some(libc::EPERM)]
                             .contains(&error.raw_os_error()) => {}
