@@ -184,6 +184,10 @@ pub struct RunArguments {
     /// Leave failed cases standing until Ctrl-C, and say how to enter them
     #[arg(long)]
     pub keep_on_failure: bool,
+    /// Compare this machine's network, modules, processes, mounts and more before
+    /// the run and after it; a difference is printed and ends with exit code 1
+    #[arg(long)]
+    pub certify: bool,
     /// Say more: every claim that a case bears on
     #[arg(short, long)]
     pub verbose: bool,

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZero;
 use std::path::Path;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -12,8 +13,8 @@ use super::exit::Exit;
 use super::interrupt::{interrupted, unless_interrupted};
 use super::labs::prepared;
 use super::output::{colour, told};
-use crate::kernel::{Choice, enter};
-use crate::report::{self, Format, Results};
+use crate::kernel::{Choice, Witness, enter};
+use crate::report::{self, Format, Results, Several};
 use crate::run::{Kept, Options, Prepared, execute};
 
 /// Cases that stand at once for each processor: most of a case's time is
@@ -32,21 +33,14 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         arguments.keep_on_failure,
         arguments.place.choice(),
     );
-    let mut writers = vec![arguments.format.writer(io::stdout(), manner(arguments))];
-    for written in &arguments.write {
-        match create(&written.file) {
-            Ok(file) => writers.push(written.format.writer(file, plain(arguments))),
-            Err(error) => {
-                let file = written.file.display();
-                eprintln!("error: cannot write {file}: {error}");
-                eprintln!("what to do: name a file that can be written with --write");
-                return Exit::Of(3);
-            }
-        }
-    }
+    let witness = arguments.certify.then(Witness::begin);
+    let mut writer = match writers(arguments) {
+        Ok(writers) => Several(writers),
+        Err(exit) => return exit,
+    };
     let ran = unless_interrupted(async {
         let (tell, told) = mpsc::unbounded_channel();
-        let printing = print(&mut writers, told);
+        let printing = print(&mut writer, told, witness.is_some());
         let (ran, printed) = tokio::join!(running(cases, &options, tell), printing);
         let (results, kept) = ran;
         if !kept.is_empty() {
@@ -54,6 +48,13 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         }
         (results, printed)
     });
+    // All that the run held is let go of: now it can be said what is left.
+    let ran = match (ran, witness) {
+        (Ok(Some((results, Ok(took)))), Some(witness)) => {
+            certified(results, took.unwrap_or_default(), witness, &mut writer)
+        }
+        (ran, _) => ran.map(|ran| ran.map(|(results, printed)| (results, printed.map(drop)))),
+    };
     match ran {
         Ok(Some((results, Ok(())))) => Exit::Of(results.exit_code()),
         Ok(Some((_, Err(error)))) => told(Err(error)),
@@ -68,6 +69,23 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
     }
 }
 
+/// Results with their certificate, and the end of the run told with it.
+fn certified(
+    mut results: Results,
+    took: Duration,
+    witness: Witness,
+    writer: &mut dyn report::Writer,
+) -> io::Result<Option<(Results, io::Result<()>)>> {
+    Ok(unless_interrupted(witness.end())?.map(|certificate| {
+        results.certificate = Some(certificate);
+        let over = report::Event::Over {
+            results: Box::new(results.clone()),
+            took,
+        };
+        (results, writer.event(&over))
+    }))
+}
+
 /// Runs the cases; who listens is told of the end by the channel's.
 pub async fn running(
     cases: Vec<Prepared>,
@@ -77,20 +95,45 @@ pub async fn running(
     execute(cases, options, &tell).await
 }
 
-/// Tells everybody all of it; whoever takes no more keeps none of the others from
-/// it.
+/// Prints what happens. The end, if it is withheld, is for the caller to tell,
+/// with the time that the run took.
 async fn print(
-    writers: &mut [Box<dyn report::Writer + '_>],
+    writer: &mut dyn report::Writer,
     mut events: mpsc::UnboundedReceiver<report::Event>,
-) -> io::Result<()> {
-    let mut written = Ok(());
+    withhold: bool,
+) -> io::Result<Option<Duration>> {
+    let mut over = None;
     while let Some(event) = events.recv().await {
-        for writer in &mut *writers {
-            let taken = writer.event(&event);
-            written = written.and(taken);
+        match event {
+            report::Event::Over { took, .. } if withhold => over = Some(took),
+            event => writer.event(&event)?,
         }
     }
-    written
+    Ok(over)
+}
+
+/// What writes to standard output and to files.
+///
+/// # Errors
+///
+/// What the command ends with where a file cannot be written, after telling on
+/// standard error why.
+fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn report::Writer>>, Exit> {
+    let mut writers = vec![arguments.format.writer(io::stdout(), manner(arguments))];
+    for written in &arguments.write {
+        let file = create(&written.file).map_err(|error| {
+            eprintln!("error: cannot write {}: {error}", written.file.display());
+            eprintln!("what to do: name a file that can be written with --write");
+            Exit::Of(3)
+        })?;
+        let plain = report::Options {
+            colour: false,
+            summary: None,
+            ..manner(arguments)
+        };
+        writers.push(written.format.writer(file, plain));
+    }
+    Ok(writers)
 }
 
 /// A file to write results to, and the directory that it is in.
@@ -99,16 +142,6 @@ fn create(file: &Path) -> io::Result<File> {
         std::fs::create_dir_all(directory)?;
     }
     File::create(file)
-}
-
-/// How the run is told to a file.
-fn plain(arguments: &RunArguments) -> report::Options<'static> {
-    report::Options {
-        verbose: arguments.verbose,
-        colour: false,
-        again: again(arguments),
-        summary: None,
-    }
 }
 
 /// How the run is told.

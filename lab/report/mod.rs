@@ -13,6 +13,7 @@
 //! ```
 
 mod case_text;
+mod certificate;
 pub mod claims;
 pub mod doctor;
 mod format;
@@ -24,6 +25,7 @@ mod markdown;
 mod output;
 mod results;
 pub mod schema;
+mod several;
 mod words;
 
 #[cfg(test)]
@@ -35,6 +37,7 @@ pub use format::{Format, Options, Writer};
 pub use results::{
     CaseResult, Outcome, Place, Results, RunError, SCHEMA, Summary, Surroundings, Trouble,
 };
+pub use several::Several;
 
 /// What happens during a run, in the order it does.
 #[derive(Debug, Clone, PartialEq)]
