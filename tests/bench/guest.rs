@@ -5,7 +5,8 @@
 //! Run it by `scripts/bench`, on a quiet machine of two cores; without KVM the
 //! figures are what they are meant to be compared with. Of several measurements
 //! of one thing the median is told, and the best, which a machine that is busy
-//! with something else disturbs least.
+//! with something else disturbs least; and the processors' time, which it hardly
+//! does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 use svclab::kernel::Agent;
 use svclab::kernel::guest::{Cache, Guest, KERNELS, Kvm, Wanted};
 use svclab::run::{Prepared, choose, prepare};
@@ -39,16 +42,21 @@ fn main() {
         .expect("a runtime");
     let bench = Bench::new(&runtime);
     let mut table = Table::new();
-    table
-        .load_style(presets::ASCII_MARKDOWN)
-        .set_header(["a guest", "median", "best", "aim", ""]);
-    let boots: Vec<Duration> = (0..BOOTS).map(|_| bench.boot()).collect();
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
+        "a guest",
+        "median",
+        "best",
+        "aim",
+        "",
+        "processors' time",
+    ]);
+    let boots: Vec<Measured> = (0..BOOTS).map(|_| bench.boot()).collect();
     row(&mut table, "cold boot to a snapshot", &boots, 2.5);
-    let restores: Vec<Duration> = (0..RESTORES).map(|_| bench.restore()).collect();
+    let restores: Vec<Measured> = (0..RESTORES).map(|_| bench.restore()).collect();
     row(&mut table, "restore to the first answer", &restores, 0.2);
     let case = prepared(CASE);
     let agent = bench.start();
-    let cases: Vec<Duration> = (0..CASES).map(|_| bench.case(&agent, &case)).collect();
+    let cases: Vec<Measured> = (0..CASES).map(|_| bench.case(&agent, &case)).collect();
     row(&mut table, "a case, warm, nothing waited for", &cases, 0.15);
     let memory = resident(agent.process().expect("a guest is a process"));
     drop(agent);
@@ -57,6 +65,13 @@ fn main() {
     println!("{table}");
     println!("memory of a guest with a lab in it: {memory}");
     println!("{}", bench.about());
+}
+
+/// How long something took, and how long processors worked for it.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    took: Duration,
+    worked: Duration,
 }
 
 struct Bench<'a> {
@@ -105,32 +120,39 @@ impl<'a> Bench<'a> {
     }
 
     /// From nothing but a kernel until a snapshot is kept.
-    fn boot(&self) -> Duration {
+    fn boot(&self) -> Measured {
         let snapshots = self.cold.1.directory().join("snapshots");
         drop(fs::remove_dir_all(snapshots));
         let guest = self.guest(&self.cold.1);
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), worked());
         let booted = self.runtime.block_on(guest.boot());
         booted.expect("a guest comes up");
-        begun.elapsed()
+        Measured {
+            took: begun.elapsed(),
+            worked: worked() - before,
+        }
     }
 
     /// From a snapshot until the agent answers: QEMU's start included.
-    fn restore(&self) -> Duration {
-        let begun = Instant::now();
+    fn restore(&self) -> Measured {
+        let (begun, before) = (Instant::now(), worked());
         let agent = self.start();
-        let took = begun.elapsed();
-        drop(agent);
-        took
+        Measured {
+            took: begun.elapsed(),
+            worked: worked() - before + of_process(&agent),
+        }
     }
 
     /// From a plan to its verdict in a guest that has run it before.
-    fn case(&self, agent: &Agent, case: &Prepared) -> Duration {
+    fn case(&self, agent: &Agent, case: &Prepared) -> Measured {
         self.runtime.block_on(async {
-            let begun = Instant::now();
+            let (begun, before) = (Instant::now(), of_process(agent));
             let mut session = agent.build(case.plan.clone()).await.expect("a lab");
             let evidence = session.probe().await.expect("evidence");
-            let took = begun.elapsed();
+            let measured = Measured {
+                took: begun.elapsed(),
+                worked: of_process(agent) - before,
+            };
             let judge = case.judge().expect("it can be judged");
             let judgement = judge.judge(&evidence);
             assert!(judgement.holds(), "{judgement:#?}");
@@ -138,13 +160,13 @@ impl<'a> Bench<'a> {
             // Requests are answered in turn: once a lab of nothing stands, the one
             // before is let go of.
             drop(agent.build(svclab::plan::Plan::default()).await);
-            took
+            measured
         })
     }
 
     /// The command with every lab of the write-ups, in guests.
-    fn all(&self) -> Duration {
-        let begun = Instant::now();
+    fn all(&self) -> Measured {
+        let (begun, before) = (Instant::now(), worked());
         let status = Command::new(SVCLAB)
             .args(["run", "--kernel", "6.12"])
             .env("SVCLAB_CACHE", self.warm.directory())
@@ -153,7 +175,10 @@ impl<'a> Bench<'a> {
             .expect("svclab starts");
         let took = begun.elapsed();
         assert!(status.success(), "svclab run ended with {status}");
-        took
+        Measured {
+            took,
+            worked: worked() - before,
+        }
     }
 
     fn about(&self) -> String {
@@ -176,10 +201,14 @@ fn prepared(name: &str) -> Prepared {
     prepare(&chosen[0], case, Duration::from_secs(3)).expect("it can be prepared")
 }
 
-fn row(table: &mut Table, what: &str, measured: &[Duration], aim: f64) {
-    let mut seconds: Vec<f64> = measured.iter().map(Duration::as_secs_f64).collect();
-    seconds.sort_by(f64::total_cmp);
-    let (median, best) = (seconds[seconds.len() / 2], seconds[0]);
+fn row(table: &mut Table, what: &str, measured: &[Measured], aim: f64) {
+    let sorted = |of: fn(&Measured) -> Duration| {
+        let mut seconds: Vec<f64> = measured.iter().map(|one| of(one).as_secs_f64()).collect();
+        seconds.sort_by(f64::total_cmp);
+        (seconds[seconds.len() / 2], seconds[0])
+    };
+    let (median, best) = sorted(|one| one.took);
+    let (_, least_work) = sorted(|one| one.worked);
     let right =
         |seconds: f64| Cell::new(format!("{seconds:.3} s")).set_alignment(CellAlignment::Right);
     let met = if median <= aim { "met" } else { "missed" };
@@ -189,7 +218,34 @@ fn row(table: &mut Table, what: &str, measured: &[Duration], aim: f64) {
         right(best),
         right(aim),
         Cell::new(met),
+        right(least_work),
     ]);
+}
+
+/// How long processors have worked for this process and for those below it that
+/// have ended.
+fn worked() -> Duration {
+    let of = |who| {
+        let usage = getrusage(who).expect("usage");
+        [usage.user_time(), usage.system_time()].map(|time| {
+            let micros = time.num_microseconds();
+            Duration::from_micros(micros.unsigned_abs())
+        })
+    };
+    let times = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN].map(of);
+    times.iter().flatten().sum()
+}
+
+/// The same for a guest's QEMU, which lives.
+fn of_process(agent: &Agent) -> Duration {
+    let process = agent.process().expect("a guest is a process");
+    // Of each thread the first number is nanoseconds on a processor.
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("a process that lives");
+    let nanoseconds = tasks.filter_map(|task| {
+        let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanoseconds.sum())
 }
 
 /// What a process has in memory: all of it, and what it shares with no other.
