@@ -275,7 +275,13 @@ impl Ground {
     /// alone to say. A handshake is; a reset or an error may be of a packet that
     /// was sent again, and so of none the other time.
     fn is_exact(&self, frame: &Frame, kind: PacketKind) -> bool {
-        let handshake = matches!(kind, PacketKind::Syn | PacketKind::SynAck);
+        // Chance has its say once the first packet is rewritten, and then about
+        // the way back, too.
+        let handshake = match kind {
+            PacketKind::Syn => true,
+            PacketKind::SynAck => !self.random,
+            _ => false,
+        };
         let chosen =
             self.serving.contains(&frame.source) || self.serving.contains(&frame.destination);
         handshake && !(self.random && chosen)
