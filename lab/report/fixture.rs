@@ -42,6 +42,7 @@ fn observed(verdicts: &[(Verdict, u32)], endpoints: &[&str], sources: &[&str]) -
         verdicts: verdicts.iter().copied().collect(),
         endpoints: strings(endpoints),
         seen_sources: strings(sources),
+        source_ports: BTreeSet::new(),
     }
 }
 
