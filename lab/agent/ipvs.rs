@@ -25,6 +25,7 @@ use crate::protocol::{Failure, Fault};
 const NEW_SERVICE: u8 = 1;
 const NEW_DEST: u8 = 5;
 const SET_DEST: u8 = 6;
+const SET_CONFIG: u8 = 12;
 
 /// The virtual server stays with a client's real server.
 const PERSISTENT: u32 = 1;
@@ -80,11 +81,15 @@ impl ParseableParametrized<[u8], GenlHeader> for Ask {
 ///
 /// When this kernel has no IPVS or lacks a scheduler, or refuses one of them.
 pub async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
-    if plan.ipvs.is_empty() {
+    if !plan.uses_ipvs() {
         return Ok(());
     }
     let (mut handle, driver) = open(ns, &plan.name)?;
-    let added = add_all(&mut handle, plan).await;
+    let added = async {
+        set_timeouts(&mut handle, plan).await?;
+        add_all(&mut handle, plan).await
+    }
+    .await;
     driver.abort();
     added
 }
@@ -141,6 +146,22 @@ pub(super) fn open(ns: &NetNs, name: &str) -> Result<(GenetlinkHandle, JoinHandl
         .and_then(|opened| opened)
         .map_err(|error| failure::entering(name, &error))?;
     Ok((handle, tokio::task::spawn_local(connection)))
+}
+
+async fn set_timeouts(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
+    let Some(times) = &plan.ipvs_timeouts else {
+        return Ok(());
+    };
+    // Noughts change nothing (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
+    // `ip_vs_set_timeout`).
+    let attributes = vec![
+        word(4, times.tcp),
+        word(5, times.tcp_fin),
+        word(6, times.udp),
+    ];
+    ask(handle, SET_CONFIG, attributes)
+        .await
+        .map_err(|errno| refused(&plan.name, "the times that IPVS waits", errno))
 }
 
 async fn add_all(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
