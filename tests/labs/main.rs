@@ -4,6 +4,7 @@
 
 mod cause;
 mod flip;
+mod patience;
 mod repeat;
 mod settings;
 mod stage;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let cases = stage::cases();
     let trials = cause::trials(&cases)
         .into_iter()
+        .chain(patience::trials())
         .chain(repeat::trials(&cases))
         .chain(settings::trials(&cases))
         .chain(cases.iter().cloned().map(trial))

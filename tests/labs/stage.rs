@@ -17,10 +17,14 @@ use tokio::sync::{OnceCell, Semaphore, oneshot};
 /// How long the labs' probes wait, as `svclab run` does.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Where the labs are.
+pub fn topologies() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies")
+}
+
 /// Every case of every lab directly in `topologies/`.
 pub fn cases() -> Vec<Prepared> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
-    let labs = choose(&[], &directory).expect("the labs are well-formed");
+    let labs = choose(&[], &topologies()).expect("the labs are well-formed");
     labs.iter()
         .flat_map(|lab| lab.scenario.cases().iter().map(move |case| (lab, case)))
         .map(|(lab, case)| prepare(lab, case, PATIENCE).expect("every case can be prepared"))
