@@ -23,10 +23,14 @@ pub struct Session {
     events: mpsc::UnboundedReceiver<Event>,
     probing: Duration,
     descriptors: BTreeMap<String, i32>,
+    ended: bool,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
         self.agent.link.ask(Request::Remove { lab: self.lab });
         self.agent.link.forget(self.lab);
     }
@@ -45,6 +49,7 @@ impl Session {
         Self {
             agent,
             descriptors: BTreeMap::new(),
+            ended: false,
             lab,
             events,
             probing,
@@ -86,6 +91,23 @@ impl Session {
         self.agent.link.ask(Request::Probe { lab: self.lab });
         match self.answer(self.probing + HANG).await? {
             Event::Probed { evidence, .. } => Ok(*evidence),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Takes the lab away and waits until the agent has let go of it. To drop a
+    /// session takes it away, too, at some time.
+    ///
+    /// # Errors
+    ///
+    /// How the agent was lost.
+    pub async fn end(mut self) -> Result<(), KernelError> {
+        self.agent.link.ask(Request::Remove { lab: self.lab });
+        let gone = self.answer(HANG).await;
+        self.ended = true;
+        self.agent.link.forget(self.lab);
+        match gone? {
+            Event::Gone { .. } => Ok(()),
             other => Err(self.unexpected(&other)),
         }
     }
