@@ -1,9 +1,12 @@
 //! A running machine: QEMU as a child process, and what leads to it.
 
+use std::fs;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -12,11 +15,13 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+use nix::unistd::geteuid;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::confine::confine;
 use super::console::{Tail, death};
 use super::error::GuestError;
 use super::qemu::{self, Accel, Beginning, Machine, Memory, Qemu};
@@ -42,6 +47,8 @@ impl Drop for Process {
         }
     }
 }
+/// What QEMU keeps of the environment.
+const ENVIRONMENT: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
 
 /// A machine that runs. Dropping it ends it.
 #[derive(Debug)]
@@ -87,9 +94,17 @@ impl Running {
             .chain(handed)
             .map(AsRawFd::as_raw_fd)
             .collect();
+        let privileges = needs_privileges(&machine);
         let mut command = Command::new(&qemu.path);
         command
             .args(qemu::arguments(qemu, &machine))
+            // Where it may find its libraries; all else that the caller's
+            // environment holds is none of a guest's business.
+            .env_clear()
+            .envs(ENVIRONMENT.iter().filter_map(|name| {
+                let value = std::env::var_os(name)?;
+                Some((name, value))
+            }))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -100,7 +115,7 @@ impl Running {
         // be made there.
         unsafe {
             command.pre_exec(move || {
-                prctl::set_pdeathsig(Signal::SIGKILL)?;
+                confine(privileges)?;
                 for fd in &inherited {
                     keep_open(*fd)?;
                 }
@@ -195,6 +210,22 @@ impl Running {
         };
         (self.agent, obituary, kill)
     }
+}
+
+/// Whether QEMU could open its files only by being root: they are somebody
+/// else's, as in the cache of the user who became root.
+fn needs_privileges(machine: &Machine) -> bool {
+    let (Memory::Kept(memory) | Memory::CopyOf(memory)) = &machine.memory;
+    let booted: &[&PathBuf] = match &machine.begins {
+        Beginning::Boot { kernel, initramfs } => &[kernel, initramfs],
+        Beginning::GoOn => &[],
+    };
+    let own = geteuid().as_raw();
+    booted
+        .iter()
+        .copied()
+        .chain([memory])
+        .any(|file| fs::metadata(file).is_ok_and(|found| found.uid() != own))
 }
 
 /// A connected pair: our end, and the end that QEMU inherits.
