@@ -4,6 +4,7 @@
 
 mod cause;
 mod flip;
+mod guests;
 mod patience;
 mod repeat;
 mod settings;
@@ -29,13 +30,13 @@ fn main() -> ExitCode {
         .chain(cases.iter().cloned().map(trial))
         .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
-    stage::end_guests();
+    guests::end();
     conclusion.exit_code()
 }
 
 fn trial(prepared: Prepared) -> Trial {
     Trial::test(prepared.case.id.clone(), move || {
-        let evidence = stage::run(&prepared)?;
+        let evidence = guests::run(&prepared)?;
         let judge = prepared
             .judge()
             .map_err(|problems| format!("{problems:?}"))?;

@@ -9,8 +9,7 @@ use svclab::run::{choose, prepare};
 use super::{flip, stage};
 
 /// A SYN that nobody answers, sent again and again.
-const CASE: &str =
-    "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";
+const CASE: &str = "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";
 
 /// So long that it is sent three times more, after 1, 2 and 4 seconds.
 const LONG: Duration = Duration::from_secs(8);
@@ -27,7 +26,7 @@ fn wait() -> Result<(), Failed> {
     let case = lab.scenario.cases().iter().find(|case| case.id == CASE);
     let case = case.ok_or("the case is not there")?;
     let prepared = prepare(lab, case, LONG).map_err(|problems| format!("{problems:?}"))?;
-    let evidence = stage::run(&prepared)?;
+    let evidence = guests::run(&prepared)?;
     let judge = prepared
         .judge()
         .map_err(|problems| format!("{problems:?}"))?;
