@@ -5,6 +5,7 @@
 
 mod boot;
 mod cache;
+mod confine;
 mod console;
 mod digest;
 mod elf;
