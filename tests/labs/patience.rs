@@ -9,8 +9,7 @@ use svclab::run::{choose, prepare};
 use super::{flip, stage};
 
 /// A SYN that nobody answers, sent again and again.
-const CASE: &str =
-    "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";
+const CASE: &str = "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";
 
 /// So long that it is sent three times more, after 1, 2 and 4 seconds.
 const LONG: Duration = Duration::from_secs(8);
