@@ -44,6 +44,8 @@ missing_for_labs() {
     has ipset || echo ipset
     has nft || echo nftables
     has ip || echo iproute2
+    # Guests: a kernel of the distribution is downloaded, QEMU runs it.
+    has qemu-system-x86_64 || echo qemu-system-x86
     can_link || printf '%s\n' gcc libc6-dev
     has_certificates || echo ca-certificates
     # Only rustup is fetched by hand.
@@ -54,8 +56,8 @@ missing_for_labs() {
 missing_for_tests() {
     has tcpdump || echo tcpdump
     has tshark || echo tshark
-    # Guests: a kernel of the distribution is downloaded, QEMU runs it.
-    has qemu-system-x86_64 || echo qemu-system-x86
+    # Reads back what a guest's kernel was told of virtual servers.
+    has ipvsadm || echo ipvsadm
 }
 
 missing_for_anything() {

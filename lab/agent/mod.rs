@@ -4,17 +4,19 @@
 
 mod capture;
 mod carrier;
-mod contain;
+pub mod contain;
 mod counters;
 mod exchange;
 mod failure;
 mod forwarder;
 mod greeting;
 mod health;
+mod held;
 mod http;
 mod icmp_errors;
 mod init;
 mod ipvs;
+mod ipvs_read;
 mod lab;
 mod netns;
 mod ping;
@@ -22,6 +24,7 @@ mod pktinfo;
 mod poll;
 mod prober;
 mod program;
+pub(crate) mod rights;
 mod rootfs;
 mod serve;
 mod server;
@@ -46,8 +49,8 @@ pub(crate) use program::PATH;
 
 /// The agent's whole life. The calling process must have one thread.
 #[must_use]
-pub fn main() -> ExitCode {
-    if let Err(failure) = contain::contain() {
+pub fn main(standing: contain::Standing) -> ExitCode {
+    if let Err(failure) = contain::contain(standing) {
         let _ = tell(&Event::Unable { failure });
         return ExitCode::FAILURE;
     }

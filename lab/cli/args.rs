@@ -70,6 +70,9 @@ pub enum Command {
         /// Be the first process of a guest
         #[arg(long)]
         init: bool,
+        /// Keep what IPVS takes of the rights of the machine's own root
+        #[arg(long, conflicts_with = "init")]
+        machine: bool,
     },
 }
 

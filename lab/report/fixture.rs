@@ -29,6 +29,7 @@ pub(super) fn passed(name: &str) -> CaseResult {
         wire: Vec::new(),
         counters: Vec::new(),
         rules: Vec::new(),
+        held: Vec::new(),
         error: None,
     }
 }
@@ -42,6 +43,7 @@ fn observed(verdicts: &[(Verdict, u32)], endpoints: &[&str], sources: &[&str]) -
         verdicts: verdicts.iter().copied().collect(),
         endpoints: strings(endpoints),
         seen_sources: strings(sources),
+        source_ports: BTreeSet::new(),
     }
 }
 
@@ -147,6 +149,12 @@ fn hairpin() -> CaseResult {
             "node-1",
             "1.. packets meet nat KUBE-POSTROUTING `-j MASQUERADE`",
             "there is no such rule",
+            false,
+        )],
+        held: vec![check(
+            "node-1",
+            "KUBE-LOAD-BALANCER is hash:ip,port {172.18.96.4,tcp:443}",
+            "hash:ip,port {}",
             false,
         )],
         ..passed("clb-hairpin/policy=Local,rpFilter=0")

@@ -143,6 +143,7 @@ async fn one(
         wire: Vec::new(),
         counters: Vec::new(),
         rules: Vec::new(),
+        held: Vec::new(),
         error: None,
         place: prepared.place(),
     };
@@ -179,6 +180,7 @@ async fn one(
                 wire,
                 counters,
                 rules,
+                held,
                 claims,
             } = judgement;
             (
@@ -186,8 +188,9 @@ async fn one(
                 result.wire,
                 result.counters,
                 result.rules,
+                result.held,
                 result.claims,
-            ) = (probes, wire, counters, rules, claims);
+            ) = (probes, wire, counters, rules, held, claims);
             (result, Some(session))
         }
         Err(error) => {
@@ -267,6 +270,12 @@ fn trouble(error: &KernelError) -> RunError {
         }
         KernelError::Missing(missing) | KernelError::GuestLacks { missing, .. } => {
             (Trouble::Machine, missing.remedy())
+        }
+        KernelError::HostLacks(missing) => {
+            let guest = "or leave out --kernel host, and it runs in a guest kernel";
+            let remedies = missing.remedy().into_iter().chain([guest.to_owned()]);
+            let remedy = remedies.collect::<Vec<_>>().join("\n");
+            (Trouble::Machine, Some(remedy))
         }
         KernelError::Guest(error) if error.is_loss() => (Trouble::Lost, error.remedy()),
         KernelError::Guest(error) => (Trouble::Machine, error.remedy()),

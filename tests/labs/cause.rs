@@ -4,7 +4,7 @@
 use libtest_mimic::{Failed, Trial};
 use svclab::evidence::Verdict;
 use svclab::kernel::{Agent, KernelError};
-use svclab::plan::{Namespace, Plan};
+use svclab::plan::{Namespace, Plan, VirtualServer};
 use svclab::run::Prepared;
 use svclab::scenario::Case;
 
@@ -16,7 +16,8 @@ struct Cause {
     /// Axis values of the cases it is the cause in.
     when: &'static [(&'static str, &'static [&'static str])],
     probe: &'static str,
-    undo: Undo,
+    /// One thing; several are one only together.
+    undo: &'static [Undo],
 }
 
 /// How a cause is undone in a plan.
@@ -27,11 +28,22 @@ enum Undo {
         of: &'static str,
         line: &'static str,
     },
+    /// This line is among the rules of that namespace's table, before its end.
+    With {
+        of: &'static str,
+        table: &'static str,
+        line: &'static str,
+    },
     /// Some words are left out of that line.
     Weaken {
         of: &'static str,
         line: &'static str,
         words: &'static str,
+    },
+    /// That real server stands behind no virtual server of the namespace.
+    WithoutBackend {
+        of: &'static str,
+        to: &'static str,
     },
     /// This setting has another value on these nodes: a cluster sets it on all.
     Set {
@@ -50,39 +62,47 @@ const SURPLUS: Undo = Undo::Without {
 
 const PRESENT: (&str, &[&str]) = ("stale", &["present", "missed", "respelled"]);
 
-const CAUSES: [Cause; 9] = [
+/// What a kube-proxy marks that knows the pods' network. One that does not leaves
+/// its set of cluster IPs empty, too, so they are named by their network here.
+const MARK_WHAT_IS_NO_PODS: Undo = Undo::With {
+    of: "node-1",
+    table: "nat",
+    line: "-I KUBE-SERVICES ! -s 11.0.0.0/16 -d 10.20.0.0/16 -j KUBE-MARK-MASQ",
+};
+
+const CAUSES: &[Cause] = &[
     // It takes the surplus rule and a strict node or underlay: to undo either is
     // enough, unless both nodes and underlay are strict.
     Cause {
         lab: "canal-stale-rule",
         when: &[PRESENT, ("rpFilter", &["1"])],
         probe: "call",
-        undo: SURPLUS,
+        undo: &[SURPLUS],
     },
     Cause {
         lab: "canal-stale-rule",
         when: &[PRESENT, ("rpFilter", &["0", "2"]), ("underlay", &["drops"])],
         probe: "call",
-        undo: SURPLUS,
+        undo: &[SURPLUS],
     },
     Cause {
         lab: "canal-stale-rule",
         when: &[PRESENT, ("rpFilter", &["1"]), ("underlay", &["passes"])],
         probe: "call",
-        undo: Undo::Set {
+        undo: &[Undo::Set {
             of: &["node-1", "node-2"],
             key: "net.ipv4.conf.all.rp_filter",
             value: "0",
-        },
+        }],
     },
     Cause {
         lab: "canal-stale-rule",
         when: &[PRESENT, ("rpFilter", &["0", "2"]), ("underlay", &["drops"])],
         probe: "call",
-        undo: Undo::Without {
+        undo: &[Undo::Without {
             of: "fabric",
             line: "-A SOURCE-node-2 -m comment --comment \"source check of node-2\" -j DROP",
-        },
+        }],
     },
     Cause {
         lab: "local-ingress",
@@ -92,11 +112,11 @@ const CAUSES: [Cause; 9] = [
             ("version", &["v1.30"]),
         ],
         probe: "apart",
-        undo: Undo::Without {
+        undo: &[Undo::Without {
             of: "node-1",
             line: "-A KUBE-EXTERNAL-SERVICES -m comment --comment \"ns1/nginx:http has no local \
                    endpoints\" -m tcp -p tcp -d 1.2.3.4 --dport 80 -j DROP",
-        },
+        }],
     },
     Cause {
         lab: "local-ingress",
@@ -106,21 +126,21 @@ const CAUSES: [Cause; 9] = [
             ("version", &["v1.30"]),
         ],
         probe: "podToExternal",
-        undo: Undo::Without {
+        undo: &[Undo::Without {
             of: "node-1",
             line: "-A KUBE-EXTERNAL-SERVICES -m comment --comment \"ns1/svc1:p80 has no local \
                    endpoints\" -m tcp -p tcp -d 192.168.99.11 --dport 80 -j DROP",
-        },
+        }],
     },
     Cause {
         lab: "local-ingress",
         when: &[("policy", &["Local"]), ("version", &["v1.14"])],
         probe: "nodeWithout",
-        undo: Undo::Without {
+        undo: &[Undo::Without {
             of: "node-1",
             line: "-A KUBE-FIREWALL -m comment --comment \"kubernetes firewall for dropping marked \
                    packets\" -m mark --mark 0x00008000/0x00008000 -j DROP",
-        },
+        }],
     },
     // What comes in by the bridge is not taken to the service on its own node;
     // the other node takes it, and half of the answers pass that one by.
@@ -132,13 +152,13 @@ const CAUSES: [Cause; 9] = [
             ("version", &["v1.20"]),
         ],
         probe: "podToExternal",
-        undo: Undo::Weaken {
+        undo: &[Undo::Weaken {
             of: "node-1",
             line: "-A KUBE-SERVICES -m comment --comment \"ns1/svc1:p80 external IP\" -m tcp -p tcp \
                    -d 192.168.99.11 --dport 80 -m physdev ! --physdev-is-in -m addrtype ! \
                    --src-type LOCAL -j KUBE-XLB-XPGD46QRK7WJZT7O",
             words: " -m physdev ! --physdev-is-in",
-        },
+        }],
     },
     Cause {
         lab: "local-ingress",
@@ -148,12 +168,171 @@ const CAUSES: [Cause; 9] = [
             ("version", &["v1.20"]),
         ],
         probe: "podToExternal",
-        undo: Undo::Without {
+        undo: &[Undo::Without {
             of: "node-2",
             line: "-A KUBE-XLB-XPGD46QRK7WJZT7O -m comment --comment \"Redirect pods trying to \
                    reach external loadbalancer VIP to clusterIP\" -s 10.0.0.0/8 -j \
                    KUBE-SVC-XPGD46QRK7WJZT7O",
-        },
+        }],
+    },
+    // In ipvs mode Local spares what the node itself calls its mark, too.
+    Cause {
+        lab: "local-ingress",
+        when: &[("version", &["v1.24"]), ("mode", &["ipvs"])],
+        probe: "nodeWithout",
+        undo: &[Undo::Without {
+            of: "node-1",
+            line: "-A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service load balancer ip \
+                   + port with externalTrafficPolicy=local\" -m set --match-set \
+                   KUBE-LOAD-BALANCER-LOCAL dst,dst -j RETURN",
+        }],
+    },
+    Cause {
+        lab: "local-ingress",
+        when: &[("version", &["v1.24"]), ("mode", &["ipvs"])],
+        probe: "nodeToExternal",
+        undo: &[Undo::With {
+            of: "node-1",
+            table: "nat",
+            line: "-I KUBE-SERVICES -m set --match-set KUBE-EXTERNAL-IP-LOCAL dst,dst -j \
+                   KUBE-MARK-MASQ",
+        }],
+    },
+    // The rule that Local adds stands before the mark.
+    Cause {
+        lab: "clb-hairpin",
+        when: &[
+            ("policy", &["Local"]),
+            ("ingress", &["both"]),
+            ("balancer", &["internal"]),
+        ],
+        probe: "call",
+        undo: &[Undo::Without {
+            of: "node-1",
+            line: "-A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service load balancer ip \
+                   + port with externalTrafficPolicy=local\" -m set --match-set \
+                   KUBE-LOAD-BALANCER-LOCAL dst,dst -j RETURN",
+        }],
+    },
+    // With one backend a masquerade only takes it away from the caller. What
+    // loops is cured by a balancer that speaks for itself.
+    Cause {
+        lab: "clb-hairpin",
+        when: &[
+            ("policy", &["Local"]),
+            ("ingress", &["clientsNode"]),
+            ("balancer", &["internal"]),
+        ],
+        probe: "call",
+        undo: &[
+            Undo::With {
+                of: "fabric",
+                table: "nat",
+                line: "-A POSTROUTING -p tcp -d 172.18.1.10 --dport 30443 -j MASQUERADE",
+            },
+            Undo::Set {
+                of: &["fabric"],
+                key: "net.ipv4.vs.conntrack",
+                value: "1",
+            },
+        ],
+    },
+    // Asked or not, a backend without an endpoint answers nobody.
+    Cause {
+        lab: "clb-hairpin",
+        when: &[("balancer", &["unchecked"])],
+        probe: "call",
+        undo: &[Undo::WithoutBackend {
+            of: "fabric",
+            to: "172.18.1.10:30443",
+        }],
+    },
+    // The only backend is the packet's own source: a balancer that speaks for
+    // itself need not leave it out.
+    Cause {
+        lab: "clb-hairpin",
+        when: &[("balancer", &["singleDrops"])],
+        probe: "call",
+        undo: &[
+            Undo::Without {
+                of: "fabric",
+                line: "-A PREROUTING -s 172.18.1.10 -d 172.18.96.4 -p tcp --dport 443 -j MARK \
+                       --set-mark 101",
+            },
+            Undo::With {
+                of: "fabric",
+                table: "nat",
+                line: "-A POSTROUTING -p tcp -d 172.18.1.10 --dport 30443 -j MASQUERADE",
+            },
+            Undo::Set {
+                of: &["fabric"],
+                key: "net.ipv4.vs.conntrack",
+                value: "1",
+            },
+        ],
+    },
+    Cause {
+        lab: "clb-hairpin",
+        when: &[("balancer", &["blocked"])],
+        probe: "call",
+        undo: &[Undo::Without {
+            of: "fabric",
+            line: "-A SG-clb -m comment --comment \"security group of clb\" -j DROP",
+        }],
+    },
+    Cause {
+        lab: "missing-cluster-cidr",
+        when: &[
+            ("clusterCIDR", &["missing", "service"]),
+            ("byHand", &["nothing"]),
+        ],
+        probe: "fromNode",
+        undo: &[MARK_WHAT_IS_NO_PODS],
+    },
+    Cause {
+        lab: "missing-cluster-cidr",
+        when: &[
+            ("clusterCIDR", &["missing", "service"]),
+            ("byHand", &["nothing"]),
+        ],
+        probe: "fromHostPod",
+        undo: &[MARK_WHAT_IS_NO_PODS],
+    },
+    Cause {
+        lab: "missing-cluster-cidr",
+        when: &[("clusterCIDR", &["missing", "service"])],
+        probe: "other",
+        undo: &[MARK_WHAT_IS_NO_PODS],
+    },
+    Cause {
+        lab: "missing-cluster-cidr",
+        when: &[("byHand", &["flushed"])],
+        probe: "fromNode",
+        undo: FLUSHES,
+    },
+    Cause {
+        lab: "missing-cluster-cidr",
+        when: &[("byHand", &["flushed"])],
+        probe: "fromHostPod",
+        undo: FLUSHES,
+    },
+    Cause {
+        lab: "missing-cluster-cidr",
+        when: &[("byHand", &["flushed"])],
+        probe: "other",
+        undo: FLUSHES,
+    },
+];
+
+/// What an operator typed.
+const FLUSHES: &[Undo] = &[
+    Undo::Without {
+        of: "node-1",
+        line: "-F KUBE-SERVICES",
+    },
+    Undo::Without {
+        of: "node-1",
+        line: "-F KUBE-POSTROUTING",
     },
 ];
 
@@ -173,7 +352,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
             }
             for cause in named {
                 let prepared = prepared.clone();
-                let name = format!("cause/{}: {probe}: {}", prepared.case.id, cause.undo.name());
+                let name = format!("cause/{}: {probe}: {}", prepared.case.id, cause.name());
                 trials.push(Trial::test(name, move || try_it(&prepared, cause)));
             }
         }
@@ -199,6 +378,12 @@ fn timing_out(prepared: &Prepared) -> Vec<String> {
 }
 
 impl Cause {
+    /// What is undone, in words.
+    fn name(&self) -> String {
+        let names: Vec<String> = self.undo.iter().map(|undo| undo.name()).collect();
+        names.join("; ")
+    }
+
     fn is_in(&self, case: &Case) -> bool {
         case.lab == self.lab
             && self.when.iter().all(|(axis, values)| {
@@ -214,6 +399,8 @@ impl Undo {
     fn name(self) -> String {
         match self {
             Self::Without { of, line } => format!("{of} without `{line}`"),
+            Self::With { of, table, line } => format!("{of} with `{line}` in {table}"),
+            Self::WithoutBackend { of, to } => format!("{of} without the backend {to}"),
             Self::Weaken { of, line, words } => format!("{of}, `{line}` without `{words}`"),
             Self::Set { of, key, value } => format!("{} with {key} = {value}", of.join(", ")),
         }
@@ -234,6 +421,21 @@ impl Undo {
                 Ok(())
             }
             Self::Without { of, line } => replace(namespace(plan, of)?, line, None),
+            Self::With { of, table, line } => add(namespace(plan, of)?, table, line),
+            Self::WithoutBackend { of, to } => {
+                let servers = &mut namespace(plan, of)?.ipvs;
+                let count = |servers: &[VirtualServer]| -> usize {
+                    servers.iter().map(|server| server.servers.len()).sum()
+                };
+                let before = count(servers);
+                for server in servers.iter_mut() {
+                    server.servers.retain(|real| real.to.to_string() != to);
+                }
+                if count(servers) == before {
+                    return Err(format!("{of} has no backend {to}").into());
+                }
+                Ok(())
+            }
             Self::Weaken { of, line, words } => replace(
                 namespace(plan, of)?,
                 line,
@@ -264,13 +466,31 @@ fn replace(namespace: &mut Namespace, line: &str, by: Option<&str>) -> Result<()
     Ok(())
 }
 
+/// Puts a line at the end of a table.
+fn add(namespace: &mut Namespace, table: &str, line: &str) -> Result<(), Failed> {
+    let rules = namespace.iptables.as_mut().map(|rules| &mut rules.v4);
+    let rules = rules.ok_or("there are no rules")?;
+    let table = format!("*{table}\n");
+    let begins = rules.find(&table);
+    if begins.is_none() {
+        rules.push_str(&table);
+        rules.push_str("COMMIT\n");
+    }
+    let from = begins.or_else(|| rules.find(&table)).unwrap_or_default();
+    let end = rules[from..].find("COMMIT\n").ok_or("a table has no end")?;
+    rules.insert_str(from + end, &format!("{line}\n"));
+    Ok(())
+}
+
 /// The probe times out in the plan as it is, and connects in the changed one.
 fn try_it(prepared: &Prepared, cause: &Cause) -> Result<(), Failed> {
     let mut plan = prepared.plan.clone();
     plan.probes.retain(|probe| probe.name == cause.probe);
     let mut changed = plan.clone();
-    cause.undo.on(&mut changed)?;
-    let (as_it_is, undone) = stage::with_agent(async |agent| {
+    for undo in cause.undo {
+        undo.on(&mut changed)?;
+    }
+    let (as_it_is, undone) = stage::with_agent_for(&prepared.plan, async |agent| {
         futures_util::future::try_join(verdicts(&agent, plan), verdicts(&agent, changed)).await
     })?;
     let expected = &prepared.case.expected().expected.probes[cause.probe];
@@ -287,7 +507,7 @@ fn try_it(prepared: &Prepared, cause: &Cause) -> Result<(), Failed> {
         return Err(format!("as it is: {as_it_is:?}").into());
     }
     if undone.len() != as_it_is.len() || undone.iter().any(|v| *v != Verdict::Connected) {
-        return Err(format!("with {}: {undone:?}", cause.undo.name()).into());
+        return Err(format!("with {}: {undone:?}", cause.name()).into());
     }
     Ok(())
 }

@@ -26,7 +26,9 @@ fn main() -> ExitCode {
         .chain(settings::trials(&cases))
         .chain(cases.iter().cloned().map(trial))
         .collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    stage::end_guests();
+    conclusion.exit_code()
 }
 
 fn trial(prepared: Prepared) -> Trial {

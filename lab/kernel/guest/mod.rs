@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use boot::SNAPSHOTS;
+pub use boot::{Kvm, SNAPSHOTS};
 pub use cache::{Cache, Entry, Lock, locate};
 pub use error::GuestError;
 pub use image::Image;
@@ -50,6 +50,16 @@ use crate::plan::needs::Needs;
 /// When there is none.
 pub fn look_for_qemu() -> Result<(), GuestError> {
     qemu::find(std::env::var_os("PATH").as_deref()).map(drop)
+}
+
+/// What the QEMU of this machine says that it is.
+///
+/// # Errors
+///
+/// When there is none, or it is none that guests can use.
+pub async fn qemu_version() -> Result<String, GuestError> {
+    let path = qemu::find(std::env::var_os("PATH").as_deref())?;
+    Ok(qemu::inspect(&path).await?.version)
 }
 
 /// How long a guest may take.
@@ -86,6 +96,8 @@ pub struct Guest {
     kernel: Entry<Image>,
     modules: Arc<Modules>,
     program: PathBuf,
+    /// Programs besides those that labs need.
+    further: Vec<PathBuf>,
     deadlines: Deadlines,
 }
 
@@ -118,6 +130,7 @@ impl Guest {
             kernel,
             modules,
             program,
+            further: Vec::new(),
             deadlines: Deadlines::default(),
         })
     }
@@ -127,6 +140,21 @@ impl Guest {
     pub fn with_deadlines(mut self, deadlines: Deadlines) -> Self {
         self.deadlines = deadlines;
         self
+    }
+
+    /// The same guest with further programs of this machine's, where they lie
+    /// here; [`crate::kernel::Session::run`] starts them.
+    #[must_use]
+    pub fn with_programs(mut self, programs: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.further.extend(programs);
+        self
+    }
+
+    /// Where its programs lie, here as there.
+    fn programs(&self) -> Vec<PathBuf> {
+        let mut programs = userland::installed();
+        programs.extend(self.further.iter().cloned());
+        programs
     }
 
     /// What its kernel calls itself: `6.12.117+deb12-cloud-amd64`.
@@ -147,12 +175,24 @@ impl Guest {
     ///
     /// What is missing, with who asks for it.
     pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
-        let installed = userland::installed();
-        Missing::check(&Needs::of(plan), &self.modules, |name| {
+        let installed = self.programs();
+        let has_program = |name: &str| {
             installed
                 .iter()
                 .any(|path| path.file_name().is_some_and(|file| file == name))
-        })
+        };
+        // The agent is root there.
+        let root = || Ok(());
+        Missing::check(&Needs::of(plan), &self.modules, has_program, root)
+    }
+
+    /// What is known of KVM here; after a start that is how it ended.
+    ///
+    /// # Errors
+    ///
+    /// When there is no QEMU, or the cache cannot be written.
+    pub async fn kvm(&self) -> Result<Kvm, GuestError> {
+        boot::kvm(self).await
     }
 
     /// Starts a guest and waits until its agent is ready.

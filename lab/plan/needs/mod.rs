@@ -75,6 +75,13 @@ impl Needs {
         self.programs.iter().map(|(name, by)| (name.as_str(), by))
     }
 
+    /// Who asks first for IPVS or its settings, which the kernel gives to the
+    /// machine's own root only.
+    #[must_use]
+    pub fn ipvs_by(&self) -> Option<&Asker> {
+        self.modules.get("ip_vs")
+    }
+
     fn module(&mut self, name: &str, namespace: &str, what: impl FnOnce() -> String) {
         put(&mut self.modules, name, namespace, what);
     }
@@ -86,6 +93,9 @@ impl Needs {
     /// Linux v6.12, `net/netfilter/ipvs/`: the family of the control interface
     /// and each scheduler is asked for by its name.
     fn ipvs(&mut self, namespace: &Namespace) {
+        if namespace.ipvs_timeouts.is_some() {
+            self.module("ip_vs", &namespace.name, || "a time for IPVS".to_owned());
+        }
         for server in &namespace.ipvs {
             let what = || format!("the virtual server {}", server.takes);
             self.module("ip_vs", &namespace.name, what);
