@@ -161,12 +161,7 @@ fn a_program_that_is_killed_is_no_refusal() {
 
 #[test]
 fn two_at_once_do_not_meet() {
-    let arguments = [
-        "run",
-        "--patience=500ms",
-        "canal-stale-rule/rpFilter=1",
-        "--certify",
-    ];
+    let arguments = ["run", "canal-stale-rule/stale=removed", "--certify"];
     let runs: Vec<_> = (0..2)
         .map(|_| {
             svclab()
@@ -182,6 +177,6 @@ fn two_at_once_do_not_meet() {
         let output = run.wait_with_output().expect("an end");
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let told = stdout(&output);
-        assert!(told.contains("4 passed, 0 failed, 0 errors"), "{told}");
+        assert!(told.contains("6 passed, 0 failed, 0 errors"), "{told}");
     }
 }
