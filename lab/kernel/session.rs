@@ -51,8 +51,8 @@ impl Session {
         Self {
             agent,
             descriptors: BTreeMap::new(),
-            ended: false,
             turns: VecDeque::new(),
+            ended: false,
             lab,
             events,
             probing,
@@ -98,23 +98,6 @@ impl Session {
         }
     }
 
-    /// Takes the lab away and waits until the agent has let go of it. To drop a
-    /// session takes it away, too, at some time.
-    ///
-    /// # Errors
-    ///
-    /// How the agent was lost.
-    pub async fn end(mut self) -> Result<(), KernelError> {
-        self.agent.link.ask(Request::Remove { lab: self.lab });
-        let gone = self.answer(HANG).await;
-        self.ended = true;
-        self.agent.link.forget(self.lab);
-        match gone? {
-            Event::Gone { .. } => Ok(()),
-            other => Err(self.unexpected(&other)),
-        }
-    }
-
     /// Ends whatever the lab serves under a name, as if its process were
     /// killed: connections end, and the kernel refuses who comes.
     ///
@@ -128,6 +111,23 @@ impl Session {
         });
         match self.answer(HANG).await? {
             Event::Stopped { .. } => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Takes the lab away and waits until the agent has let go of it. To drop a
+    /// session takes it away, too, at some time.
+    ///
+    /// # Errors
+    ///
+    /// How the agent was lost.
+    pub async fn end(mut self) -> Result<(), KernelError> {
+        self.agent.link.ask(Request::Remove { lab: self.lab });
+        let gone = self.answer(HANG).await;
+        self.ended = true;
+        self.agent.link.forget(self.lab);
+        match gone? {
+            Event::Gone { .. } => Ok(()),
             other => Err(self.unexpected(&other)),
         }
     }

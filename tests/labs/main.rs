@@ -4,6 +4,8 @@
 
 mod cause;
 mod flip;
+mod guests;
+mod patience;
 mod repeat;
 mod settings;
 mod stage;
@@ -22,18 +24,19 @@ fn main() -> ExitCode {
     let cases = stage::cases();
     let trials = cause::trials(&cases)
         .into_iter()
+        .chain(patience::trials())
         .chain(repeat::trials(&cases))
         .chain(settings::trials(&cases))
         .chain(cases.iter().cloned().map(trial))
         .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
-    stage::end_guests();
+    guests::end();
     conclusion.exit_code()
 }
 
 fn trial(prepared: Prepared) -> Trial {
     Trial::test(prepared.case.id.clone(), move || {
-        let evidence = stage::run(&prepared)?;
+        let evidence = guests::run(&prepared)?;
         let judge = prepared
             .judge()
             .map_err(|problems| format!("{problems:?}"))?;

@@ -11,6 +11,8 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
 use nix::unistd::geteuid;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
@@ -26,13 +28,30 @@ use super::qmp::Qmp;
 /// How long a QEMU that closes its streams may take to end.
 const ENDING: Duration = Duration::from_secs(2);
 
+/// QEMU's process. Dropping it ends it and waits for its end, so that nothing of
+/// it is left when svclab itself ends.
+#[derive(Debug)]
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has none once it was waited for.
+        let Some(id) = self.0.id().and_then(|id| i32::try_from(id).ok()) else {
+            return;
+        };
+        if self.0.start_kill().is_ok() {
+            let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+            let _ = waitid(Id::Pid(Pid::from_raw(id)), ended);
+        }
+    }
+}
 /// What QEMU keeps of the environment.
 const ENVIRONMENT: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
 
 /// A machine that runs. Dropping it ends it.
 #[derive(Debug)]
 pub struct Running {
-    child: Child,
+    child: Process,
     console: Tail,
     errors: Tail,
     reading: JoinHandle<()>,
@@ -112,7 +131,7 @@ impl Running {
             tokio::join!(to_console.follow(out), to_errors.follow(err));
         });
         Ok(Self {
-            child,
+            child: Process(child),
             console,
             errors,
             reading,
@@ -124,7 +143,7 @@ impl Running {
     /// QEMU's process.
     #[must_use]
     pub fn process(&self) -> Option<u32> {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// The way to QEMU itself.
@@ -145,7 +164,7 @@ impl Running {
     /// What became of it, now that it does not do what it should: how it ended,
     /// or `otherwise` if it has not. It is ended after that.
     pub async fn lost(&mut self, kernel: &str, otherwise: GuestError) -> GuestError {
-        let ended = tokio::time::timeout(ENDING, self.child.wait()).await;
+        let ended = tokio::time::timeout(ENDING, self.child.0.wait()).await;
         let Ok(status) = ended else {
             self.end().await;
             return otherwise;
@@ -162,7 +181,7 @@ impl Running {
 
     /// Ends it and waits until it is no more.
     pub async fn end(&mut self) {
-        let _ = self.child.kill().await;
+        let _ = self.child.0.kill().await;
     }
 
     /// Parts with it: the way to the agent, and what tells of the machine's end
@@ -177,10 +196,10 @@ impl Running {
         let (kill, killed) = oneshot::channel::<()>();
         let obituary = async move {
             let status = tokio::select! {
-                status = self.child.wait() => status,
+                status = self.child.0.wait() => status,
                 _ = killed => {
-                    let _ = self.child.start_kill();
-                    self.child.wait().await
+                    let _ = self.child.0.start_kill();
+                    self.child.0.wait().await
                 }
             };
             let _ = self.reading.await;
