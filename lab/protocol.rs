@@ -3,6 +3,7 @@
 //! process on this host and over a serial port into a guest alike.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use crate::evidence::{Evidence, Surroundings};
 use crate::plan::Plan;
 
 /// The version of this conversation; both ends must speak the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The largest message, in bytes: a plan with thousands of services fits, a
 /// torn stream that reads as a huge length does not.
@@ -50,11 +51,49 @@ pub enum Request {
         /// Which lab.
         lab: LabId,
     },
+    /// End whatever a standing lab serves under a name, connections that it
+    /// answers included; the kernel refuses who comes afterwards. Answered by
+    /// [`Event::Stopped`] or [`Event::Failed`].
+    Stop {
+        /// Which lab.
+        lab: LabId,
+        /// The server's name in the plan: `pod/default/web`.
+        server: String,
+    },
+    /// Run a program in a namespace of a standing lab and wait for its end.
+    /// Answered by [`Event::Ran`] or [`Event::Failed`].
+    Run {
+        /// Which lab.
+        lab: LabId,
+        /// The namespace.
+        namespace: String,
+        /// The program, by its name or its path.
+        program: String,
+        /// What it is told.
+        arguments: Vec<String>,
+        /// What it reads.
+        input: String,
+    },
     /// Take a lab away. Answered by [`Event::Gone`].
     Remove {
         /// Which lab.
         lab: LabId,
     },
+}
+
+impl Request {
+    /// The lab it speaks of; none when it is for the agent itself.
+    #[must_use]
+    pub const fn lab(&self) -> Option<LabId> {
+        match self {
+            Self::Greet { .. } | Self::Ping => None,
+            Self::Build { lab, .. }
+            | Self::Probe { lab }
+            | Self::Stop { lab, .. }
+            | Self::Run { lab, .. }
+            | Self::Remove { lab } => Some(*lab),
+        }
+    }
 }
 
 /// What an agent answers.
@@ -98,6 +137,26 @@ pub enum Event {
         /// What was seen.
         evidence: Box<Evidence>,
     },
+    /// The server is no more.
+    Stopped {
+        /// Of which lab.
+        lab: LabId,
+    },
+    /// The program has ended.
+    Ran {
+        /// In which lab.
+        lab: LabId,
+        /// What it left behind.
+        finished: Finished,
+    },
+    /// A balancer has found a backend in another state than before, and has
+    /// acted on it. Nobody asked for it: it is told whenever it happens.
+    Turned {
+        /// Of which lab.
+        lab: LabId,
+        /// What was found.
+        turn: Turn,
+    },
     /// The lab is no more: nothing of it is left.
     Gone {
         /// Which lab.
@@ -110,6 +169,46 @@ pub enum Event {
         /// Why.
         failure: Failure,
     },
+}
+
+impl Event {
+    /// The lab it speaks of; none when it is about the agent itself.
+    #[must_use]
+    pub const fn lab(&self) -> Option<LabId> {
+        match self {
+            Self::Ready { .. } | Self::Alive | Self::Unable { .. } => None,
+            Self::Step { lab, .. }
+            | Self::Built { lab, .. }
+            | Self::Probed { lab, .. }
+            | Self::Stopped { lab }
+            | Self::Ran { lab, .. }
+            | Self::Turned { lab, .. }
+            | Self::Gone { lab }
+            | Self::Failed { lab, .. } => Some(*lab),
+        }
+    }
+}
+
+/// What a program left behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    /// Whether it ended with status 0.
+    pub success: bool,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+/// A backend that became well, or ceased to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    /// The namespace of the balancer that asks.
+    pub namespace: String,
+    /// Whom it asks.
+    pub backend: SocketAddr,
+    /// Whether the answer was right this time.
+    pub well: bool,
 }
 
 /// Whose fault a failure is, which decides what a user is told to do.

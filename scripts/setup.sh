@@ -56,6 +56,8 @@ missing_for_labs() {
 missing_for_tests() {
     has tcpdump || echo tcpdump
     has tshark || echo tshark
+    # Reads back what a guest's kernel was told of virtual servers.
+    has ipvsadm || echo ipvsadm
 }
 
 missing_for_anything() {

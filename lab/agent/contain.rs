@@ -5,58 +5,35 @@
 //! Everything a lab is made of hangs on the one process that comes out of
 //! [`contain`] as PID 1 of its PID namespace: when it ends, for whatever reason,
 //! the kernel ends every process in there and takes every namespace away.
+//!
+//! The user namespace is entered last. All that was made before belongs to the
+//! one outside of it, so what runs inside is root of networks and of nothing
+//! else: it can neither mount nor remount anything.
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::OwnedFd;
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
-use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{
-    ForkResult, Gid, Pid, Uid, chdir, fork, getegid, geteuid, pivot_root, setgroups, sethostname,
-    setresgid, setresuid,
+    ForkResult, Gid, Pid, Uid, fork, getegid, geteuid, setgroups, sethostname, setresgid, setresuid,
 };
 
+use super::rootfs;
 use crate::protocol::{Failure, Fault};
 
 /// The unprivileged user that root becomes outside. The range that systemd
 /// gives to services without a user of their own; no account is ever in it.
 const NOBODY_ELSE: std::ops::Range<u32> = 61_184..65_519;
 
-/// What is shown of the host's file system: programs, their libraries, and the
-/// few tables under `/etc` that those look things up in. No home, no secrets.
-const SHOWN: [&str; 16] = [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/nix/store",
-    "/etc/alternatives",
-    "/etc/ethertypes",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/nsswitch.conf",
-    "/etc/protocols",
-    "/etc/services",
-    "/etc/xtables",
-];
-
-/// Devices that programs expect.
-const DEVICES: [&str; 5] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-];
+/// The capability to administer the system, by its number (Linux v6.12,
+/// `include/uapi/linux/capability.h`).
+const CAP_SYS_ADMIN: u32 = 21;
 
 /// Moves the calling process, which must have one thread, into a place of its
 /// own and returns there, as PID 1. The process that called stays behind and
@@ -67,32 +44,80 @@ const DEVICES: [&str; 5] = [
 /// Says which step this machine refused and what would change that.
 pub fn contain() -> Result<(), Failure> {
     die_with_parent();
-    match nobody_else() {
-        Some(outside) if geteuid().is_root() => become_nobody_else(outside)?,
-        _ => map_own_user()?,
-    }
+    inherit_nothing().map_err(|error| refused_io("close what it inherited", &error))?;
+    // A dump of its memory would be written where the caller happens to be.
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)
+        .map_err(|errno| refused("do without core dumps", errno))?;
+    let outside = nobody_else().filter(|_| geteuid().is_root());
+    // Who may make namespaces without a user namespace makes them so; others
+    // are root of one first, and of a second one inside it in the end.
+    let outside = match outside {
+        Some(user) if is_administrator() => {
+            setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
+            Some(user)
+        }
+        Some(user) => {
+            become_nobody_else(user)?;
+            None
+        }
+        None => {
+            map_own_user()?;
+            None
+        }
+    };
+    // The caller of unshare stays in its old PID namespace; its next child is
+    // PID 1 of the new one.
+    unshare(CloneFlags::CLONE_NEWPID)
+        .map_err(|errno| refused("unshare a PID namespace", errno))?;
+    let mapping = split(outside)?;
+    die_with_parent();
     unshare(
         CloneFlags::CLONE_NEWNS
-            | CloneFlags::CLONE_NEWNET
-            | CloneFlags::CLONE_NEWPID
             | CloneFlags::CLONE_NEWIPC
             | CloneFlags::CLONE_NEWUTS
             | CloneFlags::CLONE_NEWCGROUP,
     )
-    .map_err(|errno| {
-        refused(
-            "unshare mount, network, PID, IPC, UTS and cgroup namespaces",
-            errno,
-        )
-    })?;
-    // The caller of unshare stays in its old PID namespace; its next child is
-    // PID 1 of the new one.
-    split()?;
-    die_with_parent();
+    .map_err(|errno| refused("unshare mount, IPC, UTS and cgroup namespaces", errno))?;
     sethostname("svclab").map_err(|errno| refused("name the agent's host", errno))?;
-    build_root().map_err(|(step, errno)| refused(&step, errno))?;
+    rootfs::build(outside.unwrap_or(0)).map_err(|(step, errno)| refused(&step, errno))?;
+    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).map_err(no_user_namespace)?;
+    match mapping {
+        Some(mapping) => mapping.await_it()?,
+        None => write_maps("/proc/self", 0, 0)
+            .map_err(|error| refused_io("map itself to root", &error))?,
+    }
+    become_root()?;
+    forget_keys();
     prctl::set_no_new_privs().map_err(|errno| refused("give up gaining privileges", errno))?;
     Ok(())
+}
+
+/// Closes every descriptor but the protocol's streams and standard error: who
+/// started svclab may have left some open that lead anywhere.
+fn inherit_nothing() -> io::Result<()> {
+    let open: Vec<i32> = fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|fd| *fd > 2)
+        .collect();
+    for fd in open {
+        // The one that the list was read through is closed already.
+        let _ = nix::unistd::close(fd);
+    }
+    Ok(())
+}
+
+/// Leaves the session keyring of who started svclab, whose keys would be at hand
+/// in any namespace. A kernel without keyrings, and a filter that forbids the
+/// call, give nothing to leave.
+fn forget_keys() {
+    // SAFETY: the call takes a number and a name that may be absent.
+    unsafe {
+        nix::libc::syscall(
+            nix::libc::SYS_keyctl,
+            nix::libc::KEYCTL_JOIN_SESSION_KEYRING,
+            std::ptr::null::<nix::libc::c_char>(),
+        );
+    }
 }
 
 /// Ends this process when the one that started it ends.
@@ -125,42 +150,45 @@ fn is_mapped(map: &str, user: u32) -> bool {
     })
 }
 
-/// As root: a child in a new user namespace, in which an unprivileged user of
-/// the host is root. This process, root still, writes the mapping; a process
-/// without privileges could not on hosts that restrict user namespaces to
-/// privileged creators (Ubuntu since 23.10).
+/// Whether this process may administer the system, or the container, it is in.
+fn is_administrator() -> bool {
+    fs::read_to_string("/proc/self/status")
+        .ok()
+        .as_deref()
+        .and_then(effective)
+        .is_some_and(|set| set & (1 << CAP_SYS_ADMIN) != 0)
+}
+
+/// The capabilities that are in effect, of a process's status.
+fn effective(status: &str) -> Option<u64> {
+    let set = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(set.trim(), 16).ok()
+}
+
+/// As a root that may not administer: a child in a new user namespace, in which
+/// an unprivileged user of the host is root.
 fn become_nobody_else(outside: u32) -> Result<(), Failure> {
     setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
-    let (ready_read, ready_write) = pipe()?;
-    let (mapped_read, mapped_write) = pipe()?;
-    match fork_single()? {
-        ForkResult::Parent { child } => {
-            drop((ready_write, mapped_read));
-            let mapping = await_byte(ready_read)
-                .and_then(|()| write_maps(&format!("/proc/{child}"), outside, outside))
-                .and_then(|()| io::Write::write_all(&mut fs::File::from(mapped_write), b"."));
-            if mapping.is_err() {
-                // The child notices the closed pipe, says so, and ends.
-            }
-            end_like(child)
-        }
-        ForkResult::Child => {
-            drop((ready_read, mapped_write));
-            die_with_parent();
-            unshare(CloneFlags::CLONE_NEWUSER).map_err(no_user_namespace)?;
-            fs::File::from(ready_write)
-                .write_all(b".")
-                .and_then(|()| await_byte(mapped_read))
-                .map_err(|error| refused_io("map an unprivileged user to root", &error))?;
-            setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))
-                .and_then(|()| setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)))
-                .map_err(|errno| refused("become the mapped user", errno))?;
-            // Changing users clears both.
-            let _ = prctl::set_dumpable(true);
-            die_with_parent();
-            Ok(())
-        }
+    let mapping = split(Some(outside))?;
+    die_with_parent();
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(no_user_namespace)?;
+    if let Some(mapping) = mapping {
+        mapping.await_it()?;
     }
+    become_root()
+}
+
+/// Becomes the user whom a new user namespace calls root.
+fn become_root() -> Result<(), Failure> {
+    setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))
+        .and_then(|()| setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)))
+        .map_err(|errno| refused("become the mapped user", errno))?;
+    // Changing users clears both.
+    let _ = prctl::set_dumpable(true);
+    die_with_parent();
+    Ok(())
 }
 
 /// Without root: a user namespace in which the calling user is root.
@@ -168,7 +196,7 @@ fn map_own_user() -> Result<(), Failure> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     unshare(CloneFlags::CLONE_NEWUSER).map_err(no_user_namespace)?;
     write_maps("/proc/self", uid, gid).map_err(|error| {
-        no_user_namespace(nix::errno::Errno::from_raw(
+        no_user_namespace(Errno::from_raw(
             error.raw_os_error().unwrap_or(0),
         ))
     })
@@ -181,143 +209,45 @@ fn write_maps(process: &str, uid: u32, gid: u32) -> io::Result<()> {
     fs::write(format!("{process}/gid_map"), format!("0 {gid} 1"))
 }
 
-/// Makes a root directory of programs and moves into it.
-fn build_root() -> Result<(), (String, nix::errno::Errno)> {
-    let at = |step: &str| {
-        let step = step.to_owned();
-        move |errno| (step, errno)
-    };
-    mount(
-        None::<&str>,
-        "/",
-        None::<&str>,
-        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
-        None::<&str>,
-    )
-    .map_err(at("make the agent's mounts private"))?;
-    let base = ["/tmp", "/run", "/mnt", "/var"]
-        .into_iter()
-        .map(Path::new)
-        .find(|path| path.is_dir())
-        .ok_or_else(|| {
-            (
-                "find a directory to build the agent's root in (/tmp, /run, /mnt or /var)"
-                    .to_owned(),
-                nix::errno::Errno::ENOENT,
-            )
-        })?;
-    mount(
-        Some("svclab"),
-        base,
-        Some("tmpfs"),
-        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-        Some("size=64m,mode=0755"),
-    )
-    .map_err(at("mount a tmpfs for the agent's root"))?;
-    for shown in SHOWN {
-        show(base, shown, true).map_err(at(&format!("show {shown} to the agent")))?;
-    }
-    for device in DEVICES {
-        show(base, device, false).map_err(at(&format!("show {device} to the agent")))?;
-    }
-    for directory in ["proc", "run", "tmp", "old"] {
-        fs::create_dir_all(base.join(directory))
-            .map_err(|error| os(&error))
-            .map_err(at("make the agent's directories"))?;
-    }
-    write_etc(base)
-        .map_err(|error| os(&error))
-        .map_err(at("write the agent's /etc"))?;
-    mount(
-        Some("proc"),
-        &base.join("proc"),
-        Some("proc"),
-        MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
-        None::<&str>,
-    )
-    .map_err(at("mount a /proc of the agent's own"))?;
-    pivot_root(base, &base.join("old")).map_err(at("move into the agent's root"))?;
-    chdir("/").map_err(at("enter the agent's root"))?;
-    umount2("/old", MntFlags::MNT_DETACH).map_err(at("let go of the host's file system"))?;
-    fs::remove_dir("/old")
-        .map_err(|error| os(&error))
-        .map_err(at("let go of the host's file system"))
+/// A child's side of having its user namespace mapped by its parent.
+struct Mapping {
+    ready: OwnedFd,
+    mapped: OwnedFd,
 }
 
-/// The tables programs look themselves up in, where the host's may not be shown.
-fn write_etc(base: &Path) -> io::Result<()> {
-    let etc = base.join("etc");
-    fs::create_dir_all(&etc)?;
-    fs::write(etc.join("passwd"), "root:x:0:0:root:/:/bin/sh\n")?;
-    fs::write(etc.join("group"), "root:x:0:\n")
-}
-
-/// Shows one path of the host under the new root: a link as a link, all else by
-/// a bind mount, read-only if `sealed`. What the host lacks is left out.
-fn show(base: &Path, path: &str, sealed: bool) -> nix::Result<()> {
-    let Ok(found) = fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    let inside = base.join(path.trim_start_matches('/'));
-    let made = match inside.parent() {
-        Some(parent) => fs::create_dir_all(parent),
-        None => Ok(()),
-    };
-    made.and_then(|()| {
-        if found.is_symlink() {
-            std::os::unix::fs::symlink(fs::read_link(path)?, &inside)
-        } else if found.is_dir() {
-            fs::create_dir_all(&inside)
-        } else {
-            fs::write(&inside, "")
-        }
-    })
-    .map_err(|error| os(&error))?;
-    if found.is_symlink() {
-        return Ok(());
+impl Mapping {
+    /// Says that the user namespace is there, and waits until it is mapped.
+    fn await_it(self) -> Result<(), Failure> {
+        fs::File::from(self.ready)
+            .write_all(b".")
+            .and_then(|()| await_byte(self.mapped))
+            .map_err(|error| refused_io("map an unprivileged user to root", &error))
     }
-    mount(
-        Some(path),
-        &inside,
-        None::<&str>,
-        MsFlags::MS_BIND | MsFlags::MS_REC,
-        None::<&str>,
-    )?;
-    if sealed {
-        // Flags that were set outside the user namespace are locked: a remount
-        // that leaves one out is refused.
-        let locked = kept_flags(statvfs(&inside)?.flags());
-        mount(
-            None::<&str>,
-            &inside,
-            None::<&str>,
-            MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | locked,
-            None::<&str>,
-        )?;
-    }
-    Ok(())
 }
 
-/// The mount flags that a mount's file-system flags stand for.
-fn kept_flags(flags: FsFlags) -> MsFlags {
-    [
-        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
-        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
-        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
-        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
-        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
-        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
-    ]
-    .into_iter()
-    .filter(|(found, _)| flags.contains(*found))
-    .fold(MsFlags::empty(), |kept, (_, flag)| kept | flag)
-}
-
-/// Goes on in a child; this process waits for it and ends like it.
-fn split() -> Result<(), Failure> {
+/// Goes on in a child; this process waits for it and ends like it. With a user,
+/// this process, root still, maps that one to root in the user namespace that the
+/// child makes; a process without privileges could not on hosts that restrict
+/// user namespaces to privileged creators (Ubuntu since 23.10).
+fn split(outside: Option<u32>) -> Result<Option<Mapping>, Failure> {
+    let (ready, write_ready) = pipe()?;
+    let (mapped, write_mapped) = pipe()?;
     match fork_single()? {
-        ForkResult::Child => Ok(()),
-        ForkResult::Parent { child } => end_like(child),
+        ForkResult::Child => Ok(outside.map(|_| Mapping {
+            ready: write_ready,
+            mapped,
+        })),
+        ForkResult::Parent { child } => {
+            drop((write_ready, mapped));
+            if let Some(user) = outside {
+                // A child that fails before, or is not mapped, notices the closed
+                // pipe, says so, and ends.
+                let _ = await_byte(ready)
+                    .and_then(|()| write_maps(&format!("/proc/{child}"), user, user))
+                    .and_then(|()| fs::File::from(write_mapped).write_all(b"."));
+            }
+            end_like(child)
+        }
     }
 }
 
@@ -337,7 +267,7 @@ fn end_like(child: Pid) -> ! {
         match waitpid(child, None) {
             Ok(WaitStatus::Exited(_, status)) => break status,
             Ok(WaitStatus::Signaled(_, signal, _)) => break 128 + signal as i32,
-            Err(nix::errno::Errno::EINTR) | Ok(_) => {}
+            Err(Errno::EINTR) | Ok(_) => {}
             Err(_) => break 1,
         }
     };
@@ -349,16 +279,15 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
 }
 
 fn await_byte(from: OwnedFd) -> io::Result<()> {
-    debug_assert!(from.as_raw_fd() >= 0);
     let mut byte = [0];
     fs::File::from(from).read_exact(&mut byte)
 }
 
-fn os(error: &io::Error) -> nix::errno::Errno {
-    nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(0))
+fn os(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(0))
 }
 
-fn refused(step: &str, errno: nix::errno::Errno) -> Failure {
+fn refused(step: &str, errno: Errno) -> Failure {
     Failure {
         fault: Fault::Machine,
         message: format!("the agent could not {step}: {}", errno.desc()),
@@ -375,7 +304,7 @@ fn refused_io(step: &str, error: &io::Error) -> Failure {
 }
 
 /// The reason a kernel gives no user namespace, from the settings that forbid it.
-fn no_user_namespace(errno: nix::errno::Errno) -> Failure {
+fn no_user_namespace(errno: Errno) -> Failure {
     let read = |path: &str| {
         fs::read_to_string(path)
             .map(|text| text.trim().to_owned())
@@ -403,7 +332,15 @@ fn no_user_namespace(errno: nix::errno::Errno) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::is_mapped;
+    use super::{effective, is_mapped};
+
+    #[test]
+    fn capabilities_are_read_as_the_kernel_prints_them() {
+        let status = "Name:\tsvclab\nCapPrm:\t0000000000000000\nCapEff:\t000001ffffffffff\n";
+        assert_eq!(effective(status), Some(0x1ff_ffff_ffff));
+        assert_eq!(effective("CapEff:\t00000000a80425fb\n"), Some(0xa804_25fb));
+        assert_eq!(effective("Name:\tsvclab\n"), None);
+    }
 
     #[test]
     fn a_user_must_be_one_of_those_that_are_mapped() {

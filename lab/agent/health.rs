@@ -17,12 +17,14 @@ use super::netns::NetNs;
 use super::{failure, ipvs};
 use crate::plan::HealthCheck;
 use crate::plan::health::Question;
-use crate::protocol::Failure;
+use crate::protocol::{Failure, Turn};
 
 /// The longest status line worth reading, in bytes.
 const LONGEST: u64 = 256;
 
 /// Asks every backend once, acts on the answers, and goes on asking from `tasks`.
+/// `turned` is told of every later answer that is another than the one before,
+/// once it was acted on.
 ///
 /// # Errors
 ///
@@ -30,6 +32,7 @@ const LONGEST: u64 = 256;
 pub async fn begin(
     checks: &[HealthCheck],
     namespaces: &HashMap<String, NetNs>,
+    turned: &Rc<dyn Fn(Turn)>,
     tasks: &mut JoinSet<()>,
 ) -> Result<(), Failure> {
     let mut begun = Vec::new();
@@ -51,12 +54,12 @@ pub async fn begin(
     }))
     .await?;
     for ((ns, check), well) in begun.into_iter().zip(first) {
-        tasks.spawn_local(go_on(ns, check, well));
+        tasks.spawn_local(go_on(ns, check, well, Rc::clone(turned)));
     }
     Ok(())
 }
 
-async fn go_on(ns: NetNs, check: Rc<HealthCheck>, mut well: bool) {
+async fn go_on(ns: NetNs, check: Rc<HealthCheck>, mut well: bool, turned: Rc<dyn Fn(Turn)>) {
     let mut beat = interval(check.every);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     beat.tick().await;
@@ -66,6 +69,11 @@ async fn go_on(ns: NetNs, check: Rc<HealthCheck>, mut well: bool) {
         // A change that is refused is tried again with the next answer.
         if now != well && weigh(&ns, &check, now).await.is_ok() {
             well = now;
+            turned(Turn {
+                namespace: check.namespace.clone(),
+                backend: check.backend,
+                well,
+            });
         }
     }
 }

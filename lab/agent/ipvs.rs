@@ -25,15 +25,20 @@ use crate::protocol::{Failure, Fault};
 const NEW_SERVICE: u8 = 1;
 const NEW_DEST: u8 = 5;
 const SET_DEST: u8 = 6;
+const SET_CONFIG: u8 = 12;
 
 /// The virtual server stays with a client's real server.
 const PERSISTENT: u32 = 1;
 
 /// A request to the kernel's IPVS: a command and its attributes.
 #[derive(Debug, Clone)]
-struct Ask {
-    command: u8,
-    attributes: Vec<DefaultNla>,
+pub(super) struct Ask {
+    /// The command.
+    pub(super) command: u8,
+    /// Its attributes.
+    pub(super) attributes: Vec<DefaultNla>,
+    /// In an answer: its attributes as they came.
+    pub(super) answer: Vec<u8>,
 }
 
 impl GenlFamily for Ask {
@@ -61,11 +66,11 @@ impl Emitable for Ask {
 }
 
 impl ParseableParametrized<[u8], GenlHeader> for Ask {
-    fn parse_with_param(_: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
-        // Nothing but acknowledgements is asked for.
+    fn parse_with_param(bytes: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
         Ok(Self {
             command: header.cmd,
             attributes: Vec::new(),
+            answer: bytes.to_vec(),
         })
     }
 }
@@ -76,11 +81,15 @@ impl ParseableParametrized<[u8], GenlHeader> for Ask {
 ///
 /// When this kernel has no IPVS or lacks a scheduler, or refuses one of them.
 pub async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
-    if plan.ipvs.is_empty() {
+    if !plan.uses_ipvs() {
         return Ok(());
     }
     let (mut handle, driver) = open(ns, &plan.name)?;
-    let added = add_all(&mut handle, plan).await;
+    let added = async {
+        set_timeouts(&mut handle, plan).await?;
+        add_all(&mut handle, plan).await
+    }
+    .await;
     driver.abort();
     added
 }
@@ -126,12 +135,33 @@ pub async fn weigh(
     weighed
 }
 
-fn open(ns: &NetNs, name: &str) -> Result<(GenetlinkHandle, JoinHandle<()>), Failure> {
+/// A conversation with a namespace's IPVS, and the task that drives it.
+///
+/// # Errors
+///
+/// When the namespace cannot be entered.
+pub(super) fn open(ns: &NetNs, name: &str) -> Result<(GenetlinkHandle, JoinHandle<()>), Failure> {
     let (connection, handle, _) = ns
         .enter(genetlink::new_connection)
         .and_then(|opened| opened)
         .map_err(|error| failure::entering(name, &error))?;
     Ok((handle, tokio::task::spawn_local(connection)))
+}
+
+async fn set_timeouts(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
+    let Some(times) = &plan.ipvs_timeouts else {
+        return Ok(());
+    };
+    // Noughts change nothing (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
+    // `ip_vs_set_timeout`).
+    let attributes = vec![
+        word(4, times.tcp),
+        word(5, times.tcp_fin),
+        word(6, times.udp),
+    ];
+    ask(handle, SET_CONFIG, attributes)
+        .await
+        .map_err(|errno| refused(&plan.name, "the times that IPVS waits", errno))
 }
 
 async fn add_all(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
@@ -161,6 +191,7 @@ async fn ask(
     let mut message = NetlinkMessage::from(GenlMessage::from_payload(Ask {
         command,
         attributes,
+        answer: Vec::new(),
     }));
     message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
     // A kernel without the family answers the look-up of its number with ENOENT.
@@ -182,7 +213,7 @@ async fn ask(
 }
 
 /// What names a virtual server.
-fn identity(takes: &Virtual) -> Vec<DefaultNla> {
+pub(super) fn identity(takes: &Virtual) -> Vec<DefaultNla> {
     let family = |v6: bool| {
         if v6 {
             nix::libc::AF_INET6
@@ -260,7 +291,8 @@ fn destination(real: &RealServer) -> Vec<DefaultNla> {
     ]
 }
 
-fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
+/// An attribute that holds others.
+pub(super) fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
     let mut bytes = vec![0; attributes.buffer_len()];
     attributes.emit(&mut bytes);
     DefaultNla::new(kind | netlink_packet_core::NLA_F_NESTED, bytes)

@@ -12,28 +12,35 @@ use tokio::task::JoinSet;
 use super::capture::{Basket, Capture};
 use super::netns::NetNs;
 use super::wire::{self, Wire};
-use super::{counters, failure, health, ipvs, prober, program, server, sysctl};
+use super::{counters, failure, health, held, ipvs, prober, program, server, sysctl};
 use crate::evidence::{Evidence, SavedRules};
 use crate::plan::needs::iptables_program;
 use crate::plan::{Namespace, Plan};
-use crate::protocol::Failure;
+use crate::protocol::{Failure, Finished, Turn};
 
 /// A lab as it stands in this kernel. Dropping it takes it away.
 pub struct Lab {
     plan: Plan,
     namespaces: HashMap<String, NetNs>,
     wires: Vec<Wire>,
-    /// Servers; dropping the set ends them and closes their sockets.
-    _servers: JoinSet<()>,
+    /// Servers by name; dropping a set ends them and closes their sockets.
+    servers: HashMap<String, JoinSet<()>>,
+    /// Health checks, which end with the lab.
+    _checks: JoinSet<()>,
 }
 
 impl Lab {
-    /// Builds a plan. `step` is told what is about to be done.
+    /// Builds a plan. `step` is told what is about to be done, `turned` of
+    /// backends that are found in another state than before.
     ///
     /// # Errors
     ///
     /// What the kernel or a program refused; nothing is left of the lab then.
-    pub async fn build(plan: Plan, step: &impl Fn(String)) -> Result<Self, Failure> {
+    pub async fn build(
+        plan: Plan,
+        step: &impl Fn(String),
+        turned: Rc<dyn Fn(Turn)>,
+    ) -> Result<Self, Failure> {
         step("make its namespaces".to_owned());
         let mut made: Vec<(NetNs, Wire)> = Vec::with_capacity(plan.namespaces.len());
         for namespace in &plan.namespaces {
@@ -92,7 +99,7 @@ impl Lab {
             .zip(namespaces)
             .collect();
         step("start its servers".to_owned());
-        let mut servers = JoinSet::new();
+        let mut servers: HashMap<String, JoinSet<()>> = HashMap::new();
         for server in &plan.servers {
             let (Some(ns), Some(namespace)) = (
                 namespaces.get(&server.namespace),
@@ -107,18 +114,20 @@ impl Lab {
                 ns,
                 server,
                 wire::speaks(namespace, AddressFamily::Inet6),
-                &mut servers,
+                servers.entry(server.name.clone()).or_default(),
             )?;
         }
+        let mut checks = JoinSet::new();
         if !plan.health.is_empty() {
             step("ask its balancers' backends how they are".to_owned());
-            health::begin(&plan.health, &namespaces, &mut servers).await?;
+            health::begin(&plan.health, &namespaces, &turned, &mut checks).await?;
         }
         Ok(Self {
             plan,
             namespaces,
             wires,
-            _servers: servers,
+            servers,
+            _checks: checks,
         })
     }
 
@@ -184,7 +193,50 @@ impl Lab {
         .into_iter()
         .flatten()
         .collect();
+        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
+            let ns = self.namespace(&namespace.name)?;
+            if let Some(held) = held::read(ns, wire, namespace, watch).await? {
+                evidence.held.insert(namespace.name.clone(), held);
+            }
+        }
         Ok(evidence)
+    }
+
+    /// Ends the servers of that name. When it returns, their sockets are closed.
+    ///
+    /// # Errors
+    ///
+    /// When the lab serves nothing under that name.
+    pub async fn stop(&mut self, server: &str) -> Result<(), Failure> {
+        let Some(mut tasks) = self.servers.remove(server) else {
+            return Err(failure::bug(format!(
+                "{server} is to be stopped, which the lab does not serve"
+            )));
+        };
+        tasks.shutdown().await;
+        Ok(())
+    }
+
+    /// Runs a program in one of the namespaces.
+    ///
+    /// # Errors
+    ///
+    /// When the program cannot be started; not when it ends with an error of
+    /// its own.
+    pub async fn run(
+        &self,
+        namespace: &str,
+        program: &str,
+        arguments: &[String],
+        input: &str,
+    ) -> Result<Finished, Failure> {
+        let ns = self.namespaces.get(namespace).ok_or_else(|| {
+            failure::bug(format!(
+                "{program} is to run in {namespace}, which the plan has not got"
+            ))
+        })?;
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        program::run(ns, namespace, program, &arguments, input).await
     }
 
     fn namespace(&self, name: &str) -> Result<&NetNs, Failure> {

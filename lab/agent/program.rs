@@ -9,20 +9,10 @@ use tokio::process::{Child, Command};
 use super::failure;
 use super::netns::NetNs;
 use crate::plan::needs::package;
-use crate::protocol::{Failure, Fault, Rejected};
+use crate::protocol::{Failure, Fault, Finished, Rejected};
 
 /// Where programs are looked for; the caller's own PATH means nothing in here.
 pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
-
-/// What a program left behind.
-pub struct Finished {
-    /// Whether it ended with status 0.
-    pub success: bool,
-    /// Its standard output.
-    pub stdout: String,
-    /// Its standard error.
-    pub stderr: String,
-}
 
 /// Starts `program` in a namespace, feeds it `input`, and waits for its end.
 ///

@@ -47,20 +47,15 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     let labs: Labs = Rc::default();
     while let Some(request) = requests.next().await {
         let request: Request = serde_json::from_slice(&request?)?;
-        let lab = match &request {
-            Request::Build { lab, .. } | Request::Probe { lab } | Request::Remove { lab } => *lab,
-            Request::Greet { now, seed } => {
+        match (&request, request.lab()) {
+            (Request::Greet { now, seed }, _) => {
                 greeting::set_clock(*now)?;
                 greeting::seed(*seed)?;
                 let _ = say.send(ready.clone());
-                continue;
             }
-            Request::Ping => {
-                let _ = say.send(Event::Alive);
-                continue;
-            }
-        };
-        answer(lab, request, &labs, &say);
+            (_, Some(lab)) => answer(lab, request, &labs, &say),
+            (_, None) => drop(say.send(Event::Alive)),
+        }
     }
     drop(say);
     writing.abort();
@@ -100,22 +95,28 @@ async fn keep(
 ) {
     let tell = |event| drop(say.send(event));
     let step = |step| tell(Event::Step { lab: id, step });
-    let mut standing = None;
+    let turned = {
+        let say = say.clone();
+        Rc::new(move |turn| drop(say.send(Event::Turned { lab: id, turn })))
+    };
+    let mut standing: Option<Lab> = None;
     while let Some(request) = asked.recv().await {
-        match (request, &standing) {
-            (Request::Build { plan, .. }, _) => match Lab::build(*plan, &step).await {
-                Ok(lab) => {
-                    tell(Event::Built {
-                        lab: id,
-                        descriptors: lab.descriptors(),
-                    });
-                    standing = Some(lab);
+        match (request, &mut standing) {
+            (Request::Build { plan, .. }, _) => {
+                match Lab::build(*plan, &step, turned.clone()).await {
+                    Ok(lab) => {
+                        tell(Event::Built {
+                            lab: id,
+                            descriptors: lab.descriptors(),
+                        });
+                        standing = Some(lab);
+                    }
+                    Err(failure) => {
+                        tell(Event::Failed { lab: id, failure });
+                        break;
+                    }
                 }
-                Err(failure) => {
-                    tell(Event::Failed { lab: id, failure });
-                    break;
-                }
-            },
+            }
             (Request::Probe { .. }, Some(lab)) => match lab.probe(&step).await {
                 Ok(evidence) => tell(Event::Probed {
                     lab: id,
@@ -123,13 +124,32 @@ async fn keep(
                 }),
                 Err(failure) => tell(Event::Failed { lab: id, failure }),
             },
-            (Request::Probe { .. }, None) => {
+            (Request::Stop { server, .. }, Some(lab)) => tell(match lab.stop(&server).await {
+                Ok(()) => Event::Stopped { lab: id },
+                Err(failure) => Event::Failed { lab: id, failure },
+            }),
+            (
+                Request::Run {
+                    namespace,
+                    program,
+                    arguments,
+                    input,
+                    ..
+                },
+                Some(lab),
+            ) => tell(
+                match lab.run(&namespace, &program, &arguments, &input).await {
+                    Ok(finished) => Event::Ran { lab: id, finished },
+                    Err(failure) => Event::Failed { lab: id, failure },
+                },
+            ),
+            (Request::Remove { .. }, _) => break,
+            (Request::Probe { .. } | Request::Stop { .. } | Request::Run { .. }, None) => {
                 tell(Event::Failed {
                     lab: id,
                     failure: failure::bug(format!("lab {id} does not stand")),
                 });
             }
-            (Request::Remove { .. }, _) => break,
             // Answered before any lab is asked.
             (Request::Greet { .. } | Request::Ping, _) => {}
         }

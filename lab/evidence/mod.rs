@@ -1,6 +1,7 @@
 //! What was seen: plain data, serialisable, from whichever kernel ran the plan.
 
 mod attempt;
+mod held;
 mod packet;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Backend;
 
 pub use attempt::{Attempt, Verdict};
+pub use held::{Held, HeldLink};
 pub use packet::{Direction, Packet};
 
 /// Everything one run of a plan's probes left behind.
@@ -26,6 +28,9 @@ pub struct Evidence {
     pub counters: BTreeMap<String, BTreeMap<String, i64>>,
     /// What `iptables-save -c` said afterwards.
     pub rules: Vec<SavedRules>,
+    /// By namespace, what was read back of sets, virtual servers and interfaces.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held: BTreeMap<String, Held>,
 }
 
 /// The rules of one namespace as its own tool prints them, counters included.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -10,15 +11,15 @@ use super::book::Book;
 use super::claim::{ClaimOutcome, ClaimVerdict};
 use super::packet::Frame;
 use super::probe::{self, ProbeOutcome};
-use super::rule;
+use super::{held, resent, rule};
 use crate::cluster::{Cluster, NameError, Problem, place};
-use crate::evidence::Evidence;
-use crate::plan::Plan;
+use crate::evidence::{Evidence, Held};
+use crate::plan::{Plan, Protocol};
 use crate::scenario::expectation::{Expected, ProbeExpectation, Row};
 use crate::scenario::lab::Probe;
 use crate::scenario::suggest::did_you_mean;
 use crate::scenario::tree::Step;
-use crate::scenario::wire::{Overlay, Peer, Sight};
+use crate::scenario::wire::{Overlay, Peer, Sight, WireExpectation};
 
 /// The groups of counters that `/proc/net/netstat` and `/proc/net/snmp` have.
 const COUNTER_GROUPS: [&str; 8] = [
@@ -50,6 +51,8 @@ pub struct Judgement {
     pub counters: Vec<Check>,
     /// What was expected of rules.
     pub rules: Vec<Check>,
+    /// What was expected of sets, virtual servers and interfaces.
+    pub held: Vec<Check>,
     /// What the case says of claims.
     pub claims: Vec<ClaimOutcome>,
 }
@@ -63,7 +66,11 @@ impl Judgement {
 
     /// Every check that is not a probe's.
     pub fn checks(&self) -> impl Iterator<Item = &Check> {
-        self.wire.iter().chain(&self.counters).chain(&self.rules)
+        self.wire
+            .iter()
+            .chain(&self.counters)
+            .chain(&self.rules)
+            .chain(&self.held)
     }
 }
 
@@ -223,8 +230,11 @@ impl<'a> Judge<'a> {
             .probes
             .iter()
             .map(|(name, probe)| {
-                let (observed, sources) = probe::observe(&evidence.attempts, name, &self.book);
+                let (mut observed, sources) = probe::observe(&evidence.attempts, name, &self.book);
                 let wanted = expected.probes.get(name);
+                if wanted.is_none_or(|wanted| wanted.source_port.is_none()) {
+                    observed.source_ports.clear();
+                }
                 let groups: Option<Vec<BTreeSet<IpAddr>>> =
                     wanted.and_then(ProbeExpectation::sources).map(|names| {
                         names
@@ -253,44 +263,96 @@ impl<'a> Judge<'a> {
                 .into_iter()
                 .chain(self.chains(expected, evidence))
                 .collect(),
+            held: self.held(expected, evidence),
             claims: Vec::new(),
         }
+    }
+
+    /// What is expected of sets, virtual servers and interfaces.
+    fn held(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
+        let nothing = Held::default();
+        let of = |name: &str| {
+            evidence
+                .held
+                .get(&self.book.netns(name))
+                .unwrap_or(&nothing)
+        };
+        let sets = expected.sets.iter().map(|set| held::set(set, of(&set.on)));
+        let servers = expected
+            .ipvs
+            .iter()
+            .map(|server| held::virtual_server(server, of(&server.on)));
+        let links = expected
+            .links
+            .iter()
+            .map(|link| held::link(link, of(&link.on.of)));
+        sets.chain(servers).chain(links).collect()
     }
 
     fn wire(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
         expected
             .wire
             .iter()
-            .map(|wire| {
-                let netns = self.book.netns(&wire.on.of);
-                let seen = evidence
-                    .packets
-                    .iter()
-                    .filter(|packet| {
-                        packet.namespace == netns && packet.interface == wire.on.interface
-                    })
-                    .filter_map(|packet| Frame::read(&packet.bytes))
-                    .filter(|frame| self.matches(&wire.sight, frame))
-                    .count();
-                let seen = u32::try_from(seen).unwrap_or(u32::MAX);
-                // What was left out could have been one of those.
-                let complete = evidence.packets_left_out == 0;
-                Check {
-                    on: wire.on.to_string(),
-                    expected: format!("{} {}", times(&wire.count.to_string()), wire.sight),
-                    observed: if complete {
-                        times(&seen.to_string())
-                    } else {
-                        format!(
-                            "{}, and {} packets were not kept",
-                            times(&seen.to_string()),
-                            evidence.packets_left_out
-                        )
-                    },
-                    holds: complete && wire.count.contains(seen),
-                }
-            })
+            .flat_map(|wire| self.on_wire(wire, evidence))
             .collect()
+    }
+
+    /// How often something was seen, and how long after each other.
+    fn on_wire(&self, wire: &WireExpectation, evidence: &Evidence) -> Vec<Check> {
+        let netns = self.book.netns(&wire.on.of);
+        let frames: Vec<(u64, Frame)> = evidence
+            .packets
+            .iter()
+            .filter(|packet| packet.namespace == netns && packet.interface == wire.on.interface)
+            .filter_map(|packet| Some((packet.time, Frame::read(&packet.bytes)?)))
+            .filter(|(_, frame)| self.matches(&wire.sight, frame) && says(wire, frame))
+            .collect();
+        let seen = u32::try_from(frames.len()).unwrap_or(u32::MAX);
+        // What was left out could have been one of those.
+        let complete = evidence.packets_left_out == 0;
+        let left_out = if complete {
+            String::new()
+        } else {
+            format!(", and {} packets were not kept", evidence.packets_left_out)
+        };
+        let mut checks = vec![Check {
+            on: wire.on.to_string(),
+            expected: format!("{} {wire}", times(&wire.count.to_string())),
+            observed: format!("{}{left_out}", times(&seen.to_string())),
+            holds: complete && wire.count.contains(seen),
+        }];
+        if let Some(expected) = &wire.resent {
+            let patience = self.patience();
+            let all = resent::pauses(frames.iter().map(|(time, frame)| (*time, frame)));
+            let wrong = all
+                .iter()
+                .find(|seen| !resent::hold(expected, seen, patience));
+            let told = wrong.or(all.first());
+            checks.push(Check {
+                on: wire.on.to_string(),
+                expected: format!(
+                    "{wire}, again after {}, as far as {} go",
+                    resent::words(expected),
+                    resent::words(&[patience])
+                ),
+                observed: match told {
+                    None => "no such packet".to_owned(),
+                    Some(pauses) if pauses.is_empty() => format!("not again{left_out}"),
+                    Some(pauses) => format!("after {}{left_out}", resent::words(pauses)),
+                },
+                holds: complete && wrong.is_none() && !all.is_empty(),
+            });
+        }
+        checks
+    }
+
+    /// For how long each TCP probe waited at least.
+    fn patience(&self) -> Duration {
+        let tcp = self.plan.probes.iter();
+        tcp.filter(|probe| probe.protocol == Protocol::Tcp)
+            .map(|probe| probe.patience)
+            .min()
+            .unwrap_or_default()
     }
 
     fn matches(&self, sight: &Sight, frame: &Frame) -> bool {
@@ -411,6 +473,19 @@ fn first_difference(wanted: &[String], seen: &[String]) -> String {
         rule(seen),
         rule(wanted)
     )
+}
+
+/// Whether a packet's TCP header says what is asked of it besides.
+fn says(wire: &WireExpectation, frame: &Frame) -> bool {
+    let segment = match wire.sight.via {
+        Some(Overlay::Vxlan) => frame.inner.as_ref().and_then(|inner| inner.segment),
+        None => frame.segment,
+    };
+    wire.mss
+        .is_none_or(|mss| segment.is_some_and(|segment| segment.mss == Some(mss)))
+        && wire
+            .window
+            .is_none_or(|window| segment.is_some_and(|segment| segment.window == window))
 }
 
 fn times(count: &str) -> String {

@@ -3,9 +3,11 @@
 
 mod book;
 mod claim;
+mod held;
 mod judge;
 mod packet;
 mod probe;
+mod resent;
 mod rule;
 
 pub use book::Book;

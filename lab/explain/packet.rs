@@ -9,7 +9,7 @@ use pnet::packet::icmpv6::{Icmpv6Packet, Icmpv6Types};
 use pnet::packet::ip::{IpNextHeaderProtocol, IpNextHeaderProtocols};
 use pnet::packet::ipv4::Ipv4Packet;
 use pnet::packet::ipv6::Ipv6Packet;
-use pnet::packet::tcp::{TcpFlags, TcpPacket};
+use pnet::packet::tcp::{TcpFlags, TcpOptionNumbers, TcpPacket};
 use pnet::packet::udp::UdpPacket;
 use pnet::packet::vlan::VlanPacket;
 
@@ -33,8 +33,21 @@ pub struct Frame {
     pub ports: Option<(u16, u16)>,
     /// What it is.
     pub payload: Payload,
+    /// What its TCP header says, if it has one.
+    pub segment: Option<Segment>,
     /// The packet it carries through a tunnel.
     pub inner: Option<Box<Frame>>,
+}
+
+/// What a TCP header says besides ports and flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// The sequence number.
+    pub sequence: u32,
+    /// The window as it stands there, not scaled.
+    pub window: u16,
+    /// The maximum segment size it offers, in bytes.
+    pub mss: Option<u16>,
 }
 
 /// What an IP packet carries.
@@ -117,11 +130,15 @@ impl Frame {
         } else {
             (Payload::Other, None, None)
         };
+        let segment = matches!(payload, Payload::Tcp(_))
+            .then(|| segment(bytes))
+            .flatten();
         Self {
             source,
             destination,
             ports,
             payload,
+            segment,
             inner,
         }
     }
@@ -152,6 +169,22 @@ impl Frame {
             PacketKind::Any => true,
         }
     }
+}
+
+fn segment(bytes: &[u8]) -> Option<Segment> {
+    let tcp = TcpPacket::new(bytes)?;
+    let mss = tcp
+        .get_options_iter()
+        .find(|option| option.get_number() == TcpOptionNumbers::MSS)
+        .and_then(|option| {
+            let size = option.payload().first_chunk::<2>()?;
+            Some(u16::from_be_bytes(*size))
+        });
+    Some(Segment {
+        sequence: tcp.get_sequence(),
+        window: tcp.get_window(),
+        mss,
+    })
 }
 
 type Transport = (Payload, Option<(u16, u16)>, Option<Box<Frame>>);
@@ -237,6 +270,24 @@ mod tests {
         assert!(answer.is(PacketKind::SynAck) && !answer.is(PacketKind::Syn));
         let reset = Frame::read(&ethernet(&ipv4(6, &tcp(0x14)))).unwrap();
         assert!(reset.is(PacketKind::Rst) && !reset.is(PacketKind::Ack));
+    }
+
+    #[test]
+    fn a_segment_tells_its_window_and_the_size_it_offers() {
+        let mut syn = tcp(0x02);
+        assert_eq!(
+            Frame::read(&ethernet(&ipv4(6, &syn))).unwrap().segment,
+            Some(Segment {
+                sequence: 1,
+                window: 0xffff,
+                mss: None
+            })
+        );
+        // Six words of header: the option is the sixth.
+        syn[12] = 0x60;
+        syn.extend_from_slice(&[2, 4, 0xff, 0xd7]);
+        let frame = Frame::read(&ethernet(&ipv4(6, &syn))).unwrap();
+        assert_eq!(frame.segment.and_then(|segment| segment.mss), Some(65_495));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::book::Book;
 use crate::evidence::{Attempt, Verdict};
-use crate::scenario::expectation::ProbeExpectation;
+use crate::scenario::expectation::{ProbeExpectation, SourcePort};
 
 /// What was seen of a probe's connections.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -20,6 +20,10 @@ pub struct Observed {
     pub endpoints: BTreeSet<String>,
     /// The sources that those who answered saw, by name where they have one.
     pub seen_sources: BTreeSet<String>,
+    /// What became of the callers' ports on the way to those who answered; left out
+    /// where nothing is expected of them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub source_ports: BTreeSet<SourcePort>,
 }
 
 /// A probe, what was expected of it, and what was seen.
@@ -52,6 +56,15 @@ pub fn observe(attempts: &[Attempt], probe: &str, book: &Book<'_>) -> (Observed,
         if let Some(source) = attempt.seen_source {
             sources.insert(source.ip());
             observed.seen_sources.insert(book.name(source.ip()));
+            if let Some(local) = attempt.local {
+                observed
+                    .source_ports
+                    .insert(if local.port() == source.port() {
+                        SourcePort::Kept
+                    } else {
+                        SourcePort::Changed
+                    });
+            }
         }
     }
     (observed, sources)
@@ -94,7 +107,10 @@ pub fn holds(
                 .iter()
                 .all(|seen| groups.iter().any(|group| group.contains(seen)))
     });
-    verdicts_hold && endpoints_hold && sources_hold
+    let port_holds = expected
+        .source_port
+        .is_none_or(|port| observed.source_ports.iter().eq([&port]));
+    verdicts_hold && endpoints_hold && sources_hold && port_holds
 }
 
 /// Whether `pod/default/web` is what a user calls `web`, `default/web` or
@@ -121,6 +137,9 @@ pub fn expected_words(expected: &ProbeExpectation) -> String {
     if let Some(sources) = expected.sources() {
         words.push(format!("source {}", list(sources.iter())));
     }
+    if let Some(port) = expected.source_port {
+        words.push(format!("port {}", port.word()));
+    }
     words.join(", ")
 }
 
@@ -137,6 +156,10 @@ pub fn observed_words(observed: &Observed) -> String {
     }
     if !observed.seen_sources.is_empty() {
         words.push(format!("source {}", list(observed.seen_sources.iter())));
+    }
+    if !observed.source_ports.is_empty() {
+        let ports = observed.source_ports.iter().map(|port| port.word());
+        words.push(format!("port {}", list(ports)));
     }
     words.join(", ")
 }
@@ -160,6 +183,7 @@ mod tests {
             verdicts: verdicts.iter().copied().collect(),
             endpoints: endpoints.iter().map(|&pod| pod.to_owned()).collect(),
             seen_sources: BTreeSet::new(),
+            source_ports: BTreeSet::new(),
         }
     }
 
@@ -209,6 +233,25 @@ mod tests {
             )
         ));
         assert!(!is_called("pod/default/my-web-a", "web-a"));
+    }
+
+    #[test]
+    fn every_port_is_kept_or_none_is() {
+        let expected = ProbeExpectation {
+            source_port: Some(SourcePort::Kept),
+            ..Default::default()
+        };
+        let ask = |ports: &[SourcePort]| {
+            let observed = Observed {
+                source_ports: ports.iter().copied().collect(),
+                ..Observed::default()
+            };
+            check(&expected, &observed)
+        };
+        assert!(ask(&[SourcePort::Kept]));
+        assert!(!ask(&[SourcePort::Changed]));
+        assert!(!ask(&[SourcePort::Kept, SourcePort::Changed]));
+        assert!(!ask(&[]));
     }
 
     #[test]

@@ -294,18 +294,14 @@ async fn read_on(
                         tracing::debug!(lab, "{step}");
                         shared.last_step = Some(step.clone());
                     }
-                    Event::Built { lab, .. }
-                    | Event::Probed { lab, .. }
-                    | Event::Gone { lab }
-                    | Event::Failed { lab, .. } => {
-                        // A session that is gone waits for nothing.
-                        if let Some(session) = shared.labs.get(lab) {
-                            let _ = session.send(event);
-                        }
-                    }
-                    Event::Alive => {}
                     Event::Ready { .. } | Event::Unable { .. } => {
                         break Some("it began anew".to_owned());
+                    }
+                    _ => {
+                        // A session that is gone waits for nothing.
+                        if let Some(session) = event.lab().and_then(|lab| shared.labs.get(&lab)) {
+                            let _ = session.send(event);
+                        }
                     }
                 }
             }

@@ -13,7 +13,7 @@ use super::error::KernelError;
 use super::guest::{self, Cache, Guest, GuestError, Wanted};
 use super::host::Host;
 use super::missing::Missing;
-use crate::plan::Plan;
+use crate::plan::{Namespace, Plan};
 use crate::protocol::{Failure, Fault};
 
 /// A place to run plans.
@@ -236,7 +236,7 @@ fn host_suits(host: &Host, plan: &Plan) -> Result<(), KernelError> {
     // IPVS wants the machine's real administrator (Linux v6.12,
     // `net/netfilter/ipvs/ip_vs_ctl.c`, `GENL_ADMIN_PERM`); the host's agent is
     // one of its user namespace only.
-    if plan.namespaces.iter().any(|space| !space.ipvs.is_empty()) {
+    if plan.namespaces.iter().any(Namespace::uses_ipvs) {
         return Err(KernelError::Failed(Failure {
             fault: Fault::Machine,
             message: "this host's agent works in a user namespace, where the kernel gives no IPVS"

@@ -82,6 +82,9 @@ impl Host {
     pub async fn start(&self) -> Result<Agent, KernelError> {
         let mut child = Command::new(&self.program)
             .arg(stage::AGENT)
+            // What the caller's environment holds, often secrets, is none of a
+            // lab's business.
+            .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,6 +1,6 @@
 //! One lab of an agent's, as the front end holds it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -9,7 +9,7 @@ use super::agent::Agent;
 use super::error::KernelError;
 use crate::evidence::Evidence;
 use crate::plan::Plan;
-use crate::protocol::{Event, LabId, Request};
+use crate::protocol::{Event, Finished, LabId, Request, Turn};
 
 /// How long an agent may work on one request beyond what the lab itself waits
 /// for. It is not a limit on labs: it tells a hang from work.
@@ -21,6 +21,8 @@ pub struct Session {
     agent: Agent,
     lab: LabId,
     events: mpsc::UnboundedReceiver<Event>,
+    /// What balancers found that nobody has asked for yet.
+    turns: VecDeque<Turn>,
     probing: Duration,
     descriptors: BTreeMap<String, i32>,
 }
@@ -45,6 +47,7 @@ impl Session {
         Self {
             agent,
             descriptors: BTreeMap::new(),
+            turns: VecDeque::new(),
             lab,
             events,
             probing,
@@ -90,8 +93,78 @@ impl Session {
         }
     }
 
+    /// Ends whatever the lab serves under a name, as if its process were
+    /// killed: connections end, and the kernel refuses who comes.
+    ///
+    /// # Errors
+    ///
+    /// When the lab serves nothing of that name, or the agent was lost.
+    pub async fn stop(&mut self, server: &str) -> Result<(), KernelError> {
+        self.agent.link.ask(Request::Stop {
+            lab: self.lab,
+            server: server.to_owned(),
+        });
+        match self.answer(HANG).await? {
+            Event::Stopped { .. } => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Runs a program in a namespace of the lab and waits for its end. A guest
+    /// has only the programs that it was given.
+    ///
+    /// # Errors
+    ///
+    /// When the program cannot be started, or the agent was lost; not when the
+    /// program ends with an error of its own.
+    pub async fn run(
+        &mut self,
+        namespace: &str,
+        program: &str,
+        arguments: &[&str],
+        input: &str,
+    ) -> Result<Finished, KernelError> {
+        self.agent.link.ask(Request::Run {
+            lab: self.lab,
+            namespace: namespace.to_owned(),
+            program: program.to_owned(),
+            arguments: arguments.iter().map(|each| (*each).to_owned()).collect(),
+            input: input.to_owned(),
+        });
+        match self.answer(HANG).await? {
+            Event::Ran { finished, .. } => Ok(finished),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Waits until a balancer of the lab has found a backend in another state
+    /// than before and has acted on it.
+    ///
+    /// # Errors
+    ///
+    /// When the agent was lost.
+    pub async fn turned(&mut self) -> Result<Turn, KernelError> {
+        if let Some(turn) = self.turns.pop_front() {
+            return Ok(turn);
+        }
+        match self.events.recv().await {
+            Some(Event::Turned { turn, .. }) => Ok(turn),
+            Some(other) => Err(self.unexpected(&other)),
+            None => Err(KernelError::Lost(self.agent.link.lost("it ended"))),
+        }
+    }
+
     async fn answer(&mut self, within: Duration) -> Result<Event, KernelError> {
-        match tokio::time::timeout(within, self.events.recv()).await {
+        let Self { events, turns, .. } = self;
+        let answer = async {
+            loop {
+                match events.recv().await {
+                    Some(Event::Turned { turn, .. }) => turns.push_back(turn),
+                    other => return other,
+                }
+            }
+        };
+        match tokio::time::timeout(within, answer).await {
             Ok(Some(Event::Failed { failure, .. })) => Err(KernelError::Failed(failure)),
             Ok(Some(event)) => Ok(event),
             Ok(None) => Err(KernelError::Lost(self.agent.link.lost("it ended"))),

@@ -54,6 +54,26 @@ impl TryFrom<Protocol> for Transport {
     }
 }
 
+/// How long IPVS remembers connections that say nothing, in seconds; 0 leaves
+/// what the kernel has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeouts {
+    /// A TCP connection.
+    pub tcp: u32,
+    /// A TCP connection after a FIN.
+    pub tcp_fin: u32,
+    /// UDP.
+    pub udp: u32,
+}
+
+/// As `ipvsadm` takes it, line ended.
+impl fmt::Display for Timeouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "--set {} {} {}", self.tcp, self.tcp_fin, self.udp)
+    }
+}
+
 /// A virtual server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VirtualServer {
@@ -117,7 +137,9 @@ impl fmt::Display for Virtual {
     }
 }
 
-/// As `ipvsadm -Sn` prints it and `ipvsadm -R` reads it, lines ended.
+/// As `ipvsadm -Sn` prints it and `ipvsadm -R` reads it, lines ended; from 1.30
+/// on it adds `--tun-type ipip` to real servers by tunnel, which older ones do
+/// not read.
 impl fmt::Display for VirtualServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "-A {} -s {}", self.takes, self.scheduler)?;

@@ -62,6 +62,9 @@ pub struct Namespace {
     /// Virtual servers of IPVS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ipvs: Vec<VirtualServer>,
+    /// How long IPVS remembers connections; as the kernel has it without this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipvs_timeouts: Option<ipvs::Timeouts>,
     /// Rules, loaded after the sets they name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables: Option<Iptables>,
@@ -169,6 +172,23 @@ pub struct Watch {
     pub counters: Vec<String>,
     /// Namespaces whose rules are read back, with their counters, afterwards.
     pub rules: Vec<String>,
+    /// Namespaces whose sets are read back afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<String>,
+    /// Namespaces whose virtual servers are read back afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ipvs: Vec<String>,
+    /// Namespaces whose interfaces are read back afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<String>,
+}
+
+impl Namespace {
+    /// Whether it asks anything of IPVS.
+    #[must_use]
+    pub fn uses_ipvs(&self) -> bool {
+        !self.ipvs.is_empty() || self.ipvs_timeouts.is_some()
+    }
 }
 
 impl Plan {

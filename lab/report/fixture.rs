@@ -28,6 +28,7 @@ pub(super) fn passed(name: &str) -> CaseResult {
         wire: Vec::new(),
         counters: Vec::new(),
         rules: Vec::new(),
+        held: Vec::new(),
         error: None,
     }
 }
@@ -146,6 +147,12 @@ fn hairpin() -> CaseResult {
             "node-1",
             "1.. packets meet nat KUBE-POSTROUTING `-j MASQUERADE`",
             "there is no such rule",
+            false,
+        )],
+        held: vec![check(
+            "node-1",
+            "KUBE-LOAD-BALANCER is hash:ip,port {172.18.96.4,tcp:443}",
+            "hash:ip,port {}",
             false,
         )],
         ..passed("clb-hairpin/policy=Local,rpFilter=0")

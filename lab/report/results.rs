@@ -92,6 +92,9 @@ pub struct CaseResult {
     /// What was expected of rules.
     #[serde(default)]
     pub rules: Vec<Check>,
+    /// What was expected of sets, virtual servers and interfaces.
+    #[serde(default)]
+    pub held: Vec<Check>,
     /// Why it came to no verdict, if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,
@@ -180,7 +183,11 @@ impl CaseResult {
 
     /// Every check that is not a probe's.
     pub fn checks(&self) -> impl Iterator<Item = &Check> {
-        self.wire.iter().chain(&self.counters).chain(&self.rules)
+        self.wire
+            .iter()
+            .chain(&self.counters)
+            .chain(&self.rules)
+            .chain(&self.held)
     }
 }
 

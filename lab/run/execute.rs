@@ -143,6 +143,7 @@ async fn one(
         wire: Vec::new(),
         counters: Vec::new(),
         rules: Vec::new(),
+        held: Vec::new(),
         error: None,
         place: prepared.place(),
     };
@@ -179,6 +180,7 @@ async fn one(
                 wire,
                 counters,
                 rules,
+                held,
                 claims,
             } = judgement;
             (
@@ -186,8 +188,9 @@ async fn one(
                 result.wire,
                 result.counters,
                 result.rules,
+                result.held,
                 result.claims,
-            ) = (probes, wire, counters, rules, claims);
+            ) = (probes, wire, counters, rules, held, claims);
             (result, Some(session))
         }
         Err(error) => {

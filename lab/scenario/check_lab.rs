@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use indexmap::IndexMap;
 
 use super::diagnostic::Diagnostic;
-use super::expectation::ROW_KEYS;
+use super::expectation::{EXPECTED_KEYS, ROW_KEYS};
 use super::lab::{Lab, LabSpec};
 use super::sink::Sink;
 use super::source::{Sources, Span};
@@ -37,11 +37,7 @@ pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) -> bool {
         unknown.extend(unknown_probes(row, &ROW_KEYS, &probes));
         for claim in row.get("claims").into_iter().flat_map(children) {
             if let Some(says) = claim.get("says") {
-                unknown.extend(unknown_probes(
-                    says,
-                    &["wire", "counters", "rules"],
-                    &probes,
-                ));
+                unknown.extend(unknown_probes(says, &EXPECTED_KEYS, &probes));
             }
         }
     }

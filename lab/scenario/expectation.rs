@@ -14,9 +14,17 @@ use super::wire::WireExpectation;
 use crate::plan::Protocol;
 
 pub use super::claim_ref::ClaimRef;
+pub use super::state_expectation::{LinkExpectation, SetExpectation, VirtualServerExpectation};
+
+/// The keys of what is expected besides probes.
+pub const EXPECTED_KEYS: [&str; 7] = [
+    "wire", "counters", "rules", "chains", "sets", "ipvs", "links",
+];
 
 /// The keys of a row that are no probe's name.
-pub const ROW_KEYS: [&str; 6] = ["when", "wire", "counters", "rules", "chains", "claims"];
+pub const ROW_KEYS: [&str; 9] = [
+    "when", "wire", "counters", "rules", "chains", "sets", "ipvs", "links", "claims",
+];
 
 /// What is expected of the cases a row is for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -61,6 +69,12 @@ pub struct Expected {
     pub rules: Vec<RuleExpectation>,
     /// What chains hold.
     pub chains: Vec<ChainExpectation>,
+    /// What sets are and hold.
+    pub sets: Vec<SetExpectation>,
+    /// What IPVS holds.
+    pub ipvs: Vec<VirtualServerExpectation>,
+    /// What interfaces are and hold.
+    pub links: Vec<LinkExpectation>,
 }
 
 impl Expected {
@@ -72,6 +86,9 @@ impl Expected {
             && self.counters.is_empty()
             && self.rules.is_empty()
             && self.chains.is_empty()
+            && self.sets.is_empty()
+            && self.ipvs.is_empty()
+            && self.links.is_empty()
     }
 
     /// Takes the value of `key`, which is one of the kinds of expectation or the
@@ -82,6 +99,9 @@ impl Expected {
             "counters" => self.counters = map.next_value()?,
             "rules" => self.rules = map.next_value()?,
             "chains" => self.chains = map.next_value()?,
+            "sets" => self.sets = map.next_value()?,
+            "ipvs" => self.ipvs = map.next_value()?,
+            "links" => self.links = map.next_value()?,
             _ => {
                 self.probes.insert(key, map.next_value()?);
             }
@@ -128,6 +148,42 @@ pub struct ProbeExpectation {
     /// The sources that the servers saw, as a set, where there are several.
     #[serde(default)]
     pub seen_sources: Option<Vec<String>>,
+    /// Whether the port that the servers saw is that of the caller's own socket.
+    #[serde(default)]
+    pub source_port: Option<SourcePort>,
+}
+
+/// What became of a source port on the way.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Deserialize,
+    serde::Serialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum SourcePort {
+    /// It is that of the caller's socket.
+    Kept,
+    /// Translation chose another.
+    Changed,
+}
+
+impl SourcePort {
+    /// The word users write and read.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Changed => "changed",
+        }
+    }
 }
 
 impl ProbeExpectation {
@@ -225,7 +281,11 @@ impl<'de> Deserialize<'de> for Expected {
             type Value = Expected;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of probes' names, `wire`, `counters` and `rules`")
+                write!(
+                    f,
+                    "a map of probes' names, {}",
+                    EXPECTED_KEYS.map(|key| format!("`{key}`")).join(", ")
+                )
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Expected, A::Error> {
@@ -249,7 +309,11 @@ impl<'de> Deserialize<'de> for Row {
             type Value = Row;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of `when`, probes' names, `wire`, `counters`, `rules`, `claims`")
+                write!(
+                    f,
+                    "a map of probes' names, {}",
+                    ROW_KEYS.map(|key| format!("`{key}`")).join(", ")
+                )
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Row, A::Error> {
@@ -286,11 +350,25 @@ impl JsonSchema for Expected {
         );
         let chains =
             described::<Vec<ChainExpectation>>(generator, "What chains hold, rule by rule.");
+        let sets = described::<Vec<SetExpectation>>(generator, "What sets are and hold.");
+        let ipvs = described::<Vec<VirtualServerExpectation>>(
+            generator,
+            "What IPVS holds, virtual server by virtual server.",
+        );
+        let links = described::<Vec<LinkExpectation>>(generator, "What interfaces are and hold.");
         let probe = generator.subschema_for::<ProbeExpectation>();
         json_schema!({
             "description": "What is expected of probes, by their names, and of what is seen besides.",
             "type": "object",
-            "properties": {"wire": wire, "counters": counters, "rules": rules, "chains": chains},
+            "properties": {
+                "wire": wire,
+                "counters": counters,
+                "rules": rules,
+                "chains": chains,
+                "sets": sets,
+                "ipvs": ipvs,
+                "links": links,
+            },
             "additionalProperties": probe,
         })
     }

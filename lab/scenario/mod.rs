@@ -49,6 +49,7 @@ mod scenario;
 pub mod schema;
 mod sink;
 pub mod source;
+mod state_expectation;
 pub mod suggest;
 pub mod tree;
 mod v1beta1;

@@ -57,6 +57,23 @@ where
     parsed::<D, humantime::Duration>(deserializer).map(|duration| Some(duration.into()))
 }
 
+/// Reads a list of durations.
+pub(super) fn durations<'de, D>(deserializer: D) -> Result<Option<Vec<Duration>>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    struct One(Duration);
+
+    impl<'de> Deserialize<'de> for One {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            parsed::<D, humantime::Duration>(deserializer).map(|duration| Self(duration.into()))
+        }
+    }
+
+    Vec::<One>::deserialize(deserializer)
+        .map(|all| Some(all.into_iter().map(|one| one.0).collect()))
+}
+
 /// Why a text is no network or no address with its prefix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
@@ -142,6 +159,19 @@ pub(super) fn subnets<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<IpNetwork>,
     impl<'de> Deserialize<'de> for One {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             subnet(deserializer).map(Self)
+        }
+    }
+
+    Vec::<One>::deserialize(d).map(|all| all.into_iter().map(|one| one.0).collect())
+}
+
+/// As [`host_address`], for a list.
+pub(super) fn host_addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<IpNetwork>, D::Error> {
+    struct One(IpNetwork);
+
+    impl<'de> Deserialize<'de> for One {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            host_address(deserializer).map(Self)
         }
     }
 

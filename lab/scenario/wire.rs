@@ -50,6 +50,21 @@ impl PacketKind {
         ("ANY", Self::Any),
     ];
 
+    /// Whether packets of this kind are TCP.
+    #[must_use]
+    pub const fn is_tcp(self) -> bool {
+        matches!(
+            self,
+            Self::Syn | Self::SynAck | Self::Ack | Self::Rst | Self::Fin
+        )
+    }
+
+    /// Whether packets of this kind offer a maximum segment size.
+    #[must_use]
+    pub const fn offers_size(self) -> bool {
+        matches!(self, Self::Syn | Self::SynAck)
+    }
+
     /// Whether packets of this kind have ports.
     #[must_use]
     pub const fn has_ports(self) -> bool {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
@@ -56,6 +57,28 @@ pub struct WireExpectation {
     /// How often it is to be seen: at least once when a lab says only `see`,
     /// zero for `never`.
     pub count: Count,
+    /// The maximum segment size that a SYN or SYN-ACK offers, in bytes; `None`
+    /// matches any.
+    pub mss: Option<u16>,
+    /// The TCP window as it stands in the header, not scaled; `None` matches any.
+    pub window: Option<u16>,
+    /// How long after a packet the same one follows again, and after that one
+    /// again; `None` expects nothing of it.
+    pub resent: Option<Vec<Duration>>,
+}
+
+/// The packets that are meant: `SYN from node-1, mss 65495`.
+impl fmt::Display for WireExpectation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.sight)?;
+        if let Some(mss) = self.mss {
+            write!(f, ", mss {mss}")?;
+        }
+        match self.window {
+            Some(window) => write!(f, ", window {window}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Something expected on the wire, as written.
@@ -80,6 +103,19 @@ pub(super) struct WireShape {
     /// How many packets of `see` are expected; at least one by default.
     #[serde(default)]
     count: Option<Count>,
+    /// Only packets count that offer this maximum segment size, in bytes: SYN and
+    /// SYN-ACK do.
+    #[serde(default)]
+    mss: Option<u16>,
+    /// Only packets count whose TCP header says this window; it is not scaled.
+    #[serde(default)]
+    window: Option<u16>,
+    /// How long after each packet of `see` the same one is sent again, and again
+    /// after that: `[1s, 2s, 4s]`. As far as the probes' patience goes, each is
+    /// expected, and no other.
+    #[serde(default, deserialize_with = "super::values::durations")]
+    #[schemars(with = "Option<Vec<String>>")]
+    resent: Option<Vec<Duration>>,
 }
 
 impl JsonSchema for WireExpectation {
@@ -107,10 +143,26 @@ impl TryFrom<WireShape> for WireExpectation {
                 return Err("`see` and `never` are two expectations; write two entries");
             }
         };
+        let is_tcp = sight.kind.is_tcp();
+        if (shape.mss.is_some() || shape.window.is_some()) && !is_tcp {
+            return Err("only TCP packets have `mss` and `window`");
+        }
+        if shape.mss.is_some() && !sight.kind.offers_size() {
+            return Err("only SYN and SYN-ACK packets have an `mss`");
+        }
+        if shape.resent.is_some() && (!is_tcp || count.contains(0)) {
+            return Err("`resent` is of TCP packets that are seen");
+        }
+        if shape.resent.as_ref().is_some_and(Vec::is_empty) {
+            return Err("`resent` names at least one pause");
+        }
         Ok(Self {
             on: shape.on,
             sight,
             count,
+            mss: shape.mss,
+            window: shape.window,
+            resent: shape.resent,
         })
     }
 }
@@ -137,10 +189,17 @@ mod tests {
         assert_eq!(read(json).expect("see").count, Count::at_least(1));
         let json = serde_json::json!({"on": "node-1/eth0", "never": "SYN"});
         assert_eq!(read(json).expect("never").count, Count::exactly(0));
+        let json = serde_json::json!({"on": "node-1/eth0", "see": "SYN", "resent": ["1s", "2s"]});
+        let pauses = [1, 2].map(Duration::from_secs).to_vec();
+        assert_eq!(read(json).expect("resent").resent, Some(pauses));
         for json in [
             serde_json::json!({"on": "node-1/eth0"}),
             serde_json::json!({"on": "node-1/eth0", "see": "SYN", "never": "RST"}),
             serde_json::json!({"on": "node-1/eth0", "never": "SYN", "count": 1}),
+            serde_json::json!({"on": "node-1/eth0", "see": "UDP", "window": 1}),
+            serde_json::json!({"on": "node-1/eth0", "see": "ACK", "mss": 1}),
+            serde_json::json!({"on": "node-1/eth0", "never": "SYN", "resent": ["1s"]}),
+            serde_json::json!({"on": "node-1/eth0", "see": "SYN", "resent": []}),
         ] {
             assert!(read(json).is_err());
         }

@@ -205,6 +205,55 @@ fn a_request_that_means_nothing_fails_alone() {
 }
 
 #[test]
+fn a_server_that_is_stopped_is_gone_and_programs_run_where_they_are_told() {
+    for user in users() {
+        let mut agent = Conversation::ready(user);
+        let plan = plan();
+        let server = plan.servers[0].name.clone();
+        agent.build(1, plan);
+        let mut run = |namespace: &str, program: &str| {
+            agent.say(&Request::Run {
+                lab: 1,
+                namespace: namespace.to_owned(),
+                program: program.to_owned(),
+                arguments: vec!["-c".to_owned(), "cat; grep -o br0 /proc/net/dev".to_owned()],
+                input: "read\n".to_owned(),
+            });
+            agent.answer()
+        };
+        let Event::Ran { lab: 1, finished } = run("router", "sh") else {
+            panic!("it has not run");
+        };
+        assert!(finished.success, "{}", finished.stderr);
+        assert_eq!(finished.stdout, "read\nbr0\n");
+        for (namespace, program, fault) in [
+            ("nowhere", "sh", Fault::Bug),
+            ("router", "no-such-program", Fault::Machine),
+        ] {
+            let Event::Failed { lab: 1, failure } = run(namespace, program) else {
+                panic!("it has run {program} in {namespace}");
+            };
+            assert_eq!(failure.fault, fault, "{failure}");
+        }
+
+        let stop = Request::Stop { lab: 1, server };
+        agent.say(&stop);
+        assert_eq!(agent.answer(), Event::Stopped { lab: 1 });
+        agent.say(&Request::Probe { lab: 1 });
+        let Event::Probed { lab: 1, evidence } = agent.answer() else {
+            panic!("it has not probed");
+        };
+        let verdicts: Vec<Verdict> = attempts(&evidence, "service")
+            .iter()
+            .map(|attempt| attempt.verdict)
+            .collect();
+        assert_eq!(verdicts, [Verdict::Refused; 2]);
+        agent.say(&stop);
+        assert!(matches!(agent.answer(), Event::Failed { lab: 1, .. }));
+    }
+}
+
+#[test]
 fn what_is_no_request_ends_the_agent() {
     let garbage = b"\x00\x00\x00\x07garbage".to_vec();
     let unknown = b"\x00\x00\x00\x0d{\"ask\":\"sing\"}"[..].to_vec();

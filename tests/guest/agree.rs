@@ -9,7 +9,7 @@ use svclab::kernel::{Agent, Host};
 use svclab::run::Prepared;
 use svclab::scenario::wire::PacketKind;
 
-use super::support::{SVCLAB, block_on, cases, guest};
+use super::guests::{SVCLAB, block_on, cases, guest};
 
 /// Where VXLAN is spoken.
 const VXLAN: u16 = 8472;

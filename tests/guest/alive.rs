@@ -7,7 +7,8 @@ use nix::unistd::Pid;
 use svclab::kernel::{Agent, KernelError};
 use svclab::plan::{Namespace, Plan};
 
-use super::support::{self, QUICK, SERIES, below, block_on, case, guest, is_qemu};
+use super::guests::{block_on, case, guest};
+use super::support::{self, QUICK, SERIES, below, is_qemu};
 
 /// A guest, the only one of this thread's, and its QEMU.
 async fn with_qemu(series: &str) -> (Agent, Pid) {

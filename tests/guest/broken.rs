@@ -9,9 +9,8 @@ use std::process::Command;
 use svclab::kernel::guest::{Cache, Guest, GuestError, SNAPSHOTS, Wanted};
 use svclab::kernel::{KernelError, Missing};
 
-use super::support::{
-    QUICK, SVCLAB, block_on, case, ended, guest_in, impatient, own_cache, programs, svclab,
-};
+use super::guests::{SVCLAB, block_on, case};
+use super::support::{QUICK, ended, guest_in, impatient, own_cache, programs, svclab};
 
 /// A guest with a cache of its own, started with that program as its first.
 fn started_with(init: &str) -> (KernelError, Cache, tempfile::TempDir) {
@@ -174,7 +173,7 @@ fn sha256(file: &Path) -> String {
 /// A kernel of a user's own: the distribution's, and those of its modules that
 /// `wanted` names, as `depmod` would find them.
 fn own_kernel(series: &str, wanted: impl Fn(&str) -> bool) -> (tempfile::TempDir, PathBuf) {
-    let kernel = block_on(super::support::guest(series)).kernel().clone();
+    let kernel = block_on(super::guests::guest(series)).kernel().clone();
     let directory = tempfile::tempdir().expect("it is as the test made it");
     let image = directory.path().join("boot/vmlinuz");
     fs::create_dir_all(directory.path().join("boot")).expect("it is as the test made it");

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::support::{QUICK, SVCLAB, ended, own_cache, programs, svclab};
+use super::guests::SVCLAB;
+use super::support::{QUICK, ended, own_cache, programs, svclab};
 
 /// Runs a case in a guest where `PATH` is only this, and returns what was said.
 fn refused(cache: &Path, path: &Path) -> String {

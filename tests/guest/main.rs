@@ -5,6 +5,7 @@
 mod agree;
 mod alive;
 mod broken;
+mod guests;
 mod kept;
 mod lacking;
 mod support;

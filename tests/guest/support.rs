@@ -1,5 +1,4 @@
-//! Guests for tests: their kernels are fetched once and shared by all tests,
-//! their snapshots by those that damage nothing.
+//! Caches and machines for tests of guests, and the command run on them.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -10,39 +9,11 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use svclab::kernel::guest::{Cache, Deadlines, Guest, KERNELS, Wanted};
-use svclab::run::{Prepared, choose, prepare};
 
-/// The program under test, which is also the guests' agent.
-pub const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+use super::guests::{SVCLAB, block_on, guest};
 
 /// The series of kernels that tests boot.
 pub const SERIES: [&str; 2] = ["6.1", "6.12"];
-
-/// The cache that tests share; other processes of theirs may use it, too.
-pub fn shared() -> Cache {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
-    Cache::open(directory).expect("a cache")
-}
-
-/// Runs something on a thread of its own runtime.
-pub fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime")
-        .block_on(work)
-}
-
-/// A guest of that series from the shared cache.
-pub async fn guest(series: &str) -> Guest {
-    Guest::with_agent(
-        shared(),
-        &Wanted::Series(series.to_owned()),
-        PathBuf::from(SVCLAB),
-    )
-    .await
-    .expect("a kernel")
-}
 
 /// A cache of a test's own that has the kernel of a series and no snapshot.
 pub fn own_cache(series: &str) -> (tempfile::TempDir, Cache) {
@@ -82,26 +53,6 @@ pub fn impatient() -> Deadlines {
         silence: Duration::from_secs(2),
         ..Deadlines::default()
     }
-}
-
-/// A case of one of the project's labs.
-pub fn case(name: &str) -> Prepared {
-    let mut cases = cases(&[name.to_owned()]);
-    assert_eq!(cases.len(), 1, "{name}");
-    cases.remove(0)
-}
-
-/// The cases of the project's labs that are meant by names.
-pub fn cases(names: &[String]) -> Vec<Prepared> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
-    let labs = choose(names, &directory).expect("there are such labs");
-    labs.iter()
-        .flat_map(|lab| lab.cases.iter().map(move |at| (lab, *at)))
-        .map(|(lab, at)| {
-            prepare(lab, &lab.scenario.cases()[at], Duration::from_secs(3))
-                .expect("the case can be prepared")
-        })
-        .collect()
 }
 
 /// A case that takes a second: nothing in it times out.

@@ -1,12 +1,14 @@
 //! Turning expectations round, one at a time, over evidence that met them: each
 //! must then fail, and say where.
 
+use std::time::Duration;
+
 use libtest_mimic::Failed;
 use svclab::evidence::Evidence;
 use svclab::explain::{Judge, Judgement};
 use svclab::run::Prepared;
 use svclab::scenario::count::Count;
-use svclab::scenario::expectation::{Expected, ProbeExpectation, Row};
+use svclab::scenario::expectation::{Expected, ProbeExpectation, Row, SourcePort};
 
 /// Nobody sees so many of anything.
 const NEVER: u32 = 1_000_000;
@@ -98,6 +100,13 @@ fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
                 probe.seen_sources = None;
             });
         }
+        if let Some(port) = probe.source_port {
+            let other = match port {
+                SourcePort::Kept => SourcePort::Changed,
+                SourcePort::Changed => SourcePort::Kept,
+            };
+            on_probe(&|probe| probe.source_port = Some(other));
+        }
     }
     for at in 0..row.expected.wire.len() {
         let expected_none = row.expected.wire[at].count.contains(0);
@@ -109,6 +118,22 @@ fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
         flip(&row.expected.wire[at].on.to_string(), &|expected| {
             expected.wire[at].count = other;
         });
+        let wire = &row.expected.wire[at];
+        if wire.mss.is_some() && !expected_none {
+            flip(&wire.on.to_string(), &|expected| {
+                expected.wire[at].mss = Some(1);
+            });
+        }
+        if wire.window.is_some() && !expected_none {
+            flip(&wire.on.to_string(), &|expected| {
+                expected.wire[at].window = Some(1);
+            });
+        }
+        if wire.resent.is_some() {
+            flip(&wire.on.to_string(), &|expected| {
+                expected.wire[at].resent = Some(vec![Duration::from_millis(100)]);
+            });
+        }
     }
     for at in 0..row.expected.counters.len() {
         flip(&row.expected.counters[at].on, &|expected| {
@@ -127,6 +152,32 @@ fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
         }
         flip(&on, &|expected| {
             expected.chains[at].is.push("-j ACCEPT".to_owned());
+        });
+    }
+    for at in 0..row.expected.sets.len() {
+        flip(&row.expected.sets[at].on, &|expected| {
+            "hash:mac".clone_into(&mut expected.sets[at].kind);
+        });
+        flip(&row.expected.sets[at].on, &|expected| {
+            expected.sets[at].members.push("192.0.2.254".to_owned());
+        });
+    }
+    for at in 0..row.expected.ipvs.len() {
+        flip(&row.expected.ipvs[at].on, &|expected| {
+            let first = expected.ipvs[at].is.pop();
+            if first.is_none() {
+                expected.ipvs[at]
+                    .is
+                    .push("-A -t 192.0.2.254:1 -s rr".to_owned());
+            }
+        });
+    }
+    for at in 0..row.expected.links.len() {
+        flip(&row.expected.links[at].on.to_string(), &|expected| {
+            expected.links[at].flags.push("PROMISC".to_owned());
+        });
+        flip(&row.expected.links[at].on.to_string(), &|expected| {
+            expected.links[at].addresses.pop();
         });
     }
     assert!(

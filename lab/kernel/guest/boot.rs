@@ -170,7 +170,7 @@ impl Site {
         tracing::info!("booting {} by {}", guest.release(), accel.word());
         let made = cache.making(SNAPSHOTS, &key)?;
         let initramfs = made.path().join("initramfs");
-        let (files, _) = userland::gather(&guest.program, &userland::installed())?;
+        let (files, _) = userland::gather(&guest.program, &guest.programs())?;
         let mut archive = fs::read(guest.kernel.directory.join(ARCHIVE))
             .map_err(cache.cannot("read a kernel's modules"))?;
         files
@@ -324,11 +324,15 @@ fn accel_here(guest: &Guest, qemu: &Qemu) -> Option<Accel> {
 /// The digest of the guest's programs; they are read once, and again when one of
 /// them has changed.
 fn userland_here(guest: &Guest) -> Result<String, GuestError> {
+    let programs = guest.programs();
     let name = format!(
         "userland-{}.json",
-        digest::name(&[&format!("{:?}", Identity::of(&guest.program).ok())])
+        digest::name(&[&format!(
+            "{:?} {:?}",
+            Identity::of(&guest.program).ok(),
+            guest.further
+        )])
     );
-    let programs = userland::installed();
     let known: Option<UserlandNote> = guest.cache.note(&name);
     if let Some(note) = known
         && note.programs == programs

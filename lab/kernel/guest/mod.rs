@@ -85,6 +85,8 @@ pub struct Guest {
     kernel: Entry<Image>,
     modules: Arc<Modules>,
     program: PathBuf,
+    /// Programs besides those that labs need.
+    further: Vec<PathBuf>,
     deadlines: Deadlines,
 }
 
@@ -117,6 +119,7 @@ impl Guest {
             kernel,
             modules,
             program,
+            further: Vec::new(),
             deadlines: Deadlines::default(),
         })
     }
@@ -126,6 +129,21 @@ impl Guest {
     pub fn with_deadlines(mut self, deadlines: Deadlines) -> Self {
         self.deadlines = deadlines;
         self
+    }
+
+    /// The same guest with further programs of this machine's, where they lie
+    /// here; [`crate::kernel::Session::run`] starts them.
+    #[must_use]
+    pub fn with_programs(mut self, programs: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.further.extend(programs);
+        self
+    }
+
+    /// Where its programs lie, here as there.
+    fn programs(&self) -> Vec<PathBuf> {
+        let mut programs = userland::installed();
+        programs.extend(self.further.iter().cloned());
+        programs
     }
 
     /// What its kernel calls itself: `6.12.117+deb12-cloud-amd64`.
@@ -146,7 +164,7 @@ impl Guest {
     ///
     /// What is missing, with who asks for it.
     pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
-        let installed = userland::installed();
+        let installed = self.programs();
         Missing::check(&Needs::of(plan), &self.modules, |name| {
             installed
                 .iter()

@@ -86,6 +86,10 @@ pub fn write(
                 .is_some_and(|proxy| proxy.mode == Mode::Ipvs)
             {
                 namespace.links.push(holder(&node.name, &work.bound));
+                namespace.ipvs_timeouts = node
+                    .kube_proxy
+                    .as_ref()
+                    .and_then(kube_proxy::ipvs::timeouts);
             }
             namespace.iptables = loaded(cluster, &v4, &v6);
         }

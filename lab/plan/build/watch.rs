@@ -4,6 +4,7 @@ use crate::cluster::{Problem, place};
 use crate::plan::{Namespace, Watch};
 use crate::scenario::expectation::Expected;
 use crate::scenario::suggest::did_you_mean;
+use crate::scenario::wire::Tap;
 
 use super::Order;
 
@@ -52,33 +53,38 @@ fn look(
             list.push(name.to_owned());
         }
     };
+    // The namespace an interface is in, which may lack it.
+    let interface = |tap: &Tap, problems: &mut Vec<Problem>| {
+        let Some(namespace) = find(&tap.of) else {
+            problems.push(unknown(&tap.of));
+            return None;
+        };
+        let dev = &tap.interface;
+        if dev != "lo" && !namespace.links.iter().any(|link| link.name == *dev) {
+            let links: Vec<&str> = namespace
+                .links
+                .iter()
+                .map(|link| link.name.as_str())
+                .collect();
+            problems.push(
+                Problem::in_lab(
+                    at(),
+                    format!(
+                        "an expectation looks at `{dev}`, which {} has not got",
+                        namespace.name
+                    ),
+                )
+                .help(
+                    did_you_mean(dev, links.iter().copied())
+                        .or_else(|| Some(format!("it has {}", links.join(", ")))),
+                ),
+            );
+        }
+        Some(namespace)
+    };
     for wire in &expected.wire {
-        match find(&wire.on.of) {
-            None => problems.push(unknown(&wire.on.of)),
-            Some(namespace) => {
-                let dev = &wire.on.interface;
-                if dev != "lo" && !namespace.links.iter().any(|link| link.name == *dev) {
-                    let links: Vec<&str> = namespace
-                        .links
-                        .iter()
-                        .map(|link| link.name.as_str())
-                        .collect();
-                    problems.push(
-                        Problem::in_lab(
-                            at(),
-                            format!(
-                                "an expectation looks at `{dev}`, which {} has not got",
-                                namespace.name
-                            ),
-                        )
-                        .help(
-                            did_you_mean(dev, links.iter().copied())
-                                .or_else(|| Some(format!("it has {}", links.join(", ")))),
-                        ),
-                    );
-                }
-                add(&mut watch.packets, &namespace.name);
-            }
+        if let Some(namespace) = interface(&wire.on, &mut *problems) {
+            add(&mut watch.packets, &namespace.name);
         }
     }
     for counter in &expected.counters {
@@ -92,6 +98,23 @@ fn look(
         match find(on) {
             None => problems.push(unknown(on)),
             Some(namespace) => add(&mut watch.rules, &namespace.name),
+        }
+    }
+    for set in &expected.sets {
+        match find(&set.on) {
+            None => problems.push(unknown(&set.on)),
+            Some(namespace) => add(&mut watch.sets, &namespace.name),
+        }
+    }
+    for server in &expected.ipvs {
+        match find(&server.on) {
+            None => problems.push(unknown(&server.on)),
+            Some(namespace) => add(&mut watch.ipvs, &namespace.name),
+        }
+    }
+    for link in &expected.links {
+        if let Some(namespace) = interface(&link.on, &mut *problems) {
+            add(&mut watch.links, &namespace.name);
         }
     }
 }

@@ -86,6 +86,9 @@ impl Needs {
     /// Linux v6.12, `net/netfilter/ipvs/`: the family of the control interface
     /// and each scheduler is asked for by its name.
     fn ipvs(&mut self, namespace: &Namespace) {
+        if namespace.ipvs_timeouts.is_some() {
+            self.module("ip_vs", &namespace.name, || "a time for IPVS".to_owned());
+        }
         for server in &namespace.ipvs {
             let what = || format!("the virtual server {}", server.takes);
             self.module("ip_vs", &namespace.name, what);

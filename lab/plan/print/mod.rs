@@ -94,7 +94,11 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
             &["bridge", "-batch", "-"],
             lines(namespace.forwarding.iter().map(forwarding)),
         );
-        let virtual_servers = namespace.ipvs.iter().map(ToString::to_string);
+        let virtual_servers = namespace
+            .ipvs_timeouts
+            .iter()
+            .map(ToString::to_string)
+            .chain(namespace.ipvs.iter().map(ToString::to_string));
         step(
             Stage::VirtualServers,
             &["ipvsadm", "-R"],

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::family::Family;
+use super::ipvs::Timeout;
 use super::version::Version;
 
 /// One node's kube-proxy.
@@ -66,6 +67,16 @@ pub struct KubeProxy {
     /// The scheduler of virtual servers (ipvs mode). Empty means `rr`.
     #[serde(default)]
     pub ipvs_scheduler: String,
+    /// How long IPVS remembers a TCP connection that says nothing (ipvs mode, from
+    /// v1.18): `15m`. The kernel's own time without it.
+    #[serde(default, skip_serializing_if = "Timeout::is_zero")]
+    pub tcp_timeout: Timeout,
+    /// The same after a FIN (ipvs mode, from v1.18).
+    #[serde(default, skip_serializing_if = "Timeout::is_zero")]
+    pub tcp_fin_timeout: Timeout,
+    /// The same for UDP (ipvs mode, from v1.18).
+    #[serde(default, skip_serializing_if = "Timeout::is_zero")]
+    pub udp_timeout: Timeout,
     /// Whether the node answers ARP only for addresses of the interface asked
     /// (ipvs mode).
     #[serde(default, rename = "strictARP")]
@@ -286,6 +297,9 @@ impl KubeProxy {
             bind_load_balancer_ips: true,
             node_port_addresses: Vec::new(),
             ipvs_scheduler: String::new(),
+            tcp_timeout: Timeout::default(),
+            tcp_fin_timeout: Timeout::default(),
+            udp_timeout: Timeout::default(),
             strict_arp: false,
             localhost_node_ports: true,
             tcp_be_liberal: false,
@@ -315,12 +329,13 @@ mod tests {
             r#"{"version": "v1.18.2", "mode": "ipvs", "clusterCIDR": "10.244.0.0/16,fd00::/56",
                 "masqueradeAll": true, "masqueradeBit": 15, "bindLoadBalancerIPs": false,
                 "nodePortAddresses": ["192.168.50.0/24", "primary"], "ipvsScheduler": "wrr",
-                "strictARP": true, "localhostNodePorts": false, "randomFully": false}"#,
+                "tcpTimeout": "15m", "strictARP": true, "localhostNodePorts": false, "randomFully": false}"#,
         )
         .unwrap();
         assert_eq!(read.mode, Mode::Ipvs);
         let cidrs = read.cluster_cidr.as_ref().unwrap();
         assert_eq!(cidrs.of(Family::V6).unwrap().to_string(), "fd00::/56");
+        assert_eq!(read.tcp_timeout.seconds(), 900);
         assert!(read.strict_arp && !read.bind_load_balancer_ips);
         let back: KubeProxy = serde_json::from_str(&serde_json::to_string(&read).unwrap()).unwrap();
         assert_eq!(back, read);

@@ -437,6 +437,8 @@ pub const IPVS_FILTER_SPARES_LOCAL_EXTERNAL_IPS: Change = Change::since(30);
 
 // What ipvs mode sets in the kernel.
 
+/// How long connections are remembered can be told. (#85517, v1.18.)
+pub const IPVS_TIMEOUTS: Change = Change::since(18);
 /// `route_localnet` is set. (`NewProxier` v1.20.0-rc.0, v1.21.1.)
 pub const IPVS_ROUTE_LOCALNET: Change = Change::until(20);
 /// Connections to real servers that are gone do not linger: `conn_reuse_mode`,

@@ -6,7 +6,7 @@
 //! `pkg/proxy/ipvs/proxier.go`. `services` is what it makes of each service,
 //! `script` and
 //! `filter` are the rules from v1.11 on, `early` those before, [`sysctls()`]
-//! what it sets when it starts.
+//! and [`timeouts()`] what it sets when it starts.
 //!
 //! # Load balancers' addresses that are not bound
 //!
@@ -36,6 +36,7 @@ mod sets;
 mod sysctls;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 
 use std::net::IpAddr;
 
@@ -53,6 +54,7 @@ use crate::rules::script::Script;
 
 pub use chains::IPVS_OUT_FILTER;
 pub use sysctls::{Kernel, Sysctl, sysctls};
+pub use timeouts::{Timeout, TimeoutError, timeouts};
 
 /// The dummy interface that holds the services' addresses, so that packets to
 /// them are delivered on the node, where IPVS takes them.

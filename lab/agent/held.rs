@@ -1,0 +1,99 @@
+//! Reading back what a namespace holds: sets, virtual servers, interfaces.
+
+use std::collections::BTreeMap;
+
+use futures_util::TryStreamExt as _;
+use ipnetwork::IpNetwork;
+use netlink_packet_route::address::AddressAttribute;
+use netlink_packet_route::link::LinkAttribute;
+
+use super::netns::NetNs;
+use super::wire::{Wire, refused};
+use super::{failure, ipvs_read, program};
+use crate::evidence::{Held, HeldLink};
+use crate::plan::{Namespace, Watch};
+use crate::protocol::Failure;
+
+/// What the plan wants to know of a namespace; `None` when that is nothing.
+///
+/// # Errors
+///
+/// When a program cannot be started, or the kernel does not answer.
+pub async fn read(
+    ns: &NetNs,
+    wire: &Wire,
+    plan: &Namespace,
+    watch: &Watch,
+) -> Result<Option<Held>, Failure> {
+    let wanted = |list: &[String]| list.contains(&plan.name);
+    let (sets, ipvs, links) = (
+        wanted(&watch.sets),
+        wanted(&watch.ipvs),
+        wanted(&watch.links),
+    );
+    if !(sets || ipvs || links) {
+        return Ok(None);
+    }
+    let mut held = Held::default();
+    // A namespace without sets has none, and perhaps no kernel that knows any.
+    if sets && !plan.ipset.is_empty() {
+        let finished = program::run(ns, &plan.name, "ipset", &["save"], "").await?;
+        if !finished.success {
+            return Err(failure::bug(format!(
+                "ipset save failed in {}: {}",
+                plan.name,
+                finished.stderr.trim()
+            )));
+        }
+        held.sets = finished.stdout;
+    }
+    if ipvs && !plan.ipvs.is_empty() {
+        held.ipvs = ipvs_read::all(ns, &plan.name).await?;
+    }
+    if links {
+        held.links = interfaces(wire)
+            .await
+            .map_err(|error| refused(&plan.name, "read the interfaces", &error))?;
+    }
+    Ok(Some(held))
+}
+
+async fn interfaces(wire: &Wire) -> Result<Vec<HeldLink>, rtnetlink::Error> {
+    let mut addresses: BTreeMap<u32, Vec<IpNetwork>> = BTreeMap::new();
+    let mut all = wire.handle.address().get().execute();
+    while let Some(message) = all.try_next().await? {
+        // Where the two differ, the local address is the interface's own and the
+        // other its peer's.
+        let own = message.attributes.iter().find_map(|each| match each {
+            AddressAttribute::Local(address) => Some(*address),
+            _ => None,
+        });
+        let any = message.attributes.iter().find_map(|each| match each {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        });
+        if let Some(address) = own.or(any)
+            && let Ok(address) = IpNetwork::new(address, message.header.prefix_len)
+        {
+            addresses
+                .entry(message.header.index)
+                .or_default()
+                .push(address);
+        }
+    }
+    let mut links = Vec::new();
+    let mut all = wire.handle.link().get().execute();
+    while let Some(message) = all.try_next().await? {
+        let name = message.attributes.iter().find_map(|each| match each {
+            LinkAttribute::IfName(name) => Some(name.clone()),
+            _ => None,
+        });
+        let Some(name) = name else { continue };
+        links.push(HeldLink {
+            name,
+            flags: message.header.flags.bits(),
+            addresses: addresses.remove(&message.header.index).unwrap_or_default(),
+        });
+    }
+    Ok(links)
+}

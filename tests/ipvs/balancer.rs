@@ -1,0 +1,147 @@
+//! Balancers that are real: what is done to them from inside, and what becomes
+//! of those behind them, changes what becomes of connections.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use svclab::evidence::{Evidence, Verdict};
+use svclab::kernel::Session;
+
+use super::guests::{block_on, case};
+use super::programs::{ipvs, says, with_ipvsadm};
+
+/// The verdicts of a probe, and who answered.
+fn of<'a>(evidence: &'a Evidence, probe: &str) -> (BTreeMap<Verdict, usize>, BTreeSet<&'a str>) {
+    let mut verdicts = BTreeMap::new();
+    let mut endpoints = BTreeSet::new();
+    for attempt in evidence.attempts.iter().filter(|each| each.probe == probe) {
+        *verdicts.entry(attempt.verdict).or_insert(0) += 1;
+        endpoints.extend(attempt.endpoint.as_deref());
+    }
+    (verdicts, endpoints)
+}
+
+async fn probe(session: &mut Session) -> Evidence {
+    session.probe().await.expect("evidence")
+}
+
+#[test]
+fn a_verdict_hangs_on_the_balancer_s_service() {
+    block_on(async {
+        let prepared =
+            case("clb-hairpin/policy=Cluster,ingress=otherNode,balancer=internal,rpFilter=0");
+        let agent = with_ipvsadm().await;
+        let mut session = agent.build(prepared.plan).await.expect("a lab");
+        let all = |verdict| BTreeMap::from([(verdict, 8)]);
+        let evidence = probe(&mut session).await;
+        assert_eq!(
+            of(&evidence, "call"),
+            (
+                all(Verdict::Connected),
+                BTreeSet::from(["pod/default/nginx-b"])
+            )
+        );
+        let saved = says(&mut session, "fabric", "ipvsadm", &["-S", "-n"], "").await;
+
+        // Without it the address is the router's own, and nobody listens there.
+        says(&mut session, "fabric", "ipvsadm", &["-C"], "").await;
+        let evidence = probe(&mut session).await;
+        let nobody = (all(Verdict::Refused), BTreeSet::new());
+        assert_eq!(of(&evidence, "call"), nobody);
+        assert_eq!(of(&evidence, "other"), nobody);
+
+        says(&mut session, "fabric", "ipvsadm", &["-R"], &saved).await;
+        let evidence = probe(&mut session).await;
+        assert_eq!(of(&evidence, "call").0, all(Verdict::Connected));
+        assert_eq!(of(&evidence, "other").0, all(Verdict::Connected));
+    });
+}
+
+/// Waits until the fabric's balancer has found its backends as is said. On a
+/// machine that is too busy it may think other things in between.
+async fn turned(session: &mut Session, well: &mut BTreeMap<&str, bool>, wanted: [bool; 2]) {
+    while !well.values().eq(&wanted) {
+        let turn = session.turned().await.expect("the balancer notices");
+        assert_eq!(turn.namespace, "fabric");
+        let backend = turn.backend.to_string();
+        let known = well.get_mut(backend.as_str());
+        *known.expect("it is behind the balancer") = turn.well;
+    }
+}
+
+#[test]
+fn a_balancer_drops_the_node_whose_ingress_pod_was_killed() {
+    block_on(async {
+        let prepared = case("tests/ipvs/killed.yaml");
+        let agent = with_ipvsadm().await;
+        let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
+        let evidence = probe(&mut session).await;
+        let judgement = prepared
+            .judge()
+            .expect("the case can be judged")
+            .judge(&evidence);
+        assert!(judgement.holds(), "{judgement:#?}");
+        let weight = |lines: &[String], node: &str| {
+            let line = lines
+                .iter()
+                .find(|line| line.starts_with("-a") && line.contains(node))
+                .unwrap_or_else(|| panic!("{node} is behind the balancer: {lines:?}"));
+            line.rsplit(' ').next().map(str::to_owned)
+        };
+        let before = ipvs(&mut session, "fabric").await;
+        assert_eq!(weight(&before, "192.168.1.11:30080").as_deref(), Some("1"));
+        assert_eq!(weight(&before, "192.168.2.12:30080").as_deref(), Some("1"));
+
+        let mut well = BTreeMap::from([("192.168.1.11:30080", true), ("192.168.2.12:30080", true)]);
+        session
+            .stop("pod/default/web-a")
+            .await
+            .expect("it is served");
+        turned(&mut session, &mut well, [false, true]).await;
+        let after = ipvs(&mut session, "fabric").await;
+        assert_eq!(weight(&after, "192.168.1.11:30080").as_deref(), Some("0"));
+        assert_eq!(weight(&after, "192.168.2.12:30080").as_deref(), Some("1"));
+        let evidence = probe(&mut session).await;
+        assert_eq!(
+            of(&evidence, "call"),
+            (
+                BTreeMap::from([(Verdict::Connected, 8)]),
+                BTreeSet::from(["pod/default/web-b"])
+            )
+        );
+
+        // With nobody left the balancer says nothing.
+        session
+            .stop("pod/default/web-b")
+            .await
+            .expect("it is served");
+        turned(&mut session, &mut well, [false, false]).await;
+        let evidence = probe(&mut session).await;
+        assert_eq!(
+            of(&evidence, "call"),
+            (BTreeMap::from([(Verdict::Timeout, 8)]), BTreeSet::new())
+        );
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_cannot_be_stopped() {
+    block_on(async {
+        let agent = with_ipvsadm().await;
+        let mut session = agent
+            .build(svclab::plan::Plan::default())
+            .await
+            .expect("a lab");
+        let error = session.stop("pod/default/web").await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "pod/default/web is to be stopped, which the lab does not serve"
+        );
+        let error = session.run("node-1", "ip", &[], "").await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "ip is to run in node-1, which the plan has not got"
+        );
+        // The lab still stands.
+        session.probe().await.expect("evidence");
+    });
+}

@@ -1,0 +1,10 @@
+//! IPVS as a guest's kernel has it: what svclab writes is read back by
+//! `ipvsadm`, and what becomes of connections hangs on it. It is the part of the
+//! tests of guests that is run with all others; the rest is `tests/guest`.
+
+#[path = "../guest/guests.rs"]
+mod guests;
+
+mod balancer;
+mod oracle;
+mod programs;

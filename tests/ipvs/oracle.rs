@@ -1,0 +1,244 @@
+//! `ipvsadm` as the oracle of what the kernel was told.
+
+use std::net::SocketAddr;
+
+use svclab::plan::ipvs::{Forwarding, RealServer, Timeouts, Transport, Virtual, VirtualServer};
+use svclab::plan::print::{Stage, steps};
+use svclab::plan::{Namespace, Plan};
+
+use super::guests::{block_on, case};
+use super::programs::{ipvs, says, sorted, with_ipvsadm};
+
+fn real(to: &str, weight: u32, forwarding: Forwarding) -> RealServer {
+    RealServer {
+        to: to.parse().expect("an address and a port"),
+        weight,
+        forwarding,
+    }
+}
+
+fn by_address(
+    protocol: Transport,
+    at: &str,
+    scheduler: &str,
+    persistence: Option<u32>,
+    servers: Vec<RealServer>,
+) -> VirtualServer {
+    let at: SocketAddr = at.parse().expect("an address and a port");
+    VirtualServer {
+        takes: Virtual::Address {
+            protocol,
+            address: at.ip(),
+            port: at.port(),
+        },
+        scheduler: scheduler.to_owned(),
+        persistence,
+        servers,
+    }
+}
+
+fn by_mark(mark: u32, v6: bool, scheduler: &str, servers: Vec<RealServer>) -> VirtualServer {
+    VirtualServer {
+        takes: Virtual::FwMark { mark, v6 },
+        scheduler: scheduler.to_owned(),
+        persistence: None,
+        servers,
+    }
+}
+
+/// Every kind of virtual server, real server and scheduler.
+fn every_kind() -> Vec<VirtualServer> {
+    use Forwarding::{Masquerade, Route, Tunnel};
+    use Transport::{Sctp, Tcp, Udp};
+    let mut servers = vec![
+        by_address(
+            Tcp,
+            "10.96.0.1:443",
+            "rr",
+            Some(10800),
+            vec![
+                real("10.0.1.2:6443", 1, Masquerade),
+                real("10.0.2.2:6443", 7, Masquerade),
+                real("10.0.3.2:6443", 0, Masquerade),
+            ],
+        ),
+        by_address(
+            Udp,
+            "10.96.0.10:53",
+            "wrr",
+            None,
+            vec![real("10.0.1.3:5353", 3, Masquerade)],
+        ),
+        by_address(
+            Sctp,
+            "10.96.0.11:38412",
+            "wlc",
+            Some(60),
+            vec![real("10.0.1.4:38412", 1, Masquerade)],
+        ),
+        // Real servers that get the packet as it is have the same port.
+        by_address(
+            Tcp,
+            "10.96.0.12:80",
+            "sh",
+            None,
+            vec![
+                real("10.0.1.5:80", 1, Route),
+                real("10.0.2.5:80", 1, Tunnel),
+            ],
+        ),
+        by_address(
+            Tcp,
+            "[fd00:96::1]:443",
+            "lc",
+            Some(300),
+            vec![
+                real("[fd00:1::2]:6443", 1, Masquerade),
+                real("[fd00:2::2]:6443", 2, Masquerade),
+            ],
+        ),
+        by_address(Udp, "[fd00:96::1]:443", "rr", None, Vec::new()),
+        by_mark(
+            100,
+            false,
+            "rr",
+            vec![
+                real("10.0.1.1:30443", 1, Masquerade),
+                real("10.0.2.1:30443", 0, Masquerade),
+            ],
+        ),
+        by_mark(101, false, "rr", Vec::new()),
+        by_mark(
+            0x7fff_0001,
+            true,
+            "wrr",
+            vec![real("[fd00:1::1]:30443", 1, Masquerade)],
+        ),
+    ];
+    // Every scheduler that kube-proxy's documentation names.
+    let schedulers = [
+        "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh",
+    ];
+    for (scheduler, port) in schedulers.into_iter().zip(1000..) {
+        servers.push(by_address(
+            Tcp,
+            &format!("10.96.0.20:{port}"),
+            scheduler,
+            None,
+            vec![real("10.0.1.6:8080", 1, Masquerade)],
+        ));
+    }
+    servers
+}
+
+/// A namespace with virtual servers and times, and one without any.
+fn plan() -> Plan {
+    Plan {
+        namespaces: vec![
+            Namespace {
+                name: "written".to_owned(),
+                ipvs: every_kind(),
+                ipvs_timeouts: Some(Timeouts {
+                    tcp: 1234,
+                    tcp_fin: 0,
+                    udp: 56,
+                }),
+                ..Namespace::default()
+            },
+            Namespace {
+                name: "empty".to_owned(),
+                ..Namespace::default()
+            },
+        ],
+        ..Plan::default()
+    }
+}
+
+#[test]
+fn ipvsadm_reads_back_every_kind_of_server() {
+    block_on(async {
+        let agent = with_ipvsadm().await;
+        let plan = plan();
+        let mut session = agent.build(plan.clone()).await.expect("a lab");
+        let written: String = every_kind().iter().map(ToString::to_string).collect();
+        assert_eq!(ipvs(&mut session, "written").await, sorted(&written));
+        assert_eq!(ipvs(&mut session, "empty").await, [""; 0]);
+
+        // The kernel's own where nothing was said (Linux v6.12,
+        // `net/netfilter/ipvs/ip_vs_proto_tcp.c`, `ip_vs_proto_udp.c`).
+        let times = ["-L", "--timeout"];
+        let told = says(&mut session, "written", "ipvsadm", &times, "").await;
+        assert_eq!(told.trim(), "Timeout (tcp tcpfin udp): 1234 120 56");
+        let untold = says(&mut session, "empty", "ipvsadm", &times, "").await;
+        assert_eq!(untold.trim(), "Timeout (tcp tcpfin udp): 900 120 300");
+
+        // What `svclab plan` prints makes the same.
+        let printed = steps(&plan);
+        let step = printed
+            .iter()
+            .find(|step| step.stage == Stage::VirtualServers)
+            .expect("virtual servers are printed");
+        assert_eq!(step.command, ["ipvsadm", "-R"]);
+        says(&mut session, "empty", "ipvsadm", &["-R"], &step.text).await;
+        assert_eq!(ipvs(&mut session, "empty").await, sorted(&written));
+        let read = says(&mut session, "empty", "ipvsadm", &times, "").await;
+        assert_eq!(read, told);
+    });
+}
+
+#[test]
+fn a_case_s_nodes_and_balancers_have_what_its_plan_says() {
+    // A node that speaks to itself by kube-ipvs0, and a balancer that goes by
+    // marks; all that is expected of both cases happens as well.
+    for name in [
+        "missing-cluster-cidr/clusterCIDR=right,byHand=nothing",
+        "clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0",
+    ] {
+        block_on(async {
+            let prepared = case(name);
+            let agent = with_ipvsadm().await;
+            let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
+            let mut looked_at = 0;
+            for namespace in &prepared.plan.namespaces {
+                let planned: String = namespace.ipvs.iter().map(ToString::to_string).collect();
+                let read = ipvs(&mut session, &namespace.name).await;
+                assert_eq!(read, sorted(&planned), "{name}: {}", namespace.name);
+                looked_at += usize::from(!read.is_empty());
+                let Some(holder) = namespace
+                    .links
+                    .iter()
+                    .find(|link| link.name == "kube-ipvs0")
+                else {
+                    continue;
+                };
+                let shown = says(
+                    &mut session,
+                    &namespace.name,
+                    "ip",
+                    &["-oneline", "address", "show", "kube-ipvs0"],
+                    "",
+                )
+                .await;
+                let held: Vec<&str> = shown
+                    .lines()
+                    .filter_map(|line| line.split(" inet ").nth(1)?.split_whitespace().next())
+                    .collect();
+                let planned: Vec<String> =
+                    holder.addresses.iter().map(ToString::to_string).collect();
+                assert!(!held.is_empty());
+                assert_eq!(held, planned, "{shown}");
+                let link = ["-oneline", "link", "show", "kube-ipvs0"];
+                let link = says(&mut session, &namespace.name, "ip", &link, "").await;
+                assert!(link.contains("<BROADCAST,NOARP>"), "{link}");
+                assert!(link.contains(" state DOWN "), "{link}");
+            }
+            assert!(looked_at >= 2, "{name}");
+            let evidence = session.probe().await.expect("evidence");
+            let judgement = prepared
+                .judge()
+                .expect("the case can be judged")
+                .judge(&evidence);
+            assert!(judgement.holds(), "{name}: {judgement:#?}");
+        });
+    }
+}
