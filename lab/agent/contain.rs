@@ -67,8 +67,7 @@ pub fn contain() -> Result<(), Failure> {
     };
     // The caller of unshare stays in its old PID namespace; its next child is
     // PID 1 of the new one.
-    unshare(CloneFlags::CLONE_NEWPID)
-        .map_err(|errno| refused("unshare a PID namespace", errno))?;
+    unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| refused("unshare a PID namespace", errno))?;
     let mapping = split(outside)?;
     die_with_parent();
     unshare(
@@ -195,11 +194,8 @@ fn become_root() -> Result<(), Failure> {
 fn map_own_user() -> Result<(), Failure> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     unshare(CloneFlags::CLONE_NEWUSER).map_err(no_user_namespace)?;
-    write_maps("/proc/self", uid, gid).map_err(|error| {
-        no_user_namespace(Errno::from_raw(
-            error.raw_os_error().unwrap_or(0),
-        ))
-    })
+    write_maps("/proc/self", uid, gid)
+        .map_err(|error| no_user_namespace(Errno::from_raw(error.raw_os_error().unwrap_or(0))))
 }
 
 /// Maps one user and one group of the host to root inside.

@@ -237,7 +237,6 @@ fn kept_flags(flags: FsFlags) -> MsFlags {
     .fold(MsFlags::empty(), |kept, (_, flag)| kept | flag)
 }
 
-
 fn os(error: &io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(0))
 }

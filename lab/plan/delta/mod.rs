@@ -71,16 +71,25 @@ pub struct Change {
     /// in `add` come with theirs.
     #[serde(default, skip_serializing_if = "Swap::is_empty")]
     pub ipvs: Swap<VirtualServer>,
-    /// Lines for ipset before the rules change: new sets, members that come
-    /// and go.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub sets: String,
+    /// Sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sets: Option<SetsChange>,
     /// Rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables: Option<RulesChange>,
-    /// Lines for ipset after the rules have changed: sets that go.
+}
+
+/// How sets change: lines for ipset.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SetsChange {
+    /// Before the rules change: new sets, members that come and go.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub unset: String,
+    pub before: String,
+    /// After the rules have changed: sets that go.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub after: String,
+    /// Whether any set is there from then on.
+    pub any: bool,
 }
 
 /// What changes of an interface.
@@ -230,6 +239,11 @@ impl Change {
             // one that is still there is added in vain.
             routes.add.clone_from(&wanted.routes);
         }
+        if there.ipvs_timeouts != wanted.ipvs_timeouts {
+            return Err(Rebuild::because(format_args!(
+                "IPVS of {name} remembers connections otherwise"
+            )));
+        }
         let sets = sets::between(&there.ipset, &wanted.ipset)
             .map_err(|why| Rebuild::because(format_args!("the sets of {name}: {why}")))?;
         Ok(Self {
@@ -240,9 +254,8 @@ impl Change {
             neighbours: Swap::between(&there.neighbours, &wanted.neighbours),
             forwarding: Swap::between(&there.forwarding, &wanted.forwarding),
             ipvs: virtual_servers::between(&there.ipvs, &wanted.ipvs),
-            sets: sets.before,
+            sets,
             iptables: rules_between(name, there.iptables.as_ref(), wanted.iptables.as_ref())?,
-            unset: sets.after,
         })
     }
 }

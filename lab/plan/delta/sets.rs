@@ -4,14 +4,7 @@ use std::fmt::Write as _;
 
 use indexmap::{IndexMap, IndexSet};
 
-/// Lines for ipset, before and after the rules change.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Lines {
-    /// New sets and members that come and go.
-    pub before: String,
-    /// Sets that go: no rule may name them any more.
-    pub after: String,
-}
+use super::SetsChange;
 
 /// A set: what is said when it is made, and its members with their options.
 #[derive(Debug, Default)]
@@ -20,18 +13,22 @@ struct Set<'a> {
     members: IndexSet<&'a str>,
 }
 
-/// What comes from the sets of one `ipset restore` to those of another.
+/// What comes from the sets of one `ipset restore` to those of another; none
+/// when the two read alike.
 ///
 /// # Errors
 ///
 /// In words, when a set is of another type or a line is neither `create` nor
 /// `add`.
-pub fn between(there: &str, wanted: &str) -> Result<Lines, String> {
-    let mut lines = Lines::default();
+pub fn between(there: &str, wanted: &str) -> Result<Option<SetsChange>, String> {
     if there == wanted {
-        return Ok(lines);
+        return Ok(None);
     }
     let (there, wanted) = (read(there)?, read(wanted)?);
+    let mut lines = SetsChange {
+        any: !wanted.is_empty(),
+        ..SetsChange::default()
+    };
     for (name, set) in &wanted {
         let members = match there.get(name) {
             None => {
@@ -66,7 +63,7 @@ pub fn between(there: &str, wanted: &str) -> Result<Lines, String> {
     {
         let _ = writeln!(lines.after, "destroy {name}");
     }
-    Ok(lines)
+    Ok(Some(lines))
 }
 
 fn read(text: &str) -> Result<IndexMap<&str, Set<'_>>, String> {

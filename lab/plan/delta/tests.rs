@@ -67,15 +67,19 @@ fn a_set_s_members_come_and_go_before_the_rules_and_a_set_goes_after_them() {
     let made = change(|node| {
         node.ipset = "create B hash:net family inet\nadd B 10.0.0.0/8\n".to_owned();
     });
+    let sets = made.sets.unwrap();
     assert_eq!(
-        made.sets,
+        sets.before,
         "create B hash:net family inet\nadd B 10.0.0.0/8\n"
     );
-    assert_eq!(made.unset, "destroy A\n");
+    assert_eq!(sets.after, "destroy A\n");
     let made = change(|node| {
         node.ipset = "create A hash:ip family inet\nadd A 10.0.0.1\nadd A 10.0.0.3\n".to_owned();
     });
-    assert_eq!(made.sets, "del A 10.0.0.2\nadd A 10.0.0.3\n");
+    assert_eq!(
+        made.sets.unwrap().before,
+        "del A 10.0.0.2\nadd A 10.0.0.3\n"
+    );
 }
 
 #[test]
