@@ -6,9 +6,11 @@
 //! cases, [`cluster`] is what exists in one case, [`rules`] is what each
 //! component would write, [`plan`] is exactly what to apply, [`agent`] applies
 //! it (the only code that touches a kernel), [`evidence`] is what was seen,
-//! [`explain`] judges it, and [`report`] prints it.
+//! [`explain`] judges it, and [`report`] prints it. [`certify`] compares the
+//! machine before a run with the machine after it.
 
 pub mod agent;
+pub mod certify;
 pub mod cli;
 pub mod cluster;
 pub mod evidence;

@@ -13,10 +13,18 @@ fn said(output: &Output) -> Document {
     })
 }
 
+/// A cache with nothing in it: what this machine may have fetched is not what
+/// these tests are about.
+fn empty() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
 #[test]
 fn what_it_says_and_its_exit_code_agree() {
+    let cache = empty();
     let output = Command::new(assert_cmd::cargo::cargo_bin!("svclab"))
         .args(["doctor", "--format", "json"])
+        .env("SVCLAB_CACHE", cache.path())
         .stdin(Stdio::null())
         .output()
         .expect("svclab runs");
@@ -29,9 +37,19 @@ fn what_it_says_and_its_exit_code_agree() {
     for feature in ["network namespaces", "cables and captures", "iptables-nft"] {
         let mut findings = document.diagnosis.findings.iter();
         let finding = findings.find(|finding| finding.feature == feature);
-        let state = finding.map(|finding| finding.state);
+        let state = finding.map(|finding| finding.host.state);
         assert_eq!(state, Some(Health::Works), "{finding:?}");
     }
+    // Nothing is fetched to find out.
+    let guest = document.diagnosis.guest;
+    assert!(guest.qemu.is_some(), "{guest:?}");
+    assert_eq!(guest.kernel, None);
+    assert!(
+        !guest.reason.is_empty() && guest.remedy.is_some(),
+        "{guest:?}"
+    );
+    let mut findings = document.diagnosis.findings.iter();
+    assert!(findings.all(|finding| finding.guest.state == Health::Untried));
 }
 
 #[test]
@@ -40,9 +58,11 @@ fn a_machine_without_user_namespaces_is_told_what_to_change() {
     // none is left for the agent.
     let shell = "echo 1 >/proc/sys/user/max_user_namespaces
         exec unshare --user --map-user=1000 --map-group=1000 \"$0\" doctor --format json";
+    let cache = empty();
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "sh", "-euc", shell])
         .arg(assert_cmd::cargo::cargo_bin!("svclab"))
+        .env("SVCLAB_CACHE", cache.path())
         .stdin(Stdio::null())
         .output()
         .expect("unshare(1) runs");
@@ -51,14 +71,27 @@ fn a_machine_without_user_namespaces_is_told_what_to_change() {
     assert!(!document.ok);
     assert_eq!(document.diagnosis.surroundings, None);
     let (first, others) = document.diagnosis.findings.split_first().expect("findings");
-    assert_eq!(first.state, Health::Fails);
-    assert!(first.reason.contains("no user namespace"), "{first:?}");
-    assert!(first.remedy.is_some(), "{first:?}");
-    let needed = others.iter().filter(|finding| finding.needed);
-    assert!(needed.clone().count() > 0);
-    assert!(
-        needed
-            .clone()
-            .all(|finding| finding.state == Health::Untried)
-    );
+    assert_eq!(first.host.state, Health::Fails);
+    assert!(first.host.reason.contains("no user namespace"), "{first:?}");
+    assert!(first.host.remedy.is_some(), "{first:?}");
+    assert!(!others.is_empty());
+    let mut others = others.iter();
+    assert!(others.all(|finding| finding.host.state == Health::Untried));
+}
+
+#[test]
+fn a_machine_without_qemu_is_told_which_package_has_it() {
+    let (cache, path) = (empty(), empty());
+    let output = Command::new(assert_cmd::cargo::cargo_bin!("svclab"))
+        .args(["doctor", "--format", "json"])
+        .env("SVCLAB_CACHE", cache.path())
+        .env("PATH", path.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("svclab runs");
+    let guest = said(&output).diagnosis.guest;
+    assert_eq!(guest.qemu, None);
+    assert!(guest.reason.contains("which is not installed"), "{guest:?}");
+    let remedy = guest.remedy.expect("a remedy");
+    assert!(remedy.contains("apt-get install"), "{remedy}");
 }

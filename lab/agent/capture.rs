@@ -6,7 +6,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
-use nix::sys::socket::sockopt::{RcvBuf, ReceiveTimestampns};
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, ReceiveTimestampns};
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType,
     SockaddrStorage, recvmsg, setsockopt, socket,
@@ -26,8 +26,8 @@ const MOST: usize = 50_000;
 /// The most of each packet that is kept, in bytes; a whole Ethernet frame fits.
 const SNAP: usize = 1600;
 
-/// Room for packets between two looks at a socket, in bytes. The kernel caps it
-/// at `net.core.rmem_max`.
+/// Room for packets between two looks at a socket, in bytes. A user namespace's
+/// administrator gets no more of it than `net.core.rmem_max`.
 const ROOM: usize = 4 << 20;
 
 /// What was captured so far, of all namespaces of a lab.
@@ -81,7 +81,7 @@ impl Capture {
                 SockProtocol::EthAll,
             )?;
             setsockopt(&fd, ReceiveTimestampns, &true)?;
-            setsockopt(&fd, RcvBuf, &ROOM)?;
+            setsockopt(&fd, RcvBufForce, &ROOM).or_else(|_| setsockopt(&fd, RcvBuf, &ROOM))?;
             Ok(fd)
         };
         let fd = ns
@@ -110,13 +110,37 @@ impl Capture {
         })
     }
 
-    /// Reads what the kernel holds at this moment.
+    /// Reads what the kernel holds at this moment, and how much it had no room
+    /// for.
     pub fn drain(&self) {
         while let Ok(packet) = receive(self.fd.get_ref().as_raw_fd(), &self.namespace, &self.names)
         {
             keep(&self.basket, packet);
         }
+        self.basket.borrow_mut().left_out += dropped(self.fd.get_ref().as_raw_fd());
     }
+}
+
+/// How many packets a socket had no room for since it was asked last.
+fn dropped(socket: RawFd) -> u64 {
+    let mut counts = nix::libc::tpacket_stats {
+        tp_packets: 0,
+        tp_drops: 0,
+    };
+    let mut length = nix::libc::socklen_t::try_from(size_of_val(&counts)).unwrap_or(0);
+    // SAFETY: the kernel writes no more than `length` bytes to where the counts
+    // are, and they may hold any value.
+    let got = unsafe {
+        nix::libc::getsockopt(
+            socket,
+            nix::libc::SOL_PACKET,
+            nix::libc::PACKET_STATISTICS,
+            std::ptr::from_mut(&mut counts).cast(),
+            &raw mut length,
+        )
+    };
+    // An open packet socket has them (Linux v6.12, `net/packet/af_packet.c`).
+    if got == 0 { counts.tp_drops.into() } else { 0 }
 }
 
 async fn read_on(

@@ -9,6 +9,9 @@
 //! The user namespace is entered last. All that was made before belongs to the
 //! one outside of it, so what runs inside is root of networks and of nothing
 //! else: it can neither mount nor remount anything.
+//!
+//! For IPVS there is no user namespace, and instead of a root inside it a user
+//! of the machine with few rights ([`super::rights`]).
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -24,16 +27,23 @@ use nix::unistd::{
     ForkResult, Gid, Pid, Uid, fork, getegid, geteuid, setgroups, sethostname, setresgid, setresuid,
 };
 
-use super::rootfs;
+use super::{rights, rootfs};
 use crate::protocol::{Failure, Fault};
+
+/// Whose rights the agent works with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Standing {
+    /// Those of the root of a user namespace of its own, who is an unprivileged
+    /// user of the machine.
+    #[default]
+    Contained,
+    /// A few of those that the machine's own root has, which IPVS takes.
+    Machine,
+}
 
 /// The unprivileged user that root becomes outside. The range that systemd
 /// gives to services without a user of their own; no account is ever in it.
 const NOBODY_ELSE: std::ops::Range<u32> = 61_184..65_519;
-
-/// The capability to administer the system, by its number (Linux v6.12,
-/// `include/uapi/linux/capability.h`).
-const CAP_SYS_ADMIN: u32 = 21;
 
 /// Moves the calling process, which must have one thread, into a place of its
 /// own and returns there, as PID 1. The process that called stays behind and
@@ -42,17 +52,24 @@ const CAP_SYS_ADMIN: u32 = 21;
 /// # Errors
 ///
 /// Says which step this machine refused and what would change that.
-pub fn contain() -> Result<(), Failure> {
+pub fn contain(standing: Standing) -> Result<(), Failure> {
     die_with_parent();
     inherit_nothing().map_err(|error| refused_io("close what it inherited", &error))?;
     // A dump of its memory would be written where the caller happens to be.
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
         .map_err(|errno| refused("do without core dumps", errno))?;
     let outside = nobody_else().filter(|_| geteuid().is_root());
+    if standing == Standing::Machine {
+        let not_of_machine = || rights::NOT_OF_MACHINE.to_owned();
+        let user = rights::are_those_of_root()
+            .and(outside.ok_or_else(not_of_machine))
+            .map_err(|what| no_root(&what))?;
+        return keep_few_rights(user);
+    }
     // Who may make namespaces without a user namespace makes them so; others
     // are root of one first, and of a second one inside it in the end.
     let outside = match outside {
-        Some(user) if is_administrator() => {
+        Some(user) if rights::are_an_administrator_s() => {
             setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
             Some(user)
         }
@@ -70,15 +87,7 @@ pub fn contain() -> Result<(), Failure> {
     unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| refused("unshare a PID namespace", errno))?;
     let mapping = split(outside)?;
     die_with_parent();
-    unshare(
-        CloneFlags::CLONE_NEWNS
-            | CloneFlags::CLONE_NEWIPC
-            | CloneFlags::CLONE_NEWUTS
-            | CloneFlags::CLONE_NEWCGROUP,
-    )
-    .map_err(|errno| refused("unshare mount, IPC, UTS and cgroup namespaces", errno))?;
-    sethostname("svclab").map_err(|errno| refused("name the agent's host", errno))?;
-    rootfs::build(outside.unwrap_or(0)).map_err(|(step, errno)| refused(&step, errno))?;
+    make_place(outside.unwrap_or(0))?;
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).map_err(no_user_namespace)?;
     match mapping {
         Some(mapping) => mapping.await_it()?,
@@ -87,8 +96,44 @@ pub fn contain() -> Result<(), Failure> {
     }
     become_root()?;
     forget_keys();
-    prctl::set_no_new_privs().map_err(|errno| refused("give up gaining privileges", errno))?;
-    Ok(())
+    gain_nothing()
+}
+
+/// As the machine's own root: the same place without a user namespace, and in it
+/// that user with a few of root's rights.
+fn keep_few_rights(user: u32) -> Result<(), Failure> {
+    setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
+    unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| refused("unshare a PID namespace", errno))?;
+    split(None)?;
+    die_with_parent();
+    make_place(user)?;
+    rootfs::seal_settings().map_err(|errno| refused("seal the machine's settings", errno))?;
+    unshare(CloneFlags::CLONE_NEWNET)
+        .map_err(|errno| refused("unshare a network namespace", errno))?;
+    forget_keys();
+    rights::give_up(user).map_err(|(step, errno)| refused(step, errno))?;
+    // A change of users clears it.
+    die_with_parent();
+    gain_nothing()?;
+    rights::filter().map_err(|error| refused_io("filter system calls", &error))
+}
+
+/// Makes all namespaces but those of processes, users and networks, and a root
+/// directory in which that user of the calling user namespace may write.
+fn make_place(owner: u32) -> Result<(), Failure> {
+    unshare(
+        CloneFlags::CLONE_NEWNS
+            | CloneFlags::CLONE_NEWIPC
+            | CloneFlags::CLONE_NEWUTS
+            | CloneFlags::CLONE_NEWCGROUP,
+    )
+    .map_err(|errno| refused("unshare mount, IPC, UTS and cgroup namespaces", errno))?;
+    sethostname("svclab").map_err(|errno| refused("name the agent's host", errno))?;
+    rootfs::build(owner).map_err(|(step, errno)| refused(&step, errno))
+}
+
+fn gain_nothing() -> Result<(), Failure> {
+    prctl::set_no_new_privs().map_err(|errno| refused("give up gaining privileges", errno))
 }
 
 /// Closes every descriptor but the protocol's streams and standard error: who
@@ -147,23 +192,6 @@ fn is_mapped(map: &str, user: u32) -> bool {
             .zip(count)
             .is_some_and(|(first, count)| (first..first + count).contains(&u64::from(user)))
     })
-}
-
-/// Whether this process may administer the system, or the container, it is in.
-fn is_administrator() -> bool {
-    fs::read_to_string("/proc/self/status")
-        .ok()
-        .as_deref()
-        .and_then(effective)
-        .is_some_and(|set| set & (1 << CAP_SYS_ADMIN) != 0)
-}
-
-/// The capabilities that are in effect, of a process's status.
-fn effective(status: &str) -> Option<u64> {
-    let set = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(set.trim(), 16).ok()
 }
 
 /// As a root that may not administer: a child in a new user namespace, in which
@@ -295,6 +323,16 @@ fn refused(step: &str, errno: Errno) -> Failure {
     }
 }
 
+/// The machine's own root is wanted and not there; `what` follows "svclab".
+fn no_root(what: &str) -> Failure {
+    Failure {
+        fault: Fault::Machine,
+        message: format!("an agent for IPVS takes the machine's own root, and svclab {what}"),
+        remedy: Some("run svclab as root of the machine itself, or in a guest kernel".to_owned()),
+        rejected: None,
+    }
+}
+
 fn refused_io(step: &str, error: &io::Error) -> Failure {
     refused(step, os(error))
 }
@@ -328,15 +366,7 @@ fn no_user_namespace(errno: Errno) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::{effective, is_mapped};
-
-    #[test]
-    fn capabilities_are_read_as_the_kernel_prints_them() {
-        let status = "Name:\tsvclab\nCapPrm:\t0000000000000000\nCapEff:\t000001ffffffffff\n";
-        assert_eq!(effective(status), Some(0x1ff_ffff_ffff));
-        assert_eq!(effective("CapEff:\t00000000a80425fb\n"), Some(0xa804_25fb));
-        assert_eq!(effective("Name:\tsvclab\n"), None);
-    }
+    use super::is_mapped;
 
     #[test]
     fn a_user_must_be_one_of_those_that_are_mapped() {

@@ -7,6 +7,7 @@ mod carrier;
 mod change;
 mod conntrack;
 mod contain;
+pub mod contain;
 mod counters;
 mod exchange;
 mod failure;
@@ -27,6 +28,7 @@ mod pktinfo;
 mod poll;
 mod prober;
 mod program;
+pub(crate) mod rights;
 mod rootfs;
 mod serve;
 mod server;
@@ -51,8 +53,8 @@ pub(crate) use program::PATH;
 
 /// The agent's whole life. The calling process must have one thread.
 #[must_use]
-pub fn main() -> ExitCode {
-    if let Err(failure) = contain::contain() {
+pub fn main(standing: contain::Standing) -> ExitCode {
+    if let Err(failure) = contain::contain(standing) {
         let _ = tell(&Event::Unable { failure });
         return ExitCode::FAILURE;
     }

@@ -124,6 +124,27 @@ pub fn build(owner: u32) -> Result<(), (String, Errno)> {
     seal(Path::new("/")).map_err(at("seal the agent's root"))
 }
 
+/// Makes all settings read-only but those of the network, which are the
+/// namespace's of whoever writes them. Where the agent is root of a user
+/// namespace, the kernel sees to that.
+///
+/// # Errors
+///
+/// What the kernel refused.
+pub fn seal_settings() -> nix::Result<()> {
+    let harmless = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    for (path, flags) in [
+        ("/proc/sys", harmless | MsFlags::MS_RDONLY),
+        ("/proc/sys/net", harmless),
+    ] {
+        let none = None::<&str>;
+        mount(Some(path), path, none, MsFlags::MS_BIND, none)?;
+        let again = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | flags;
+        mount(none, path, none, again, none)?;
+    }
+    Ok(())
+}
+
 /// The tables programs look themselves up in, where the host's may not be shown.
 fn write_etc(base: &Path) -> io::Result<()> {
     let etc = base.join("etc");

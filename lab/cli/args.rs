@@ -70,6 +70,9 @@ pub enum Command {
         /// Be the first process of a guest
         #[arg(long)]
         init: bool,
+        /// Keep what IPVS takes of the rights of the machine's own root
+        #[arg(long, conflicts_with = "init")]
+        machine: bool,
     },
 }
 
@@ -170,6 +173,10 @@ pub struct RunArguments {
     /// Leave failed cases standing until Ctrl-C, and say how to enter them
     #[arg(long)]
     pub keep_on_failure: bool,
+    /// Compare this machine's network, modules, processes, mounts and more before
+    /// the run and after it; a difference is printed and ends with exit code 1
+    #[arg(long)]
+    pub certify: bool,
     /// Say more: every claim that a case bears on
     #[arg(short, long)]
     pub verbose: bool,

@@ -4,13 +4,15 @@ use super::args::{DoctorArguments, DoctorFormat};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
 use super::output::print;
+use crate::kernel::guest::Cache;
 use crate::kernel::{Host, doctor::examine};
 use crate::report::doctor::{human, json};
 
 /// Tries what this machine can run and prints what was found.
 pub fn doctor(arguments: &DoctorArguments) -> Exit {
     let host = Host::new();
-    let diagnosis = match unless_interrupted(examine(&host)) {
+    let examined = examine(&host, Cache::of_environment());
+    let diagnosis = match unless_interrupted(examined) {
         Ok(Some(diagnosis)) => diagnosis,
         Ok(None) => return Exit::Interrupted,
         Err(error) => {

@@ -19,6 +19,8 @@ use clap::Parser;
 use args::{Arguments, Command};
 use exit::Exit;
 
+use crate::agent::contain::Standing;
+
 /// Runs the command that the process was started with.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -34,12 +36,12 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    if let Command::Agent { init } = arguments.command {
+    if let Command::Agent { init, machine } = arguments.command {
         // The agent must be alone in its process: nothing starts a thread before.
-        return if init {
-            crate::agent::init()
-        } else {
-            crate::agent::main()
+        return match (init, machine) {
+            (true, _) => crate::agent::init(),
+            (false, true) => crate::agent::main(Standing::Machine),
+            (false, false) => crate::agent::main(Standing::Contained),
         };
     }
     log();

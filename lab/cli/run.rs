@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::num::NonZero;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -11,7 +12,7 @@ use super::exit::Exit;
 use super::interrupt::{interrupted, unless_interrupted};
 use super::labs::prepared;
 use super::output::{colour, told};
-use crate::kernel::{Choice, enter};
+use crate::kernel::{Choice, Witness, enter};
 use crate::report::{self, Format, Results};
 use crate::run::{Kept, Options, Prepared, execute};
 
@@ -31,10 +32,11 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         arguments.keep_on_failure,
         arguments.place.choice(),
     );
+    let witness = arguments.certify.then(Witness::begin);
+    let mut writer = arguments.format.writer(io::stdout(), manner(arguments));
     let ran = unless_interrupted(async {
-        let mut writer = arguments.format.writer(io::stdout(), manner(arguments));
         let (tell, told) = mpsc::unbounded_channel();
-        let printing = print(&mut *writer, told);
+        let printing = print(&mut *writer, told, witness.is_some());
         let (ran, printed) = tokio::join!(running(cases, &options, tell), printing);
         let (results, kept) = ran;
         if !kept.is_empty() {
@@ -42,6 +44,13 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         }
         (results, printed)
     });
+    // All that the run held is let go of: now it can be said what is left.
+    let ran = match (ran, witness) {
+        (Ok(Some((results, Ok(took)))), Some(witness)) => {
+            certified(results, took.unwrap_or_default(), witness, &mut *writer)
+        }
+        (ran, _) => ran.map(|ran| ran.map(|(results, printed)| (results, printed.map(drop)))),
+    };
     match ran {
         Ok(Some((results, Ok(())))) => Exit::Of(results.exit_code()),
         Ok(Some((_, Err(error)))) => told(Err(error)),
@@ -56,6 +65,23 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
     }
 }
 
+/// Results with their certificate, and the end of the run told with it.
+fn certified(
+    mut results: Results,
+    took: Duration,
+    witness: Witness,
+    writer: &mut dyn report::Writer,
+) -> io::Result<Option<(Results, io::Result<()>)>> {
+    Ok(unless_interrupted(witness.end())?.map(|certificate| {
+        results.certificate = Some(certificate);
+        let over = report::Event::Over {
+            results: Box::new(results.clone()),
+            took,
+        };
+        (results, writer.event(&over))
+    }))
+}
+
 /// Runs the cases; who listens is told of the end by the channel's.
 pub async fn running(
     cases: Vec<Prepared>,
@@ -65,14 +91,21 @@ pub async fn running(
     execute(cases, options, &tell).await
 }
 
+/// Prints what happens. The end, if it is withheld, is for the caller to tell,
+/// with the time that the run took.
 async fn print(
     writer: &mut dyn report::Writer,
     mut events: mpsc::UnboundedReceiver<report::Event>,
-) -> io::Result<()> {
+    withhold: bool,
+) -> io::Result<Option<Duration>> {
+    let mut over = None;
     while let Some(event) = events.recv().await {
-        writer.event(&event)?;
+        match event {
+            report::Event::Over { took, .. } if withhold => over = Some(took),
+            event => writer.event(&event)?,
+        }
     }
-    Ok(())
+    Ok(over)
 }
 
 /// How the run is told.

@@ -21,7 +21,8 @@ pub struct Evidence {
     pub attempts: Vec<Attempt>,
     /// Packets of the watched namespaces, in the order of their time stamps.
     pub packets: Vec<Packet>,
-    /// Packets that were seen and not kept, because the bound was reached.
+    /// Packets that were not kept: they came faster than they could be read, or
+    /// the bound was reached.
     pub packets_left_out: u64,
     /// By namespace, what each kernel counter grew by; those that did not are
     /// left out.

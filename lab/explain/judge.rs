@@ -319,7 +319,8 @@ impl<'a> Judge<'a> {
             on: wire.on.to_string(),
             expected: format!("{} {wire}", times(&wire.count.to_string())),
             observed: format!("{}{left_out}", times(&seen.to_string())),
-            holds: complete && wire.count.contains(seen),
+            // More of them would not matter where there is no upper bound.
+            holds: wire.count.contains(seen) && (complete || wire.count.max().is_none()),
         }];
         if let Some(expected) = &wire.resent {
             let patience = self.patience();

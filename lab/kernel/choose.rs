@@ -13,8 +13,9 @@ use super::error::KernelError;
 use super::guest::{self, Cache, Guest, GuestError, Wanted};
 use super::host::Host;
 use super::missing::Missing;
-use crate::plan::{Namespace, Plan};
-use crate::protocol::{Failure, Fault};
+use crate::agent::contain::Standing;
+use crate::plan::Plan;
+use crate::plan::needs::Needs;
 
 /// A place to run plans.
 #[derive(Debug, Clone)]
@@ -58,6 +59,15 @@ impl Kernel {
         match self {
             Self::Host(_) => Semaphore::MAX_PERMITS,
             Self::Guest(_) => 2,
+        }
+    }
+
+    /// What tells its agents from those of other kernels.
+    #[must_use]
+    pub fn key(&self) -> (&str, Standing) {
+        match self {
+            Self::Host(host) => ("", host.standing()),
+            Self::Guest(guest) => (guest.release(), Standing::default()),
         }
     }
 
@@ -163,25 +173,23 @@ impl Kernels {
     ///
     /// When it can run nowhere: what is missing, and what would change that.
     pub async fn of_plan(&self, plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
-        let host = host_suits(&self.host, plan);
-        let here = || Kernel::Host(self.host.clone());
-        match (&self.choice, host) {
-            (Choice::Auto | Choice::Host, Ok(())) => Ok(vec![here()]),
-            (Choice::Host, Err(error)) => Err(error),
-            (Choice::Auto, Err(error)) => {
+        match (&self.choice, suited_host(&self.host, plan)) {
+            (Choice::Auto | Choice::Host, Ok(host)) => Ok(vec![Kernel::Host(host)]),
+            (Choice::Host, Err(missing)) => Err(KernelError::HostLacks(missing)),
+            (Choice::Auto, Err(missing)) => {
                 let guests = self
                     .guests()
                     .await
                     .map_err(|no_guest| KernelError::Nowhere {
-                        host: Box::new(error),
+                        host: Box::new(missing.into()),
                         guest: no_guest,
                     })?;
                 suited(guests, plan)
             }
             (Choice::All, host) => {
                 let mut kernels = suited(self.guests().await?, plan)?;
-                if host.is_ok() {
-                    kernels.insert(0, here());
+                if let Ok(host) = host {
+                    kernels.insert(0, Kernel::Host(host));
                 }
                 Ok(kernels)
             }
@@ -222,30 +230,24 @@ impl Kernels {
     }
 }
 
-/// Whether the host can run a plan.
-fn host_suits(host: &Host, plan: &Plan) -> Result<(), KernelError> {
+/// The host with agents that can run a plan. Those with rights of the machine's
+/// own root are for the plans that take them, and for no others.
+fn suited_host(host: &Host, plan: &Plan) -> Result<Host, Missing> {
     if let Err(missing) = host.missing(plan) {
         // What no module answers to, the programs refuse with words of their
         // own that name the line, and nothing is loaded.
-        if !(missing.modules.is_empty() && missing.programs.is_empty())
-            || missing.absent.iter().any(|lack| guests_have(&lack.name))
-        {
-            return Err(missing.into());
+        let left_to_them = missing.modules.is_empty()
+            && missing.programs.is_empty()
+            && missing.rights.is_none()
+            && !missing.absent.iter().any(|lack| guests_have(&lack.name));
+        if !left_to_them {
+            return Err(missing);
         }
     }
-    // IPVS wants the machine's real administrator (Linux v6.12,
-    // `net/netfilter/ipvs/ip_vs_ctl.c`, `GENL_ADMIN_PERM`); the host's agent is
-    // one of its user namespace only.
-    if plan.namespaces.iter().any(Namespace::uses_ipvs) {
-        return Err(KernelError::Failed(Failure {
-            fault: Fault::Machine,
-            message: "this host's agent works in a user namespace, where the kernel gives no IPVS"
-                .to_owned(),
-            remedy: Some("run it in a guest: leave out --kernel host".to_owned()),
-            rejected: None,
-        }));
-    }
-    Ok(())
+    Ok(match Needs::of(plan).ipvs_by() {
+        Some(_) => host.for_ipvs(),
+        None => host.clone(),
+    })
 }
 
 /// Whether a guest is known to have what this host lacks for good.

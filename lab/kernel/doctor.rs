@@ -1,7 +1,6 @@
-//! What this machine can run, found out by trying: each trial is a tiny lab in
-//! one agent. Nothing is tried that would have to load a module.
-
-use std::path::Path;
+//! What this machine can run, on this host and in a guest, found out by trying:
+//! each trial is a tiny lab in one agent. Nothing is tried that would have to
+//! load a module, and no kernel is fetched.
 
 use futures_util::future::join_all;
 use nix::unistd::geteuid;
@@ -10,11 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::agent::Agent;
 use super::error::KernelError;
+use super::guest::{self, Cache, Guest, GuestError, Kvm, Wanted};
 use super::host::Host;
-use super::missing::modprobe;
-use super::modules::{Modules, State};
+use super::missing::{Missing, modprobe};
 use super::trials::{self, Trial};
 use crate::evidence::Surroundings;
+use crate::plan::needs::Needs;
 
 /// What this machine can run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -26,8 +26,31 @@ pub struct Diagnosis {
     /// The kernel and the programs; absent when no agent came up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub surroundings: Option<Surroundings>,
+    /// What there is of guests.
+    pub guest: GuestDiagnosis,
     /// What was found, the plainest first.
     pub findings: Vec<Finding>,
+}
+
+/// What there is of guests.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestDiagnosis {
+    /// The version of QEMU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qemu: Option<String>,
+    /// What is known of KVM; absent when no guest was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kvm: Option<Kvm>,
+    /// The kernel that was booted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Why there is no guest; empty when there is one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What would change that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
 }
 
 /// One thing that a lab may need.
@@ -36,8 +59,16 @@ pub struct Diagnosis {
 pub struct Finding {
     /// What it is.
     pub feature: String,
-    /// Whether labs of this release may need it.
-    pub needed: bool,
+    /// Whether this host has it.
+    pub host: Way,
+    /// Whether a guest has it.
+    pub guest: Way,
+}
+
+/// One of the two ways in which a lab may get what it needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Way {
     /// Whether it is there.
     pub state: Health,
     /// Why it is not; empty when it is.
@@ -55,9 +86,9 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Health {
-    /// It was tried and worked, or, for what is only looked at, it is there.
+    /// It was tried and worked.
     Works,
-    /// It was not tried because a module or a program is not there.
+    /// It was not tried because a module, a program or a right is not there.
     Lacking,
     /// It was tried and did not work.
     Fails,
@@ -66,12 +97,10 @@ pub enum Health {
 }
 
 impl Diagnosis {
-    /// Whether the labs of this release can run here.
+    /// Whether every lab can run here, one way or the other.
     #[must_use]
     pub fn is_well(&self) -> bool {
-        self.findings
-            .iter()
-            .all(|finding| finding.state == Health::Works || !finding.needed)
+        self.findings.iter().all(Finding::is_there)
     }
 
     /// The exit code that says so: 0, or 3 for a machine that cannot.
@@ -80,11 +109,12 @@ impl Diagnosis {
         if self.is_well() { 0 } else { 3 }
     }
 
-    /// The one command that loads every module that was found lacking.
+    /// The one command that loads every module that this host was found
+    /// lacking.
     #[must_use]
     pub fn modprobe(&self) -> Option<String> {
         let mut modules: Vec<&str> = Vec::new();
-        for module in self.findings.iter().flat_map(|finding| &finding.modules) {
+        for module in self.findings.iter().flat_map(|found| &found.host.modules) {
             if !modules.contains(&module.as_str()) {
                 modules.push(module);
             }
@@ -94,10 +124,18 @@ impl Diagnosis {
 }
 
 impl Finding {
-    fn works(feature: &str, needed: bool) -> Self {
+    /// Whether one of the two ways has it.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        [&self.host, &self.guest]
+            .iter()
+            .any(|way| way.state == Health::Works)
+    }
+}
+
+impl Way {
+    fn works() -> Self {
         Self {
-            feature: feature.to_owned(),
-            needed,
             state: Health::Works,
             reason: String::new(),
             remedy: None,
@@ -105,64 +143,139 @@ impl Finding {
         }
     }
 
-    fn but(feature: &str, state: Health, reason: String, remedy: Option<String>) -> Self {
+    fn but(state: Health, reason: String, remedy: Option<String>) -> Self {
         Self {
             state,
             reason,
             remedy,
-            ..Self::works(feature, true)
+            ..Self::works()
+        }
+    }
+
+    fn lacks(missing: &Missing) -> Self {
+        let modules = missing.modules.iter().map(|lack| lack.name.clone());
+        Self {
+            modules: modules.collect(),
+            ..Self::but(Health::Lacking, missing.summary(), missing.remedy())
         }
     }
 }
 
-/// Examines this host. All trials run at once, in one agent, which is gone
-/// afterwards with all that it made.
-pub async fn examine(host: &Host) -> Diagnosis {
+/// Examines this machine: its own kernel, and a guest with the newest kernel
+/// that is kept in that cache. All trials of a kernel run at once; everything is
+/// gone afterwards.
+pub async fn examine(host: &Host, cache: Result<Cache, GuestError>) -> Diagnosis {
     let trials = trials::all();
-    let (surroundings, mut findings) = match host.start().await {
-        Ok(agent) => {
-            let findings = join_all(trials.iter().map(|trial| attempt(host, &agent, trial))).await;
-            (Some(agent.surroundings().clone()), findings)
-        }
-        Err(error) => (None, unstarted(&trials, &error)),
-    };
-    findings.extend(later(host.modules(), Path::new("/proc/net/ip_vs").exists()));
+    let ((surroundings, here), (guest, there)) =
+        tokio::join!(examine_host(host, &trials), examine_guest(cache, &trials));
+    let findings = trials.iter().zip(here.into_iter().zip(there));
     Diagnosis {
         root: geteuid().is_root(),
         surroundings,
-        findings,
+        guest,
+        findings: findings
+            .map(|(trial, (host, guest))| Finding {
+                feature: trial.name.to_owned(),
+                host,
+                guest,
+            })
+            .collect(),
     }
 }
 
-async fn attempt(host: &Host, agent: &Agent, trial: &Trial) -> Finding {
-    if let Err(missing) = host.missing(&trial.plan) {
-        let modules = missing.modules.iter().map(|lack| lack.name.clone());
-        return Finding {
-            modules: modules.collect(),
-            ..Finding::but(
-                trial.name,
-                Health::Lacking,
-                missing.summary(),
-                missing.remedy(),
-            )
-        };
+async fn examine_host(host: &Host, trials: &[Trial]) -> (Option<Surroundings>, Vec<Way>) {
+    match host.start().await {
+        Ok(agent) => {
+            let tried = trials.iter().map(|trial| on_host(host, &agent, trial));
+            let ways = join_all(tried).await;
+            (Some(agent.surroundings().clone()), ways)
+        }
+        Err(error) => (None, unstarted(trials, &error)),
     }
+}
+
+async fn on_host(host: &Host, agent: &Agent, trial: &Trial) -> Way {
+    if let Err(missing) = host.missing(&trial.plan) {
+        return Way::lacks(&missing);
+    }
+    if Needs::of(&trial.plan).ipvs_by().is_none() {
+        return attempt(agent, trial).await;
+    }
+    match host.for_ipvs().start().await {
+        Ok(agent) => attempt(&agent, trial).await,
+        Err(error) => failed(&error),
+    }
+}
+
+async fn examine_guest(
+    cache: Result<Cache, GuestError>,
+    trials: &[Trial],
+) -> (GuestDiagnosis, Vec<Way>) {
+    let mut about = GuestDiagnosis::default();
+    let ways = match try_guest(cache, trials, &mut about).await {
+        Ok(ways) => ways,
+        Err(error) => {
+            about.reason = error.to_string();
+            let remedy = match &error {
+                KernelError::Guest(error) => error.remedy(),
+                _ => None,
+            };
+            about.remedy = about.remedy.or(remedy);
+            let untried = || Way::but(Health::Untried, "there is no guest".to_owned(), None);
+            trials.iter().map(|_| untried()).collect()
+        }
+    };
+    (about, ways)
+}
+
+async fn try_guest(
+    cache: Result<Cache, GuestError>,
+    trials: &[Trial],
+    about: &mut GuestDiagnosis,
+) -> Result<Vec<Way>, KernelError> {
+    about.qemu = Some(guest::qemu_version().await?);
+    let cache = cache?;
+    if guest::kept(&cache).is_empty() {
+        // Whether there is one to fetch, or why there is not.
+        let package = guest::find(&Wanted::Newest).await?;
+        about.remedy = Some("run `svclab kernel fetch --boot`".to_owned());
+        return Err(GuestError::NoKernel {
+            wanted: package.release,
+            why: "it has not been fetched yet".to_owned(),
+        }
+        .into());
+    }
+    let guest = Guest::new(cache, &Wanted::Newest).await?;
+    about.kernel = Some(guest.release().to_owned());
+    let agent = guest.start().await?;
+    about.kvm = Some(guest.kvm().await?);
+    // One after another: a guest has one processor.
+    let mut ways = Vec::new();
+    for trial in trials {
+        ways.push(match guest.missing(&trial.plan) {
+            Ok(()) => attempt(&agent, trial).await,
+            Err(missing) => Way::lacks(&missing),
+        });
+    }
+    Ok(ways)
+}
+
+async fn attempt(agent: &Agent, trial: &Trial) -> Way {
     let tried = async {
         let mut session = agent.build(trial.plan.clone()).await?;
         session.probe().await
     };
     match tried.await {
         Ok(evidence) => match trial.judge(&evidence) {
-            Ok(()) => Finding::works(trial.name, true),
-            Err(reason) => Finding::but(trial.name, Health::Fails, reason, None),
+            Ok(()) => Way::works(),
+            Err(reason) => Way::but(Health::Fails, reason, None),
         },
-        Err(error) => failed(trial, &error),
+        Err(error) => failed(&error),
     }
 }
 
-fn failed(trial: &Trial, error: &KernelError) -> Finding {
+fn failed(error: &KernelError) -> Way {
     let (state, remedy) = match error {
-        // The trials run on this host; what is said of guests is not of them.
         KernelError::Lost(_)
         | KernelError::Start { .. }
         | KernelError::Protocol { .. }
@@ -172,141 +285,85 @@ fn failed(trial: &Trial, error: &KernelError) -> Finding {
         KernelError::Unable(failure) | KernelError::Failed(failure) => {
             (Health::Fails, failure.remedy.clone())
         }
-        KernelError::Missing(missing) => (Health::Lacking, missing.remedy()),
-    };
-    Finding::but(trial.name, state, error.to_string(), remedy)
-}
-
-/// The first finding says why there is no agent, the others that there is none.
-fn unstarted(trials: &[Trial], error: &KernelError) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = trials
-        .iter()
-        .map(|trial| {
-            let reason = "there is no agent to try it with".to_owned();
-            Finding::but(trial.name, Health::Untried, reason, None)
-        })
-        .collect();
-    if let (Some(first), Some(trial)) = (findings.first_mut(), trials.first()) {
-        *first = Finding {
-            state: Health::Fails,
-            ..failed(trial, error)
-        };
-    }
-    findings
-}
-
-/// What labs of later releases need, by looking only: it comes with guests.
-fn later(modules: &Modules, lists_ipvs: bool) -> [Finding; 2] {
-    [
-        look(
-            "IPVS",
-            &["ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_sh"],
-            modules,
-            lists_ipvs,
-        ),
-        look("dummy interfaces", &["dummy"], modules, false),
-    ]
-}
-
-fn look(feature: &str, names: &[&str], modules: &Modules, seen: bool) -> Finding {
-    let finding = Finding {
-        needed: false,
-        ..Finding::works(feature, false)
-    };
-    let lacking = |state, reason: String, remedy| Finding {
-        needed: false,
-        ..Finding::but(feature, state, reason, remedy)
-    };
-    let first = names.first().copied().unwrap_or_default();
-    if !modules.loads() {
-        return if seen || modules.is_present(first) {
-            finding
-        } else {
-            let reason = "this kernel was built without it".to_owned();
-            lacking(Health::Lacking, reason, None)
-        };
-    }
-    let mut loadable = Vec::new();
-    for name in names {
-        match modules.state(name) {
-            State::Present => {}
-            State::Loadable(more) => loadable.extend(more),
-            State::Absent => {
-                let reason = format!("this kernel was built without {name}");
-                return lacking(Health::Lacking, reason, None);
-            }
+        KernelError::Missing(missing) | KernelError::HostLacks(missing) => {
+            (Health::Lacking, missing.remedy())
         }
+    };
+    Way::but(state, error.to_string(), remedy)
+}
+
+/// The first says why there is no agent, the others that there is none.
+fn unstarted(trials: &[Trial], error: &KernelError) -> Vec<Way> {
+    let untried = || {
+        let reason = "there is no agent to try it with".to_owned();
+        Way::but(Health::Untried, reason, None)
+    };
+    let mut ways: Vec<Way> = trials.iter().map(|_| untried()).collect();
+    if let Some(first) = ways.first_mut() {
+        *first = Way {
+            state: Health::Fails,
+            ..failed(error)
+        };
     }
-    if loadable.is_empty() {
-        return finding;
-    }
-    let remedy = modprobe(&loadable).map(|command| format!("run `{command}` as root"));
-    Finding {
-        modules: loadable,
-        ..lacking(Health::Lacking, "it is not loaded".to_owned(), remedy)
-    }
+    ways
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::Lists;
 
-    fn modules(loaded: Option<&str>, in_sysfs: &[&str]) -> Modules {
-        Modules::new(&Lists {
-            loaded: loaded.map(str::to_owned),
-            in_sysfs: in_sysfs.iter().map(|&name| name.to_owned()).collect(),
-            ..Lists::default()
-        })
+    fn finding(host: Way, guest: Way) -> Finding {
+        Finding {
+            feature: "IPVS".to_owned(),
+            host,
+            guest,
+        }
+    }
+
+    fn lacking(modules: &[&str]) -> Way {
+        Way {
+            modules: modules.iter().map(|&name| name.to_owned()).collect(),
+            ..Way::but(Health::Lacking, "not loaded".to_owned(), None)
+        }
     }
 
     #[test]
-    fn what_comes_later_is_only_looked_at() {
-        let [ipvs, dummy] = later(&modules(None, &[]), false);
-        assert_eq!(ipvs.reason, "this kernel was built without it");
-        assert_eq!(
-            (ipvs.state, dummy.state),
-            (Health::Lacking, Health::Lacking)
-        );
-        let [ipvs, dummy] = later(&modules(None, &["dummy"]), true);
-        assert_eq!((ipvs.state, dummy.state), (Health::Works, Health::Works));
-        let [ipvs, _] = later(&modules(Some("ip_vs 1 0 - Live 0x0\n"), &[]), true);
-        assert_eq!(
-            ipvs.remedy.as_deref(),
-            Some("run `modprobe -a ip_vs_rr ip_vs_wrr ip_vs_sh` as root")
-        );
-        assert!(!ipvs.needed);
-    }
-
-    #[test]
-    fn only_what_this_release_needs_decides() {
+    fn one_of_the_two_ways_is_enough() {
         let mut diagnosis = Diagnosis {
             root: false,
             surroundings: None,
-            findings: later(&modules(Some(""), &[]), false).into(),
+            guest: GuestDiagnosis::default(),
+            findings: vec![
+                finding(Way::works(), lacking(&[])),
+                finding(lacking(&["ip_vs", "dummy"]), Way::works()),
+            ],
         };
         assert_eq!(diagnosis.exit_code(), 0);
         assert_eq!(
             diagnosis.modprobe().as_deref(),
-            Some("modprobe -a ip_vs ip_vs_rr ip_vs_wrr ip_vs_sh dummy")
+            Some("modprobe -a ip_vs dummy")
         );
-        diagnosis.findings[0].needed = true;
+        diagnosis
+            .findings
+            .push(finding(lacking(&["dummy"]), lacking(&["vxlan"])));
         assert_eq!(diagnosis.exit_code(), 3);
+        // What a guest lacks is loaded by nobody here.
+        assert_eq!(
+            diagnosis.modprobe().as_deref(),
+            Some("modprobe -a ip_vs dummy")
+        );
     }
 
     #[test]
-    fn without_an_agent_the_first_finding_says_why() {
+    fn without_an_agent_the_first_says_why() {
         let error = KernelError::Start {
             program: "svclab".to_owned(),
             source: std::sync::Arc::new(std::io::ErrorKind::NotFound.into()),
         };
-        let findings = unstarted(&trials::all(), &error);
-        assert_eq!(findings[0].state, Health::Fails);
-        assert!(findings[0].reason.contains("cannot start the agent"));
-        assert!(
-            findings[1..]
-                .iter()
-                .all(|finding| finding.state == Health::Untried)
-        );
+        let ways = unstarted(&trials::all(), &error);
+        assert_eq!(ways[0].state, Health::Fails);
+        assert!(ways[0].reason.contains("cannot start the agent"));
+        let others = &ways[1..];
+        assert!(others.iter().all(|way| way.state == Health::Untried));
     }
 }

@@ -27,6 +27,10 @@ pub enum KernelError {
     /// This machine lacks what the plan needs; nothing was tried.
     #[error("{0}")]
     Missing(#[from] super::Missing),
+    /// This host was asked for by name and lacks what the plan needs; nothing
+    /// was tried.
+    #[error("{0}")]
+    HostLacks(super::Missing),
     /// There is no guest to run in.
     #[error("{0}")]
     Guest(Arc<GuestError>),

@@ -14,6 +14,8 @@ use super::error::KernelError;
 use super::lists;
 use super::missing::Missing;
 use super::modules::Modules;
+use crate::agent::contain::Standing;
+use crate::agent::rights;
 use crate::plan::Plan;
 use crate::plan::needs::Needs;
 
@@ -25,12 +27,15 @@ const KEPT: usize = 4096;
 pub struct Host {
     program: PathBuf,
     modules: Arc<OnceLock<Modules>>,
+    standing: Standing,
 }
 
 /// The name of the subcommand that is the agent's whole life.
 pub mod stage {
     /// `svclab agent`
     pub const AGENT: &str = "agent";
+    /// What `svclab agent` is told to keep the rights that IPVS takes.
+    pub const MACHINE: &str = "--machine";
 }
 
 impl Host {
@@ -47,7 +52,24 @@ impl Host {
         Self {
             program,
             modules: Arc::default(),
+            standing: Standing::Contained,
         }
+    }
+
+    /// The same host, with agents that keep what IPVS takes of the rights of the
+    /// machine's own root.
+    #[must_use]
+    pub fn for_ipvs(&self) -> Self {
+        Self {
+            standing: Standing::Machine,
+            ..self.clone()
+        }
+    }
+
+    /// Whose rights its agents work with.
+    #[must_use]
+    pub const fn standing(&self) -> Standing {
+        self.standing
     }
 
     /// What this host's kernel has of modules, as of the first question.
@@ -69,9 +91,12 @@ impl Host {
     ///
     /// What is missing, with who asks for it and what would change that.
     pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
-        Missing::check(&Needs::of(plan), self.modules(), |name| {
-            self.has_program(name)
-        })
+        Missing::check(
+            &Needs::of(plan),
+            self.modules(),
+            |name| self.has_program(name),
+            rights::are_those_of_root,
+        )
     }
 
     /// Starts an agent and waits until it is ready.
@@ -82,6 +107,7 @@ impl Host {
     pub async fn start(&self) -> Result<Agent, KernelError> {
         let mut child = Command::new(&self.program)
             .arg(stage::AGENT)
+            .args((self.standing == Standing::Machine).then_some(stage::MACHINE))
             // What the caller's environment holds, often secrets, is none of a
             // lab's business.
             .env_clear()

@@ -16,7 +16,10 @@ pub fn read() -> Lists {
     let list = |name: &str| text(&directory.as_ref()?.join(name));
     Lists {
         loaded: text(Path::new("/proc/modules")),
-        in_sysfs: names(Path::new("/sys/module")),
+        in_sysfs: names(Path::new("/sys/module"))
+            .into_iter()
+            .chain(shown_in_proc())
+            .collect(),
         dep: list("modules.dep"),
         alias: list("modules.alias"),
         builtin: list("modules.builtin"),
@@ -25,6 +28,17 @@ pub fn read() -> Lists {
             .is_some_and(|text| text.trim() == "1"),
         release,
     }
+}
+
+/// What has no parameters, so that `/sys/module` does not list it where it is
+/// built in, and shows itself otherwise; in a container without `/lib/modules`
+/// nothing else does.
+fn shown_in_proc() -> impl Iterator<Item = String> {
+    // Linux v6.12, `net/packet/af_packet.c`, `packet_net_init`.
+    [("/proc/net/packet", "af_packet")]
+        .into_iter()
+        .filter(|(path, _)| Path::new(path).exists())
+        .map(|(_, module)| module.to_owned())
 }
 
 /// Where `depmod` keeps the lists of the running kernel.

@@ -28,6 +28,9 @@ pub struct Missing {
     pub absent: Vec<Lack>,
     /// Programs that are not installed.
     pub programs: Vec<Lack>,
+    /// Why svclab has not the rights that IPVS takes, in words that follow
+    /// "svclab", and who asks for it.
+    pub rights: Option<Lack>,
     /// The machine does not show which modules are built into its kernel: some
     /// of `modules` may be.
     pub unsure: bool,
@@ -35,7 +38,8 @@ pub struct Missing {
 
 impl Missing {
     /// Holds what a plan needs against what there is. `has_program` says whether
-    /// the agent would find a program.
+    /// the agent would find a program, `root` why this is not the machine's own
+    /// root, if it is not; it is asked only by what takes that.
     ///
     /// # Errors
     ///
@@ -44,6 +48,7 @@ impl Missing {
         needs: &Needs,
         modules: &Modules,
         has_program: impl Fn(&str) -> bool,
+        root: impl FnOnce() -> Result<(), String>,
     ) -> Result<(), Self> {
         let mut missing = Self::default();
         for (name, by) in needs.modules() {
@@ -69,12 +74,25 @@ impl Missing {
                 by: by.clone(),
             });
         }
+        if let Some(by) = needs.ipvs_by()
+            && let Err(name) = root()
+        {
+            let by = by.clone();
+            missing.rights = Some(Lack { name, by });
+        }
         missing.unsure = !missing.modules.is_empty() && !modules.shows_lists();
-        if missing.modules.is_empty() && missing.absent.is_empty() && missing.programs.is_empty() {
+        if missing.is_nothing() {
             Ok(())
         } else {
             Err(missing)
         }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.modules.is_empty()
+            && self.absent.is_empty()
+            && self.programs.is_empty()
+            && self.rights.is_none()
     }
 
     /// All of it in one line, without who asks.
@@ -92,6 +110,11 @@ impl Missing {
         .into_iter()
         .filter(|(_, lacks)| !lacks.is_empty())
         .map(|(words, lacks)| format!("{words}: {}", names(lacks)))
+        .chain(
+            self.rights
+                .iter()
+                .map(|lack| format!("svclab {}", lack.name)),
+        )
         .collect::<Vec<_>>()
         .join("; ")
     }
@@ -139,6 +162,12 @@ impl Missing {
                 packages.join(" ")
             ));
         }
+        if self.rights.is_some() {
+            remedies.push(
+                "run svclab as root of the machine itself; a container has that when it is started with --privileged and without user namespaces"
+                    .to_owned(),
+            );
+        }
         (!remedies.is_empty()).then(|| remedies.join("\n"))
     }
 }
@@ -185,6 +214,15 @@ impl fmt::Display for Missing {
             if lacks.len() > LISTED {
                 write!(text, "\n  and {} more", lacks.len() - LISTED)?;
             }
+        }
+        if let Some(Lack { name, by }) = &self.rights {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            write!(
+                text,
+                "IPVS takes the machine's own root, and svclab {name}:\n  for {by}"
+            )?;
         }
         f.write_str(&text)
     }

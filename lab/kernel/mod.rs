@@ -15,6 +15,7 @@ mod modules;
 mod recorded;
 mod session;
 mod trials;
+pub mod witness;
 
 pub use agent::Agent;
 pub use choose::{Choice, Kernel, Kernels};
@@ -24,3 +25,4 @@ pub use host::{Host, stage};
 pub use missing::{Lack, Missing};
 pub use modules::{Lists, Modules, State};
 pub use session::Session;
+pub use witness::Witness;

@@ -13,7 +13,7 @@ pub struct Lists {
     /// such file.
     pub loaded: Option<String>,
     /// The names in `/sys/module`: what is loaded, and what is built in and has
-    /// parameters.
+    /// parameters; and what shows itself in `/proc` only.
     pub in_sysfs: Vec<String>,
     /// `modules.dep` of the running kernel.
     pub dep: Option<String>,

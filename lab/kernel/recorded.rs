@@ -188,7 +188,7 @@ fn what_is_missing_is_said_with_who_asks_and_what_helps() {
     let needs = Needs::of(&plan);
     let shown = |shows_lists, has_program: bool| {
         let modules = Modules::new(&fresh(kernel, release, shows_lists));
-        let missing = Missing::check(&needs, &modules, |_| has_program).unwrap_err();
+        let missing = Missing::check(&needs, &modules, |_| has_program, || Ok(())).unwrap_err();
         format!("{missing}\n---\n{}", missing.remedy().unwrap())
     };
     insta::assert_snapshot!("lists_and_no_programs", shown(true, false));
@@ -202,12 +202,12 @@ fn nothing_is_missing_where_all_is_loaded() {
     let mut plan = Plan::default();
     let needs = Needs::of(&plan);
     assert_eq!(
-        Missing::check(&needs, &Modules::new(&lists), |_| false),
+        Missing::check(&needs, &Modules::new(&lists), |_| false, || Ok(())),
         Ok(())
     );
     plan.namespaces = vec![namespace(Backend::Nft, "link", "-", "-", "vxlan")];
     let needs = Needs::of(&plan);
-    let missing = Missing::check(&needs, &Modules::new(&lists), |_| true).unwrap_err();
+    let missing = Missing::check(&needs, &Modules::new(&lists), |_| true, || Ok(())).unwrap_err();
     assert_eq!(
         missing.modules,
         [Lack {
@@ -221,7 +221,7 @@ fn nothing_is_missing_where_all_is_loaded() {
     assert_eq!(missing.modprobe().as_deref(), Some("modprobe vxlan"));
     lists.loaded = Some("vxlan 131072 0 - Live 0x0\n".to_owned());
     assert_eq!(
-        Missing::check(&needs, &Modules::new(&lists), |_| true),
+        Missing::check(&needs, &Modules::new(&lists), |_| true, || Ok(())),
         Ok(())
     );
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::claims::{ClaimLine, Declared, tally};
 use super::{CaseResult, Event, Options, Outcome, Place, Results, RunError, Trouble};
+use crate::certify::{Certificate, Part, State};
 use crate::evidence::Verdict;
 use crate::explain::{Check, ClaimOutcome, ClaimVerdict, Observed, ProbeOutcome};
 
@@ -42,6 +43,7 @@ fn observed(verdicts: &[(Verdict, u32)], endpoints: &[&str], sources: &[&str]) -
         verdicts: verdicts.iter().copied().collect(),
         endpoints: strings(endpoints),
         seen_sources: strings(sources),
+        source_ports: BTreeSet::new(),
     }
 }
 
@@ -251,6 +253,34 @@ pub(super) fn results() -> Results {
         .map(|&(name, version)| (name.to_owned(), version.to_owned()))
         .collect();
     Results::new(tools, cases())
+}
+
+/// A certificate of a machine of which not everything could be read.
+pub(super) fn certificate() -> Certificate {
+    let state = State::default()
+        .with(Part::Links, Ok(vec!["lo".to_owned()]))
+        .with(
+            Part::Nftables,
+            Err("nft: Operation not permitted".to_owned()),
+        );
+    Certificate::of(&state, &state)
+}
+
+/// A certificate of a machine on which something was left.
+pub(super) fn broken_certificate() -> Certificate {
+    let lines = |lines: &[&str]| Ok(lines.iter().map(|line| (*line).to_owned()).collect());
+    let before = State::default()
+        .with(Part::Links, lines(&[r#"{"ifname":"lo"}"#]))
+        .with(Part::Sysctls, lines(&["net/ipv4/ip_forward = 0"]))
+        .with(Part::Processes, lines(&[]));
+    let after = State::default()
+        .with(
+            Part::Links,
+            lines(&[r#"{"ifname":"lo"}"#, r#"{"ifname":"veth7"}"#]),
+        )
+        .with(Part::Sysctls, lines(&["net/ipv4/ip_forward = 1"]))
+        .with(Part::Processes, lines(&["sleep (process 4711)"]));
+    Certificate::of(&before, &after)
 }
 
 /// A run in which they ended in another order than they are listed in.

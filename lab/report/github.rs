@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 use super::case_text::{Telling, plain};
 use super::format::{Options, Writer};
-use super::{CaseResult, Event, Outcome, Results, Summary, markdown, words};
+use super::{CaseResult, Event, Outcome, Results, Summary, certificate, markdown, words};
 
 /// Writes workflow commands.
 pub(super) struct Github<'a, W> {
@@ -57,6 +57,16 @@ impl<W: Write> Writer for Github<'_, W> {
             self.log(results)?;
             let summary = words::summary(results, *took);
             writeln!(self.out, "{}", inert(&summary))?;
+            if let Some(certificate) = &results.certificate {
+                let text = certificate::text(certificate);
+                for line in text.lines() {
+                    writeln!(self.out, "{}", inert(line))?;
+                }
+                if !certificate.unchanged {
+                    let title = property("this machine is not as it was before");
+                    writeln!(self.out, "::error title={title}::{}", data(&text))?;
+                }
+            }
             self.out.flush()?;
             if let Some(page) = &mut self.options.summary {
                 page.write_all(markdown::page(results, &summary).as_bytes())?;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::case_text::{Telling, plain};
 use super::format::{Options, Writer};
-use super::{Event, words};
+use super::{Event, certificate, words};
 
 /// Writes for people.
 pub(super) struct Human<'a, W> {
@@ -39,6 +39,10 @@ impl<W: Write> Writer for Human<'_, W> {
             }
             Event::Over { results, took } => {
                 writeln!(self.out, "{}", words::summary(results, *took))?;
+                if let Some(certificate) = &results.certificate {
+                    self.out
+                        .write_all(certificate::text(certificate).as_bytes())?;
+                }
             }
         }
         self.out.flush()

@@ -8,7 +8,8 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::case_text::Telling;
 use super::format::{Options, Writer};
-use super::{CaseResult, Event, Outcome, Results};
+use super::{CaseResult, Event, Outcome, Results, certificate};
+use crate::certify::Certificate;
 
 /// Writes `JUnit` XML.
 pub(super) struct Junit<'a, W> {
@@ -51,7 +52,29 @@ fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
         suite.add_test_cases(cases.into_iter().map(|case| test_case(case, telling)));
         report.add_test_suite(suite);
     }
+    if let Some(certificate) = &results.certificate {
+        let mut suite = TestSuite::new("svclab");
+        suite.add_test_case(certified(certificate));
+        report.add_test_suite(suite);
+    }
     report
+}
+
+/// That the machine is as it was before, as a test of its own.
+fn certified(certificate: &Certificate) -> TestCase {
+    let text = certificate::text(certificate);
+    let status = if certificate.unchanged {
+        TestCaseStatus::success()
+    } else {
+        let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+        status.set_message(certificate::headline(certificate));
+        status.set_description(text.as_str());
+        status
+    };
+    let mut test = TestCase::new("certificate", status);
+    test.set_classname("svclab");
+    test.set_system_out(text);
+    test
 }
 
 fn test_case(case: &CaseResult, telling: Telling<'_>) -> TestCase {
@@ -121,6 +144,24 @@ mod tests {
     #[test]
     fn a_lab_is_a_suite_and_a_case_a_test() {
         insta::assert_snapshot!(fixture::told(Format::Junit, Options::default()));
+    }
+
+    #[test]
+    fn a_certificate_is_a_test() {
+        for (certificate, failures) in [
+            (fixture::certificate(), 0),
+            (fixture::broken_certificate(), 1),
+        ] {
+            let mut results = Results::new(std::collections::BTreeMap::new(), Vec::new());
+            results.certificate = Some(certificate);
+            let told = Telling {
+                verbose: false,
+                again: "",
+            };
+            let xml = report(&results, Duration::ZERO, told).to_string().unwrap();
+            let read = Report::deserialize_from_str(&xml).unwrap();
+            assert_eq!((read.tests, read.failures), (1, failures), "{xml}");
+        }
     }
 
     #[test]

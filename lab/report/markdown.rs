@@ -1,7 +1,7 @@
 //! A run as a page of Markdown: a table of the labs, and one of what did not pass.
 
 use super::case_text::seen_of;
-use super::{CaseResult, Outcome, Results, Summary, words};
+use super::{CaseResult, Outcome, Results, Summary, certificate, words};
 
 /// So many rows a page has at most: GitHub refuses a step's summary of more than
 /// one MiB, and nobody reads that far.
@@ -40,6 +40,10 @@ pub(super) fn page(results: &Results, summary: &str) -> String {
         if left_out > 0 {
             parts.push(format!("\nand {left_out} more rows\n"));
         }
+    }
+    if let Some(certificate) = &results.certificate {
+        let line = certificate::headline(certificate);
+        parts.push(format!("\n{}\n", text(&line)));
     }
     parts.concat()
 }

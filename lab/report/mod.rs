@@ -13,6 +13,7 @@
 //! ```
 
 mod case_text;
+mod certificate;
 pub mod claims;
 pub mod doctor;
 mod format;

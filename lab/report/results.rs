@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::certify::Certificate;
 use crate::explain::{Check, ClaimOutcome, ProbeOutcome};
 
 pub use crate::evidence::Surroundings;
@@ -26,6 +27,9 @@ pub struct Results {
     pub cases: Vec<CaseResult>,
     /// How many came to what.
     pub summary: Summary,
+    /// Whether the machine was afterwards as it was before, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Certificate>,
 }
 
 /// How many cases came to what.
@@ -201,6 +205,7 @@ impl Results {
             tools,
             cases,
             summary,
+            certificate: None,
         }
     }
 
@@ -214,8 +219,16 @@ impl Results {
         labs
     }
 
+    /// Whether it is certified that the machine changed.
+    #[must_use]
+    pub fn left_something(&self) -> bool {
+        self.certificate
+            .as_ref()
+            .is_some_and(|certificate| !certificate.unchanged)
+    }
+
     /// The exit code of a run with these results: the worst trouble's, else 1 if
-    /// an expectation failed, else 0.
+    /// an expectation failed or the machine changed, else 0.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         let troubles = self
@@ -225,7 +238,7 @@ impl Results {
             .map(|error| error.trouble);
         match troubles.max() {
             Some(trouble) => trouble.exit_code(),
-            None if self.summary.failed > 0 => 1,
+            None if self.summary.failed > 0 || self.left_something() => 1,
             None => 0,
         }
     }

@@ -271,6 +271,12 @@ fn trouble(error: &KernelError) -> RunError {
         KernelError::Missing(missing) | KernelError::GuestLacks { missing, .. } => {
             (Trouble::Machine, missing.remedy())
         }
+        KernelError::HostLacks(missing) => {
+            let guest = "or leave out --kernel host, and it runs in a guest kernel";
+            let remedies = missing.remedy().into_iter().chain([guest.to_owned()]);
+            let remedy = remedies.collect::<Vec<_>>().join("\n");
+            (Trouble::Machine, Some(remedy))
+        }
         KernelError::Guest(error) if error.is_loss() => (Trouble::Lost, error.remedy()),
         KernelError::Guest(error) => (Trouble::Machine, error.remedy()),
         KernelError::Nowhere { host, guest } => {

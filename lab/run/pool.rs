@@ -8,13 +8,14 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::execute::Options;
 use super::prepare::Prepared;
+use crate::agent::contain::Standing;
 use crate::kernel::{Agent, Kernel, KernelError, Kernels};
 
 /// The agents of a run, by kernel.
 pub struct Pools {
     kernels: Kernels,
     agents: usize,
-    by_release: Mutex<BTreeMap<String, Arc<Pool>>>,
+    by_kernel: Mutex<BTreeMap<(String, Standing), Arc<Pool>>>,
 }
 
 impl Pools {
@@ -23,7 +24,7 @@ impl Pools {
         Self {
             kernels: Kernels::new(options.kernels.clone()),
             agents: options.agents.max(1),
-            by_release: Mutex::default(),
+            by_kernel: Mutex::default(),
         }
     }
 
@@ -34,10 +35,11 @@ impl Pools {
     /// When it can run nowhere.
     pub async fn of_case(&self, prepared: &Prepared) -> Result<Vec<Arc<Pool>>, KernelError> {
         let kernels = self.kernels.of_plan(&prepared.plan).await?;
-        let mut pools = self.by_release.lock().await;
+        let mut pools = self.by_kernel.lock().await;
         let pool = |kernel: Kernel| {
+            let (release, standing) = kernel.key();
             let made = pools
-                .entry(kernel.release().to_owned())
+                .entry((release.to_owned(), standing))
                 .or_insert_with(|| Arc::new(Pool::new(kernel, self.agents)));
             Arc::clone(made)
         };
@@ -47,7 +49,7 @@ impl Pools {
     /// The versions of svclab and of every program that its agents found.
     pub async fn tools(&self) -> BTreeMap<String, String> {
         let mut tools = BTreeMap::new();
-        for pool in self.by_release.lock().await.values() {
+        for pool in self.by_kernel.lock().await.values() {
             tools.extend(pool.tools.lock().await.clone());
         }
         tools.insert("svclab".to_owned(), env!("CARGO_PKG_VERSION").to_owned());

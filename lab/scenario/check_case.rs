@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use super::diagnostic::Diagnostic;
 use super::expectation::{Expected, ProbeExpectation};
 use super::lab::{LabSpec, Probe};
+use super::limits;
 use super::sink::Sink;
 use super::suggest::{did_you_mean, listed};
 use super::tree::{Step, Tree};
 
 /// The probes of a lab, and the row that is for the case.
 pub(super) fn case(spec: &LabSpec, tree: &Tree, row: usize, sink: &mut Sink) {
+    limits::lab(spec, tree, sink);
     probes(spec, tree, sink);
     let Some(expected) = spec.expect.get(row) else {
         return;

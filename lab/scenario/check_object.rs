@@ -6,8 +6,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::defaults;
 use super::diagnostic::Diagnostic;
+use super::documents::is_label;
 use super::suggest::{did_you_mean, listed};
-use super::tree::{Step, Tree};
+use super::tree::{Step, Tree, shortened};
 
 /// What the API server would refuse of a service, so far as it decides about
 /// packets.
@@ -44,6 +45,7 @@ pub(super) fn service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> 
             port.protocol.as_deref(),
             &PROTOCOLS,
         )?;
+        port_name(tree, &path("name"), port.name.as_deref())?;
         port_number(tree, &path("port"), port.port)?;
         if let Some(number) = port.node_port.filter(|number| *number != 0) {
             port_number(tree, &path("nodePort"), number)?;
@@ -78,6 +80,7 @@ pub(super) fn endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result<(), D
             port.protocol.as_deref(),
             &PROTOCOLS,
         )?;
+        port_name(tree, &path("name"), port.name.as_deref())?;
         if let Some(number) = port.port {
             port_number(tree, &path("port"), number)?;
         }
@@ -115,6 +118,26 @@ fn one_of(
     Err(Diagnostic::error(found)
         .at(at, "")
         .maybe_help(did_you_mean(word, words.iter().copied())))
+}
+
+/// A port's name is a label of RFC 1123 (Kubernetes v1.36,
+/// `pkg/apis/core/validation/validation.go`, `validateServicePort`;
+/// `pkg/apis/discovery/validation/validation.go`, `validatePorts`).
+fn port_name(tree: &Tree, path: &[Step], name: Option<&str>) -> Result<(), Diagnostic> {
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        return Ok(());
+    };
+    if name.len() <= 63 && is_label(name) {
+        return Ok(());
+    }
+    let at = tree
+        .at(path)
+        .map_or(tree.nearest(path).head(), |node| node.span);
+    Err(
+        Diagnostic::error(format!("{} is no name of a port", shortened(name)))
+            .at(at, "")
+            .help("names of ports are of lower-case letters, digits and `-`, up to 63"),
+    )
 }
 
 fn port_number(tree: &Tree, path: &[Step], number: i32) -> Result<(), Diagnostic> {

@@ -10,7 +10,7 @@ use super::lab::{API_VERSION, KIND};
 use super::reference::{DocumentRef, ObjectKind};
 use super::source::Span;
 use super::suggest::{did_you_mean, suggest};
-use super::tree::Tree;
+use super::tree::{Tree, shortened};
 use super::v1beta1;
 
 /// A scenario's documents, before their content is looked at.
@@ -280,22 +280,25 @@ fn quoted(value: &Tree) -> Option<String> {
     }
 }
 
+/// Whether a word is a label of RFC 1123, but for its length.
+pub(super) fn is_label(label: &str) -> bool {
+    !label.is_empty()
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+        && label
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
 /// Whether Kubernetes takes the name: RFC 1123's subdomain, as
 /// `apimachinery/pkg/util/validation` has it.
 fn proper_name(name: &str, at: Span) -> Result<(), Diagnostic> {
-    let proper_label = |label: &str| {
-        !label.is_empty()
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-    };
-    if name.len() <= 253 && name.split('.').all(proper_label) {
+    if name.len() <= 253 && name.split('.').all(is_label) {
         return Ok(());
     }
+    let name = shortened(name);
     Err(
-        Diagnostic::error(format!("`{name}` is no name Kubernetes takes"))
+        Diagnostic::error(format!("{name} is no name Kubernetes takes"))
             .at(at, "")
             .help("names are of lower-case letters, digits, `-` and `.`, up to 253"),
     )

@@ -12,6 +12,7 @@ use super::check_case;
 use super::decode::strict;
 use super::diagnostic::Diagnostic;
 use super::lab::{Lab, LabSpec};
+use super::limits;
 use super::objects::{Decoded, Objects, decode};
 use super::product::{Combination, combinations};
 use super::reference::DocumentRef;
@@ -116,6 +117,10 @@ pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
         sink.push(Diagnostic::warning(message).at(entry.head(), ""));
     }
 
+    if let Err(error) = limits::cases(combinations.len(), base.decoded.len(), place("axes")) {
+        sink.push(error);
+        return Vec::new();
+    }
     let mut expansion = Expansion {
         base,
         labs: HashMap::new(),
@@ -223,6 +228,7 @@ impl Expansion<'_> {
         }
         let (spec, lab_tree) = self.labs.get(&lab_ids)?.clone()?;
         let objects = self.objects.get(&object_ids)?.clone()?;
+        limits::objects(&objects, &lab_tree, sink);
         check_case::case(&spec, &lab_tree, row, sink);
         Some(Case {
             id,

@@ -31,6 +31,7 @@ mod endpoints_tests;
 mod expand;
 pub mod expectation;
 pub mod lab;
+pub mod limits;
 mod merge;
 #[cfg(test)]
 mod mutation_tests;

@@ -12,6 +12,7 @@ use super::diagnostic::Diagnostic;
 use super::documents::{Documents, name_span};
 use super::expand::{self, Base};
 use super::lab::{API_VERSION, KIND, Lab};
+use super::limits;
 use super::objects::decode;
 use super::sink::Sink;
 use super::source::Sources;
@@ -89,6 +90,7 @@ fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
     // An object that could not be read is not also missing.
     let has_all_objects = !sink.has_errors();
     let lab_tree = the_lab(&documents, sources, sink)?;
+    limits::text(lab_tree, sink);
     check_lab::name(lab_tree, sources, sink);
     if !check_lab::row_keys(lab_tree, sink) {
         // Decoded as a probe, an unknown key would be wrong in other ways as well.

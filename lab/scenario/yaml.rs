@@ -23,6 +23,10 @@ pub const MAX_DEPTH: usize = 100;
 /// How many nodes a file may have, aliases counted as what they stand for.
 pub const MAX_NODES: usize = 1_000_000;
 
+/// How many bytes of text a file's values may have, aliases counted as what they
+/// stand for.
+pub const MAX_TEXT: usize = 16 << 20;
+
 /// Reads the documents of a file. Documents with nothing in them are left out.
 ///
 /// # Errors
@@ -48,6 +52,8 @@ struct Built {
     tree: Tree,
     /// How many nodes it is.
     nodes: usize,
+    /// How many bytes of text it holds.
+    text: usize,
     /// How many levels it has, 0 for a scalar.
     height: usize,
 }
@@ -59,6 +65,7 @@ struct Frame {
     /// Its anchor's id, 0 for none.
     anchor: usize,
     nodes: usize,
+    text: usize,
     height: usize,
 }
 
@@ -78,6 +85,8 @@ struct Builder {
     anchors: HashMap<usize, Built>,
     /// Nodes of the whole file so far.
     nodes: usize,
+    /// Bytes of text of the whole file so far.
+    text: usize,
     documents: Vec<Tree>,
 }
 
@@ -88,6 +97,7 @@ impl Builder {
             frames: Vec::new(),
             anchors: HashMap::new(),
             nodes: 0,
+            text: 0,
             documents: Vec::new(),
         }
     }
@@ -98,6 +108,7 @@ impl Builder {
             Event::DocumentStart(..) => self.anchors.clear(),
             Event::Scalar(text, style, anchor, tag) => {
                 let scalar = scalar_of(&text, style, tag.as_deref(), span)?;
+                let bytes = scalar.text.len();
                 let tree = Tree {
                     span,
                     value: Value::Scalar(scalar),
@@ -105,6 +116,7 @@ impl Builder {
                 let built = Built {
                     tree,
                     nodes: 1,
+                    text: bytes,
                     height: 0,
                 };
                 self.finish(built, anchor)?;
@@ -143,6 +155,7 @@ impl Builder {
             span,
             anchor,
             nodes: 1,
+            text: 0,
             height: 0,
         });
         Ok(())
@@ -173,6 +186,7 @@ impl Builder {
         let built = Built {
             tree: Tree { span, value },
             nodes: frame.nodes,
+            text: frame.text,
             height: frame.height + 1,
         };
         self.finish(built, frame.anchor)
@@ -189,15 +203,20 @@ impl Builder {
         }
         let Some(frame) = self.frames.last_mut() else {
             self.nodes += built.nodes;
+            self.text += built.text;
             if !built.tree.is_null() {
                 self.documents.push(built.tree);
             }
             return Ok(());
         };
         frame.nodes = frame.nodes.saturating_add(built.nodes);
+        frame.text = frame.text.saturating_add(built.text);
         frame.height = frame.height.max(built.height);
         if self.nodes.saturating_add(frame.nodes) > MAX_NODES {
             return Err(YamlError::TooManyNodes { at: span });
+        }
+        if self.text.saturating_add(frame.text) > MAX_TEXT {
+            return Err(YamlError::TooMuchText { at: span });
         }
         match &mut frame.kind {
             FrameKind::Sequence(items) => items.push(built.tree),

@@ -2,7 +2,7 @@
 
 use super::diagnostic::Diagnostic;
 use super::source::Span;
-use super::yaml::{MAX_DEPTH, MAX_NODES};
+use super::yaml::{MAX_DEPTH, MAX_NODES, MAX_TEXT};
 
 /// Why a text is no YAML that svclab reads.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +53,12 @@ pub enum YamlError {
         /// The node that was one too many.
         at: Span,
     },
+    /// More than [`MAX_TEXT`].
+    #[error("more than {} MiB of text in one file, aliases counted as what they stand for", MAX_TEXT >> 20)]
+    TooMuchText {
+        /// The node that was one too many.
+        at: Span,
+    },
     /// An alias inside the node it stands for.
     #[error("the alias stands for a value that contains it")]
     AliasLoop {
@@ -98,7 +104,9 @@ impl From<YamlError> for Diagnostic {
                 .at(at, "")
                 .help("write the keys out, or use an alias for the whole value"),
             YamlError::TooDeep { at } => diagnostic.at(at, "the first that is too deep"),
-            YamlError::TooManyNodes { at } => diagnostic.at(at, "one too many"),
+            YamlError::TooManyNodes { at } | YamlError::TooMuchText { at } => {
+                diagnostic.at(at, "one too many")
+            }
             YamlError::Tag { at, .. } => diagnostic.at(at, "").help("leave the tag out"),
             YamlError::AliasLoop { at } | YamlError::Tagged { at, .. } => diagnostic.at(at, ""),
         }

@@ -1,9 +1,11 @@
 //! The command as a user meets it: output, exit codes, and what it leaves alone.
 
 mod bad_input;
+mod certified;
 mod claims;
 mod interrupted;
 mod kept;
+mod killed;
 mod readme;
 mod support;
 mod untouched;

@@ -7,24 +7,23 @@ use nix::unistd::Pid;
 use svclab::kernel::{Agent, KernelError};
 use svclab::plan::{Namespace, Plan};
 
+use super::command::installed;
 use super::guests::{block_on, case, guest};
-use super::support::{self, QUICK, SERIES, below, is_qemu};
+use super::processes::{Held, is_qemu};
+use super::support::{QUICK, SERIES, impatient};
 
-/// A guest, the only one of this thread's, and its QEMU.
-async fn with_qemu(series: &str) -> (Agent, Pid) {
-    let before = below(std::process::id());
+/// A guest, and its QEMU.
+async fn with_qemu(series: &str) -> (Agent, Pid, Held) {
     let agent = guest(series)
         .await
-        .with_deadlines(support::impatient())
+        .with_deadlines(impatient())
         .start()
         .await
         .expect("a guest");
-    // Other tests start theirs at the same time: ours is the one that this
-    // agent's socket leads to, which the kernel tells by its process group.
     let process = agent.process().and_then(|id| i32::try_from(id).ok());
     let process = process.expect("a guest is a process");
-    assert!(is_qemu(process) && !before.contains(&process));
-    (agent, Pid::from_raw(process))
+    assert!(is_qemu(process));
+    (agent, Pid::from_raw(process), Held::new(process))
 }
 
 #[test]
@@ -77,7 +76,7 @@ fn a_guest_s_clock_is_this_machine_s() {
         let now = || {
             SystemTime::now()
                 .duration_since(UNIX_EPOCH)
-                .expect("it is as the test made it")
+                .expect("the clock runs")
         };
         let before = now();
         let evidence = session.probe().await.expect("evidence");
@@ -128,24 +127,25 @@ fn clones_of_one_snapshot_choose_different_endpoints() {
 #[test]
 fn a_killed_guest_is_lost_and_that_is_told() {
     block_on(async {
-        let (agent, qemu) = with_qemu("6.12").await;
+        let (agent, qemu, held) = with_qemu("6.12").await;
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
-        kill(qemu, Signal::SIGKILL).expect("it is as the test made it");
+        kill(qemu, Signal::SIGKILL).expect("it runs");
         let error = session.probe().await.unwrap_err();
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
         };
         assert_eq!(lost.how, "QEMU was ended by signal 9");
         assert!(agent.is_lost());
+        held.gone().await;
     });
 }
 
 #[test]
 fn a_guest_that_says_nothing_is_given_up() {
     block_on(async {
-        let (agent, qemu) = with_qemu("6.12").await;
+        let (agent, qemu, held) = with_qemu("6.12").await;
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
-        kill(qemu, Signal::SIGSTOP).expect("it is as the test made it");
+        kill(qemu, Signal::SIGSTOP).expect("it runs");
         let error = session.probe().await.unwrap_err();
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
@@ -153,13 +153,17 @@ fn a_guest_that_says_nothing_is_given_up() {
         assert_eq!(lost.how, "it has not said anything for 2 s");
         // It is not left behind, stopped as it is.
         drop((session, agent));
-        tokio::time::timeout(Duration::from_secs(5), async {
-            while is_qemu(qemu.as_raw()) {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await
-        .expect("it is ended");
+        held.gone().await;
+    });
+}
+
+#[test]
+fn a_guest_that_nobody_needs_any_more_ends() {
+    block_on(async {
+        let (agent, _, held) = with_qemu("6.12").await;
+        let session = agent.build(case(QUICK).plan).await.expect("a lab");
+        drop((session, agent));
+        held.gone().await;
     });
 }
 
@@ -176,7 +180,58 @@ fn a_guest_that_runs_out_of_memory_says_so() {
             ..Plan::default()
         };
         let error = agent.build(plan).await.expect_err("4000 do not fit");
-        let message = error.to_string();
-        assert!(message.contains("ran out of memory"), "{message}");
+        let KernelError::Lost(lost) = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(lost.how, "the guest ran out of memory");
+        assert_eq!(lost.step.as_deref(), Some("make its namespaces"));
+    });
+}
+
+#[test]
+fn a_guest_has_no_way_out() {
+    block_on(async {
+        let guest = guest("6.12").await;
+        let agent = guest
+            .with_programs([installed("cat")])
+            .start()
+            .await
+            .expect("a guest");
+        let plan = Plan {
+            namespaces: vec![Namespace {
+                name: "node-1".to_owned(),
+                ..Namespace::default()
+            }],
+            ..Plan::default()
+        };
+        let mut session = agent.build(plan).await.expect("a lab");
+        let mut read = async |file: &str| {
+            let finished = session.run("node-1", "cat", &[file], "").await;
+            let finished = finished.expect("it starts");
+            assert!(finished.success, "{}", finished.stderr);
+            finished.stdout
+        };
+        // Bridges, and the port to the agent: no network card, no disk, no
+        // file system of this machine's.
+        let devices = read("/proc/bus/pci/devices").await;
+        let mut devices: Vec<&str> = devices
+            .lines()
+            .filter_map(|line| line.split('\t').nth(1))
+            .collect();
+        devices.sort_unstable();
+        assert_eq!(devices, ["1af41003", "80862918", "808629c0"]);
+        let disks = read("/proc/partitions").await;
+        assert_eq!(disks.lines().filter(|line| line.contains("vd")).count(), 0);
+        assert_eq!(disks.lines().filter(|line| line.contains("sd")).count(), 0);
+        let mounts = read("/proc/mounts").await;
+        let mut kinds: Vec<&str> = mounts
+            .lines()
+            .filter_map(|line| line.split(' ').nth(2))
+            .collect();
+        kinds.sort_unstable();
+        assert_eq!(
+            kinds,
+            ["devtmpfs", "proc", "rootfs", "sysfs", "tmpfs", "tmpfs"]
+        );
     });
 }

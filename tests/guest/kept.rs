@@ -1,47 +1,46 @@
 //! What is kept between runs, whoever else uses it and whatever ends them.
 
 use std::fs;
-use std::process::Stdio;
+use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use svclab::kernel::guest::SNAPSHOTS;
 
-use super::support::{QUICK, below, ended, is_qemu, own_cache, programs, svclab, until};
+use super::command::{QEMU, Telling, assert_said, programs, run};
+use super::guests::{SVCLAB, block_on};
+use super::support::{QUICK, guest_in, guest_of, own_cache, own_kernel};
+use svclab::kernel::guest::{Cache, Wanted};
 
-const QEMU: &str = "qemu-system-x86_64";
+/// A case whose probes wait for packets that do not come.
+const WAITING: [&str; 6] = [
+    "run",
+    "canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
+    "--kernel",
+    "6.12",
+    "--patience",
+    "120s",
+];
 
 #[test]
 fn a_killed_run_leaves_the_other_its_cache_and_nothing_running() {
     let (_directory, cache) = own_cache("6.12");
     let path = programs(&[QEMU], &[]);
-    let run = || {
-        svclab(cache.directory(), path.path())
-            .args(["run", QUICK, "--kernel", "6.12"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it is as the test made it")
+    let start = || {
+        Telling::start(
+            cache.directory(),
+            path.path(),
+            &["run", QUICK, "--kernel", "6.12"],
+        )
     };
-    let mut first = run();
-    until("a guest boots", || {
-        below(first.id()).into_iter().any(is_qemu)
-    });
-    let guests = below(first.id());
-    let second = run();
-    first.kill().expect("it is as the test made it");
-    first.wait().expect("it is as the test made it");
-    until("its guest is gone", || {
-        !guests.iter().any(|process| is_qemu(*process))
-    });
-    let (code, said) = ended(
-        &second
-            .wait_with_output()
-            .expect("it is as the test made it"),
-    );
-    assert_eq!(code, Some(0), "{said}");
-    assert_eq!(cache.keys("making"), [""; 0]);
+    let mut first = start();
+    let (_, qemu) = first.qemu();
+    let mut second = start();
+    second.until("waiting for it");
+    first.kill();
+    qemu.is_gone();
+    let ended = second.ended(cache.directory());
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
     assert_eq!(cache.keys(SNAPSHOTS).len(), 1);
 }
 
@@ -49,60 +48,148 @@ fn a_killed_run_leaves_the_other_its_cache_and_nothing_running() {
 fn ctrl_c_ends_guests_too() {
     let (_directory, cache) = own_cache("6.12");
     let path = programs(&[QEMU], &[]);
-    let mut run = svclab(cache.directory(), path.path())
-        .args(["run", QUICK, "--kernel", "6.12"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it is as the test made it");
-    until("a guest boots", || below(run.id()).into_iter().any(is_qemu));
-    let guests = below(run.id());
-    kill(
-        Pid::from_raw(i32::try_from(run.id()).expect("it is as the test made it")),
-        Signal::SIGINT,
-    )
-    .expect("it is as the test made it");
-    assert_eq!(
-        run.wait().expect("it is as the test made it").code(),
-        Some(130)
-    );
-    until("its guests are gone", || {
-        !guests.iter().any(|process| is_qemu(*process))
-    });
-    assert_eq!(cache.keys("making"), [""; 0]);
+    let mut booting = Telling::start(cache.directory(), path.path(), &WAITING);
+    let (_, qemu) = booting.qemu();
+    kill(Pid::from_raw(booting.id()), Signal::SIGINT).expect("it runs");
+    let ended = booting.ended(cache.directory());
+    assert_eq!(ended.code, Some(130), "{}", ended.said);
+    qemu.is_gone();
+    // The same once it probes.
+    let mut probing = Telling::start(cache.directory(), path.path(), &WAITING);
+    probing.until("run its probes");
+    kill(Pid::from_raw(probing.id()), Signal::SIGINT).expect("it runs");
+    let ended = probing.ended(cache.directory());
+    assert_eq!(ended.code, Some(130), "{}", ended.said);
+}
+
+#[test]
+fn a_guest_that_is_lost_under_way_is_told() {
+    let (_directory, cache) = own_cache("6.12");
+    block_on(async { drop(guest_in(&cache, "6.12").await.start().await) });
+    let path = programs(&[QEMU], &[]);
+    let lost_by = |signal| {
+        let mut run = Telling::start(cache.directory(), path.path(), &WAITING);
+        let (process, qemu) = run.qemu();
+        run.until("run its probes");
+        kill(Pid::from_raw(process), signal).expect("it runs");
+        let ended = run.ended(cache.directory());
+        qemu.is_gone();
+        assert_eq!(ended.code, Some(5), "{}", ended.said);
+        ended
+    };
+    assert_said!(lost_by(Signal::SIGKILL), cache.directory());
+    // It stands still, and nothing comes of it any more.
+    assert_said!(lost_by(Signal::SIGSTOP), cache.directory());
 }
 
 #[test]
 fn kernels_are_listed_and_removed_with_their_snapshots() {
     let (_directory, cache) = own_cache("6.12");
     let path = programs(&[QEMU], &[]);
-    let kernel = |words: &[&str]| {
-        let output = svclab(cache.directory(), path.path())
-            .arg("kernel")
-            .args(words)
-            .output()
-            .expect("it is as the test made it");
-        ended(&output)
+    let kernel = |words: &[&str], code: i32| {
+        let words: Vec<&str> = ["kernel"].iter().chain(words).copied().collect();
+        let ended = run(cache.directory(), path.path(), &words);
+        assert_eq!(ended.code, Some(code), "{}", ended.said);
+        ended
     };
-    let (code, said) = kernel(&["path", "6.12"]);
-    assert_eq!(code, Some(0), "{said}");
+    let said = kernel(&["path", "6.12"], 0).said;
+    assert!(Path::new(said.trim()).is_file(), "{said}");
+    assert_said!(kernel(&["path"], 0), cache.directory());
+    let kept = kernel(&["list"], 0).said;
     assert!(
-        fs::metadata(said.trim())
-            .expect("it is as the test made it")
-            .is_file()
+        kept.contains(" kept, ") && kept.contains(" linux-image-6.12."),
+        "{kept}"
     );
-    let (code, said) = kernel(&["list"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.contains("kept") && said.contains("linux-image-6.12."),
-        "{said}"
+    assert!(!kept.contains("snapshot"), "{kept}");
+    block_on(async { drop(guest_in(&cache, "6.12").await.start().await) });
+    let kept = kernel(&["list"], 0).said;
+    assert!(kept.contains(", 1 snapshot "), "{kept}");
+    assert_said!(kernel(&["rm", "6.7"], 3), cache.directory());
+    assert_said!(kernel(&["rm", "6.12"], 0), cache.directory());
+    assert_eq!(cache.keys("kernels"), [""; 0]);
+    assert_eq!(cache.keys(SNAPSHOTS), [""; 0]);
+    assert_said!(kernel(&["path", "6.12"], 3), cache.directory());
+    assert_said!(kernel(&["rm", "6.12"], 3), cache.directory());
+    // There is neither a kernel nor an apt.
+    assert_said!(kernel(&["list"], 3), cache.directory());
+    assert_said!(kernel(&["fetch", "6.12"], 3), cache.directory());
+}
+
+/// An apt that has one kernel, which is the distribution's 6.12.
+fn apt() -> (tempfile::TempDir, tempfile::TempDir) {
+    let (tree, _, release) = own_kernel("6.12", |_| true);
+    let show = format!(
+        "case $1 in pkgnames) echo linux-image-{release};; *) case $* in *linux-image-{release}) echo Version: 1;; esac;; esac"
     );
-    let (code, said) = kernel(&["rm", "6.7"]);
-    assert_eq!(code, Some(3), "{said}");
-    let (code, said) = kernel(&["rm", "6.12"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.starts_with("6.12."), "{said}");
-    assert!(cache.keys("kernels").is_empty());
-    let (code, said) = kernel(&["path", "6.12"]);
-    assert_eq!(code, Some(3), "{said}");
+    let unpack = format!("cp -r {0}/boot {0}/lib \"$3\"", tree.path().display());
+    let path = programs(
+        &[QEMU, "cp", "touch"],
+        &[
+            ("apt-cache", &show),
+            ("apt-get", "touch kernel.deb"),
+            ("dpkg-deb", &unpack),
+        ],
+    );
+    (tree, path)
+}
+
+#[test]
+fn kernels_are_fetched_once_and_again_when_they_are_damaged() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let cache = Cache::open(directory.path().join("cache")).expect("a cache");
+    let (_tree, path) = apt();
+    let kernel = |words: &[&str]| {
+        let ended = run(cache.directory(), path.path(), words);
+        assert_eq!(ended.code, Some(0), "{}", ended.said);
+        ended.said
+    };
+    let listed = kernel(&["kernel", "list"]);
+    assert!(listed.contains("can be fetched"), "{listed}");
+    let fetched = kernel(&["kernel", "fetch"]);
+    assert!(fetched.starts_with("6.12."), "{fetched}");
+    let image = kernel(&["kernel", "path", "6.12"]);
+    let image = Path::new(image.trim());
+    let made = || {
+        fs::metadata(image)
+            .and_then(|found| found.modified())
+            .expect("it is kept")
+    };
+    let first = made();
+    kernel(&["kernel", "fetch", "6.12"]);
+    assert_eq!(made(), first, "what is whole is not fetched again");
+    let mut bytes = fs::read(image).expect("a kernel");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(image, bytes).expect("it can be written");
+    let damaged = made();
+    kernel(&["kernel", "fetch", "6.12"]);
+    assert!(made() > damaged);
+}
+
+#[test]
+fn another_svclab_makes_a_snapshot_of_its_own_and_old_ones_are_removed() {
+    let (directory, cache) = own_cache("6.12");
+    let wanted = Wanted::Series("6.12".to_owned());
+    let mut seen = Vec::new();
+    for build in 0..5 {
+        // The same program with a mark in it: what a build differs in.
+        let program = directory.path().join(format!("svclab-{build}"));
+        let mut bytes = fs::read(SVCLAB).expect("the program");
+        let greeting = b"svclab agent: ";
+        let at = bytes
+            .windows(greeting.len())
+            .position(|window| window == greeting)
+            .expect("it says who it is");
+        bytes[at] = b'0' + build;
+        fs::write(&program, bytes).expect("it can be written");
+        block_on(async {
+            let guest = guest_of(&cache, &wanted, &program).await;
+            drop(guest.start().await.expect("a guest"));
+        });
+        let keys = cache.keys(SNAPSHOTS);
+        assert!(keys.iter().any(|key| !seen.contains(key)), "{keys:?}");
+        seen.extend(keys.iter().cloned());
+        assert!(keys.len() <= 3, "{keys:?}");
+    }
+    assert_eq!(cache.keys(SNAPSHOTS).len(), 3);
 }

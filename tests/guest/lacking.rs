@@ -1,130 +1,205 @@
-//! Machines that lack what a guest needs: each is told in a line, with what to
-//! do, and exit code 3.
+//! Machines that lack what a guest needs, or whose QEMU does not do what it
+//! should: each is told in a line, with what to do and its exit code, and leaves
+//! nothing behind.
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
+use super::command::{self, Ended, QEMU, assert_said, installed, programs, run};
 use super::guests::SVCLAB;
-use super::support::{QUICK, ended, own_cache, programs, svclab};
+use super::support::{QUICK, own_cache, own_kernel};
 
-/// Runs a case in a guest where `PATH` is only this, and returns what was said.
-fn refused(cache: &Path, path: &Path) -> String {
-    let output = svclab(cache, path)
-        .args(["run", QUICK, "--kernel", "6.12"])
-        .output()
-        .expect("it is as the test made it");
-    let (code, said) = ended(&output);
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("what to do: "), "{said}");
-    said
+/// Runs a case in a guest where `PATH` is only this.
+fn tried(cache: &Path, path: &Path) -> Ended {
+    run(cache, path, &["run", QUICK, "--kernel", "6.12"])
 }
 
-const QEMU: &str = "qemu-system-x86_64";
+/// The same, which must end so.
+fn ends(cache: &Path, path: &Path, code: i32) -> Ended {
+    let ended = tried(cache, path);
+    assert_eq!(ended.code, Some(code), "{}", ended.said);
+    ended
+}
 
 #[test]
 fn no_qemu() {
-    let directory = tempfile::tempdir().expect("it is as the test made it");
-    let said = refused(&directory.path().join("cache"), programs(&[], &[]).path());
-    assert!(said.contains("which is not installed"), "{said}");
-    assert!(said.contains("apt-get install"), "{said}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let cache = directory.path().join("cache");
+    assert_said!(ends(&cache, programs(&[], &[]).path(), 3), &cache);
+    assert!(!cache.exists(), "nothing is begun");
 }
 
 #[test]
-fn a_qemu_that_is_too_old_or_is_none() {
+fn a_qemu_that_is_too_old() {
     let (_directory, cache) = own_cache("6.12");
     let old = programs(&[], &[(QEMU, "echo 'QEMU emulator version 5.2.0'")]);
-    let said = refused(cache.directory(), old.path());
-    assert!(
-        said.contains("is QEMU 5.2.0; guests need 7.2 or newer"),
-        "{said}"
-    );
+    assert_said!(ends(cache.directory(), old.path(), 3), cache.directory());
+}
+
+#[test]
+fn a_qemu_that_is_none() {
+    let (_directory, cache) = own_cache("6.12");
     let odd = programs(&[], &[(QEMU, "echo who are you >&2; exit 1")]);
-    let said = refused(cache.directory(), odd.path());
-    assert!(said.contains("does not say which QEMU it is"), "{said}");
+    assert_said!(ends(cache.directory(), odd.path(), 3), cache.directory());
+}
+
+#[test]
+fn a_qemu_that_cannot_be_started() {
+    let (_directory, cache) = own_cache("6.12");
+    let path = programs(&[], &[]);
+    fs::write(path.path().join(QEMU), "no program").expect("a file");
+    assert_said!(ends(cache.directory(), path.path(), 3), cache.directory());
 }
 
 #[test]
 fn a_qemu_that_ends_at_once_is_a_loss() {
     let (_directory, cache) = own_cache("6.12");
     let script = "case \"$*\" in *-version*) echo 'QEMU emulator version 9.0.0';; *) echo 'qemu: no such machine' >&2; exit 1;; esac";
-    let output = svclab(cache.directory(), programs(&[], &[(QEMU, script)]).path())
-        .args(["run", QUICK, "--kernel", "6.12"])
-        .output()
-        .expect("it is as the test made it");
-    let (code, said) = ended(&output);
-    assert_eq!(code, Some(5), "{said}");
-    assert!(
-        said.contains("did not come up: QEMU ended with status 1")
-            && said.contains("no such machine"),
-        "{said}"
-    );
+    let path = programs(&[], &[(QEMU, script)]);
+    assert_said!(ends(cache.directory(), path.path(), 5), cache.directory());
 }
 
 #[test]
-fn no_package_to_be_had() {
-    let directory = tempfile::tempdir().expect("it is as the test made it");
+fn a_kernel_that_panics_at_boot_is_a_loss() {
+    let (_directory, cache) = own_cache("6.12");
+    // It is told of a first program that is not there.
+    let script = format!(
+        "for word do shift; case $word in *rdinit=*) word=\"${{word%%rdinit=*}}rdinit=/none\";; esac; set -- \"$@\" \"$word\"; done; exec {} \"$@\"",
+        installed(QEMU).display()
+    );
+    let path = programs(&[], &[(QEMU, &script)]);
+    assert_said!(ends(cache.directory(), path.path(), 5), cache.directory());
+}
+
+#[test]
+fn a_guest_that_hangs_at_boot_is_a_loss() {
+    let (_directory, cache) = own_cache("6.12");
+    // Its processor never starts.
+    let script = format!("exec {} \"$@\" -S", installed(QEMU).display());
+    let path = programs(&[], &[(QEMU, &script)]);
+    assert_said!(ends(cache.directory(), path.path(), 5), cache.directory());
+}
+
+#[test]
+fn a_kernel_of_one_s_own_that_gives_the_agent_no_port_is_a_loss() {
+    let (_kernel, image, _) = own_kernel("6.1", |module| !module.contains("virtio_console"));
+    let (_directory, cache) = own_cache("6.12");
+    let path = programs(&[QEMU], &[]);
+    let image = image.to_string_lossy();
+    let ended = run(
+        cache.directory(),
+        path.path(),
+        &["run", QUICK, "--kernel", &image],
+    );
+    assert_eq!(ended.code, Some(5), "{}", ended.said);
+    assert!(ended.said.contains("find the port"), "{}", ended.said);
+    assert_said!(ended, cache.directory());
+}
+
+#[test]
+fn no_apt() {
+    let directory = tempfile::tempdir().expect("a directory");
     let cache = directory.path().join("cache");
-    // No apt at all.
-    let said = refused(&cache, programs(&[QEMU], &[]).path());
-    assert!(said.contains("has no apt to get one with"), "{said}");
-    // Lists that were never fetched.
-    let said = refused(&cache, programs(&[QEMU], &[("apt-cache", "exit 0")]).path());
-    assert!(said.contains("its lists may be empty"), "{said}");
-    // No network.
-    let list = "case $1 in pkgnames) echo linux-image-6.12.9+deb12-cloud-amd64;; *) echo 'Version: 6.12.9-1';; esac";
+    assert_said!(ends(&cache, programs(&[QEMU], &[]).path(), 3), &cache);
+}
+
+#[test]
+fn an_apt_whose_lists_were_never_fetched() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cache = directory.path().join("cache");
+    let path = programs(&[QEMU], &[("apt-cache", "exit 0")]);
+    assert_said!(ends(&cache, path.path(), 3), &cache);
+}
+
+#[test]
+fn no_network() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cache = directory.path().join("cache");
+    let list = "case $1 in pkgnames) echo linux-image-6.12.9+deb12-cloud-amd64; echo linux-image-6.12.9-9-generic;; *) echo 'Version: 6.12.9-1';; esac";
     let offline = "echo 'E: Failed to fetch: Temporary failure resolving' >&2; exit 100";
     let path = programs(&[QEMU], &[("apt-cache", list), ("apt-get", offline)]);
-    let said = refused(&cache, path.path());
-    assert!(said.contains("apt-get said: E: Failed to fetch"), "{said}");
-    // A series that this distribution has not.
-    let path = programs(
-        &[QEMU],
-        &[(
-            "apt-cache",
-            "echo linux-image-5.10.1-cloud-amd64; echo Version: 1",
-        )],
+    assert_said!(ends(&cache, path.path(), 3), &cache);
+}
+
+#[test]
+fn a_series_that_apt_has_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cache = directory.path().join("cache");
+    let list =
+        "echo linux-image-5.10.1-cloud-amd64; echo linux-image-5.10.1-9-generic; echo Version: 1";
+    let path = programs(&[QEMU], &[("apt-cache", list)]);
+    assert_said!(ends(&cache, path.path(), 3), &cache);
+}
+
+#[test]
+fn a_kernel_without_what_a_plan_needs() {
+    let (_kernel, image, _) = own_kernel("6.12", |module| module != "xt_comment");
+    let (_directory, cache) = own_cache("6.12");
+    let path = programs(&[QEMU], &[]);
+    let image = image.to_string_lossy();
+    let ended = run(
+        cache.directory(),
+        path.path(),
+        &["run", QUICK, "--kernel", &image],
     );
-    let said = refused(&cache, path.path());
-    assert!(
-        said.contains("there is no guest kernel 6.12: apt has 5.10"),
-        "{said}"
-    );
-    assert!(
-        fs::read_dir(cache.join("making"))
-            .expect("it is as the test made it")
-            .next()
-            .is_none()
-    );
+    assert_eq!(ended.code, Some(3), "{}", ended.said);
+    assert_said!(ended, cache.directory());
+    assert_eq!(cache.keys("snapshots"), [""; 0], "nothing was booted");
+}
+
+#[test]
+fn what_is_no_kernel() {
+    let (_directory, cache) = own_cache("6.12");
+    let path = programs(&[QEMU], &[]);
+    let said = |kernel: &str| {
+        let ended = run(
+            cache.directory(),
+            path.path(),
+            &["run", QUICK, "--kernel", kernel],
+        );
+        assert_eq!(ended.code, Some(3), "{}", ended.said);
+        ended
+    };
+    assert_said!(said("/etc/passwd"), cache.directory());
+    assert_said!(said("/no/such/vmlinuz"), cache.directory());
+    let (_kernel, image, _) = own_kernel("6.12", |_| false);
+    assert_said!(said(&image.to_string_lossy()), cache.directory());
 }
 
 #[test]
 fn a_cache_that_cannot_be_written() {
-    let file = tempfile::NamedTempFile::new().expect("it is as the test made it");
-    let said = refused(file.path(), programs(&[QEMU], &[]).path());
-    assert!(said.contains("in the cache"), "{said}");
-    assert!(said.contains("SVCLAB_CACHE"), "{said}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("file");
+    fs::write(&file, "").expect("a file");
+    assert_said!(ends(&file, programs(&[QEMU], &[]).path(), 3), &file);
 }
 
 #[test]
 fn a_cache_that_is_full() {
     let (_directory, cache) = own_cache("6.12");
-    let place = tempfile::tempdir().expect("it is as the test made it");
+    let place = tempfile::tempdir().expect("a directory");
     // A kernel fits, its snapshot does not.
     let script = format!(
-        "mount -t tmpfs -o size=40m tmpfs {place} && cp -r {kernels} {place}/kernels && exec {SVCLAB} run {QUICK} --kernel 6.12",
+        "mount -t tmpfs -o size=40m tmpfs {place} && cp -r {kept}/kernels {kept}/notes {place}/ && exec \"$@\"",
         place = place.path().display(),
-        kernels = cache.directory().join("kernels").display(),
+        kept = cache.directory().display(),
     );
-    let output = Command::new("unshare")
-        .args(["--map-root-user", "--mount", "sh", "-c", &script])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("SVCLAB_CACHE", place.path())
-        .env("NO_COLOR", "1")
-        .output()
-        .expect("it is as the test made it");
-    let (code, said) = ended(&output);
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("No space left on device"), "{said}");
-    assert!(said.contains("make room"), "{said}");
+    let path = programs(&[QEMU, "mount", "cp", "sh"], &[]);
+    let unshare = installed("unshare");
+    let child = command::on_machine(&unshare.to_string_lossy(), place.path(), path.path())
+        .args([
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            &script,
+            "sh",
+            SVCLAB,
+        ])
+        .args(["run", QUICK, "--kernel", "6.12"])
+        .spawn()
+        .expect("unshare starts");
+    let ended = command::ended(child, place.path());
+    assert_eq!(ended.code, Some(3), "{}", ended.said);
+    assert_said!(ended, place.path());
 }

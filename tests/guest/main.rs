@@ -5,7 +5,10 @@
 mod agree;
 mod alive;
 mod broken;
+mod command;
 mod guests;
 mod kept;
 mod lacking;
+mod outcome;
+mod processes;
 mod support;

@@ -4,7 +4,7 @@
 use libtest_mimic::{Failed, Trial};
 use svclab::evidence::Verdict;
 use svclab::kernel::{Agent, KernelError};
-use svclab::plan::{Namespace, Plan};
+use svclab::plan::{Namespace, Plan, VirtualServer};
 use svclab::run::Prepared;
 use svclab::scenario::Case;
 
@@ -39,6 +39,11 @@ enum Undo {
         of: &'static str,
         line: &'static str,
         words: &'static str,
+    },
+    /// That real server stands behind no virtual server of the namespace.
+    WithoutBackend {
+        of: &'static str,
+        to: &'static str,
     },
     /// This setting has another value on these nodes: a cluster sets it on all.
     Set {
@@ -170,6 +175,29 @@ const CAUSES: &[Cause] = &[
                    KUBE-SVC-XPGD46QRK7WJZT7O",
         }],
     },
+    // In ipvs mode Local spares what the node itself calls its mark, too.
+    Cause {
+        lab: "local-ingress",
+        when: &[("version", &["v1.24"]), ("mode", &["ipvs"])],
+        probe: "nodeWithout",
+        undo: &[Undo::Without {
+            of: "node-1",
+            line: "-A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service load balancer ip \
+                   + port with externalTrafficPolicy=local\" -m set --match-set \
+                   KUBE-LOAD-BALANCER-LOCAL dst,dst -j RETURN",
+        }],
+    },
+    Cause {
+        lab: "local-ingress",
+        when: &[("version", &["v1.24"]), ("mode", &["ipvs"])],
+        probe: "nodeToExternal",
+        undo: &[Undo::With {
+            of: "node-1",
+            table: "nat",
+            line: "-I KUBE-SERVICES -m set --match-set KUBE-EXTERNAL-IP-LOCAL dst,dst -j \
+                   KUBE-MARK-MASQ",
+        }],
+    },
     // The rule that Local adds stands before the mark.
     Cause {
         lab: "clb-hairpin",
@@ -197,6 +225,40 @@ const CAUSES: &[Cause] = &[
         ],
         probe: "call",
         undo: &[
+            Undo::With {
+                of: "fabric",
+                table: "nat",
+                line: "-A POSTROUTING -p tcp -d 172.18.1.10 --dport 30443 -j MASQUERADE",
+            },
+            Undo::Set {
+                of: &["fabric"],
+                key: "net.ipv4.vs.conntrack",
+                value: "1",
+            },
+        ],
+    },
+    // Asked or not, a backend without an endpoint answers nobody.
+    Cause {
+        lab: "clb-hairpin",
+        when: &[("balancer", &["unchecked"])],
+        probe: "call",
+        undo: &[Undo::WithoutBackend {
+            of: "fabric",
+            to: "172.18.1.10:30443",
+        }],
+    },
+    // The only backend is the packet's own source: a balancer that speaks for
+    // itself need not leave it out.
+    Cause {
+        lab: "clb-hairpin",
+        when: &[("balancer", &["singleDrops"])],
+        probe: "call",
+        undo: &[
+            Undo::Without {
+                of: "fabric",
+                line: "-A PREROUTING -s 172.18.1.10 -d 172.18.96.4 -p tcp --dport 443 -j MARK \
+                       --set-mark 101",
+            },
             Undo::With {
                 of: "fabric",
                 table: "nat",
@@ -338,6 +400,7 @@ impl Undo {
         match self {
             Self::Without { of, line } => format!("{of} without `{line}`"),
             Self::With { of, table, line } => format!("{of} with `{line}` in {table}"),
+            Self::WithoutBackend { of, to } => format!("{of} without the backend {to}"),
             Self::Weaken { of, line, words } => format!("{of}, `{line}` without `{words}`"),
             Self::Set { of, key, value } => format!("{} with {key} = {value}", of.join(", ")),
         }
@@ -359,6 +422,20 @@ impl Undo {
             }
             Self::Without { of, line } => replace(namespace(plan, of)?, line, None),
             Self::With { of, table, line } => add(namespace(plan, of)?, table, line),
+            Self::WithoutBackend { of, to } => {
+                let servers = &mut namespace(plan, of)?.ipvs;
+                let count = |servers: &[VirtualServer]| -> usize {
+                    servers.iter().map(|server| server.servers.len()).sum()
+                };
+                let before = count(servers);
+                for server in servers.iter_mut() {
+                    server.servers.retain(|real| real.to.to_string() != to);
+                }
+                if count(servers) == before {
+                    return Err(format!("{of} has no backend {to}").into());
+                }
+                Ok(())
+            }
             Self::Weaken { of, line, words } => replace(
                 namespace(plan, of)?,
                 line,

@@ -2,11 +2,13 @@
 //! booting once and keeping one.
 
 use std::fs;
+use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt as _;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_util::codec::FramedRead;
 
@@ -304,14 +306,43 @@ async fn qemu_here(guest: &Guest) -> Result<Qemu, GuestError> {
     Ok(qemu)
 }
 
+/// What is known of KVM on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Kvm {
+    /// A guest was booted by it.
+    Works,
+    /// A guest that was to be booted by it did not come up.
+    Fails,
+    /// There is no `/dev/kvm`.
+    Absent,
+    /// There is one, which this user may not open.
+    Forbidden,
+    /// It has not been tried since this machine was booted.
+    Untried,
+}
+
+/// What is known of KVM here.
+pub async fn kvm(guest: &Guest) -> Result<Kvm, GuestError> {
+    let qemu = qemu_here(guest).await?;
+    Ok(match open_kvm() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Kvm::Absent,
+        Err(_) => Kvm::Forbidden,
+        Ok(_) => match accel_here(guest, &qemu) {
+            Some(Accel::Kvm) => Kvm::Works,
+            Some(Accel::Tcg) => Kvm::Fails,
+            None => Kvm::Untried,
+        },
+    })
+}
+
+fn open_kvm() -> io::Result<fs::File> {
+    fs::File::options().read(true).write(true).open("/dev/kvm")
+}
+
 /// How instructions are executed here; none when that is yet to be tried.
 fn accel_here(guest: &Guest, qemu: &Qemu) -> Option<Accel> {
-    let may = fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/kvm")
-        .is_ok();
-    if !may {
+    if open_kvm().is_err() {
         return Some(Accel::Tcg);
     }
     guest

@@ -133,6 +133,9 @@ impl GuestError {
             Self::NoQemu | Self::OddQemu { .. } => {
                 "run `apt-get install --no-install-recommends qemu-system-x86`, or your distribution's equivalent, as root"
             }
+            Self::Start { .. } => {
+                "see that this user may run it; `apt-get install --reinstall qemu-system-x86`, or your distribution's equivalent, as root, puts it right"
+            }
             Self::OldQemu { .. } => "install a newer QEMU, or run on this host with --kernel host",
             Self::NoKernel { .. } => {
                 "run `apt-get update` as root with the network at hand and `svclab kernel fetch` again, or name a kernel of your own: --kernel PATH/vmlinuz --modules DIR"

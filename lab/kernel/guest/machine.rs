@@ -88,6 +88,7 @@ impl Running {
             });
         }
         let mut child = command.spawn().map_err(unstarted)?;
+        tracing::debug!("QEMU runs process={}", child.id().unwrap_or_default());
         let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) else {
             unreachable!("both streams were asked for");
         };

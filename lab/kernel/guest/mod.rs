@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use boot::SNAPSHOTS;
+pub use boot::{Kvm, SNAPSHOTS};
 pub use cache::{Cache, Entry, Lock, locate};
 pub use error::GuestError;
 pub use image::Image;
@@ -49,6 +49,16 @@ use crate::plan::needs::Needs;
 /// When there is none.
 pub fn look_for_qemu() -> Result<(), GuestError> {
     qemu::find(std::env::var_os("PATH").as_deref()).map(drop)
+}
+
+/// What the QEMU of this machine says that it is.
+///
+/// # Errors
+///
+/// When there is none, or it is none that guests can use.
+pub async fn qemu_version() -> Result<String, GuestError> {
+    let path = qemu::find(std::env::var_os("PATH").as_deref())?;
+    Ok(qemu::inspect(&path).await?.version)
 }
 
 /// How long a guest may take.
@@ -165,11 +175,23 @@ impl Guest {
     /// What is missing, with who asks for it.
     pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
         let installed = self.programs();
-        Missing::check(&Needs::of(plan), &self.modules, |name| {
+        let has_program = |name: &str| {
             installed
                 .iter()
                 .any(|path| path.file_name().is_some_and(|file| file == name))
-        })
+        };
+        // The agent is root there.
+        let root = || Ok(());
+        Missing::check(&Needs::of(plan), &self.modules, has_program, root)
+    }
+
+    /// What is known of KVM here; after a start that is how it ended.
+    ///
+    /// # Errors
+    ///
+    /// When there is no QEMU, or the cache cannot be written.
+    pub async fn kvm(&self) -> Result<Kvm, GuestError> {
+        boot::kvm(self).await
     }
 
     /// Starts a guest and waits until its agent is ready.

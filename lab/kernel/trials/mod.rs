@@ -9,6 +9,7 @@ use std::time::Duration;
 use parts::{asked, default_route, end_of, host, join, know_each_other, link, setting};
 
 use crate::evidence::{Evidence, Verdict};
+use crate::plan::ipvs::{Forwarding as ByIpvs, RealServer, Transport, Virtual, VirtualServer};
 use crate::plan::{Backend, Forwarding, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Plan};
 
 /// How long a connection that must come about may take on a busy machine.
@@ -107,6 +108,8 @@ pub fn all() -> Vec<Trial> {
             verdict: Verdict::Timeout,
         },
         connects("IPv6", v6()),
+        connects("dummy interfaces", dummy()),
+        connects("IPVS", balanced()),
     ]
 }
 
@@ -230,6 +233,46 @@ fn bridged_drop() -> Plan {
     }
     plan.probes.clear();
     asked(plan, TWO, PORT, SILENCE)
+}
+
+/// An interface that leads nowhere.
+fn dummy() -> Plan {
+    let interface = link("alone", "dummy0", LinkKind::Dummy, Some(ONE));
+    Plan {
+        case: "dummy".to_owned(),
+        namespaces: vec![Namespace {
+            name: "alone".to_owned(),
+            links: vec![interface],
+            ..Namespace::default()
+        }],
+        ..Plan::default()
+    }
+}
+
+/// A service that IPVS leads to the server, with each of the schedulers that
+/// labs use.
+fn balanced() -> Plan {
+    let mut plan = cable("IPVS");
+    let client = &mut plan.namespaces[0];
+    client.routes.push(default_route(TWO));
+    for (port, scheduler) in [(80, "rr"), (81, "wrr"), (82, "sh")] {
+        client.ipvs.push(VirtualServer {
+            takes: Virtual::Address {
+                protocol: Transport::Tcp,
+                address: SERVICE,
+                port,
+            },
+            scheduler: scheduler.to_owned(),
+            persistence: None,
+            servers: vec![RealServer {
+                to: (TWO, PORT).into(),
+                weight: 1,
+                forwarding: ByIpvs::Masquerade,
+            }],
+        });
+    }
+    plan.probes.clear();
+    asked(plan, SERVICE, 80, PATIENCE)
 }
 
 /// IPv6 on a cable, and its rules.

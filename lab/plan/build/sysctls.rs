@@ -62,6 +62,11 @@ pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Prob
     settings.plain("net.ipv4.ip_nonlocal_bind", "0", false);
     settings.plain("net.ipv4.fwmark_reflect", "0", false);
     settings.plain("net.ipv4.ping_group_range", "0 0", false);
+    // A bridge that snoops joins a group of its own and says so, sooner or later,
+    // which would count among the packets that rules have met (Linux v6.12,
+    // `net/bridge/br_multicast.c`, `br_ip4_multicast_join_snoopers`). Without
+    // multicast there is no such setting and nothing is said.
+    settings.plain("net.ipv4.igmp_link_local_mcast_reports", "0", true);
     for place in ["all", "default"]
         .into_iter()
         .chain(links.iter().map(String::as_str))

@@ -75,6 +75,13 @@ impl Needs {
         self.programs.iter().map(|(name, by)| (name.as_str(), by))
     }
 
+    /// Who asks first for IPVS or its settings, which the kernel gives to the
+    /// machine's own root only.
+    #[must_use]
+    pub fn ipvs_by(&self) -> Option<&Asker> {
+        self.modules.get("ip_vs")
+    }
+
     fn module(&mut self, name: &str, namespace: &str, what: impl FnOnce() -> String) {
         put(&mut self.modules, name, namespace, what);
     }

@@ -1,0 +1,458 @@
+//! From what the kernel and its tools print to lines that count.
+
+use serde_json::{Map, Value};
+
+/// What `ip -j -d link` prints: of each interface what was set, and not what its
+/// carrier, its timers or its counters say.
+///
+/// # Errors
+///
+/// When it is not what `ip` prints.
+pub fn links(json: &str) -> Result<Vec<String>, String> {
+    const KEPT: [&str; 9] = [
+        "ifindex",
+        "ifname",
+        "link",
+        "link_index",
+        "link_netnsid",
+        "mtu",
+        "master",
+        "address",
+        "group",
+    ];
+    of_each(json, |object| {
+        let mut kept = Map::new();
+        for key in KEPT {
+            if let Some(value) = object.get(key) {
+                kept.insert(key.to_owned(), value.clone());
+            }
+        }
+        let is_up = object
+            .get("flags")
+            .and_then(Value::as_array)
+            .is_some_and(|flags| flags.iter().any(|flag| flag == "UP"));
+        kept.insert("up".to_owned(), is_up.into());
+        if let Some(kind) = object
+            .get("linkinfo")
+            .and_then(|info| info.get("info_kind"))
+        {
+            kept.insert("kind".to_owned(), kind.clone());
+        }
+        Some(kept)
+    })
+}
+
+/// What `ip -j addr` prints: the addresses that have no end.
+///
+/// # Errors
+///
+/// When it is not what `ip` prints.
+pub fn addresses(json: &str) -> Result<Vec<String>, String> {
+    const DROPPED: [&str; 4] = [
+        "valid_life_time",
+        "preferred_life_time",
+        // Duplicate address detection goes through these by itself.
+        "tentative",
+        "optimistic",
+    ];
+    let mut all = Vec::new();
+    for interface in objects(json)? {
+        let dev = interface.get("ifname").cloned().unwrap_or_default();
+        for address in interface
+            .get("addr_info")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            let Some(address) = address.as_object() else {
+                continue;
+            };
+            // Somebody else's lease, or an address the kernel draws by itself.
+            if ["dynamic", "temporary"]
+                .iter()
+                .any(|word| address.get(*word) == Some(&Value::Bool(true)))
+            {
+                continue;
+            }
+            let mut kept = Map::from_iter([("dev".to_owned(), dev.clone())]);
+            kept.extend(without(address, &DROPPED));
+            all.push(Value::Object(kept).to_string());
+        }
+    }
+    Ok(all)
+}
+
+/// What `ip -j route show table all` prints: the routes that the kernel did not
+/// derive from addresses, did not learn, and will not take away by itself.
+///
+/// # Errors
+///
+/// When it is not what `ip` prints.
+pub fn routes(json: &str) -> Result<Vec<String>, String> {
+    of_each(json, |object| {
+        let derived = ["kernel", "ra", "redirect"]
+            .iter()
+            .any(|word| object.get("protocol").and_then(Value::as_str) == Some(word));
+        let passes = object.contains_key("expires") || object.contains_key("cache");
+        // Its flags say whether the next hop is reachable just now.
+        (!derived && !passes).then(|| without(object, &["flags"]))
+    })
+}
+
+/// What `ip -j rule` prints.
+///
+/// # Errors
+///
+/// When it is not what `ip` prints.
+pub fn rules(json: &str) -> Result<Vec<String>, String> {
+    of_each(json, |object| Some(object.clone()))
+}
+
+/// What `ip -j neigh show nud permanent` or `ip -j neigh show proxy` prints.
+///
+/// # Errors
+///
+/// When it is not what `ip` prints.
+pub fn neighbours(json: &str) -> Result<Vec<String>, String> {
+    of_each(json, |object| Some(object.clone()))
+}
+
+/// What `nft -j -s list ruleset` prints, without counts and without the members
+/// of sets that packets fill or time empties.
+///
+/// # Errors
+///
+/// When it is not what `nft` prints.
+pub fn nftables(json: &str) -> Result<Vec<String>, String> {
+    let document: Value = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    let Some(objects) = document.get("nftables").and_then(Value::as_array) else {
+        return Err("it is no rule set".to_owned());
+    };
+    Ok(objects
+        .iter()
+        .filter(|object| object.get("metainfo").is_none())
+        .map(|object| settled(object).to_string())
+        .collect())
+}
+
+/// An nftables object without what changes by itself.
+fn settled(value: &Value) -> Value {
+    match value {
+        Value::Object(object) => {
+            let flags = object.get("flags").and_then(Value::as_array);
+            let moves = flags.is_some_and(|flags| {
+                flags
+                    .iter()
+                    .any(|flag| flag == "dynamic" || flag == "timeout")
+            });
+            let kept = object.iter().filter(|(key, _)| {
+                !["packets", "bytes", "expires", "used", "last"].contains(&key.as_str())
+                    && !(moves && *key == "elem")
+            });
+            Value::Object(
+                kept.map(|(key, value)| (key.clone(), settled(value)))
+                    .collect(),
+            )
+        }
+        Value::Array(items) => Value::Array(items.iter().map(settled).collect()),
+        other => other.clone(),
+    }
+}
+
+/// What `iptables-save` prints, without the time and the counts.
+#[must_use]
+pub fn iptables(text: &str) -> Vec<String> {
+    text.lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(|line| match line.split_once(" [") {
+            Some((chain, _)) if line.starts_with(':') => chain.to_owned(),
+            _ => line.to_owned(),
+        })
+        .collect()
+}
+
+/// What `ipset save` prints, without the members of sets whose members time out.
+/// The members of a set have no order.
+#[must_use]
+pub fn ipset(text: &str) -> Vec<String> {
+    let timed: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("create ") && line.contains(" timeout "))
+        .filter_map(|line| line.split(' ').nth(1))
+        .collect();
+    let mut lines: Vec<String> = text
+        .lines()
+        .filter(|line| {
+            let mut words = line.split(' ');
+            words.next() != Some("add") || words.next().is_none_or(|set| !timed.contains(&set))
+        })
+        .map(str::to_owned)
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// What `/proc/net/ip_vs` says, without how many connections there are.
+#[must_use]
+pub fn ipvs(text: &str) -> Vec<String> {
+    let mut service = "";
+    let mut lines = Vec::new();
+    for line in text.lines().skip(3) {
+        let line = line.trim();
+        if let Some(server) = line.strip_prefix("-> ") {
+            let words: Vec<&str> = server.split_whitespace().take(3).collect();
+            lines.push(format!("{service} -> {}", words.join(" ")));
+        } else {
+            service = line;
+            lines.push(line.to_owned());
+        }
+    }
+    lines.sort();
+    lines
+}
+
+/// Whether a setting, by its path below `/proc/sys`, is one: some files there
+/// count, draw lots or are set by the kernel itself as it goes.
+#[must_use]
+pub fn is_setting(path: &str) -> bool {
+    const MOVING: [&str; 17] = [
+        "fs/aio-nr",
+        "fs/dentry-state",
+        "fs/file-nr",
+        "fs/inode-nr",
+        "fs/inode-state",
+        "fs/quota/",
+        "kernel/hung_task_detect_count",
+        "kernel/ns_last_pid",
+        "kernel/perf_cpu_time_max_percent",
+        "kernel/perf_event_max_sample_rate",
+        "kernel/pty/nr",
+        "kernel/random/",
+        "net/ipv4/route/flush",
+        "net/ipv6/route/flush",
+        "net/netfilter/nf_conntrack_count",
+        "sunrpc/",
+        "vm/stat_refresh",
+    ];
+    !MOVING.iter().any(|moving| path.starts_with(moving)) && !path.ends_with("/stable_secret")
+}
+
+/// What `/proc/modules` says: names.
+#[must_use]
+pub fn modules(text: &str) -> Vec<String> {
+    let mut names: Vec<String> = text
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .map(str::to_owned)
+        .collect();
+    names.sort();
+    names
+}
+
+/// What `/proc/self/mountinfo` says, without numbers that are drawn anew each
+/// time: of mounts, their parents and their groups.
+#[must_use]
+pub fn mounts(text: &str) -> Vec<String> {
+    text.lines()
+        .map(|line| {
+            let (mount, system) = line.split_once(" - ").unwrap_or((line, ""));
+            let kept: Vec<&str> = mount.split(' ').skip(3).take(3).collect();
+            format!("{} {system}", kept.join(" "))
+        })
+        .collect()
+}
+
+fn objects(json: &str) -> Result<Vec<Map<String, Value>>, String> {
+    // Older versions print nothing where there is nothing.
+    if json.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    serde_json::from_str(json).map_err(|error| format!("`ip` does not print JSON: {error}"))
+}
+
+fn of_each(
+    json: &str,
+    keep: impl Fn(&Map<String, Value>) -> Option<Map<String, Value>>,
+) -> Result<Vec<String>, String> {
+    Ok(objects(json)?
+        .iter()
+        // `ip` prints an empty object for what it filtered out itself.
+        .filter(|object| !object.is_empty())
+        .filter_map(keep)
+        .map(|kept| Value::Object(kept).to_string())
+        .collect())
+}
+
+fn without(object: &Map<String, Value>, dropped: &[&str]) -> Map<String, Value> {
+    let kept = object
+        .iter()
+        .filter(|(key, _)| !dropped.contains(&key.as_str()));
+    kept.map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pair of texts that say the same, and one that does not.
+    fn same_and_other<T: PartialEq + std::fmt::Debug>(
+        of: impl Fn(&str) -> T,
+        [one, same, other]: [&str; 3],
+    ) {
+        assert_eq!(of(one), of(same), "{one}\n{same}");
+        assert_ne!(of(one), of(other), "{one}\n{other}");
+    }
+
+    #[test]
+    fn a_carrier_that_comes_and_goes_is_no_change_and_an_interface_is() {
+        same_and_other(
+            |json| links(json).unwrap(),
+            [
+                r#"[{"ifindex":2,"ifname":"eth0","flags":["UP","LOWER_UP"],"operstate":"UP","mtu":1500}]"#,
+                r#"[{"ifindex":2,"ifname":"eth0","flags":["NO-CARRIER","UP"],"operstate":"DOWN","mtu":1500}]"#,
+                r#"[{"ifindex":2,"ifname":"eth0","flags":["LOWER_UP"],"operstate":"UP","mtu":1500}]"#,
+            ],
+        );
+        let kind =
+            r#"[{"ifname":"v","linkinfo":{"info_kind":"bridge","info_data":{"gc_timer":1}}}]"#;
+        assert_eq!(
+            links(kind).unwrap(),
+            [r#"{"ifname":"v","up":false,"kind":"bridge"}"#]
+        );
+    }
+
+    #[test]
+    fn a_lease_is_no_address_of_anybodys_making() {
+        same_and_other(
+            |json| addresses(json).unwrap(),
+            [
+                r#"[{"ifname":"eth0","addr_info":[{"local":"10.0.0.1","valid_life_time":1}]}]"#,
+                r#"[{"ifname":"eth0","addr_info":[{"local":"10.0.0.1","valid_life_time":2},{"local":"10.0.0.9","dynamic":true}]}]"#,
+                r#"[{"ifname":"eth0","addr_info":[{"local":"10.0.0.2","valid_life_time":1}]}]"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn a_route_that_was_learned_or_passes_is_nobodys() {
+        same_and_other(
+            |json| routes(json).unwrap(),
+            [
+                r#"[{"dst":"default","gateway":"10.0.0.1","flags":[]}]"#,
+                r#"[{},{"dst":"default","gateway":"10.0.0.1","flags":["linkdown"]},{"dst":"a","protocol":"kernel"},{"dst":"b","expires":7}]"#,
+                r#"[{"dst":"default","gateway":"10.0.0.2","flags":[]}]"#,
+            ],
+        );
+        assert_eq!(routes("").unwrap(), Vec::<String>::new());
+        assert!(routes("Object \"route\" is unknown").is_err());
+    }
+
+    #[test]
+    fn counts_and_passing_members_are_no_rules() {
+        let nft = |packets: u32, member: &str, verdict: &str| {
+            format!(
+                r#"{{"nftables":[{{"metainfo":{{}}}},
+                {{"set":{{"name":"s","flags":["timeout"],"elem":["{member}"]}}}},
+                {{"rule":{{"expr":[{{"counter":{{"packets":{packets},"bytes":9}}}},{{"{verdict}":null}}]}}}}]}}"#
+            )
+        };
+        same_and_other(
+            |json| nftables(json).unwrap(),
+            [
+                &nft(1, "a", "drop"),
+                &nft(2, "b", "drop"),
+                &nft(1, "a", "accept"),
+            ],
+        );
+        let fixed = |member: &str| format!(r#"{{"nftables":[{{"set":{{"elem":["{member}"]}}}}]}}"#);
+        assert_ne!(
+            nftables(&fixed("a")).unwrap(),
+            nftables(&fixed("b")).unwrap()
+        );
+        assert!(nftables("{}").is_err());
+    }
+
+    #[test]
+    fn tables_are_compared_without_times_and_counts() {
+        same_and_other(
+            iptables,
+            [
+                "# Generated at noon\n*nat\n:INPUT ACCEPT [1:2]\n-A INPUT -j DROP\nCOMMIT\n",
+                "# Generated later\n*nat\n:INPUT ACCEPT [3:4]\n-A INPUT -j DROP\nCOMMIT\n",
+                "*nat\n:INPUT DROP [1:2]\n-A INPUT -j DROP\nCOMMIT\n",
+            ],
+        );
+    }
+
+    #[test]
+    fn sets_are_compared_without_what_times_out() {
+        same_and_other(
+            ipset,
+            [
+                "create a hash:ip\nadd a 10.0.0.1\nadd a 10.0.0.2\ncreate t hash:ip timeout 9\nadd t 10.0.0.3 timeout 2\n",
+                "create a hash:ip\nadd a 10.0.0.2\nadd a 10.0.0.1\ncreate t hash:ip timeout 9\n",
+                "create a hash:ip\nadd a 10.0.0.1\ncreate t hash:ip timeout 9\n",
+            ],
+        );
+    }
+
+    #[test]
+    fn servers_are_compared_without_their_connections() {
+        let table = |weight: u32, active: u32| {
+            format!(
+                "IP Virtual Server version 1.2.1 (size=4096)\n\
+                 Prot LocalAddress:Port Scheduler Flags\n\
+                 \x20 -> RemoteAddress:Port Forward Weight ActiveConn InActConn\n\
+                 TCP  0A000001:0050 rr  \n\
+                 \x20 -> C0A80001:1F90      Masq    {weight}      {active}          7         \n"
+            )
+        };
+        same_and_other(ipvs, [&table(1, 0), &table(1, 5), &table(2, 0)]);
+        assert_eq!(
+            ipvs(&table(1, 0)),
+            [
+                "TCP  0A000001:0050 rr",
+                "TCP  0A000001:0050 rr -> C0A80001:1F90 Masq 1"
+            ]
+        );
+    }
+
+    #[test]
+    fn settings_are_told_from_what_moves() {
+        for setting in [
+            "net/ipv4/ip_forward",
+            "kernel/core_pattern",
+            "vm/swappiness",
+        ] {
+            assert!(is_setting(setting), "{setting}");
+        }
+        for moving in [
+            "kernel/random/uuid",
+            "net/netfilter/nf_conntrack_count",
+            "net/ipv6/conf/eth0/stable_secret",
+        ] {
+            assert!(!is_setting(moving), "{moving}");
+        }
+    }
+
+    #[test]
+    fn modules_and_mounts_are_compared_without_numbers() {
+        same_and_other(
+            modules,
+            [
+                "nf_nat 45056 2 a,b, Live 0x0\nip_set 1 0 - Live 0x0\n",
+                "ip_set 1 5 - Live 0x1\nnf_nat 45056 0 - Live 0x0\n",
+                "nf_nat 45056 2 a,b, Live 0x0\n",
+            ],
+        );
+        same_and_other(
+            mounts,
+            [
+                "36 35 98:0 / /mnt rw,noatime shared:1 - ext3 /dev/root rw\n",
+                "99 7 98:0 / /mnt rw,noatime master:2 - ext3 /dev/root rw\n",
+                "36 35 98:0 / /mnt ro,noatime shared:1 - ext3 /dev/root rw\n",
+            ],
+        );
+    }
+}

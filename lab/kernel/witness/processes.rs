@@ -1,0 +1,105 @@
+//! The processes below this one.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+
+/// A process. The moment it began tells it from an earlier one of its number.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    id: u32,
+    began: u64,
+    name: String,
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (process {})", self.name, self.id)
+    }
+}
+
+/// Every process below this one that has not ended.
+pub fn below_this() -> BTreeSet<Process> {
+    let mut found = BTreeSet::new();
+    let mut at = vec![std::process::id()];
+    while let Some(parent) = at.pop() {
+        for child in children(parent) {
+            let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+            if let Some(process) = living(child, &stat) {
+                found.insert(process);
+                at.push(child);
+            }
+        }
+    }
+    found
+}
+
+fn children(of: u32) -> Vec<u32> {
+    fs::read_dir(format!("/proc/{of}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|list| {
+            let children: Vec<u32> = list
+                .split_whitespace()
+                .filter_map(|child| child.parse().ok())
+                .collect();
+            children
+        })
+        .collect()
+}
+
+/// What a process's `stat` says of it; none when it has ended and is only
+/// waiting to be asked how (`proc_pid_stat(5)`: the name in parentheses may hold
+/// any byte, the state is the third field, the beginning the 22nd).
+fn living(id: u32, stat: &str) -> Option<Process> {
+    let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?;
+    let began = fields.nth(18)?.parse().ok()?;
+    (!["Z", "X"].contains(&state)).then(|| Process {
+        id,
+        began,
+        name: name.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_whatever_it_is_called() {
+        let stat = |state: &str| {
+            format!("7 (a) b ({state}) {state} 1 7 7 0 -1 0 0 0 0 0 1 2 0 0 20 0 1 0 4711 0 0")
+        };
+        let process = living(7, &stat("S")).unwrap();
+        assert_eq!((process.began, process.name.as_str()), (4711, "a) b (S"));
+        assert_eq!(process.to_string(), "a) b (S (process 7)");
+        assert_eq!(living(7, &stat("Z")), None);
+        assert_eq!(living(7, ""), None);
+    }
+
+    #[test]
+    fn a_child_is_found_until_it_has_ended() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
+        let is_there = || below_this().iter().any(|process| process.id == child.id());
+        assert!(is_there());
+        let id = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGKILL).unwrap();
+        // Its end, without asking how it ended.
+        let only_look = nix::libc::WEXITED | nix::libc::WNOWAIT;
+        // SAFETY: the information is written to what is large enough for it.
+        let waited = unsafe {
+            let mut info: nix::libc::siginfo_t = std::mem::zeroed();
+            nix::libc::waitid(nix::libc::P_PID, child.id(), &raw mut info, only_look)
+        };
+        assert_eq!(waited, 0);
+        assert!(!is_there());
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,211 @@
+//! `svclab run --certify`: what is left behind is seen, and nothing else is.
+//!
+//! The machine of these tests is a namespace of their own, in which nobody else
+//! changes anything, and in which something can be left behind.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use serde_json::Value;
+
+use super::support::{LAB, lab, project};
+
+/// A machine of one's own in which a shell runs: its network, its mounts, its
+/// processes and its `/run`.
+fn machine(script: &str, lab: &Path, fifo: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args([
+        "--net",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--kill-child",
+    ]);
+    if !geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command
+        .args(["sh", "-euc"])
+        .arg(format!(
+            "mount -t tmpfs machine /run\nip link set lo up\n{script}"
+        ))
+        .arg("sh")
+        .arg(env!("CARGO_BIN_EXE_svclab"))
+        .args([lab, fifo])
+        .current_dir(project())
+        .env("NO_COLOR", "1")
+        .env_remove("SVCLAB_KERNEL")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// What each part of a machine is given, and what the certificate says of it.
+const PLANTED: [(&str, &str, &str); 11] = [
+    ("links", "ip link add planted type bridge", "planted"),
+    ("addresses", "ip addr add 192.0.2.1/32 dev lo", "192.0.2.1"),
+    (
+        "routes",
+        "ip route add blackhole 198.51.100.0/24",
+        "198.51.100.0/24",
+    ),
+    ("rules", "ip rule add from 192.0.2.7 lookup 77", "192.0.2.7"),
+    (
+        "neighbours",
+        "ip neigh add 192.0.2.9 lladdr 02:00:00:00:00:09 dev planted nud permanent",
+        "02:00:00:00:00:09",
+    ),
+    ("nftables", "nft add table inet planted", "planted"),
+    (
+        "iptables-nft",
+        "iptables-nft -A INPUT -s 192.0.2.5 -j DROP",
+        "-s 192.0.2.5/32",
+    ),
+    ("ipset", "ipset create planted hash:ip", "create planted"),
+    (
+        "sysctls",
+        "echo 1 > /proc/sys/net/ipv4/ip_forward",
+        "net/ipv4/ip_forward = 1",
+    ),
+    ("mounts", "mount -t tmpfs planted /mnt", "/mnt"),
+    ("run", "touch /run/planted", "/run/planted"),
+];
+
+/// The older tables are left by a kernel that has them.
+const PLANTED_LEGACY: (&str, &str, &str) = (
+    "iptables-legacy",
+    "iptables-legacy -A INPUT -s 192.0.2.6 -j DROP",
+    "-s 192.0.2.6/32",
+);
+
+#[test]
+fn whatever_is_left_behind_is_in_the_certificate() {
+    // The probe fails, so that the run waits with what it built until it is told
+    // to end: in that time something is left behind.
+    let wrong = LAB.replacen("endpoints: [web]", "endpoints: []", 1);
+    let (directory, path) = lab(wrong);
+    let fifo = directory.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // A process that gets away from its parent while the run goes on.
+    let script = "(read -r go < \"$3\"; sleep 1000 > /dev/null 2>&1 & echo > \"$3\") > /dev/null 2>&1 &\n\
+                  exec \"$1\" run --certify --keep-on-failure --format json \"$2\"";
+    let mut run = machine(script, &path, &fifo).spawn().unwrap();
+    let errors = run.stderr.take().unwrap();
+    let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
+    let told: Vec<String> = lines
+        .by_ref()
+        .take_while(|line| !line.starts_with("Ctrl-C"))
+        .collect();
+    let front = below(&run).unwrap_or_else(|| panic!("{told:?}"));
+    fs::write(&fifo, "go\n").unwrap();
+    assert_eq!(fs::read_to_string(&fifo).unwrap(), "\n", "{told:?}");
+    for (_, command, _) in PLANTED.iter().chain([&PLANTED_LEGACY]) {
+        plant(front, command);
+    }
+    kill(Pid::from_raw(front), Signal::SIGINT).unwrap();
+    let mut text = String::new();
+    run.stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
+    let status = run.wait().unwrap();
+    assert_eq!(
+        status.code(),
+        Some(1),
+        "{text}{:?}",
+        lines.collect::<Vec<_>>()
+    );
+    let results: Value = serde_json::from_str(&text).unwrap();
+    let certificate = &results["certificate"];
+    assert_eq!(certificate["unchanged"], false);
+    assert_ne!(certificate["before"], certificate["after"]);
+    for (part, _, mark) in PLANTED
+        .iter()
+        .chain([&PLANTED_LEGACY, &("processes", "", "sleep (process ")])
+    {
+        let come = &certificate["changes"][part]["come"];
+        let lines = come.as_array().into_iter().flatten();
+        assert!(
+            lines
+                .into_iter()
+                .any(|line| line.as_str().unwrap().contains(mark)),
+            "{part}: {certificate:#}"
+        );
+    }
+}
+
+#[test]
+fn a_run_that_leaves_nothing_is_certified_to_whoever_runs_it() {
+    let users: &[&str] = if geteuid().is_root() {
+        &["", "setpriv --reuid=1000 --regid=1000 --clear-groups "]
+    } else {
+        &[""]
+    };
+    for user in users {
+        let (directory, path) = lab(LAB);
+        open_to_all(directory.path());
+        let program = directory.path().join("svclab");
+        fs::copy(env!("CARGO_BIN_EXE_svclab"), &program).unwrap();
+        let script = format!("cd /; exec {user}\"$3\" run --certify --format json \"$2\"");
+        let output = machine(&script, &path, &program).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{user}: {output:?}");
+        let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let certificate = &results["certificate"];
+        assert_eq!(certificate["unchanged"], true, "{certificate:#}");
+        assert_eq!(certificate["before"], certificate["after"]);
+        assert_eq!(certificate["changes"], serde_json::json!({}));
+        for part in [
+            "links",
+            "addresses",
+            "routes",
+            "rules",
+            "neighbours",
+            "sysctls",
+            "mounts",
+        ] {
+            assert!(
+                certificate["compared"][part].is_u64(),
+                "{part}: {certificate:#}"
+            );
+        }
+        // Root reads everything; who is not is told what was not read, and why.
+        let unread = certificate["unread"].as_object().unwrap();
+        let names = Path::new("/proc/net/ip_tables_names");
+        if user.is_empty() && geteuid().is_root() {
+            assert!(unread.is_empty(), "{unread:?}");
+        } else if geteuid().is_root() && names.exists() {
+            let why = "only root may read /proc/net/ip_tables_names";
+            assert_eq!(unread["iptables-legacy"], why);
+        }
+    }
+}
+
+fn open_to_all(directory: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Does something on the machine that a process is on.
+fn plant(beside: i32, command: &str) {
+    let mut nsenter = Command::new("nsenter");
+    nsenter.args(["--target", &beside.to_string(), "--net", "--mount"]);
+    if !geteuid().is_root() {
+        nsenter.args(["--user", "--preserve-credentials"]);
+    }
+    let output = nsenter.args(["sh", "-c", command]).output().unwrap();
+    assert!(output.status.success(), "{command}: {output:?}");
+}
+
+/// The one process that `unshare` started.
+fn below(unshare: &Child) -> Option<i32> {
+    let id = unshare.id();
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}

@@ -1,0 +1,447 @@
+//! What is tried from inside, and the refusal that each has to meet.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::unistd::{chdir, chroot, sethostname};
+
+use super::outside::Target;
+
+/// Something to try. What comes of it is how it got out, or the refusal.
+pub struct Attempt {
+    pub name: &'static str,
+    /// Any of these is a refusal. `ENODATA` stands for a search that found
+    /// nothing.
+    pub refusals: &'static [Errno],
+    pub act: fn(&Target) -> io::Result<String>,
+}
+
+const DENIED: &[Errno] = &[Errno::EACCES, Errno::EPERM];
+const SEALED: &[Errno] = &[Errno::EROFS];
+const ABSENT: &[Errno] = &[Errno::ENOENT];
+const NOT_FOUND: &[Errno] = &[Errno::ENODATA];
+const FORBIDDEN: &[Errno] = &[Errno::EPERM];
+
+/// All that is tried, each in a process of its own.
+pub const ALL: &[Attempt] = &[
+    attempt("read a file of the host's", ABSENT, |target| {
+        read(&target.secret)
+    }),
+    attempt(
+        "read it from beyond a root of its own",
+        ABSENT,
+        beyond_the_root,
+    ),
+    attempt(
+        "read it through other processes",
+        NOT_FOUND,
+        through_processes,
+    ),
+    attempt("read the caller's home", ABSENT, |target| {
+        list(&target.home)
+    }),
+    attempt("read the host's passwords", ABSENT, |_| {
+        read(Path::new("/etc/shadow"))
+    }),
+    attempt("read the caller's environment", NOT_FOUND, environments),
+    attempt(
+        "find a descriptor that was left open",
+        NOT_FOUND,
+        descriptors,
+    ),
+    attempt("open a file by its handle", FORBIDDEN, by_handle),
+    attempt(
+        "write a program of root's",
+        &[Errno::EACCES, Errno::EROFS],
+        |_| write(Path::new("/usr/bin/env")),
+    ),
+    attempt(
+        "write the program that it is",
+        &[Errno::EACCES, Errno::EROFS, Errno::ETXTBSY],
+        |_| write(Path::new("/proc/1/exe")),
+    ),
+    attempt("make a file among the programs", SEALED, |_| {
+        make("/usr/svclab-was-here")
+    }),
+    attempt("make a file in its root", SEALED, |_| {
+        make("/svclab-was-here")
+    }),
+    attempt("write settings that are not a network's", DENIED, settings),
+    // A kernel without such keys has no such file.
+    attempt("press a magic key", &[Errno::EACCES, Errno::ENOENT], |_| {
+        write(Path::new("/proc/sysrq-trigger"))
+    }),
+    attempt("mount a file system", FORBIDDEN, |_| {
+        mount_at("tmpfs", "/tmp")
+    }),
+    attempt("make the programs writable", FORBIDDEN, |_| remount()),
+    attempt("uncover what is mounted over", FORBIDDEN, |_| {
+        done(umount2("/proc", MntFlags::MNT_DETACH))
+    }),
+    attempt(
+        "make the programs writable among mounts of its own",
+        FORBIDDEN,
+        |_| {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            remount()
+        },
+    ),
+    attempt(
+        "uncover what is mounted over among mounts of its own",
+        &[Errno::EINVAL],
+        |_| {
+            unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
+            done(umount2("/usr", MntFlags::MNT_DETACH))
+        },
+    ),
+    attempt("mount what the hardware is", FORBIDDEN, |_| {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount_at("sysfs", "/tmp")
+    }),
+    attempt("mount control groups", FORBIDDEN, |_| {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount_at("cgroup2", "/tmp")
+    }),
+    attempt("make a device", FORBIDDEN, |_| {
+        done(mknod(
+            "/tmp/disk",
+            SFlag::S_IFBLK,
+            Mode::S_IRUSR,
+            makedev(8, 0),
+        ))
+    }),
+    // A kernel without loadable modules has no such call.
+    attempt("load a module", &[Errno::EPERM, Errno::ENOSYS], |_| {
+        call(|| unsafe { libc::syscall(libc::SYS_init_module, c"".as_ptr(), 0, c"".as_ptr()) })
+    }),
+    attempt("remove a module", &[Errno::EPERM, Errno::ENOSYS], |_| {
+        call(|| unsafe { libc::syscall(libc::SYS_delete_module, c"none".as_ptr(), 0) })
+    }),
+    attempt("load a program into the kernel", FORBIDDEN, |_| {
+        kernel_program()
+    }),
+    attempt("set the clock", FORBIDDEN, |_| set_clock()),
+    attempt("name the machine", FORBIDDEN, |_| {
+        done(sethostname("svclab"))
+    }),
+    attempt("restart the machine", FORBIDDEN, |_| {
+        // Only how the keys Ctrl-Alt-Del are taken, should it be heard.
+        call(|| i64::from(unsafe { libc::reboot(libc::RB_DISABLE_CAD) }))
+    }),
+    attempt("go before others", DENIED, |_| {
+        call(|| i64::from(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) }))
+    }),
+    attempt(
+        "signal a process of the host's",
+        &[Errno::ESRCH],
+        |target| call(|| i64::from(unsafe { libc::kill(target.process, 0) })),
+    ),
+    attempt("find the namespace around its processes", FORBIDDEN, |_| {
+        around("/proc/1/ns/pid", NS_GET_PARENT)
+    }),
+    attempt("find who its mounts belong to", FORBIDDEN, |_| {
+        around("/proc/1/ns/mnt", NS_GET_USERNS)
+    }),
+    attempt(
+        "connect to the host",
+        &[Errno::ENETUNREACH, Errno::ECONNREFUSED],
+        |target| {
+            let address = ([127, 0, 0, 1], target.port).into();
+            let wait = Duration::from_secs(5);
+            std::net::TcpStream::connect_timeout(&address, wait).map(|_| "connected".to_owned())
+        },
+    ),
+    attempt(
+        "connect to a socket in the host's files",
+        ABSENT,
+        |target| UnixStream::connect(&target.socket).map(|_| "connected".to_owned()),
+    ),
+    attempt(
+        "connect to a socket without a file",
+        &[Errno::ECONNREFUSED],
+        |target| {
+            let address = SocketAddr::from_abstract_name(&target.nameless)?;
+            UnixStream::connect_addr(&address).map(|_| "connected".to_owned())
+        },
+    ),
+];
+
+const fn attempt(
+    name: &'static str,
+    refusals: &'static [Errno],
+    act: fn(&Target) -> io::Result<String>,
+) -> Attempt {
+    Attempt {
+        name,
+        refusals,
+        act,
+    }
+}
+
+fn done<T>(result: nix::Result<T>) -> io::Result<String> {
+    result.map(|_| "it was done".to_owned()).map_err(Into::into)
+}
+
+fn call(call: impl FnOnce() -> i64) -> io::Result<String> {
+    if call() < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok("it was done".to_owned())
+}
+
+fn nothing() -> io::Error {
+    Errno::ENODATA.into()
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    fs::read(path).map(|_| format!("{} was read", path.display()))
+}
+
+fn list(path: &Path) -> io::Result<String> {
+    fs::read_dir(path).map(|_| format!("{} was read", path.display()))
+}
+
+/// Opens for writing, and writes nothing.
+fn write(path: &Path) -> io::Result<String> {
+    let opened = OpenOptions::new().write(true).open(path);
+    opened.map(|_| format!("{} can be written", path.display()))
+}
+
+fn make(path: &str) -> io::Result<String> {
+    fs::create_dir(path).map(|()| format!("{path} was made"))
+}
+
+fn mount_at(kind: &str, at: &str) -> io::Result<String> {
+    let none = None::<&str>;
+    done(mount(Some(kind), at, Some(kind), MsFlags::empty(), none))
+}
+
+fn remount() -> io::Result<String> {
+    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
+    let none = None::<&str>;
+    done(mount(none, "/usr", none, flags, none))
+}
+
+/// The way out of a `chroot` that who may `chroot` has: being outside of the new
+/// root when it is made.
+fn beyond_the_root(target: &Target) -> io::Result<String> {
+    fs::create_dir_all("/tmp/root")?;
+    chroot("/tmp/root")?;
+    for _ in 0..64 {
+        chdir("..")?;
+    }
+    chroot(".")?;
+    read(&target.secret)
+}
+
+fn processes() -> impl Iterator<Item = PathBuf> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.map(|entry| entry.path()).filter(|path| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.parse::<u32>().is_ok())
+    })
+}
+
+fn through_processes(target: &Target) -> io::Result<String> {
+    let secret = target.secret.strip_prefix("/").unwrap_or(&target.secret);
+    for process in processes() {
+        for way in ["root", "cwd", "root/..", "cwd/.."] {
+            let path = process.join(way).join(secret);
+            if fs::read(&path).is_ok() {
+                return read(&path);
+            }
+        }
+    }
+    Err(nothing())
+}
+
+fn environments(target: &Target) -> io::Result<String> {
+    for process in processes() {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        if String::from_utf8_lossy(&environment).contains(&target.word) {
+            return Ok(format!("{} holds it", process.display()));
+        }
+    }
+    Err(nothing())
+}
+
+/// Descriptors of the agent and its programs that lead to files.
+fn descriptors(_: &Target) -> io::Result<String> {
+    let own = std::process::id().to_string();
+    let mut seen = 0;
+    for process in processes().filter(|process| !process.ends_with(&own)) {
+        for entry in fs::read_dir(process.join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let Ok(leads_to) = fs::read_link(entry.path()) else {
+                continue;
+            };
+            seen += 1;
+            if leads_to.is_absolute() && leads_to != Path::new("/dev/null") {
+                return Ok(format!(
+                    "{} leads to {}",
+                    entry.path().display(),
+                    leads_to.display()
+                ));
+            }
+        }
+    }
+    // The agent has its streams at least; not to see them is not to have looked.
+    if seen == 0 {
+        return Ok("no descriptor could be looked at".to_owned());
+    }
+    Err(nothing())
+}
+
+/// Settings outside of `net` that belong to a namespace of the agent's own and
+/// therefore change nothing for others: limits of a user namespace (Linux v6.12,
+/// `kernel/ucount.c`), of an IPC namespace (`ipc/ipc_sysctl.c`,
+/// `ipc/mq_sysctl.c`) and, from 6.14 on, of a PID namespace (`kernel/pid.c`).
+fn is_its_own(path: &Path) -> bool {
+    let own = ["msg", "sem", "shm", "auto_msgmni", "pid_max"];
+    path.starts_with("/proc/sys/net")
+        || path.starts_with("/proc/sys/user")
+        || path.starts_with("/proc/sys/fs/mqueue")
+        || path
+            .strip_prefix("/proc/sys/kernel")
+            .ok()
+            .and_then(Path::to_str)
+            .is_some_and(|name| own.iter().any(|start| name.starts_with(start)))
+}
+
+/// Sets a setting to what it is: some can be opened by anybody, and written by
+/// nobody.
+fn write_back(path: &Path) -> io::Result<String> {
+    let mut opened = OpenOptions::new().write(true).open(path)?;
+    opened.write_all(&fs::read(path)?)?;
+    Ok(format!("{} can be written", path.display()))
+}
+
+fn settings(_: &Target) -> io::Result<String> {
+    let mut tried = 0;
+    let mut directories = vec![PathBuf::from("/proc/sys")];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if is_its_own(&path) {
+                continue;
+            }
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                tried += 1;
+                match write_back(&path) {
+                    Err(error)
+                        if [Some(libc::EACCES), Some(libc::EPERM)]
+                            .contains(&error.raw_os_error()) => {}
+                    other => return other,
+                }
+            }
+        }
+    }
+    if tried < 100 {
+        return Ok(format!("only {tried} settings were to be found"));
+    }
+    Err(Errno::EACCES.into())
+}
+
+/// Any file of a file system can be opened by whoever may read everything.
+fn by_handle(_: &Target) -> io::Result<String> {
+    #[repr(C)]
+    struct Handle {
+        bytes: libc::c_uint,
+        kind: libc::c_int,
+        handle: [u8; 128],
+    }
+    let mut handle = Handle {
+        bytes: 128,
+        kind: 0,
+        handle: [0; 128],
+    };
+    let mut id = 0;
+    let usr = fs::File::open("/usr/bin")?;
+    // SAFETY: the buffer is as large as it says, and lives through both calls.
+    let named = unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            libc::AT_FDCWD,
+            c"/usr/bin/env".as_ptr(),
+            &raw mut handle,
+            &raw mut id,
+            libc::AT_SYMLINK_FOLLOW,
+        )
+    };
+    if named < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP) {
+        // A file system without handles: any handle is refused for the right
+        // that is missing, before it is looked at.
+        handle.bytes = 8;
+    }
+    // SAFETY: as above.
+    call(|| unsafe {
+        libc::syscall(
+            libc::SYS_open_by_handle_at,
+            usr.as_raw_fd(),
+            &raw mut handle,
+            libc::O_RDONLY,
+        )
+    })
+}
+
+fn kernel_program() -> io::Result<String> {
+    // `BPF_PROG_LOAD` of a tracing program that does nothing: `r0 = 0; exit`.
+    let instructions: [u64; 2] = [0xb7, 0x95];
+    let mut attributes = [0_u64; 16];
+    attributes[0] = 2 | (2 << 32); // kprobe, two instructions
+    attributes[1] = instructions.as_ptr() as u64;
+    attributes[2] = c"GPL".as_ptr() as u64;
+    // SAFETY: the attributes lead to the instructions and the licence, which
+    // live through the call.
+    call(|| unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            5,
+            attributes.as_ptr(),
+            size_of_val(&attributes),
+        )
+    })
+}
+
+/// Sets the clock to the time it shows.
+fn set_clock() -> io::Result<String> {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the time is there to be written and read.
+    call(|| unsafe {
+        libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now);
+        i64::from(libc::clock_settime(libc::CLOCK_REALTIME, &raw const now))
+    })
+}
+
+/// The requests of `ioctl_ns(2)`.
+const NS_GET_USERNS: libc::c_ulong = 0xb701;
+const NS_GET_PARENT: libc::c_ulong = 0xb702;
+
+fn around(namespace: &str, request: libc::c_ulong) -> io::Result<String> {
+    let namespace = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_CLOEXEC)
+        .open(namespace)?;
+    // SAFETY: the request takes nothing but the descriptor.
+    call(|| i64::from(unsafe { libc::ioctl(namespace.as_raw_fd(), request) }))
+}

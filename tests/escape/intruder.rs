@@ -1,0 +1,87 @@
+//! The program that goes inside and tries.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::process::ExitCode;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::prctl;
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Gid, Uid, chdir, fork, setgroups, setresgid, setresuid};
+
+use super::attempts;
+use super::identity::{self, NAMESPACES};
+use super::outside::Target;
+
+/// Goes where the agent is, whose processes are the first two arguments: the
+/// one that waits outside and the one inside. Prints, a line each, what came of
+/// what it tried.
+pub fn main(mut arguments: impl Iterator<Item = String>) -> ExitCode {
+    let mut next = || arguments.next().expect("an argument");
+    let (waiting, agent) = (next(), next());
+    let target: Target = serde_json::from_str(&next()).expect("a target");
+    enter(&waiting, &agent).expect("a process of its own goes anywhere");
+    // Processes that are started from here on are inside.
+    each("who it is", || {
+        let (own, agent) = (identity::of("thread-self"), identity::of("1"));
+        if own == agent {
+            Err(Errno::ENODATA.into())
+        } else {
+            Ok(format!("{own:?} is not {agent:?}"))
+        }
+    });
+    for attempt in attempts::ALL {
+        each(attempt.name, || (attempt.act)(&target));
+    }
+    ExitCode::SUCCESS
+}
+
+/// Tries in a process of its own and says what came of it.
+fn each(name: &str, act: impl FnOnce() -> std::io::Result<String>) {
+    std::io::stdout().flush().expect("somebody who listens");
+    // SAFETY: this process has one thread.
+    match unsafe { fork() }.expect("a process") {
+        ForkResult::Parent { child } => {
+            waitpid(child, None).expect("an end");
+        }
+        ForkResult::Child => {
+            // As the agent does before it starts anything.
+            prctl::set_no_new_privs().expect("that can always be had");
+            match act() {
+                Ok(how) => println!("{name}\tout\t{how}"),
+                Err(error) => {
+                    let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
+                    println!("{name}\trefused\t{errno:?}");
+                }
+            }
+            std::io::stdout().flush().expect("somebody who listens");
+            std::process::exit(0);
+        }
+    }
+}
+
+/// Takes on the agent's namespaces and its user.
+fn enter(waiting: &str, agent: &str) -> std::io::Result<()> {
+    let open = |process: &str, name: &str| File::open(format!("/proc/{process}/ns/{name}"));
+    let outer = open(waiting, "user")?;
+    let namespaces = NAMESPACES.map(|name| open(agent, name));
+    if setgroups(&[]).is_err() {
+        // Who is not root has no say in it, and none to give up.
+    }
+    // Where the agent's first user namespace is not this one, the others belong
+    // to that.
+    match setns(outer.as_fd(), CloneFlags::CLONE_NEWUSER) {
+        Ok(()) | Err(Errno::EINVAL) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    for namespace in namespaces {
+        setns(namespace?.as_fd(), CloneFlags::empty())?;
+    }
+    setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))?;
+    setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0))?;
+    chdir("/")?;
+    prctl::set_dumpable(true)?;
+    Ok(())
+}

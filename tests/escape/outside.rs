@@ -1,0 +1,286 @@
+//! The machine around a lab: what there is to be reached, a run that waits for
+//! packets that do not come, and the intruder that is sent after its agent.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::net::TcpListener;
+use std::os::fd::AsRawFd as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::unistd::geteuid;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use super::attempts;
+
+/// As whom svclab runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum User {
+    Root,
+    Ordinary,
+}
+
+impl User {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Root => "as_root",
+            Self::Ordinary => "as_an_ordinary_user",
+        }
+    }
+}
+
+/// As whom it can be tried here.
+pub fn users() -> Vec<User> {
+    if geteuid().is_root() {
+        vec![User::Root, User::Ordinary]
+    } else {
+        vec![User::Ordinary]
+    }
+}
+
+/// What there is to be reached.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Target {
+    pub secret: PathBuf,
+    pub home: PathBuf,
+    pub socket: PathBuf,
+    pub nameless: String,
+    pub port: u16,
+    pub process: i32,
+    pub word: String,
+}
+
+/// What came of an attempt.
+pub struct Outcome {
+    pub name: String,
+    is_refused: bool,
+    what: String,
+}
+
+impl Outcome {
+    fn parse(line: &str) -> Option<Self> {
+        let mut parts = line.splitn(3, '\t');
+        Some(Self {
+            name: parts.next()?.to_owned(),
+            is_refused: parts.next()? == "refused",
+            what: parts.next()?.to_owned(),
+        })
+    }
+
+    /// What is wrong with it, if it is anything but a refusal that is due.
+    pub fn complaint(&self) -> Option<String> {
+        let due: Vec<String> = match attempts::ALL.iter().find(|a| a.name == self.name) {
+            Some(attempt) => attempt.refusals.iter().map(|e| format!("{e:?}")).collect(),
+            None => vec![format!("{:?}", Errno::ENODATA)],
+        };
+        let is_due = self.is_refused && due.contains(&self.what);
+        (!is_due).then(|| format!("{}: {}, and not {}", self.name, self.what, due.join(" or ")))
+    }
+}
+
+/// A run, and what is around it.
+pub struct Outside {
+    _directory: TempDir,
+    target: Target,
+    tcp: TcpListener,
+    files: UnixListener,
+    nameless: UnixListener,
+    run: Child,
+    waiting: i32,
+    agent: i32,
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        let _ = self.run.kill();
+        let _ = self.run.wait();
+    }
+}
+
+impl Outside {
+    /// Starts a run and waits until its lab stands and its probes are under way.
+    pub fn prepare(user: User) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(directory.path(), open).expect("permissions");
+        let (secret, home) = (
+            directory.path().join("secret"),
+            directory.path().join("home"),
+        );
+        fs::write(&secret, "what nobody inside may read").expect("a file");
+        fs::create_dir(&home).expect("a home");
+        let socket = directory.path().join("socket");
+        let files = UnixListener::bind(&socket).expect("a socket");
+        fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).expect("permissions");
+        let process = std::process::id();
+        let name = format!("svclab-escape-{process}-{}", user.word());
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        let nameless = UnixListener::bind_addr(&address).expect("a socket");
+        let tcp = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let target = Target {
+            secret,
+            home,
+            socket,
+            nameless: name,
+            port: tcp.local_addr().expect("an address").port(),
+            process: i32::try_from(process).expect("a small number"),
+            word: format!("the-word-{process}"),
+        };
+        let (run, waiting, agent) = start(user, &directory, &target);
+        Self {
+            _directory: directory,
+            target,
+            tcp,
+            files,
+            nameless,
+            run,
+            waiting,
+            agent,
+        }
+    }
+
+    /// Sends the intruder inside.
+    pub fn intrude(&self) -> Vec<Outcome> {
+        let target = serde_json::to_string(&self.target).expect("JSON");
+        let intruder = std::env::current_exe().expect("this program");
+        let said = Command::new(intruder)
+            .arg("intruder")
+            .args([self.waiting.to_string(), self.agent.to_string(), target])
+            .env_clear()
+            .output()
+            .expect("an intruder");
+        let text = String::from_utf8_lossy(&said.stdout);
+        assert!(
+            said.status.success(),
+            "{text}{}",
+            String::from_utf8_lossy(&said.stderr)
+        );
+        text.lines().filter_map(Outcome::parse).collect()
+    }
+
+    /// What of all that is outside shows that somebody was there.
+    pub fn touched(&self) -> Vec<String> {
+        let mut touched = Vec::new();
+        let is_alone = |accepted: std::io::Result<()>| {
+            accepted.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        };
+        let nobody = [
+            (
+                self.tcp.set_nonblocking(true),
+                self.tcp.accept().map(drop),
+                "TCP",
+            ),
+            (
+                self.files.set_nonblocking(true),
+                self.files.accept().map(drop),
+                "file",
+            ),
+            (
+                self.nameless.set_nonblocking(true),
+                self.nameless.accept().map(drop),
+                "nameless",
+            ),
+        ];
+        for (set, accepted, which) in nobody {
+            set.expect("a socket that need not wait");
+            if !is_alone(accepted) {
+                touched.push(format!("somebody came to the {which} socket"));
+            }
+        }
+        for made in ["/usr/svclab-was-here", "/svclab-was-here"] {
+            if PathBuf::from(made).exists() {
+                touched.push(format!("{made} was made"));
+            }
+        }
+        touched
+    }
+}
+
+/// Starts a run as a user; returns it with the process that waits outside for the
+/// agent, and the agent.
+fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) {
+    // Where every user may read it.
+    let program = directory.path().join("svclab");
+    fs::copy(assert_cmd::cargo::cargo_bin!("svclab"), &program).expect("a copy");
+    let labs = directory.path().join("labs");
+    fs::create_dir(&labs).expect("a directory");
+    let from = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/topologies/canal-stale-rule.yaml"
+    );
+    fs::copy(from, labs.join("canal-stale-rule.yaml")).expect("a copy");
+    let mut command = if user == User::Ordinary && geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=1000", "--regid=1000", "--clear-groups"]);
+        command.arg(&program);
+        command
+    } else {
+        Command::new(&program)
+    };
+    // Somebody's descriptor, which every program that is started inherits.
+    let left_open = File::open(&target.secret).expect("the file");
+    let number = left_open.as_raw_fd();
+    // SAFETY: between fork and exec one system call is made, which may be made
+    // there, on a descriptor that is open for as long as this function runs.
+    unsafe {
+        command.pre_exec(move || {
+            let fd = std::os::fd::BorrowedFd::borrow_raw(number);
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+            Ok(())
+        });
+    }
+    let mut run = command
+        .args([
+            "run",
+            "canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
+        ])
+        .args(["--patience", "5m", "--topologies"])
+        .arg(&labs)
+        .current_dir("/")
+        .env("HOME", &target.home)
+        .env("SECRET", &target.word)
+        .env("SVCLAB_LOG", "debug")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a run");
+    let errors = run.stderr.take().expect("a pipe");
+    let mut lines = BufReader::new(errors).lines();
+    let begun = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .any(|line| line.contains("run its probes"));
+    assert!(begun, "the probes never began");
+    std::thread::spawn(move || lines.for_each(drop));
+    let (waiting, agent) = agents(run.id()).expect("an agent");
+    (run, waiting, agent)
+}
+
+/// A process below the given one that is the first of a PID namespace, and its
+/// parent.
+fn agents(top: u32) -> Option<(i32, i32)> {
+    let top = i32::try_from(top).ok()?;
+    let mut below = VecDeque::from([top]);
+    while let Some(process) = below.pop_front() {
+        let path = format!("/proc/{process}/task/{process}/children");
+        for child in fs::read_to_string(path).ok()?.split_whitespace() {
+            let child = child.parse().ok()?;
+            let status = fs::read_to_string(format!("/proc/{child}/status")).ok()?;
+            let pids = status.lines().find(|line| line.starts_with("NSpid:"))?;
+            if pids.split_whitespace().count() > 2 && pids.ends_with("\t1") {
+                return Some((process, child));
+            }
+            below.push_back(child);
+        }
+    }
+    None
+}

@@ -1,0 +1,221 @@
+//! The command, run on machines that have only what a test gives them, and
+//! certified to leave nothing behind.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use svclab::kernel::guest::Cache;
+
+use super::guests::SVCLAB;
+use super::processes::{Held, of_session};
+
+/// The program that guests need, by its name on this machine.
+pub const QEMU: &str = "qemu-system-x86_64";
+
+/// A directory of programs: links to real ones, and scripts.
+pub fn programs(real: &[&str], scripts: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in real {
+        symlink(installed(name), directory.path().join(name)).expect("a link");
+    }
+    for (name, text) in scripts {
+        let path = directory.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a script");
+    }
+    directory
+}
+
+/// Where a program of this machine lies.
+pub fn installed(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").expect("there is a PATH");
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| panic!("{name} is not installed"))
+}
+
+/// The command on a machine with that cache and the programs of `path`, at the
+/// head of a session of its own.
+pub fn svclab(cache: &Path, path: &Path) -> Command {
+    on_machine(SVCLAB, cache, path)
+}
+
+/// The same for another program, which starts the command.
+pub fn on_machine(program: &str, cache: &Path, path: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_clear()
+        .env("NO_COLOR", "1")
+        .env("SVCLAB_CACHE", cache)
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    // SAFETY: between fork and exec one system call is made, which may be made
+    // there.
+    unsafe {
+        command.pre_exec(|| {
+            nix::unistd::setsid()?;
+            Ok(())
+        });
+    }
+    command
+}
+
+/// What the command ended with and said, with nothing of it left.
+pub struct Ended {
+    pub code: Option<i32>,
+    pub said: String,
+}
+
+/// Runs the command to its end. Afterwards nothing of it runs, no lock of the
+/// cache is held, and nothing in it is half made.
+pub fn run(cache: &Path, path: &Path, arguments: &[&str]) -> Ended {
+    let child = svclab(cache, path)
+        .args(arguments)
+        .spawn()
+        .expect("the command starts");
+    ended(child, cache)
+}
+
+/// Waits for the end of a command that was started.
+pub fn ended(child: Child, cache: &Path) -> Ended {
+    let session = i32::try_from(child.id()).expect("a process has a small number");
+    let output = child.wait_with_output().expect("it ends");
+    let ended = told(&output);
+    assert_eq!(of_session(session), [""; 0], "{}", ended.said);
+    is_clean(cache);
+    ended
+}
+
+fn told(output: &Output) -> Ended {
+    let said = [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat();
+    Ended {
+        code: output.status.code(),
+        said,
+    }
+}
+
+/// No lock of the cache is held, and nothing in it is half made.
+pub fn is_clean(directory: &Path) {
+    if !directory.join("locks").is_dir() {
+        return;
+    }
+    let cache = Cache::open(directory.to_owned()).expect("a cache");
+    for lock in cache.keys("locks") {
+        let (kind, key) = lock.split_once('-').expect("a kind and a key");
+        let taken = cache.try_lock(kind, key).expect("a lock can be asked for");
+        assert!(taken.is_some(), "{lock} is held");
+    }
+    assert_eq!(cache.keys("making"), [""; 0]);
+}
+
+/// What was said, without what differs between machines and runs.
+pub fn shown(ended: &Ended, cache: &Path) -> String {
+    let mut text = ended
+        .said
+        .replace(&cache.display().to_string(), "CACHE")
+        .replace(SVCLAB, "SVCLAB");
+    // The words of a kernel's console are its own.
+    if let Some((before, rest)) = text.split_once("it said: ") {
+        let after = rest.find("what to do: ").map_or("", |at| {
+            rest[..at].rfind('\n').map_or("", |end| &rest[end..])
+        });
+        text = format!("{before}it said: WORDS{after}");
+    }
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.contains(" passed, "))
+        .collect();
+    lines.join("\n")
+}
+
+/// Compares what was said with what is kept.
+macro_rules! assert_said {
+    ($ended:expr, $cache:expr) => {
+        insta::with_settings!({filters => vec![
+            (r"\(\d+\.\d+ s\)", "(TIME)"),
+            (r"/tmp/\.tmp\w+", "DIR"),
+            (r"\.yaml:\d+", ".yaml:LINE"),
+            (r"\d+\.\d+\.\d+[-+]\S*-(amd64|generic)", "RELEASE"),
+        ]}, {
+            insta::assert_snapshot!($crate::command::shown(&$ended, $cache));
+        })
+    };
+}
+pub(crate) use assert_said;
+
+/// A command under way that tells what it does.
+pub struct Telling {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStderr>>,
+}
+
+impl Telling {
+    /// Starts the command.
+    pub fn start(cache: &Path, path: &Path, arguments: &[&str]) -> Self {
+        let mut child = svclab(cache, path)
+            .args(arguments)
+            .env("SVCLAB_LOG", "debug")
+            .spawn()
+            .expect("the command starts");
+        let errors = child.stderr.take().expect("standard error is a pipe");
+        Self {
+            child,
+            lines: BufReader::new(errors).lines(),
+        }
+    }
+
+    /// Its process.
+    pub fn id(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a process has a small number")
+    }
+
+    /// Reads on until it says that; returns the rest of the line.
+    pub fn until(&mut self, words: &str) -> String {
+        let mut before = Vec::new();
+        for line in self.lines.by_ref() {
+            let line = line.expect("it says text");
+            if let Some((_, rest)) = line.split_once(words) {
+                return rest.to_owned();
+            }
+            before.push(line);
+        }
+        panic!("it never said `{words}`: {}", before.join("\n"));
+    }
+
+    /// The next QEMU that it starts.
+    pub fn qemu(&mut self) -> (i32, Held) {
+        let process = self.until("QEMU runs process=");
+        let process = process.trim().parse().expect("a process is a number");
+        (process, Held::new(process))
+    }
+
+    /// Waits for its end.
+    pub fn ended(mut self, cache: &Path) -> Ended {
+        // It must not wait for somebody who reads.
+        let lines = self.lines;
+        let reading = std::thread::spawn(move || lines.for_each(drop));
+        self.child.stderr = None;
+        let ended = ended(self.child, cache);
+        reading.join().expect("it reads to the end");
+        ended
+    }
+
+    /// Ends it without a word.
+    pub fn kill(mut self) {
+        let lines = self.lines;
+        let reading = std::thread::spawn(move || lines.for_each(drop));
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+        reading.join().expect("it reads to the end");
+    }
+}

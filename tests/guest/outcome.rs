@@ -1,0 +1,342 @@
+//! What a run comes to, without what two kernels may do differently: times,
+//! ports that nobody chose, how often something was sent again, and which way
+//! chance decided.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use svclab::evidence::{Attempt, Direction, Evidence, Verdict};
+use svclab::explain::{Frame, Judgement};
+use svclab::plan::{LinkKind, Plan, Watch};
+use svclab::run::Prepared;
+use svclab::scenario::wire::PacketKind;
+
+/// Where VXLAN is spoken.
+const VXLAN: u16 = 8472;
+
+/// Counters of a namespace that grow, or do not, for a reason that is not time.
+const COUNTERS: [&str; 9] = [
+    "IcmpInDestUnreachs",
+    "IcmpInEchos",
+    "IcmpOutDestUnreachs",
+    "IcmpOutEchoReps",
+    "IpForwDatagrams",
+    "IpInAddrErrors",
+    "IpOutNoRoutes",
+    "TcpExtIPReversePathFilter",
+    "UdpNoPorts",
+];
+
+/// How often something happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Often {
+    /// So often; nothing but the plan decides it.
+    Exactly(u64),
+    /// At all: time or chance has a part in how often.
+    Ever,
+    /// Not once.
+    Never,
+}
+
+impl fmt::Display for Often {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(times) => write!(f, "× {times}"),
+            Self::Ever => f.write_str("at least once"),
+            Self::Never => f.write_str("never"),
+        }
+    }
+}
+
+/// What a run comes to, one statement a line.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome(pub BTreeSet<String>);
+
+/// The same plan, watched everywhere.
+pub fn watched(mut prepared: Prepared) -> Prepared {
+    let all: Vec<String> = prepared
+        .plan
+        .namespaces
+        .iter()
+        .map(|namespace| namespace.name.clone())
+        .collect();
+    prepared.plan.watch = Watch {
+        packets: all.clone(),
+        counters: all.clone(),
+        rules: all,
+    };
+    prepared
+}
+
+impl Outcome {
+    /// Of one run of a case.
+    pub fn new(prepared: &Prepared, judgement: &Judgement, evidence: &Evidence) -> Self {
+        assert_eq!(evidence.packets_left_out, 0, "{}", prepared.case.id);
+        let plan = &prepared.plan;
+        let ground = Ground::of(plan, evidence);
+        let mut lines = BTreeSet::new();
+        for check in judgement.checks() {
+            lines.insert(format!(
+                "check {}: {}: {}",
+                check.on, check.expected, check.holds
+            ));
+        }
+        for claim in &judgement.claims {
+            lines.insert(format!(
+                "claim {} {:?} {:?}",
+                claim.id, claim.verdict, claim.part
+            ));
+        }
+        lines.extend(verdicts(prepared, judgement));
+        lines.extend(evidence.attempts.iter().map(|each| ground.tried(each)));
+        lines.extend(ground.packets(evidence));
+        lines.extend(counters(evidence));
+        lines.extend(ground.rules(evidence));
+        Self(lines)
+    }
+}
+
+/// How many exchanges of each probe came to what; not how many where chance
+/// decides.
+fn verdicts(prepared: &Prepared, judgement: &Judgement) -> Vec<String> {
+    let mut all = Vec::new();
+    for probe in &judgement.probes {
+        let row = &prepared.case.expected().expected.probes[&probe.name];
+        for (verdict, count) in &probe.observed.verdicts {
+            let exact = row.verdicts().iter().any(|(name, expected)| {
+                *name == verdict.word()
+                    && expected.is_some_and(|range| range.max() == Some(range.min()))
+            });
+            let often = if exact {
+                Often::Exactly(u64::from(*count))
+            } else {
+                Often::Ever
+            };
+            all.push(format!("probe {}: {verdict} {often}", probe.name));
+        }
+    }
+    all
+}
+
+/// Which of the counters of each namespace grew.
+fn counters(evidence: &Evidence) -> Vec<String> {
+    let mut all = Vec::new();
+    for (namespace, grown) in &evidence.counters {
+        for counter in COUNTERS.iter().filter(|name| grown.contains_key(**name)) {
+            all.push(format!("counter {namespace} {counter} grew"));
+        }
+    }
+    all
+}
+
+/// What decides how exactly a run can be compared.
+struct Ground {
+    /// Whether rules choose endpoints by chance.
+    random: bool,
+    /// Whether balancers ask their backends all the while.
+    asking: bool,
+    /// Whether everything was answered: what was not was sent again, as often
+    /// as there was time for.
+    answered: bool,
+    /// The ports that somebody listens on; all others were chosen by a kernel.
+    known: BTreeSet<u16>,
+    /// The addresses of those who serve.
+    serving: BTreeSet<IpAddr>,
+    /// The addresses from which balancers ask.
+    askers: BTreeSet<IpAddr>,
+}
+
+impl Ground {
+    fn of(plan: &Plan, evidence: &Evidence) -> Self {
+        let mut known: BTreeSet<u16> = plan.servers.iter().map(|server| server.port).collect();
+        known.extend(plan.probes.iter().map(|probe| probe.to.port));
+        known.insert(VXLAN);
+        let pods: BTreeSet<&str> = plan
+            .servers
+            .iter()
+            .map(|server| server.namespace.as_str())
+            .filter(|name| name.starts_with("pod/"))
+            .collect();
+        let serving = plan
+            .namespaces
+            .iter()
+            .filter(|namespace| pods.contains(namespace.name.as_str()))
+            .flat_map(|namespace| &namespace.links)
+            .flat_map(|link| link.addresses.iter().map(|address| address.ip()));
+        Self {
+            random: plan
+                .namespaces
+                .iter()
+                .filter_map(|namespace| namespace.iptables.as_ref())
+                .any(|rules| {
+                    rules.v4.contains("-m statistic") || rules.v6.contains("-m statistic")
+                }),
+            asking: !plan.health.is_empty(),
+            answered: evidence
+                .attempts
+                .iter()
+                .all(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent)),
+            known,
+            serving: serving.collect(),
+            askers: plan
+                .namespaces
+                .iter()
+                .filter(|namespace| {
+                    let mut checks = plan.health.iter();
+                    checks.any(|check| check.namespace == namespace.name)
+                })
+                .flat_map(|namespace| &namespace.links)
+                // What balancers answer on is held by another kind of interface.
+                .filter(|link| link.kind != LinkKind::Dummy)
+                .flat_map(|link| link.addresses.iter().map(|address| address.ip()))
+                .collect(),
+        }
+    }
+
+    /// One exchange; which of its probe's only where chance does not decide
+    /// between them.
+    fn tried(&self, attempt: &Attempt) -> String {
+        let number = (!self.random).then_some(attempt.number);
+        format!(
+            "exchange {} {number:?}: {} endpoint {:?} seen {:?} from {:?} error {:?}",
+            attempt.probe,
+            attempt.verdict,
+            attempt.endpoint,
+            attempt.seen_source.map(|source| source.ip()),
+            attempt.local.map(|local| local.ip()),
+            attempt.error,
+        )
+    }
+
+    /// Each connection counts once, however often its packet was sent.
+    fn packets(&self, evidence: &Evidence) -> Vec<String> {
+        let mut seen: BTreeMap<String, (bool, BTreeSet<String>)> = BTreeMap::new();
+        for packet in &evidence.packets {
+            let Some(frame) = Frame::read(&packet.bytes) else {
+                continue;
+            };
+            let carried = carried(&frame);
+            let kind = kind(carried);
+            // A connection's last words may come after the last look, and what
+            // is of no kind is the kernel's own.
+            if matches!(kind, PacketKind::Fin | PacketKind::Any) {
+                continue;
+            }
+            // Balancers ask as often as they have time to.
+            if self.askers.contains(&carried.source) || self.askers.contains(&carried.destination) {
+                continue;
+            }
+            let way = match packet.direction {
+                Direction::In => "in",
+                Direction::Out => "out",
+            };
+            let place = format!("{}/{} {way}", packet.namespace, packet.interface);
+            let (_, flows) = seen
+                .entry(format!("{place} {}", self.shape(&frame)))
+                .or_insert_with(|| (self.is_exact(carried, kind), BTreeSet::new()));
+            flows.insert(format!(
+                "{} {} {:?}",
+                carried.source, carried.destination, carried.ports
+            ));
+        }
+        let often = |(exact, flows): (bool, BTreeSet<String>)| {
+            if exact {
+                Often::Exactly(flows.len() as u64)
+            } else {
+                Often::Ever
+            }
+        };
+        seen.into_iter()
+            .map(|(shape, seen)| format!("packet {shape} {}", often(seen)))
+            .collect()
+    }
+
+    /// Whether in how many connections such a packet is seen is for the plan
+    /// alone to say. A handshake is; a reset or an error may be of a packet that
+    /// was sent again, and so of none the other time.
+    fn is_exact(&self, frame: &Frame, kind: PacketKind) -> bool {
+        let handshake = matches!(kind, PacketKind::Syn | PacketKind::SynAck);
+        let chosen =
+            self.serving.contains(&frame.source) || self.serving.contains(&frame.destination);
+        handshake && !(self.random && chosen)
+    }
+
+    /// A packet without what is chosen freely.
+    fn shape(&self, frame: &Frame) -> String {
+        let port = |port: u16| {
+            if self.known.contains(&port) {
+                port.to_string()
+            } else {
+                "any".to_owned()
+            }
+        };
+        let (from, to) = frame
+            .ports
+            .map_or_else(Default::default, |(from, to)| (port(from), port(to)));
+        let inner = frame
+            .inner
+            .as_deref()
+            .map(|inner| self.shape(inner))
+            .unwrap_or_default();
+        format!(
+            "{}:{from} > {}:{to} {} [{inner}]",
+            frame.source,
+            frame.destination,
+            kind(frame)
+        )
+    }
+
+    /// The rules of each namespace, line by line, and how often they were met.
+    fn rules(&self, evidence: &Evidence) -> Vec<String> {
+        let mut all = Vec::new();
+        for saved in &evidence.rules {
+            let mut table = "";
+            let lines = saved.text.lines().filter(|line| !line.starts_with('#'));
+            for (at, line) in lines.enumerate() {
+                table = line.strip_prefix('*').unwrap_or(table);
+                let (line, often) = self.rule(table, line);
+                all.push(format!(
+                    "rule {} ip{} {:?} {table} {at:04}: {line} {often}",
+                    saved.namespace, saved.ip, saved.backend
+                ));
+            }
+        }
+        all
+    }
+
+    /// `[PACKETS:BYTES] -A CHAIN …` or `:CHAIN POLICY [PACKETS:BYTES]`.
+    fn rule(&self, table: &str, line: &str) -> (String, Often) {
+        let Some((before, rest)) = line.split_once('[') else {
+            return (line.to_owned(), Often::Never);
+        };
+        let Some((counted, after)) = rest.split_once(']') else {
+            return (line.to_owned(), Often::Never);
+        };
+        let packets = counted.split(':').next().and_then(|text| text.parse().ok());
+        let Some(packets) = packets else {
+            return (line.to_owned(), Often::Never);
+        };
+        // Of a connection the nat table sees the first packet only.
+        let exact = table == "nat" && self.answered && !self.asking && !self.random;
+        let often = match packets {
+            0 => Often::Never,
+            packets if exact => Often::Exactly(packets),
+            _ => Often::Ever,
+        };
+        (format!("{before}{after}"), often)
+    }
+}
+
+/// The packet that matters: the one in the tunnel where there is one.
+fn carried(frame: &Frame) -> &Frame {
+    frame.inner.as_deref().map_or(frame, carried)
+}
+
+fn kind(frame: &Frame) -> PacketKind {
+    PacketKind::WORDS
+        .iter()
+        .map(|(_, kind)| *kind)
+        .find(|kind| frame.is(*kind))
+        .unwrap_or(PacketKind::Any)
+}

@@ -1,0 +1,74 @@
+//! Processes: held by descriptors, which tell of their end, and found by the
+//! session they belong to, which outlives their parents.
+
+use std::fs;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::os::fd::AsFd as _;
+
+/// How soon something must be gone that is ended without a word, also on a
+/// machine that is busy.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A process, held so that its number is nobody else's.
+pub struct Held(pub OwnedFd);
+
+impl Held {
+    /// That process, which must be there.
+    pub fn new(process: i32) -> Self {
+        // SAFETY: the call takes numbers only; what it returns is nobody else's.
+        let opened = unsafe {
+            let opened = nix::libc::syscall(nix::libc::SYS_pidfd_open, process, 0);
+            assert!(opened >= 0, "{process}: {}", Errno::last());
+            OwnedFd::from_raw_fd(i32::try_from(opened).expect("a descriptor is a small number"))
+        };
+        Self(opened)
+    }
+
+    /// Waits for its end.
+    pub fn is_gone(&self) {
+        let within = PollTimeout::try_from(SOON).expect("a short wait");
+        let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        loop {
+            match poll(&mut polled, within) {
+                Ok(1) => return,
+                Ok(_) => panic!("it is left behind"),
+                Err(Errno::EINTR) => {}
+                Err(errno) => panic!("{errno}"),
+            }
+        }
+    }
+
+    /// The same for a runtime that has to go on meanwhile.
+    pub async fn gone(self) {
+        // SAFETY: the descriptor is open until the wait is over.
+        let ended = unsafe { tokio::io::unix::AsyncFd::register(self.0) };
+        let ended = ended.map_err(std::io::Error::from).expect("a runtime");
+        let within = tokio::time::timeout(SOON, ended.readable()).await;
+        drop(within.expect("it is left behind").expect("a runtime"));
+    }
+}
+
+/// The processes of a session that run, by what they are.
+pub fn of_session(session: i32) -> Vec<String> {
+    let all = fs::read_dir("/proc").expect("there are processes");
+    all.filter_map(|entry| {
+        let stat = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+        // `PID (NAME) STATE PARENT GROUP SESSION …`; a name may hold anything.
+        let (name, rest) = stat.rsplit_once(") ")?;
+        let mut rest = rest.split(' ');
+        let state = rest.next()?;
+        let own: i32 = rest.nth(2)?.parse().ok()?;
+        // What has ended and is not yet asked after does not run.
+        (own == session && state != "Z" && state != "X").then(|| name.to_owned())
+    })
+    .collect()
+}
+
+/// Whether a process is QEMU, on its way or running.
+pub fn is_qemu(process: i32) -> bool {
+    fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name.starts_with("qemu"))
+}

@@ -1,0 +1,208 @@
+//! Somebody who is where an agent is and wants out.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::process::{Command, exit};
+
+use nix::errno::Errno;
+use nix::kmod::{ModuleInitFlags, finit_module};
+use nix::libc;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, Uid, chroot, setuid};
+use serde::{Deserialize, Serialize};
+use svclab::agent::contain::{Standing, contain};
+
+/// What this program is started with to attempt.
+pub const WORD: &str = "attempt-to-escape";
+
+/// What this program is started with to say what a program started by an agent
+/// may.
+pub const CHILD: &str = "say-what-you-may";
+
+/// A setting of the machine's that is not the network's.
+pub const SETTING: &str = "/proc/sys/vm/swappiness";
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempts {
+    /// By what was attempted: `done`, or why not.
+    pub came_to: BTreeMap<String, String>,
+    /// Of the one who attempts, out of `/proc/self/status`.
+    pub own: BTreeMap<String, String>,
+    /// The same of a program that it starts.
+    pub child: BTreeMap<String, String>,
+}
+
+/// Goes where an agent is, attempts, and says what became of it; `outside` is a
+/// process there.
+pub fn main(standing: &str, outside: &str) -> ! {
+    let standing = match standing {
+        "machine" => Standing::Machine,
+        _ => Standing::Contained,
+    };
+    let said = match contain(standing) {
+        Ok(()) => serde_json::to_string(&attempt(standing, outside)),
+        Err(failure) => serde_json::to_string(&failure.message),
+    };
+    println!("{}", said.expect("it is text"));
+    exit(0)
+}
+
+/// Says what it may.
+pub fn child() -> ! {
+    let status = serde_json::to_string(&status()).expect("it is text");
+    println!("{status}");
+    exit(0)
+}
+
+fn attempt(standing: Standing, outside: &str) -> Attempts {
+    let outside: i32 = outside.parse().expect("a process");
+    let own_mounts = File::open("/proc/self/ns/mnt").expect("its own namespace");
+    let module = memfd_create(c"module", MFdFlags::empty()).expect("a file");
+    let none: Option<&str> = None;
+    let writing = |path: &str| OpenOptions::new().write(true).open(path);
+    let mut came_to = BTreeMap::new();
+    let mut tried = |what: &str, done: io::Result<()>| {
+        let word = match done {
+            Ok(()) => "done".to_owned(),
+            Err(error) => format!("{:?}", Errno::from_raw(error.raw_os_error().unwrap_or(0))),
+        };
+        came_to.insert(what.to_owned(), word);
+    };
+    let nix = |done: nix::Result<()>| done.map_err(io::Error::from);
+    tried("make a file in /usr", fs::write("/usr/svclab-was-here", ""));
+    tried(
+        "write a file of root's",
+        writing("/etc/ld.so.cache").map(drop),
+    );
+    tried("write a setting", fs::write(SETTING, "1"));
+    tried(
+        "write a setting of the kernel's",
+        fs::write("/proc/sys/kernel/core_pattern", "|/tmp/x"),
+    );
+    tried(
+        "load a module",
+        nix(finit_module(&module, c"", ModuleInitFlags::empty())),
+    );
+    tried(
+        "end a process outside",
+        nix(kill(Pid::from_raw(outside), None)),
+    );
+    tried(
+        "mount",
+        nix(mount(
+            Some("x"),
+            "/tmp",
+            Some("tmpfs"),
+            MsFlags::empty(),
+            none,
+        )),
+    );
+    tried(
+        "mount all devices",
+        nix(mount(
+            Some("x"),
+            "/tmp",
+            Some("devtmpfs"),
+            MsFlags::empty(),
+            none,
+        )),
+    );
+    tried(
+        "mount anew, to be written",
+        nix(mount(
+            none,
+            "/usr",
+            none,
+            MsFlags::MS_REMOUNT | MsFlags::MS_BIND,
+            none,
+        )),
+    );
+    tried(
+        "unmount what hides settings",
+        nix(umount2("/proc/sys", MntFlags::MNT_DETACH)),
+    );
+    tried("mount by the newer calls", {
+        // SAFETY: it reads a text that ends in a nought.
+        let made = unsafe { libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), 0) };
+        Errno::result(made).map(drop).map_err(io::Error::from)
+    });
+    tried("mount by the second set of calls", {
+        let number = libc::SYS_mount | 0x4000_0000;
+        let null = std::ptr::null::<libc::c_char>();
+        let (name, at) = (c"tmpfs".as_ptr(), c"/tmp".as_ptr());
+        // SAFETY: it reads texts that end in a nought.
+        let made = unsafe { libc::syscall(number, name, at, name, 0, null) };
+        Errno::result(made).map(drop).map_err(io::Error::from)
+    });
+    if standing == Standing::Machine {
+        // Root of a user namespace is that already, and may make more of them,
+        // as every user may.
+        tried("change its root", nix(chroot("/tmp")));
+        tried("become root", nix(setuid(Uid::from_raw(0))));
+        tried(
+            "make namespaces of users and mounts",
+            nix(unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)),
+        );
+    }
+    tried(
+        "enter a namespace of mounts",
+        nix(setns(&own_mounts, CloneFlags::CLONE_NEWNS)),
+    );
+    tried(
+        "enter a namespace of any kind",
+        nix(setns(&own_mounts, CloneFlags::empty())),
+    );
+    tried("open a file by its handle", {
+        let handle = [0_u64; 4];
+        let at = own_mounts.as_raw_fd();
+        // SAFETY: the handle says of itself that it has no bytes.
+        let made = unsafe { libc::syscall(libc::SYS_open_by_handle_at, at, handle.as_ptr(), 0) };
+        Errno::result(made).map(drop).map_err(io::Error::from)
+    });
+    tried("load a program of the kernel's own", {
+        let attributes = [0_u64; 16];
+        let size = size_of_val(&attributes);
+        // SAFETY: the attributes are of the size that is told.
+        let made = unsafe { libc::syscall(libc::SYS_bpf, 5, attributes.as_ptr(), size) };
+        Errno::result(made).map(drop).map_err(io::Error::from)
+    });
+    tried(
+        "make a network namespace",
+        nix(unshare(CloneFlags::CLONE_NEWNET)),
+    );
+    tried(
+        "write a setting of that",
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1"),
+    );
+    let started = Command::new("/proc/self/exe").arg(CHILD).output();
+    let started = started.expect("a program starts");
+    Attempts {
+        came_to,
+        own: status(),
+        child: serde_json::from_slice(&started.stdout).expect("what it may"),
+    }
+}
+
+fn status() -> BTreeMap<String, String> {
+    let wanted = [
+        "CapEff",
+        "CapPrm",
+        "CapBnd",
+        "CapAmb",
+        "NoNewPrivs",
+        "Seccomp",
+    ];
+    fs::read_to_string("/proc/self/status")
+        .expect("it is shown")
+        .lines()
+        .filter_map(|line| line.split_once(":\t"))
+        .filter(|(name, _)| wanted.contains(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}

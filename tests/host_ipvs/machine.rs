@@ -1,0 +1,161 @@
+//! A guest that stands for a host with IPVS and root: its first process, which
+//! has it do everything, says on the console what came of it, and ends.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use nix::kmod::{ModuleInitFlags, finit_module};
+use nix::mount::{MsFlags, mount};
+use nix::sys::reboot::{RebootMode, reboot};
+use nix::unistd::{chdir, chroot};
+use serde::{Deserialize, Serialize};
+use svclab::kernel::doctor::Way;
+use svclab::report::doctor::Document;
+use svclab::report::{Outcome, Results};
+
+use super::attempt::{Attempts, SETTING, WORD};
+
+/// The name by which this program is `svclab`.
+pub const SVCLAB: &str = "svclab";
+
+/// The lab that is run there.
+pub const LAB: &str = "clb-hairpin";
+
+const TEXT: &str = include_str!("../../topologies/clb-hairpin.yaml");
+
+/// Those of its cases.
+const CASES: [&str; 2] = [
+    "policy=Local,ingress=both,balancer=internal,rpFilter=0",
+    "policy=Cluster,ingress=both,balancer=internal,rpFilter=1",
+];
+
+/// What came of it all, in one short line: of a console only the end is kept.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Said {
+    /// Of `svclab run --kernel host`: its exit code, and of each case what came
+    /// of it in which kernel, and what went wrong.
+    pub run: (Option<i32>, Vec<(Outcome, String, String)>),
+    /// The same as a user without privileges: its exit code and its words.
+    pub refused: (Option<i32>, String),
+    /// What `svclab doctor` found of this host's IPVS.
+    pub doctor: Option<Way>,
+    /// What came of attempts to escape from an agent for IPVS.
+    pub attempts: Option<Attempts>,
+    /// The setting that was attempted, before and after.
+    pub setting: [String; 2],
+}
+
+/// The whole life of the guest.
+pub fn live() -> ! {
+    prepare();
+    let lab = PathBuf::from("/tmp").join(LAB).with_extension("yaml");
+    fs::write(&lab, TEXT).expect("a lab's file");
+    let [one, two] = CASES.map(|case| format!("{}/{case}", lab.display()));
+    let setting = || fs::read_to_string(SETTING).expect("a setting");
+    let before = setting();
+    let json = ["--kernel", "host", "--format", "json"];
+    let ran = svclab(&[&["run", &one, &two][..], &json].concat(), 0);
+    let refused = svclab(&["run", &one, "--kernel", "host"], 1000);
+    let doctor = svclab(&["doctor", "--format", "json"], 0);
+    // The kernel's own; this process is the first of both.
+    let outside = "2";
+    let attempted = Command::new("/proc/self/exe")
+        .args([WORD, "machine", outside])
+        .output()
+        .expect("this program starts");
+    for output in [&ran, &doctor, &attempted] {
+        // For who reads the console.
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let results: Option<Results> = serde_json::from_slice(&ran.stdout).ok();
+    let doctor: Option<Document> = serde_json::from_slice(&doctor.stdout).ok();
+    let findings = doctor.map(|document| document.diagnosis.findings);
+    let said = Said {
+        run: (
+            ran.status.code(),
+            results
+                .into_iter()
+                .flat_map(|results| results.cases)
+                .map(|case| {
+                    let error = case.error.map(|error| error.message);
+                    (case.result, case.kernel, error.unwrap_or_default())
+                })
+                .collect(),
+        ),
+        refused: (
+            refused.status.code(),
+            String::from_utf8_lossy(&refused.stdout).into_owned(),
+        ),
+        doctor: findings
+            .into_iter()
+            .flatten()
+            .find(|found| found.feature == "IPVS")
+            .map(|found| found.host),
+        attempts: serde_json::from_slice(&attempted.stdout).ok(),
+        setting: [before, setting()],
+    };
+    println!("{}", serde_json::to_string(&said).expect("it is text"));
+    let _ = reboot(RebootMode::RB_POWER_OFF);
+    std::process::exit(0)
+}
+
+fn svclab(words: &[&str], user: u32) -> Output {
+    Command::new("/proc/self/exe")
+        .arg0(SVCLAB)
+        .args(words)
+        .uid(user)
+        .gid(user)
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("SVCLAB_CACHE", "/tmp/cache")
+        .output()
+        .expect("svclab starts")
+}
+
+/// Makes of a kernel and an archive of files what svclab would find on a host.
+fn prepare() {
+    let none: Option<&str> = None;
+    // A root that somebody mounted, as hosts have and archives have not:
+    // pivot_root(2) takes no other.
+    fs::create_dir_all("/root-of-host").expect("a directory");
+    let must = |what: &str, done: nix::Result<()>| {
+        if let Err(errno) = done {
+            println!("cannot {what}: {errno}");
+            let _ = reboot(RebootMode::RB_POWER_OFF);
+        }
+    };
+    let root = "/root-of-host";
+    let (bind, to) = (MsFlags::MS_BIND, MsFlags::MS_MOVE);
+    must("bind the root", mount(Some("/"), root, none, bind, none));
+    must("go there", chdir(root));
+    must("move it", mount(Some("."), "/", none, to, none));
+    must("make it the root", chroot("."));
+    for (kind, at) in [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("tmpfs", "/run"),
+        ("tmpfs", "/tmp"),
+    ] {
+        must(
+            at,
+            mount(Some(kind), at, Some(kind), MsFlags::empty(), none),
+        );
+    }
+    // A user without privileges makes a directory there, too.
+    use std::os::unix::fs::PermissionsExt as _;
+    let everybody = fs::Permissions::from_mode(0o1777);
+    fs::set_permissions(Path::new("/tmp"), everybody).expect("permissions");
+    let mut modules: Vec<PathBuf> = fs::read_dir("/modules")
+        .expect("modules")
+        .map(|entry| entry.expect("a module").path())
+        .collect();
+    modules.sort();
+    for module in modules {
+        // What depends on what is not there is not needed here.
+        let opened = File::open(&module).expect("a module");
+        let _ = finit_module(opened, c"", ModuleInitFlags::empty());
+    }
+}

@@ -1,0 +1,170 @@
+//! The tests themselves.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use svclab::kernel::KernelError;
+use svclab::kernel::doctor::Health;
+use svclab::kernel::guest::{Cache, Deadlines, Guest, GuestError, Wanted};
+use svclab::report::Outcome;
+
+use super::attempt::{Attempts, SETTING, WORD};
+use super::machine::Said;
+
+/// What whoever escapes must not come to, wherever the agent is.
+const ANYWHERE: [&str; 9] = [
+    "make a file in /usr",
+    "write a file of root's",
+    "write a setting",
+    "write a setting of the kernel's",
+    "load a module",
+    "mount",
+    "mount all devices",
+    "mount anew, to be written",
+    "unmount what hides settings",
+];
+
+/// What the filter refuses, all in the same way.
+const FILTERED: [&str; 13] = [
+    "mount",
+    "mount all devices",
+    "mount anew, to be written",
+    "unmount what hides settings",
+    "mount by the newer calls",
+    "mount by the second set of calls",
+    "make namespaces of users and mounts",
+    "enter a namespace of mounts",
+    "enter a namespace of any kind",
+    "open a file by its handle",
+    "load a program of the kernel's own",
+    "change its root",
+    "load a module",
+];
+
+fn attempted(standing: &str) -> String {
+    let before = fs::read_to_string(SETTING).expect("a setting");
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args([WORD, standing, &std::process::id().to_string()])
+        .output()
+        .expect("this program starts");
+    assert_eq!(fs::read_to_string(SETTING).expect("a setting"), before);
+    assert!(!Path::new("/usr/svclab-was-here").exists());
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Whether the machine's own root runs this test.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let namespace = fs::metadata("/proc/self/ns/user").expect("a namespace");
+    nix::unistd::geteuid().is_root() && namespace.ino() == 0xEFFF_FFFD
+}
+
+pub fn a_contained_agent_reaches_nothing_of_the_machine() {
+    let said = attempted("contained");
+    let attempts: Attempts = serde_json::from_str(&said).expect(&said);
+    reaches_nothing(&attempts);
+    assert_eq!(attempts.own["NoNewPrivs"], "1");
+}
+
+pub fn an_agent_for_ipvs_reaches_nothing_of_the_machine() {
+    let said = attempted("machine");
+    if !is_root() {
+        assert!(said.contains("takes the machine's own root"), "{said}");
+        return;
+    }
+    let attempts: Attempts = serde_json::from_str(&said).expect(&said);
+    reaches_nothing(&attempts);
+    is_small(&attempts);
+}
+
+fn reaches_nothing(attempts: &Attempts) {
+    for what in ANYWHERE {
+        let came_to = attempts.came_to[what].as_str();
+        // The last is what a kernel says that has no modules at all.
+        let refusals = ["EPERM", "EACCES", "EROFS", "ENOSYS"];
+        assert!(refusals.contains(&came_to), "{what}: {came_to}");
+    }
+    assert_eq!(attempts.came_to["end a process outside"], "ESRCH");
+    // What labs are made of.
+    assert_eq!(attempts.came_to["make a network namespace"], "done");
+    assert_eq!(attempts.came_to["write a setting of that"], "done");
+}
+
+/// Of root's rights only what the agent says it keeps, and of those a program
+/// only the two for rules and sets.
+fn is_small(attempts: &Attempts) {
+    for what in FILTERED {
+        assert_eq!(attempts.came_to[what], "EPERM", "{what}");
+    }
+    assert_eq!(attempts.came_to["become root"], "EPERM");
+    let bits = |numbers: &[u32]| {
+        let mask: u64 = numbers.iter().map(|number| 1 << number).sum();
+        format!("{mask:016x}")
+    };
+    // CAP_NET_BIND_SERVICE, _NET_ADMIN, _NET_RAW, _SYS_ADMIN.
+    assert_eq!(attempts.own["CapEff"], bits(&[10, 12, 13, 21]));
+    assert_eq!(attempts.own["CapPrm"], bits(&[10, 12, 13, 21]));
+    let programs = bits(&[12, 13]);
+    for set in ["CapEff", "CapPrm", "CapBnd", "CapAmb"] {
+        assert_eq!(attempts.child[set], programs, "{set}");
+    }
+    for status in [&attempts.own, &attempts.child] {
+        assert_eq!(status["NoNewPrivs"], "1");
+        // SECCOMP_MODE_FILTER
+        assert_eq!(status["Seccomp"], "2");
+    }
+}
+
+pub fn a_host_with_ipvs_runs_what_needs_it() {
+    let said = in_a_guest();
+    let (code, results) = said.run;
+    assert_eq!(results.len(), 2);
+    for (result, kernel, error) in &results {
+        assert_eq!(*result, Outcome::Pass, "{error}");
+        assert!(kernel.starts_with("6.12."), "{kernel}");
+    }
+    assert_eq!(code, Some(0));
+    let (code, words) = said.refused;
+    assert_eq!(code, Some(3), "{words}");
+    assert!(
+        words.contains("takes the machine's own root, and svclab runs without root"),
+        "{words}"
+    );
+    let ipvs = said.doctor.expect("a diagnosis");
+    assert_eq!(ipvs.state, Health::Works, "{ipvs:?}");
+    let attempts = said.attempts.expect("attempts");
+    reaches_nothing(&attempts);
+    is_small(&attempts);
+    assert_eq!(said.setting[0], said.setting[1]);
+}
+
+/// Has a guest do it all, with this program as its first.
+fn in_a_guest() -> Said {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
+    let cache = Cache::open(directory).expect("a cache");
+    let wanted = Wanted::Series("6.12".to_owned());
+    let deadlines = Deadlines {
+        boot: Duration::from_mins(3),
+        ..Deadlines::default()
+    };
+    let program = std::env::current_exe().expect("this program");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let error = runtime.block_on(async {
+        let guest = Guest::with_agent(cache, &wanted, PathBuf::from(&program)).await;
+        let guest = guest.expect("a kernel").with_deadlines(deadlines);
+        guest.start().await.expect_err("it is no agent")
+    });
+    let KernelError::Guest(error) = &error else {
+        panic!("{error}")
+    };
+    let GuestError::Died { said, .. } = &**error else {
+        panic!("{error}")
+    };
+    let line = said.lines().find(|line| line.starts_with('{'));
+    serde_json::from_str(line.expect(said)).expect(said)
+}
