@@ -6,7 +6,6 @@ mod capture;
 mod carrier;
 mod change;
 mod conntrack;
-mod contain;
 pub mod contain;
 mod counters;
 mod exchange;

@@ -253,7 +253,7 @@ impl Wire {
                 })?;
             }
             for address in &change.addresses.add {
-                let mut handle = self.handle.address();
+                let handle = self.handle.address();
                 let added = handle.add(index, address.ip(), address.prefix());
                 added.execute().await.map_err(|error| {
                     let step = format!("give {} the address {address}", change.name);

@@ -41,10 +41,7 @@ enum Undo {
         words: &'static str,
     },
     /// That real server stands behind no virtual server of the namespace.
-    WithoutBackend {
-        of: &'static str,
-        to: &'static str,
-    },
+    WithoutBackend { of: &'static str, to: &'static str },
     /// This setting has another value on these nodes: a cluster sets it on all.
     Set {
         of: &'static [&'static str],

@@ -3,6 +3,7 @@
 //! Beside them, what a few of the cases are tried for in particular.
 
 mod cause;
+mod change;
 mod flip;
 mod repeat;
 mod settings;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let cases = stage::cases();
     let trials = cause::trials(&cases)
         .into_iter()
+        .chain(change::trials(&cases))
         .chain(repeat::trials(&cases))
         .chain(settings::trials(&cases))
         .chain(cases.iter().cloned().map(trial))

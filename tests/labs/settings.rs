@@ -13,7 +13,7 @@ use super::stage;
 /// Cases with bridges, tunnels, and settings of the lab's own.
 const CASES: [&str; 2] = [
     "canal-stale-rule/stale=present,rpFilter=1,underlay=drops",
-    "local-ingress/policy=Local,clusterCIDR=set,version=v1.20",
+    "local-ingress/policy=Local,clusterCIDR=set,version=v1.20,mode=iptables",
 ];
 
 /// One trial for each of the cases.
