@@ -22,6 +22,10 @@ use crate::protocol::{Failure, Turn};
 /// The longest status line worth reading, in bytes.
 const LONGEST: u64 = 256;
 
+/// How many times longer than the time between two questions an answer is waited
+/// for: a machine that is busy is not to be taken for a backend that is not well.
+const PATIENCE: u32 = 5;
+
 /// Asks every backend once, acts on the answers, and goes on asking from `tasks`.
 /// `turned` is told of every later answer that is another than the one before,
 /// once it was acted on.
@@ -83,7 +87,7 @@ async fn weigh(ns: &NetNs, check: &HealthCheck, well: bool) -> Result<(), Failur
 }
 
 async fn is_well(ns: &NetNs, check: &HealthCheck) -> bool {
-    let asked = timeout(check.every, ask(ns, check)).await;
+    let asked = timeout(check.every * PATIENCE, ask(ns, check)).await;
     matches!(asked, Ok(Ok(true)))
 }
 

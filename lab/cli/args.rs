@@ -99,6 +99,13 @@ pub enum KernelCommand {
         #[arg(long)]
         all: bool,
     },
+    /// Print what names all that guests are made of here: the distribution's kernel,
+    /// QEMU, svclab and the programs that labs need. For a cache's key
+    Key {
+        /// Which kernel: a version such as 6.12. Without any, the newest
+        #[arg(value_name = "VERSION")]
+        kernel: Option<String>,
+    },
     /// Print where a kernel that is kept lies; without a version, where all do
     Path {
         /// Which: a version such as 6.12, or a whole release
@@ -167,6 +174,10 @@ pub struct RunArguments {
     /// How results are printed
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,
+    /// Write the results to a file as well, in another format: junit=FILE. As often
+    /// as wanted; directories are made
+    #[arg(long, value_name = "FORMAT=FILE", value_parser = written)]
+    pub write: Vec<Written>,
     /// How many cases stand at once [default: eight for each processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -180,6 +191,15 @@ pub struct RunArguments {
     /// Say more: every claim that a case bears on
     #[arg(short, long)]
     pub verbose: bool,
+}
+
+/// A file that a run is written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// In which format.
+    pub format: Format,
+    /// Where.
+    pub file: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -245,6 +265,19 @@ pub enum Described {
     Claims,
     /// What `doctor --format json` prints.
     Doctor,
+}
+
+/// A format and a file: `junit=results/junit.xml`.
+fn written(text: &str) -> Result<Written, String> {
+    let (format, file) = text
+        .split_once('=')
+        .filter(|(_, file)| !file.is_empty())
+        .ok_or("write a format and a file, as in junit=results/junit.xml")?;
+    Ok(Written {
+        format: Format::from_str(format, false)
+            .map_err(|_| format!("`{format}` is no format; write human, json, junit or github"))?,
+        file: file.into(),
+    })
 }
 
 /// A duration such as `3s`, `500ms` or `1m`; at least a millisecond.

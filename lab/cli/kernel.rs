@@ -17,6 +17,7 @@ pub fn kernel(command: &KernelCommand) -> Exit {
             KernelCommand::List => list(&cache).await,
             KernelCommand::Fetch { kernels, boot } => fetch(&cache, kernels, *boot).await,
             KernelCommand::Rm { kernels, all } => remove(&cache, kernels, *all).await,
+            KernelCommand::Key { kernel } => key(kernel.as_deref()).await,
             KernelCommand::Path { kernel } => path(&cache, kernel.as_deref()),
         }
     });
@@ -83,7 +84,11 @@ async fn list(cache: &Cache) -> Result<String, KernelError> {
 async fn fetch(cache: &Cache, kernels: &[String], boot: bool) -> Result<String, KernelError> {
     let mut text = String::new();
     for wanted in wanted(cache, kernels).await? {
-        let entry = guest::fetch(cache, &guest::find(&wanted).await?, false).await?;
+        let entry = match guest::find(&wanted).await {
+            Ok(package) => guest::fetch(cache, &package, false).await?,
+            // One that is kept does without apt.
+            Err(error) => guest::whole(cache, &wanted).ok_or(error)?,
+        };
         if boot {
             guest::look_for_qemu()?;
             let exact = Wanted::Series(entry.about.release.clone());
@@ -128,6 +133,15 @@ async fn remove(cache: &Cache, kernels: &[String], all: bool) -> Result<String, 
         let _ = writeln!(text, "{}", entry.about.release);
     }
     Ok(text)
+}
+
+/// What names all that guests are made of, in one line.
+async fn key(kernel: Option<&str>) -> Result<String, KernelError> {
+    let wanted = match kernel {
+        Some(series) => Wanted::Series(series.to_owned()),
+        None => Wanted::Newest,
+    };
+    Ok(format!("{}\n", guest::key(&wanted).await?))
 }
 
 /// Where a kept kernel lies; without a name, where the cache does.

@@ -1,8 +1,9 @@
 //! `svclab run`
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZero;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -13,7 +14,7 @@ use super::interrupt::{interrupted, unless_interrupted};
 use super::labs::prepared;
 use super::output::{colour, told};
 use crate::kernel::{Choice, Witness, enter};
-use crate::report::{self, Format, Results};
+use crate::report::{self, Format, Results, Several};
 use crate::run::{Kept, Options, Prepared, execute};
 
 /// Cases that stand at once for each processor: most of a case's time is
@@ -33,10 +34,13 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         arguments.place.choice(),
     );
     let witness = arguments.certify.then(Witness::begin);
-    let mut writer = arguments.format.writer(io::stdout(), manner(arguments));
+    let mut writer = match writers(arguments) {
+        Ok(writers) => Several(writers),
+        Err(exit) => return exit,
+    };
     let ran = unless_interrupted(async {
         let (tell, told) = mpsc::unbounded_channel();
-        let printing = print(&mut *writer, told, witness.is_some());
+        let printing = print(&mut writer, told, witness.is_some());
         let (ran, printed) = tokio::join!(running(cases, &options, tell), printing);
         let (results, kept) = ran;
         if !kept.is_empty() {
@@ -47,7 +51,7 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
     // All that the run held is let go of: now it can be said what is left.
     let ran = match (ran, witness) {
         (Ok(Some((results, Ok(took)))), Some(witness)) => {
-            certified(results, took.unwrap_or_default(), witness, &mut *writer)
+            certified(results, took.unwrap_or_default(), witness, &mut writer)
         }
         (ran, _) => ran.map(|ran| ran.map(|(results, printed)| (results, printed.map(drop)))),
     };
@@ -106,6 +110,38 @@ async fn print(
         }
     }
     Ok(over)
+}
+
+/// What writes to standard output and to files.
+///
+/// # Errors
+///
+/// What the command ends with where a file cannot be written, after telling on
+/// standard error why.
+fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn report::Writer>>, Exit> {
+    let mut writers = vec![arguments.format.writer(io::stdout(), manner(arguments))];
+    for written in &arguments.write {
+        let file = create(&written.file).map_err(|error| {
+            eprintln!("error: cannot write {}: {error}", written.file.display());
+            eprintln!("what to do: name a file that can be written with --write");
+            Exit::Of(3)
+        })?;
+        let plain = report::Options {
+            colour: false,
+            summary: None,
+            ..manner(arguments)
+        };
+        writers.push(written.format.writer(file, plain));
+    }
+    Ok(writers)
+}
+
+/// A file to write results to, and the directory that it is in.
+fn create(file: &Path) -> io::Result<File> {
+    if let Some(directory) = file.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    File::create(file)
 }
 
 /// How the run is told.

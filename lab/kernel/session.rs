@@ -25,10 +25,14 @@ pub struct Session {
     turns: VecDeque<Turn>,
     probing: Duration,
     descriptors: BTreeMap<String, i32>,
+    ended: bool,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
         self.agent.link.ask(Request::Remove { lab: self.lab });
         self.agent.link.forget(self.lab);
     }
@@ -46,6 +50,7 @@ impl Session {
             agent,
             descriptors: BTreeMap::new(),
             turns: VecDeque::new(),
+            ended: false,
             lab,
             events,
             probing,
@@ -140,6 +145,23 @@ impl Session {
         });
         match self.answer(HANG).await? {
             Event::Stopped { .. } => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Takes the lab away and waits until the agent has let go of it. To drop a
+    /// session takes it away, too, at some time.
+    ///
+    /// # Errors
+    ///
+    /// How the agent was lost.
+    pub async fn end(mut self) -> Result<(), KernelError> {
+        self.agent.link.ask(Request::Remove { lab: self.lab });
+        let gone = self.answer(HANG).await;
+        self.ended = true;
+        self.agent.link.forget(self.lab);
+        match gone? {
+            Event::Gone { .. } => Ok(()),
             other => Err(self.unexpected(&other)),
         }
     }

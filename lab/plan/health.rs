@@ -20,7 +20,8 @@ pub struct HealthCheck {
     pub bind: Option<IpAddr>,
     /// What is asked.
     pub question: Question,
-    /// How long between two questions, and how long an answer is waited for.
+    /// How long between two questions. An answer is waited for five times as
+    /// long.
     pub every: Duration,
     /// The real servers that take no new connection while it is not well.
     pub guards: Vec<Guarded>,

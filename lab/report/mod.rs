@@ -25,6 +25,7 @@ mod markdown;
 mod output;
 mod results;
 pub mod schema;
+mod several;
 mod words;
 
 #[cfg(test)]
@@ -36,6 +37,7 @@ pub use format::{Format, Options, Writer};
 pub use results::{
     CaseResult, Outcome, Place, Results, RunError, SCHEMA, Summary, Surroundings, Trouble,
 };
+pub use several::Several;
 
 /// What happens during a run, in the order it does.
 #[derive(Debug, Clone, PartialEq)]

@@ -124,6 +124,45 @@ fn neither_see_nor_never() {
 }
 
 #[test]
+fn packets_that_have_no_such_thing() {
+    let wire = |words: &str| {
+        told(&with(
+            ", see: \"SYN from pod/default/client\"",
+            &format!(", {words}"),
+        ))
+    };
+    let all = [
+        "see: UDP, window: 1",
+        "see: RST, mss: 1460",
+        "never: SYN, resent: [1s]",
+        "see: SYN, resent: []",
+        "see: SYN, resent: [soon]",
+    ];
+    insta::assert_snapshot!(all.map(wire).join("\n\n"));
+}
+
+#[test]
+fn what_the_kernel_holds_that_does_not_parse() {
+    let row = |words: &str| told(&with("    wire:\n", &format!("    {words}\n    wire:\n")));
+    let all = [
+        "sets: [{on: node-1, set: KUBE-CLUSTER-IP, members: []}]",
+        "sets: [{on: node-1, set: KUBE-CLUSTER-IP, typ: \"hash:ip\", members: []}]",
+        "ipvs: [{on: node-1, server: 10.20.0.1, is: []}]",
+        "links: [{on: eth0, flags: [], addresses: []}]",
+        "links: [{on: node-1/eth0, flags: [], addresses: [10.20.0.1]}]",
+    ];
+    insta::assert_snapshot!(all.map(row).join("\n\n"));
+}
+
+#[test]
+fn source_port_that_is_no_word() {
+    insta::assert_snapshot!(told(&with(
+        "call: {connected: 4,",
+        "call: {sourcePort: same, connected: 4,"
+    )));
+}
+
+#[test]
 fn patch_of_no_object() {
     insta::assert_snapshot!(told(&with(
         "patch: Service/default/nginx,",

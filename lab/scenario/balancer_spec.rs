@@ -64,7 +64,8 @@ fn round_robin() -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HealthCheck {
-    /// How long between two questions; `1s` by default.
+    /// How long between two questions; `1s` by default. An answer is waited for
+    /// five times as long.
     #[serde(default, deserialize_with = "super::values::duration")]
     #[schemars(with = "Option<String>")]
     pub every: Option<Duration>,

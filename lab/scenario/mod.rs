@@ -30,6 +30,8 @@ pub mod endpoints;
 mod endpoints_tests;
 mod expand;
 pub mod expectation;
+#[cfg(test)]
+mod hostile_tests;
 pub mod lab;
 pub mod limits;
 mod merge;

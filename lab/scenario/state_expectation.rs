@@ -2,9 +2,11 @@
 //! servers, interfaces.
 
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 use ipnetwork::IpNetwork;
 use schemars::JsonSchema;
+use serde::Deserializer;
 
 use super::wire::Tap;
 
@@ -31,12 +33,33 @@ pub struct VirtualServerExpectation {
     /// The node whose virtual server it is.
     pub on: String,
     /// Its address and port: `10.20.0.1:443`.
-    #[serde(deserialize_with = "super::values::parsed")]
+    #[serde(deserialize_with = "served")]
     #[schemars(with = "String")]
     pub server: SocketAddr,
     /// The lines that `ipvsadm -Sn` prints of it, the real servers in any order:
     /// `-A -t 10.20.0.1:443 -s rr`. None: there is no such virtual server.
     pub is: Vec<String>,
+}
+
+/// An address with a port, as written.
+struct Served(SocketAddr);
+
+/// Why a text is no address with a port.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an address with a port; write for example `10.20.0.1:443`")]
+struct ServedError(String);
+
+impl FromStr for Served {
+    type Err = ServedError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = text.parse().map(Self);
+        parsed.map_err(|_| ServedError(text.to_owned()))
+    }
+}
+
+fn served<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    super::values::parsed::<D, Served>(deserializer).map(|served| served.0)
 }
 
 /// What an interface is expected to be.

@@ -254,6 +254,35 @@ fn a_server_that_is_stopped_is_gone_and_programs_run_where_they_are_told() {
 }
 
 #[test]
+fn packets_that_come_faster_than_they_are_read_are_counted() {
+    const DATAGRAMS: u32 = 900;
+    for user in users() {
+        let mut agent = Conversation::ready(user);
+        let mut plan = plan();
+        plan.probes.retain(|probe| probe.name == "datagram");
+        plan.probes[0].connections = DATAGRAMS;
+        plan.probes[0].after = None;
+        agent.build(1, plan);
+        agent.say(&Request::Probe { lab: 1 });
+        let Event::Probed { lab: 1, evidence } = agent.answer() else {
+            panic!("it has not probed");
+        };
+        // All are sent before the agent reads any, and where the administrator has
+        // not raised `net.core.rmem_max` there is no room for all.
+        let kept = evidence
+            .packets
+            .iter()
+            .filter(|packet| packet.interface == "client" && packet.direction == Direction::In);
+        let kept = kept.count() as u64;
+        assert!(
+            kept + evidence.packets_left_out >= DATAGRAMS.into(),
+            "{kept} were kept, and {} were not",
+            evidence.packets_left_out
+        );
+    }
+}
+
+#[test]
 fn what_is_no_request_ends_the_agent() {
     let garbage = b"\x00\x00\x00\x07garbage".to_vec();
     let unknown = b"\x00\x00\x00\x0d{\"ask\":\"sing\"}"[..].to_vec();

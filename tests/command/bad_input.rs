@@ -64,6 +64,10 @@ refused! {
     sysctl_of_no_interface: "leftovers: {iptables: []}" => "sysctls: {net.ipv4.conf.eth7.rp_filter: 1}";
     nodes_in_one_subnet: "---\napiVersion: v1\nkind: Pod\nmetadata: {name: client" => "---\napiVersion: v1\nkind: Node\nmetadata: {name: node-2}\nstatus: {addresses: [{type: InternalIP, address: 192.168.50.12}]}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: client";
     leftover_without_table: "iptables: []" => "iptables: [\"-A POSTROUTING -j RETURN\"]";
+    wire_of_no_interface: "  - when: {policy: Local}\n" => "  - when: {policy: Local}\n    wire: [{on: node-1/eth1, see: SYN}]\n";
+    link_of_no_interface: "  - when: {policy: Local}\n" => "  - when: {policy: Local}\n    links: [{on: node-1/kube-ipvs0, flags: [], addresses: []}]\n";
+    set_of_nobody: "  - when: {policy: Local}\n" => "  - when: {policy: Local}\n    sets: [{on: node-9, set: KUBE-CLUSTER-IP, type: \"hash:ip,port\", members: []}]\n";
+    virtual_server_of_nobody: "  - when: {policy: Local}\n" => "  - when: {policy: Local}\n    ipvs: [{on: node-2, server: \"10.96.0.10:80\", is: []}]\n";
     two_hosts_of_a_name: "    laptop: {address: 203.0.113.9/24}" => "    node-1: {address: 203.0.113.9/24}";
 }
 
@@ -78,6 +82,20 @@ fn rule_that_iptables_rejects() {
     let output = run(&["run", &format!("{}/policy=Local", path.display())]);
     assert_eq!(output.status.code(), Some(2));
     shown(&output, directory.path(), "rule_that_iptables_rejects");
+}
+
+/// What the dump of a write-up holds (S0): a chain that jumps to itself, which no
+/// iptables can have printed.
+#[test]
+fn chain_that_jumps_to_itself() {
+    let text = changed(
+        "iptables: []",
+        "iptables: [\"*nat\", \":KUBE-LOAD-BALANCER - [0:0]\", \"-A PREROUTING -j KUBE-LOAD-BALANCER\", \"-A KUBE-LOAD-BALANCER -j KUBE-LOAD-BALANCER\"]",
+    );
+    let (directory, path) = lab(text);
+    let output = run(&["run", &format!("{}/policy=Local", path.display())]);
+    assert_eq!(output.status.code(), Some(2));
+    shown(&output, directory.path(), "chain_that_jumps_to_itself");
 }
 
 /// A setting that another kernel may well have: exit 3.

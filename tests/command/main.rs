@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod certified;
+mod ci;
 mod claims;
 mod interrupted;
 mod kept;

@@ -1,6 +1,8 @@
 //! The same plan here and there: the same verdicts, packets, counters and rules,
 //! up to what two kernels may do differently.
 
+use std::time::Duration;
+
 use futures_util::StreamExt as _;
 use svclab::kernel::{Agent, Host};
 use svclab::run::Prepared;
@@ -10,6 +12,12 @@ use super::outcome::{Outcome, watched};
 
 /// How many cases stand in one guest at once: as many as `svclab run` has there.
 const AT_ONCE: usize = 2;
+
+/// From how many connections on a case waits longer than cases do.
+const MANY: u32 = 100;
+
+/// How long it waits then.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn run(agent: &Agent, prepared: &Prepared) -> Outcome {
     let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
@@ -24,8 +32,17 @@ async fn run(agent: &Agent, prepared: &Prepared) -> Outcome {
 
 /// Runs a lab's cases by both and compares what they come to.
 async fn agree(lab: &str, here: Agent, there: Agent) {
-    let prepared = cases(&[lab.to_owned()]);
+    let mut prepared = cases(&[lab.to_owned()]);
     assert!(prepared.len() > 1, "{lab}");
+    for case in &mut prepared {
+        let connections: u32 = case.plan.probes.iter().map(|each| each.connections).sum();
+        if connections > MANY {
+            // Watching them all takes a guest its time.
+            for probe in &mut case.plan.probes {
+                probe.patience = PATIENCE;
+            }
+        }
+    }
     futures_util::stream::iter(prepared.into_iter().map(watched))
         .for_each_concurrent(AT_ONCE, async |case| {
             let (here, there) = tokio::join!(run(&here, &case), run(&there, &case));

@@ -97,7 +97,8 @@ fn a_guest_s_clock_is_this_machine_s() {
 #[test]
 fn clones_of_one_snapshot_choose_different_endpoints() {
     // Each connection goes to one of two pods, by a random number.
-    let prepared = case("local-ingress/policy=Cluster,clusterCIDR=none,version=v1.24,mode=iptables");
+    let prepared =
+        case("local-ingress/policy=Cluster,clusterCIDR=none,version=v1.24,mode=iptables");
     for series in SERIES {
         let chosen = block_on(async {
             let guest = guest(series).await;

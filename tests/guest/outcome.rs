@@ -145,6 +145,8 @@ struct Ground {
     serving: BTreeSet<IpAddr>,
     /// The addresses from which balancers ask.
     askers: BTreeSet<IpAddr>,
+    /// The addresses of those who call and are no nodes.
+    callers: BTreeSet<IpAddr>,
 }
 
 impl Ground {
@@ -158,12 +160,20 @@ impl Ground {
             .map(|server| server.namespace.as_str())
             .filter(|name| name.starts_with("pod/"))
             .collect();
-        let serving = plan
-            .namespaces
+        let callers: BTreeSet<&str> = plan
+            .probes
             .iter()
-            .filter(|namespace| pods.contains(namespace.name.as_str()))
-            .flat_map(|namespace| &namespace.links)
-            .flat_map(|link| link.addresses.iter().map(|address| address.ip()));
+            .map(|probe| probe.from.as_str())
+            .filter(|name| name.contains('/'))
+            .collect();
+        let addresses = |names: &BTreeSet<&str>| -> BTreeSet<IpAddr> {
+            plan.namespaces
+                .iter()
+                .filter(|namespace| names.contains(namespace.name.as_str()))
+                .flat_map(|namespace| &namespace.links)
+                .flat_map(|link| link.addresses.iter().map(|address| address.ip()))
+                .collect()
+        };
         Self {
             random: plan
                 .namespaces
@@ -178,7 +188,8 @@ impl Ground {
                 .iter()
                 .all(|attempt| !matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent)),
             known,
-            serving: serving.collect(),
+            serving: addresses(&pods),
+            callers: addresses(&callers),
             askers: plan
                 .namespaces
                 .iter()
@@ -223,8 +234,7 @@ impl Ground {
             if matches!(kind, PacketKind::Fin | PacketKind::Any) {
                 continue;
             }
-            // Balancers ask as often as they have time to.
-            if self.askers.contains(&carried.source) || self.askers.contains(&carried.destination) {
+            if self.may_be_asked(carried) {
                 continue;
             }
             let way = match packet.direction {
@@ -252,11 +262,26 @@ impl Ground {
             .collect()
     }
 
+    /// Whether it may be of a balancer's question, which are asked as often as
+    /// there is time: it is from or to the balancer, or, masqueraded on its way,
+    /// from or to a pod by somebody else than a caller.
+    fn may_be_asked(&self, frame: &Frame) -> bool {
+        let ends = [frame.source, frame.destination];
+        let any_of = |set: &BTreeSet<IpAddr>| ends.iter().any(|end| set.contains(end));
+        self.asking && (any_of(&self.askers) || (any_of(&self.serving) && !any_of(&self.callers)))
+    }
+
     /// Whether in how many connections such a packet is seen is for the plan
     /// alone to say. A handshake is; a reset or an error may be of a packet that
     /// was sent again, and so of none the other time.
     fn is_exact(&self, frame: &Frame, kind: PacketKind) -> bool {
-        let handshake = matches!(kind, PacketKind::Syn | PacketKind::SynAck);
+        // Chance has its say once the first packet is rewritten, and then about
+        // the way back, too.
+        let handshake = match kind {
+            PacketKind::Syn => true,
+            PacketKind::SynAck => !self.random,
+            _ => false,
+        };
         let chosen =
             self.serving.contains(&frame.source) || self.serving.contains(&frame.destination);
         handshake && !(self.random && chosen)

@@ -2,9 +2,11 @@
 //! of those behind them, changes what becomes of connections.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use svclab::evidence::{Evidence, Verdict};
 use svclab::kernel::Session;
+use svclab::run::Prepared;
 
 use super::guests::{block_on, case};
 use super::programs::{ipvs, says, with_ipvsadm};
@@ -18,6 +20,32 @@ fn of<'a>(evidence: &'a Evidence, probe: &str) -> (BTreeMap<Verdict, usize>, BTr
         endpoints.extend(attempt.endpoint.as_deref());
     }
     (verdicts, endpoints)
+}
+
+/// A case of the balancer's own lab.
+fn balancer(kind: &str) -> Prepared {
+    case(&format!("tests/ipvs/balancer.yaml/kind={kind}"))
+}
+
+/// A lab of a case, and what its first probing saw, which is as it should be.
+async fn standing(prepared: &Prepared) -> (Session, Evidence) {
+    let agent = with_ipvsadm().await;
+    let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
+    let evidence = probe(&mut session).await;
+    let judgement = prepared
+        .judge()
+        .expect("the case can be judged")
+        .judge(&evidence);
+    assert!(judgement.holds(), "{judgement:#?}");
+    (session, evidence)
+}
+
+/// The sources that the servers of a probe saw.
+fn sources(evidence: &Evidence, probe: &str) -> BTreeSet<String> {
+    let attempts = evidence.attempts.iter().filter(|each| each.probe == probe);
+    attempts
+        .filter_map(|attempt| Some(attempt.seen_source?.ip().to_string()))
+        .collect()
 }
 
 async fn probe(session: &mut Session) -> Evidence {
@@ -71,15 +99,7 @@ async fn turned(session: &mut Session, well: &mut BTreeMap<&str, bool>, wanted: 
 #[test]
 fn a_balancer_drops_the_node_whose_ingress_pod_was_killed() {
     block_on(async {
-        let prepared = case("tests/ipvs/killed.yaml");
-        let agent = with_ipvsadm().await;
-        let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
-        let evidence = probe(&mut session).await;
-        let judgement = prepared
-            .judge()
-            .expect("the case can be judged")
-            .judge(&evidence);
-        assert!(judgement.holds(), "{judgement:#?}");
+        let (mut session, _) = standing(&balancer("plain")).await;
         let weight = |lines: &[String], node: &str| {
             let line = lines
                 .iter()
@@ -143,5 +163,81 @@ fn a_server_that_is_not_there_cannot_be_stopped() {
         );
         // The lab still stands.
         session.probe().await.expect("evidence");
+    });
+}
+
+#[test]
+fn a_balancer_that_refuses_does_when_nobody_is_left() {
+    block_on(async {
+        let (mut session, _) = standing(&balancer("refuses")).await;
+        let mut well = BTreeMap::from([("192.168.1.11:30080", true), ("192.168.2.12:30080", true)]);
+        for pod in ["pod/default/web-a", "pod/default/web-b"] {
+            session.stop(pod).await.expect("it is served");
+        }
+        turned(&mut session, &mut well, [false, false]).await;
+        let evidence = probe(&mut session).await;
+        assert_eq!(
+            of(&evidence, "call"),
+            (BTreeMap::from([(Verdict::Refused, 8)]), BTreeSet::new())
+        );
+    });
+}
+
+#[test]
+fn a_balancer_answers_on_all_its_addresses() {
+    block_on(async {
+        let mut prepared = balancer("twoAddresses");
+        let mut second = prepared.plan.probes[0].clone();
+        "second".clone_into(&mut second.name);
+        second.to.address = "198.51.100.11".parse().expect("an address");
+        prepared.plan.probes.push(second);
+        let agent = with_ipvsadm().await;
+        let mut session = agent.build(prepared.plan).await.expect("a lab");
+        let evidence = probe(&mut session).await;
+        for name in ["call", "second"] {
+            assert_eq!(
+                of(&evidence, name),
+                (
+                    BTreeMap::from([(Verdict::Connected, 8)]),
+                    BTreeSet::from(["pod/default/web-a", "pod/default/web-b"])
+                ),
+                "{name}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_balancer_that_masquerades_is_who_the_pods_see() {
+    block_on(async {
+        let prepared = balancer("masquerades");
+        let (_session, evidence) = standing(&prepared).await;
+        // The router's own address before each node.
+        let fabric = prepared.plan.namespace("fabric").expect("a router");
+        let own: BTreeSet<String> = fabric
+            .links
+            .iter()
+            .filter(|link| link.name.starts_with("node-"))
+            .flat_map(|link| {
+                link.addresses
+                    .iter()
+                    .map(|address| address.ip().to_string())
+            })
+            .collect();
+        assert_eq!(own.len(), 2, "{own:?}");
+        assert_eq!(sources(&evidence, "call"), own);
+    });
+}
+
+#[test]
+fn a_balancer_on_layer_7_tries_the_next_after_a_while() {
+    block_on(async {
+        let (_session, evidence) = standing(&balancer("retries")).await;
+        // Every other connection is for the node that says nothing, at first.
+        let waited = evidence
+            .attempts
+            .iter()
+            .filter(|attempt| attempt.took >= Duration::from_secs(1));
+        assert!(waited.count() >= 4, "{:#?}", evidence.attempts);
     });
 }

@@ -8,7 +8,7 @@ use svclab::plan::{Namespace, Plan, VirtualServer};
 use svclab::run::Prepared;
 use svclab::scenario::Case;
 
-use super::stage;
+use super::guests;
 
 /// The one thing that makes a probe of some cases time out.
 struct Cause {
@@ -487,7 +487,7 @@ fn try_it(prepared: &Prepared, cause: &Cause) -> Result<(), Failed> {
     for undo in cause.undo {
         undo.on(&mut changed)?;
     }
-    let (as_it_is, undone) = stage::with_agent_for(&prepared.plan, async |agent| {
+    let (as_it_is, undone) = guests::with_agent_for(&prepared.plan, async |agent| {
         futures_util::future::try_join(verdicts(&agent, plan), verdicts(&agent, changed)).await
     })?;
     let expected = &prepared.case.expected().expected.probes[cause.probe];

@@ -9,7 +9,7 @@ use svclab::kernel::{KernelError, Session};
 use svclab::plan::{Delta, Plan};
 use svclab::run::Prepared;
 
-use super::stage;
+use super::guests;
 
 /// One trial for each case: it is reached from the one before it in its lab, or
 /// says why it cannot be.
@@ -80,7 +80,7 @@ const ASKED: [(&str, &[&str]); 4] = [
 ];
 
 fn change(from: &Plan, to: &Prepared, delta: &Delta) -> Result<(), Failed> {
-    let (changed, built) = stage::with_agent_for(&to.plan, async |agent| {
+    let (changed, built) = guests::with_agent_for(&to.plan, async |agent| {
         let mut standing = agent.build_standing(watched(from)).await?;
         // Its probes leave connections and counters behind, which count for
         // nothing afterwards.
@@ -121,7 +121,7 @@ fn watched(plan: &Plan) -> Plan {
 
 async fn look(session: &mut Session, plan: &Plan) -> Result<(State, Evidence), KernelError> {
     let mut texts = BTreeMap::new();
-    if !stage::needs_guest(plan) {
+    if !guests::needs_guest(plan) {
         for namespace in &plan.namespaces {
             for (what, command) in ASKED {
                 let finished = session

@@ -5,6 +5,8 @@
 mod cause;
 mod change;
 mod flip;
+mod guests;
+mod patience;
 mod repeat;
 mod settings;
 mod stage;
@@ -24,18 +26,19 @@ fn main() -> ExitCode {
     let trials = cause::trials(&cases)
         .into_iter()
         .chain(change::trials(&cases))
+        .chain(patience::trials())
         .chain(repeat::trials(&cases))
         .chain(settings::trials(&cases))
         .chain(cases.iter().cloned().map(trial))
         .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
-    stage::end_guests();
+    guests::end();
     conclusion.exit_code()
 }
 
 fn trial(prepared: Prepared) -> Trial {
     Trial::test(prepared.case.id.clone(), move || {
-        let evidence = stage::run(&prepared)?;
+        let evidence = guests::run(&prepared)?;
         let judge = prepared
             .judge()
             .map_err(|problems| format!("{problems:?}"))?;

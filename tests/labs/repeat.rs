@@ -25,7 +25,7 @@ const CASES: [(&str, Verdict); 2] = [
 ];
 
 /// How often, in an ordinary run and when `SVCLAB_FULL` is set.
-const TIMES: (usize, usize) = (20, 200);
+const TIMES: (usize, usize) = (20, 500);
 
 /// How many agents share them.
 const AGENTS: usize = 2;

@@ -42,7 +42,8 @@ fn evidence() -> Evidence {
     let pod = plan.namespace("pod/default/web").expect("the pod is there");
     let pod = pod.links[0].addresses[0].ip();
     plan.probes = probes(&plan.probes[0], pod);
-    let evidence = stage::run(&prepared).expect("the case runs");
+    let evidence = stage::with_agent(async |agent| agent.build(prepared.plan).await?.probe().await)
+        .expect("the case runs");
     let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
     assert_eq!(
         verdicts,

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -246,8 +246,17 @@ async fn resume(
 ) -> Result<Agent, KernelError> {
     let state = fs::File::open(kept.directory.join(STATE))
         .map_err(guest.cache.cannot("read a snapshot"))?;
-    let memory = Memory::CopyOf(kept.directory.join(MEMORY));
-    let mut running = Running::start(qemu, accel, memory, Beginning::GoOn, &[])?;
+    // To QEMU every path is read-only, and it insists on opening its memory for
+    // writing, though it writes to a copy.
+    let memory: OwnedFd = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(kept.directory.join(MEMORY))
+        .map_err(guest.cache.cannot("read a snapshot"))?
+        .into();
+    let copy = Memory::CopyOf(snapshot::path_of(&memory));
+    let handed = [memory.as_fd()];
+    let mut running = Running::start(qemu, accel, copy, Beginning::GoOn, &handed)?;
     let loaded = match running.control().await {
         Ok(mut control) => control.load(state.as_fd()).await,
         Err(error) => Err(error),

@@ -1,20 +1,25 @@
 //! A running machine: QEMU as a child process, and what leads to it.
 
+use std::fs;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+use nix::unistd::geteuid;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::confine::confine;
 use super::console::{Tail, death};
 use super::error::GuestError;
 use super::qemu::{self, Accel, Beginning, Machine, Memory, Qemu};
@@ -23,10 +28,30 @@ use super::qmp::Qmp;
 /// How long a QEMU that closes its streams may take to end.
 const ENDING: Duration = Duration::from_secs(2);
 
+/// QEMU's process. Dropping it ends it and waits for its end, so that nothing of
+/// it is left when svclab itself ends.
+#[derive(Debug)]
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has none once it was waited for.
+        let Some(id) = self.0.id().and_then(|id| i32::try_from(id).ok()) else {
+            return;
+        };
+        if self.0.start_kill().is_ok() {
+            let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+            let _ = waitid(Id::Pid(Pid::from_raw(id)), ended);
+        }
+    }
+}
+/// What QEMU keeps of the environment.
+const ENVIRONMENT: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
+
 /// A machine that runs. Dropping it ends it.
 #[derive(Debug)]
 pub struct Running {
-    child: Child,
+    child: Process,
     console: Tail,
     errors: Tail,
     reading: JoinHandle<()>,
@@ -67,9 +92,17 @@ impl Running {
             .chain(handed)
             .map(AsRawFd::as_raw_fd)
             .collect();
+        let privileges = needs_privileges(&machine);
         let mut command = Command::new(&qemu.path);
         command
             .args(qemu::arguments(qemu, &machine))
+            // Where it may find its libraries; all else that the caller's
+            // environment holds is none of a guest's business.
+            .env_clear()
+            .envs(ENVIRONMENT.iter().filter_map(|name| {
+                let value = std::env::var_os(name)?;
+                Some((name, value))
+            }))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -80,7 +113,7 @@ impl Running {
         // be made there.
         unsafe {
             command.pre_exec(move || {
-                prctl::set_pdeathsig(Signal::SIGKILL)?;
+                confine(privileges)?;
                 for fd in &inherited {
                     keep_open(*fd)?;
                 }
@@ -98,7 +131,7 @@ impl Running {
             tokio::join!(to_console.follow(out), to_errors.follow(err));
         });
         Ok(Self {
-            child,
+            child: Process(child),
             console,
             errors,
             reading,
@@ -110,7 +143,7 @@ impl Running {
     /// QEMU's process.
     #[must_use]
     pub fn process(&self) -> Option<u32> {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// The way to QEMU itself.
@@ -131,7 +164,7 @@ impl Running {
     /// What became of it, now that it does not do what it should: how it ended,
     /// or `otherwise` if it has not. It is ended after that.
     pub async fn lost(&mut self, kernel: &str, otherwise: GuestError) -> GuestError {
-        let ended = tokio::time::timeout(ENDING, self.child.wait()).await;
+        let ended = tokio::time::timeout(ENDING, self.child.0.wait()).await;
         let Ok(status) = ended else {
             self.end().await;
             return otherwise;
@@ -148,7 +181,7 @@ impl Running {
 
     /// Ends it and waits until it is no more.
     pub async fn end(&mut self) {
-        let _ = self.child.kill().await;
+        let _ = self.child.0.kill().await;
     }
 
     /// Parts with it: the way to the agent, and what tells of the machine's end
@@ -163,10 +196,10 @@ impl Running {
         let (kill, killed) = oneshot::channel::<()>();
         let obituary = async move {
             let status = tokio::select! {
-                status = self.child.wait() => status,
+                status = self.child.0.wait() => status,
                 _ = killed => {
-                    let _ = self.child.start_kill();
-                    self.child.wait().await
+                    let _ = self.child.0.start_kill();
+                    self.child.0.wait().await
                 }
             };
             let _ = self.reading.await;
@@ -175,6 +208,22 @@ impl Running {
         };
         (self.agent, obituary, kill)
     }
+}
+
+/// Whether QEMU could open its files only by being root: they are somebody
+/// else's, as in the cache of the user who became root.
+fn needs_privileges(machine: &Machine) -> bool {
+    let (Memory::Kept(memory) | Memory::CopyOf(memory)) = &machine.memory;
+    let booted: &[&PathBuf] = match &machine.begins {
+        Beginning::Boot { kernel, initramfs } => &[kernel, initramfs],
+        Beginning::GoOn => &[],
+    };
+    let own = geteuid().as_raw();
+    booted
+        .iter()
+        .copied()
+        .chain([memory])
+        .any(|file| fs::metadata(file).is_ok_and(|found| found.uid() != own))
 }
 
 /// A connected pair: our end, and the end that QEMU inherits.

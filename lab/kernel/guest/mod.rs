@@ -5,12 +5,14 @@
 
 mod boot;
 mod cache;
+mod confine;
 mod console;
 mod digest;
 mod elf;
 mod error;
 mod image;
 mod initramfs;
+mod key;
 mod machine;
 mod modinfo;
 mod package;
@@ -29,10 +31,11 @@ pub use boot::{Kvm, SNAPSHOTS};
 pub use cache::{Cache, Entry, Lock, locate};
 pub use error::GuestError;
 pub use image::Image;
+pub use key::key;
 pub use package::{Package, available, series};
 pub use qemu::{Accel, PROGRAM as QEMU};
 pub use store::{
-    KERNELS, Wanted, every_series, fetch, find, kept, matches, provide, remove, snapshots,
+    KERNELS, Wanted, every_series, fetch, find, kept, matches, provide, remove, snapshots, whole,
 };
 
 use super::agent::Agent;

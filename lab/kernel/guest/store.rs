@@ -89,14 +89,20 @@ pub async fn provide(cache: &Cache, wanted: &Wanted) -> Result<Entry<Image>, Gue
     if let Wanted::Own { kernel, modules } = wanted {
         return own(cache, kernel, modules.as_deref()).await;
     }
-    let usable = kept(cache)
-        .into_iter()
-        .filter(|entry| !entry.about.own && matches(wanted, &entry.about.release))
-        .find_map(|entry| whole(cache, &entry.about.release));
-    match usable {
+    match whole(cache, wanted) {
         Some(entry) => Ok(entry),
         None => fetch(cache, &find(wanted).await?, false).await,
     }
+}
+
+/// The newest kept kernel that is wanted, whose files are right; users' own are
+/// not among them.
+#[must_use]
+pub fn whole(cache: &Cache, wanted: &Wanted) -> Option<Entry<Image>> {
+    kept(cache)
+        .into_iter()
+        .filter(|entry| !entry.about.own && matches(wanted, &entry.about.release))
+        .find_map(|entry| undamaged(cache, &entry.about.release))
 }
 
 /// Every series of kernels that is kept or that apt can get.
@@ -155,7 +161,7 @@ pub fn matches(wanted: &Wanted, release: &str) -> bool {
 }
 
 /// A kept kernel whose files are right and of this svclab's making.
-fn whole(cache: &Cache, key: &str) -> Option<Entry<Image>> {
+fn undamaged(cache: &Cache, key: &str) -> Option<Entry<Image>> {
     cache
         .entry(KERNELS, key)
         .filter(|entry: &Entry<Image>| entry.about.format == FORMAT)
@@ -175,7 +181,7 @@ pub async fn fetch(
     let key = package.release.as_str();
     let _lock = cache.lock(KERNELS, key).await?;
     // While this one waited another may have made it.
-    if let Some(entry) = whole(cache, key)
+    if let Some(entry) = undamaged(cache, key)
         && !anew
     {
         return Ok(entry);
@@ -227,11 +233,11 @@ async fn own(
         "own-{}",
         digest::name(&[&digest::of_bytes(&bytes), &listed.join("\n")])
     );
-    if let Some(entry) = whole(cache, &key) {
+    if let Some(entry) = undamaged(cache, &key) {
         return Ok(entry);
     }
     let _lock = cache.lock(KERNELS, &key).await?;
-    if let Some(entry) = whole(cache, &key) {
+    if let Some(entry) = undamaged(cache, &key) {
         return Ok(entry);
     }
     let made = cache.making(KERNELS, &key)?;

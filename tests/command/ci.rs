@@ -1,0 +1,317 @@
+//! What other people's CI copies from `ci/` does what it says: each step that a
+//! forge would hand to a shell is handed to one here, and what is published
+//! afterwards is there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use quick_junit::{NonSuccessKind, Report, TestCaseStatus};
+use serde_json::Value;
+use svclab::report::{Outcome, Results};
+
+use super::support::{LAB, project, stderr};
+
+/// Cases that wait for nothing; the second needs IPVS, which this machine may or
+/// may not have.
+const LABS: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes \
+    clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0";
+
+/// A directory as a forge gives it to a job: the user's repository, with svclab
+/// beside it.
+struct Workspace {
+    directory: tempfile::TempDir,
+    variables: BTreeMap<String, String>,
+}
+
+impl Workspace {
+    /// Whose own labs come out as expected, or not.
+    fn new(variables: &Value, as_expected: bool) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = directory.path();
+        symlink(project(), at.join("svclab")).expect("a link");
+        fs::create_dir(at.join("labs")).expect("a directory");
+        let good = LAB.replace("{name: lab}", "{name: good}");
+        fs::write(at.join("labs/good.yaml"), &good).expect("a lab");
+        let other = good.replace("{name: good}", "{name: other}");
+        let other = if as_expected {
+            other
+        } else {
+            // What is expected of one of the two cases.
+            other.replacen("call: {connected: 1,", "call: {connected: 2,", 1)
+        };
+        fs::write(at.join("labs/other.yaml"), other).expect("a lab");
+        // Tests share what they fetched and booted.
+        let guests = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
+        fs::create_dir_all(&guests).expect("a directory");
+        fs::create_dir(at.join(".svclab")).expect("a directory");
+        symlink(guests, at.join(".svclab/cache")).expect("a link");
+        let here = at.to_string_lossy();
+        let variables = variables.as_object().expect("variables").iter();
+        let mut variables: BTreeMap<String, String> = variables
+            .map(|(name, value)| {
+                let value = value.as_str().expect("text");
+                let value = value
+                    .replace("${{ github.workspace }}", &here)
+                    .replace("$CI_PROJECT_DIR", &here);
+                (name.clone(), value)
+            })
+            .collect();
+        variables.insert("LABS".to_owned(), LABS.to_owned());
+        let output = at.join("output");
+        let output = output.to_string_lossy().into_owned();
+        variables.insert("GITHUB_OUTPUT".to_owned(), output);
+        Self {
+            directory,
+            variables,
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Puts svclab where installing it would.
+    fn install(&self) {
+        let programs = Path::new(&self.variables["SVCLAB_PREFIX"]).join("bin");
+        fs::create_dir_all(&programs).expect("a directory");
+        symlink(env!("CARGO_BIN_EXE_svclab"), programs.join("svclab")).expect("a link");
+    }
+
+    /// Runs a step as forges do.
+    fn run(&self, step: &str) -> Output {
+        if step == "svclab/ci/install" && std::env::var_os("SVCLAB_FULL").is_none() {
+            // It builds svclab anew, which the long suites have time for.
+            self.install();
+        }
+        let step = if step == "svclab/ci/install" && self.path().join(".svclab/prefix").exists() {
+            "true"
+        } else {
+            step
+        };
+        Command::new("bash")
+            .args(["-e", "-o", "pipefail", "-c", step])
+            .current_dir(self.path())
+            .env_remove("SVCLAB_TOPOLOGIES")
+            .env_remove("SVCLAB_KERNEL")
+            .env("NO_COLOR", "1")
+            .envs(&self.variables)
+            .output()
+            .expect("bash starts")
+    }
+
+    fn must(&self, step: &str) -> Output {
+        let output = self.run(step);
+        assert!(output.status.success(), "{step}: {}", stderr(&output));
+        output
+    }
+
+    /// Holds the `JUnit` and the JSON of one run against each other and returns
+    /// how many cases came to what.
+    fn published(&self, junit: &str, json: &str) -> BTreeMap<Outcome, usize> {
+        let read = |file: &str| {
+            let text = fs::read_to_string(self.path().join(file));
+            text.unwrap_or_else(|error| panic!("{file}: {error}"))
+        };
+        let results: Results = serde_json::from_str(&read(json)).expect("results");
+        let report = Report::deserialize_from_str(&read(junit)).expect("JUnit");
+        let of_report = |wanted: Outcome| {
+            let cases = report
+                .test_suites
+                .iter()
+                .flat_map(|suite| &suite.test_cases);
+            let is_it = |status: &TestCaseStatus| match status {
+                TestCaseStatus::Success { .. } => wanted == Outcome::Pass,
+                TestCaseStatus::NonSuccess { kind, .. } => match kind {
+                    NonSuccessKind::Failure => wanted == Outcome::Fail,
+                    NonSuccessKind::Error => wanted == Outcome::Error,
+                },
+                TestCaseStatus::Skipped { .. } => panic!("nothing is skipped"),
+            };
+            cases.filter(|case| is_it(&case.status)).count()
+        };
+        let mut came_to = BTreeMap::new();
+        for outcome in [Outcome::Pass, Outcome::Fail, Outcome::Error] {
+            let of_results = results.cases.iter();
+            let count = of_results.filter(|case| case.result == outcome).count();
+            assert_eq!(count, of_report(outcome), "{outcome:?}");
+            came_to.insert(outcome, count);
+        }
+        assert_eq!(report.tests, results.cases.len());
+        came_to
+    }
+}
+
+fn yaml(file: &str) -> Value {
+    let text = fs::read_to_string(project().join("ci").join(file)).expect("a file of ci/");
+    serde_saphyr::from_str(&text).expect("YAML")
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    let items = list.as_array().expect("a list").iter();
+    items
+        .map(|item| item.as_str().expect("text").to_owned())
+        .collect()
+}
+
+fn counts(pass: usize, fail: usize) -> BTreeMap<Outcome, usize> {
+    BTreeMap::from([
+        (Outcome::Pass, pass),
+        (Outcome::Fail, fail),
+        (Outcome::Error, 0),
+    ])
+}
+
+#[test]
+fn the_job_for_github_does_what_it_says() {
+    let job = &yaml("github.yaml")["jobs"]["svclab"];
+    let workspace = Workspace::new(&job["env"], false);
+    let mut told = BTreeMap::new();
+    let mut published = Vec::new();
+    for step in job["steps"].as_array().expect("steps") {
+        let name = step["name"].as_str().expect("every step has a name");
+        if let Some(run) = step["run"].as_str() {
+            let output = workspace.run(run);
+            // After one that failed only those go on that say so.
+            let failed_before = told.values().any(|status| *status != Some(0));
+            assert!(
+                !failed_before || step["if"] == "${{ !cancelled() }}",
+                "{name}"
+            );
+            if name == "Run your labs" {
+                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                assert!(said.contains("::error file=labs/other.yaml"), "{said}");
+            } else {
+                assert!(output.status.success(), "{name}: {}", stderr(&output));
+            }
+            told.insert(name, output.status.code());
+        } else if name == "Publish results" {
+            assert_eq!(step["if"], "${{ !cancelled() }}");
+            let paths = step["with"]["path"].as_str().expect("paths");
+            published = paths.lines().map(str::to_owned).collect();
+        }
+    }
+    assert_eq!(told["Run your labs"], Some(1));
+    assert_eq!(
+        published,
+        ["named.xml", "named.json", "own.xml", "own.json"]
+            .map(|name| format!(".svclab/results/{name}"))
+    );
+    let results = |name: &str| {
+        let file = |kind: &str| format!(".svclab/results/{name}.{kind}");
+        workspace.published(&file("xml"), &file("json"))
+    };
+    assert_eq!(results("named"), counts(2, 0));
+    assert_eq!(results("own"), counts(3, 1));
+    // The cache's key is one line that names the kernel.
+    let output = fs::read_to_string(workspace.path().join("output")).expect("an output");
+    let key = output.strip_prefix("key=").expect("a key").trim_end();
+    assert!(
+        key.starts_with(|first: char| first.is_ascii_digit()),
+        "{key}"
+    );
+    assert!(!key.contains(char::is_whitespace), "{key}");
+}
+
+#[test]
+fn the_jobs_for_gitlab_do_what_they_say() {
+    let jobs = yaml("gitlab.yaml");
+    let common = &jobs[".svclab"];
+    let mut tried = 0;
+    for (name, job) in jobs.as_object().expect("jobs") {
+        if name == ".svclab" {
+            continue;
+        }
+        assert_eq!(job["extends"], ".svclab", "{name}");
+        let is_own = name == "your labs";
+        let mut workspace = Workspace::new(&common["variables"], true);
+        if !is_own {
+            assert!(job["variables"]["LABS"].is_string());
+        }
+        for step in texts(&common["before_script"]) {
+            // They fetch from the forge and the distribution.
+            if !["apt-get ", "git clone "]
+                .iter()
+                .any(|start| step.starts_with(start))
+            {
+                workspace.must(&step);
+            }
+        }
+        for step in texts(&job["script"]) {
+            workspace.must(&step);
+        }
+        assert_eq!(job["artifacts"]["when"], "always", "{name}");
+        let junit = job["artifacts"]["reports"]["junit"].as_str();
+        let paths = texts(&job["artifacts"]["paths"]);
+        let came_to = workspace.published(junit.expect("a report"), &paths[0]);
+        assert_eq!(came_to, counts(if is_own { 4 } else { 2 }, 0), "{name}");
+        workspace.variables.clear();
+        tried += 1;
+    }
+    assert_eq!(tried, 2);
+}
+
+#[test]
+fn who_is_not_root_becomes_it_and_is_given_back_what_root_kept() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let program = |path: &str, text: &str| {
+        let path = at.join(path);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a program");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permissions");
+    };
+    let log = at.join("log");
+    let log = log.display();
+    program("programs/id", "echo 1000");
+    program(
+        "programs/sudo",
+        &format!(
+            "echo \"$*\" >>{log}; while [ \"$1\" != -- ] && [ \"$1\" != chown ]; do shift; done; [ \"$1\" != chown ] || exit 0; shift; exec \"$@\""
+        ),
+    );
+    program("prefix/bin/svclab", "exit 5");
+    fs::create_dir(at.join("cache")).expect("a directory");
+    let path = format!(
+        "{}:{}",
+        at.join("programs").display(),
+        std::env::var("PATH").expect("a path")
+    );
+    let output = Command::new(project().join("ci/svclab"))
+        .args(["run", "some lab"])
+        .env("PATH", path)
+        .env("SVCLAB_PREFIX", at.join("prefix"))
+        .env("SVCLAB_CACHE", at.join("cache"))
+        .env_remove("SVCLAB_RESULTS")
+        .output()
+        .expect("a script");
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    let said = fs::read_to_string(at.join("log")).expect("what was done as root");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(lines[0].ends_with("svclab run some lab"), "{said}");
+    assert!(lines[0].contains("SVCLAB_CACHE"), "{said}");
+    let cache = at.join("cache");
+    let given_back = format!("chown -R -- 1000:1000 {}", cache.display());
+    assert_eq!(lines[1], given_back);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_anything_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("file");
+    fs::write(&file, "").expect("a file");
+    let below = format!("junit={}/junit.xml", file.display());
+    let output = super::support::run(&["run", "canal-stale-rule", "--write", &below]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(output.stdout.is_empty());
+    let said = stderr(&output);
+    assert!(said.starts_with("error: cannot write "), "{said}");
+    assert!(said.contains("what to do: "), "{said}");
+    let wrong = super::support::run(&["run", "canal-stale-rule", "--write", "xml=x"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    let said = stderr(&wrong);
+    assert!(said.contains("`xml` is no format"), "{said}");
+}

@@ -1,0 +1,31 @@
+//! Both ends of the pipe may hear anything: a front end from an agent that was
+//! taken over, an agent from a front end that was. It is a message or it is
+//! refused, and a message means the same after it was sent on.
+
+#![no_main]
+
+use bytes::BytesMut;
+use libfuzzer_sys::fuzz_target;
+use svclab::plan::needs::Needs;
+use svclab::protocol::{Event, Request, framing};
+use tokio_util::codec::Decoder as _;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut stream = BytesMut::from(bytes);
+    let mut frames = framing();
+    while let Ok(Some(frame)) = frames.decode(&mut stream) {
+        if let Ok(request) = serde_json::from_slice::<Request>(&frame) {
+            if let Request::Build { plan, .. } = &request {
+                let _ = Needs::of(plan);
+            }
+            let again = serde_json::to_vec(&request).expect("what was read can be written");
+            let read = serde_json::from_slice::<Request>(&again).expect("what was written");
+            assert_eq!(read, request);
+        }
+        if let Ok(event) = serde_json::from_slice::<Event>(&frame) {
+            let again = serde_json::to_vec(&event).expect("what was read can be written");
+            let read = serde_json::from_slice::<Event>(&again).expect("what was written");
+            assert_eq!(read, event);
+        }
+    }
+});

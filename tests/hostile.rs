@@ -1,0 +1,340 @@
+//! Nothing that stands in a lab or an object becomes a rule, a chain, a table, a
+//! set or a word of one by what it is made of. Every text of every lab, the
+//! objects' among them, is replaced by one that would, were it only put into the
+//! rules as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::Value;
+use svclab::plan::Plan;
+use svclab::run::{Chosen, prepare};
+use svclab::scenario::{Scenario, Source, Sources};
+
+/// What is read as something else where it is put in as it is: by
+/// `iptables-restore`, by `ipset restore`, by a shell, as a path.
+const HOSTILE: [&str; 20] = [
+    "x\nCOMMIT\n*filter\n:INPUT DROP [0:0]\nCOMMIT\n",
+    "x\n-A INPUT -j DROP",
+    "x\r\n-A INPUT -j DROP",
+    "x\" -j DROP -m comment --comment \"",
+    "x' -j DROP '",
+    "x\\",
+    "x -j DROP",
+    "-j DROP",
+    "--modprobe=/bin/sh",
+    "! x",
+    "x\nadd KUBE-CLUSTER-IP 0.0.0.0",
+    "x timeout 1",
+    "x\u{0}y",
+    "x\u{1b}[2Jy",
+    "x\u{2028}y",
+    "$(touch /tmp/x)",
+    "`x`; x | x > /tmp/x",
+    "../../../etc/passwd",
+    "#x",
+    "%s%n",
+];
+
+/// What stands for the same where nothing is wrong with it.
+const HARMLESS: &str = "harmless";
+
+/// Which lab, which document of it, and the way to a text, with whether it is a
+/// key's.
+type Place = (usize, usize, (Vec<String>, bool));
+
+/// The documents of a lab.
+fn documents(text: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(text).expect("a lab")
+}
+
+/// Every lab with rules of some kind.
+fn labs() -> Vec<Vec<Value>> {
+    let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+    let mut labs: Vec<_> = std::fs::read_dir(topologies)
+        .expect("the labs")
+        .map(|entry| entry.expect("a lab").path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "yaml")
+        })
+        .collect();
+    labs.sort();
+    let texts = labs
+        .iter()
+        .map(|path| std::fs::read_to_string(path).expect("a lab"));
+    texts.map(|text| documents(&text)).collect()
+}
+
+/// The way to every text: map values and list elements, and keys.
+fn texts(value: &Value, at: &mut Vec<String>, found: &mut Vec<(Vec<String>, bool)>) {
+    match value {
+        Value::String(_) => found.push((at.clone(), false)),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                at.push(index.to_string());
+                texts(item, at, found);
+                at.pop();
+            }
+        }
+        Value::Object(map) => {
+            for (key, item) in map {
+                at.push(key.clone());
+                found.push((at.clone(), true));
+                texts(item, at, found);
+                at.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The documents with one text replaced.
+fn with(
+    documents: &[Value],
+    document: usize,
+    (at, is_key): &(Vec<String>, bool),
+    text: &str,
+) -> String {
+    let mut documents = documents.to_vec();
+    let mut node = &mut documents[document];
+    let (last, way) = at.split_last().expect("a text is inside a document");
+    for step in way {
+        node = match node {
+            Value::Array(items) => &mut items[step.parse::<usize>().expect("an index")],
+            other => &mut other[step],
+        };
+    }
+    match node {
+        Value::Array(items) => items[last.parse::<usize>().expect("an index")] = text.into(),
+        Value::Object(map) if *is_key => {
+            let value = map.shift_remove(last).expect("the key");
+            map.insert(text.to_owned(), value);
+        }
+        other => other[last] = text.into(),
+    }
+    let texts: Vec<String> = documents.iter().map(ToString::to_string).collect();
+    texts.join("\n---\n")
+}
+
+/// The plans of the lab's cases, if it is taken at all.
+fn plans(text: String) -> Option<Vec<Plan>> {
+    let source = Source::from_bytes("<test>", text.into_bytes()).ok()?;
+    let (scenario, warnings) = Scenario::load(&Sources::from(source)).ok()?;
+    let chosen = Chosen {
+        cases: (0..scenario.cases().len()).collect(),
+        named: scenario.name().to_owned(),
+        scenario,
+        warnings,
+    };
+    // The cases of a lab differ in what an axis patches; two show both ends.
+    let cases = chosen.scenario.cases();
+    [cases.first(), cases.last()]
+        .into_iter()
+        .flatten()
+        .map(|case| Some(prepare(&chosen, case, Duration::from_secs(1)).ok()?.plan))
+        .collect()
+}
+
+/// What each program is fed, by namespace.
+fn inputs(plan: &Plan) -> BTreeMap<(String, &'static str), String> {
+    let mut inputs = BTreeMap::new();
+    for namespace in &plan.namespaces {
+        let name = || namespace.name.clone();
+        inputs.insert((name(), "ipset"), namespace.ipset.clone());
+        if let Some(rules) = &namespace.iptables {
+            inputs.insert((name(), "iptables"), rules.v4.clone());
+            inputs.insert((name(), "ip6tables"), rules.v6.clone());
+        }
+    }
+    inputs
+}
+
+/// Every line is of a kind that svclab writes.
+fn is_of_ours(program: &str, line: &str) -> bool {
+    let begins: &[&str] = if program == "ipset" {
+        &["create ", "add "]
+    } else {
+        &["*", ":", "-A ", "-I ", "-D ", "-F ", "-N ", "COMMIT"]
+    };
+    begins.iter().any(|begin| line.starts_with(begin))
+        && !line.chars().any(char::is_control)
+        && (!line.starts_with('*') || ["*raw", "*mangle", "*nat", "*filter"].contains(&line))
+        && (!line.starts_with("COMMIT") || line == "COMMIT")
+}
+
+/// How many words a line has, quotes taken as `iptables-restore` takes them;
+/// none if they do not end.
+fn words(line: &str) -> Option<usize> {
+    let (mut words, mut in_word, mut quoted) = (0, false, false);
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' if quoted => drop(letters.next()?),
+            '"' => {
+                quoted = !quoted;
+                if !in_word {
+                    words += 1;
+                    in_word = true;
+                }
+            }
+            ' ' | '\t' if !quoted => in_word = false,
+            _ if !in_word => {
+                words += 1;
+                in_word = true;
+            }
+            _ => {}
+        }
+    }
+    (!quoted).then_some(words)
+}
+
+/// The number of words of each line of each input, in no order: what is sorted
+/// by name may stand elsewhere.
+fn shape(plan: &Plan) -> Vec<(&'static str, Vec<Option<usize>>)> {
+    let mut shapes: Vec<_> = inputs(plan)
+        .into_iter()
+        .map(|((_, program), text)| {
+            let mut lines: Vec<_> = text.lines().map(words).collect();
+            lines.sort_unstable();
+            (program, lines)
+        })
+        .collect();
+    shapes.sort();
+    shapes
+}
+
+/// A text by its place: which lab, which document, the way in it. Of those that
+/// stand for the same in one document, such as the names of several ports, the
+/// first.
+fn places() -> Vec<Place> {
+    let mut places = Vec::new();
+    let mut known = BTreeSet::new();
+    for (lab, documents) in labs().iter().enumerate() {
+        for (document, value) in documents.iter().enumerate() {
+            let mut found = Vec::new();
+            texts(value, &mut Vec::new(), &mut found);
+            for text in found {
+                let is_index = |step: &&String| step.parse::<usize>().is_ok();
+                let role: Vec<&str> = text
+                    .0
+                    .iter()
+                    .map(|step| if is_index(&step) { "" } else { step })
+                    .collect();
+                if known.insert((lab, value["kind"].to_string(), role.join("/"), text.1)) {
+                    places.push((lab, document, text));
+                }
+            }
+        }
+    }
+    places
+}
+
+fn is_raw((at, _): &(Vec<String>, bool)) -> bool {
+    at.iter()
+        .any(|step| step == "leftovers" || step == "byHand")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_text_becomes_a_rule(
+        place in prop::sample::select(places()),
+        hostile in prop::sample::select(HOSTILE.as_slice()),
+        whole: bool,
+    ) {
+        no_rule_comes_of(&labs()[place.0], &place, hostile, whole)?;
+    }
+
+    #[test]
+    fn nor_does_one_of_any_make(
+        place in prop::sample::select(places()),
+        hostile in "[-a-z0-9 \"'\\\\\n\r\t\0:*#!,;/.$(){}%\u{1b}é]{1,24}",
+    ) {
+        no_rule_comes_of(&labs()[place.0], &place, &hostile, true)?;
+    }
+}
+
+/// Each of the texts in each of the places: with the long suites.
+#[test]
+fn no_text_anywhere_becomes_a_rule() {
+    if std::env::var_os("SVCLAB_FULL").is_none_or(|set| set.is_empty()) {
+        return;
+    }
+    let labs = labs();
+    for place in places() {
+        for hostile in HOSTILE {
+            for whole in [true, false] {
+                let tried = no_rule_comes_of(&labs[place.0], &place, hostile, whole);
+                tried.unwrap_or_else(|error| panic!("{place:?} {hostile:?}: {error}"));
+            }
+        }
+    }
+}
+
+/// Puts a text into a place, as a whole or behind what stands for it.
+fn no_rule_comes_of(
+    documents: &[Value],
+    (_, document, at): &Place,
+    hostile: &str,
+    whole: bool,
+) -> Result<(), TestCaseError> {
+    let front = if whole { "" } else { HARMLESS };
+    let text = format!("{front}{hostile}");
+    let Some(plans) = plans(with(documents, *document, at, &text)) else {
+        return Ok(());
+    };
+    for plan in &plans {
+        for ((namespace, program), input) in inputs(plan) {
+            for line in input.lines() {
+                prop_assert!(
+                    is_of_ours(program, line) || is_raw(at),
+                    "{namespace}: {program} is fed {line:?}"
+                );
+                prop_assert!(!line.chars().any(char::is_control), "{line:?}");
+            }
+        }
+    }
+    if is_raw(at) {
+        return Ok(());
+    }
+    // A name in its place writes rules of the same shape.
+    if let Some(harmless) = self::plans(with(documents, *document, at, HARMLESS)) {
+        let (these, those): (Vec<_>, Vec<_>) = plans
+            .iter()
+            .map(shape)
+            .zip(harmless.iter().map(shape))
+            .unzip();
+        prop_assert_eq!(these, those);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_labs_are_taken_as_they_are() {
+    // Else nothing above would have been tried.
+    for documents in labs() {
+        let texts: Vec<String> = documents.iter().map(ToString::to_string).collect();
+        let plans = plans(texts.join("\n---\n")).expect("a lab that is taken");
+        assert!(plans.iter().any(|plan| !inputs(plan).is_empty()));
+        for plan in &plans {
+            for ((_, program), input) in inputs(plan) {
+                assert!(
+                    input.lines().all(|line| is_of_ours(program, line)),
+                    "{input}"
+                );
+            }
+        }
+    }
+    assert!(places().len() > 100);
+}
+
+#[test]
+fn words_are_counted_as_they_are_read() {
+    assert_eq!(words(r#"-A X -m comment --comment "a b" -j Y"#), Some(8));
+    assert_eq!(words(r#"-A X --comment "a \" b" -j Y"#), Some(6));
+    assert_eq!(words(r#"-A X --comment "a"#), None);
+}

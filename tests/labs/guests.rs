@@ -1,0 +1,133 @@
+//! Where a case runs: in an agent of its own on this host, or, where it needs
+//! IPVS, in guests that all such cases share.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use svclab::evidence::Evidence;
+use svclab::kernel::guest::{Cache, Guest, Wanted};
+use svclab::kernel::{Agent, Kernel, KernelError};
+use svclab::plan::Plan;
+use svclab::run::Prepared;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{OnceCell, Semaphore, oneshot};
+
+use super::stage;
+
+/// Whether a plan is one for a guest.
+pub fn needs_guest(plan: &Plan) -> bool {
+    plan.namespaces.iter().any(|space| !space.ipvs.is_empty())
+}
+
+/// Does something with an agent that can hold such a plan.
+pub fn with_agent_for<T>(
+    plan: &Plan,
+    doing: impl AsyncFnOnce(Agent) -> Result<T, KernelError>,
+) -> Result<T, String> {
+    if needs_guest(plan) {
+        in_guest(doing)
+    } else {
+        stage::with_agent(doing)
+    }
+}
+
+/// What a case's probes leave behind.
+pub fn run(prepared: &Prepared) -> Result<Evidence, String> {
+    with_agent_for(&prepared.plan, async |agent| {
+        agent.build(prepared.plan.clone()).await?.probe().await
+    })
+}
+
+/// The guests that all cases share which need one: as many as there are
+/// processors, on a thread that does nothing but listen to them.
+struct Guests {
+    handle: Handle,
+    kernel: OnceCell<Result<Kernel, String>>,
+    agents: Vec<OnceCell<Result<Agent, String>>>,
+    /// Who may go in, and by which number.
+    free: Mutex<Vec<usize>>,
+    places: Semaphore,
+    /// Ends the thread.
+    over: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
+}
+
+static GUESTS: OnceLock<Guests> = OnceLock::new();
+
+/// How many labs a guest holds at once, as in `svclab run`.
+const IN_EACH: usize = 2;
+
+impl Guests {
+    fn new() -> Self {
+        let (over, ended) = oneshot::channel();
+        let (begun, handle) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            begun
+                .send(runtime.handle().clone())
+                .expect("who started it waits for it");
+            // Its end is the end either way.
+            let _ = runtime.block_on(ended);
+        });
+        let many = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            handle: handle.recv().expect("the thread sends it first"),
+            kernel: OnceCell::new(),
+            agents: (0..many).map(|_| OnceCell::new()).collect(),
+            free: Mutex::new((0..many).cycle().take(many * IN_EACH).collect()),
+            places: Semaphore::new(many * IN_EACH),
+            over: Mutex::new(Some((over, thread))),
+        }
+    }
+
+    async fn agent(&self, at: usize) -> Result<Agent, String> {
+        let kernel = self.kernel.get_or_init(|| async {
+            let cache = Cache::of_environment().map_err(|error| error.to_string())?;
+            let program = PathBuf::from(env!("CARGO_BIN_EXE_svclab"));
+            let guest = Guest::with_agent(cache, &Wanted::Newest, program).await;
+            let guest = guest.map_err(|error| error.to_string())?;
+            Ok(Kernel::Guest(Box::new(guest)))
+        });
+        let kernel = kernel.await.clone()?;
+        let agent = self.agents[at].get_or_init(|| async {
+            // QEMU lives as long as the thread that started it.
+            let start = self.handle.spawn(async move { kernel.start().await });
+            let agent = start.await.expect("it does not panic");
+            agent.map_err(|error| error.to_string())
+        });
+        agent.await.clone()
+    }
+}
+
+fn in_guest<T>(doing: impl AsyncFnOnce(Agent) -> Result<T, KernelError>) -> Result<T, String> {
+    let guests = GUESTS.get_or_init(Guests::new);
+    guests.handle.block_on(async {
+        let place = guests.places.acquire().await.expect("nobody closes it");
+        let at = free(guests).pop().expect("there are as many as places");
+        let done = match guests.agent(at).await {
+            Ok(agent) => doing(agent).await.map_err(|error| error.to_string()),
+            Err(error) => Err(error),
+        };
+        free(guests).insert(0, at);
+        drop(place);
+        done
+    })
+}
+
+fn free(guests: &Guests) -> MutexGuard<'_, Vec<usize>> {
+    guests.free.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the guests, if there are any: a static is never dropped.
+pub fn end() {
+    let over = GUESTS
+        .get()
+        .and_then(|guests| guests.over.lock().ok()?.take());
+    if let Some((over, thread)) = over {
+        let _ = over.send(());
+        drop(thread.join());
+    }
+}

@@ -1,0 +1,44 @@
+//! A case that is waited for longer than usual: what only shows then is expected
+//! then, too.
+
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use svclab::run::{choose, prepare};
+
+use super::{flip, stage};
+
+/// A SYN that nobody answers, sent again and again.
+const CASE: &str = "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";
+
+/// So long that it is sent three times more, after 1, 2 and 4 seconds.
+const LONG: Duration = Duration::from_secs(8);
+
+/// One trial.
+pub fn trials() -> Vec<Trial> {
+    let name = format!("patience/{CASE}: {} s", LONG.as_secs());
+    vec![Trial::test(name, wait)]
+}
+
+fn wait() -> Result<(), Failed> {
+    let labs = choose(&[CASE.to_owned()], &stage::topologies())?;
+    let lab = labs.first().ok_or("the lab is not there")?;
+    let case = lab.scenario.cases().iter().find(|case| case.id == CASE);
+    let case = case.ok_or("the case is not there")?;
+    let prepared = prepare(lab, case, LONG).map_err(|problems| format!("{problems:?}"))?;
+    let evidence = guests::run(&prepared)?;
+    let judge = prepared
+        .judge()
+        .map_err(|problems| format!("{problems:?}"))?;
+    let judgement = judge.judge(&evidence);
+    let again = judgement
+        .wire
+        .iter()
+        .find(|check| check.expected.contains("again after 1 s, 2 s, 4 s"))
+        .ok_or("nothing is expected to be sent again")?;
+    let pauses = again.observed.split(", ").count();
+    if !judgement.holds() || pauses != 3 {
+        return Err(format!("{judgement:#?}").into());
+    }
+    flip::every_expectation(&prepared, &evidence)
+}
