@@ -16,6 +16,7 @@ use super::missing::Missing;
 use crate::agent::contain::Standing;
 use crate::plan::Plan;
 use crate::plan::needs::Needs;
+use crate::plan::needs::Needs;
 
 /// A place to run plans.
 #[derive(Debug, Clone)]
@@ -48,6 +49,18 @@ impl Kernel {
         match self {
             Self::Host(host) => host.missing(plan),
             Self::Guest(guest) => guest.missing(plan),
+        }
+    }
+
+    /// The same for what is not a plan's alone.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, with who asks for it.
+    pub fn missing_of(&self, needs: &Needs) -> Result<(), Missing> {
+        match self {
+            Self::Host(host) => host.missing_of(needs),
+            Self::Guest(guest) => guest.missing_of(needs),
         }
     }
 
