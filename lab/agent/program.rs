@@ -1,10 +1,11 @@
 //! Starting the programs that load rules, inside a namespace.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 
 use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, Command};
+use tokio::process::{ChildStdin, Command};
 
 use super::failure;
 use super::netns::NetNs;
@@ -56,12 +57,24 @@ pub async fn run(
     input: &str,
 ) -> Result<Finished, Failure> {
     let mut child = start(ns, name, program, arguments)?;
-    let fed = feed(&mut child, input);
-    let fed = fed.await;
-    let output = child
-        .wait_with_output()
-        .await
+    // At the same time: a program that says much about much input waits until
+    // somebody listens.
+    let stdin = child.stdin.take();
+    let (fed, output) = tokio::join!(feed(stdin, input), child.wait_with_output());
+    let output = output
         .map_err(|error| failure::machine(format!("cannot wait for {program}: {error}"), &error))?;
+    if let Some(signal) = output.status.signal() {
+        return Err(Failure {
+            fault: Fault::Machine,
+            message: format!("{program} was ended by signal {signal} in {name}"),
+            remedy: Some(
+                "run it again; if it happens again, the machine's log says what ends programs, \
+                 often a lack of memory"
+                    .to_owned(),
+            ),
+            rejected: None,
+        });
+    }
     // A program that refuses its input may close it before all was written;
     // then its own message says more.
     if let Err(error) = fed
@@ -79,8 +92,8 @@ pub async fn run(
     })
 }
 
-async fn feed(child: &mut Child, input: &str) -> io::Result<()> {
-    let Some(mut stdin) = child.stdin.take() else {
+async fn feed(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {
+    let Some(mut stdin) = stdin else {
         return Ok(());
     };
     stdin.write_all(input.as_bytes()).await?;

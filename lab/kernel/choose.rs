@@ -16,7 +16,6 @@ use super::missing::Missing;
 use crate::agent::contain::Standing;
 use crate::plan::Plan;
 use crate::plan::needs::Needs;
-use crate::plan::needs::Needs;
 
 /// A place to run plans.
 #[derive(Debug, Clone)]

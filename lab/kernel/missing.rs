@@ -238,3 +238,66 @@ impl From<Missing> for Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Lists;
+    use crate::plan::ipvs::{Transport, Virtual, VirtualServer};
+    use crate::plan::{Namespace, Plan};
+
+    fn balanced() -> Needs {
+        Needs::of(&Plan {
+            namespaces: vec![Namespace {
+                name: "node-1".to_owned(),
+                ipvs: vec![VirtualServer {
+                    takes: Virtual::Address {
+                        protocol: Transport::Tcp,
+                        address: [10, 96, 0, 1].into(),
+                        port: 80,
+                    },
+                    scheduler: "rr".to_owned(),
+                    persistence: None,
+                    servers: Vec::new(),
+                }],
+                ..Namespace::default()
+            }],
+            ..Plan::default()
+        })
+    }
+
+    fn modules(loaded: &str) -> Modules {
+        Modules::new(&Lists {
+            loaded: Some(loaded.to_owned()),
+            ..Lists::default()
+        })
+    }
+
+    #[test]
+    fn ipvs_wants_root_beside_its_modules() {
+        let unprivileged = || Err("runs without root".to_owned());
+        let check = |loaded, root: fn() -> Result<(), String>| {
+            Missing::check(&balanced(), &modules(loaded), |_| true, root)
+        };
+        let loaded = "ip_vs 1 0 - Live 0x0\nip_vs_rr 1 0 - Live 0x0\n";
+        let said = |missing: &Missing| {
+            format!(
+                "{missing}\n---\n{}\n---\n{}",
+                missing.summary(),
+                missing.remedy().unwrap_or_default()
+            )
+        };
+        assert_eq!(check(loaded, || Ok(())), Ok(()));
+        let neither = check("", unprivileged).unwrap_err();
+        insta::assert_snapshot!("neither_modules_nor_root", said(&neither));
+        let only_modules = check(loaded, unprivileged).unwrap_err();
+        insta::assert_snapshot!("modules_without_root", said(&only_modules));
+    }
+
+    #[test]
+    fn what_needs_no_ipvs_does_not_ask_for_root() {
+        let needs = Needs::of(&Plan::default());
+        let root = || panic!("nobody asked");
+        assert_eq!(Missing::check(&needs, &modules(""), |_| true, root), Ok(()));
+    }
+}

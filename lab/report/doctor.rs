@@ -110,7 +110,8 @@ fn tell_of_guests(text: &mut String, guest: &GuestDiagnosis) {
             let _ = writeln!(text, "Guest: Linux {kernel}{qemu}{kvm}");
         }
         None => {
-            let _ = writeln!(text, "Guest: none{qemu}");
+            let has = qemu.replacen(" by ", ", though there is ", 1);
+            let _ = writeln!(text, "Guest: none{has}");
         }
     }
     if !guest.reason.is_empty() {

@@ -234,7 +234,7 @@ impl Ground {
             if matches!(kind, PacketKind::Fin | PacketKind::Any) {
                 continue;
             }
-            if self.may_be_asked(carried) {
+            if self.may_be_asked(carried) || self.may_be_chance(carried, kind) {
                 continue;
             }
             let way = match packet.direction {
@@ -260,6 +260,15 @@ impl Ground {
         seen.into_iter()
             .map(|(shape, seen)| format!("packet {shape} {}", often(seen)))
             .collect()
+    }
+
+    /// Whether it is an answer of an endpoint that chance chose. Who asked a
+    /// neighbour on its own bridge is answered by other ways than who asked a
+    /// pod elsewhere.
+    fn may_be_chance(&self, frame: &Frame, kind: PacketKind) -> bool {
+        let chosen =
+            self.serving.contains(&frame.source) || self.serving.contains(&frame.destination);
+        self.random && chosen && kind != PacketKind::Syn
     }
 
     /// Whether it may be of a balancer's question, which are asked as often as

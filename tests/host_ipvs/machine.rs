@@ -27,8 +27,8 @@ const TEXT: &str = include_str!("../../topologies/clb-hairpin.yaml");
 
 /// Those of its cases.
 const CASES: [&str; 2] = [
-    "policy=Local,ingress=both,balancer=internal,rpFilter=0",
-    "policy=Cluster,ingress=both,balancer=internal,rpFilter=1",
+    "policy=Local,ingress=both,balancer=internal,rpFilter=0,byHand=nothing",
+    "policy=Cluster,ingress=both,balancer=internal,rpFilter=1,byHand=nothing",
 ];
 
 /// What came of it all, in one short line: of a console only the end is kept.

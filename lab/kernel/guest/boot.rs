@@ -62,6 +62,12 @@ pub async fn start(guest: &Guest) -> Result<Agent, KernelError> {
     resume(guest, &site.qemu, accel, &kept).await
 }
 
+/// Boots a guest and keeps it, unless one is kept already.
+pub async fn boot(guest: &Guest) -> Result<(), KernelError> {
+    Site::survey(guest).await?.make(guest).await?;
+    Ok(())
+}
+
 /// What a guest is made of on this machine.
 struct Site {
     qemu: Qemu,

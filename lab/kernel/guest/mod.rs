@@ -206,6 +206,17 @@ impl Guest {
         boot::kvm(self).await
     }
 
+    /// Boots a guest and keeps it, unless one is kept already: what the first
+    /// start does.
+    ///
+    /// # Errors
+    ///
+    /// When there is no QEMU, the guest does not come up, or the cache cannot be
+    /// written.
+    pub async fn boot(&self) -> Result<(), KernelError> {
+        boot::boot(self).await
+    }
+
     /// Starts a guest and waits until its agent is ready.
     ///
     /// # Errors

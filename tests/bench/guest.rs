@@ -1,0 +1,279 @@
+//! Guests: how long they take to boot, to go on from a snapshot and to run a
+//! case, how much memory one takes, and how long all labs of the write-ups take
+//! in them; each beside its aim.
+//!
+//! Run it by `scripts/bench`, on a quiet machine of two cores; without KVM the
+//! figures are what they are meant to be compared with. Of several measurements
+//! of one thing the median is told, and the best, which a machine that is busy
+//! with something else disturbs least; and the processors' time, which it hardly
+//! does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+use svclab::kernel::Agent;
+use svclab::kernel::guest::{Cache, Guest, KERNELS, Kvm, Wanted};
+use svclab::run::{Prepared, choose, prepare};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// The program that is measured.
+const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+
+/// A case in which nothing is waited for, with IPVS, sets and rules on two nodes
+/// and balancers before them.
+const CASE: &str = "clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0";
+
+/// How often each thing is measured.
+const BOOTS: usize = 5;
+const RESTORES: usize = 20;
+const CASES: usize = 20;
+
+fn main() {
+    // What cargo adds, and filters, which this has none of.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let bench = Bench::new(&runtime);
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
+        "a guest",
+        "median",
+        "best",
+        "aim",
+        "",
+        "processors' time",
+    ]);
+    let boots: Vec<Measured> = (0..BOOTS).map(|_| bench.boot()).collect();
+    row(&mut table, "cold boot to a snapshot", &boots, 2.5);
+    let restores: Vec<Measured> = (0..RESTORES).map(|_| bench.restore()).collect();
+    row(&mut table, "restore to the first answer", &restores, 0.2);
+    let case = prepared(CASE);
+    let agent = bench.start();
+    let cases: Vec<Measured> = (0..CASES).map(|_| bench.case(&agent, &case)).collect();
+    row(&mut table, "a case, warm, nothing waited for", &cases, 0.15);
+    let memory = resident(agent.process().expect("a guest is a process"));
+    drop(agent);
+    let all = [bench.all(), bench.all()];
+    row(&mut table, "all labs, warm, by `svclab run`", &all, 15.0);
+    println!("{table}");
+    println!("memory of a guest with a lab in it: {memory}");
+    println!("{}", bench.about());
+}
+
+/// How long something took, and how long processors worked for it.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    took: Duration,
+    worked: Duration,
+}
+
+struct Bench<'a> {
+    runtime: &'a Runtime,
+    /// The kernel without a snapshot.
+    cold: (TempDir, Cache),
+    /// The kernel with one.
+    warm: Cache,
+}
+
+impl<'a> Bench<'a> {
+    fn new(runtime: &'a Runtime) -> Self {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let warm = Cache::open(target.join("guests")).expect("a cache");
+        let directory = tempfile::tempdir_in(target).expect("a directory");
+        let cold = Cache::open(directory.path().join("cache")).expect("a cache");
+        let bench = Self {
+            runtime,
+            cold: (directory, cold),
+            warm,
+        };
+        // It has a kernel, a snapshot, and what is known of QEMU and KVM.
+        drop(bench.start());
+        for kind in [KERNELS, "notes"] {
+            copy(
+                &bench.warm.directory().join(kind),
+                &bench.cold.1.directory().join(kind),
+            );
+        }
+        bench
+    }
+
+    fn guest(&self, cache: &Cache) -> Guest {
+        self.runtime.block_on(async {
+            let wanted = Wanted::Newest;
+            let guest = Guest::with_agent(cache.clone(), &wanted, PathBuf::from(SVCLAB)).await;
+            guest.expect("a kernel")
+        })
+    }
+
+    fn start(&self) -> Agent {
+        let guest = self.guest(&self.warm);
+        self.runtime
+            .block_on(guest.start())
+            .expect("a guest comes up")
+    }
+
+    /// From nothing but a kernel until a snapshot is kept.
+    fn boot(&self) -> Measured {
+        let snapshots = self.cold.1.directory().join("snapshots");
+        drop(fs::remove_dir_all(snapshots));
+        let guest = self.guest(&self.cold.1);
+        let (begun, before) = (Instant::now(), worked());
+        let booted = self.runtime.block_on(guest.boot());
+        booted.expect("a guest comes up");
+        Measured {
+            took: begun.elapsed(),
+            worked: worked() - before,
+        }
+    }
+
+    /// From a snapshot until the agent answers: QEMU's start included.
+    fn restore(&self) -> Measured {
+        let (begun, before) = (Instant::now(), worked());
+        let agent = self.start();
+        Measured {
+            took: begun.elapsed(),
+            worked: worked() - before + of_process(&agent),
+        }
+    }
+
+    /// From a plan to its verdict in a guest that has run it before.
+    fn case(&self, agent: &Agent, case: &Prepared) -> Measured {
+        self.runtime.block_on(async {
+            let (begun, before) = (Instant::now(), of_process(agent));
+            let mut session = agent.build(case.plan.clone()).await.expect("a lab");
+            let evidence = session.probe().await.expect("evidence");
+            let measured = Measured {
+                took: begun.elapsed(),
+                worked: of_process(agent) - before,
+            };
+            let judge = case.judge().expect("it can be judged");
+            let judgement = judge.judge(&evidence);
+            assert!(judgement.holds(), "{judgement:#?}");
+            drop(session);
+            // Requests are answered in turn: once a lab of nothing stands, the one
+            // before is let go of.
+            drop(agent.build(svclab::plan::Plan::default()).await);
+            measured
+        })
+    }
+
+    /// The command with every lab of the write-ups, in guests.
+    fn all(&self) -> Measured {
+        let (begun, before) = (Instant::now(), worked());
+        let status = Command::new(SVCLAB)
+            .args(["run", "--kernel", "6.12"])
+            .env("SVCLAB_CACHE", self.warm.directory())
+            .stdout(Stdio::null())
+            .status()
+            .expect("svclab starts");
+        let took = begun.elapsed();
+        assert!(status.success(), "svclab run ended with {status}");
+        Measured {
+            took,
+            worked: worked() - before,
+        }
+    }
+
+    fn about(&self) -> String {
+        let guest = self.guest(&self.warm);
+        let kvm = self.runtime.block_on(guest.kvm()).expect("a QEMU");
+        let by = if kvm == Kvm::Works { "with" } else { "without" };
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split(' ').next().unwrap_or_default();
+        let cores = std::thread::available_parallelism().map_or(1, Into::into);
+        format!(
+            "Linux {} {by} KVM, {cores} cores, load {load}",
+            guest.release()
+        )
+    }
+}
+
+fn prepared(name: &str) -> Prepared {
+    let chosen = choose(&[name.to_owned()], Path::new("topologies")).expect("a lab");
+    let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
+    prepare(&chosen[0], case, Duration::from_secs(3)).expect("it can be prepared")
+}
+
+fn row(table: &mut Table, what: &str, measured: &[Measured], aim: f64) {
+    let sorted = |of: fn(&Measured) -> Duration| {
+        let mut seconds: Vec<f64> = measured.iter().map(|one| of(one).as_secs_f64()).collect();
+        seconds.sort_by(f64::total_cmp);
+        (seconds[seconds.len() / 2], seconds[0])
+    };
+    let (median, best) = sorted(|one| one.took);
+    let (_, least_work) = sorted(|one| one.worked);
+    let right =
+        |seconds: f64| Cell::new(format!("{seconds:.3} s")).set_alignment(CellAlignment::Right);
+    let met = if median <= aim { "met" } else { "missed" };
+    table.add_row([
+        Cell::new(what),
+        right(median),
+        right(best),
+        right(aim),
+        Cell::new(met),
+        right(least_work),
+    ]);
+}
+
+/// How long processors have worked for this process and for those below it that
+/// have ended.
+fn worked() -> Duration {
+    let of = |who| {
+        let usage = getrusage(who).expect("usage");
+        [usage.user_time(), usage.system_time()].map(|time| {
+            let micros = time.num_microseconds();
+            Duration::from_micros(micros.unsigned_abs())
+        })
+    };
+    let times = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN].map(of);
+    times.iter().flatten().sum()
+}
+
+/// The same for a guest's QEMU, which lives.
+fn of_process(agent: &Agent) -> Duration {
+    let process = agent.process().expect("a guest is a process");
+    // Of each thread the first number is nanoseconds on a processor.
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("a process that lives");
+    let nanoseconds = tasks.filter_map(|task| {
+        let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanoseconds.sum())
+}
+
+/// What a process has in memory: all of it, and what it shares with no other.
+fn resident(process: u32) -> String {
+    let path = format!("/proc/{process}/smaps_rollup");
+    let text = fs::read_to_string(path).expect("a process that lives");
+    let of = |names: &[&str]| -> u64 {
+        text.lines()
+            .filter(|line| names.iter().any(|name| line.starts_with(name)))
+            .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
+            .sum()
+    };
+    format!(
+        "{} MiB, of which {} MiB are its own",
+        of(&["Rss:"]) / 1024,
+        of(&["Private_Clean:", "Private_Dirty:"]) / 1024
+    )
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).expect("a copy");
+        }
+    }
+}
