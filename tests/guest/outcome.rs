@@ -65,6 +65,8 @@ pub fn watched(mut prepared: Prepared) -> Prepared {
         packets: all.clone(),
         counters: all.clone(),
         rules: all,
+        // What the case itself asks for.
+        ..prepared.plan.watch
     };
     prepared
 }
