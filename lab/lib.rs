@@ -22,3 +22,4 @@ pub mod report;
 pub mod rules;
 pub mod run;
 pub mod scenario;
+pub mod shortage;

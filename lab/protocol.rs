@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::codec::LengthDelimitedCodec;
 
 use crate::evidence::{Evidence, Surroundings};
-use crate::plan::Plan;
+use crate::plan::{Delta, Plan};
 
 /// The version of this conversation; both ends must speak the same.
 pub const VERSION: u32 = 2;
@@ -44,6 +44,23 @@ pub enum Request {
         lab: LabId,
         /// What to build.
         plan: Box<Plan>,
+        /// It is going to be changed: what loads its rules waits for more.
+        #[serde(default)]
+        standing: bool,
+    },
+    /// Change a standing lab. Answered by [`Event::Changed`] or
+    /// [`Event::Failed`], after which the lab is as it is and of no more use.
+    Change {
+        /// Which lab.
+        lab: LabId,
+        /// What changes.
+        delta: Box<Delta>,
+    },
+    /// Forget the connections of a standing lab: conntrack's, and with them the
+    /// counters of rules. Answered by [`Event::Forgotten`] or [`Event::Failed`].
+    Forget {
+        /// Which lab.
+        lab: LabId,
     },
     /// Run the probes of a standing lab. Answered by [`Event::Probed`] or
     /// [`Event::Failed`].
@@ -88,6 +105,8 @@ impl Request {
         match self {
             Self::Greet { .. } | Self::Ping => None,
             Self::Build { lab, .. }
+            | Self::Change { lab, .. }
+            | Self::Forget { lab }
             | Self::Probe { lab }
             | Self::Stop { lab, .. }
             | Self::Run { lab, .. }
@@ -129,6 +148,16 @@ pub enum Event {
         /// By which of the agent's descriptors each namespace is held, for those
         /// who want to enter one from outside.
         descriptors: BTreeMap<String, i32>,
+    },
+    /// The lab is another now.
+    Changed {
+        /// Which lab.
+        lab: LabId,
+    },
+    /// The lab knows no connections.
+    Forgotten {
+        /// Which lab.
+        lab: LabId,
     },
     /// The probes are over.
     Probed {
@@ -179,6 +208,8 @@ impl Event {
             Self::Ready { .. } | Self::Alive | Self::Unable { .. } => None,
             Self::Step { lab, .. }
             | Self::Built { lab, .. }
+            | Self::Changed { lab }
+            | Self::Forgotten { lab }
             | Self::Probed { lab, .. }
             | Self::Stopped { lab }
             | Self::Ran { lab, .. }

@@ -60,6 +60,12 @@ missing_for_tests() {
     has ipvsadm || echo ipvsadm
 }
 
+# The Debian packages that are missing for the long suites on top of that: the
+# fuzzers' library is C++.
+missing_for_long_tests() {
+    has c++ || echo g++
+}
+
 missing_for_anything() {
     missing_for_labs
     missing_for_tests
@@ -143,4 +149,16 @@ setup_tests() {
         say "Installing rustfmt and clippy"
         rustup --quiet component add rustfmt clippy >&2 || cannot "rustup could not install them"
     fi
+}
+
+# All that the long suites need besides.
+setup_long_tests() {
+    provide missing_for_long_tests
+    local tool
+    for tool in cargo-fuzz cargo-deny; do
+        has "$tool" || {
+            say "Installing $tool"
+            cargo install --quiet --locked "$tool" >&2 || cannot "cargo could not install $tool"
+        }
+    done
 }

@@ -29,6 +29,7 @@ use nix::unistd::{
 
 use super::{rights, rootfs};
 use crate::protocol::{Failure, Fault};
+use crate::shortage;
 
 /// Whose rights the agent works with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -316,7 +317,11 @@ fn refused(step: &str, errno: Errno) -> Failure {
         fault: Fault::Machine,
         message: format!("the agent could not {step}: {}", errno.desc()),
         remedy: Some(
-            "svclab needs namespaces: run it as root, or in a container started with --privileged"
+            shortage::remedy(&errno.into())
+                .unwrap_or(
+                    "svclab needs namespaces: run it as root, or in a container started with \
+                     --privileged",
+                )
                 .to_owned(),
         ),
         rejected: None,
@@ -344,7 +349,9 @@ fn no_user_namespace(errno: Errno) -> Failure {
             .map(|text| text.trim().to_owned())
             .unwrap_or_default()
     };
-    let remedy = if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
+    let remedy = if let Some(remedy) = shortage::remedy(&errno.into()) {
+        remedy
+    } else if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
         "run `sysctl -w kernel.unprivileged_userns_clone=1` as root, or run svclab as root"
     } else if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
         "run `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` as root, or run svclab as root"

@@ -23,6 +23,7 @@ use crate::plan::ipvs::{Forwarding, RealServer, Transport, Virtual, VirtualServe
 use crate::protocol::{Failure, Fault};
 
 const NEW_SERVICE: u8 = 1;
+const DEL_SERVICE: u8 = 3;
 const NEW_DEST: u8 = 5;
 const SET_DEST: u8 = 6;
 const SET_CONFIG: u8 = 12;
@@ -92,6 +93,36 @@ pub async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
     .await;
     driver.abort();
     added
+}
+
+/// Takes virtual servers away, with their real servers.
+///
+/// # Errors
+///
+/// When the kernel refuses it.
+pub async fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Result<(), Failure> {
+    if servers.is_empty() {
+        return Ok(());
+    }
+    let (mut handle, driver) = open(ns, name)?;
+    let mut removed = Ok(());
+    for server in servers {
+        let attributes = vec![nested(1, &identity(&server.takes))];
+        removed = ask(&mut handle, DEL_SERVICE, attributes)
+            .await
+            .map_err(|errno| {
+                failure::bug(format!(
+                    "cannot take away the virtual server {} in {name}: {}",
+                    server.takes,
+                    errno.desc()
+                ))
+            });
+        if removed.is_err() {
+            break;
+        }
+    }
+    driver.abort();
+    removed
 }
 
 /// Gives real servers another weight. One without weight takes no new

@@ -6,38 +6,47 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 use futures_util::future::try_join_all;
-use netlink_packet_route::AddressFamily;
 use tokio::task::JoinSet;
 
 use super::capture::{Basket, Capture};
+use super::loader::Loader;
 use super::netns::NetNs;
 use super::wire::{self, Wire};
-use super::{counters, failure, health, held, ipvs, prober, program, server, sysctl};
+use super::{change, counters, failure, health, held, ipvs, prober, program, sysctl};
 use crate::evidence::{Evidence, SavedRules};
 use crate::plan::needs::iptables_program;
-use crate::plan::{Namespace, Plan};
+use crate::plan::{Namespace, Plan, Server};
 use crate::protocol::{Failure, Finished, Turn};
 
 /// A lab as it stands in this kernel. Dropping it takes it away.
 pub struct Lab {
-    plan: Plan,
-    namespaces: HashMap<String, NetNs>,
-    wires: Vec<Wire>,
-    /// Servers by name; dropping a set ends them and closes their sockets.
-    servers: HashMap<String, JoinSet<()>>,
+    /// What was built. Of rules and sets it says, once they have changed, only
+    /// which tables there are and whether there is a set.
+    pub(super) plan: Plan,
+    pub(super) namespaces: HashMap<String, NetNs>,
+    pub(super) wires: Vec<Wire>,
+    /// Servers; dropping a set ends one and closes its sockets.
+    pub(super) servers: Vec<(Server, JoinSet<()>)>,
     /// Health checks, which end with the lab.
-    _checks: JoinSet<()>,
+    pub(super) checks: JoinSet<()>,
+    /// What waits for more rules, by namespace and program.
+    pub(super) loaders: Loaders,
 }
+
+/// Programs that wait for more rules, by namespace and program.
+pub type Loaders = HashMap<(String, String), Loader>;
 
 impl Lab {
     /// Builds a plan. `step` is told what is about to be done, `turned` of
-    /// backends that are found in another state than before.
+    /// backends that are found in another state than before. In a `standing`
+    /// lab the programs that load rules wait for more.
     ///
     /// # Errors
     ///
     /// What the kernel or a program refused; nothing is left of the lab then.
     pub async fn build(
         plan: Plan,
+        standing: bool,
         step: &impl Fn(String),
         turned: Rc<dyn Fn(Turn)>,
     ) -> Result<Self, Failure> {
@@ -85,12 +94,13 @@ impl Lab {
             ipvs::add(ns, namespace).await?;
         }
         step("load its rules".to_owned());
-        try_join_all(
+        let loaders = try_join_all(
             made.iter()
                 .zip(&plan.namespaces)
-                .map(|((ns, _), namespace)| load_rules(ns, namespace)),
+                .map(|((ns, _), namespace)| load_rules(ns, namespace, standing)),
         )
         .await?;
+        let loaders = loaders.into_iter().flatten().collect();
         let (namespaces, wires): (Vec<NetNs>, Vec<Wire>) = made.into_iter().unzip();
         let namespaces: HashMap<String, NetNs> = plan
             .namespaces
@@ -99,24 +109,11 @@ impl Lab {
             .zip(namespaces)
             .collect();
         step("start its servers".to_owned());
-        let mut servers: HashMap<String, JoinSet<()>> = HashMap::new();
-        for server in &plan.servers {
-            let (Some(ns), Some(namespace)) = (
-                namespaces.get(&server.namespace),
-                plan.namespace(&server.namespace),
-            ) else {
-                return Err(failure::bug(format!(
-                    "{} listens in {}, which the plan has not got",
-                    server.name, server.namespace
-                )));
-            };
-            server::open(
-                ns,
-                server,
-                wire::speaks(namespace, AddressFamily::Inet6),
-                servers.entry(server.name.clone()).or_default(),
-            )?;
-        }
+        let servers = plan
+            .servers
+            .iter()
+            .map(|server| Ok((server.clone(), change::open(&plan, &namespaces, server)?)))
+            .collect::<Result<Vec<_>, Failure>>()?;
         let mut checks = JoinSet::new();
         if !plan.health.is_empty() {
             step("ask its balancers' backends how they are".to_owned());
@@ -127,7 +124,8 @@ impl Lab {
             namespaces,
             wires,
             servers,
-            _checks: checks,
+            checks,
+            loaders,
         })
     }
 
@@ -208,12 +206,18 @@ impl Lab {
     ///
     /// When the lab serves nothing under that name.
     pub async fn stop(&mut self, server: &str) -> Result<(), Failure> {
-        let Some(mut tasks) = self.servers.remove(server) else {
+        let (named, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.servers)
+            .into_iter()
+            .partition(|(served, _)| served.name == server);
+        self.servers = others;
+        if named.is_empty() {
             return Err(failure::bug(format!(
                 "{server} is to be stopped, which the lab does not serve"
             )));
-        };
-        tasks.shutdown().await;
+        }
+        for (_, mut tasks) in named {
+            tasks.shutdown().await;
+        }
         Ok(())
     }
 
@@ -239,7 +243,7 @@ impl Lab {
         program::run(ns, namespace, program, &arguments, input).await
     }
 
-    fn namespace(&self, name: &str) -> Result<&NetNs, Failure> {
+    pub(super) fn namespace(&self, name: &str) -> Result<&NetNs, Failure> {
         self.namespaces
             .get(name)
             .ok_or_else(|| failure::bug(format!("the plan watches {name}, which it has not got")))
@@ -282,29 +286,38 @@ impl Lab {
     }
 }
 
-async fn load_rules(ns: &NetNs, namespace: &Namespace) -> Result<(), Failure> {
+async fn load_rules(ns: &NetNs, namespace: &Namespace, standing: bool) -> Result<Loaders, Failure> {
+    let mut loaders = Loaders::new();
+    let mut inputs = Vec::new();
     if !namespace.ipset.is_empty() {
-        program::load(ns, &namespace.name, "ipset", &["restore"], &namespace.ipset).await?;
+        inputs.push(("ipset".to_owned(), &namespace.ipset));
     }
     if let Some(rules) = &namespace.iptables {
         for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
             if !input.is_empty() {
-                program::load(
-                    ns,
-                    &namespace.name,
-                    &iptables_program(ip, rules.backend, "restore"),
-                    &[],
-                    input,
-                )
-                .await?;
+                inputs.push((iptables_program(ip, rules.backend, "restore"), input));
             }
         }
     }
-    Ok(())
+    for (program, input) in inputs {
+        if standing {
+            let mut loader = Loader::start(ns, &namespace.name, &program)?;
+            loader.load(input).await?;
+            loaders.insert((namespace.name.clone(), program), loader);
+        } else {
+            let arguments: &[&str] = if program == "ipset" {
+                &["restore"]
+            } else {
+                &[]
+            };
+            program::load(ns, &namespace.name, &program, arguments, input).await?;
+        }
+    }
+    Ok(loaders)
 }
 
 /// The tables that a restore program's input fills.
-fn tables(input: &str) -> impl Iterator<Item = &str> {
+pub(super) fn tables(input: &str) -> impl Iterator<Item = &str> {
     input
         .lines()
         .filter_map(|line| line.strip_prefix('*'))

@@ -4,6 +4,8 @@
 
 mod capture;
 mod carrier;
+mod change;
+mod conntrack;
 pub mod contain;
 mod counters;
 mod exchange;
@@ -18,6 +20,7 @@ mod init;
 mod ipvs;
 mod ipvs_read;
 mod lab;
+mod loader;
 mod netns;
 mod ping;
 mod pktinfo;

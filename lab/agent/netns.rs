@@ -33,6 +33,14 @@ impl NetNs {
         Self::current()
     }
 
+    /// What the kernel calls it: no other namespace that is there has this
+    /// number.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        // It is a file that is open: nothing can keep its number back.
+        nix::sys::stat::fstat(&*self.0).map_or(0, |about| about.st_ino)
+    }
+
     /// Does something inside. Sockets and processes made in there stay in
     /// there. What is done must not await: the thread is not its own until it
     /// is back.

@@ -1,10 +1,11 @@
 //! Starting the programs that load rules, inside a namespace.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 
 use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 
 use super::failure;
 use super::netns::NetNs;
@@ -13,6 +14,34 @@ use crate::protocol::{Failure, Fault, Finished, Rejected};
 
 /// Where programs are looked for; the caller's own PATH means nothing in here.
 pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
+
+/// Starts `program` in a namespace, with pipes to all three of its streams. It
+/// ends with the value that is returned.
+///
+/// # Errors
+///
+/// When the program is not there or cannot be started.
+pub fn start(ns: &NetNs, name: &str, program: &str, arguments: &[&str]) -> Result<Child, Failure> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", PATH)
+        .env("LC_ALL", "C")
+        // iptables-legacy takes one lock for the whole machine unless told
+        // otherwise; a namespace's rules concern nobody else.
+        .env(
+            "XTABLES_LOCKFILE",
+            format!("/run/xtables-{}.lock", ns.number()),
+        )
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    ns.enter(|| command.spawn())
+        .map_err(|error| failure::entering(name, &error))?
+        .map_err(|error| unstarted(program, &error))
+}
 
 /// Starts `program` in a namespace, feeds it `input`, and waits for its end.
 ///
@@ -27,32 +56,25 @@ pub async fn run(
     arguments: &[&str],
     input: &str,
 ) -> Result<Finished, Failure> {
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .env_clear()
-        .env("PATH", PATH)
-        .env("LC_ALL", "C")
-        // iptables-legacy takes one lock for the whole machine unless told
-        // otherwise; a namespace's rules concern nobody else.
-        .env(
-            "XTABLES_LOCKFILE",
-            format!("/run/xtables-{}.lock", sha(name)),
-        )
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    let mut child = ns
-        .enter(|| command.spawn())
-        .map_err(|error| failure::entering(name, &error))?
-        .map_err(|error| unstarted(program, &error))?;
-    let fed = feed(&mut child, input);
-    let fed = fed.await;
-    let output = child
-        .wait_with_output()
-        .await
+    let mut child = start(ns, name, program, arguments)?;
+    // At the same time: a program that says much about much input waits until
+    // somebody listens.
+    let stdin = child.stdin.take();
+    let (fed, output) = tokio::join!(feed(stdin, input), child.wait_with_output());
+    let output = output
         .map_err(|error| failure::machine(format!("cannot wait for {program}: {error}"), &error))?;
+    if let Some(signal) = output.status.signal() {
+        return Err(Failure {
+            fault: Fault::Machine,
+            message: format!("{program} was ended by signal {signal} in {name}"),
+            remedy: Some(
+                "run it again; if it happens again, the machine's log says what ends programs, \
+                 often a lack of memory"
+                    .to_owned(),
+            ),
+            rejected: None,
+        });
+    }
     // A program that refuses its input may close it before all was written;
     // then its own message says more.
     if let Err(error) = fed
@@ -70,8 +92,8 @@ pub async fn run(
     })
 }
 
-async fn feed(child: &mut Child, input: &str) -> io::Result<()> {
-    let Some(mut stdin) = child.stdin.take() else {
+async fn feed(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {
+    let Some(mut stdin) = stdin else {
         return Ok(());
     };
     stdin.write_all(input.as_bytes()).await?;
@@ -95,9 +117,14 @@ pub async fn load(
     if finished.success {
         return Ok(());
     }
-    let said = finished.stderr.trim();
-    let line = rejected_line(said, input);
-    Err(Failure {
+    Err(refused(name, program, finished.stderr.trim(), input, 0))
+}
+
+/// What a program said of its input. It counted the lines that it was given
+/// `before`, too.
+pub fn refused(name: &str, program: &str, said: &str, input: &str, before: usize) -> Failure {
+    let line = rejected_line(said, input, before);
+    Failure {
         fault: if lacks_support(said) {
             Fault::Machine
         } else {
@@ -118,7 +145,7 @@ pub async fn load(
                 said: said.to_owned(),
             })
         }),
-    })
+    }
 }
 
 /// Whether a program's message speaks of the kernel rather than of its input.
@@ -136,7 +163,7 @@ fn lacks_support(said: &str) -> bool {
 
 /// The line of the input that a message such as `line 4: RULE_APPEND failed`,
 /// `Error occurred at line: 4` or `Error in line 4:` speaks of.
-fn rejected_line(said: &str, input: &str) -> Option<String> {
+fn rejected_line(said: &str, input: &str, before: usize) -> Option<String> {
     let after = said.split("line").skip(1).find_map(|rest| {
         let digits: String = rest
             .trim_start_matches([':', ' '])
@@ -145,7 +172,10 @@ fn rejected_line(said: &str, input: &str) -> Option<String> {
             .collect();
         digits.parse::<usize>().ok()
     })?;
-    input.lines().nth(after.checked_sub(1)?).map(str::to_owned)
+    input
+        .lines()
+        .nth(after.checked_sub(before + 1)?)
+        .map(str::to_owned)
 }
 
 fn unstarted(program: &str, error: &io::Error) -> Failure {
@@ -163,12 +193,6 @@ fn unstarted(program: &str, error: &io::Error) -> Failure {
     failure::machine(format!("cannot start {program}: {error}"), error)
 }
 
-/// A file name for a namespace's name.
-fn sha(name: &str) -> String {
-    use sha2::Digest as _;
-    data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(name)[..8])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,12 +207,12 @@ mod tests {
             "ipset v7.17: Error in line 3: Syntax error",
         ] {
             assert_eq!(
-                rejected_line(said, input).as_deref(),
+                rejected_line(said, input, 0).as_deref(),
                 Some("-A A -j NOPE"),
                 "{said}"
             );
         }
-        assert_eq!(rejected_line("no number in this line", input), None);
-        assert_eq!(rejected_line("line 99 failed", input), None);
+        assert_eq!(rejected_line("no number in this line", input, 0), None);
+        assert_eq!(rejected_line("line 99 failed", input, 0), None);
     }
 }

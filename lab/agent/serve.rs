@@ -102,21 +102,26 @@ async fn keep(
     let mut standing: Option<Lab> = None;
     while let Some(request) = asked.recv().await {
         match (request, &mut standing) {
-            (Request::Build { plan, .. }, _) => {
-                match Lab::build(*plan, &step, turned.clone()).await {
-                    Ok(lab) => {
-                        tell(Event::Built {
-                            lab: id,
-                            descriptors: lab.descriptors(),
-                        });
-                        standing = Some(lab);
-                    }
-                    Err(failure) => {
-                        tell(Event::Failed { lab: id, failure });
-                        break;
-                    }
+            (
+                Request::Build {
+                    plan,
+                    standing: stays,
+                    ..
+                },
+                _,
+            ) => match Lab::build(*plan, stays, &step, turned.clone()).await {
+                Ok(lab) => {
+                    tell(Event::Built {
+                        lab: id,
+                        descriptors: lab.descriptors(),
+                    });
+                    standing = Some(lab);
                 }
-            }
+                Err(failure) => {
+                    tell(Event::Failed { lab: id, failure });
+                    break;
+                }
+            },
             (Request::Probe { .. }, Some(lab)) => match lab.probe(&step).await {
                 Ok(evidence) => tell(Event::Probed {
                     lab: id,
@@ -124,6 +129,16 @@ async fn keep(
                 }),
                 Err(failure) => tell(Event::Failed { lab: id, failure }),
             },
+            (Request::Change { delta, .. }, Some(lab)) => {
+                tell(match lab.change(*delta, &step, &turned).await {
+                    Ok(()) => Event::Changed { lab: id },
+                    Err(failure) => Event::Failed { lab: id, failure },
+                });
+            }
+            (Request::Forget { .. }, Some(lab)) => tell(match lab.forget(&step, &turned).await {
+                Ok(()) => Event::Forgotten { lab: id },
+                Err(failure) => Event::Failed { lab: id, failure },
+            }),
             (Request::Stop { server, .. }, Some(lab)) => tell(match lab.stop(&server).await {
                 Ok(()) => Event::Stopped { lab: id },
                 Err(failure) => Event::Failed { lab: id, failure },
@@ -144,7 +159,14 @@ async fn keep(
                 },
             ),
             (Request::Remove { .. }, _) => break,
-            (Request::Probe { .. } | Request::Stop { .. } | Request::Run { .. }, None) => {
+            (
+                Request::Change { .. }
+                | Request::Forget { .. }
+                | Request::Probe { .. }
+                | Request::Stop { .. }
+                | Request::Run { .. },
+                None,
+            ) => {
                 tell(Event::Failed {
                     lab: id,
                     failure: failure::bug(format!("lab {id} does not stand")),

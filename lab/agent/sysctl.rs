@@ -5,9 +5,11 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use super::failure;
 use super::netns::NetNs;
 use crate::plan::Sysctl;
 use crate::protocol::{Failure, Fault};
+use crate::shortage;
 
 /// Writes settings in their order.
 ///
@@ -35,12 +37,19 @@ pub fn write<'a>(
                         Fault::Machine,
                     ));
                 }
+                Err(error) if shortage::remedy(&error).is_some() => {
+                    let message = format!(
+                        "cannot set {} = {} in {name}: {error}",
+                        setting.key, setting.value
+                    );
+                    return Err(failure::machine(message, &error));
+                }
                 Err(error) => return Err(refused(name, setting, &error.to_string(), Fault::Input)),
             }
         }
         Ok(())
     })
-    .unwrap_or_else(|error| Err(super::failure::entering(name, &error)))
+    .unwrap_or_else(|error| Err(failure::entering(name, &error)))
 }
 
 /// The settings that a namespace's interfaces do not have already. An interface

@@ -146,8 +146,8 @@ fn settled(value: &Value) -> Value {
                     .any(|flag| flag == "dynamic" || flag == "timeout")
             });
             let kept = object.iter().filter(|(key, _)| {
-                !["packets", "bytes", "expires", "used", "last"].contains(&key.as_str())
-                    && !(moves && *key == "elem")
+                let counts = ["packets", "bytes", "expires", "used", "last"];
+                !(counts.contains(&key.as_str()) || moves && *key == "elem")
             });
             Value::Object(
                 kept.map(|(key, value)| (key.clone(), settled(value)))

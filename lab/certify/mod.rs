@@ -135,7 +135,9 @@ impl State {
             match found {
                 Ok(lines) => {
                     feed(&format!("{} entries", lines.len()));
-                    lines.iter().for_each(|line| feed(line));
+                    for line in lines {
+                        feed(line);
+                    }
                 }
                 Err(why) => feed(&format!("unread: {why}")),
             }
@@ -278,13 +280,12 @@ mod tests {
 
     #[test]
     fn what_came_what_went_and_what_moved_is_named() {
-        let cases: [(&[&str], &[&str], &[&str], &[&str]); 4] = [
-            (&["lo"], &["lo", "veth1"], &[], &["veth1"]),
-            (&["lo", "eth0"], &["lo"], &["eth0"], &[]),
-            (&["lo", "lo"], &["lo"], &["lo"], &[]),
-            (&["a", "b", "c"], &["b", "a", "c"], &["a", "b"], &["b", "a"]),
-        ];
-        for (before, after, gone, come) in cases {
+        for [before, after, gone, come] in [
+            [&["lo"][..], &["lo", "veth1"], &[], &["veth1"]],
+            [&["lo", "eth0"], &["lo"], &["eth0"], &[]],
+            [&["lo", "lo"], &["lo"], &["lo"], &[]],
+            [&["a", "b", "c"], &["b", "a", "c"], &["a", "b"], &["b", "a"]],
+        ] {
             let certificate = Certificate::of(&state(before), &state(after));
             assert!(!certificate.unchanged, "{before:?} {after:?}");
             assert_ne!(certificate.before, certificate.after);

@@ -9,7 +9,7 @@ use super::args::{ClaimsArguments, ClaimsFormat, Common};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
 use super::labs::{prepared, tell};
-use super::output::{colour, told, width};
+use super::output::{colour, refused, told, width};
 use super::run::{options, running};
 use crate::cluster::place;
 use crate::report::Results;
@@ -94,10 +94,7 @@ fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
             eprintln!("interrupted");
             Err(Exit::Interrupted)
         }
-        Err(error) => {
-            eprintln!("error: {error}");
-            Err(Exit::Of(3))
-        }
+        Err(error) => Err(refused(&error)),
     }
 }
 

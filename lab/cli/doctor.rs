@@ -3,7 +3,7 @@
 use super::args::{DoctorArguments, DoctorFormat};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
-use super::output::print;
+use super::output::{print, refused};
 use crate::kernel::guest::Cache;
 use crate::kernel::{Host, doctor::examine};
 use crate::report::doctor::{human, json};
@@ -15,10 +15,7 @@ pub fn doctor(arguments: &DoctorArguments) -> Exit {
     let diagnosis = match unless_interrupted(examined) {
         Ok(Some(diagnosis)) => diagnosis,
         Ok(None) => return Exit::Interrupted,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return Exit::Of(3);
-        }
+        Err(error) => return refused(&error),
     };
     let text = match arguments.format {
         DoctorFormat::Human => human(&diagnosis),

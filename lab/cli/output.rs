@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use anstream::{AutoStream, ColorChoice};
 
 use super::exit::Exit;
+use crate::shortage;
 
 /// Writes text to standard output. A reader that has seen enough is no error.
 pub fn print(text: &str) -> Exit {
@@ -22,6 +23,15 @@ pub fn told(written: io::Result<()>) -> Exit {
             Exit::Of(3)
         }
     }
+}
+
+/// What a command ends with that the system gives nothing to work with.
+pub fn refused(error: &io::Error) -> Exit {
+    eprintln!("error: svclab cannot begin: {error}");
+    if let Some(remedy) = shortage::remedy(error) {
+        eprintln!("  what to do: {remedy}");
+    }
+    Exit::Of(3)
 }
 
 /// Whether standard output takes colours.

@@ -12,7 +12,7 @@ use super::args::{Common, PATIENCE, RunArguments};
 use super::exit::Exit;
 use super::interrupt::{interrupted, unless_interrupted};
 use super::labs::prepared;
-use super::output::{colour, told};
+use super::output::{colour, refused, told};
 use crate::kernel::{Choice, Witness, enter};
 use crate::report::{self, Format, Results, Several};
 use crate::run::{Kept, Options, Prepared, execute};
@@ -62,10 +62,7 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
             eprintln!("interrupted");
             Exit::Interrupted
         }
-        Err(error) => {
-            eprintln!("error: {error}");
-            Exit::Of(3)
-        }
+        Err(error) => refused(&error),
     }
 }
 

@@ -180,11 +180,25 @@ impl Agent {
     ///
     /// What the agent could not do, or how it was lost.
     pub async fn build(&self, plan: Plan) -> Result<Session, KernelError> {
+        self.build_lab(plan, false).await
+    }
+
+    /// Builds a plan that is going to be changed: the programs that load its
+    /// rules wait for more.
+    ///
+    /// # Errors
+    ///
+    /// What the agent could not do, or how it was lost.
+    pub async fn build_standing(&self, plan: Plan) -> Result<Session, KernelError> {
+        self.build_lab(plan, true).await
+    }
+
+    async fn build_lab(&self, plan: Plan, standing: bool) -> Result<Session, KernelError> {
         let id = self.link.next.fetch_add(1, Ordering::Relaxed);
         let (say, said) = mpsc::unbounded_channel();
         self.link.shared().labs.insert(id, say);
         let mut session = Session::new(self.clone(), id, said, &plan);
-        session.build(plan).await?;
+        session.build(plan, standing).await?;
         Ok(session)
     }
 }

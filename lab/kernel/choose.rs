@@ -51,6 +51,18 @@ impl Kernel {
         }
     }
 
+    /// The same for what is not a plan's alone.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, with who asks for it.
+    pub fn missing_of(&self, needs: &Needs) -> Result<(), Missing> {
+        match self {
+            Self::Host(host) => host.missing_of(needs),
+            Self::Guest(guest) => guest.missing_of(needs),
+        }
+    }
+
     /// How many labs one agent there can hold at once without being late to
     /// answer their probes. More would be no faster in a guest, which has one
     /// processor.

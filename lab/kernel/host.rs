@@ -91,8 +91,17 @@ impl Host {
     ///
     /// What is missing, with who asks for it and what would change that.
     pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
+        self.missing_of(&Needs::of(plan))
+    }
+
+    /// The same for what is not a plan's alone.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, with who asks for it.
+    pub fn missing_of(&self, needs: &Needs) -> Result<(), Missing> {
         Missing::check(
-            &Needs::of(plan),
+            needs,
             self.modules(),
             |name| self.has_program(name),
             rights::are_those_of_root,

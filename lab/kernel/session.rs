@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::agent::Agent;
 use super::error::KernelError;
 use crate::evidence::Evidence;
-use crate::plan::Plan;
+use crate::plan::{Delta, Plan, Probe};
 use crate::protocol::{Event, Finished, LabId, Request, Turn};
 
 /// How long an agent may work on one request beyond what the lab itself waits
@@ -45,9 +45,7 @@ impl Session {
         events: mpsc::UnboundedReceiver<Event>,
         plan: &Plan,
     ) -> Self {
-        // At worst each probe waits for the one before, for its handshake and
-        // for its answer.
-        let probing = plan.probes.iter().map(|probe| probe.patience * 2).sum();
+        let probing = probing(&plan.probes);
         Self {
             agent,
             descriptors: BTreeMap::new(),
@@ -59,10 +57,11 @@ impl Session {
         }
     }
 
-    pub(super) async fn build(&mut self, plan: Plan) -> Result<(), KernelError> {
+    pub(super) async fn build(&mut self, plan: Plan, standing: bool) -> Result<(), KernelError> {
         self.agent.link.ask(Request::Build {
             lab: self.lab,
             plan: Box::new(plan),
+            standing,
         });
         match self.answer(HANG).await? {
             Event::Built { descriptors, .. } => {
@@ -83,6 +82,41 @@ impl Session {
     #[must_use]
     pub fn descriptors(&self) -> &BTreeMap<String, i32> {
         &self.descriptors
+    }
+
+    /// Turns the lab into one of another plan. After an error it is of no more
+    /// use.
+    ///
+    /// # Errors
+    ///
+    /// What the agent could not do, or how it was lost.
+    pub async fn change(&mut self, delta: Delta) -> Result<(), KernelError> {
+        if let Some(probes) = &delta.probes {
+            self.probing = probing(probes);
+        }
+        self.agent.link.ask(Request::Change {
+            lab: self.lab,
+            delta: Box::new(delta),
+        });
+        match self.answer(HANG).await? {
+            Event::Changed { .. } => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Has the lab forget its connections, so that the next probe meets it as
+    /// the first one did. IPVS keeps the clients that it remembers for a
+    /// virtual server with persistence.
+    ///
+    /// # Errors
+    ///
+    /// What the agent could not do, or how it was lost.
+    pub async fn forget(&mut self) -> Result<(), KernelError> {
+        self.agent.link.ask(Request::Forget { lab: self.lab });
+        match self.answer(HANG).await? {
+            Event::Forgotten { .. } => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
     }
 
     /// Runs the plan's probes.
@@ -206,4 +240,10 @@ impl Session {
         lost.how = format!("it answered with {event:?}, which was not asked");
         KernelError::Lost(lost)
     }
+}
+
+/// How long probes may take: at worst each waits for the one before, for its
+/// handshake and for its answer.
+fn probing(probes: &[Probe]) -> Duration {
+    probes.iter().map(|probe| probe.patience * 2).sum()
 }

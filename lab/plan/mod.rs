@@ -3,6 +3,7 @@
 //! the host, in a guest, or on another machine over a pipe.
 
 pub mod build;
+pub mod delta;
 pub mod health;
 pub mod ipvs;
 mod link;
@@ -14,6 +15,7 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
+pub use delta::{Delta, Rebuild};
 pub use health::HealthCheck;
 pub use ipvs::VirtualServer;
 pub use link::{Link, LinkKind, Mac};

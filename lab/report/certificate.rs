@@ -36,8 +36,9 @@ pub(super) fn headline(certificate: &Certificate) -> String {
     if certificate.unchanged {
         let digest = certificate.after.get(..DIGITS).unwrap_or_default();
         let entries: usize = certificate.compared.values().sum();
+        let plural = if entries == 1 { "entry" } else { "entries" };
         return format!(
-            "certificate: this machine is as it was before ({entries} entries, digest {digest})"
+            "certificate: this machine is as it was before ({entries} {plural}, digest {digest})"
         );
     }
     let parts: Vec<&str> = certificate

@@ -62,19 +62,19 @@ fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
 
 /// That the machine is as it was before, as a test of its own.
 fn certified(certificate: &Certificate) -> TestCase {
-    let text = certificate::text(certificate);
+    let told = certificate::text(certificate);
     let status = if certificate.unchanged {
         TestCaseStatus::success()
     } else {
         let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
         status.set_message(certificate::headline(certificate));
-        status.set_description(text.as_str());
+        status.set_description(told.as_str());
         status
     };
-    let mut test = TestCase::new("certificate", status);
-    test.set_classname("svclab");
-    test.set_system_out(text);
-    test
+    let mut case = TestCase::new("certificate", status);
+    case.set_classname("svclab");
+    case.set_system_out(told);
+    case
 }
 
 fn test_case(case: &CaseResult, telling: Telling<'_>) -> TestCase {

@@ -14,6 +14,7 @@ use crate::kernel::{Agent, Choice, KernelError, Session};
 use crate::protocol::{Failure, Fault};
 use crate::report::{CaseResult, Event, Outcome, Results, RunError, Trouble};
 use crate::scenario::Rendering;
+use crate::shortage;
 
 /// How to run.
 #[derive(Debug, Clone)]
@@ -259,7 +260,10 @@ async fn try_one(prepared: &Prepared, agent: &Agent) -> Result<(Judgement, Sessi
 
 fn trouble(error: &KernelError) -> RunError {
     let (trouble, remedy) = match error {
-        KernelError::Start { .. } => (Trouble::Machine, None),
+        KernelError::Start { source, .. } => {
+            let remedy = shortage::remedy(source).map(str::to_owned);
+            (Trouble::Machine, remedy)
+        }
         KernelError::Unable(failure) | KernelError::Failed(failure) => {
             let trouble = match failure.fault {
                 Fault::Input => Trouble::Input,

@@ -110,15 +110,16 @@ fn more_rules_than_nodes_can_hold() {
 fn more_objects_than_all_cases_may_have() {
     let values: Vec<String> = (0..900).map(|n| format!("v{n}: []")).collect();
     let axis = format!("    x: {{{}}}\n    rpFilter:\n", values.join(", "));
-    let pods: String = (0..2000)
-        .map(|n| {
-            format!(
-                "\n---\n{{apiVersion: v1, kind: Pod, metadata: {{name: extra-{n}}}, \
-                 spec: {{containers: []}}}}"
-            )
-        })
-        .collect();
-    let told = told(&(with("    rpFilter:\n", &axis) + &pods));
+    let mut text = with("    rpFilter:\n", &axis);
+    for n in 0..2000 {
+        write!(
+            text,
+            "\n---\n{{apiVersion: v1, kind: Pod, metadata: {{name: extra-{n}}}, \
+             spec: {{containers: []}}}}"
+        )
+        .expect("written");
+    }
+    let told = told(&text);
     assert!(
         told.starts_with("error: ") && told.contains("objects each are more than 1000000 objects"),
         "{}",

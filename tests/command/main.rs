@@ -8,5 +8,6 @@ mod interrupted;
 mod kept;
 mod killed;
 mod readme;
+mod short;
 mod support;
 mod untouched;

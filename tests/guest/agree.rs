@@ -78,7 +78,7 @@ fn host_and_guest_agree_about_canal_stale_rule() {
 
 #[test]
 fn host_and_guest_agree_about_local_ingress() {
-    host_and_guest_agree("local-ingress");
+    host_and_guest_agree("local-ingress/mode=iptables");
 }
 
 fn kernels_agree(lab: &str) {
@@ -92,6 +92,11 @@ fn kernels_agree(lab: &str) {
 #[test]
 fn both_kernels_agree_about_clb_hairpin() {
     kernels_agree("clb-hairpin");
+}
+
+#[test]
+fn both_kernels_agree_about_local_ingress_in_ipvs_mode() {
+    kernels_agree("local-ingress/mode=ipvs");
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub fn watched(mut prepared: Prepared) -> Prepared {
         packets: all.clone(),
         counters: all.clone(),
         rules: all,
+        // What the case itself asks for.
+        ..prepared.plan.watch
     };
     prepared
 }
@@ -145,7 +147,7 @@ struct Ground {
     serving: BTreeSet<IpAddr>,
     /// The addresses from which balancers ask.
     askers: BTreeSet<IpAddr>,
-    /// The addresses of those who call and are no nodes.
+    /// The addresses of those who call, serve nobody and are no nodes.
     callers: BTreeSet<IpAddr>,
 }
 
@@ -164,7 +166,7 @@ impl Ground {
             .probes
             .iter()
             .map(|probe| probe.from.as_str())
-            .filter(|name| name.contains('/'))
+            .filter(|name| name.contains('/') && !pods.contains(name))
             .collect();
         let addresses = |names: &BTreeSet<&str>| -> BTreeSet<IpAddr> {
             plan.namespaces
@@ -234,7 +236,7 @@ impl Ground {
             if matches!(kind, PacketKind::Fin | PacketKind::Any) {
                 continue;
             }
-            if self.may_be_asked(carried) {
+            if self.may_be_asked(carried) || self.may_be_chance(carried, kind) {
                 continue;
             }
             let way = match packet.direction {
@@ -260,6 +262,15 @@ impl Ground {
         seen.into_iter()
             .map(|(shape, seen)| format!("packet {shape} {}", often(seen)))
             .collect()
+    }
+
+    /// Whether it is an answer of an endpoint that chance chose. Who asked a
+    /// neighbour on its own bridge is answered by other ways than who asked a
+    /// pod elsewhere.
+    fn may_be_chance(&self, frame: &Frame, kind: PacketKind) -> bool {
+        let chosen =
+            self.serving.contains(&frame.source) || self.serving.contains(&frame.destination);
+        self.random && chosen && kind != PacketKind::Syn
     }
 
     /// Whether it may be of a balancer's question, which are asked as often as

@@ -55,8 +55,9 @@ async fn probe(session: &mut Session) -> Evidence {
 #[test]
 fn a_verdict_hangs_on_the_balancer_s_service() {
     block_on(async {
-        let prepared =
-            case("clb-hairpin/policy=Cluster,ingress=otherNode,balancer=internal,rpFilter=0");
+        let prepared = case(
+            "clb-hairpin/policy=Cluster,ingress=otherNode,balancer=internal,rpFilter=0,byHand=nothing",
+        );
         let agent = with_ipvsadm().await;
         let mut session = agent.build(prepared.plan).await.expect("a lab");
         let all = |verdict| BTreeMap::from([(verdict, 8)]);

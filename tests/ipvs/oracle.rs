@@ -191,8 +191,8 @@ fn a_case_s_nodes_and_balancers_have_what_its_plan_says() {
     // A node that speaks to itself by kube-ipvs0, and a balancer that goes by
     // marks; all that is expected of both cases happens as well.
     for name in [
-        "missing-cluster-cidr/clusterCIDR=right,byHand=nothing",
-        "clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0",
+        "missing-cluster-cidr/clusterCIDR=right,byHand=nothing,apiserver=apart",
+        "clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0,byHand=nothing",
     ] {
         block_on(async {
             let prepared = case(name);

@@ -9,6 +9,7 @@ use svclab::explain::{Judge, Judgement};
 use svclab::run::Prepared;
 use svclab::scenario::count::Count;
 use svclab::scenario::expectation::{Expected, ProbeExpectation, Row, SourcePort};
+use svclab::scenario::wire::WireExpectation;
 
 /// Nobody sees so many of anything.
 const NEVER: u32 = 1_000_000;
@@ -69,6 +70,9 @@ fn names(judgement: &Judgement, what: &str) -> bool {
     told.iter().any(|(on, both)| on == what && *both)
 }
 
+/// Turns something round; it is told what the failure must speak of.
+type Turn<'a> = dyn FnMut(&str, &dyn Fn(&mut Expected)) + 'a;
+
 fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
     let mut flips = Vec::new();
     let mut flip = |speaks_of: &str, change: &dyn Fn(&mut Expected)| {
@@ -80,106 +84,13 @@ fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
         });
     };
     for (name, probe) in &row.expected.probes {
-        let mut on_probe = |change: &dyn Fn(&mut ProbeExpectation)| {
-            flip(name, &|expected| {
-                change(expected.probes.get_mut(name).expect("the probe is there"));
-            });
-        };
-        for verdict in 0..probe.verdicts().len() {
-            if probe.verdicts()[verdict].1.is_some() {
-                on_probe(&|probe| *verdicts(probe)[verdict] = Some(Count::exactly(NEVER)));
-            }
-        }
-        if probe.endpoints.is_some() {
-            on_probe(&|probe| probe.endpoints = Some(Vec::new()));
-        }
-        if probe.sources().is_some() {
-            // An address of documentation, which nobody has.
-            on_probe(&|probe| {
-                probe.seen_source = Some("192.0.2.254".to_owned());
-                probe.seen_sources = None;
-            });
-        }
-        if let Some(port) = probe.source_port {
-            let other = match port {
-                SourcePort::Kept => SourcePort::Changed,
-                SourcePort::Changed => SourcePort::Kept,
-            };
-            on_probe(&|probe| probe.source_port = Some(other));
-        }
+        of_probe(name, probe, &mut flip);
     }
-    for at in 0..row.expected.wire.len() {
-        let expected_none = row.expected.wire[at].count.contains(0);
-        let other = if expected_none {
-            Count::at_least(1)
-        } else {
-            Count::exactly(0)
-        };
-        flip(&row.expected.wire[at].on.to_string(), &|expected| {
-            expected.wire[at].count = other;
-        });
-        let wire = &row.expected.wire[at];
-        if wire.mss.is_some() && !expected_none {
-            flip(&wire.on.to_string(), &|expected| {
-                expected.wire[at].mss = Some(1);
-            });
-        }
-        if wire.window.is_some() && !expected_none {
-            flip(&wire.on.to_string(), &|expected| {
-                expected.wire[at].window = Some(1);
-            });
-        }
-        if wire.resent.is_some() {
-            flip(&wire.on.to_string(), &|expected| {
-                expected.wire[at].resent = Some(vec![Duration::from_millis(100)]);
-            });
-        }
+    for (at, wire) in row.expected.wire.iter().enumerate() {
+        of_wire(at, wire, &mut flip);
     }
-    for at in 0..row.expected.counters.len() {
-        flip(&row.expected.counters[at].on, &|expected| {
-            expected.counters[at].grows = Count::exactly(NEVER);
-        });
-    }
-    for at in 0..row.expected.rules.len() {
-        flip(&row.expected.rules[at].on, &|expected| {
-            expected.rules[at].hits = Count::exactly(NEVER);
-        });
-    }
-    for at in 0..row.expected.chains.len() {
-        let on = row.expected.chains[at].on.clone();
-        for rule in 0..row.expected.chains[at].is.len() {
-            flip(&on, &|expected| drop(expected.chains[at].is.remove(rule)));
-        }
-        flip(&on, &|expected| {
-            expected.chains[at].is.push("-j ACCEPT".to_owned());
-        });
-    }
-    for at in 0..row.expected.sets.len() {
-        flip(&row.expected.sets[at].on, &|expected| {
-            "hash:mac".clone_into(&mut expected.sets[at].kind);
-        });
-        flip(&row.expected.sets[at].on, &|expected| {
-            expected.sets[at].members.push("192.0.2.254".to_owned());
-        });
-    }
-    for at in 0..row.expected.ipvs.len() {
-        flip(&row.expected.ipvs[at].on, &|expected| {
-            let first = expected.ipvs[at].is.pop();
-            if first.is_none() {
-                expected.ipvs[at]
-                    .is
-                    .push("-A -t 192.0.2.254:1 -s rr".to_owned());
-            }
-        });
-    }
-    for at in 0..row.expected.links.len() {
-        flip(&row.expected.links[at].on.to_string(), &|expected| {
-            expected.links[at].flags.push("PROMISC".to_owned());
-        });
-        flip(&row.expected.links[at].on.to_string(), &|expected| {
-            expected.links[at].addresses.pop();
-        });
-    }
+    of_rules(&row.expected, &mut flip);
+    of_held(&row.expected, &mut flip);
     assert!(
         prepared
             .case
@@ -190,6 +101,114 @@ fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
         "a probe of which nothing is expected"
     );
     flips
+}
+
+fn of_probe(name: &str, probe: &ProbeExpectation, flip: &mut Turn<'_>) {
+    let mut on_probe = |change: &dyn Fn(&mut ProbeExpectation)| {
+        flip(name, &|expected| {
+            change(expected.probes.get_mut(name).expect("the probe is there"));
+        });
+    };
+    for verdict in 0..probe.verdicts().len() {
+        if probe.verdicts()[verdict].1.is_some() {
+            on_probe(&|probe| *verdicts(probe)[verdict] = Some(Count::exactly(NEVER)));
+        }
+    }
+    if probe.endpoints.is_some() {
+        on_probe(&|probe| probe.endpoints = Some(Vec::new()));
+    }
+    if probe.sources().is_some() {
+        // An address of documentation, which nobody has.
+        on_probe(&|probe| {
+            probe.seen_source = Some("192.0.2.254".to_owned());
+            probe.seen_sources = None;
+        });
+    }
+    if let Some(port) = probe.source_port {
+        let other = match port {
+            SourcePort::Kept => SourcePort::Changed,
+            SourcePort::Changed => SourcePort::Kept,
+        };
+        on_probe(&|probe| probe.source_port = Some(other));
+    }
+}
+
+fn of_wire(at: usize, wire: &WireExpectation, flip: &mut Turn<'_>) {
+    let expected_none = wire.count.contains(0);
+    let other = if expected_none {
+        Count::at_least(1)
+    } else {
+        Count::exactly(0)
+    };
+    flip(&wire.on.to_string(), &|expected| {
+        expected.wire[at].count = other;
+    });
+    if wire.mss.is_some() && !expected_none {
+        flip(&wire.on.to_string(), &|expected| {
+            expected.wire[at].mss = Some(1);
+        });
+    }
+    if wire.window.is_some() && !expected_none {
+        flip(&wire.on.to_string(), &|expected| {
+            expected.wire[at].window = Some(1);
+        });
+    }
+    if wire.resent.is_some() {
+        flip(&wire.on.to_string(), &|expected| {
+            expected.wire[at].resent = Some(vec![Duration::from_millis(100)]);
+        });
+    }
+}
+
+fn of_rules(row: &Expected, flip: &mut Turn<'_>) {
+    for at in 0..row.counters.len() {
+        flip(&row.counters[at].on, &|expected| {
+            expected.counters[at].grows = Count::exactly(NEVER);
+        });
+    }
+    for at in 0..row.rules.len() {
+        flip(&row.rules[at].on, &|expected| {
+            expected.rules[at].hits = Count::exactly(NEVER);
+        });
+    }
+    for at in 0..row.chains.len() {
+        let on = row.chains[at].on.clone();
+        for rule in 0..row.chains[at].is.len() {
+            flip(&on, &|expected| drop(expected.chains[at].is.remove(rule)));
+        }
+        flip(&on, &|expected| {
+            expected.chains[at].is.push("-j ACCEPT".to_owned());
+        });
+    }
+}
+
+fn of_held(row: &Expected, flip: &mut Turn<'_>) {
+    for at in 0..row.sets.len() {
+        flip(&row.sets[at].on, &|expected| {
+            "hash:mac".clone_into(&mut expected.sets[at].kind);
+        });
+        flip(&row.sets[at].on, &|expected| {
+            expected.sets[at].members.push("192.0.2.254".to_owned());
+        });
+    }
+    for at in 0..row.ipvs.len() {
+        flip(&row.ipvs[at].on, &|expected| {
+            let first = expected.ipvs[at].is.pop();
+            if first.is_none() {
+                expected.ipvs[at]
+                    .is
+                    .push("-A -t 192.0.2.254:1 -s rr".to_owned());
+            }
+        });
+    }
+    for at in 0..row.links.len() {
+        flip(&row.links[at].on.to_string(), &|expected| {
+            expected.links[at].flags.push("PROMISC".to_owned());
+        });
+        flip(&row.links[at].on.to_string(), &|expected| {
+            expected.links[at].addresses.pop();
+        });
+    }
 }
 
 fn verdicts(probe: &mut ProbeExpectation) -> [&mut Option<Count>; 7] {

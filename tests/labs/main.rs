@@ -3,6 +3,7 @@
 //! Beside them, what a few of the cases are tried for in particular.
 
 mod cause;
+mod change;
 mod flip;
 mod guests;
 mod patience;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     let cases = stage::cases();
     let trials = cause::trials(&cases)
         .into_iter()
+        .chain(change::trials(&cases))
         .chain(patience::trials())
         .chain(repeat::trials(&cases))
         .chain(settings::trials(&cases))

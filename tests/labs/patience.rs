@@ -6,7 +6,7 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 use svclab::run::{choose, prepare};
 
-use super::{flip, stage};
+use super::{flip, guests, stage};
 
 /// A SYN that nobody answers, sent again and again.
 const CASE: &str = "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";

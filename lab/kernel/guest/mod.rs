@@ -177,6 +177,15 @@ impl Guest {
     ///
     /// What is missing, with who asks for it.
     pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
+        self.missing_of(&Needs::of(plan))
+    }
+
+    /// The same for what is not a plan's alone.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, with who asks for it.
+    pub fn missing_of(&self, needs: &Needs) -> Result<(), Missing> {
         let installed = self.programs();
         let has_program = |name: &str| {
             installed
@@ -185,7 +194,7 @@ impl Guest {
         };
         // The agent is root there.
         let root = || Ok(());
-        Missing::check(&Needs::of(plan), &self.modules, has_program, root)
+        Missing::check(needs, &self.modules, has_program, root)
     }
 
     /// What is known of KVM here; after a start that is how it ended.

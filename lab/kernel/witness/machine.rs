@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::agent::PATH;
@@ -35,10 +35,10 @@ pub fn look() -> State {
         .with(Part::IptablesLegacy, iptables_legacy())
         .with(Part::Ipset, when("ip_set", ipset))
         .with(Part::Ipvs, file("/proc/net/ip_vs", lines::ipvs))
-        .with(Part::Sysctls, sysctls())
+        .with(Part::Sysctls, Ok(sysctls()))
         .with(Part::Modules, file("/proc/modules", lines::modules))
         .with(Part::Mounts, file("/proc/self/mountinfo", lines::mounts))
-        .with(Part::Run, names())
+        .with(Part::Run, Ok(names()))
 }
 
 fn links() -> Found {
@@ -137,7 +137,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
 }
 
 /// Every setting with its value. One that may only be written has none.
-fn sysctls() -> Found {
+fn sysctls() -> Vec<String> {
     let top = Path::new("/proc/sys");
     let mut all = Vec::new();
     let mut directories = vec![top.to_owned()];
@@ -157,10 +157,10 @@ fn sysctls() -> Found {
         }
     }
     all.sort();
-    Ok(all)
+    all
 }
 
-fn setting(name: &str, path: &PathBuf) -> String {
+fn setting(name: &str, path: &Path) -> String {
     match fs::read(path) {
         Ok(value) => {
             let value = String::from_utf8_lossy(&value);
@@ -171,7 +171,7 @@ fn setting(name: &str, path: &PathBuf) -> String {
 }
 
 /// The names in the directories in which programs leave what outlives them.
-fn names() -> Found {
+fn names() -> Vec<String> {
     let mut all = Vec::new();
     for directory in ["/run", "/run/lock", "/run/netns"] {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -179,5 +179,5 @@ fn names() -> Found {
         }
     }
     all.sort();
-    Ok(all)
+    all
 }

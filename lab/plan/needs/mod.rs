@@ -65,6 +65,18 @@ impl Needs {
         needs
     }
 
+    /// What a lab of this plan that is changed and forgets its connections would
+    /// ask for. Conntrack's own netlink is asked for by number, and answers to
+    /// its name (Linux v6.12, `net/netfilter/nfnetlink.c`, `nfnetlink_rcv_msg`).
+    #[must_use]
+    pub fn of_standing(plan: &Plan) -> Self {
+        let mut needs = Self::of(plan);
+        needs.module("nf_conntrack_netlink", "", || {
+            "forgetting connections".to_owned()
+        });
+        needs
+    }
+
     /// Modules, by the names under which a kernel asks for them.
     pub fn modules(&self) -> impl Iterator<Item = (&str, &Asker)> {
         self.modules.iter().map(|(name, by)| (name.as_str(), by))

@@ -1,0 +1,268 @@
+//! Changing a standing lab.
+
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+
+use netlink_packet_route::AddressFamily;
+use tokio::task::JoinSet;
+
+use super::lab::{Lab, Loaders};
+use super::loader::Loader;
+use super::netns::NetNs;
+use super::wire;
+use super::{conntrack, failure, health, ipvs, server, sysctl};
+use crate::plan::delta::{Change, RulesChange, SetsChange};
+use crate::plan::needs::iptables_program;
+use crate::plan::{Delta, HealthCheck, Iptables, Namespace, Plan, Server};
+use crate::protocol::{Failure, Turn};
+
+impl Lab {
+    /// Turns the lab into one of another plan. After an error it is of no more
+    /// use.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel or a program refused, or what the lab has not got.
+    pub async fn change(
+        &mut self,
+        delta: Delta,
+        step: &impl Fn(String),
+        turned: &Rc<impl Fn(Turn) + 'static>,
+    ) -> Result<(), Failure> {
+        if delta.health.is_some() {
+            self.checks.shutdown().await;
+        }
+        for gone in &delta.stop {
+            step(format!("end {}", gone.name));
+            let at = self.servers.iter().position(|(server, _)| server == gone);
+            let Some(at) = at else {
+                return Err(failure::bug(format!("{} is not served", gone.name)));
+            };
+            self.servers.remove(at).1.shutdown().await;
+        }
+        step("change what it holds".to_owned());
+        for change in delta.namespaces {
+            self.change_one(change).await?;
+        }
+        for server in delta.start {
+            step(format!("start {}", server.name));
+            let tasks = open(&self.plan, &self.namespaces, &server)?;
+            self.servers.push((server, tasks));
+        }
+        if let Some(checks) = delta.health {
+            self.plan.health = checks;
+            self.check(step, turned).await?;
+        }
+        if let Some(probes) = delta.probes {
+            self.plan.probes = probes;
+        }
+        if let Some(watch) = delta.watch {
+            self.plan.watch = watch;
+        }
+        Ok(())
+    }
+
+    /// Forgets connections, begins round robins anew, and sets the counters of
+    /// the rules that are read back to nought.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel or a program refused.
+    pub async fn forget(
+        &mut self,
+        step: &impl Fn(String),
+        turned: &Rc<impl Fn(Turn) + 'static>,
+    ) -> Result<(), Failure> {
+        step("forget its connections".to_owned());
+        for (name, ns) in &self.namespaces {
+            conntrack::forget(ns, name)?;
+        }
+        let watched: BTreeSet<&String> = self.plan.watch.rules.iter().collect();
+        for namespace in &self.plan.namespaces {
+            let Some(rules) = &namespace.iptables else {
+                continue;
+            };
+            if !watched.contains(&namespace.name) {
+                continue;
+            }
+            let ns = &self.namespaces[&namespace.name];
+            for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
+                let tables = super::lab::tables(input);
+                let batch: String = tables
+                    .flat_map(|table| ["*", table, "\n-Z\nCOMMIT\n"])
+                    .collect();
+                let program = iptables_program(ip, rules.backend, "restore");
+                load(&mut self.loaders, ns, &namespace.name, program, &batch).await?;
+            }
+        }
+        let balanced: Vec<&Namespace> = self
+            .plan
+            .namespaces
+            .iter()
+            .filter(|namespace| !namespace.ipvs.is_empty())
+            .collect();
+        if !balanced.is_empty() {
+            self.checks.shutdown().await;
+            for namespace in balanced {
+                let ns = &self.namespaces[&namespace.name];
+                ipvs::remove(ns, &namespace.name, &namespace.ipvs).await?;
+                ipvs::add(ns, namespace).await?;
+            }
+            self.check(step, turned).await?;
+        }
+        Ok(())
+    }
+
+    async fn check(
+        &mut self,
+        step: &impl Fn(String),
+        turned: &Rc<impl Fn(Turn) + 'static>,
+    ) -> Result<(), Failure> {
+        let checks: &[HealthCheck] = &self.plan.health;
+        if checks.is_empty() {
+            return Ok(());
+        }
+        step("ask its balancers' backends how they are".to_owned());
+        let turned: Rc<dyn Fn(Turn)> = turned.clone();
+        health::begin(checks, &self.namespaces, &turned, &mut self.checks).await
+    }
+
+    async fn change_one(&mut self, change: Change) -> Result<(), Failure> {
+        let at = self
+            .plan
+            .namespaces
+            .iter()
+            .position(|namespace| namespace.name == change.namespace)
+            .ok_or_else(|| failure::bug(format!("there is no {} to change", change.namespace)))?;
+        let (plan, wire) = (&mut self.plan.namespaces[at], &self.wires[at]);
+        let name = change.namespace.clone();
+        let ns = &self.namespaces[&name];
+        sysctl::write(ns, &name, change.sysctls.iter())?;
+        wire.change_links(plan, &change.links).await?;
+        wire.swap_routes(plan, &change).await?;
+        note_links(plan, &change);
+        if !change.ipvs.is_empty() {
+            ipvs::remove(ns, &name, &change.ipvs.remove).await?;
+            plan.ipvs
+                .retain(|server| !change.ipvs.remove.contains(server));
+            let new = Namespace {
+                name: name.clone(),
+                ipvs: change.ipvs.add.clone(),
+                ..Namespace::default()
+            };
+            ipvs::add(ns, &new).await?;
+            plan.ipvs.extend(change.ipvs.add);
+        }
+        let sets = change.sets.unwrap_or_default();
+        load(
+            &mut self.loaders,
+            ns,
+            &name,
+            "ipset".to_owned(),
+            &sets.before,
+        )
+        .await?;
+        if let Some(rules) = change.iptables {
+            for (ip, batch) in [(4, &rules.batches.v4), (6, &rules.batches.v6)] {
+                let program = iptables_program(ip, rules.batches.backend, "restore");
+                load(&mut self.loaders, ns, &name, program, batch).await?;
+            }
+            plan.iptables = Some(headings(&rules));
+        }
+        load(
+            &mut self.loaders,
+            ns,
+            &name,
+            "ipset".to_owned(),
+            &sets.after,
+        )
+        .await?;
+        if sets != SetsChange::default() {
+            plan.ipset = if sets.any {
+                "\n".to_owned()
+            } else {
+                String::new()
+            };
+        }
+        Ok(())
+    }
+}
+
+/// Opens a server of a plan.
+pub fn open(
+    plan: &Plan,
+    namespaces: &HashMap<String, NetNs>,
+    served: &Server,
+) -> Result<JoinSet<()>, Failure> {
+    let (Some(ns), Some(namespace)) = (
+        namespaces.get(&served.namespace),
+        plan.namespace(&served.namespace),
+    ) else {
+        return Err(failure::bug(format!(
+            "{} listens in {}, which the plan has not got",
+            served.name, served.namespace
+        )));
+    };
+    let mut tasks = JoinSet::new();
+    server::open(
+        ns,
+        served,
+        wire::speaks(namespace, AddressFamily::Inet6),
+        &mut tasks,
+    )?;
+    Ok(tasks)
+}
+
+/// Hands a batch to the program that waits for it, which is started if there is
+/// none.
+async fn load(
+    loaders: &mut Loaders,
+    ns: &NetNs,
+    name: &str,
+    program: String,
+    batch: &str,
+) -> Result<(), Failure> {
+    if batch.is_empty() {
+        return Ok(());
+    }
+    let key = (name.to_owned(), program);
+    if !loaders.contains_key(&key) {
+        let loader = Loader::start(ns, name, &key.1)?;
+        loaders.insert(key.clone(), loader);
+    }
+    match loaders.get_mut(&key) {
+        Some(loader) => loader.load(batch).await,
+        None => Ok(()),
+    }
+}
+
+/// What is left of rules in a plan once they have changed: which tables there
+/// are.
+fn headings(rules: &RulesChange) -> Iptables {
+    let of = |family: u8| -> String {
+        let tables = rules.tables.iter().filter(|(of, _)| *of == family);
+        tables
+            .flat_map(|(_, tables)| tables)
+            .flat_map(|table| ["*", table, "\nCOMMIT\n"])
+            .collect()
+    };
+    Iptables {
+        backend: rules.batches.backend,
+        v4: of(4),
+        v6: of(6),
+    }
+}
+
+fn note_links(plan: &mut Namespace, change: &Change) {
+    for changed in &change.links {
+        let mut links = plan.links.iter_mut();
+        if let Some(link) = links.find(|link| link.name == changed.name) {
+            let Some(swap) = Some(&changed.addresses).filter(|swap| !swap.is_empty()) else {
+                continue;
+            };
+            link.addresses
+                .retain(|address| !swap.remove.contains(address));
+            link.addresses.extend(&swap.add);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A standing lab that is changed into another case holds what that case's lab
+//! holds when it is built, and its probes come out alike.
+
+use std::collections::BTreeMap;
+
+use libtest_mimic::{Failed, Trial};
+use svclab::evidence::{Evidence, HeldLink};
+use svclab::kernel::{KernelError, Session};
+use svclab::plan::{Delta, Plan};
+use svclab::run::Prepared;
+
+use super::guests;
+
+/// Of which cases an ordinary run tries one; all are tried when `SVCLAB_FULL` is
+/// set.
+const EVERY_OF_THE_HOST: usize = 3;
+
+/// The same for those in guests, which are slower.
+const EVERY_OF_A_GUEST: usize = 8;
+
+/// One trial for each case: it is reached from the one before it in its lab, or
+/// says why it cannot be.
+pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    let mut reached = 0;
+    let full = std::env::var_os("SVCLAB_FULL").is_some_and(|set| !set.is_empty());
+    for (at, (from, to)) in cases.iter().zip(cases.iter().cycle().skip(1)).enumerate() {
+        let every = match (full, guests::needs_guest(&to.plan)) {
+            (true, _) => 1,
+            (false, true) => EVERY_OF_A_GUEST,
+            (false, false) => EVERY_OF_THE_HOST,
+        };
+        if from.case.lab != to.case.lab || at % every != 0 {
+            continue;
+        }
+        match Delta::between(&from.plan, &to.plan) {
+            Ok(delta) => {
+                reached += 1;
+                let (from, to) = (from.plan.clone(), to.clone());
+                let name = format!("change/into {}", to.case.id);
+                trials.push(Trial::test(name, move || change(&from, &to, &delta)));
+            }
+            Err(rebuild) => {
+                let name = format!("change/into {}: built anew, as {rebuild}", to.case.id);
+                let known = [
+                    "gets other interfaces",
+                    "has other namespaces",
+                    "made otherwise",
+                ];
+                let expected = known.iter().any(|why| name.contains(why));
+                trials.push(Trial::test(name, move || {
+                    if expected {
+                        Ok(())
+                    } else {
+                        Err("a change should reach it".into())
+                    }
+                }));
+            }
+        }
+    }
+    assert!(reached > 10, "{reached} cases are reached by a change");
+    trials
+}
+
+/// All that can be read back of a lab.
+#[derive(Debug, PartialEq)]
+struct State {
+    /// By namespace and family, chains with their rules, counters left out.
+    rules: BTreeMap<(String, u8), BTreeMap<String, Vec<String>>>,
+    /// By namespace: sets with their members.
+    sets: BTreeMap<String, Vec<String>>,
+    ipvs: BTreeMap<String, String>,
+    links: BTreeMap<String, String>,
+    /// By namespace and file or command, its lines.
+    texts: BTreeMap<(String, &'static str), Vec<String>>,
+}
+
+/// What is asked in each namespace, on a host, where there are such programs.
+const ASKED: [(&str, &[&str]); 4] = [
+    ("addresses", &["ip", "-o", "address"]),
+    ("routes", &["ip", "route", "show", "table", "all"]),
+    ("neighbours", &["ip", "neighbour"]),
+    (
+        "settings",
+        &[
+            "grep",
+            "-r",
+            "",
+            "/proc/sys/net/ipv4/conf",
+            "/proc/sys/net/ipv4/ip_forward",
+        ],
+    ),
+];
+
+fn change(from: &Plan, to: &Prepared, delta: &Delta) -> Result<(), Failed> {
+    let (changed, built) = guests::with_agent_for(&to.plan, async |agent| {
+        let mut standing = agent.build_standing(watched(from)).await?;
+        // Its probes leave connections and counters behind, which count for
+        // nothing afterwards.
+        standing.probe().await?;
+        let mut delta = delta.clone();
+        let wanted = watched(&to.plan);
+        delta.watch = Some(wanted.watch.clone());
+        standing.change(delta).await?;
+        standing.forget().await?;
+        let changed = look(&mut standing, &to.plan).await?;
+        drop(standing);
+        let mut fresh = agent.build(wanted).await?;
+        let built = look(&mut fresh, &to.plan).await?;
+        Ok((changed, built))
+    })?;
+    if changed.0 != built.0 {
+        return Err(differences(&changed.0, &built.0).into());
+    }
+    let judge = to.judge().map_err(|problems| format!("{problems:?}"))?;
+    let judgement = judge.judge(&changed.1);
+    if judgement.holds() {
+        Ok(())
+    } else {
+        Err(format!("{judgement:#?}").into())
+    }
+}
+
+/// The same plan, looked at in every respect.
+fn watched(plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    let names: Vec<String> = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
+    plan.watch.rules.clone_from(&names);
+    plan.watch.sets.clone_from(&names);
+    plan.watch.ipvs.clone_from(&names);
+    plan.watch.links = names;
+    plan
+}
+
+async fn look(session: &mut Session, plan: &Plan) -> Result<(State, Evidence), KernelError> {
+    let mut texts = BTreeMap::new();
+    if !guests::needs_guest(plan) {
+        for namespace in &plan.namespaces {
+            for (what, command) in ASKED {
+                let finished = session
+                    .run(&namespace.name, command[0], &command[1..], "")
+                    .await?;
+                let mut lines: Vec<String> = finished.stdout.lines().map(timeless).collect();
+                assert!(
+                    !lines.is_empty() || what == "neighbours",
+                    "{what}: {finished:?}"
+                );
+                lines.sort();
+                texts.insert((namespace.name.clone(), what), lines);
+            }
+        }
+    }
+    let evidence = session.probe().await?;
+    let rules = evidence.rules.iter().map(|saved| {
+        let key = (saved.namespace.clone(), saved.ip);
+        (key, chains(&saved.text))
+    });
+    let held = &evidence.held;
+    let state = State {
+        rules: rules.collect(),
+        sets: held
+            .iter()
+            .map(|(name, held)| (name.clone(), sets(&held.sets)))
+            .collect(),
+        ipvs: held
+            .iter()
+            .map(|(name, held)| (name.clone(), services(&format!("{:?}", held.ipvs))))
+            .collect(),
+        links: held
+            .iter()
+            .map(|(name, held)| (name.clone(), links(&held.links)))
+            .collect(),
+        texts,
+    };
+    Ok((state, evidence))
+}
+
+/// A line without what time makes of it: a link without carrier is told of a
+/// while later.
+fn timeless(line: &str) -> String {
+    line.split_whitespace()
+        .filter(|word| !["REACHABLE", "STALE", "DELAY", "PERMANENT", "linkdown"].contains(word))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn chains(saved: &str) -> BTreeMap<String, Vec<String>> {
+    let mut chains: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut table = "";
+    for line in saved.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name;
+        } else if let Some(declared) = line.strip_prefix(':') {
+            let mut words = declared.split_whitespace();
+            let name = words.next().expect("a chain has a name");
+            let policy = words.next().expect("a chain has a policy");
+            chains
+                .entry(format!("{table} {name} {policy}"))
+                .or_default();
+        } else if let Some((_, rule)) = line.split_once("] -A ") {
+            let (chain, rule) = rule.split_once(' ').expect("a rule has a chain");
+            let mut found = chains.iter_mut();
+            let key = format!("{table} {chain} ");
+            let found = found.find(|(name, _)| name.starts_with(&key));
+            found.expect("chains are declared").1.push(rule.to_owned());
+        }
+    }
+    chains
+}
+
+fn sets(saved: &str) -> Vec<String> {
+    let mut lines: Vec<String> = saved
+        .lines()
+        .map(|line| line.split(" initval ").next().unwrap_or(line).to_owned())
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// Virtual servers in any order: it says nothing.
+fn services(text: &str) -> String {
+    let mut pieces: Vec<&str> = text.split("VirtualServer").collect();
+    pieces.sort_unstable();
+    pieces.concat().replace("}, ", "}").replace("}]", "}")
+}
+
+fn links(links: &[HeldLink]) -> String {
+    format!("{links:#?}")
+}
+
+fn differences(changed: &State, built: &State) -> String {
+    let (changed, built) = (format!("{changed:#?}"), format!("{built:#?}"));
+    let lines = similar::TextDiff::from_lines(&changed, &built);
+    let diff = lines.unified_diff();
+    format!("changed and built differ:\n{diff}")
+}
