@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 #[path = "labs/stage.rs"]
-#[expect(dead_code, reason = "the labs' tests need more of it")]
 mod stage;
 
 /// One that connects at once, in a cluster of a few nodes.

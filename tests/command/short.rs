@@ -154,7 +154,8 @@ fn a_program_that_is_killed_is_no_refusal() {
         "mount --bind {} \"$(readlink -f \"$(command -v iptables-nft-restore)\")\"",
         killed.display()
     );
-    let output = with_mounts(&stage, &path);
+    // One case: of several it is left to chance which ends first.
+    let output = with_mounts(&stage, &path.join("policy=Local"));
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     insta::assert_snapshot!(told(&output, &path));
 }
