@@ -106,10 +106,8 @@ fn edit(commands: &mut String, chain: &str, there: &[String], wanted: &[String])
     if there == wanted {
         return;
     }
-    for step in capture_diff_slices(Algorithm::Myers, there, wanted)
-        .into_iter()
-        .rev()
-    {
+    let steps = capture_diff_slices(Algorithm::Myers, there, wanted);
+    for (at, step) in steps.iter().enumerate().rev() {
         if matches!(step, DiffOp::Equal { .. }) {
             continue;
         }
@@ -117,11 +115,12 @@ fn edit(commands: &mut String, chain: &str, there: &[String], wanted: &[String])
         for _ in old.clone() {
             let _ = writeln!(commands, "-D {chain} {}", old.start + 1);
         }
-        for (at, rule) in wanted[new].iter().enumerate() {
-            let _ = if old.end == there.len() {
+        for (rule, number) in wanted[new].iter().zip(old.start + 1..) {
+            // Only where nothing stands behind it yet.
+            let _ = if at + 1 == steps.len() && old.end == there.len() {
                 writeln!(commands, "-A {chain} {rule}")
             } else {
-                writeln!(commands, "-I {chain} {} {rule}", old.start + 1 + at)
+                writeln!(commands, "-I {chain} {number} {rule}")
             };
         }
     }
