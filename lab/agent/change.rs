@@ -11,7 +11,7 @@ use super::loader::Loader;
 use super::netns::NetNs;
 use super::wire;
 use super::{conntrack, failure, health, ipvs, server, sysctl};
-use crate::plan::delta::{Change, RulesChange};
+use crate::plan::delta::{Change, RulesChange, SetsChange};
 use crate::plan::needs::iptables_program;
 use crate::plan::{Delta, HealthCheck, Iptables, Namespace, Plan, Server};
 use crate::protocol::{Failure, Turn};
@@ -87,8 +87,9 @@ impl Lab {
             }
             let ns = &self.namespaces[&namespace.name];
             for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
-                let batch: String = super::lab::tables(input)
-                    .map(|table| format!("*{table}\n-Z\nCOMMIT\n"))
+                let tables = super::lab::tables(input);
+                let batch: String = tables
+                    .flat_map(|table| ["*", table, "\n-Z\nCOMMIT\n"])
                     .collect();
                 let program = iptables_program(ip, rules.backend, "restore");
                 load(&mut self.loaders, ns, &namespace.name, program, &batch).await?;
@@ -176,7 +177,7 @@ impl Lab {
             &sets.after,
         )
         .await?;
-        if sets != Default::default() {
+        if sets != SetsChange::default() {
             plan.ipset = if sets.any {
                 "\n".to_owned()
             } else {
@@ -242,7 +243,7 @@ fn headings(rules: &RulesChange) -> Iptables {
         let tables = rules.tables.iter().filter(|(of, _)| *of == family);
         tables
             .flat_map(|(_, tables)| tables)
-            .map(|table| format!("*{table}\nCOMMIT\n"))
+            .flat_map(|table| ["*", table, "\nCOMMIT\n"])
             .collect()
     };
     Iptables {

@@ -284,12 +284,17 @@ const KIND: u32 = 4;
 const FIRST: u32 = 16;
 const SECOND: u32 = 24;
 
+/// A filter's operation: its parts are numbers of 16 bits.
+fn code(parts: u32) -> u16 {
+    u16::try_from(parts).unwrap_or(u16::MAX)
+}
+
 /// The filter: a few jumps for each call.
 fn program() -> Vec<libc::sock_filter> {
-    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    let above = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-    let end = (libc::BPF_RET | libc::BPF_K) as u16;
+    let load = code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS);
+    let equal = code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K);
+    let above = code(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K);
+    let end = code(libc::BPF_RET | libc::BPF_K);
     let line = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
     let refusal = libc::SECCOMP_RET_ERRNO | Errno::EPERM as u32;
     let refuse = line(end, refusal, 0, 0);

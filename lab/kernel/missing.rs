@@ -30,7 +30,7 @@ pub struct Missing {
     pub programs: Vec<Lack>,
     /// Why svclab has not the rights that IPVS takes, in words that follow
     /// "svclab", and who asks for it.
-    pub rights: Option<Lack>,
+    pub rights: Option<Box<Lack>>,
     /// The machine does not show which modules are built into its kernel: some
     /// of `modules` may be.
     pub unsure: bool,
@@ -78,7 +78,7 @@ impl Missing {
             && let Err(name) = root()
         {
             let by = by.clone();
-            missing.rights = Some(Lack { name, by });
+            missing.rights = Some(Box::new(Lack { name, by }));
         }
         missing.unsure = !missing.modules.is_empty() && !modules.shows_lists();
         if missing.is_nothing() {
@@ -215,7 +215,7 @@ impl fmt::Display for Missing {
                 write!(text, "\n  and {} more", lacks.len() - LISTED)?;
             }
         }
-        if let Some(Lack { name, by }) = &self.rights {
+        if let Some(Lack { name, by }) = self.rights.as_deref() {
             if !text.is_empty() {
                 text.push('\n');
             }

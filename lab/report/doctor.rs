@@ -105,14 +105,11 @@ fn tell_of_guests(text: &mut String, guest: &GuestDiagnosis) {
         Some(Kvm::Untried) => ", KVM not tried yet",
         None => "",
     };
-    match &guest.kernel {
-        Some(kernel) => {
-            let _ = writeln!(text, "Guest: Linux {kernel}{qemu}{kvm}");
-        }
-        None => {
-            let has = qemu.replacen(" by ", ", though there is ", 1);
-            let _ = writeln!(text, "Guest: none{has}");
-        }
+    if let Some(kernel) = &guest.kernel {
+        let _ = writeln!(text, "Guest: Linux {kernel}{qemu}{kvm}");
+    } else {
+        let has = qemu.replacen(" by ", ", though there is ", 1);
+        let _ = writeln!(text, "Guest: none{has}");
     }
     if !guest.reason.is_empty() {
         tell(text, "", &guest.reason, guest.remedy.as_deref());

@@ -17,7 +17,7 @@ use super::support::{LAB, project, stderr};
 /// Cases that wait for nothing; the second needs IPVS, which this machine may or
 /// may not have.
 const LABS: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes \
-    clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0";
+    clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0,byHand=nothing";
 
 /// A directory as a forge gives it to a job: the user's repository, with svclab
 /// beside it.

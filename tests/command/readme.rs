@@ -141,7 +141,43 @@ fn the_commands_and_arguments_exist() {
         }
         known.insert(words[0].to_owned());
     }
-    for command in ["run", "plan", "claims", "doctor", "schema", "completions"] {
+    for command in [
+        "run",
+        "plan",
+        "claims",
+        "doctor",
+        "kernel",
+        "schema",
+        "completions",
+    ] {
         assert!(known.contains(command), "README.md does not show {command}");
+    }
+}
+
+/// What is tried is the same on every machine, and how it is told; what comes of it
+/// is not.
+#[test]
+fn the_doctor_tries_what_is_shown() {
+    let shown = shown("svclab doctor");
+    let cache = tempfile::tempdir().expect("a directory");
+    let output = svclab()
+        .arg("doctor")
+        .env("SVCLAB_CACHE", cache.path())
+        .output()
+        .expect("the command starts");
+    let told = stdout(&output);
+    let features = |text: &str| -> Vec<String> {
+        let table = text.split("host  guest\n").nth(1).expect("a table");
+        table
+            .lines()
+            .take_while(|line| !line.is_empty())
+            // What is told of a feature stands further in.
+            .filter(|line| !line.starts_with("    "))
+            .map(|line| line.trim().split("  ").next().expect("a name").to_owned())
+            .collect()
+    };
+    assert_eq!(features(&shown), features(&told));
+    for line in ["Linux ", "Guest: Linux ", "This machine can run every lab."] {
+        assert!(shown.lines().any(|known| known.starts_with(line)), "{line}");
     }
 }

@@ -65,6 +65,8 @@ pub fn watched(mut prepared: Prepared) -> Prepared {
         packets: all.clone(),
         counters: all.clone(),
         rules: all,
+        // What the case itself asks for.
+        ..prepared.plan.watch
     };
     prepared
 }
@@ -145,7 +147,7 @@ struct Ground {
     serving: BTreeSet<IpAddr>,
     /// The addresses from which balancers ask.
     askers: BTreeSet<IpAddr>,
-    /// The addresses of those who call and are no nodes.
+    /// The addresses of those who call, serve nobody and are no nodes.
     callers: BTreeSet<IpAddr>,
 }
 
@@ -164,7 +166,7 @@ impl Ground {
             .probes
             .iter()
             .map(|probe| probe.from.as_str())
-            .filter(|name| name.contains('/'))
+            .filter(|name| name.contains('/') && !pods.contains(name))
             .collect();
         let addresses = |names: &BTreeSet<&str>| -> BTreeSet<IpAddr> {
             plan.namespaces

@@ -172,12 +172,12 @@ impl<T: PartialEq + Clone> Swap<T> {
     }
 }
 
-/// What is in `these` and not in `those`.
-fn without<T: PartialEq + Clone>(these: &[T], those: &[T]) -> Vec<T> {
-    if these == those {
+/// What is in `all` and not in `known`.
+fn without<T: PartialEq + Clone>(all: &[T], known: &[T]) -> Vec<T> {
+    if all == known {
         return Vec::new();
     }
-    let missing = these.iter().filter(|this| !those.contains(this));
+    let missing = all.iter().filter(|one| !known.contains(one));
     missing.cloned().collect()
 }
 
@@ -189,7 +189,8 @@ impl Delta {
     /// When that takes a lab built anew.
     pub fn between(there: &Plan, wanted: &Plan) -> Result<Self, Rebuild> {
         let names = |plan: &Plan| -> Vec<String> {
-            plan.namespaces.iter().map(|ns| ns.name.clone()).collect()
+            let all = plan.namespaces.iter();
+            all.map(|namespace| namespace.name.clone()).collect()
         };
         if names(there) != names(wanted) {
             return Err(Rebuild::because("it has other namespaces"));

@@ -231,7 +231,7 @@ mod tests {
     }
 
     /// A built-in chain is there whether it is named or not.
-    fn filled<'a>(mut chains: IndexMap<&'a str, Vec<String>>) -> IndexMap<&'a str, Vec<String>> {
+    fn filled(mut chains: IndexMap<&str, Vec<String>>) -> IndexMap<&str, Vec<String>> {
         chains.retain(|name, rules| !is_built_in(name) || !rules.is_empty());
         chains
     }

@@ -1,0 +1,240 @@
+//! Namespaces by the hundred, each with a veth to a router and a default route:
+//! by svclab, by bare `unshare`s and netlink on one thread, and by `ip -batch`.
+
+use std::fmt::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use futures_util::TryStreamExt as _;
+use nix::sched::{CloneFlags, setns, unshare};
+use rtnetlink::{LinkUnspec, LinkVeth};
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd as _;
+use svclab::kernel::Agent;
+use svclab::plan::{Link, LinkKind, Mac, Namespace, Plan, Route};
+use tokio::runtime::Runtime;
+
+/// How many namespaces beside the router.
+const SIZES: [u16; 3] = [10, 100, 1000];
+
+/// Of so many measurements the best is told.
+const SAMPLES: usize = 3;
+
+/// What was measured. Taking it all away counts for nobody.
+pub fn table(runtime: &Runtime, agent: &Agent) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
+        "namespaces",
+        "svclab",
+        "each",
+        "unshare and netlink",
+        "svclab takes",
+        "ip -batch",
+    ]);
+    for size in SIZES {
+        let best = |measure: &dyn Fn() -> Duration| {
+            let took = (0..SAMPLES).map(|_| measure());
+            took.min().expect("some were measured")
+        };
+        let own = best(&|| svclab(runtime, agent, size));
+        let bare = best(&|| bare(runtime, size));
+        let batch = best(&|| batch(size));
+        let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+        let milliseconds = |time: Duration| right(format!("{:.1} ms", time.as_secs_f64() * 1e3));
+        table.add_row([
+            right(size.to_string()),
+            milliseconds(own),
+            milliseconds(own / u32::from(size)),
+            milliseconds(bare),
+            right(format!(
+                "{:.2} times",
+                own.as_secs_f64() / bare.as_secs_f64()
+            )),
+            milliseconds(batch),
+        ]);
+    }
+    table
+}
+
+/// The addresses of one namespace's end and of the router's.
+fn addresses(at: u16) -> (Ipv4Addr, Ipv4Addr) {
+    let [high, low] = at.to_be_bytes();
+    (
+        Ipv4Addr::new(10, high, low, 2),
+        Ipv4Addr::new(10, high, low, 1),
+    )
+}
+
+fn plan(size: u16) -> Plan {
+    let link = |of: &str, name: String, there: String, peer: String, address: Ipv4Addr| Link {
+        mac: Mac::of(of, &name),
+        kind: LinkKind::Veth {
+            namespace: there,
+            peer,
+        },
+        addresses: vec![format!("{address}/24").parse().expect("an address")],
+        bridge: None,
+        hairpin: false,
+        down: false,
+        mtu: None,
+        name,
+    };
+    let mut router = Namespace {
+        name: "router".to_owned(),
+        ..Namespace::default()
+    };
+    let mut namespaces = Vec::new();
+    for at in 0..size {
+        let (own, far) = addresses(at);
+        let name = format!("ns-{at}");
+        router.links.push(link(
+            "router",
+            format!("v{at}"),
+            name.clone(),
+            "eth0".to_owned(),
+            far,
+        ));
+        namespaces.push(Namespace {
+            links: vec![link(
+                &name,
+                "eth0".to_owned(),
+                "router".to_owned(),
+                format!("v{at}"),
+                own,
+            )],
+            routes: vec![Route {
+                to: "0.0.0.0/0".parse().expect("a network"),
+                via: Some(far.into()),
+                dev: "eth0".to_owned(),
+                onlink: false,
+                source: None,
+            }],
+            name,
+            ..Namespace::default()
+        });
+    }
+    namespaces.insert(0, router);
+    Plan {
+        namespaces,
+        ..Plan::default()
+    }
+}
+
+fn svclab(runtime: &Runtime, agent: &Agent, size: u16) -> Duration {
+    let plan = plan(size);
+    runtime.block_on(async {
+        let begun = Instant::now();
+        let session = agent.build(plan).await.expect("the lab is built");
+        let took = begun.elapsed();
+        session.end().await.expect("the lab goes");
+        took
+    })
+}
+
+/// What a program of one's own would do, one thing after the other.
+fn bare(runtime: &Runtime, size: u16) -> Duration {
+    let here = || File::open("/proc/thread-self/ns/net").expect("a namespace");
+    runtime.block_on(async {
+        let home = here();
+        let begun = Instant::now();
+        let mut made = Vec::new();
+        for _ in 0..=size {
+            unshare(CloneFlags::CLONE_NEWNET).expect("root may");
+            let (connection, handle, _) = rtnetlink::new_connection().expect("a socket");
+            tokio::spawn(connection);
+            made.push((here(), handle));
+        }
+        setns(&home, CloneFlags::CLONE_NEWNET).expect("it is there");
+        let (router, rest) = made.split_first().expect("there is one");
+        for (at, (ns, handle)) in (0..).zip(rest) {
+            let (own, far) = addresses(at);
+            let cable = LinkVeth::new(&format!("v{at}"), "eth0")
+                .set_info_data(netlink_packet_route::link::InfoData::Veth(
+                    netlink_packet_route::link::InfoVeth::Peer(
+                        LinkUnspec::new_with_name("eth0")
+                            .setns_by_fd(ns.as_raw_fd())
+                            .build(),
+                    ),
+                ))
+                .build();
+            router.1.link().add(cable).execute().await.expect("a cable");
+            for (handle, name, address) in [
+                (&router.1, format!("v{at}"), far),
+                (handle, "eth0".to_owned(), own),
+            ] {
+                let mut links = handle.link().get().match_name(name).execute();
+                let link = links.try_next().await.expect("links").expect("a link");
+                let index = link.header.index;
+                handle
+                    .address()
+                    .add(index, address.into(), 24)
+                    .execute()
+                    .await
+                    .expect("an address");
+                let up = LinkUnspec::new_with_index(index).up().build();
+                handle.link().set(up).execute().await.expect("it comes up");
+            }
+            let route = rtnetlink::RouteMessageBuilder::<Ipv4Addr>::new()
+                .gateway(far)
+                .build();
+            handle.route().add(route).execute().await.expect("a route");
+        }
+        begun.elapsed()
+    })
+}
+
+/// What a script would do.
+fn batch(size: u16) -> Duration {
+    let mut lines = String::new();
+    let mut inside = String::new();
+    for at in 0..size {
+        let (own, far) = addresses(at);
+        let _ = write!(
+            lines,
+            "netns add svclab-bench-{at}\nlink add v{at} type veth peer name eth0 netns svclab-bench-{at}\n\
+             address add {far}/24 dev v{at}\nlink set v{at} up\n"
+        );
+        let _ = write!(
+            inside,
+            "ip -n svclab-bench-{at} -batch - <<E\naddress add {own}/24 dev eth0\nlink set eth0 up\n\
+             route add default via {far}\nE\n"
+        );
+    }
+    // In a namespace of its own for everything that it leaves behind.
+    let script = format!(
+        "mount -t tmpfs none /run && mkdir -p /run/netns && ip link set lo up\n\
+         date +%s%N >&2\nip -batch - <<E\n{lines}E\n{inside}date +%s%N >&2"
+    );
+    let output = Command::new("unshare")
+        .args([
+            "--net",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-e",
+            "-c",
+            "exec sh -es",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .and_then(|mut child| {
+            use std::io::Write as _;
+            child
+                .stdin
+                .take()
+                .expect("a pipe")
+                .write_all(script.as_bytes())?;
+            child.wait_with_output()
+        })
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let times: Vec<u64> = said.lines().filter_map(|line| line.parse().ok()).collect();
+    assert_eq!(times.len(), 2, "{said}");
+    Duration::from_nanos(times[1] - times[0])
+}

@@ -1,0 +1,300 @@
+//! Trials: a lab built for one connection, and a standing lab that changes by a
+//! rule or a set's entry, forgets its connections and is probed again; on this
+//! host and in a guest, each beside its aim. Then as many of them as two cores
+//! hold, and namespaces by the hundred beside bare `unshare`s and `ip -batch`.
+//!
+//! Run it by `scripts/bench`, on a quiet machine; it needs root. Of several
+//! measurements of one thing the median is told, and the best.
+
+mod lab;
+mod many;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use futures_util::future::join_all;
+use svclab::evidence::Verdict;
+use svclab::kernel::guest::{Cache, Guest, Wanted};
+use svclab::kernel::{Agent, Host, Session};
+use svclab::plan::{Backend, Delta, Plan};
+use tokio::runtime::Runtime;
+
+use lab::Case;
+
+/// How often each trial is measured.
+const SAMPLES: usize = 40;
+
+/// For how long trials are counted.
+const COUNTED: Duration = Duration::from_secs(4);
+
+/// The program that is measured.
+const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+
+/// Where trials run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Host,
+    Guest,
+}
+
+/// What changes in a standing lab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Rule,
+    Entry,
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let mut table = Table::new();
+    table
+        .load_style(presets::ASCII_MARKDOWN)
+        .set_header(["where", "iptables", "a trial", "median", "best", "aim", ""]);
+    for place in [Place::Host, Place::Guest] {
+        for backend in [Backend::Legacy, Backend::Nft] {
+            let agents: Vec<Agent> = (0..cores()).map(|_| start(&runtime, place)).collect();
+            let plan = with_set(Case::with(backend).plan());
+            let row =
+                |what: &str, took: Vec<Duration>, aim: u64| timed(place, backend, what, took, aim);
+            let fresh = runtime.block_on(fresh(&agents[0], &plan));
+            table.add_row(row("fresh", fresh, fresh_aim(place, backend)));
+            for (what, name) in [
+                (What::Rule, "a rule changed"),
+                (What::Entry, "a set's entry changed"),
+            ] {
+                let took = runtime.block_on(standing(&agents[0], &plan, what));
+                table.add_row(row(name, took, change_aim(place, backend)));
+            }
+            let counted = [
+                (
+                    "fresh, a second",
+                    runtime.block_on(count_fresh(&agents, &plan)),
+                    (place == Place::Host).then_some(60.0),
+                ),
+                (
+                    "standing, a second",
+                    runtime.block_on(count_standing(&agents, &plan)),
+                    match (place, backend) {
+                        (Place::Host, Backend::Legacy) => Some(300.0),
+                        (Place::Guest, _) => Some(100.0),
+                        (Place::Host, Backend::Nft) => None,
+                    },
+                ),
+            ];
+            for (name, rate, aim) in counted {
+                table.add_row(rated(place, backend, name, rate, aim));
+            }
+        }
+    }
+    println!("{table}");
+    println!("{}", many::table(&runtime, &start(&runtime, Place::Host)));
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!(
+        "{} cores, load {}",
+        cores(),
+        load.split(' ').next().unwrap_or_default()
+    );
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+const fn fresh_aim(place: Place, backend: Backend) -> u64 {
+    match (place, backend) {
+        (Place::Host, Backend::Legacy) => 20,
+        (Place::Host, Backend::Nft) => 70,
+        (Place::Guest, _) => 100,
+    }
+}
+
+const fn change_aim(place: Place, backend: Backend) -> u64 {
+    match (place, backend) {
+        (Place::Host, Backend::Legacy) => 5,
+        (Place::Guest, Backend::Legacy) => 10,
+        (_, Backend::Nft) => 20,
+    }
+}
+
+fn start(runtime: &Runtime, place: Place) -> Agent {
+    runtime.block_on(async {
+        match place {
+            Place::Host => Host::with_agent(PathBuf::from(SVCLAB)).start().await,
+            Place::Guest => {
+                let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
+                let cache = Cache::open(directory).expect("a cache");
+                let guest = Guest::with_agent(cache, &Wanted::Newest, PathBuf::from(SVCLAB)).await;
+                guest.expect("a kernel").start().await
+            }
+        }
+        .expect("an agent")
+    })
+}
+
+/// The same plan with a set on the first node.
+fn with_set(plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    node(&mut plan).ipset = "create TRIED hash:ip family inet\n".to_owned();
+    plan
+}
+
+fn node(plan: &mut Plan) -> &mut svclab::plan::Namespace {
+    let mut namespaces = plan.namespaces.iter_mut();
+    namespaces
+        .find(|namespace| namespace.name == "node-1")
+        .expect("a node")
+}
+
+/// The same plan after one change.
+fn changed(plan: &Plan, what: What) -> Plan {
+    let mut plan = plan.clone();
+    let node = node(&mut plan);
+    match what {
+        What::Entry => node.ipset.push_str("add TRIED 198.51.100.7\n"),
+        What::Rule => {
+            let rules = &mut node.iptables.as_mut().expect("rules").v4;
+            let nat = rules.find("*nat").expect("a table");
+            let end = nat + rules[nat..].find("COMMIT").expect("its end");
+            rules.insert_str(end, "-A POSTROUTING -d 198.51.100.7 -j RETURN\n");
+        }
+    }
+    plan
+}
+
+async fn verdict(session: &mut Session) {
+    let evidence = session.probe().await.expect("the lab is probed");
+    let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Connected]);
+}
+
+/// From plan to verdict; taking the lab away counts for nobody.
+async fn fresh(agent: &Agent, plan: &Plan) -> Vec<Duration> {
+    let mut took = Vec::new();
+    for _ in 0..SAMPLES {
+        let plan = plan.clone();
+        let begun = Instant::now();
+        let mut session = agent.build(plan).await.expect("the lab is built");
+        verdict(&mut session).await;
+        took.push(begun.elapsed());
+        session.end().await.expect("the lab goes");
+    }
+    took
+}
+
+/// The two changes that lead there and back.
+fn there_and_back(plan: &Plan, what: What) -> [Delta; 2] {
+    let other = changed(plan, what);
+    [
+        Delta::between(plan, &other).expect("a change reaches it"),
+        Delta::between(&other, plan).expect("a change reaches it"),
+    ]
+}
+
+async fn standing(agent: &Agent, plan: &Plan, what: What) -> Vec<Duration> {
+    let deltas = there_and_back(plan, what);
+    let mut session = agent
+        .build_standing(plan.clone())
+        .await
+        .expect("the lab is built");
+    let mut took = Vec::new();
+    for delta in deltas.iter().cycle().take(SAMPLES) {
+        let delta = delta.clone();
+        let begun = Instant::now();
+        trial(&mut session, delta).await;
+        took.push(begun.elapsed());
+    }
+    took
+}
+
+async fn trial(session: &mut Session, delta: Delta) {
+    session.change(delta).await.expect("the lab changes");
+    session.forget().await.expect("the lab forgets");
+    verdict(session).await;
+}
+
+/// How many labs a second are built and probed, one after the other in each of
+/// the agents; taking them away counts.
+async fn count_fresh(agents: &[Agent], plan: &Plan) -> f64 {
+    let begun = Instant::now();
+    let each = agents.iter().map(|agent| async {
+        let mut done = 0_u32;
+        while begun.elapsed() < COUNTED {
+            let mut session = agent.build(plan.clone()).await.expect("the lab is built");
+            verdict(&mut session).await;
+            session.end().await.expect("the lab goes");
+            done += 1;
+        }
+        done
+    });
+    let done: u32 = join_all(each).await.iter().sum();
+    f64::from(done) / begun.elapsed().as_secs_f64()
+}
+
+async fn count_standing(agents: &[Agent], plan: &Plan) -> f64 {
+    let deltas = there_and_back(plan, What::Rule);
+    let sessions = agents
+        .iter()
+        .map(|agent| agent.build_standing(plan.clone()));
+    let sessions = join_all(sessions).await;
+    let begun = Instant::now();
+    let each = sessions.into_iter().map(|session| async {
+        let mut session = session.expect("the lab is built");
+        let mut done = 0_u32;
+        for delta in deltas.iter().cycle() {
+            if begun.elapsed() >= COUNTED {
+                break;
+            }
+            trial(&mut session, delta.clone()).await;
+            done += 1;
+        }
+        done
+    });
+    let done: u32 = join_all(each).await.iter().sum();
+    f64::from(done) / begun.elapsed().as_secs_f64()
+}
+
+fn timed(
+    place: Place,
+    backend: Backend,
+    what: &str,
+    mut took: Vec<Duration>,
+    aim: u64,
+) -> Vec<Cell> {
+    took.sort();
+    let median = took[took.len() / 2];
+    let met = median <= Duration::from_millis(aim);
+    let milliseconds = |time: Duration| right(format!("{:.1} ms", time.as_secs_f64() * 1e3));
+    vec![
+        Cell::new(format!("{place:?}").to_lowercase()),
+        Cell::new(backend.word()),
+        Cell::new(what),
+        milliseconds(median),
+        milliseconds(took[0]),
+        right(format!("{aim} ms")),
+        Cell::new(word(met)),
+    ]
+}
+
+fn rated(place: Place, backend: Backend, what: &str, rate: f64, aim: Option<f64>) -> Vec<Cell> {
+    vec![
+        Cell::new(format!("{place:?}").to_lowercase()),
+        Cell::new(backend.word()),
+        Cell::new(what),
+        right(format!("{rate:.0}")),
+        Cell::new(""),
+        right(aim.map_or_else(String::new, |aim| format!("{aim:.0}"))),
+        Cell::new(aim.map_or("", |aim| word(rate >= aim))),
+    ]
+}
+
+const fn word(met: bool) -> &'static str {
+    if met { "met" } else { "missed" }
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
