@@ -1,41 +1,34 @@
 //! The lab by svclab: as a command from start to end, and within an agent that
 //! is there already.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use svclab::evidence::Verdict;
 use svclab::kernel::{Agent, Host};
 use svclab::plan::{Backend, Plan};
-use svclab::run::{Prepared, choose, prepare};
 use tokio::runtime::Runtime;
 
-/// Where the lab is, from the project's directory.
-const LAB: &str = "topologies/bench/six-namespaces.yaml";
+use super::plan;
 
 /// The lab with one of the two iptables.
 pub struct Case {
-    prepared: Prepared,
+    plan: Plan,
     name: String,
 }
 
 impl Case {
     /// Reads the lab.
     pub fn with(backend: Backend) -> Self {
-        let name = format!("{LAB}/iptables={}", backend.word());
-        let chosen = choose(std::slice::from_ref(&name), Path::new("topologies"))
-            .expect("the lab is well-formed");
-        let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
-        let prepared =
-            prepare(&chosen[0], case, Duration::from_secs(3)).expect("the lab can be prepared");
-        assert_eq!(prepared.plan.namespaces.len(), 6);
-        Self { prepared, name }
+        Self {
+            plan: plan::plan(backend),
+            name: plan::name(backend),
+        }
     }
 
     /// What is built.
     pub fn plan(&self) -> &Plan {
-        &self.prepared.plan
+        &self.plan
     }
 
     /// The command, from its start to its end.

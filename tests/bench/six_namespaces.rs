@@ -6,6 +6,7 @@
 //! `scripts/bench`, which installs what it needs; it needs root.
 
 mod lab;
+mod plan;
 mod script;
 mod table;
 

@@ -6,8 +6,8 @@
 //! Run it by `scripts/bench`, on a quiet machine; it needs root. Of several
 //! measurements of one thing the median is told, and the best.
 
-mod lab;
 mod many;
+mod plan;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,8 +19,6 @@ use svclab::kernel::guest::{Cache, Guest, Wanted};
 use svclab::kernel::{Agent, Host, Session};
 use svclab::plan::{Backend, Delta, Plan};
 use tokio::runtime::Runtime;
-
-use lab::Case;
 
 /// How often each trial is measured.
 const SAMPLES: usize = 40;
@@ -57,7 +55,7 @@ fn main() {
     for place in [Place::Host, Place::Guest] {
         for backend in [Backend::Legacy, Backend::Nft] {
             let agents: Vec<Agent> = (0..cores()).map(|_| start(&runtime, place)).collect();
-            let plan = with_set(Case::with(backend).plan());
+            let plan = with_set(plan::plan(backend));
             let row =
                 |what: &str, took: Vec<Duration>, aim: u64| timed(place, backend, what, took, aim);
             let fresh = runtime.block_on(fresh(&agents[0], &plan));
@@ -136,9 +134,10 @@ fn start(runtime: &Runtime, place: Place) -> Agent {
 }
 
 /// The same plan with a set on the first node.
-fn with_set(plan: &Plan) -> Plan {
-    let mut plan = plan.clone();
-    node(&mut plan).ipset = "create TRIED hash:ip family inet\n".to_owned();
+fn with_set(mut plan: Plan) -> Plan {
+    node(&mut plan)
+        .ipset
+        .push_str("create TRIED hash:ip family inet\n");
     plan
 }
 

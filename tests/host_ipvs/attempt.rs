@@ -60,6 +60,10 @@ pub fn child() -> ! {
     exit(0)
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "a list of attempts, each of a few lines, is read from its top to its end"
+)]
 fn attempt(standing: Standing, outside: &str) -> Attempts {
     let outside: i32 = outside.parse().expect("a process");
     let own_mounts = File::open("/proc/self/ns/mnt").expect("its own namespace");

@@ -2,6 +2,7 @@
 //! has it do everything, says on the console what came of it, and ends.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -81,7 +82,8 @@ pub fn live() -> ! {
                 .flat_map(|results| results.cases)
                 .map(|case| {
                     let failed = case.probes.iter().filter(|probe| !probe.holds);
-                    let failed = failed.map(|probe| format!("{probe:?}")).collect();
+                    let failed: Vec<String> = failed.map(|probe| format!("{probe:?}")).collect();
+                    let failed = failed.concat();
                     let error = case.error.map(|error| error.message);
                     (case.result, case.kernel, error.unwrap_or(failed))
                 })
@@ -148,7 +150,6 @@ fn prepare() {
         );
     }
     // A user without privileges makes a directory there, too.
-    use std::os::unix::fs::PermissionsExt as _;
     let everybody = fs::Permissions::from_mode(0o1777);
     fs::set_permissions(Path::new("/tmp"), everybody).expect("permissions");
     let mut modules: Vec<PathBuf> = fs::read_dir("/modules")

@@ -1,0 +1,25 @@
+//! The lab's plan with one of the two iptables.
+
+use std::path::Path;
+use std::time::Duration;
+
+use svclab::plan::{Backend, Plan};
+use svclab::run::{choose, prepare};
+
+/// Where the lab is, from the project's directory.
+const LAB: &str = "topologies/bench/six-namespaces.yaml";
+
+/// What a user calls the case.
+pub fn name(backend: Backend) -> String {
+    format!("{LAB}/iptables={}", backend.word())
+}
+
+/// Reads the lab.
+pub fn plan(backend: Backend) -> Plan {
+    let chosen = choose(&[name(backend)], Path::new("topologies")).expect("the lab is well-formed");
+    let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
+    let prepared =
+        prepare(&chosen[0], case, Duration::from_secs(3)).expect("the lab can be prepared");
+    assert_eq!(prepared.plan.namespaces.len(), 6);
+    prepared.plan
+}
