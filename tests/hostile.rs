@@ -303,12 +303,12 @@ fn no_rule_comes_of(
     }
     // A name in its place writes rules of the same shape.
     if let Some(harmless) = self::plans(with(documents, *document, at, HARMLESS)) {
-        let (these, those): (Vec<_>, Vec<_>) = plans
+        let (shapes, wanted): (Vec<_>, Vec<_>) = plans
             .iter()
             .map(shape)
             .zip(harmless.iter().map(shape))
             .unzip();
-        prop_assert_eq!(these, those);
+        prop_assert_eq!(shapes, wanted);
     }
     Ok(())
 }

@@ -148,7 +148,11 @@ impl Conversation {
     /// Has a lab built. Returns by which descriptor each namespace is held.
     pub fn build(&mut self, lab: LabId, plan: Plan) -> BTreeMap<String, i32> {
         let plan = Box::new(plan);
-        self.say(&Request::Build { lab, plan });
+        self.say(&Request::Build {
+            lab,
+            plan,
+            standing: false,
+        });
         match self.answer() {
             Event::Built {
                 lab: built,

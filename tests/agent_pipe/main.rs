@@ -180,6 +180,7 @@ fn a_request_that_means_nothing_fails_alone() {
         agent.say(&Request::Build {
             lab: 2,
             plan: Box::default(),
+            standing: false,
         });
         assert_eq!(fault_of(agent.answer()), (2, Fault::Bug));
 
@@ -189,6 +190,7 @@ fn a_request_that_means_nothing_fails_alone() {
         agent.say(&Request::Build {
             lab: 3,
             plan: Box::new(wrong),
+            standing: false,
         });
         let Event::Failed { lab: 3, failure } = agent.answer() else {
             panic!("it took an option that there is not");

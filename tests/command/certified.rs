@@ -189,7 +189,7 @@ fn a_run_that_leaves_nothing_is_certified_to_whoever_runs_it() {
 
 fn open_to_all(directory: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("permissions");
 }
 
 /// Does something on the machine that a process is on.
@@ -199,7 +199,10 @@ fn plant(beside: i32, command: &str) {
     if !geteuid().is_root() {
         nsenter.args(["--user", "--preserve-credentials"]);
     }
-    let output = nsenter.args(["sh", "-c", command]).output().unwrap();
+    let output = nsenter
+        .args(["sh", "-c", command])
+        .output()
+        .expect("it starts");
     assert!(output.status.success(), "{command}: {output:?}");
 }
 

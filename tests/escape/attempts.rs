@@ -123,9 +123,11 @@ pub const ALL: &[Attempt] = &[
     }),
     // A kernel without loadable modules has no such call.
     attempt("load a module", &[Errno::EPERM, Errno::ENOSYS], |_| {
+        // SAFETY: an empty image and an empty text, which live for ever.
         call(|| unsafe { libc::syscall(libc::SYS_init_module, c"".as_ptr(), 0, c"".as_ptr()) })
     }),
     attempt("remove a module", &[Errno::EPERM, Errno::ENOSYS], |_| {
+        // SAFETY: a name that lives for ever.
         call(|| unsafe { libc::syscall(libc::SYS_delete_module, c"none".as_ptr(), 0) })
     }),
     attempt("load a program into the kernel", FORBIDDEN, |_| {
@@ -136,16 +138,20 @@ pub const ALL: &[Attempt] = &[
         done(sethostname("svclab"))
     }),
     attempt("restart the machine", FORBIDDEN, |_| {
-        // Only how the keys Ctrl-Alt-Del are taken, should it be heard.
+        // SAFETY: it only says how Ctrl-Alt-Del is taken, should it be heard.
         call(|| i64::from(unsafe { libc::reboot(libc::RB_DISABLE_CAD) }))
     }),
     attempt("go before others", DENIED, |_| {
+        // SAFETY: the call takes numbers.
         call(|| i64::from(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) }))
     }),
     attempt(
         "signal a process of the host's",
         &[Errno::ESRCH],
-        |target| call(|| i64::from(unsafe { libc::kill(target.process, 0) })),
+        |target| {
+            // SAFETY: the call takes numbers.
+            call(|| i64::from(unsafe { libc::kill(target.process, 0) }))
+        },
     ),
     attempt("find the namespace around its processes", FORBIDDEN, |_| {
         around("/proc/1/ns/pid", NS_GET_PARENT)
@@ -365,12 +371,12 @@ fn by_handle(_: &Target) -> io::Result<String> {
     struct Handle {
         bytes: libc::c_uint,
         kind: libc::c_int,
-        handle: [u8; 128],
+        named: [u8; 128],
     }
     let mut handle = Handle {
         bytes: 128,
         kind: 0,
-        handle: [0; 128],
+        named: [0; 128],
     };
     let mut id = 0;
     let usr = fs::File::open("/usr/bin")?;

@@ -41,7 +41,7 @@ fn try_all(user: User) -> Result<(), Failed> {
     let said = outside.intrude();
     let mut wrong: Vec<String> = said
         .iter()
-        .filter_map(|outcome| outcome.complaint())
+        .filter_map(outside::Outcome::complaint)
         .collect();
     let tried: Vec<&str> = said.iter().map(|outcome| outcome.name.as_str()).collect();
     for attempt in attempts::ALL {

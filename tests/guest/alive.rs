@@ -241,7 +241,7 @@ fn a_guest_has_no_way_out() {
 #[test]
 fn whoever_breaks_out_of_a_guest_finds_nothing() {
     block_on(async {
-        let (_agent, qemu) = with_qemu("6.12").await;
+        let (_agent, qemu, _held) = with_qemu("6.12").await;
         let read = |name: &str| {
             fs::read(format!("/proc/{qemu}/{name}"))
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
