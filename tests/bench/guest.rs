@@ -130,7 +130,7 @@ impl<'a> Bench<'a> {
         booted.expect("a guest comes up");
         Measured {
             took: begun.elapsed(),
-            worked: worked() - before,
+            worked: worked().saturating_sub(before),
         }
     }
 
@@ -140,7 +140,7 @@ impl<'a> Bench<'a> {
         let agent = self.start();
         Measured {
             took: begun.elapsed(),
-            worked: worked() - before + of_process(&agent),
+            worked: worked().saturating_sub(before) + of_process(&agent),
         }
     }
 
@@ -152,7 +152,7 @@ impl<'a> Bench<'a> {
             let evidence = session.probe().await.expect("evidence");
             let measured = Measured {
                 took: begun.elapsed(),
-                worked: of_process(agent) - before,
+                worked: of_process(agent).saturating_sub(before),
             };
             let judge = case.judge().expect("it can be judged");
             let judgement = judge.judge(&evidence);
@@ -178,7 +178,7 @@ impl<'a> Bench<'a> {
         assert!(status.success(), "svclab run ended with {status}");
         Measured {
             took,
-            worked: worked() - before,
+            worked: worked().saturating_sub(before),
         }
     }
 

@@ -1,7 +1,6 @@
 //! Holds what svclab reads in packets against what tshark reads in them.
 
 #[path = "../labs/stage.rs"]
-#[expect(dead_code, reason = "it needs no guest, so there is none to end")]
 mod stage;
 mod tshark;
 
