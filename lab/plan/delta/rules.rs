@@ -2,6 +2,7 @@
 //! commands as bring the others about.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use indexmap::{IndexMap, IndexSet};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
@@ -106,16 +107,12 @@ fn edit(commands: &mut String, chain: &str, there: &[String], wanted: &[String])
     if there == wanted {
         return;
     }
-    let steps = capture_diff_slices(Algorithm::Myers, there, wanted);
-    for (at, step) in steps.iter().enumerate().rev() {
-        if matches!(step, DiffOp::Equal { .. }) {
-            continue;
-        }
-        let (old, new) = (step.old_range(), step.new_range());
+    let steps = steps(there, wanted);
+    for (at, (old, new)) in steps.iter().enumerate().rev() {
         for _ in old.clone() {
             let _ = writeln!(commands, "-D {chain} {}", old.start + 1);
         }
-        for (rule, number) in wanted[new].iter().zip(old.start + 1..) {
+        for (rule, number) in wanted[new.clone()].iter().zip(old.start + 1..) {
             // Only where nothing stands behind it yet.
             let _ = if at + 1 == steps.len() && old.end == there.len() {
                 writeln!(commands, "-A {chain} {rule}")
@@ -124,6 +121,23 @@ fn edit(commands: &mut String, chain: &str, there: &[String], wanted: &[String])
             };
         }
     }
+}
+
+/// Which rules go, and which come in their place, in the order of the chain. The
+/// places are counted here: those that a difference names for what comes or goes
+/// alone are not exact (similar v2.7, after its compaction).
+fn steps(there: &[String], wanted: &[String]) -> Vec<(Range<usize>, Range<usize>)> {
+    let (mut old, mut new) = (0, 0);
+    let mut steps = Vec::new();
+    for step in capture_diff_slices(Algorithm::Myers, there, wanted) {
+        let (goes, comes) = (step.old_range().len(), step.new_range().len());
+        if !matches!(step, DiffOp::Equal { .. }) {
+            steps.push((old..old + goes, new..new + comes));
+        }
+        old += goes;
+        new += comes;
+    }
+    steps
 }
 
 fn is_built_in(chain: &str) -> bool {
@@ -257,6 +271,12 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 2000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn a_batch_turns_one_script_s_rules_into_another_s(there in script(), wanted in script()) {
             let batch = between(&there, &wanted);
