@@ -100,6 +100,13 @@ pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Prob
             .iter()
             .any(|balancer| !balancer.spec.keep_source);
         settings.plain("net.ipv4.vs.conntrack", yes_no(rewrites), false);
+        if node.is_none() {
+            // A kernel answers the first six packets that it refuses one caller,
+            // and then one a second (Linux v6.12, `net/ipv4/icmp.c`,
+            // `icmpv4_xrlim_allow`): which calls are refused, and which time out,
+            // would hang on when they come. A cloud's balancer is no such kernel.
+            settings.plain("net.ipv4.icmp_ratelimit", "0", false);
+        }
     }
     if let Some(node) = node {
         as_node(&mut settings, node, &links);
