@@ -6,14 +6,14 @@ use std::rc::Rc;
 use netlink_packet_route::AddressFamily;
 use tokio::task::JoinSet;
 
-use super::lab::{Lab, Loaders};
-use super::loader::Loader;
+use super::lab::{self, Lab};
+use super::loader::load;
 use super::netns::NetNs;
 use super::wire;
-use super::{conntrack, failure, health, ipvs, server, sysctl};
+use super::{conntrack, failure, ipvs, server, sysctl};
 use crate::plan::delta::{Change, RulesChange, SetsChange};
 use crate::plan::needs::iptables_program;
-use crate::plan::{Delta, HealthCheck, Iptables, Namespace, Plan, Server};
+use crate::plan::{Delta, Iptables, Namespace, Plan, Server};
 use crate::protocol::{Failure, Turn};
 
 impl Lab {
@@ -27,7 +27,7 @@ impl Lab {
         &mut self,
         delta: Delta,
         step: &impl Fn(String),
-        turned: &Rc<impl Fn(Turn) + 'static>,
+        turned: &Rc<dyn Fn(Turn)>,
     ) -> Result<(), Failure> {
         if delta.health.is_some() {
             self.checks.shutdown().await;
@@ -71,7 +71,7 @@ impl Lab {
     pub async fn forget(
         &mut self,
         step: &impl Fn(String),
-        turned: &Rc<impl Fn(Turn) + 'static>,
+        turned: &Rc<dyn Fn(Turn)>,
     ) -> Result<(), Failure> {
         step("forget its connections".to_owned());
         for (name, ns) in &self.namespaces {
@@ -87,7 +87,7 @@ impl Lab {
             }
             let ns = &self.namespaces[&namespace.name];
             for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
-                let tables = super::lab::tables(input);
+                let tables = lab::tables(input);
                 let batch: String = tables
                     .flat_map(|table| ["*", table, "\n-Z\nCOMMIT\n"])
                     .collect();
@@ -111,20 +111,6 @@ impl Lab {
             self.check(step, turned).await?;
         }
         Ok(())
-    }
-
-    async fn check(
-        &mut self,
-        step: &impl Fn(String),
-        turned: &Rc<impl Fn(Turn) + 'static>,
-    ) -> Result<(), Failure> {
-        let checks: &[HealthCheck] = &self.plan.health;
-        if checks.is_empty() {
-            return Ok(());
-        }
-        step("ask its balancers' backends how they are".to_owned());
-        let turned: Rc<dyn Fn(Turn)> = turned.clone();
-        health::begin(checks, &self.namespaces, &turned, &mut self.checks).await
     }
 
     async fn change_one(&mut self, change: Change) -> Result<(), Failure> {
@@ -211,29 +197,6 @@ pub fn open(
         &mut tasks,
     )?;
     Ok(tasks)
-}
-
-/// Hands a batch to the program that waits for it, which is started if there is
-/// none.
-async fn load(
-    loaders: &mut Loaders,
-    ns: &NetNs,
-    name: &str,
-    program: String,
-    batch: &str,
-) -> Result<(), Failure> {
-    if batch.is_empty() {
-        return Ok(());
-    }
-    let key = (name.to_owned(), program);
-    if !loaders.contains_key(&key) {
-        let loader = Loader::start(ns, name, &key.1)?;
-        loaders.insert(key.clone(), loader);
-    }
-    match loaders.get_mut(&key) {
-        Some(loader) => loader.load(batch).await,
-        None => Ok(()),
-    }
 }
 
 /// What is left of rules in a plan once they have changed: which tables there

@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
 
 use super::capture::{Basket, Capture};
-use super::loader::Loader;
+use super::loader::{self, Loaders};
 use super::netns::NetNs;
 use super::wire::{self, Wire};
 use super::{change, counters, failure, health, held, ipvs, prober, program, sysctl};
@@ -29,12 +29,9 @@ pub struct Lab {
     pub(super) servers: Vec<(Server, JoinSet<()>)>,
     /// Health checks, which end with the lab.
     pub(super) checks: JoinSet<()>,
-    /// What waits for more rules, by namespace and program.
+    /// What waits for more rules.
     pub(super) loaders: Loaders,
 }
-
-/// Programs that wait for more rules, by namespace and program.
-pub type Loaders = HashMap<(String, String), Loader>;
 
 impl Lab {
     /// Builds a plan. `step` is told what is about to be done, `turned` of
@@ -48,7 +45,7 @@ impl Lab {
         plan: Plan,
         standing: bool,
         step: &impl Fn(String),
-        turned: Rc<dyn Fn(Turn)>,
+        turned: &Rc<dyn Fn(Turn)>,
     ) -> Result<Self, Failure> {
         step("make its namespaces".to_owned());
         let mut made: Vec<(NetNs, Wire)> = Vec::with_capacity(plan.namespaces.len());
@@ -114,19 +111,35 @@ impl Lab {
             .iter()
             .map(|server| Ok((server.clone(), change::open(&plan, &namespaces, server)?)))
             .collect::<Result<Vec<_>, Failure>>()?;
-        let mut checks = JoinSet::new();
-        if !plan.health.is_empty() {
-            step("ask its balancers' backends how they are".to_owned());
-            health::begin(&plan.health, &namespaces, &turned, &mut checks).await?;
-        }
-        Ok(Self {
+        let mut lab = Self {
             plan,
             namespaces,
             wires,
             servers,
-            checks,
+            checks: JoinSet::new(),
             loaders,
-        })
+        };
+        lab.check(step, turned).await?;
+        Ok(lab)
+    }
+
+    /// Begins to ask the balancers' backends how they are, if any is to be asked.
+    pub(super) async fn check(
+        &mut self,
+        step: &impl Fn(String),
+        turned: &Rc<dyn Fn(Turn)>,
+    ) -> Result<(), Failure> {
+        if self.plan.health.is_empty() {
+            return Ok(());
+        }
+        step("ask its balancers' backends how they are".to_owned());
+        health::begin(
+            &self.plan.health,
+            &self.namespaces,
+            turned,
+            &mut self.checks,
+        )
+        .await
     }
 
     /// By which of this process's descriptors each namespace is held.
@@ -301,9 +314,7 @@ async fn load_rules(ns: &NetNs, namespace: &Namespace, standing: bool) -> Result
     }
     for (program, input) in inputs {
         if standing {
-            let mut loader = Loader::start(ns, &namespace.name, &program)?;
-            loader.load(input).await?;
-            loaders.insert((namespace.name.clone(), program), loader);
+            loader::load(&mut loaders, ns, &namespace.name, program, input).await?;
         } else {
             let arguments: &[&str] = if program == "ipset" {
                 &["restore"]

@@ -1,6 +1,7 @@
 //! Programs that load rules and sets and stay: each batch is applied as it
 //! arrives, so a change costs no start of a program.
 
+use std::collections::HashMap;
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -53,6 +54,9 @@ pub struct Loader {
     /// How often ipset's help was seen.
     helped: usize,
 }
+
+/// Programs that wait for more rules, by namespace and program.
+pub type Loaders = HashMap<(String, String), Loader>;
 
 impl Loader {
     /// Starts `ipset` or a restore program of iptables in a namespace.
@@ -153,6 +157,33 @@ impl Loader {
             let _ = self.child.start_kill();
         }
         String::from_utf8_lossy(&said).into_owned()
+    }
+}
+
+/// Hands a batch to the program that waits for it, which is started if there is
+/// none.
+///
+/// # Errors
+///
+/// When the program cannot be started, or refuses a line.
+pub async fn load(
+    loaders: &mut Loaders,
+    ns: &NetNs,
+    name: &str,
+    program: String,
+    batch: &str,
+) -> Result<(), Failure> {
+    if batch.is_empty() {
+        return Ok(());
+    }
+    let key = (name.to_owned(), program);
+    if !loaders.contains_key(&key) {
+        let loader = Loader::start(ns, name, &key.1)?;
+        loaders.insert(key.clone(), loader);
+    }
+    match loaders.get_mut(&key) {
+        Some(loader) => loader.load(batch).await,
+        None => Ok(()),
     }
 }
 

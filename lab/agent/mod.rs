@@ -27,6 +27,7 @@ mod pktinfo;
 mod poll;
 mod prober;
 mod program;
+mod rewire;
 pub(crate) mod rights;
 mod rootfs;
 mod serve;

@@ -16,7 +16,7 @@ use super::lab::Lab;
 use super::netns::NetNs;
 use super::stream::Stream;
 use super::{failure, greeting, surroundings};
-use crate::protocol::{Event, LabId, Request, VERSION, framing};
+use crate::protocol::{Event, LabId, Request, Turn, VERSION, framing};
 
 /// Serves requests until the stream ends.
 ///
@@ -95,7 +95,7 @@ async fn keep(
 ) {
     let tell = |event| drop(say.send(event));
     let step = |step| tell(Event::Step { lab: id, step });
-    let turned = {
+    let turned: Rc<dyn Fn(Turn)> = {
         let say = say.clone();
         Rc::new(move |turn| drop(say.send(Event::Turned { lab: id, turn })))
     };
@@ -109,7 +109,7 @@ async fn keep(
                     ..
                 },
                 _,
-            ) => match Lab::build(*plan, stays, &step, turned.clone()).await {
+            ) => match Lab::build(*plan, stays, &step, &turned).await {
                 Ok(lab) => {
                     tell(Event::Built {
                         lab: id,

@@ -234,12 +234,16 @@ impl Change {
     fn between(there: &Namespace, wanted: &Namespace) -> Result<Self, Rebuild> {
         let name = &wanted.name;
         let (links, addresses_went) = links::between(there, wanted)?;
-        let mut routes = Swap::between(&there.routes, &wanted.routes);
-        if addresses_went {
+        let routes = if addresses_went {
             // The kernel takes routes away with an address that they lean on;
-            // one that is still there is added in vain.
-            routes.add.clone_from(&wanted.routes);
-        }
+            // which ones is its to know.
+            Swap {
+                remove: there.routes.clone(),
+                add: wanted.routes.clone(),
+            }
+        } else {
+            Swap::between(&there.routes, &wanted.routes)
+        };
         if there.ipvs_timeouts != wanted.ipvs_timeouts {
             return Err(Rebuild::because(format_args!(
                 "IPVS of {name} remembers connections otherwise"
