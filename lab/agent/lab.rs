@@ -9,13 +9,13 @@ use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
 
 use super::capture::{Basket, Capture};
-use super::loader::{self, Loaders};
+use super::loader::Loaders;
 use super::netns::NetNs;
 use super::wire::{self, Wire};
-use super::{change, counters, failure, health, held, ipvs, prober, program, sysctl};
+use super::{change, counters, failure, health, held, ipvs, prober, program, rules, sysctl};
 use crate::evidence::{Evidence, SavedRules};
 use crate::plan::needs::iptables_program;
-use crate::plan::{Namespace, Plan, Server};
+use crate::plan::{Backend, Namespace, Plan, Server};
 use crate::protocol::{Failure, Finished, Turn};
 
 /// A lab as it stands in this kernel. Dropping it takes it away.
@@ -49,6 +49,7 @@ impl Lab {
     ) -> Result<Self, Failure> {
         step("make its namespaces".to_owned());
         let mut made: Vec<(NetNs, Wire)> = Vec::with_capacity(plan.namespaces.len());
+        let mut begun = Vec::with_capacity(plan.namespaces.len());
         for namespace in &plan.namespaces {
             let ns = NetNs::new().map_err(|error| {
                 failure::machine(
@@ -68,6 +69,7 @@ impl Lab {
                     .filter(|setting| setting.link.is_none()),
             )?;
             let wire = Wire::open(&ns, namespace).await?;
+            begun.push(rules::begin(&ns, namespace, standing)?);
             made.push((ns, wire));
         }
         step("make its interfaces".to_owned());
@@ -91,12 +93,8 @@ impl Lab {
             ipvs::add(ns, namespace).await?;
         }
         step("load its rules".to_owned());
-        let loaders = try_join_all(
-            made.iter()
-                .zip(&plan.namespaces)
-                .map(|((ns, _), namespace)| load_rules(ns, namespace, standing)),
-        )
-        .await?;
+        let loads = begun.into_iter().map(rules::finish);
+        let loaders = try_join_all(loads).await?;
         let loaders = loaders.into_iter().flatten().collect();
         let (namespaces, wires): (Vec<NetNs>, Vec<Wire>) = made.into_iter().unzip();
         let namespaces: HashMap<String, NetNs> = plan
@@ -256,6 +254,11 @@ impl Lab {
         program::run(ns, namespace, program, &arguments, input).await
     }
 
+    /// Ends it, but for its namespaces, which nothing is in any more.
+    pub fn end(self) -> impl Iterator<Item = NetNs> {
+        self.namespaces.into_values()
+    }
+
     pub(super) fn namespace(&self, name: &str) -> Result<&NetNs, Failure> {
         self.namespaces
             .get(name)
@@ -275,10 +278,15 @@ impl Lab {
             let program = iptables_program(ip, rules.backend, "save");
             let mut text = String::new();
             // By name: the list of tables that legacy keeps is root's alone to
-            // read, and a user namespace's root is not that one.
-            for table in tables(input) {
-                let finished =
-                    program::run(ns, &namespace.name, &program, &["-c", "-t", table], "").await?;
+            // read, and a user namespace's root is not that one. With nft one
+            // start does for all.
+            let named: Vec<_> = tables(input).map(|table| vec!["-c", "-t", table]).collect();
+            let starts = match rules.backend {
+                Backend::Legacy => named,
+                Backend::Nft => vec![vec!["-c"]],
+            };
+            for arguments in &starts {
+                let finished = program::run(ns, &namespace.name, &program, arguments, "").await?;
                 if !finished.success {
                     return Err(failure::bug(format!(
                         "{program} failed in {}: {}",
@@ -297,34 +305,6 @@ impl Lab {
         }
         Ok(saved)
     }
-}
-
-async fn load_rules(ns: &NetNs, namespace: &Namespace, standing: bool) -> Result<Loaders, Failure> {
-    let mut loaders = Loaders::new();
-    let mut inputs = Vec::new();
-    if !namespace.ipset.is_empty() {
-        inputs.push(("ipset".to_owned(), &namespace.ipset));
-    }
-    if let Some(rules) = &namespace.iptables {
-        for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
-            if !input.is_empty() {
-                inputs.push((iptables_program(ip, rules.backend, "restore"), input));
-            }
-        }
-    }
-    for (program, input) in inputs {
-        if standing {
-            loader::load(&mut loaders, ns, &namespace.name, program, input).await?;
-        } else {
-            let arguments: &[&str] = if program == "ipset" {
-                &["restore"]
-            } else {
-                &[]
-            };
-            program::load(ns, &namespace.name, &program, arguments, input).await?;
-        }
-    }
-    Ok(loaders)
 }
 
 /// The tables that a restore program's input fills.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tokio::io::AsyncWriteExt;
@@ -22,7 +23,9 @@ pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local
 ///
 /// When the program is not there or cannot be started.
 pub fn start(ns: &NetNs, name: &str, program: &str, arguments: &[&str]) -> Result<Child, Failure> {
-    let mut command = Command::new(program);
+    let missing = || io::Error::from(io::ErrorKind::NotFound);
+    let found = find(program).ok_or_else(|| unstarted(program, &missing()))?;
+    let mut command = Command::new(found);
     command
         .args(arguments)
         .env_clear()
@@ -43,6 +46,19 @@ pub fn start(ns: &NetNs, name: &str, program: &str, arguments: &[&str]) -> Resul
         .map_err(|error| unstarted(program, &error))
 }
 
+/// Where a program lies. A program that is started by its path is started
+/// without a copy of this process (Rust's library, `posix_spawn`): where a copy
+/// costs most, in a guest, that is a good part of a start.
+fn find(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(program.into());
+    }
+    let paths = PATH.split(':');
+    paths
+        .map(|directory| Path::new(directory).join(program))
+        .find(|path| path.is_file())
+}
+
 /// Starts `program` in a namespace, feeds it `input`, and waits for its end.
 ///
 /// # Errors
@@ -56,7 +72,22 @@ pub async fn run(
     arguments: &[&str],
     input: &str,
 ) -> Result<Finished, Failure> {
-    let mut child = start(ns, name, program, arguments)?;
+    let child = start(ns, name, program, arguments)?;
+    finish(child, name, program, input).await
+}
+
+/// Feeds a program that was started, and waits for its end.
+///
+/// # Errors
+///
+/// When it was killed or does not read; not when it ends with an error of its
+/// own.
+pub async fn finish(
+    mut child: Child,
+    name: &str,
+    program: &str,
+    input: &str,
+) -> Result<Finished, Failure> {
     // At the same time: a program that says much about much input waits until
     // somebody listens.
     let stdin = child.stdin.take();
@@ -98,26 +129,6 @@ async fn feed(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {
     };
     stdin.write_all(input.as_bytes()).await?;
     stdin.shutdown().await
-}
-
-/// Loads text through a restore program.
-///
-/// # Errors
-///
-/// When the program is missing, or refuses a line: the failure then carries
-/// that line and the program's own message.
-pub async fn load(
-    ns: &NetNs,
-    name: &str,
-    program: &str,
-    arguments: &[&str],
-    input: &str,
-) -> Result<(), Failure> {
-    let finished = run(ns, name, program, arguments, input).await?;
-    if finished.success {
-        return Ok(());
-    }
-    Err(refused(name, program, finished.stderr.trim(), input, 0))
 }
 
 /// What a program said of its input. It counted the lines that it was given

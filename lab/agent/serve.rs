@@ -12,6 +12,7 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio_util::codec::{FramedRead, FramedWrite};
 
+use super::graveyard::Graveyard;
 use super::lab::Lab;
 use super::netns::NetNs;
 use super::stream::Stream;
@@ -45,6 +46,7 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     let _ = say.send(ready.clone());
 
     let labs: Labs = Rc::default();
+    let graveyard = Rc::default();
     while let Some(request) = requests.next().await {
         let request: Request = serde_json::from_slice(&request?)?;
         match (&request, request.lab()) {
@@ -53,7 +55,7 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
                 greeting::seed(*seed)?;
                 let _ = say.send(ready.clone());
             }
-            (_, Some(lab)) => answer(lab, request, &labs, &say),
+            (_, Some(lab)) => answer(lab, request, &labs, &graveyard, &say),
             (_, None) => drop(say.send(Event::Alive)),
         }
     }
@@ -66,12 +68,19 @@ type Labs = Rc<RefCell<HashMap<LabId, mpsc::UnboundedSender<Request>>>>;
 
 /// Hands a request to its lab's own task, so that labs do not wait for each
 /// other and one lab's requests are answered in their order.
-fn answer(lab: LabId, request: Request, labs: &Labs, say: &mpsc::UnboundedSender<Event>) {
+fn answer(
+    lab: LabId,
+    request: Request,
+    labs: &Labs,
+    graveyard: &Rc<Graveyard>,
+    say: &mpsc::UnboundedSender<Event>,
+) {
     let mut standing = labs.borrow_mut();
     if matches!(request, Request::Build { .. }) && !standing.contains_key(&lab) {
         let (ask, asked) = mpsc::unbounded_channel();
         standing.insert(lab, ask);
-        tokio::task::spawn_local(keep(lab, asked, Rc::clone(labs), say.clone()));
+        let (labs, graveyard) = (Rc::clone(labs), Rc::clone(graveyard));
+        tokio::task::spawn_local(keep(lab, asked, labs, graveyard, say.clone()));
     } else if matches!(request, Request::Build { .. }) {
         let failure = failure::bug(format!("there is a lab {lab} already"));
         let _ = say.send(Event::Failed { lab, failure });
@@ -91,6 +100,7 @@ async fn keep(
     id: LabId,
     mut asked: mpsc::UnboundedReceiver<Request>,
     labs: Labs,
+    graveyard: Rc<Graveyard>,
     say: mpsc::UnboundedSender<Event>,
 ) {
     let tell = |event| drop(say.send(event));
@@ -109,19 +119,24 @@ async fn keep(
                     ..
                 },
                 _,
-            ) => match Lab::build(*plan, stays, &step, &turned).await {
-                Ok(lab) => {
-                    tell(Event::Built {
-                        lab: id,
-                        descriptors: lab.descriptors(),
-                    });
-                    standing = Some(lab);
+            ) => {
+                let hush = graveyard.hush();
+                let built = Lab::build(*plan, stays, &step, &turned).await;
+                drop(hush);
+                match built {
+                    Ok(lab) => {
+                        tell(Event::Built {
+                            lab: id,
+                            descriptors: lab.descriptors(),
+                        });
+                        standing = Some(lab);
+                    }
+                    Err(failure) => {
+                        tell(Event::Failed { lab: id, failure });
+                        break;
+                    }
                 }
-                Err(failure) => {
-                    tell(Event::Failed { lab: id, failure });
-                    break;
-                }
-            },
+            }
             (Request::Probe { .. }, Some(lab)) => match lab.probe(&step).await {
                 Ok(evidence) => tell(Event::Probed {
                     lab: id,
@@ -176,7 +191,9 @@ async fn keep(
             (Request::Greet { .. } | Request::Ping, _) => {}
         }
     }
-    drop(standing);
+    if let Some(lab) = standing {
+        graveyard.bury(lab.end());
+    }
     labs.borrow_mut().remove(&id);
     tell(Event::Gone { lab: id });
 }

@@ -205,6 +205,8 @@ fn chains(saved: &str) -> BTreeMap<String, Vec<String>> {
             found.expect("chains are declared").1.push(rule.to_owned());
         }
     }
+    // A table that was emptied is printed, and one that was never filled is not.
+    chains.retain(|name, rules| !name.ends_with(" ACCEPT") || !rules.is_empty());
     chains
 }
 

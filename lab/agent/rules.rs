@@ -1,0 +1,96 @@
+//! Loading the rules and sets of a namespace that is being built. Its programs
+//! are started as soon as it is there and wait while its interfaces are made.
+
+use tokio::process::Child;
+
+use super::loader::{Loader, Loaders};
+use super::netns::NetNs;
+use super::program;
+use crate::plan::Namespace;
+use crate::plan::needs::iptables_program;
+use crate::protocol::Failure;
+
+/// What is to be loaded in a namespace, by programs that wait for it.
+pub struct Begun<'a> {
+    namespace: &'a str,
+    /// In this order: rules name sets.
+    loads: Vec<(String, &'a str, Program)>,
+}
+
+/// A program that waits for its input.
+enum Program {
+    /// It ends with its input.
+    Once(Child),
+    /// It stays for more.
+    Stays(Box<Loader>),
+}
+
+/// Starts a program for everything that the namespace has to load, and none for
+/// what it has not. In a lab that stands they will wait for more.
+///
+/// # Errors
+///
+/// When a program is missing or cannot be started.
+pub fn begin<'a>(
+    ns: &NetNs,
+    namespace: &'a Namespace,
+    standing: bool,
+) -> Result<Begun<'a>, Failure> {
+    let name = &namespace.name;
+    let sets = ("ipset".to_owned(), namespace.ipset.as_str());
+    let rules = namespace.iptables.as_ref().into_iter().flat_map(|rules| {
+        let program = |ip| iptables_program(ip, rules.backend, "restore");
+        [
+            (program(4), rules.v4.as_str()),
+            (program(6), rules.v6.as_str()),
+        ]
+    });
+    let loads = [sets]
+        .into_iter()
+        .chain(rules)
+        .filter(|(_, input)| !input.is_empty())
+        .map(|(program, input)| {
+            let started = if standing {
+                Program::Stays(Box::new(Loader::start(ns, name, &program)?))
+            } else {
+                let arguments: &[&str] = if program == "ipset" {
+                    &["restore"]
+                } else {
+                    &[]
+                };
+                Program::Once(program::start(ns, name, &program, arguments)?)
+            };
+            Ok((program, input, started))
+        })
+        .collect::<Result<_, Failure>>()?;
+    Ok(Begun {
+        namespace: name,
+        loads,
+    })
+}
+
+/// Loads it all. Returns the programs that wait for more.
+///
+/// # Errors
+///
+/// When a program refuses a line: the failure then carries that line and the
+/// program's own message.
+pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
+    let mut loaders = Loaders::new();
+    for (program, input, started) in begun.loads {
+        match started {
+            Program::Once(child) => {
+                let finished = program::finish(child, begun.namespace, &program, input).await?;
+                if !finished.success {
+                    let said = finished.stderr.trim();
+                    return Err(program::refused(begun.namespace, &program, said, input, 0));
+                }
+            }
+            Program::Stays(mut loader) => {
+                loader.load(input).await?;
+                loaders.insert((begun.namespace.to_owned(), program), *loader);
+            }
+        }
+    }
+    Ok(loaders)
+}
