@@ -13,6 +13,7 @@ use super::error::KernelError;
 use super::guest::{self, Cache, Guest, GuestError, Wanted};
 use super::host::Host;
 use super::missing::Missing;
+use super::room;
 use crate::agent::contain::Standing;
 use crate::plan::Plan;
 use crate::plan::needs::Needs;
@@ -71,6 +72,24 @@ impl Kernel {
         match self {
             Self::Host(_) => Semaphore::MAX_PERMITS,
             Self::Guest(_) => 2,
+        }
+    }
+
+    /// How much memory it has for labs, in KiB.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        match self {
+            Self::Host(_) => room::of_host(),
+            Self::Guest(_) => room::of_guest(),
+        }
+    }
+
+    /// What messages call it.
+    #[must_use]
+    pub const fn place(&self) -> &'static str {
+        match self {
+            Self::Host(_) => "this machine",
+            Self::Guest(_) => room::GUEST,
         }
     }
 

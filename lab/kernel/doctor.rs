@@ -279,6 +279,7 @@ fn failed(error: &KernelError) -> Way {
         KernelError::Lost(_)
         | KernelError::Start { .. }
         | KernelError::Protocol { .. }
+        | KernelError::NoRoom(_)
         | KernelError::Guest(_)
         | KernelError::GuestLacks { .. }
         | KernelError::Nowhere { .. } => (Health::Untried, None),

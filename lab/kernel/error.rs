@@ -31,6 +31,9 @@ pub enum KernelError {
     /// was tried.
     #[error("{0}")]
     HostLacks(super::Missing),
+    /// The kernel has not the memory that the plan takes; nothing was tried.
+    #[error(transparent)]
+    NoRoom(#[from] super::NoRoom),
     /// There is no guest to run in.
     #[error("{0}")]
     Guest(Arc<GuestError>),

@@ -13,6 +13,7 @@ mod missing;
 mod modules;
 #[cfg(test)]
 mod recorded;
+mod room;
 mod session;
 mod trials;
 pub mod witness;
@@ -24,5 +25,6 @@ pub use guest::Guest;
 pub use host::{Host, stage};
 pub use missing::{Lack, Missing};
 pub use modules::{Lists, Modules, State};
+pub use room::NoRoom;
 pub use session::Session;
 pub use witness::Witness;

@@ -10,6 +10,7 @@ mod link;
 pub mod needs;
 pub mod print;
 mod probe;
+mod size;
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};

@@ -74,7 +74,7 @@ pub async fn execute(
         let (gate, events) = (Arc::clone(&gate), events.clone());
         running.spawn(async move {
             let _room = match &pool {
-                Ok(pool) => pool.place().await,
+                Ok(pool) => pool.place(&prepared.plan).await,
                 Err(_) => None,
             };
             let _place = gate.acquire().await;
@@ -291,6 +291,7 @@ fn trouble(error: &KernelError) -> RunError {
             let remedy = (!remedies.is_empty()).then(|| remedies.join("\nor "));
             (Trouble::Machine, remedy)
         }
+        KernelError::NoRoom(error) => (Trouble::Machine, Some(error.remedy().to_owned())),
         KernelError::Protocol { .. } => (Trouble::Bug, None),
         KernelError::Lost(_) => (
             Trouble::Lost,

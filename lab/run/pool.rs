@@ -9,7 +9,17 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use super::execute::Options;
 use super::prepare::Prepared;
 use crate::agent::contain::Standing;
-use crate::kernel::{Agent, Kernel, KernelError, Kernels};
+use crate::kernel::{Agent, Kernel, KernelError, Kernels, NoRoom};
+use crate::plan::Plan;
+
+/// In what memory is counted, in KiB.
+const UNIT: u64 = 1024;
+
+/// So many of [`UNIT`].
+fn units(memory: u64) -> u32 {
+    let most = u32::MAX >> 3;
+    u32::try_from(memory.div_ceil(UNIT)).map_or(most, |units| units.min(most))
+}
 
 /// The agents of a run, by kernel.
 pub struct Pools {
@@ -35,6 +45,7 @@ impl Pools {
     /// When it can run nowhere.
     pub async fn of_case(&self, prepared: &Prepared) -> Result<Vec<Arc<Pool>>, KernelError> {
         let kernels = self.kernels.of_plan(&prepared.plan).await?;
+        let needs = prepared.plan.memory();
         let mut pools = self.by_kernel.lock().await;
         let pool = |kernel: Kernel| {
             let (release, standing) = kernel.key();
@@ -43,7 +54,11 @@ impl Pools {
                 .or_insert_with(|| Arc::new(Pool::new(kernel, self.agents)));
             Arc::clone(made)
         };
-        Ok(kernels.into_iter().map(pool).collect())
+        let pools: Vec<_> = kernels.into_iter().map(pool).collect();
+        for pool in &pools {
+            pool.holds(needs)?;
+        }
+        Ok(pools)
     }
 
     /// The versions of svclab and of every program that its agents found.
@@ -62,6 +77,12 @@ pub struct Pool {
     kernel: Kernel,
     slots: Vec<Mutex<Slot>>,
     places: Arc<Semaphore>,
+    /// How much memory there is for labs, in KiB.
+    memory: u64,
+    /// The same, in [`UNIT`]s: a case takes its part while it stands. Agents of
+    /// guests do not share theirs, and a case does not choose its agent: so there
+    /// is no more than one has.
+    room: Arc<Semaphore>,
     next: AtomicUsize,
     tools: Mutex<BTreeMap<String, String>>,
 }
@@ -80,10 +101,13 @@ enum Slot {
 
 impl Pool {
     fn new(kernel: Kernel, agents: usize) -> Self {
+        let memory = kernel.room();
         let places = kernel.at_once().saturating_mul(agents);
         Self {
             kernel,
             places: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
+            memory,
+            room: Arc::new(Semaphore::new(usize::try_from(units(memory)).unwrap_or(0))),
             slots: (0..agents).map(|_| Mutex::default()).collect(),
             next: AtomicUsize::new(0),
             tools: Mutex::default(),
@@ -95,10 +119,27 @@ impl Pool {
         self.kernel.release()
     }
 
-    /// Waits until its agents have room for one lab more.
-    pub async fn place(&self) -> Option<OwnedSemaphorePermit> {
-        // It fails only for a semaphore that is closed, which nobody does.
-        Arc::clone(&self.places).acquire_owned().await.ok()
+    /// Waits until its agents have room for one lab more, this one. It has it until
+    /// what is returned is dropped.
+    pub async fn place(&self, plan: &Plan) -> Option<[OwnedSemaphorePermit; 2]> {
+        let room = units(plan.memory()).min(units(self.memory));
+        // They fail only for a semaphore that is closed, which nobody does. Waiting
+        // first for the one and then for the other, nobody waits for a circle.
+        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+        let room = Arc::clone(&self.room).acquire_many_owned(room).await.ok()?;
+        Some([place, room])
+    }
+
+    /// Asks whether a lab of this size, in KiB, can stand here at all.
+    fn holds(&self, needs: u64) -> Result<(), NoRoom> {
+        if needs <= self.memory {
+            return Ok(());
+        }
+        Err(NoRoom {
+            place: self.kernel.place(),
+            needs,
+            has: self.memory,
+        })
     }
 
     /// An agent that lives, as far as is known.

@@ -11,4 +11,5 @@ mod kept;
 mod lacking;
 mod outcome;
 mod processes;
+mod room;
 mod support;

@@ -33,7 +33,7 @@ pub use error::GuestError;
 pub use image::Image;
 pub use key::key;
 pub use package::{Package, available, series};
-pub use qemu::{Accel, PROGRAM as QEMU};
+pub use qemu::{Accel, MEMORY, PROGRAM as QEMU};
 pub use store::{
     KERNELS, Wanted, every_series, fetch, find, kept, matches, provide, remove, snapshots, whole,
 };

@@ -1,0 +1,69 @@
+//! Labs as large as a guest has memory for, and larger ones.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use super::command::{Ended, assert_said, run};
+use super::support::own_cache;
+
+/// A lab of so many pods on one node.
+fn lab(directory: &Path, pods: usize) -> String {
+    let mut text = "apiVersion: svclab/v1
+kind: Lab
+metadata: {name: large}
+spec:
+  about: Many pods, of which one calls another.
+  kubeProxy: {version: v1.30}
+  probes:
+    call: {from: pod/default/p0, to: pod/default/p1:80}
+  expect:
+  - call: {connected: 1}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+spec: {podCIDR: 10.0.0.0/16}
+status: {addresses: [{type: InternalIP, address: 192.168.1.1}]}
+"
+    .to_owned();
+    for pod in 0..pods {
+        let address = format!("10.0.{}.{}", 1 + pod / 250, 2 + pod % 250);
+        let _ = write!(
+            text,
+            "---
+apiVersion: v1
+kind: Pod
+metadata: {{name: p{pod}, namespace: default}}
+spec: {{nodeName: node-1, containers: [{{name: c, ports: [{{containerPort: 80}}]}}]}}
+status: {{podIP: {address}, podIPs: [{{ip: {address}}}]}}
+"
+        );
+    }
+    let file = directory.join("large.yaml");
+    fs::write(&file, text).expect("a file");
+    file.to_str().expect("text").to_owned()
+}
+
+fn tried(pods: usize) -> (Ended, tempfile::TempDir) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let lab = lab(directory.path(), pods);
+    let (_directory, cache) = own_cache("6.12");
+    let path = std::env::var_os("PATH").expect("there is a PATH");
+    let arguments = ["run", &lab, "--kernel", "6.12"];
+    (run(cache.directory(), path.as_ref(), &arguments), directory)
+}
+
+/// What a guest is said to have is enough.
+#[test]
+fn a_lab_that_just_fits_stands() {
+    let (ended, _) = tried(280);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+}
+
+#[test]
+fn a_lab_that_does_not_fit_is_not_begun() {
+    let (ended, directory) = tried(330);
+    assert_eq!(ended.code, Some(3), "{}", ended.said);
+    assert_said!(ended, directory.path());
+}
