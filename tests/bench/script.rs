@@ -51,17 +51,23 @@ impl Place {
     }
 
     /// Builds the lab by the script, with the rules of `plan`. Returns the time
-    /// from telling the shell to the script's verdict, and takes the lab away.
-    pub fn up(&mut self, backend: Backend, plan: &Plan) -> Duration {
+    /// from telling the shell to the script's verdict.
+    pub fn stand(&mut self, backend: Backend, plan: &Plan) -> Duration {
         let rules = self.rules.path().to_owned();
         write_rules(plan, &rules);
-        let command = format!("sh {SCRIPT} up {} {}", backend.word(), rules.display());
+        self.script(&format!("up {} {}", backend.word(), rules.display()))
+    }
+
+    /// Takes the standing lab away.
+    pub fn down(&mut self) -> Duration {
+        self.script("down")
+    }
+
+    /// Has the script do something. Returns how long it took.
+    pub fn script(&mut self, arguments: &str) -> Duration {
         let told = Instant::now();
-        self.run(&command);
-        let took = told.elapsed();
-        self.run(&format!("sh {SCRIPT} down"));
-        self.settle();
-        took
+        self.run(&format!("sh {SCRIPT} {arguments}"));
+        told.elapsed()
     }
 
     /// Waits until the kernel has taken away what was let go of. It takes away

@@ -4,6 +4,10 @@
 # one connection.
 #
 #   six-namespaces.sh up nft|legacy RULES    builds it, calls, says who answered
+#   six-namespaces.sh rule nft|legacy -A|-D  adds or deletes a rule on node-1,
+#                                            forgets connections, and calls again
+#   six-namespaces.sh set                    makes a set on node-1
+#   six-namespaces.sh entry add|del          the same with an entry of that set
 #   six-namespaces.sh down                   takes it away
 #
 # RULES is a directory with what iptables-restore is to load on node-1 and
@@ -44,10 +48,7 @@ up() {
         ip netns add "$space"
         ip -n "$space" link set lo up
     done
-    # Listens long before anybody calls.
-    echo web | ip netns exec web nc -l -N 8080 >/dev/null &
-    server=$!
-    trap 'kill "$server" 2>/dev/null || :' EXIT
+    listen
 
     ip netns exec fabric sysctl -q -w net.ipv4.ip_forward=1 \
         net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
@@ -60,12 +61,29 @@ up() {
     node node-1 client 10.244.1.9 10.244.1.1 192.168.1.1 "$rules/node-1"
     node node-2 web 10.244.2.10 10.244.2.1 192.168.2.1 "$rules/node-2"
 
+    call
+}
+
+# Listens long before anybody calls.
+listen() {
+    echo web | ip netns exec web nc -l -N 8080 >/dev/null &
+    server=$!
+    trap 'kill "$server" 2>/dev/null || :' EXIT
+}
+
+call() {
     answer=$(ip netns exec client nc -N -w 10 10.96.0.10 80 </dev/null) || answer=
     wait
     [ "$answer" = web ] || {
         echo "expected an answer from web, got '$answer'" >&2
         exit 1
     }
+}
+
+forget() {
+    for space in $spaces; do
+        ip netns exec "$space" conntrack -F 2>/dev/null
+    done
 }
 
 down() {
@@ -78,6 +96,19 @@ case ${1-} in
 up)
     backend=$2 rules=$3
     up
+    ;;
+rule)
+    listen
+    ip netns exec node-1 "iptables-$2" -t nat "$3" POSTROUTING -d 198.51.100.7 -j RETURN
+    forget
+    call
+    ;;
+set) ip netns exec node-1 ipset create TRIED hash:ip family inet ;;
+entry)
+    listen
+    ip netns exec node-1 ipset "$2" TRIED 198.51.100.7
+    forget
+    call
     ;;
 down) down ;;
 *)

@@ -47,7 +47,12 @@ fn main() {
                     let mut sum = Duration::ZERO;
                     for _ in 0..times {
                         sum += match way {
-                            Way::Script => place.borrow_mut().up(backend, case.plan()),
+                            Way::Script => {
+                                let mut place = place.borrow_mut();
+                                let took = place.stand(backend, case.plan());
+                                place.down();
+                                took
+                            }
                             Way::Command => case.run(),
                             Way::Agent => ready.verdict(&case),
                         };

@@ -3,11 +3,15 @@
 //! host and in a guest, each beside its aim. Then as many of them as two cores
 //! hold, and namespaces by the hundred beside bare `unshare`s and `ip -batch`.
 //!
+//! Trials on this host stand beside the same by a shell script of `ip`,
+//! `iptables`, `ipset`, `conntrack` and `nc`, in the same run.
+//!
 //! Run it by `scripts/bench`, on a quiet machine; it needs root. Of several
 //! measurements of one thing the median is told, and the best.
 
 mod many;
 mod plan;
+mod script;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,11 +27,76 @@ use tokio::runtime::Runtime;
 /// How often each trial is measured.
 const SAMPLES: usize = 40;
 
+/// How often each is measured by script.
+const SCRIPTED: usize = 5;
+
 /// For how long trials are counted.
 const COUNTED: Duration = Duration::from_secs(4);
 
 /// The program that is measured.
 const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+
+const FRESH: &str = "fresh";
+const FRESH_RATE: &str = "fresh, a second";
+const RULE: &str = "a rule changed";
+const ENTRY: &str = "a set's entry changed";
+
+/// The same trials by a shell script: medians.
+struct Scripted {
+    up: Duration,
+    down: Duration,
+    rule: Duration,
+    entry: Duration,
+}
+
+impl Scripted {
+    fn measure(backend: Backend, plan: &Plan) -> Self {
+        let mut place = script::Place::open();
+        let median = |mut took: Vec<Duration>| {
+            took.sort();
+            took[took.len() / 2]
+        };
+        let (mut up, mut down) = (Vec::new(), Vec::new());
+        for _ in 0..SCRIPTED {
+            up.push(place.stand(backend, plan));
+            down.push(place.down());
+            place.settle();
+        }
+        place.stand(backend, plan);
+        place.script("set");
+        let word = backend.word();
+        let mut alternate = |there: &str, back: &str| {
+            let both = (0..SCRIPTED).flat_map(|_| [there.to_owned(), back.to_owned()]);
+            median(both.map(|what| place.script(&what)).collect())
+        };
+        let rule = alternate(&format!("rule {word} -A"), &format!("rule {word} -D"));
+        let entry = alternate("entry add", "entry del");
+        Self {
+            up: median(up),
+            down: median(down),
+            rule,
+            entry,
+        }
+    }
+
+    fn of(&self, what: &str) -> Duration {
+        match what {
+            RULE => self.rule,
+            ENTRY => self.entry,
+            _ => self.up,
+        }
+    }
+
+    /// One after the other, which is how a script goes.
+    fn rate(&self, what: &str) -> f64 {
+        let each = if what == FRESH_RATE {
+            self.up + self.down
+        } else {
+            self.rule
+        };
+        1.0 / each.as_secs_f64()
+    }
+}
 
 /// Where trials run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,27 +118,37 @@ fn main() {
         .build()
         .expect("a runtime");
     let mut table = Table::new();
-    table
-        .load_style(presets::ASCII_MARKDOWN)
-        .set_header(["where", "iptables", "a trial", "median", "best", "aim", ""]);
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
+        "where",
+        "iptables",
+        "a trial",
+        "median",
+        "best",
+        "aim",
+        "",
+        "by script",
+    ]);
     for place in [Place::Host, Place::Guest] {
         for backend in [Backend::Legacy, Backend::Nft] {
             let agents: Vec<Agent> = (0..cores()).map(|_| start(&runtime, place)).collect();
-            let plan = with_set(plan::plan(backend));
-            let row =
-                |what: &str, took: Vec<Duration>, aim: u64| timed(place, backend, what, took, aim);
+            let bare = plan::plan(backend);
+            let scripted = (place == Place::Host).then(|| Scripted::measure(backend, &bare));
+            let plan = with_set(bare);
+            let row = |what: &str, took: Vec<Duration>, aim: u64| {
+                let mut cells = timed(place, backend, what, took, aim);
+                let by_script = scripted.as_ref().map(|scripted| scripted.of(what));
+                cells.push(right(by_script.map_or_else(String::new, milliseconds)));
+                cells
+            };
             let fresh = runtime.block_on(fresh(&agents[0], &plan));
-            table.add_row(row("fresh", fresh, fresh_aim(place, backend)));
-            for (what, name) in [
-                (What::Rule, "a rule changed"),
-                (What::Entry, "a set's entry changed"),
-            ] {
+            table.add_row(row(FRESH, fresh, fresh_aim(place, backend)));
+            for (what, name) in [(What::Rule, RULE), (What::Entry, ENTRY)] {
                 let took = runtime.block_on(standing(&agents[0], &plan, what));
                 table.add_row(row(name, took, change_aim(place, backend)));
             }
             let counted = [
                 (
-                    "fresh, a second",
+                    FRESH_RATE,
                     runtime.block_on(count_fresh(&agents, &plan)),
                     (place == Place::Host).then_some(60.0),
                 ),
@@ -84,7 +163,11 @@ fn main() {
                 ),
             ];
             for (name, rate, aim) in counted {
-                table.add_row(rated(place, backend, name, rate, aim));
+                let mut cells = rated(place, backend, name, rate, aim);
+                let by_script = scripted.as_ref().map(|scripted| scripted.rate(name));
+                let by_script = by_script.map(|rate| format!("{rate:.1}"));
+                cells.push(right(by_script.unwrap_or_default()));
+                table.add_row(cells);
             }
         }
     }
@@ -266,7 +349,7 @@ fn timed(
     took.sort();
     let median = took[took.len() / 2];
     let met = median <= Duration::from_millis(aim);
-    let milliseconds = |time: Duration| right(format!("{:.1} ms", time.as_secs_f64() * 1e3));
+    let milliseconds = |time: Duration| right(milliseconds(time));
     vec![
         Cell::new(format!("{place:?}").to_lowercase()),
         Cell::new(backend.word()),
@@ -288,6 +371,10 @@ fn rated(place: Place, backend: Backend, what: &str, rate: f64, aim: Option<f64>
         right(aim.map_or_else(String::new, |aim| format!("{aim:.0}"))),
         Cell::new(aim.map_or("", |aim| word(rate >= aim))),
     ]
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
 const fn word(met: bool) -> &'static str {
