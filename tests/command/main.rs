@@ -4,6 +4,8 @@ mod bad_input;
 mod certified;
 mod ci;
 mod claims;
+#[path = "../shared/full.rs"]
+mod full;
 mod interrupted;
 mod kept;
 mod killed;
@@ -11,3 +13,5 @@ mod readme;
 mod short;
 mod support;
 mod untouched;
+#[path = "../shared/waiting.rs"]
+mod waiting;

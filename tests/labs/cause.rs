@@ -8,6 +8,7 @@ use svclab::plan::{Namespace, Plan, VirtualServer};
 use svclab::run::Prepared;
 use svclab::scenario::Case;
 
+use super::full::ordinary_or_full;
 use super::guests;
 
 /// The one thing that makes a probe of some cases time out.
@@ -333,8 +334,8 @@ const FLUSHES: &[Undo] = &[
     },
 ];
 
-/// Of which of those in guests, which are slower, an ordinary run tries one; all
-/// are tried when `SVCLAB_FULL` is set.
+/// Of which of those in guests, which are slower, an ordinary run tries one; the
+/// long suites try all.
 const EVERY_OF_A_GUEST: usize = 4;
 
 /// One trial for each cause of each case, and one that every probe that times
@@ -342,7 +343,7 @@ const EVERY_OF_A_GUEST: usize = 4;
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut without = Vec::new();
-    let full = std::env::var_os("SVCLAB_FULL").is_some_and(|set| !set.is_empty());
+    let every_of_a_guest = ordinary_or_full(EVERY_OF_A_GUEST, 1);
     let mut asked = 0;
     for prepared in cases {
         for probe in timing_out(prepared) {
@@ -355,7 +356,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
             }
             for cause in named {
                 asked += 1;
-                if guests::needs_guest(&prepared.plan) && !full && asked % EVERY_OF_A_GUEST != 0 {
+                if guests::needs_guest(&prepared.plan) && asked % every_of_a_guest != 0 {
                     continue;
                 }
                 let prepared = prepared.clone();
