@@ -1,11 +1,15 @@
 //! The command as a user meets it: output, exit codes, and what it leaves alone.
 
 mod bad_input;
+#[path = "../shared/caches.rs"]
+mod caches;
 mod certified;
 mod ci;
 mod claims;
 #[path = "../shared/full.rs"]
 mod full;
+#[path = "../shared/guests.rs"]
+mod guests;
 mod interrupted;
 mod kept;
 mod killed;

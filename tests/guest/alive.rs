@@ -8,8 +8,9 @@ use nix::unistd::Pid;
 use svclab::kernel::{Agent, KernelError};
 use svclab::plan::{Namespace, Plan};
 
+use super::cases::case;
 use super::command::installed;
-use super::guests::{block_on, case, guest};
+use super::guests::{block_on, guest};
 use super::processes::{Held, is_qemu};
 use super::support::{QUICK, SERIES, impatient};
 

@@ -9,9 +9,11 @@ use std::process::Command;
 use svclab::kernel::KernelError;
 use svclab::kernel::guest::{Cache, SNAPSHOTS, Wanted};
 
-use super::command::{self, QEMU, programs, run};
-use super::guests::{block_on, case};
-use super::support::{QUICK, guest_in, guest_of, impatient, own_cache, own_kernel};
+use super::caches::{is_clean, own_cache};
+use super::cases::case;
+use super::command::{QEMU, programs, run};
+use super::guests::block_on;
+use super::support::{QUICK, guest_in, guest_of, impatient, own_kernel};
 
 /// A guest with a cache of its own, started with that program as its first.
 fn started_with(init: &Path) -> String {
@@ -26,7 +28,7 @@ fn started_with(init: &Path) -> String {
         panic!("{error:?}")
     };
     assert!(guest.is_loss());
-    command::is_clean(cache.directory());
+    is_clean(cache.directory());
     assert_eq!(cache.keys(SNAPSHOTS), [""; 0], "nothing was kept");
     error.to_string()
 }
