@@ -65,7 +65,13 @@ fuzz_target!(|bytes: &[u8]| {
 
 /// A lab of which some places are changed, as JSON, which YAML holds.
 fn changed(choices: &mut Unstructured<'_>) -> Result<String> {
-    let mut lab = choices.choose(&LABS)?.clone();
+    // Half of them are of the smallest, which is tried ten times as fast.
+    let at = if choices.ratio(1, 2)? {
+        0
+    } else {
+        choices.choose_index(LABS.len())?
+    };
+    let mut lab = LABS[at].clone();
     for _ in 0..choices.int_in_range(1..=CHANGES)? {
         let graft = pick(&mut choices.choose(&LABS)?.clone(), choices)?.clone();
         change(pick(&mut lab, choices)?, graft, choices)?;
