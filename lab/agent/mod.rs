@@ -5,6 +5,7 @@
 mod capture;
 mod carrier;
 mod change;
+mod clock;
 mod conntrack;
 pub mod contain;
 mod counters;

@@ -1,7 +1,7 @@
 //! Guests that live: what they are, what they draw, and what ends them.
 
 use std::fs;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -76,9 +76,12 @@ fn a_guest_s_clock_is_this_machine_s() {
         let agent = guest("6.1").await.start().await.expect("a guest");
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
         let now = || {
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .expect("the clock runs")
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the time of day is what is compared"
+            )]
+            let now = SystemTime::now();
+            now.duration_since(UNIX_EPOCH).expect("the clock runs")
         };
         let before = now();
         let evidence = session.probe().await.expect("evidence");
@@ -93,6 +96,50 @@ fn a_guest_s_clock_is_this_machine_s() {
                 "{before:?} {time:?} {after:?}"
             );
         }
+    });
+}
+
+/// A case with SYNs that are expected to be sent again after a second and two.
+const RESENT: &str = "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";
+
+#[test]
+fn a_clock_that_is_set_changes_no_verdict_and_no_order() {
+    const DAY: Duration = Duration::from_hours(24);
+    block_on(async {
+        let guest = guest("6.12").await.with_programs([installed("date")]);
+        let agent = guest.start().await.expect("a guest");
+        let prepared = case(RESENT);
+        // In a lab beside it somebody sets the clock, a day ahead and back again,
+        // for as long as the probes go on.
+        let mut beside = agent.build(case(QUICK).plan).await.expect("a lab");
+        let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
+        let now = beside.run("node-1", "date", &["+%s"], "").await;
+        let now: u64 = now.expect("a time").stdout.trim().parse().expect("seconds");
+        let (now, begun) = (Duration::from_secs(now), Instant::now());
+        let mut times = 0;
+        let set = async {
+            loop {
+                let ahead = if times % 2 == 0 { DAY } else { Duration::ZERO };
+                let to = format!("@{}", (now + begun.elapsed() + ahead).as_secs());
+                let set = beside.run("node-1", "date", &["--set", &to], "").await;
+                assert!(set.as_ref().is_ok_and(|set| set.success), "{set:?}");
+                times += 1;
+            }
+        };
+        let evidence = tokio::select! {
+            evidence = session.probe() => evidence.expect("evidence"),
+            () = set => unreachable!("it goes on"),
+        };
+        assert!(times > 4, "it was set {times} times");
+        let judgement = prepared
+            .judge()
+            .expect("the case can be judged")
+            .judge(&evidence);
+        assert!(judgement.holds(), "{judgement:#?}");
+        let first = evidence.packets.first().expect("packets").time;
+        let last = evidence.packets.last().expect("packets").time;
+        let span = Duration::from_nanos(last - first);
+        assert!(span < begun.elapsed(), "{span:?}");
     });
 }
 
