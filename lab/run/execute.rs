@@ -315,6 +315,9 @@ fn trouble(error: &KernelError) -> RunError {
             (Trouble::Machine, remedy)
         }
         KernelError::Protocol { .. } => (Trouble::Bug, None),
+        KernelError::Lost(lost) if lost.starved => {
+            (Trouble::Machine, Some(shortage::OF_MEMORY.to_owned()))
+        }
         KernelError::Lost(_) => (
             Trouble::Lost,
             Some("run it again; if it happens again, report it with the lab file".to_owned()),

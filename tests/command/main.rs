@@ -4,6 +4,7 @@ mod bad_input;
 #[path = "../shared/caches.rs"]
 mod caches;
 mod certified;
+mod cgroup;
 mod ci;
 mod claims;
 #[path = "../shared/full.rs"]
