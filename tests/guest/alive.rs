@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use svclab::kernel::guest::Deadlines;
 use svclab::kernel::{Agent, KernelError};
 use svclab::plan::{Namespace, Plan};
 
@@ -12,16 +13,17 @@ use super::cases::case;
 use super::command::installed;
 use super::guests::{block_on, guest};
 use super::processes::{Held, is_qemu};
-use super::support::{QUICK, SERIES, impatient};
+use super::support::{QUICK, SERIES};
 
 /// A guest, and its QEMU.
 async fn with_qemu(series: &str) -> (Agent, Pid, Held) {
-    let agent = guest(series)
-        .await
-        .with_deadlines(impatient())
-        .start()
-        .await
-        .expect("a guest");
+    with_qemu_and(series, Deadlines::default()).await
+}
+
+/// The same, given up otherwise.
+async fn with_qemu_and(series: &str, deadlines: Deadlines) -> (Agent, Pid, Held) {
+    let guest = guest(series).await.with_deadlines(deadlines);
+    let agent = guest.start().await.expect("a guest");
     let process = agent.process().and_then(|id| i32::try_from(id).ok());
     let process = process.expect("a guest is a process");
     assert!(is_qemu(process));
@@ -192,15 +194,20 @@ fn a_killed_guest_is_lost_and_that_is_told() {
 
 #[test]
 fn a_guest_that_says_nothing_is_given_up() {
+    // Longer than one that lives is silent, also on a machine that is busy.
+    let deadlines = Deadlines {
+        silence: Duration::from_secs(10),
+        ..Deadlines::default()
+    };
     block_on(async {
-        let (agent, qemu, held) = with_qemu("6.12").await;
+        let (agent, qemu, held) = with_qemu_and("6.12", deadlines).await;
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
         kill(qemu, Signal::SIGSTOP).expect("it runs");
         let error = session.probe().await.unwrap_err();
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
         };
-        assert_eq!(lost.how, "it has not said anything for 2 s");
+        assert_eq!(lost.how, "it has not said anything for 10 s");
         // It is not left behind, stopped as it is.
         drop((session, agent));
         held.gone().await;

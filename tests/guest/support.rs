@@ -2,9 +2,8 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use svclab::kernel::guest::{Cache, Deadlines, Guest, Wanted};
+use svclab::kernel::guest::{Cache, Guest, Wanted};
 
 use super::guests::{SVCLAB, block_on, guest};
 
@@ -24,15 +23,6 @@ pub async fn guest_of(cache: &Cache, wanted: &Wanted, program: &Path) -> Guest {
     Guest::with_agent(cache.clone(), wanted, program.to_owned())
         .await
         .expect("a kernel")
-}
-
-/// Deadlines for guests that are not to come up.
-pub fn impatient() -> Deadlines {
-    Deadlines {
-        boot: Duration::from_secs(20),
-        silence: Duration::from_secs(2),
-        ..Deadlines::default()
-    }
 }
 
 /// A kernel of a user's own: the distribution's, and those of its modules that
