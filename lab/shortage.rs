@@ -4,6 +4,10 @@ use std::io;
 
 use nix::errno::Errno;
 
+/// What to do about too little memory.
+pub const OF_MEMORY: &str = "give this machine, or the cgroup that this runs in (`memory.max`), more memory, or run fewer \
+     labs at once with -j";
+
 /// What to do about an error that says that something has run out; none for
 /// other errors.
 #[must_use]
@@ -14,10 +18,11 @@ pub fn remedy(error: &io::Error) -> Option<&'static str> {
             "raise the limits on namespaces: `sysctl -w user.max_net_namespaces=100000 \
              user.max_user_namespaces=100000`"
         }
-        Errno::ENOMEM | Errno::ENOBUFS => {
-            "give this machine more memory, or run fewer labs at once with -j"
+        Errno::ENOMEM | Errno::ENOBUFS => OF_MEMORY,
+        Errno::EAGAIN => {
+            "raise the limit on processes: `ulimit -u`, or `pids.max` of the cgroup that this runs \
+             in"
         }
-        Errno::EAGAIN => "raise the limit on processes: `ulimit -u`",
         _ => return None,
     })
 }

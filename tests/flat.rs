@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+#[path = "shared/full.rs"]
+mod full;
 #[path = "labs/stage.rs"]
 mod stage;
 
 /// One that connects at once, in a cluster of a few nodes.
 const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=drops";
-
-/// How many labs, in an ordinary run and when `SVCLAB_FULL` is set.
-const LABS: (usize, usize) = (60, 1000);
 
 /// After how many it is measured what they take: by then whatever is made once
 /// has been made.
@@ -82,8 +81,7 @@ impl Holds {
 }
 
 fn main() -> ExitCode {
-    let full = std::env::var_os("SVCLAB_FULL").is_some_and(|set| !set.is_empty());
-    let labs = if full { LABS.1 } else { LABS.0 };
+    let labs = full::ordinary_or_full(60, 1000);
     let trial = Trial::test(format!("{labs} labs in a row are as one"), move || {
         in_a_row(labs)
     });

@@ -4,7 +4,9 @@
 //! rules as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZero;
 use std::path::Path;
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -12,6 +14,9 @@ use serde_json::Value;
 use svclab::plan::Plan;
 use svclab::run::{Chosen, prepare};
 use svclab::scenario::{Scenario, Source, Sources};
+
+#[path = "shared/full.rs"]
+mod full;
 
 /// What is read as something else where it is put in as it is: by
 /// `iptables-restore`, by `ipset restore`, by a shell, as a path.
@@ -191,9 +196,12 @@ fn words(line: &str) -> Option<usize> {
     (!quoted).then_some(words)
 }
 
+/// What a plan's inputs are like, by program.
+type Shape = Vec<(&'static str, Vec<Option<usize>>)>;
+
 /// The number of words of each line of each input, in no order: what is sorted
 /// by name may stand elsewhere.
-fn shape(plan: &Plan) -> Vec<(&'static str, Vec<Option<usize>>)> {
+fn shape(plan: &Plan) -> Shape {
     let mut shapes: Vec<_> = inputs(plan)
         .into_iter()
         .map(|((_, program), text)| {
@@ -258,34 +266,78 @@ proptest! {
     }
 }
 
-/// Each of the texts in each of the places: with the long suites.
+/// Each of the texts in each of the places: with the long suites. Every processor
+/// takes a share of the places.
 #[test]
 fn no_text_anywhere_becomes_a_rule() {
-    if std::env::var_os("SVCLAB_FULL").is_none_or(|set| set.is_empty()) {
+    if !full::ordinary_or_full(false, true) {
         return;
     }
-    let labs = labs();
-    for place in places() {
-        for hostile in HOSTILE {
-            for whole in [true, false] {
-                let tried = no_rule_comes_of(&labs[place.0], &place, hostile, whole);
-                tried.unwrap_or_else(|error| panic!("{place:?} {hostile:?}: {error}"));
-            }
-        }
-    }
+    let (labs, places) = (labs(), places());
+    let shares = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let taken: usize = std::thread::scope(|scope| {
+        let share = |first: usize| {
+            let own = places.iter().skip(first).step_by(shares);
+            own.map(|place| every_text_in(&labs[place.0], place)).sum()
+        };
+        let threads: Vec<_> = (0..shares)
+            .map(|first| scope.spawn(move || -> usize { share(first) }))
+            .collect();
+        let ended = threads.into_iter().map(ScopedJoinHandle::join);
+        ended
+            .map(|taken| taken.expect("no text becomes a rule"))
+            .sum()
+    });
+    let tried = places.len() * HOSTILE.len() * 2;
+    println!(
+        "{tried} texts in {} places, {taken} of them taken",
+        places.len()
+    );
 }
 
-/// Puts a text into a place, as a whole or behind what stands for it.
+/// Puts each of the texts into a place; how many made a lab that is taken.
+fn every_text_in(documents: &[Value], place: &Place) -> usize {
+    let harmless = harmless(documents, place);
+    let mut taken = 0;
+    for hostile in HOSTILE {
+        for whole in [true, false] {
+            let tried = is_no_rule(documents, place, hostile, whole, harmless.as_deref());
+            let is_taken = tried.unwrap_or_else(|error| panic!("{place:?} {hostile:?}: {error}"));
+            taken += usize::from(is_taken);
+        }
+    }
+    taken
+}
+
+/// The shapes of what a name in that place writes, if a name may stand there.
+fn harmless(documents: &[Value], (_, document, at): &Place) -> Option<Vec<Shape>> {
+    let plans = plans(with(documents, *document, at, HARMLESS))?;
+    Some(plans.iter().map(shape).collect())
+}
+
 fn no_rule_comes_of(
+    documents: &[Value],
+    place: &Place,
+    hostile: &str,
+    whole: bool,
+) -> Result<(), TestCaseError> {
+    let harmless = harmless(documents, place);
+    is_no_rule(documents, place, hostile, whole, harmless.as_deref()).map(drop)
+}
+
+/// Puts a text into a place, as a whole or behind what stands for it; whether such
+/// a lab is taken.
+fn is_no_rule(
     documents: &[Value],
     (_, document, at): &Place,
     hostile: &str,
     whole: bool,
-) -> Result<(), TestCaseError> {
+    harmless: Option<&[Shape]>,
+) -> Result<bool, TestCaseError> {
     let front = if whole { "" } else { HARMLESS };
     let text = format!("{front}{hostile}");
     let Some(plans) = plans(with(documents, *document, at, &text)) else {
-        return Ok(());
+        return Ok(false);
     };
     for plan in &plans {
         for ((namespace, program), input) in inputs(plan) {
@@ -298,19 +350,12 @@ fn no_rule_comes_of(
             }
         }
     }
-    if is_raw(at) {
-        return Ok(());
-    }
     // A name in its place writes rules of the same shape.
-    if let Some(harmless) = self::plans(with(documents, *document, at, HARMLESS)) {
-        let (shapes, wanted): (Vec<_>, Vec<_>) = plans
-            .iter()
-            .map(shape)
-            .zip(harmless.iter().map(shape))
-            .unzip();
-        prop_assert_eq!(shapes, wanted);
+    if let Some(harmless) = harmless.filter(|_| !is_raw(at)) {
+        let shapes: Vec<_> = plans.iter().map(shape).collect();
+        prop_assert_eq!(shapes.as_slice(), harmless);
     }
-    Ok(())
+    Ok(true)
 }
 
 #[test]

@@ -15,6 +15,7 @@ use nix::sys::time::TimeSpec;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
 
+use super::clock::Clock;
 use super::netns::NetNs;
 use super::{failure, poll};
 use crate::evidence::{Direction, Packet};
@@ -33,6 +34,7 @@ const ROOM: usize = 4 << 20;
 /// What was captured so far, of all namespaces of a lab.
 #[derive(Debug, Default)]
 pub struct Basket {
+    clock: Clock,
     packets: Vec<Packet>,
     left_out: u64,
 }
@@ -160,7 +162,8 @@ async fn read_on(
 
 fn keep(basket: &RefCell<Basket>, packet: Option<Packet>) {
     let mut basket = basket.borrow_mut();
-    if let Some(packet) = packet {
+    if let Some(mut packet) = packet {
+        packet.time = basket.clock.time(packet.time);
         if basket.packets.len() < MOST {
             basket.packets.push(packet);
         } else {

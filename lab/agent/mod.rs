@@ -5,6 +5,7 @@
 mod capture;
 mod carrier;
 mod change;
+mod clock;
 mod conntrack;
 pub mod contain;
 mod counters;
@@ -56,6 +57,9 @@ pub(crate) use program::PATH;
 /// The agent's whole life. The calling process must have one thread.
 #[must_use]
 pub fn main(standing: contain::Standing) -> ExitCode {
+    // Where memory runs out, a lab is what one can do without: the front end is
+    // there to say so. Everybody may say this of oneself.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     if let Err(failure) = contain::contain(standing) {
         let _ = tell(&Event::Unable { failure });
         return ExitCode::FAILURE;

@@ -185,7 +185,8 @@ pub struct RunArguments {
     #[arg(long)]
     pub keep_on_failure: bool,
     /// Compare this machine's network, modules, processes, mounts and more before
-    /// the run and after it; a difference is printed and ends with exit code 1
+    /// the run and after it, also when it is interrupted; a difference is printed and
+    /// ends with exit code 1
     #[arg(long)]
     pub certify: bool,
     /// Say more: every claim that a case bears on

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::args::{ClaimsArguments, ClaimsFormat, Common};
 use super::exit::Exit;
-use super::interrupt::unless_interrupted;
+use super::interrupt::{Interrupts, drive};
 use super::labs::{prepared, tell};
 use super::output::{colour, refused, told, width};
 use super::run::{options, running};
@@ -81,19 +81,20 @@ fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
     let scenarios = labs.iter().map(|(lab, _)| lab.scenario.clone()).collect();
     let cases = labs.into_iter().flat_map(|(_, cases)| cases).collect();
     let options = options(arguments.jobs, false, arguments.place.choice());
-    let ran = unless_interrupted(async {
+    let ran = drive(async {
+        let mut interrupts = Interrupts::listen();
         let (tell, mut told) = mpsc::unbounded_channel();
-        let (ran, ()) = tokio::join!(running(cases, &options, tell), async {
+        let (ran, ()) = tokio::join!(running(cases, &options, tell, &mut interrupts), async {
             while told.recv().await.is_some() {}
         });
         ran
     });
     match ran {
-        Ok(Some((results, _))) => Ok((results, scenarios)),
-        Ok(None) => {
+        Ok((results, _)) if results.interrupted => {
             eprintln!("interrupted");
             Err(Exit::Interrupted)
         }
+        Ok((results, _)) => Ok((results, scenarios)),
         Err(error) => Err(refused(&error)),
     }
 }

@@ -3,24 +3,42 @@
 use std::future::Future;
 use std::os::unix::net::UnixStream;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ends when the user wants everything to end.
-pub async fn interrupted() {
-    let arrives = |kind| async move {
-        match signal(kind) {
-            Ok(mut signal) => {
-                signal.recv().await;
-            }
-            // Without a handler the signal ends the process, which ends all
-            // agents with it.
-            Err(_) => std::future::pending().await,
+/// What the user asks to end, from when it is listened to.
+pub struct Interrupts([Option<Signal>; 3]);
+
+impl Interrupts {
+    /// Begins to listen, on a runtime.
+    pub fn listen() -> Self {
+        // Without a handler the signal ends the process, which ends all agents
+        // with it.
+        let listen = |kind| signal(kind).ok();
+        Self([
+            listen(SignalKind::interrupt()),
+            listen(SignalKind::terminate()),
+            listen(SignalKind::hangup()),
+        ])
+    }
+
+    /// Ends when the user wants everything to end; at once if that was said since
+    /// this was asked last.
+    pub async fn next(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            () = arrives(interrupt) => {}
+            () = arrives(terminate) => {}
+            () = arrives(hangup) => {}
         }
-    };
-    tokio::select! {
-        () = arrives(SignalKind::interrupt()) => {}
-        () = arrives(SignalKind::terminate()) => {}
-        () = arrives(SignalKind::hangup()) => {}
+    }
+}
+
+async fn arrives(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
     }
 }
 
@@ -34,23 +52,33 @@ fn room() -> std::io::Result<()> {
     pairs.map(drop)
 }
 
-/// Drives a future to its end on this thread, unless the user ends it first;
-/// then what it holds is dropped, and there is no value.
+/// Drives work to its end on this thread. It is for the work itself to listen to
+/// interrupts.
+///
+/// # Errors
+///
+/// When the system gives no event queue.
+pub fn drive<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
+    room()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    Ok(runtime.block_on(work))
+}
+
+/// Drives work to its end on this thread, unless the user ends it first; then
+/// what it holds is dropped, and there is no value.
 ///
 /// # Errors
 ///
 /// When the system gives no event queue.
 pub fn unless_interrupted<T>(work: impl Future<Output = T>) -> std::io::Result<Option<T>> {
-    room()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    Ok(runtime.block_on(async {
+    drive(async {
+        let mut interrupts = Interrupts::listen();
         tokio::select! {
-            // Work that itself waits for the user to end it has a value then.
             biased;
             value = work => Some(value),
-            () = interrupted() => None,
+            () = interrupts.next() => None,
         }
-    }))
+    })
 }

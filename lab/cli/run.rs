@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::args::{Common, PATIENCE, RunArguments};
 use super::exit::Exit;
-use super::interrupt::{interrupted, unless_interrupted};
+use super::interrupt::{Interrupts, drive, unless_interrupted};
 use super::labs::prepared;
 use super::output::{colour, refused, told};
 use crate::kernel::{Choice, Witness, enter};
@@ -38,26 +38,33 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         Ok(writers) => Several(writers),
         Err(exit) => return exit,
     };
-    let ran = unless_interrupted(async {
+    let ran = drive(async {
+        let mut interrupts = Interrupts::listen();
         let (tell, told) = mpsc::unbounded_channel();
         let printing = print(&mut writer, told, witness.is_some());
-        let (ran, printed) = tokio::join!(running(cases, &options, tell), printing);
+        let running = running(cases, &options, tell, &mut interrupts);
+        let (ran, printed) = tokio::join!(running, printing);
         let (results, kept) = ran;
         if !kept.is_empty() {
-            wait_with(&kept).await;
+            wait_with(&kept, &mut interrupts).await;
         }
         (results, printed)
     });
     // All that the run held is let go of: now it can be said what is left.
     let ran = match (ran, witness) {
-        (Ok(Some((results, Ok(took)))), Some(witness)) => {
+        (Ok((results, Ok(took))), Some(witness)) => {
             certified(results, took.unwrap_or_default(), witness, &mut writer)
         }
-        (ran, _) => ran.map(|ran| ran.map(|(results, printed)| (results, printed.map(drop)))),
+        (ran, _) => ran.map(|(results, printed)| Some((results, printed.map(drop)))),
     };
     match ran {
-        Ok(Some((results, Ok(())))) => Exit::Of(results.exit_code()),
         Ok(Some((_, Err(error)))) => told(Err(error)),
+        Ok(Some((results, Ok(())))) => {
+            if results.interrupted {
+                eprintln!("interrupted");
+            }
+            Exit::Of(results.exit_code())
+        }
         Ok(None) => {
             eprintln!("interrupted");
             Exit::Interrupted
@@ -66,7 +73,8 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
     }
 }
 
-/// Results with their certificate, and the end of the run told with it.
+/// Results with their certificate, and the end of the run told with it; none if
+/// the user does not wait for the certificate either.
 fn certified(
     mut results: Results,
     took: Duration,
@@ -83,13 +91,15 @@ fn certified(
     }))
 }
 
-/// Runs the cases; who listens is told of the end by the channel's.
+/// Runs the cases until the user wants it to end; who listens is told of the end
+/// by the channel's.
 pub async fn running(
     cases: Vec<Prepared>,
     options: &Options,
     tell: mpsc::UnboundedSender<report::Event>,
+    interrupts: &mut Interrupts,
 ) -> (Results, Vec<Kept>) {
-    execute(cases, options, &tell).await
+    execute(cases, options, &tell, interrupts.next()).await
 }
 
 /// Prints what happens. The end, if it is withheld, is for the caller to tell,
@@ -168,7 +178,7 @@ fn again(arguments: &RunArguments) -> String {
 }
 
 /// Says how to enter what was kept, and waits for Ctrl-C.
-async fn wait_with(kept: &[Kept]) {
+async fn wait_with(kept: &[Kept], interrupts: &mut Interrupts) {
     for lab in kept {
         eprintln!("\n{} is left standing:", lab.case);
         for namespace in &lab.namespaces {
@@ -178,7 +188,7 @@ async fn wait_with(kept: &[Kept]) {
         }
     }
     eprintln!("\nCtrl-C takes it all away.");
-    interrupted().await;
+    interrupts.next().await;
 }
 
 /// How a run uses this machine.

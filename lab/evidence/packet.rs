@@ -16,7 +16,8 @@ pub enum Direction {
 /// A frame as an interface carried it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet {
-    /// Nanoseconds since the epoch, by the kernel that carried it.
+    /// Nanoseconds since the epoch, by the kernel that carried it and its clock as
+    /// it was when the lab began: setting it changes nothing.
     pub time: u64,
     /// The namespace.
     pub namespace: String,

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
 use super::error::{KernelError, LostAgent};
+use super::memory;
 use super::session::Session;
 use crate::evidence::Surroundings;
 use crate::plan::Plan;
@@ -94,6 +95,7 @@ impl Agent {
         process: Option<u32>,
         manner: Manner,
     ) -> Result<Self, KernelError> {
+        let ended = memory::ended_for_want();
         let mut events = FramedRead::new(events, framing());
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (ask, asked) = mpsc::unbounded_channel();
@@ -112,7 +114,7 @@ impl Agent {
             Ok(Ok(Some(Event::Ready { surroundings, .. }))) => surroundings,
             Ok(Ok(Some(Event::Unable { failure }))) => return Err(KernelError::Unable(failure)),
             other => {
-                let how = match other {
+                let told = match other {
                     Err(_) => Some(format!(
                         "it was not ready after {} s",
                         manner.ready.as_secs()
@@ -124,11 +126,13 @@ impl Agent {
                     Ok(Ok(None)) => None,
                 };
                 drop(kill);
-                let (ended, said) = obituary.await;
+                let (how, said) = obituary.await;
+                let starved = told.is_none() && memory::was_short(ended, &how, &said);
                 return Err(KernelError::Lost(LostAgent {
-                    how: how.unwrap_or(ended),
+                    how: told.unwrap_or(how),
                     step: None,
                     said,
+                    starved,
                 }));
             }
         };
@@ -139,7 +143,11 @@ impl Agent {
         tokio::spawn(read_on(
             events,
             Arc::clone(&shared),
-            obituary,
+            async move {
+                let (how, said) = obituary.await;
+                let starved = memory::was_short(ended, &how, &said);
+                (how, said, starved)
+            },
             manner.pulse.map(|pulse| (pulse.silence, Arc::clone(&kill))),
         ));
         let link = Link {
@@ -225,6 +233,7 @@ impl Link {
             how: otherwise.to_owned(),
             step: shared.last_step.clone(),
             said: String::new(),
+            starved: false,
         })
     }
 
@@ -281,7 +290,7 @@ async fn write_on(
 async fn read_on(
     mut events: FramedRead<impl AsyncRead + Unpin, tokio_util::codec::LengthDelimitedCodec>,
     shared: Arc<Mutex<Shared>>,
-    obituary: impl Future<Output = (String, String)>,
+    obituary: impl Future<Output = (String, String, bool)>,
     watched: Option<(Duration, Kill)>,
 ) {
     let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -324,12 +333,17 @@ async fn read_on(
         }
     };
     let step = lock().last_step.clone();
-    let (how, said) = if let Some(how) = nonsense {
-        (how, String::new())
+    let (how, said, starved) = if let Some(how) = nonsense {
+        (how, String::new(), false)
     } else {
         obituary.await
     };
-    let lost = LostAgent { how, step, said };
+    let lost = LostAgent {
+        how,
+        step,
+        said,
+        starved,
+    };
     let mut shared = lock();
     shared.lost = Some(lost);
     shared.labs.clear();

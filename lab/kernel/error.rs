@@ -89,6 +89,8 @@ pub struct LostAgent {
     pub step: Option<String>,
     /// The end of what it wrote to standard error.
     pub said: String,
+    /// Whether there was no memory for it.
+    pub starved: bool,
 }
 
 impl fmt::Display for LostAgent {
@@ -97,6 +99,9 @@ impl fmt::Display for LostAgent {
         match &self.step {
             Some(step) => write!(f, "; its last step was to {step}")?,
             None => f.write_str("; it had begun nothing")?,
+        }
+        if self.starved {
+            f.write_str("; there was not enough memory")?;
         }
         if !self.said.is_empty() {
             write!(f, "\n  it said: {}", self.said.replace('\n', "\n  "))?;

@@ -9,6 +9,7 @@ mod error;
 pub mod guest;
 mod host;
 mod lists;
+mod memory;
 mod missing;
 mod modules;
 #[cfg(test)]

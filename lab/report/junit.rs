@@ -52,12 +52,28 @@ fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
         suite.add_test_cases(cases.into_iter().map(|case| test_case(case, telling)));
         report.add_test_suite(suite);
     }
+    // What is told of the run itself.
+    let mut suite = TestSuite::new("svclab");
+    if results.interrupted {
+        suite.add_test_case(interrupted());
+    }
     if let Some(certificate) = &results.certificate {
-        let mut suite = TestSuite::new("svclab");
         suite.add_test_case(certified(certificate));
+    }
+    if !suite.test_cases.is_empty() {
         report.add_test_suite(suite);
     }
     report
+}
+
+/// That the run did not come to its end, as a test of its own: whoever only counts
+/// what failed must not take the rest for passed.
+fn interrupted() -> TestCase {
+    let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+    status.set_message("the run was interrupted; cases that had not ended are not here");
+    let mut case = TestCase::new("run", status);
+    case.set_classname("svclab");
+    case
 }
 
 /// That the machine is as it was before, as a test of its own.
@@ -162,6 +178,23 @@ mod tests {
             let read = Report::deserialize_from_str(&xml).unwrap();
             assert_eq!((read.tests, read.failures), (1, failures), "{xml}");
         }
+    }
+
+    #[test]
+    fn an_interrupted_run_is_not_read_as_one_that_passed() {
+        let mut results = Results::new(
+            std::collections::BTreeMap::new(),
+            vec![fixture::passed("lab/a")],
+        );
+        results.interrupted = true;
+        let told = Telling {
+            verbose: false,
+            again: "",
+        };
+        let xml = report(&results, Duration::ZERO, told).to_string().unwrap();
+        let read = Report::deserialize_from_str(&xml).unwrap();
+        assert_eq!((read.tests, read.errors), (2, 1), "{xml}");
+        insta::assert_snapshot!(xml);
     }
 
     #[test]

@@ -27,9 +27,18 @@ pub struct Results {
     pub cases: Vec<CaseResult>,
     /// How many came to what.
     pub summary: Summary,
+    /// Whether the run was interrupted: the cases that had not ended are not among
+    /// these.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub interrupted: bool,
     /// Whether the machine was afterwards as it was before, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_not(said: &bool) -> bool {
+    !said
 }
 
 /// How many cases came to what.
@@ -207,6 +216,7 @@ impl Results {
             tools,
             cases,
             summary,
+            interrupted: false,
             certificate: None,
         }
     }
@@ -230,9 +240,13 @@ impl Results {
     }
 
     /// The exit code of a run with these results: the worst trouble's, else 1 if
-    /// an expectation failed or the machine changed, else 0.
+    /// an expectation failed or the machine changed, else 0. Of one that was
+    /// interrupted only a change of the machine can be said: 1, else 130.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
+        if self.interrupted {
+            return if self.left_something() { 1 } else { 130 };
+        }
         let troubles = self
             .cases
             .iter()

@@ -86,7 +86,12 @@ pub(super) fn summary(results: &Results, took: Duration) -> String {
         tools => format!(" ({tools})"),
     };
     let counts = counts(results.summary);
-    format!("{counts} in {:.1} s{on}{with}", took.as_secs_f64())
+    let end = if results.interrupted {
+        "; interrupted before the other cases ended"
+    } else {
+        ""
+    };
+    format!("{counts} in {:.1} s{on}{with}{end}", took.as_secs_f64())
 }
 
 /// The programs that met the kernel, those that decide a packet's way first;
@@ -150,6 +155,9 @@ mod tests {
         insta::assert_snapshot!(summary(&fixture::results(), took), @"3 passed, 1 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17)");
         let nothing = Results::new(BTreeMap::new(), Vec::new());
         insta::assert_snapshot!(summary(&nothing, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s");
+        let mut interrupted = fixture::results();
+        interrupted.interrupted = true;
+        insta::assert_snapshot!(summary(&interrupted, took), @"3 passed, 1 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17); interrupted before the other cases ended");
     }
 
     #[test]

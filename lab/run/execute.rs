@@ -1,5 +1,6 @@
 //! Running prepared cases, several at once.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -46,15 +47,47 @@ pub struct Kept {
 ///
 /// Agents are started as they are needed; one that is lost is replaced for the
 /// cases that come after.
+///
+/// When `enough` ends first, what has not ended is given up, and nothing is left
+/// standing; the results are those of the cases that had ended.
 pub async fn execute(
     cases: Vec<Prepared>,
     options: &Options,
     events: &mpsc::UnboundedSender<Event>,
+    enough: impl Future<Output = ()>,
 ) -> (Results, Vec<Kept>) {
-    // Who listens may have gone away; the results are returned all the same.
-    let tell = |event| drop(events.send(event));
     let begun = Instant::now();
     let pools = Pools::new(options);
+    let (mut results, mut kept) = (Vec::new(), Vec::new());
+    let is_interrupted = tokio::select! {
+        biased;
+        () = all(cases, &pools, options, events, &mut results, &mut kept) => false,
+        () = enough => true,
+    };
+    if is_interrupted {
+        kept.clear();
+    }
+    results.sort_by_key(|(at, _)| *at);
+    let cases = results.into_iter().map(|(_, result)| result).collect();
+    let mut results = Results::new(pools.tools().await, cases);
+    results.interrupted = is_interrupted;
+    // Who listens may have gone away; the results are returned all the same.
+    let _ = events.send(Event::Over {
+        results: Box::new(results.clone()),
+        took: begun.elapsed(),
+    });
+    (results, kept)
+}
+
+/// Runs all cases, and notes which came to what as they end.
+async fn all(
+    cases: Vec<Prepared>,
+    pools: &Pools,
+    options: &Options,
+    events: &mpsc::UnboundedSender<Event>,
+    results: &mut Vec<(usize, CaseResult)>,
+    kept: &mut Vec<Kept>,
+) {
     let mut runs = Vec::new();
     for prepared in cases {
         let prepared = Arc::new(prepared);
@@ -67,7 +100,7 @@ pub async fn execute(
             Err(error) => runs.push((prepared, Err(error))),
         }
     }
-    tell(Event::Begun { cases: runs.len() });
+    let _ = events.send(Event::Begun { cases: runs.len() });
     let gate = Arc::new(Semaphore::new(options.jobs.max(1)));
     let mut running = JoinSet::new();
     for (at, (prepared, pool)) in runs.into_iter().enumerate() {
@@ -102,8 +135,6 @@ pub async fn execute(
             )
         });
     }
-    let mut results = Vec::new();
-    let mut kept = Vec::new();
     while let Some(ended) = running.join_next().await {
         // A task only ends without its value when it panicked, which is then
         // already told of on standard error.
@@ -114,14 +145,6 @@ pub async fn execute(
             results.push((at, result));
         }
     }
-    results.sort_by_key(|(at, _)| *at);
-    let cases = results.into_iter().map(|(_, result)| result).collect();
-    let results = Results::new(pools.tools().await, cases);
-    tell(Event::Over {
-        results: Box::new(results.clone()),
-        took: begun.elapsed(),
-    });
-    (results, kept)
 }
 
 async fn one(
@@ -293,6 +316,9 @@ fn trouble(error: &KernelError) -> RunError {
         }
         KernelError::NoRoom(error) => (Trouble::Machine, Some(error.remedy().to_owned())),
         KernelError::Protocol { .. } => (Trouble::Bug, None),
+        KernelError::Lost(lost) if lost.starved => {
+            (Trouble::Machine, Some(shortage::OF_MEMORY.to_owned()))
+        }
         KernelError::Lost(_) => (
             Trouble::Lost,
             Some("run it again; if it happens again, report it with the lab file".to_owned()),

@@ -4,32 +4,8 @@
 
 use std::fmt::Write as _;
 
+use super::example_tests::{EXAMPLE, told, with};
 use super::limits::{MAX_ENDPOINTS, MAX_HOSTS, MAX_LINE, MAX_NODES, MAX_PODS, MAX_SERVICES};
-use super::{Rendering, Scenario, Source, Sources};
-
-/// The lab that is right; tests change one thing in it.
-const EXAMPLE: &str = include_str!("example.yaml");
-
-/// What loading a text says, as a terminal shows it.
-fn told(text: &str) -> String {
-    let source = Source::from_bytes("example.yaml", text.into()).expect("a text");
-    let sources = Sources::from(source);
-    let diagnostics = match Scenario::load(&sources) {
-        Ok((_, warnings)) => warnings,
-        Err(errors) => errors,
-    };
-    let rendered: Vec<String> = diagnostics
-        .iter()
-        .map(|diagnostic| diagnostic.render(&sources, Rendering::default()))
-        .collect();
-    rendered.join("\n\n")
-}
-
-/// The example with one part replaced.
-fn with(part: &str, replacement: &str) -> String {
-    assert!(EXAMPLE.contains(part), "{part} is not in the example");
-    EXAMPLE.replacen(part, replacement, 1)
-}
 
 /// The example and so many objects more.
 fn and(count: usize, object: impl Fn(usize) -> String) -> String {

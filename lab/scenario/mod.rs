@@ -28,6 +28,8 @@ mod documents;
 pub mod endpoints;
 #[cfg(test)]
 mod endpoints_tests;
+#[cfg(test)]
+mod example_tests;
 mod expand;
 pub mod expectation;
 #[cfg(test)]

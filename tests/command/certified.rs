@@ -13,6 +13,7 @@ use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
 use super::support::{LAB, lab, project};
+use super::waiting;
 
 /// A machine of one's own in which a shell runs: its network, its mounts, its
 /// processes and its `/run`.
@@ -139,6 +140,24 @@ fn whatever_is_left_behind_is_in_the_certificate() {
             "{part}: {certificate:#}"
         );
     }
+}
+
+#[test]
+fn what_is_left_by_a_run_that_is_interrupted_is_in_its_certificate() {
+    let nowhere = Path::new("");
+    let script = "svclab=$1; shift 3; exec \"$svclab\" \"$@\"";
+    let command = machine(script, nowhere, nowhere);
+    let run = waiting::start(command, &["--certify", "--format=json"]);
+    let front = below(&run).expect("a run");
+    let (_, command, mark) = PLANTED[0];
+    plant(front, command);
+    kill(Pid::from_raw(front), Signal::SIGINT).unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(results["interrupted"], true);
+    let come = &results["certificate"]["changes"]["links"]["come"];
+    assert!(come.to_string().contains(mark), "{results:#}");
 }
 
 #[test]

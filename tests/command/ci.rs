@@ -12,6 +12,7 @@ use quick_junit::{NonSuccessKind, Report, TestCaseStatus};
 use serde_json::Value;
 use svclab::report::{Outcome, Results};
 
+use super::full::ordinary_or_full;
 use super::support::{LAB, project, stderr};
 
 /// Cases that wait for nothing; the second needs IPVS, which this machine may or
@@ -84,7 +85,7 @@ impl Workspace {
     fn run(&self, step: &str) -> Output {
         // It builds svclab, which the long suites have time for; for the others the
         // svclab under test is put where it would be.
-        let builds = std::env::var_os("SVCLAB_FULL").is_some();
+        let builds = ordinary_or_full(false, true);
         let step = if step == "svclab/ci/install" && !builds {
             self.install();
             "test -x svclab/ci/install"

@@ -1,17 +1,19 @@
 //! Ctrl-C, and an agent that dies: everything is gone, and the user is told.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use serde_json::{Value, json};
+use serial_test::file_serial;
 
 use super::support::svclab;
+use super::waiting;
 
 /// How soon everything must be gone.
 const SOON: Duration = Duration::from_secs(1);
@@ -23,38 +25,21 @@ struct Waiting {
     agent: i32,
 }
 
-/// Starts a run and waits until its only case is under way.
-fn waiting() -> Waiting {
-    let mut front = svclab()
-        .args([
-            "run",
-            "canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
-            "--patience",
-            "60s",
-            "--format",
-            "json",
-        ])
-        .env("SVCLAB_LOG", "debug")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    let errors = front.stderr.take().expect("standard error is a pipe");
-    let mut lines = BufReader::new(errors).lines();
-    let begun = lines
-        .by_ref()
-        .map_while(Result::ok)
-        .any(|line| line.contains("run its probes"));
-    assert!(begun, "the probes never began");
-    let front_id = i32::try_from(front.id()).expect("a process has a small number");
+/// Starts a run with these further words and waits until its only case is under
+/// way.
+fn waiting(words: &[&str]) -> Waiting {
+    let mut command = svclab();
+    command.args(["--topologies", "topologies"]);
+    command.stdout(Stdio::piped());
+    let front = waiting::start(command, &[&["--format", "json"], words].concat());
+    let (_, agent) = waiting::agent_below(&front).expect("there is an agent");
     let mut processes = BTreeSet::new();
-    below(front_id, &mut processes);
-    let agent = *processes
-        .iter()
-        .find(|process| is_agent(**process))
-        .expect("there is an agent");
-    std::thread::spawn(move || lines.for_each(drop));
+    let mut above = vec![i32::try_from(front.id()).expect("a small number")];
+    while let Some(process) = above.pop() {
+        let children = waiting::children(process);
+        processes.extend(&children);
+        above.extend(children);
+    }
     Waiting {
         front,
         processes,
@@ -62,27 +47,20 @@ fn waiting() -> Waiting {
     }
 }
 
-fn below(process: i32, found: &mut BTreeSet<i32>) {
-    let children =
-        fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
-    for child in children
-        .split_whitespace()
-        .filter_map(|child| child.parse().ok())
-    {
-        found.insert(child);
-        below(child, found);
+impl Waiting {
+    fn interrupt(&self) {
+        let front = i32::try_from(self.front.id()).expect("a small number");
+        kill(Pid::from_raw(front), Signal::SIGINT).expect("the signal can be sent");
     }
-}
 
-fn is_agent(process: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let pids = status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))
-        .unwrap_or_default()
-        .to_owned();
-    let pids: Vec<&str> = pids.split_whitespace().collect();
-    pids.len() > 1 && pids.last() == Some(&"1")
+    /// Its results, when it has ended, and its exit code.
+    fn results(&mut self) -> (Value, Option<i32>) {
+        let mut text = String::new();
+        let stdout = self.front.stdout.as_mut().expect("a pipe");
+        stdout.read_to_string(&mut text).expect("text");
+        let code = self.front.wait().expect("an end").code();
+        (serde_json::from_str(&text).expect("results"), code)
+    }
 }
 
 /// A descriptor that becomes readable when a process ends.
@@ -111,26 +89,69 @@ fn all_gone(processes: &BTreeSet<i32>, deadline: Instant) -> bool {
 
 #[test]
 fn ctrl_c_ends_everything() {
-    let mut waiting = waiting();
+    let mut waiting = waiting(&[]);
     let asked = Instant::now();
-    kill(
-        Pid::from_raw(i32::try_from(waiting.front.id()).unwrap()),
-        Signal::SIGINT,
-    )
-    .unwrap();
-    let status = waiting.front.wait().unwrap();
+    waiting.interrupt();
+    let (results, code) = waiting.results();
     assert!(
         all_gone(&waiting.processes, asked + SOON),
         "something was left: {:?}",
         waiting.processes
     );
     assert!(asked.elapsed() < SOON, "it took {:?}", asked.elapsed());
-    assert_eq!(status.code(), Some(130));
+    assert_eq!(code, Some(130), "{results:#}");
+    assert_eq!(results["interrupted"], true);
+    assert_eq!(results["cases"], json!([]));
+}
+
+#[test]
+#[file_serial(machine)]
+fn an_interrupted_run_is_certified() {
+    let mut waiting = waiting(&["--certify"]);
+    waiting.interrupt();
+    let (results, code) = waiting.results();
+    let certificate = &results["certificate"];
+    assert_eq!(certificate["unchanged"], true, "{certificate:#}");
+    assert_eq!(certificate["before"], certificate["after"]);
+    assert_eq!(certificate["compared"]["processes"], 0);
+    assert_eq!(code, Some(130), "{results:#}");
+    assert_eq!(results["interrupted"], true);
+}
+
+#[test]
+fn what_ended_before_an_interrupt_is_told() {
+    // Of the two the first ends at once, and the second waits.
+    let mut front = svclab()
+        .args(["run", "--patience=5m"])
+        .args(["canal-stale-rule/stale=removed,rpFilter=1,underlay=passes"])
+        .args(["canal-stale-rule/stale=present,rpFilter=1,underlay=passes"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut told = BufReader::new(front.stdout.take().expect("a pipe"));
+    let mut first = String::new();
+    told.read_line(&mut first).expect("a line");
+    let front_id = i32::try_from(front.id()).expect("a small number");
+    kill(Pid::from_raw(front_id), Signal::SIGINT).expect("the signal can be sent");
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).expect("text");
+    let output = front.wait_with_output().expect("an end");
+    assert_eq!(output.status.code(), Some(130));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let text = format!("{first}{rest}{said}");
+    insta::with_settings!({filters => vec![
+        (r"\(\d+\.\d+ s\)", "(TIME)"),
+        (r"in \d+\.\d+ s on Linux .*\)", "in TIME on KERNEL"),
+    ]}, {
+        insta::assert_snapshot!(text);
+    });
 }
 
 #[test]
 fn the_end_of_the_front_end_is_the_end_of_all() {
-    let mut waiting = waiting();
+    let mut waiting = waiting(&[]);
     let killed = Instant::now();
     waiting.front.kill().unwrap();
     waiting.front.wait().unwrap();
@@ -143,18 +164,10 @@ fn the_end_of_the_front_end_is_the_end_of_all() {
 
 #[test]
 fn a_lost_agent_is_no_pass_and_no_hang() {
-    let mut waiting = waiting();
+    let mut waiting = waiting(&[]);
     kill(Pid::from_raw(waiting.agent), Signal::SIGKILL).unwrap();
-    let mut results = String::new();
-    waiting
-        .front
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut results)
-        .unwrap();
-    assert_eq!(waiting.front.wait().unwrap().code(), Some(5), "{results}");
-    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+    let (results, code) = waiting.results();
+    assert_eq!(code, Some(5), "{results:#}");
     let error = &results["cases"][0]["error"];
     assert_eq!(error["trouble"], "lost");
     let message = error["message"].as_str().unwrap();

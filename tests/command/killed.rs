@@ -1,56 +1,189 @@
-//! `kill -9`, at any moment, of any process of a run and of all at once: nothing
-//! runs on, and the machine is as it was.
+//! `kill -9`, at any moment, of any process of a run and of all at once, on this
+//! host and in a guest: nothing runs on, the machine is as it was, and the cache of
+//! guests, too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, setsid};
 use serial_test::file_serial;
+use svclab::kernel::guest::{Cache, SNAPSHOTS};
 use svclab::kernel::witness;
 
+use super::caches::{is_clean, own_cache};
+use super::full::ordinary_or_full;
 use super::support::svclab;
 
 /// How soon everything must be gone.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Cases of every length: some connect at once, some wait.
-const RUN: [&str; 3] = ["run", "--patience=700ms", "canal-stale-rule/rpFilter=1"];
-
-/// How long after its start the last of the moments is: longer than a run.
-const WITHIN: Duration = Duration::from_millis(1500);
-
-/// How many moments are tried for one process and for all at once, in an ordinary
-/// run and when `SVCLAB_FULL` is set.
-const MOMENTS: [(usize, usize); 2] = [(10, 100), (4, 20)];
-
-fn moments(of: usize) -> usize {
-    let full = std::env::var_os("SVCLAB_FULL").is_some_and(|set| !set.is_empty());
-    let (ordinary, all) = MOMENTS[of];
-    if full { all } else { ordinary }
+/// Runs that are killed.
+struct Runs {
+    words: &'static [&'static str],
+    /// How long after its start the last of the moments is: about as long as a run.
+    within: Duration,
+    /// The cache of those that need one.
+    cache: Option<Cache>,
+    drawn: Drawn,
 }
 
-/// A run in a session of its own, which all that it starts is of.
-fn start() -> (Child, i32) {
-    let mut command = svclab();
-    command
-        .args(RUN)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    // SAFETY: between fork and exec one system call is made, which may be made
-    // there.
-    unsafe {
-        command.pre_exec(|| Ok(setsid().map(drop)?));
+impl Runs {
+    /// Cases of every length on this host: some connect at once, some wait.
+    fn on_this_host(seed: u64) -> Self {
+        Self {
+            words: &[
+                "run",
+                "--patience=700ms",
+                "--kernel=host",
+                "canal-stale-rule/rpFilter=1",
+            ],
+            within: Duration::from_millis(1500),
+            cache: None,
+            drawn: Drawn(seed),
+        }
     }
-    let child = command.spawn().expect("the command starts");
-    let session = i32::try_from(child.id()).expect("a small number");
-    (child, session)
+
+    /// Cases with a balancer in a guest.
+    fn in_a_guest(seed: u64, cache: Cache) -> Self {
+        Self {
+            words: &[
+                "run",
+                "--kernel=6.12",
+                "clb-hairpin/policy=Local,ingress=otherNode,balancer=internal",
+            ],
+            within: Duration::from_secs(4),
+            cache: Some(cache),
+            drawn: Drawn(seed),
+        }
+    }
+
+    /// A run in a session of its own, which all that it starts is of.
+    fn start(&self) -> Run {
+        self.start_with(self.words.iter().copied())
+    }
+
+    fn start_with(&self, words: impl Iterator<Item = &'static str>) -> Run {
+        let mut command = svclab();
+        command
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(cache) = &self.cache {
+            command.env("SVCLAB_CACHE", cache.directory());
+        }
+        // SAFETY: between fork and exec one system call is made, which may be made
+        // there.
+        unsafe {
+            command.pre_exec(|| Ok(setsid().map(drop)?));
+        }
+        let front = command.spawn().expect("the command starts");
+        let session = i32::try_from(front.id()).expect("a small number");
+        Run { front, session }
+    }
+
+    /// Some moment, from now on.
+    fn moment(&mut self) -> Instant {
+        let limit = u64::try_from(self.within.as_micros()).expect("a small number");
+        Instant::now() + Duration::from_micros(self.drawn.below(limit))
+    }
+
+    /// One of them, unless there is none.
+    fn one_of(&mut self, processes: &[i32]) -> Option<i32> {
+        let count = u64::try_from(processes.len()).expect("a small number");
+        let at = (count > 0).then(|| self.drawn.below(count))?;
+        processes.get(usize::try_from(at).ok()?).copied()
+    }
+
+    /// The machine, and all that lies in the cache.
+    fn look(&self) -> (String, BTreeMap<PathBuf, (u64, SystemTime)>) {
+        let mut files = BTreeMap::new();
+        let mut directories: Vec<PathBuf> = self
+            .cache
+            .iter()
+            .map(|cache| cache.directory().to_owned())
+            .collect();
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory).expect("a directory") {
+                let entry = entry.expect("an entry");
+                let about = entry.metadata().expect("it is there");
+                if about.is_dir() {
+                    directories.push(entry.path());
+                } else {
+                    let modified = about.modified().expect("a time");
+                    files.insert(entry.path(), (about.len(), modified));
+                }
+            }
+        }
+        (witness::look().digest(), files)
+    }
+
+    /// Runs cases to their end, as patiently as they have to be run: all is as
+    /// expected.
+    fn still_work(&self) {
+        let words = self.words.iter().copied();
+        let mut run = self.start_with(words.filter(|word| !word.starts_with("--patience")));
+        let status = run.front.wait().expect("an end");
+        assert_eq!(status.code(), Some(0), "the next run");
+        run.is_gone("the next run");
+        if let Some(cache) = &self.cache {
+            is_clean(cache.directory());
+        }
+    }
+}
+
+/// A run.
+struct Run {
+    front: Child,
+    session: i32,
+}
+
+impl Run {
+    /// Lets it come to a moment: its processes then, or as soon as it is over.
+    /// Looking takes time as sleeping would, and is bound to the run.
+    fn until(&mut self, moment: Instant) -> Vec<i32> {
+        loop {
+            let processes = of_session(self.session);
+            if processes.is_empty() || Instant::now() >= moment {
+                return processes.into_iter().collect();
+            }
+        }
+    }
+
+    /// Lets it come to where a process of that name runs; that process, if any
+    /// ever does.
+    fn until_there_is(&self, name: &str) -> Option<i32> {
+        loop {
+            let processes = of_session(self.session);
+            let mut of_name = processes
+                .iter()
+                .filter(|process| is_called(**process, name));
+            match of_name.next() {
+                Some(process) => return Some(*process),
+                None if processes.is_empty() => return None,
+                None => {}
+            }
+        }
+    }
+
+    /// Waits until all of it has ended, which must be soon.
+    fn is_gone(&self, when: &str) {
+        let left = left(self.session, Instant::now() + SOON);
+        assert!(left.is_empty(), "{when}: {left:?} go on");
+    }
+}
+
+fn is_called(process: i32, name: &str) -> bool {
+    let program = fs::read_link(format!("/proc/{process}/exe"));
+    let program = program.as_deref().ok().and_then(Path::file_name);
+    program.is_some_and(|program| program.to_string_lossy().starts_with(name))
 }
 
 /// The processes of a session that have not ended.
@@ -111,61 +244,108 @@ impl Drawn {
     }
 }
 
-/// Lets a run come to some moment: so many looks at its processes later, or when
-/// it is over. Looking takes time as sleeping would, and is bound to the run.
-fn at_a_moment(session: i32, drawn: &mut Drawn) -> Vec<i32> {
-    let limit = u64::try_from(WITHIN.as_micros()).expect("a small number");
-    let until = Instant::now() + Duration::from_micros(drawn.below(limit));
-    loop {
-        let processes = of_session(session);
-        if processes.is_empty() || Instant::now() >= until {
-            return processes.into_iter().collect();
+/// Kills one process at each of so many moments. Every other one is QEMU where
+/// there is one; else it is drawn. Returns how many were killed, and how many of
+/// them were QEMU.
+fn one_at_a_time(mut runs: Runs, moments: usize) -> (usize, usize) {
+    let before = runs.look();
+    let (mut killed, mut qemus) = (0, 0);
+    for moment in 0..moments {
+        let when = format!("moment {moment}");
+        let mut run = runs.start();
+        let qemu = (runs.cache.is_some() && moment % 2 == 1)
+            .then(|| run.until_there_is("qemu"))
+            .flatten();
+        let processes = run.until(runs.moment());
+        let victim = qemu.or_else(|| runs.one_of(&processes));
+        if let Some(victim) = victim {
+            // It may have ended since.
+            let ended = kill(Pid::from_raw(victim), Signal::SIGKILL).is_ok();
+            killed += usize::from(ended);
+            qemus += usize::from(ended && qemu.is_some());
+            if victim == run.session {
+                run.is_gone(&when);
+            }
         }
+        // Without its agent, its guest or a program the run comes to its end by
+        // itself.
+        run.front.wait().expect("an end");
+        run.is_gone(&when);
+        assert_eq!(runs.look(), before, "{when}");
     }
+    runs.still_work();
+    assert_eq!(runs.look(), before);
+    (killed, qemus)
+}
+
+/// Kills all processes at each of so many moments.
+fn all_at_once(mut runs: Runs, moments: usize) {
+    let before = runs.look();
+    for moment in 0..moments {
+        let mut run = runs.start();
+        for process in run.until(runs.moment()) {
+            let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+        }
+        // What was started between the look and the kill has nobody left either.
+        run.is_gone(&format!("moment {moment}"));
+        run.front.wait().expect("an end");
+        assert_eq!(runs.look(), before, "moment {moment}");
+    }
+    runs.still_work();
+    assert_eq!(runs.look(), before);
+}
+
+/// A cache in which a guest is kept that has been gone on from once.
+fn warm_cache() -> (tempfile::TempDir, Cache) {
+    let (directory, cache) = own_cache("6.12");
+    let runs = Runs::in_a_guest(1, cache.clone());
+    runs.still_work();
+    (directory, cache)
 }
 
 #[test]
 #[file_serial(machine)]
 fn a_process_that_is_killed_takes_all_with_it_or_is_missed() {
-    let before = witness::look().digest();
-    let mut drawn = Drawn(0x5eed);
-    let mut killed = 0;
-    for moment in 0..moments(0) {
-        let (mut front, session) = start();
-        let processes = at_a_moment(session, &mut drawn);
-        if !processes.is_empty() {
-            let at = drawn.below(processes.len() as u64);
-            let victim = processes[usize::try_from(at).unwrap()];
-            // It may have ended since.
-            killed += usize::from(kill(Pid::from_raw(victim), Signal::SIGKILL).is_ok());
-            if victim == session {
-                let left = left(session, Instant::now() + SOON);
-                assert!(left.is_empty(), "moment {moment}: {left:?} go on");
-            }
-        }
-        // Without its agent or a program the run comes to its end by itself.
-        front.wait().unwrap();
-        let left = left(session, Instant::now() + SOON);
-        assert!(left.is_empty(), "moment {moment}: {left:?} go on");
-        assert_eq!(witness::look().digest(), before, "moment {moment}");
-    }
-    assert!(killed * 2 > moments(0), "only {killed} were killed");
+    let moments = ordinary_or_full(10, 100);
+    let (killed, _) = one_at_a_time(Runs::on_this_host(0x5eed), moments);
+    println!("{killed} of {moments} processes were killed before they ended");
+    assert!(killed * 2 > moments, "only {killed} were killed");
 }
 
 #[test]
 #[file_serial(machine)]
 fn all_at_once_can_be_killed() {
-    let before = witness::look().digest();
-    let mut drawn = Drawn(0xa11);
-    for moment in 0..moments(1) {
-        let (mut front, session) = start();
-        for process in at_a_moment(session, &mut drawn) {
+    all_at_once(Runs::on_this_host(0xa11), ordinary_or_full(4, 20));
+}
+
+#[test]
+#[file_serial(machine)]
+fn a_guest_that_is_killed_takes_all_with_it_or_is_missed() {
+    let (_directory, cache) = warm_cache();
+    let moments = ordinary_or_full(2, 50);
+    let (killed, qemus) = one_at_a_time(Runs::in_a_guest(0x5eed, cache.clone()), moments);
+    println!("{killed} of {moments} processes were killed before they ended, {qemus} were QEMU");
+    assert!(killed * 2 >= moments, "only {killed} were killed");
+    assert!(qemus > 0, "QEMU was never killed");
+    all_at_once(Runs::in_a_guest(0xa11, cache), ordinary_or_full(1, 20));
+}
+
+#[test]
+#[file_serial(machine)]
+fn a_guest_that_is_being_made_can_be_killed() {
+    // Each boots anew, which is for the long suites.
+    for moment in 0..ordinary_or_full(0, 5) {
+        let (_directory, cache) = own_cache("6.12");
+        let mut runs = Runs::in_a_guest(0xb007 + moment, cache.clone());
+        let mut run = runs.start();
+        run.until_there_is("qemu").expect("a guest is booted");
+        for process in run.until(runs.moment()) {
             let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
         }
-        // What was started between the look and the kill has nobody left either.
-        let left = left(session, Instant::now() + SOON);
-        assert!(left.is_empty(), "moment {moment}: {left:?} go on");
-        front.wait().unwrap();
-        assert_eq!(witness::look().digest(), before, "moment {moment}");
+        run.is_gone("while it booted");
+        run.front.wait().expect("an end");
+        // What was half made is out of the way, and nobody's.
+        runs.still_work();
+        assert_eq!(cache.keys(SNAPSHOTS).len(), 1);
     }
 }

@@ -1,9 +1,16 @@
 //! The command as a user meets it: output, exit codes, and what it leaves alone.
 
 mod bad_input;
+#[path = "../shared/caches.rs"]
+mod caches;
 mod certified;
+mod cgroup;
 mod ci;
 mod claims;
+#[path = "../shared/full.rs"]
+mod full;
+#[path = "../shared/guests.rs"]
+mod guests;
 mod interrupted;
 mod kept;
 mod killed;
@@ -11,3 +18,5 @@ mod readme;
 mod short;
 mod support;
 mod untouched;
+#[path = "../shared/waiting.rs"]
+mod waiting;

@@ -6,8 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
 
 use nix::unistd::geteuid;
+use serde_json::Value;
 
+use super::cgroup::Cgroup;
 use super::support::{LAB, lab, project, stderr, stdout, svclab};
+use super::waiting;
 
 /// What a person sees of a run that came to nothing, without what differs from
 /// one machine or moment to another.
@@ -71,26 +74,49 @@ fn no_descriptors() {
     assert!(ends.last().is_some_and(|last| *last < 48), "{ends:?}");
 }
 
+/// What a run says that is given no more processes.
+const PROCESSES: &str = "what to do: raise the limit on processes: `ulimit -u`, or `pids.max` of \
+                         the cgroup that this runs in";
+
+/// What a run says that is given no more memory.
+const MEMORY: &str = "what to do: give this machine, or the cgroup that this runs in \
+                      (`memory.max`), more memory";
+
+/// A run passes, or ends because this machine is short of something and says so;
+/// whether it does.
+fn is_told(output: &Output, path: &std::path::Path, remedy: &str, most: u64) -> bool {
+    let told = told(output, path);
+    match output.status.code() {
+        Some(0) => assert!(told.starts_with("PASS"), "{most}: {told}"),
+        Some(3) => assert!(told.contains(remedy), "{most}: {told}"),
+        other => panic!("{most}: {other:?}: {told}"),
+    }
+    output.status.code() == Some(3)
+}
+
 #[test]
 fn no_processes() {
-    // The limit is of a user's processes: of one that has no others. Root has
-    // none, and who is no root cannot become another.
-    if !geteuid().is_root() {
-        return;
-    }
     let (directory, path) = lab(LAB);
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(directory.path(), open).expect("permissions");
     let program = directory.path().join("svclab");
     fs::copy(env!("CARGO_BIN_EXE_svclab"), &program).expect("a copy");
+    // The limit is of a user's processes, and root has none: of one that has no
+    // others, in a user namespace if not on the machine.
+    let user: &[&str] = if geteuid().is_root() {
+        &[
+            "setpriv",
+            "--reuid=64242",
+            "--regid=64242",
+            "--clear-groups",
+        ]
+    } else {
+        &["unshare", "--user", "--map-root-user"]
+    };
     for most in 1..=12 {
-        let output = Command::new("setpriv")
-            .args([
-                "--reuid=64242",
-                "--regid=64242",
-                "--clear-groups",
-                "prlimit",
-            ])
+        let output = Command::new(user[0])
+            .args(&user[1..])
+            .arg("prlimit")
             .arg(format!("--nproc={most}"))
             .arg(&program)
             .arg("run")
@@ -99,19 +125,94 @@ fn no_processes() {
             .stdin(Stdio::null())
             .output()
             .expect("a stage");
-        let told = told(&output, &path);
-        match output.status.code() {
-            Some(0) => assert!(told.starts_with("PASS"), "{most}: {told}"),
-            Some(3) => assert!(
-                told.contains("what to do: raise the limit on processes: `ulimit -u`"),
-                "{most}: {told}"
-            ),
-            other => panic!("{most}: {other:?}: {told}"),
-        }
-        if most == 1 {
-            assert_eq!(output.status.code(), Some(3), "{told}");
-        }
+        let is_short = is_told(&output, &path, PROCESSES, most);
+        assert!(is_short || most > 1, "{output:?}");
     }
+}
+
+/// The lab, run in a cgroup.
+fn run_in(cgroup: &Cgroup, path: &std::path::Path) -> Output {
+    let enter = "echo $$ > \"$0\"; exec \"$@\"";
+    let processes = cgroup.processes();
+    run_by(&["sh", "-euc", enter, &processes.to_string_lossy()], path)
+}
+
+#[test]
+fn a_cgroup_without_processes() {
+    // Where no cgroup can be made, the limit of a user's processes stands for it,
+    // above: the kernel refuses both alike.
+    let Some(cgroup) = Cgroup::with("pids", "processes") else {
+        eprintln!("no cgroup can be made here");
+        return no_processes();
+    };
+    let (_directory, path) = lab(LAB);
+    let mut short = 0;
+    for most in 1..=12 {
+        cgroup.limit("pids", most).expect("a limit");
+        short += usize::from(is_told(&run_in(&cgroup, &path), &path, PROCESSES, most));
+    }
+    assert!((1..12).contains(&short), "{short} were short");
+}
+
+#[test]
+fn a_cgroup_without_memory() {
+    let Some(cgroup) = Cgroup::with("memory", "memory") else {
+        eprintln!("no cgroup can be made here");
+        return no_memory_to_map();
+    };
+    cgroup.limit("memory", 256 << 20).expect("a limit");
+    let processes = cgroup.processes();
+    let enter = |words: &str| {
+        let mut command = Command::new("sh");
+        command
+            .args(["-euc", &format!("echo $$ > \"$0\"; {words}")])
+            .arg(&processes)
+            .current_dir(project())
+            .env("NO_COLOR", "1")
+            .env_remove("SVCLAB_KERNEL")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        command
+    };
+    let mut run = enter("exec \"$@\"");
+    run.arg(env!("CARGO_BIN_EXE_svclab"));
+    let run = waiting::start(run, &["--format=json"]);
+    // Somebody beside it takes what there is. A lab is what one can do without, so
+    // the kernel takes that away first.
+    let mut greedy = enter("exec tail /dev/zero").spawn().expect("it starts");
+    let output = run.wait_with_output().expect("an end");
+    greedy.wait().expect("an end");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let results: Value = serde_json::from_slice(&output.stdout).expect("results");
+    let error = &results["cases"][0]["error"];
+    assert_eq!(error["trouble"], "machine");
+    insta::assert_snapshot!(format!(
+        "{}\nwhat to do: {}",
+        error["message"].as_str().expect("a message"),
+        error["remedy"].as_str().expect("a remedy"),
+    ));
+    assert_eq!(fs::read_to_string(&processes).expect("a list"), "");
+}
+
+/// Where no cgroup can be made, what a process may map is bounded.
+fn no_memory_to_map() {
+    let (_directory, path) = lab(LAB);
+    let mut ends = Vec::new();
+    for most in [8, 16, 32, 64, 128, 256, 512] {
+        let output = run_by(&["prlimit", &format!("--as={}", most << 20)], &path);
+        // What cannot even be loaded is ended by the system.
+        if output.status.code().is_some_and(|code| code <= 5) {
+            is_told(&output, &path, MEMORY, most);
+        }
+        ends.push(output.status.code());
+    }
+    assert_ne!(ends.first(), Some(&Some(0)), "{ends:?}");
+    assert_eq!(ends.last(), Some(&Some(0)), "{ends:?}");
+}
+
+#[test]
+fn memory_to_map_runs_out() {
+    no_memory_to_map();
 }
 
 /// A mount namespace in which root may set a stage.

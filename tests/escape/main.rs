@@ -12,6 +12,8 @@ mod attempts;
 mod identity;
 mod intruder;
 mod outside;
+#[path = "../shared/waiting.rs"]
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,8 @@
 //! The machine around a lab: what there is to be reached, a run that waits for
 //! packets that do not come, and the intruder that is sent after its agent.
 
-use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
@@ -19,7 +18,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use super::attempts;
+use super::{attempts, waiting};
 
 /// As whom svclab runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,50 +236,14 @@ fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) 
             Ok(())
         });
     }
-    let mut run = command
-        .args([
-            "run",
-            "canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
-        ])
-        .args(["--patience", "5m", "--topologies"])
+    command
+        .arg("--topologies")
         .arg(&labs)
         .current_dir("/")
         .env("HOME", &target.home)
         .env("SECRET", &target.word)
-        .env("SVCLAB_LOG", "debug")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("a run");
-    let errors = run.stderr.take().expect("a pipe");
-    let mut lines = BufReader::new(errors).lines();
-    let begun = lines
-        .by_ref()
-        .map_while(Result::ok)
-        .any(|line| line.contains("run its probes"));
-    assert!(begun, "the probes never began");
-    std::thread::spawn(move || lines.for_each(drop));
-    let (waiting, agent) = agents(run.id()).expect("an agent");
+        .stdout(Stdio::null());
+    let run = waiting::start(command, &[]);
+    let (waiting, agent) = waiting::agent_below(&run).expect("an agent");
     (run, waiting, agent)
-}
-
-/// A process below the given one that is the first of a PID namespace, and its
-/// parent.
-fn agents(top: u32) -> Option<(i32, i32)> {
-    let top = i32::try_from(top).ok()?;
-    let mut below = VecDeque::from([top]);
-    while let Some(process) = below.pop_front() {
-        let path = format!("/proc/{process}/task/{process}/children");
-        for child in fs::read_to_string(path).ok()?.split_whitespace() {
-            let child = child.parse().ok()?;
-            let status = fs::read_to_string(format!("/proc/{child}/status")).ok()?;
-            let pids = status.lines().find(|line| line.starts_with("NSpid:"))?;
-            if pids.split_whitespace().count() > 2 && pids.ends_with("\t1") {
-                return Some((process, child));
-            }
-            below.push_back(child);
-        }
-    }
-    None
 }

@@ -7,7 +7,8 @@ use futures_util::StreamExt as _;
 use svclab::kernel::{Agent, Host};
 use svclab::run::Prepared;
 
-use super::guests::{SVCLAB, block_on, cases, guest};
+use super::cases::cases;
+use super::guests::{SVCLAB, block_on, guest};
 use super::outcome::{Outcome, watched};
 
 /// How many cases stand in one guest at once: as many as `svclab run` has there.
@@ -55,10 +56,9 @@ async fn agree(lab: &str, here: Agent, there: Agent) {
 /// The statements that only one of two runs makes.
 fn differences(here: &Outcome, there: &Outcome) -> String {
     let only = |one: &Outcome, other: &Outcome, mark: char| -> String {
-        one.0
-            .difference(&other.0)
-            .map(|line| format!("{mark} {line}\n"))
-            .collect()
+        let lines = one.0.difference(&other.0);
+        let marked: Vec<String> = lines.map(|line| format!("{mark} {line}\n")).collect();
+        marked.concat()
     };
     only(here, there, '-') + &only(there, here, '+')
 }

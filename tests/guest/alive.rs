@@ -1,26 +1,29 @@
 //! Guests that live: what they are, what they draw, and what ends them.
 
 use std::fs;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use svclab::kernel::guest::Deadlines;
 use svclab::kernel::{Agent, KernelError};
 use svclab::plan::{Namespace, Plan};
 
+use super::cases::case;
 use super::command::installed;
-use super::guests::{block_on, case, guest};
+use super::guests::{block_on, guest};
 use super::processes::{Held, is_qemu};
-use super::support::{QUICK, SERIES, impatient};
+use super::support::{QUICK, SERIES};
 
 /// A guest, and its QEMU.
 async fn with_qemu(series: &str) -> (Agent, Pid, Held) {
-    let agent = guest(series)
-        .await
-        .with_deadlines(impatient())
-        .start()
-        .await
-        .expect("a guest");
+    with_qemu_and(series, Deadlines::default()).await
+}
+
+/// The same, given up otherwise.
+async fn with_qemu_and(series: &str, deadlines: Deadlines) -> (Agent, Pid, Held) {
+    let guest = guest(series).await.with_deadlines(deadlines);
+    let agent = guest.start().await.expect("a guest");
     let process = agent.process().and_then(|id| i32::try_from(id).ok());
     let process = process.expect("a guest is a process");
     assert!(is_qemu(process));
@@ -75,9 +78,12 @@ fn a_guest_s_clock_is_this_machine_s() {
         let agent = guest("6.1").await.start().await.expect("a guest");
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
         let now = || {
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .expect("the clock runs")
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the time of day is what is compared"
+            )]
+            let now = SystemTime::now();
+            now.duration_since(UNIX_EPOCH).expect("the clock runs")
         };
         let before = now();
         let evidence = session.probe().await.expect("evidence");
@@ -92,6 +98,50 @@ fn a_guest_s_clock_is_this_machine_s() {
                 "{before:?} {time:?} {after:?}"
             );
         }
+    });
+}
+
+/// A case with SYNs that are expected to be sent again after a second and two.
+const RESENT: &str = "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";
+
+#[test]
+fn a_clock_that_is_set_changes_no_verdict_and_no_order() {
+    const DAY: Duration = Duration::from_hours(24);
+    block_on(async {
+        let guest = guest("6.12").await.with_programs([installed("date")]);
+        let agent = guest.start().await.expect("a guest");
+        let prepared = case(RESENT);
+        // In a lab beside it somebody sets the clock, a day ahead and back again,
+        // for as long as the probes go on.
+        let mut beside = agent.build(case(QUICK).plan).await.expect("a lab");
+        let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
+        let now = beside.run("node-1", "date", &["+%s"], "").await;
+        let now: u64 = now.expect("a time").stdout.trim().parse().expect("seconds");
+        let (now, begun) = (Duration::from_secs(now), Instant::now());
+        let mut times = 0;
+        let set = async {
+            loop {
+                let ahead = if times % 2 == 0 { DAY } else { Duration::ZERO };
+                let to = format!("@{}", (now + begun.elapsed() + ahead).as_secs());
+                let set = beside.run("node-1", "date", &["--set", &to], "").await;
+                assert!(set.as_ref().is_ok_and(|set| set.success), "{set:?}");
+                times += 1;
+            }
+        };
+        let evidence = tokio::select! {
+            evidence = session.probe() => evidence.expect("evidence"),
+            () = set => unreachable!("it goes on"),
+        };
+        assert!(times > 4, "it was set {times} times");
+        let judgement = prepared
+            .judge()
+            .expect("the case can be judged")
+            .judge(&evidence);
+        assert!(judgement.holds(), "{judgement:#?}");
+        let first = evidence.packets.first().expect("packets").time;
+        let last = evidence.packets.last().expect("packets").time;
+        let span = Duration::from_nanos(last - first);
+        assert!(span < begun.elapsed(), "{span:?}");
     });
 }
 
@@ -144,15 +194,20 @@ fn a_killed_guest_is_lost_and_that_is_told() {
 
 #[test]
 fn a_guest_that_says_nothing_is_given_up() {
+    // Longer than one that lives is silent, also on a machine that is busy.
+    let deadlines = Deadlines {
+        silence: Duration::from_secs(10),
+        ..Deadlines::default()
+    };
     block_on(async {
-        let (agent, qemu, held) = with_qemu("6.12").await;
+        let (agent, qemu, held) = with_qemu_and("6.12", deadlines).await;
         let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
         kill(qemu, Signal::SIGSTOP).expect("it runs");
         let error = session.probe().await.unwrap_err();
         let KernelError::Lost(lost) = &error else {
             panic!("{error:?}")
         };
-        assert_eq!(lost.how, "it has not said anything for 2 s");
+        assert_eq!(lost.how, "it has not said anything for 10 s");
         // It is not left behind, stopped as it is.
         drop((session, agent));
         held.gone().await;

@@ -5,35 +5,43 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use svclab::kernel::KernelError;
-use svclab::kernel::guest::{Cache, SNAPSHOTS, Wanted};
+use svclab::kernel::guest::{Cache, Deadlines, SNAPSHOTS, Wanted};
 
-use super::command::{self, QEMU, programs, run};
-use super::guests::{block_on, case};
-use super::support::{QUICK, guest_in, guest_of, impatient, own_cache, own_kernel};
+use super::caches::{is_clean, own_cache};
+use super::cases::case;
+use super::command::{QEMU, programs, run};
+use super::guests::block_on;
+use super::support::{QUICK, guest_in, guest_of, own_kernel};
 
-/// A guest with a cache of its own, started with that program as its first.
-fn started_with(init: &Path) -> String {
+/// What is said of a guest with a cache of its own, started with that program as
+/// its first, that is waited for so long.
+fn started_with(init: &Path, boot: Duration) -> String {
+    let deadlines = Deadlines {
+        boot,
+        ..Deadlines::default()
+    };
     let (_directory, cache) = own_cache("6.12");
     let wanted = Wanted::Series("6.12".to_owned());
     let error = block_on(async {
         let guest = guest_of(&cache, &wanted, init).await;
-        let error = guest.with_deadlines(impatient()).start().await;
+        let error = guest.with_deadlines(deadlines).start().await;
         error.expect_err("it cannot come up")
     });
     let KernelError::Guest(guest) = &error else {
         panic!("{error:?}")
     };
     assert!(guest.is_loss());
-    command::is_clean(cache.directory());
+    is_clean(cache.directory());
     assert_eq!(cache.keys(SNAPSHOTS), [""; 0], "nothing was kept");
     error.to_string()
 }
 
 #[test]
 fn a_panic_at_boot_is_told_in_the_kernel_s_words() {
-    let message = started_with(Path::new("/bin/false"));
+    let message = started_with(Path::new("/bin/false"), Deadlines::default().boot);
     let first = message.lines().next().expect("it says something");
     assert!(
         first.contains("did not come up: the guest's kernel panicked: Attempted to kill init!"),
@@ -53,7 +61,7 @@ fn a_hang_at_boot_ends_at_its_deadline() {
         .arg(&source)
         .status();
     assert!(compiled.expect("there is a compiler").success());
-    let message = started_with(&idle);
+    let message = started_with(&idle, Duration::from_secs(20));
     assert!(message.contains("was not ready after 20 s"), "{message}");
 }
 

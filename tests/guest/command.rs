@@ -8,8 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
-use svclab::kernel::guest::Cache;
-
+use super::caches::is_clean;
 use super::guests::SVCLAB;
 use super::processes::{Held, of_session};
 
@@ -102,20 +101,6 @@ fn told(output: &Output) -> Ended {
         code: output.status.code(),
         said,
     }
-}
-
-/// No lock of the cache is held, and nothing in it is half made.
-pub fn is_clean(directory: &Path) {
-    if !directory.join("locks").is_dir() {
-        return;
-    }
-    let cache = Cache::open(directory.to_owned()).expect("a cache");
-    for lock in cache.keys("locks") {
-        let (kind, key) = lock.split_once('-').expect("a kind and a key");
-        let taken = cache.try_lock(kind, key).expect("a lock can be asked for");
-        assert!(taken.is_some(), "{lock} is held");
-    }
-    assert_eq!(cache.keys("making"), [""; 0]);
 }
 
 /// What was said, without what differs between machines and runs.

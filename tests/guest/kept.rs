@@ -7,9 +7,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use svclab::kernel::guest::SNAPSHOTS;
 
+use super::caches::own_cache;
 use super::command::{QEMU, Telling, assert_said, programs, run};
 use super::guests::{SVCLAB, block_on};
-use super::support::{QUICK, guest_in, guest_of, own_cache, own_kernel};
+use super::support::{QUICK, guest_in, guest_of, own_kernel};
 use svclab::kernel::guest::{Cache, Wanted};
 
 /// A case whose probes wait for packets that do not come.

@@ -5,18 +5,19 @@
 use std::fs;
 use std::path::Path;
 
+use super::caches::own_cache;
 use super::command::{self, Ended, QEMU, assert_said, installed, programs, run};
 use super::guests::SVCLAB;
-use super::support::{QUICK, own_cache, own_kernel};
+use super::support::{QUICK, own_kernel};
 
-/// Runs a case in a guest where `PATH` is only this.
-fn tried(cache: &Path, path: &Path) -> Ended {
-    run(cache, path, &["run", QUICK, "--kernel", "6.12"])
+/// Runs a case in a guest where `PATH` is only this, which must end so.
+fn ends(cache: &Path, path: &Path, code: i32) -> Ended {
+    ends_with("6.12", cache, path, code)
 }
 
-/// The same, which must end so.
-fn ends(cache: &Path, path: &Path, code: i32) -> Ended {
-    let ended = tried(cache, path);
+/// The same with another kernel.
+fn ends_with(kernel: &str, cache: &Path, path: &Path, code: i32) -> Ended {
+    let ended = run(cache, path, &["run", QUICK, "--kernel", kernel]);
     assert_eq!(ended.code, Some(code), "{}", ended.said);
     ended
 }
@@ -86,12 +87,7 @@ fn a_kernel_of_one_s_own_that_gives_the_agent_no_port_is_a_loss() {
     let (_directory, cache) = own_cache("6.12");
     let path = programs(&[QEMU], &[]);
     let image = image.to_string_lossy();
-    let ended = run(
-        cache.directory(),
-        path.path(),
-        &["run", QUICK, "--kernel", &image],
-    );
-    assert_eq!(ended.code, Some(5), "{}", ended.said);
+    let ended = ends_with(&image, cache.directory(), path.path(), 5);
     assert!(ended.said.contains("find the port"), "{}", ended.said);
     assert_said!(ended, cache.directory());
 }
@@ -137,12 +133,7 @@ fn a_kernel_without_what_a_plan_needs() {
     let (_directory, cache) = own_cache("6.12");
     let path = programs(&[QEMU], &[]);
     let image = image.to_string_lossy();
-    let ended = run(
-        cache.directory(),
-        path.path(),
-        &["run", QUICK, "--kernel", &image],
-    );
-    assert_eq!(ended.code, Some(3), "{}", ended.said);
+    let ended = ends_with(&image, cache.directory(), path.path(), 3);
     assert_said!(ended, cache.directory());
     assert_eq!(cache.keys("snapshots"), [""; 0], "nothing was booted");
 }
@@ -151,15 +142,7 @@ fn a_kernel_without_what_a_plan_needs() {
 fn what_is_no_kernel() {
     let (_directory, cache) = own_cache("6.12");
     let path = programs(&[QEMU], &[]);
-    let said = |kernel: &str| {
-        let ended = run(
-            cache.directory(),
-            path.path(),
-            &["run", QUICK, "--kernel", kernel],
-        );
-        assert_eq!(ended.code, Some(3), "{}", ended.said);
-        ended
-    };
+    let said = |kernel: &str| ends_with(kernel, cache.directory(), path.path(), 3);
     assert_said!(said("/etc/passwd"), cache.directory());
     assert_said!(said("/no/such/vmlinuz"), cache.directory());
     let (_kernel, image, _) = own_kernel("6.12", |_| false);

@@ -5,7 +5,12 @@
 mod agree;
 mod alive;
 mod broken;
+#[path = "../shared/caches.rs"]
+mod caches;
+#[path = "../shared/cases.rs"]
+mod cases;
 mod command;
+#[path = "../shared/guests.rs"]
 mod guests;
 mod kept;
 mod lacking;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use svclab::evidence::{Attempt, Direction, Evidence, Verdict};
 use svclab::explain::{Frame, Judgement};
 use svclab::plan::{LinkKind, Plan, Watch};
@@ -173,7 +174,7 @@ impl Ground {
                 .iter()
                 .filter(|namespace| names.contains(namespace.name.as_str()))
                 .flat_map(|namespace| &namespace.links)
-                .flat_map(|link| link.addresses.iter().map(|address| address.ip()))
+                .flat_map(|link| link.addresses.iter().map(IpNetwork::ip))
                 .collect()
         };
         Self {
@@ -202,7 +203,7 @@ impl Ground {
                 .flat_map(|namespace| &namespace.links)
                 // What balancers answer on is held by another kind of interface.
                 .filter(|link| link.kind != LinkKind::Dummy)
-                .flat_map(|link| link.addresses.iter().map(|address| address.ip()))
+                .flat_map(|link| link.addresses.iter().map(IpNetwork::ip))
                 .collect(),
         }
     }

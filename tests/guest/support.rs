@@ -1,42 +1,17 @@
 //! Caches for tests of guests, and guests that are not to come up.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use svclab::kernel::guest::{Cache, Deadlines, Guest, KERNELS, Wanted};
+use svclab::kernel::guest::{Cache, Guest, Wanted};
 
-use super::guests::{SVCLAB, block_on, guest, shared};
+use super::guests::{SVCLAB, block_on, guest};
 
 /// The series of kernels that tests boot.
 pub const SERIES: [&str; 2] = ["6.1", "6.12"];
 
 /// A case that takes a second: nothing in it times out.
 pub const QUICK: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
-
-/// A cache of a test's own that has the kernel of a series and no snapshot.
-pub fn own_cache(series: &str) -> (tempfile::TempDir, Cache) {
-    let kernel = block_on(guest(series)).kernel().directory.clone();
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let cache = Cache::open(directory.path().join("cache")).expect("a cache");
-    let key = kernel.file_name().and_then(OsStr::to_str);
-    let place = cache.place(KERNELS, key.expect("a kernel's name is text"));
-    fs::create_dir_all(&place).expect("a directory");
-    for file in fs::read_dir(&kernel).expect("a kernel's files") {
-        let file = file.expect("a kernel's files");
-        fs::copy(file.path(), place.join(file.file_name())).expect("it can be copied");
-    }
-    // Whether KVM works here is found out once.
-    let notes = shared().directory().join("notes");
-    let own = cache.directory().join("notes");
-    fs::create_dir_all(&own).expect("a directory");
-    for note in ["accel.json", "qemu.json"] {
-        // There is none before the first boot of all.
-        let _ = fs::copy(notes.join(note), own.join(note));
-    }
-    (directory, cache)
-}
 
 /// A guest of that series from another cache.
 pub async fn guest_in(cache: &Cache, series: &str) -> Guest {
@@ -48,15 +23,6 @@ pub async fn guest_of(cache: &Cache, wanted: &Wanted, program: &Path) -> Guest {
     Guest::with_agent(cache.clone(), wanted, program.to_owned())
         .await
         .expect("a kernel")
-}
-
-/// Deadlines for guests that are not to come up.
-pub fn impatient() -> Deadlines {
-    Deadlines {
-        boot: Duration::from_secs(20),
-        silence: Duration::from_secs(2),
-        ..Deadlines::default()
-    }
 }
 
 /// A kernel of a user's own: the distribution's, and those of its modules that

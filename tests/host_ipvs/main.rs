@@ -7,6 +7,8 @@
 //! with IPVS and root, in which it is `svclab` itself.
 
 mod attempt;
+#[path = "../shared/full.rs"]
+mod full;
 mod machine;
 mod trials;
 
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
         }),
     ];
     // It boots a guest, as only the long suites do.
-    if std::env::var_os("SVCLAB_FULL").is_some() {
+    if full::ordinary_or_full(false, true) {
         tests.push(Trial::test("a_host_with_ipvs_runs_what_needs_it", || {
             trials::a_host_with_ipvs_runs_what_needs_it();
             Ok(())

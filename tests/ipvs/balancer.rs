@@ -8,7 +8,8 @@ use svclab::evidence::{Evidence, Verdict};
 use svclab::kernel::Session;
 use svclab::run::Prepared;
 
-use super::guests::{block_on, case};
+use super::cases::case;
+use super::guests::block_on;
 use super::programs::{ipvs, says, with_ipvsadm};
 
 /// The verdicts of a probe, and who answered.

@@ -2,7 +2,9 @@
 //! `ipvsadm`, and what becomes of connections hangs on it. It is the part of the
 //! tests of guests that is run with all others; the rest is `tests/guest`.
 
-#[path = "../guest/guests.rs"]
+#[path = "../shared/cases.rs"]
+mod cases;
+#[path = "../shared/guests.rs"]
 mod guests;
 
 mod balancer;

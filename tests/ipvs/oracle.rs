@@ -6,7 +6,8 @@ use svclab::plan::ipvs::{Forwarding, RealServer, Timeouts, Transport, Virtual, V
 use svclab::plan::print::{Stage, steps};
 use svclab::plan::{Namespace, Plan};
 
-use super::guests::{block_on, case};
+use super::cases::case;
+use super::guests::block_on;
 use super::programs::{ipvs, says, sorted, with_ipvsadm};
 
 fn real(to: &str, weight: u32, forwarding: Forwarding) -> RealServer {

@@ -8,6 +8,7 @@ use svclab::plan::{Namespace, Plan, VirtualServer};
 use svclab::run::Prepared;
 use svclab::scenario::Case;
 
+use super::full::ordinary_or_full;
 use super::guests;
 
 /// The one thing that makes a probe of some cases time out.
@@ -15,7 +16,8 @@ struct Cause {
     lab: &'static str,
     /// Axis values of the cases it is the cause in.
     when: &'static [(&'static str, &'static [&'static str])],
-    probe: &'static str,
+    /// The probes of those cases that it makes time out.
+    probes: &'static [&'static str],
     /// One thing; several are one only together.
     undo: &'static [Undo],
 }
@@ -67,25 +69,50 @@ const MARK_WHAT_IS_NO_PODS: Undo = Undo::With {
     line: "-I KUBE-SERVICES ! -s 11.0.0.0/16 -d 10.20.0.0/16 -j KUBE-MARK-MASQ",
 };
 
+/// The rule by which Local spares what goes to a balancer's address the mark, in
+/// ipvs mode.
+const SPARED_THE_MARK: Undo = Undo::Without {
+    of: "node-1",
+    line: "-A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service load balancer ip + port \
+           with externalTrafficPolicy=local\" -m set --match-set KUBE-LOAD-BALANCER-LOCAL dst,dst \
+           -j RETURN",
+};
+
+/// One half of a balancer that speaks for itself: what it forwards comes from its
+/// own address.
+const MASQUERADED_BY_THE_BALANCER: Undo = Undo::With {
+    of: "fabric",
+    table: "nat",
+    line: "-A POSTROUTING -p tcp -d 172.18.1.10 --dport 30443 -j MASQUERADE",
+};
+
+/// The other half: conntrack knows what IPVS forwards, without which nothing of it
+/// is masqueraded.
+const CONNECTIONS_OF_IPVS_KNOWN: Undo = Undo::Set {
+    of: &["fabric"],
+    key: "net.ipv4.vs.conntrack",
+    value: "1",
+};
+
 const CAUSES: &[Cause] = &[
     // It takes the surplus rule and a strict node or underlay: to undo either is
     // enough, unless both nodes and underlay are strict.
     Cause {
         lab: "canal-stale-rule",
         when: &[PRESENT, ("rpFilter", &["1"])],
-        probe: "call",
+        probes: &["call"],
         undo: &[SURPLUS],
     },
     Cause {
         lab: "canal-stale-rule",
         when: &[PRESENT, ("rpFilter", &["0", "2"]), ("underlay", &["drops"])],
-        probe: "call",
+        probes: &["call"],
         undo: &[SURPLUS],
     },
     Cause {
         lab: "canal-stale-rule",
         when: &[PRESENT, ("rpFilter", &["1"]), ("underlay", &["passes"])],
-        probe: "call",
+        probes: &["call"],
         undo: &[Undo::Set {
             of: &["node-1", "node-2"],
             key: "net.ipv4.conf.all.rp_filter",
@@ -95,7 +122,7 @@ const CAUSES: &[Cause] = &[
     Cause {
         lab: "canal-stale-rule",
         when: &[PRESENT, ("rpFilter", &["0", "2"]), ("underlay", &["drops"])],
-        probe: "call",
+        probes: &["call"],
         undo: &[Undo::Without {
             of: "fabric",
             line: "-A SOURCE-node-2 -m comment --comment \"source check of node-2\" -j DROP",
@@ -108,7 +135,7 @@ const CAUSES: &[Cause] = &[
             ("clusterCIDR", &["none"]),
             ("version", &["v1.30"]),
         ],
-        probe: "apart",
+        probes: &["apart"],
         undo: &[Undo::Without {
             of: "node-1",
             line: "-A KUBE-EXTERNAL-SERVICES -m comment --comment \"ns1/nginx:http has no local \
@@ -122,7 +149,7 @@ const CAUSES: &[Cause] = &[
             ("clusterCIDR", &["none"]),
             ("version", &["v1.30"]),
         ],
-        probe: "podToExternal",
+        probes: &["podToExternal"],
         undo: &[Undo::Without {
             of: "node-1",
             line: "-A KUBE-EXTERNAL-SERVICES -m comment --comment \"ns1/svc1:p80 has no local \
@@ -132,7 +159,7 @@ const CAUSES: &[Cause] = &[
     Cause {
         lab: "local-ingress",
         when: &[("policy", &["Local"]), ("version", &["v1.14"])],
-        probe: "nodeWithout",
+        probes: &["nodeWithout"],
         undo: &[Undo::Without {
             of: "node-1",
             line: "-A KUBE-FIREWALL -m comment --comment \"kubernetes firewall for dropping marked \
@@ -148,7 +175,7 @@ const CAUSES: &[Cause] = &[
             ("clusterCIDR", &["set"]),
             ("version", &["v1.20"]),
         ],
-        probe: "podToExternal",
+        probes: &["podToExternal"],
         undo: &[Undo::Weaken {
             of: "node-1",
             line: "-A KUBE-SERVICES -m comment --comment \"ns1/svc1:p80 external IP\" -m tcp -p tcp \
@@ -164,7 +191,7 @@ const CAUSES: &[Cause] = &[
             ("clusterCIDR", &["set"]),
             ("version", &["v1.20"]),
         ],
-        probe: "podToExternal",
+        probes: &["podToExternal"],
         undo: &[Undo::Without {
             of: "node-2",
             line: "-A KUBE-XLB-XPGD46QRK7WJZT7O -m comment --comment \"Redirect pods trying to \
@@ -176,18 +203,13 @@ const CAUSES: &[Cause] = &[
     Cause {
         lab: "local-ingress",
         when: &[("version", &["v1.24"]), ("mode", &["ipvs"])],
-        probe: "nodeWithout",
-        undo: &[Undo::Without {
-            of: "node-1",
-            line: "-A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service load balancer ip \
-                   + port with externalTrafficPolicy=local\" -m set --match-set \
-                   KUBE-LOAD-BALANCER-LOCAL dst,dst -j RETURN",
-        }],
+        probes: &["nodeWithout"],
+        undo: &[SPARED_THE_MARK],
     },
     Cause {
         lab: "local-ingress",
         when: &[("version", &["v1.24"]), ("mode", &["ipvs"])],
-        probe: "nodeToExternal",
+        probes: &["nodeToExternal"],
         undo: &[Undo::With {
             of: "node-1",
             table: "nat",
@@ -203,13 +225,8 @@ const CAUSES: &[Cause] = &[
             ("ingress", &["both"]),
             ("balancer", &["internal"]),
         ],
-        probe: "call",
-        undo: &[Undo::Without {
-            of: "node-1",
-            line: "-A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service load balancer ip \
-                   + port with externalTrafficPolicy=local\" -m set --match-set \
-                   KUBE-LOAD-BALANCER-LOCAL dst,dst -j RETURN",
-        }],
+        probes: &["call"],
+        undo: &[SPARED_THE_MARK],
     },
     // With one backend a masquerade only takes it away from the caller. What
     // loops is cured by a balancer that speaks for itself.
@@ -220,25 +237,14 @@ const CAUSES: &[Cause] = &[
             ("ingress", &["clientsNode"]),
             ("balancer", &["internal"]),
         ],
-        probe: "call",
-        undo: &[
-            Undo::With {
-                of: "fabric",
-                table: "nat",
-                line: "-A POSTROUTING -p tcp -d 172.18.1.10 --dport 30443 -j MASQUERADE",
-            },
-            Undo::Set {
-                of: &["fabric"],
-                key: "net.ipv4.vs.conntrack",
-                value: "1",
-            },
-        ],
+        probes: &["call"],
+        undo: &[MASQUERADED_BY_THE_BALANCER, CONNECTIONS_OF_IPVS_KNOWN],
     },
     // Asked or not, a backend without an endpoint answers nobody.
     Cause {
         lab: "clb-hairpin",
         when: &[("balancer", &["unchecked"])],
-        probe: "call",
+        probes: &["call"],
         undo: &[Undo::WithoutBackend {
             of: "fabric",
             to: "172.18.1.10:30443",
@@ -249,29 +255,21 @@ const CAUSES: &[Cause] = &[
     Cause {
         lab: "clb-hairpin",
         when: &[("balancer", &["singleDrops"])],
-        probe: "call",
+        probes: &["call"],
         undo: &[
             Undo::Without {
                 of: "fabric",
                 line: "-A PREROUTING -s 172.18.1.10 -d 172.18.96.4 -p tcp --dport 443 -j MARK \
                        --set-mark 101",
             },
-            Undo::With {
-                of: "fabric",
-                table: "nat",
-                line: "-A POSTROUTING -p tcp -d 172.18.1.10 --dport 30443 -j MASQUERADE",
-            },
-            Undo::Set {
-                of: &["fabric"],
-                key: "net.ipv4.vs.conntrack",
-                value: "1",
-            },
+            MASQUERADED_BY_THE_BALANCER,
+            CONNECTIONS_OF_IPVS_KNOWN,
         ],
     },
     Cause {
         lab: "clb-hairpin",
         when: &[("balancer", &["blocked"])],
-        probe: "call",
+        probes: &["call"],
         undo: &[Undo::Without {
             of: "fabric",
             line: "-A SG-clb -m comment --comment \"security group of clb\" -j DROP",
@@ -283,40 +281,19 @@ const CAUSES: &[Cause] = &[
             ("clusterCIDR", &["missing", "service"]),
             ("byHand", &["nothing"]),
         ],
-        probe: "fromNode",
-        undo: &[MARK_WHAT_IS_NO_PODS],
-    },
-    Cause {
-        lab: "missing-cluster-cidr",
-        when: &[
-            ("clusterCIDR", &["missing", "service"]),
-            ("byHand", &["nothing"]),
-        ],
-        probe: "fromHostPod",
+        probes: &["fromNode", "fromHostPod"],
         undo: &[MARK_WHAT_IS_NO_PODS],
     },
     Cause {
         lab: "missing-cluster-cidr",
         when: &[("clusterCIDR", &["missing", "service"])],
-        probe: "other",
+        probes: &["other"],
         undo: &[MARK_WHAT_IS_NO_PODS],
     },
     Cause {
         lab: "missing-cluster-cidr",
         when: &[("byHand", &["flushed"])],
-        probe: "fromNode",
-        undo: FLUSHES,
-    },
-    Cause {
-        lab: "missing-cluster-cidr",
-        when: &[("byHand", &["flushed"])],
-        probe: "fromHostPod",
-        undo: FLUSHES,
-    },
-    Cause {
-        lab: "missing-cluster-cidr",
-        when: &[("byHand", &["flushed"])],
-        probe: "other",
+        probes: &["fromNode", "fromHostPod", "other"],
         undo: FLUSHES,
     },
 ];
@@ -333,8 +310,8 @@ const FLUSHES: &[Undo] = &[
     },
 ];
 
-/// Of which of those in guests, which are slower, an ordinary run tries one; all
-/// are tried when `SVCLAB_FULL` is set.
+/// Of which of those in guests, which are slower, an ordinary run tries one; the
+/// long suites try all.
 const EVERY_OF_A_GUEST: usize = 4;
 
 /// One trial for each cause of each case, and one that every probe that times
@@ -342,25 +319,27 @@ const EVERY_OF_A_GUEST: usize = 4;
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut without = Vec::new();
-    let full = std::env::var_os("SVCLAB_FULL").is_some_and(|set| !set.is_empty());
+    let every_of_a_guest = ordinary_or_full(EVERY_OF_A_GUEST, 1);
     let mut asked = 0;
     for prepared in cases {
         for probe in timing_out(prepared) {
             let named: Vec<&Cause> = CAUSES
                 .iter()
-                .filter(|cause| cause.probe == probe && cause.is_in(&prepared.case))
+                .filter(|cause| {
+                    cause.probes.contains(&probe.as_str()) && cause.is_in(&prepared.case)
+                })
                 .collect();
             if named.is_empty() {
                 without.push(format!("{}: {probe}", prepared.case.id));
             }
             for cause in named {
                 asked += 1;
-                if guests::needs_guest(&prepared.plan) && !full && asked % EVERY_OF_A_GUEST != 0 {
+                if guests::needs_guest(&prepared.plan) && asked % every_of_a_guest != 0 {
                     continue;
                 }
-                let prepared = prepared.clone();
+                let (prepared, probe) = (prepared.clone(), probe.clone());
                 let name = format!("cause/{}: {probe}: {}", prepared.case.id, cause.name());
-                trials.push(Trial::test(name, move || try_it(&prepared, cause)));
+                trials.push(Trial::test(name, move || try_it(&prepared, &probe, cause)));
             }
         }
     }
@@ -490,9 +469,9 @@ fn add(namespace: &mut Namespace, table: &str, line: &str) -> Result<(), Failed>
 }
 
 /// The probe times out in the plan as it is, and connects in the changed one.
-fn try_it(prepared: &Prepared, cause: &Cause) -> Result<(), Failed> {
+fn try_it(prepared: &Prepared, asked: &str, cause: &Cause) -> Result<(), Failed> {
     let mut plan = prepared.plan.clone();
-    plan.probes.retain(|probe| probe.name == cause.probe);
+    plan.probes.retain(|probe| probe.name == asked);
     let mut changed = plan.clone();
     for undo in cause.undo {
         undo.on(&mut changed)?;
@@ -500,7 +479,7 @@ fn try_it(prepared: &Prepared, cause: &Cause) -> Result<(), Failed> {
     let (as_it_is, undone) = guests::with_agent_for(&prepared.plan, async |agent| {
         futures_util::future::try_join(verdicts(&agent, plan), verdicts(&agent, changed)).await
     })?;
-    let expected = &prepared.case.expected().expected.probes[cause.probe];
+    let expected = &prepared.case.expected().expected.probes[asked];
     let timeouts = as_it_is
         .iter()
         .filter(|verdict| **verdict == Verdict::Timeout)

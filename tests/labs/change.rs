@@ -9,10 +9,10 @@ use svclab::kernel::{KernelError, Session};
 use svclab::plan::{Delta, Plan};
 use svclab::run::Prepared;
 
+use super::full::ordinary_or_full;
 use super::guests;
 
-/// Of which cases an ordinary run tries one; all are tried when `SVCLAB_FULL` is
-/// set.
+/// Of which cases an ordinary run tries one; the long suites try all.
 const EVERY_OF_THE_HOST: usize = 3;
 
 /// The same for those in guests, which are slower.
@@ -23,13 +23,13 @@ const EVERY_OF_A_GUEST: usize = 8;
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
     let mut trials = Vec::new();
     let mut reached = 0;
-    let full = std::env::var_os("SVCLAB_FULL").is_some_and(|set| !set.is_empty());
     for (at, (from, to)) in cases.iter().zip(cases.iter().cycle().skip(1)).enumerate() {
-        let every = match (full, guests::needs_guest(&to.plan)) {
-            (true, _) => 1,
-            (false, true) => EVERY_OF_A_GUEST,
-            (false, false) => EVERY_OF_THE_HOST,
+        let ordinary = if guests::needs_guest(&to.plan) {
+            EVERY_OF_A_GUEST
+        } else {
+            EVERY_OF_THE_HOST
         };
+        let every = ordinary_or_full(ordinary, 1);
         if from.case.lab != to.case.lab || at % every != 0 {
             continue;
         }

@@ -5,6 +5,8 @@
 mod cause;
 mod change;
 mod flip;
+#[path = "../shared/full.rs"]
+mod full;
 mod guests;
 mod patience;
 mod repeat;

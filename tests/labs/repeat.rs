@@ -10,6 +10,7 @@ use libtest_mimic::{Failed, Trial};
 use svclab::evidence::{Evidence, Verdict};
 use svclab::run::Prepared;
 
+use super::full::ordinary_or_full;
 use super::stage;
 
 /// One whose packets are lost on their way, and one whose are not.
@@ -24,9 +25,6 @@ const CASES: [(&str, Verdict); 2] = [
     ),
 ];
 
-/// How often, in an ordinary run and when `SVCLAB_FULL` is set.
-const TIMES: (usize, usize) = (20, 500);
-
 /// How many agents share them.
 const AGENTS: usize = 2;
 
@@ -36,8 +34,7 @@ const AT_ONCE: usize = 25;
 
 /// One trial for each of the cases.
 pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
-    let full = std::env::var_os("SVCLAB_FULL").is_some_and(|set| !set.is_empty());
-    let times = if full { TIMES.1 } else { TIMES.0 };
+    let times = ordinary_or_full(20, 500);
     CASES
         .iter()
         .map(|(id, verdict)| {

@@ -204,7 +204,7 @@ impl Site {
             kernel: guest.kernel.key().to_owned(),
         };
         let kept = cache.keep(SNAPSHOTS, &key, made, about)?;
-        prune(guest);
+        prune(cache, guest.kernel.key(), &key);
         Ok(kept)
     }
 }
@@ -292,9 +292,12 @@ fn greeting(guest: &Guest) -> Result<Request, GuestError> {
     fs::File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut seed))
         .map_err(guest.cache.cannot("find random numbers beside"))?;
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the time of day is what the guest is told"
+    )]
+    let now = SystemTime::now();
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Request::Greet { now, seed })
 }
 
@@ -410,20 +413,22 @@ fn userland_here(guest: &Guest) -> Result<String, GuestError> {
 }
 
 /// Removes all but the latest snapshots of a kernel. One that is in use stays in
-/// use: its files are open.
-fn prune(guest: &Guest) {
-    let mut kept: Vec<(SystemTime, String)> = of_kernel(&guest.cache, guest.kernel.key())
+/// use: its files are open. The one that was just made stays, too, whatever the
+/// clock says: it may have been set back since others were made.
+fn prune(cache: &Cache, kernel: &str, just_made: &str) {
+    let mut others: Vec<(SystemTime, String)> = of_kernel(cache, kernel)
         .into_iter()
+        .filter(|(key, _)| key != just_made)
         .filter_map(|(key, entry)| {
             let made = fs::metadata(entry.directory.join(STATE)).ok()?;
             Some((made.modified().ok()?, key))
         })
         .collect();
-    kept.sort();
-    let over = kept.len().saturating_sub(KEPT);
-    for (_, key) in kept.into_iter().take(over) {
+    others.sort();
+    let over = (others.len() + 1).saturating_sub(KEPT);
+    for (_, key) in others.into_iter().take(over) {
         // What cannot be removed now will be another time.
-        let _ = guest.cache.discard(SNAPSHOTS, &key);
+        let _ = cache.discard(SNAPSHOTS, &key);
     }
 }
 
@@ -454,4 +459,40 @@ fn processor() -> String {
         .filter(|line| line.starts_with("model name") || line.starts_with("flags"))
         .take(2)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot that is so many days older than the machine's clock says now.
+    fn keep(cache: &Cache, key: &str, days: u64) {
+        let made = cache.making(SNAPSHOTS, key).unwrap();
+        let state = fs::File::create(made.path().join(STATE)).unwrap();
+        let now = state.metadata().unwrap().modified().unwrap();
+        let then = now - Duration::from_secs(days * 86_400);
+        state.set_modified(then).unwrap();
+        let about = About {
+            release: "6.12.1".to_owned(),
+            kernel: "6.12.1".to_owned(),
+        };
+        cache.keep(SNAPSHOTS, key, made, about).unwrap();
+    }
+
+    #[test]
+    fn the_oldest_snapshots_go_and_never_the_one_just_made() {
+        for (days, left) in [
+            ([4, 3, 2, 1, 0], ["c", "d", "new"]),
+            // The clock was set back by ten days before the last was made.
+            ([4, 3, 2, 1, 10], ["c", "d", "new"]),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let cache = Cache::open(directory.path().to_owned()).unwrap();
+            for (key, days) in ["a", "b", "c", "d", "new"].iter().zip(days) {
+                keep(&cache, key, days);
+            }
+            prune(&cache, "6.12.1", "new");
+            assert_eq!(cache.keys(SNAPSHOTS), left);
+        }
+    }
 }

@@ -1,0 +1,52 @@
+//! What is asked of any text that is given as a lab.
+
+use std::time::Duration;
+
+use svclab::plan::needs::Needs;
+use svclab::run::{Chosen, prepare};
+use svclab::scenario::{Diagnostic, Rendering, Scenario, Source, Sources};
+
+/// So many cases are looked at: a lab may have thousands.
+const CASES: usize = 4;
+
+/// It becomes plans, or is refused with a message that can be shown.
+pub fn is_taken_or_refused(bytes: &[u8]) {
+    let Ok(source) = Source::from_bytes("<fuzz>", bytes.to_vec()) else {
+        return;
+    };
+    let sources = Sources::from(source);
+    let show = |diagnostics: &[Diagnostic]| {
+        for diagnostic in diagnostics {
+            let text = diagnostic.render(&sources, Rendering::default());
+            assert!(!text.contains('\u{1b}'), "an escape reaches the terminal");
+        }
+    };
+    let (scenario, warnings) = match Scenario::load(&sources) {
+        Ok(loaded) => loaded,
+        Err(errors) => {
+            assert!(!errors.is_empty(), "refused without a word");
+            return show(&errors);
+        }
+    };
+    show(&warnings);
+    let lab = Chosen {
+        cases: Vec::new(),
+        named: scenario.name().to_owned(),
+        scenario,
+        warnings,
+    };
+    for case in lab.scenario.cases().iter().take(CASES) {
+        match prepare(&lab, case, Duration::from_secs(1)) {
+            Ok(prepared) => {
+                let _ = Needs::of(&prepared.plan);
+                for namespace in &prepared.plan.namespaces {
+                    let rules = namespace.iptables.iter();
+                    for text in rules.flat_map(|rules| [&rules.v4, &rules.v6]) {
+                        assert!(!text.contains(['\0', '\r', '\u{1b}']), "{text:?}");
+                    }
+                }
+            }
+            Err(errors) => show(&errors),
+        }
+    }
+}

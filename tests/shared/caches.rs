@@ -1,0 +1,46 @@
+//! Caches of tests' own, and what must be so in a cache that nobody uses.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use svclab::kernel::guest::{Cache, KERNELS};
+
+use super::guests::{block_on, guest, shared};
+
+/// A cache of a test's own that has the kernel of a series and no snapshot.
+pub fn own_cache(series: &str) -> (tempfile::TempDir, Cache) {
+    let kernel = block_on(guest(series)).kernel().directory.clone();
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let cache = Cache::open(directory.path().join("cache")).expect("a cache");
+    let key = kernel.file_name().and_then(OsStr::to_str);
+    let place = cache.place(KERNELS, key.expect("a kernel's name is text"));
+    fs::create_dir_all(&place).expect("a directory");
+    for file in fs::read_dir(&kernel).expect("a kernel's files") {
+        let file = file.expect("a kernel's files");
+        fs::copy(file.path(), place.join(file.file_name())).expect("it can be copied");
+    }
+    // Whether KVM works here is found out once.
+    let notes = shared().directory().join("notes");
+    let own = cache.directory().join("notes");
+    fs::create_dir_all(&own).expect("a directory");
+    for note in ["accel.json", "qemu.json"] {
+        // There is none before the first boot of all.
+        let _ = fs::copy(notes.join(note), own.join(note));
+    }
+    (directory, cache)
+}
+
+/// No lock of the cache is held, and nothing in it is half made.
+pub fn is_clean(directory: &Path) {
+    if !directory.join("locks").is_dir() {
+        return;
+    }
+    let cache = Cache::open(directory.to_owned()).expect("a cache");
+    for lock in cache.keys("locks") {
+        let (kind, key) = lock.split_once('-').expect("a kind and a key");
+        let taken = cache.try_lock(kind, key).expect("a lock can be asked for");
+        assert!(taken.is_some(), "{lock} is held");
+    }
+    assert_eq!(cache.keys("making"), [""; 0]);
+}

@@ -1,0 +1,26 @@
+//! Cases of the project's labs, by their names.
+
+use std::path::Path;
+use std::time::Duration;
+
+use svclab::run::{Prepared, choose, prepare};
+
+/// A case of one of the project's labs.
+pub fn case(name: &str) -> Prepared {
+    let mut cases = cases(&[name.to_owned()]);
+    assert_eq!(cases.len(), 1, "{name}");
+    cases.remove(0)
+}
+
+/// The cases of the project's labs that are meant by names.
+pub fn cases(names: &[String]) -> Vec<Prepared> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+    let labs = choose(names, &directory).expect("there are such labs");
+    labs.iter()
+        .flat_map(|lab| lab.cases.iter().map(move |at| (lab, *at)))
+        .map(|(lab, at)| {
+            prepare(lab, &lab.scenario.cases()[at], Duration::from_secs(3))
+                .expect("the case can be prepared")
+        })
+        .collect()
+}

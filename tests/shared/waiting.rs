@@ -1,0 +1,57 @@
+//! A run whose probe waits for packets that do not come.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// The case whose call times out.
+const CASE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
+
+/// Has `svclab` run the case, told so in further words, and returns when its lab
+/// stands and its call is under way. It waits for longer than any test does.
+pub fn start(mut svclab: Command, words: &[&str]) -> Child {
+    let mut run = svclab
+        .args(["run", CASE, "--patience=5m"])
+        .args(words)
+        .env("SVCLAB_LOG", "debug")
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let errors = run.stderr.take().expect("standard error is a pipe");
+    let mut lines = BufReader::new(errors).lines();
+    let begun = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .any(|line| line.contains("run its probes"));
+    assert!(begun, "the probes never began");
+    std::thread::spawn(move || lines.for_each(drop));
+    run
+}
+
+/// The agent below a process, which is the first of a PID namespace, and its
+/// parent, which waits for it.
+pub fn agent_below(top: &Child) -> Option<(i32, i32)> {
+    let mut below = VecDeque::from([i32::try_from(top.id()).ok()?]);
+    while let Some(process) = below.pop_front() {
+        for child in children(process) {
+            let status = fs::read_to_string(format!("/proc/{child}/status")).ok()?;
+            let pids = status.lines().find(|line| line.starts_with("NSpid:"))?;
+            if pids.split_whitespace().count() > 2 && pids.ends_with("\t1") {
+                return Some((process, child));
+            }
+            below.push_back(child);
+        }
+    }
+    None
+}
+
+/// The processes that a process started and that its first thread waits for.
+pub fn children(process: i32) -> Vec<i32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let list = fs::read_to_string(path).unwrap_or_default();
+    list.split_whitespace()
+        .filter_map(|child| child.parse().ok())
+        .collect()
+}
