@@ -13,6 +13,7 @@ use svclab::plan::Plan;
 use svclab::protocol::{Event, LabId, Request};
 use tempfile::TempDir;
 
+use super::copied::copied;
 use super::processes::{Processes, readable};
 
 /// How long an answer may take before it counts as none.
@@ -203,8 +204,7 @@ fn for_everybody() -> Arc<TempDir> {
         let directory = Arc::new(tempfile::tempdir().expect("a directory"));
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(directory.path(), open.clone()).expect("permissions");
-        let program = directory.path().join("svclab");
-        fs::copy(assert_cmd::cargo::cargo_bin!("svclab"), &program).expect("a copy");
+        let program = copied(directory.path());
         fs::set_permissions(program, open).expect("permissions");
         *copy = Arc::downgrade(&directory);
         directory

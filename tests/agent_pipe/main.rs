@@ -3,6 +3,8 @@
 //! the second time as a user without privileges.
 
 mod conversation;
+#[path = "../shared/copied.rs"]
+mod copied;
 mod processes;
 
 use std::collections::BTreeSet;

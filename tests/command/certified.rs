@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
+use super::copied::copied;
 use super::support::{LAB, lab, project};
 use super::waiting;
 
@@ -170,8 +171,7 @@ fn a_run_that_leaves_nothing_is_certified_to_whoever_runs_it() {
     for user in users {
         let (directory, path) = lab(LAB);
         open_to_all(directory.path());
-        let program = directory.path().join("svclab");
-        fs::copy(env!("CARGO_BIN_EXE_svclab"), &program).unwrap();
+        let program = copied(directory.path());
         let script = format!("cd /; exec {user}\"$3\" run --certify --format json \"$2\"");
         let output = machine(&script, &path, &program).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{user}: {output:?}");

@@ -7,6 +7,8 @@ mod certified;
 mod cgroup;
 mod ci;
 mod claims;
+#[path = "../shared/copied.rs"]
+mod copied;
 #[path = "../shared/full.rs"]
 mod full;
 #[path = "../shared/guests.rs"]

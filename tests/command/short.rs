@@ -9,6 +9,7 @@ use nix::unistd::geteuid;
 use serde_json::Value;
 
 use super::cgroup::Cgroup;
+use super::copied::copied;
 use super::support::{LAB, lab, project, stderr, stdout, svclab};
 use super::waiting;
 
@@ -99,8 +100,7 @@ fn no_processes() {
     let (directory, path) = lab(LAB);
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(directory.path(), open).expect("permissions");
-    let program = directory.path().join("svclab");
-    fs::copy(env!("CARGO_BIN_EXE_svclab"), &program).expect("a copy");
+    let program = copied(directory.path());
     // The limit is of a user's processes, and root has none: of one that has no
     // others, in a user namespace if not on the machine.
     let user: &[&str] = if geteuid().is_root() {

@@ -9,6 +9,8 @@
 //! it there.
 
 mod attempts;
+#[path = "../shared/copied.rs"]
+mod copied;
 mod identity;
 mod intruder;
 mod outside;

@@ -18,6 +18,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+use super::copied::copied;
 use super::{attempts, waiting};
 
 /// As whom svclab runs.
@@ -207,8 +208,7 @@ impl Outside {
 /// agent, and the agent.
 fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) {
     // Where every user may read it.
-    let program = directory.path().join("svclab");
-    fs::copy(assert_cmd::cargo::cargo_bin!("svclab"), &program).expect("a copy");
+    let program = copied(directory.path());
     let labs = directory.path().join("labs");
     fs::create_dir(&labs).expect("a directory");
     let from = concat!(
