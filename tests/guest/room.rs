@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::command::{Ended, assert_said, run};
-use super::support::own_cache;
+use super::caches::own_cache;
 
 /// A lab of so many pods on one node.
 fn lab(directory: &Path, pods: usize) -> String {
