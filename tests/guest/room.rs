@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use super::command::{Ended, assert_said, run};
 use super::caches::own_cache;
+use super::command::{Ended, assert_said, run};
 
 /// A lab of so many pods on one node.
 fn lab(directory: &Path, pods: usize) -> String {
