@@ -1,19 +1,14 @@
 //! Changing a standing lab.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use netlink_packet_route::AddressFamily;
-use tokio::task::JoinSet;
-
-use super::lab::{self, Lab};
+use super::lab::Lab;
 use super::loader::load;
-use super::netns::NetNs;
-use super::wire;
-use super::{conntrack, failure, ipvs, server, sysctl};
+use super::{conntrack, failure, ipvs, rules, server, sysctl};
 use crate::plan::delta::{Change, RulesChange, SetsChange};
 use crate::plan::needs::iptables_program;
-use crate::plan::{Delta, Iptables, Namespace, Plan, Server};
+use crate::plan::{Delta, Iptables, Namespace};
 use crate::protocol::{Failure, Turn};
 
 impl Lab {
@@ -46,7 +41,7 @@ impl Lab {
         }
         for server in delta.start {
             step(format!("start {}", server.name));
-            let tasks = open(&self.plan, &self.namespaces, &server)?;
+            let tasks = server::open_in(&self.plan, &self.namespaces, &server)?;
             self.servers.push((server, tasks));
         }
         if let Some(checks) = delta.health {
@@ -87,7 +82,7 @@ impl Lab {
             }
             let ns = &self.namespaces[&namespace.name];
             for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
-                let tables = lab::tables(input);
+                let tables = rules::tables(input);
                 let batch: String = tables
                     .flat_map(|table| ["*", table, "\n-Z\nCOMMIT\n"])
                     .collect();
@@ -172,31 +167,6 @@ impl Lab {
         }
         Ok(())
     }
-}
-
-/// Opens a server of a plan.
-pub fn open(
-    plan: &Plan,
-    namespaces: &HashMap<String, NetNs>,
-    served: &Server,
-) -> Result<JoinSet<()>, Failure> {
-    let (Some(ns), Some(namespace)) = (
-        namespaces.get(&served.namespace),
-        plan.namespace(&served.namespace),
-    ) else {
-        return Err(failure::bug(format!(
-            "{} listens in {}, which the plan has not got",
-            served.name, served.namespace
-        )));
-    };
-    let mut tasks = JoinSet::new();
-    server::open(
-        ns,
-        served,
-        wire::speaks(namespace, AddressFamily::Inet6),
-        &mut tasks,
-    )?;
-    Ok(tasks)
 }
 
 /// What is left of rules in a plan once they have changed: which tables there

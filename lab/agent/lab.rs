@@ -12,7 +12,7 @@ use super::capture::{Basket, Capture};
 use super::loader::Loaders;
 use super::netns::NetNs;
 use super::wire::{self, Wire};
-use super::{change, counters, failure, health, held, ipvs, prober, program, rules, sysctl};
+use super::{counters, failure, health, held, ipvs, prober, program, rules, server, sysctl};
 use crate::evidence::{Evidence, SavedRules};
 use crate::plan::needs::iptables_program;
 use crate::plan::{Backend, Namespace, Plan, Server};
@@ -107,7 +107,7 @@ impl Lab {
         let servers = plan
             .servers
             .iter()
-            .map(|server| Ok((server.clone(), change::open(&plan, &namespaces, server)?)))
+            .map(|server| Ok((server.clone(), server::open_in(&plan, &namespaces, server)?)))
             .collect::<Result<Vec<_>, Failure>>()?;
         let mut lab = Self {
             plan,
@@ -280,7 +280,9 @@ impl Lab {
             // By name: the list of tables that legacy keeps is root's alone to
             // read, and a user namespace's root is not that one. With nft one
             // start does for all.
-            let named: Vec<_> = tables(input).map(|table| vec!["-c", "-t", table]).collect();
+            let named: Vec<_> = rules::tables(input)
+                .map(|table| vec!["-c", "-t", table])
+                .collect();
             let starts = match rules.backend {
                 Backend::Legacy => named,
                 Backend::Nft => vec![vec!["-c"]],
@@ -305,12 +307,4 @@ impl Lab {
         }
         Ok(saved)
     }
-}
-
-/// The tables that a restore program's input fills.
-pub(super) fn tables(input: &str) -> impl Iterator<Item = &str> {
-    input
-        .lines()
-        .filter_map(|line| line.strip_prefix('*'))
-        .map(str::trim)
 }

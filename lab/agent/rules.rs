@@ -94,3 +94,11 @@ pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
     }
     Ok(loaders)
 }
+
+/// The tables that a restore program's input fills.
+pub fn tables(input: &str) -> impl Iterator<Item = &str> {
+    input
+        .lines()
+        .filter_map(|line| line.strip_prefix('*'))
+        .map(str::trim)
+}

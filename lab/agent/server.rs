@@ -1,10 +1,12 @@
 //! Servers that say who they are and whom they saw.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
+use netlink_packet_route::AddressFamily;
 use socket2::{Domain, Socket, Type};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,9 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::netns::NetNs;
-use super::{failure, forwarder, http};
-use super::{pktinfo, poll};
-use crate::plan::{Protocol, Server, ServerKind};
+use super::{failure, forwarder, http, pktinfo, poll, wire};
+use crate::plan::{Plan, Protocol, Server, ServerKind};
 use crate::protocol::{Failure, Fault};
 
 /// Connections waiting to be accepted; a probe may open thousands at once.
@@ -33,12 +34,41 @@ pub fn read_answer(line: &[u8]) -> Option<(String, SocketAddr)> {
     Some((name.to_owned(), peer.parse().ok()?))
 }
 
+/// Opens a server of a plan in its namespace. It ends with what is returned.
+///
+/// # Errors
+///
+/// When the plan has not got the namespace, or the port is taken.
+pub fn open_in(
+    plan: &Plan,
+    namespaces: &HashMap<String, NetNs>,
+    served: &Server,
+) -> Result<JoinSet<()>, Failure> {
+    let (Some(ns), Some(namespace)) = (
+        namespaces.get(&served.namespace),
+        plan.namespace(&served.namespace),
+    ) else {
+        return Err(failure::bug(format!(
+            "{} listens in {}, which the plan has not got",
+            served.name, served.namespace
+        )));
+    };
+    let mut tasks = JoinSet::new();
+    open(
+        ns,
+        served,
+        wire::speaks(namespace, AddressFamily::Inet6),
+        &mut tasks,
+    )?;
+    Ok(tasks)
+}
+
 /// Opens a server's sockets in its namespace and serves them from `tasks`.
 ///
 /// # Errors
 ///
 /// When the port is taken or no descriptor is left.
-pub fn open(
+fn open(
     ns: &NetNs,
     server: &Server,
     speaks_v6: bool,

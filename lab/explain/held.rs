@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::SocketAddr;
 
-use super::judge::Check;
+use super::check::Check;
 use crate::evidence::{Held, HeldLink};
 use crate::plan::ipvs::Virtual;
 use crate::scenario::expectation::{LinkExpectation, SetExpectation, VirtualServerExpectation};

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use serde::{Deserialize, Serialize};
 
 use super::book::Book;
+use super::check::Check;
 use super::claim::{ClaimOutcome, ClaimVerdict};
 use super::packet::Frame;
 use super::probe::{self, ProbeOutcome};
@@ -25,20 +25,6 @@ use crate::scenario::wire::{Overlay, Peer, Sight, WireExpectation};
 const COUNTER_GROUPS: [&str; 8] = [
     "TcpExt", "IpExt", "MPTcpExt", "Ip", "IcmpMsg", "Icmp", "Tcp", "Udp",
 ];
-
-/// One thing that was expected besides a probe's verdict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Check {
-    /// Where it was looked for: an interface, a namespace.
-    pub on: String,
-    /// What was expected.
-    pub expected: String,
-    /// What was seen.
-    pub observed: String,
-    /// Whether that is what was expected.
-    pub holds: bool,
-}
 
 /// What became of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -2,6 +2,7 @@
 //! write-up's claims it confirms.
 
 mod book;
+mod check;
 mod claim;
 mod held;
 mod judge;
@@ -11,7 +12,8 @@ mod resent;
 mod rule;
 
 pub use book::Book;
+pub use check::Check;
 pub use claim::{ClaimOutcome, ClaimVerdict};
-pub use judge::{Check, Judge, Judgement};
+pub use judge::{Judge, Judgement};
 pub use packet::{Frame, Payload};
 pub use probe::{Observed, ProbeOutcome, observed_words};

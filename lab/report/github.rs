@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::case_text::{Telling, plain};
-use super::format::{Options, Writer};
+use super::writer::{Options, Writer};
 use super::{CaseResult, Event, Outcome, Results, Summary, certificate, markdown, words};
 
 /// Writes workflow commands.

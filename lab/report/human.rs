@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use super::case_text::{Telling, plain};
-use super::format::{Options, Writer};
+use super::writer::{Options, Writer};
 use super::{Event, certificate, words};
 
 /// Writes for people.

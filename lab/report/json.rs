@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::Event;
-use super::format::Writer;
+use super::writer::Writer;
 
 /// Writes JSON.
 pub(super) struct Json<W> {

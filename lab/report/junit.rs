@@ -7,7 +7,7 @@ use indexmap::IndexSet;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::case_text::Telling;
-use super::format::{Options, Writer};
+use super::writer::{Options, Writer};
 use super::{CaseResult, Event, Outcome, Results, certificate};
 use crate::certify::Certificate;
 

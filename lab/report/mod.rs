@@ -27,17 +27,19 @@ mod results;
 pub mod schema;
 mod several;
 mod words;
+mod writer;
 
 #[cfg(test)]
 mod fixture;
 
 use std::time::Duration;
 
-pub use format::{Format, Options, Writer};
+pub use format::Format;
 pub use results::{
     CaseResult, Outcome, Place, Results, RunError, SCHEMA, Summary, Surroundings, Trouble,
 };
 pub use several::Several;
+pub use writer::{Options, Writer};
 
 /// What happens during a run, in the order it does.
 #[derive(Debug, Clone, PartialEq)]
