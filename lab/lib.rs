@@ -13,6 +13,7 @@ pub mod agent;
 pub mod certify;
 pub mod cli;
 pub mod cluster;
+pub mod dump;
 pub mod evidence;
 pub mod explain;
 pub mod kernel;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::rules::dump::{Dump, Order};
+use svclab::dump::iptables::{Dump, Order};
 use svclab::rules::ipset::IpsetScript;
 use svclab::rules::kube_proxy::ipvs::{DUMMY, IPVS_OUT_FILTER};
 use svclab::rules::kube_proxy::{Family, IpvsRules, KubeProxy, Mode, Version, chains, ipvs_rules};

@@ -12,7 +12,7 @@ mod recordings;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use svclab::rules::dump::{Dump, Order, compare};
+use svclab::dump::iptables::{Dump, Order, compare};
 use svclab::rules::kube_proxy::{Family, KubeProxy, Rules, Version, chains, rules};
 use svclab::rules::script::{Script, Table};
 

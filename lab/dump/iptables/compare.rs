@@ -176,7 +176,7 @@ fn in_order(chain: &Chain, order: Order) -> Vec<String> {
                 | chains::PROXY_FIREWALL
         );
     let mut texts = Vec::with_capacity(chain.rules.len());
-    let mut services: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut services: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for rule in &chain.rules {
         match service(rule) {
             Some(name) if free => services.entry(name).or_default().push(rule.text()),
@@ -195,9 +195,10 @@ fn in_order(chain: &Chain, order: Order) -> Vec<String> {
 }
 
 /// The service port whose rule this is, by its comment: `namespace/name:port`.
-fn service(rule: &Rule) -> Option<&str> {
-    let first = rule.comment()?.split(' ').next()?;
-    first.contains('/').then_some(first)
+fn service(rule: &Rule) -> Option<String> {
+    let comment = rule.comment()?;
+    let first = comment.split(' ').next()?;
+    first.contains('/').then(|| first.to_owned())
 }
 
 #[cfg(test)]

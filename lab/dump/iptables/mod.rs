@@ -2,22 +2,24 @@
 //! what they mean.
 //!
 //! [`Dump::parse`] reads a dump, [`Dump::of_script`] says what a
-//! [`Script`](super::script::Script) leaves behind in an empty namespace,
+//! [`Script`](crate::rules::script::Script) leaves behind in an empty namespace,
 //! [`compare()`] tells two dumps apart.
 
 mod apply;
 mod canonical;
 pub mod compare;
+mod known;
 mod parse;
+mod pieces;
 pub mod rule;
 pub(crate) mod words;
 
 pub use apply::ApplyError;
 pub use compare::{Difference, Order, compare};
 pub use parse::ParseError;
-pub use rule::{Rule, RuleError};
+pub use rule::Rule;
 
-use super::script::Table;
+use crate::rules::script::Table;
 
 /// What one `iptables-save` printed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

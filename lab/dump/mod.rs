@@ -1,0 +1,12 @@
+//! What a node holds, as the programs print it: read from files, checked, and
+//! compared by what it means.
+
+pub mod format;
+pub mod iptables;
+pub mod limits;
+pub mod problem;
+pub mod text;
+
+pub use format::Format;
+pub use problem::{Problem, Wrong};
+pub use text::Text;
