@@ -1,0 +1,85 @@
+//! What `sysctl -a` prints: settings of the kernel.
+
+use indexmap::IndexMap;
+
+use super::format::Format;
+use super::problem::{Problem, Wrong};
+use super::text::{Text, lines};
+
+/// Settings by name, in the order they were printed. A dot in an interface's name
+/// is a slash in its setting's: `net.ipv4.conf.eth0/100.rp_filter`.
+pub type Sysctls = IndexMap<String, Sysctl>;
+
+/// A setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sysctl {
+    /// Its value; the parts of one that has several are divided by blanks.
+    pub value: Text,
+    /// Its line, from 1.
+    pub line: u32,
+}
+
+/// Reads what `sysctl -a` printed, as far as it can be read. What it said of
+/// settings that it could not read is left out. What is wrong is added to
+/// `problems`.
+#[must_use]
+pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
+    let mut sysctls = Sysctls::new();
+    for line in lines(text) {
+        if line.text.starts_with(['#', ';']) || line.text.starts_with("sysctl: ") {
+            continue;
+        }
+        let at = line.start..line.end();
+        let Some((key, value)) = line.text.split_once('=') else {
+            problems.push(Problem::new(Wrong::Line(Format::Sysctls), at));
+            continue;
+        };
+        let key = key.trim_ascii_end();
+        if !key.contains('.') || key.contains(|c: char| c.is_ascii_whitespace()) {
+            problems.push(Problem::new(Wrong::Line(Format::Sysctls), at));
+            continue;
+        }
+        if let Some(known) = sysctls.get(key) {
+            let wrong = Wrong::Twice {
+                what: key.to_owned(),
+                line: known.line,
+            };
+            problems.push(Problem::new(wrong, at));
+            continue;
+        }
+        let value = value.trim_ascii_start();
+        let sysctl = Sysctl {
+            value: text.piece(line.end() - value.len()..line.end()),
+            line: line.number,
+        };
+        sysctls.insert(key.to_owned(), sysctl);
+    }
+    sysctls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read() {
+        let text = "net.ipv4.conf.eth0/100.rp_filter = 1\nnet.ipv4.tcp_rmem = 4096\t131072\t33554432\n\
+                    sysctl: permission denied on key 'fs.protected_fifos'\nkernel.core_pattern = |a = b\n\
+                    net.ipv4.ip_local_reserved_ports = \n";
+        let mut problems = Vec::new();
+        let sysctls = read(&Text::new(text), &mut problems);
+        assert_eq!(problems, []);
+        assert_eq!(&*sysctls["net.ipv4.conf.eth0/100.rp_filter"].value, "1");
+        assert_eq!(&*sysctls["kernel.core_pattern"].value, "|a = b");
+        assert_eq!(&*sysctls["net.ipv4.ip_local_reserved_ports"].value, "");
+    }
+
+    #[test]
+    fn what_is_wrong_is_pointed_at() {
+        let text = "net.ipv4.ip_forward\nnet.a = 1\nnet.a = 2\na b.c = 1\n";
+        let mut problems = Vec::new();
+        let _ = read(&Text::new(text), &mut problems);
+        let places: Vec<&str> = problems.iter().map(|p| &text[p.at.clone()]).collect();
+        assert_eq!(places, ["net.ipv4.ip_forward", "net.a = 2", "a b.c = 1"]);
+    }
+}
