@@ -51,11 +51,13 @@ impl Dump {
                 name: (*name).to_owned(),
                 policy: Some("ACCEPT".to_owned()),
                 rules: Vec::new(),
+                line: 0,
             });
             let declared = block.chains.iter().map(|name| Chain {
                 name: name.clone(),
                 policy: None,
                 rules: Vec::new(),
+                line: 0,
             });
             let chains = built_in.chain(declared).collect();
             let mut table = TableDump { table, chains };

@@ -1,10 +1,12 @@
-//! Telling two dumps apart by what their rules mean.
+//! Telling the rules of two dumps apart by what they mean.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::rule::Rule;
 use super::{Chain, Dump};
+use crate::dump::difference::{Change, Side};
+use crate::dump::lists::{self, Item};
 use crate::rules::kube_proxy::chains;
 use crate::rules::kube_proxy::ipvs::IPVS_OUT_FILTER;
 use crate::rules::script::Table;
@@ -20,7 +22,7 @@ pub enum Order {
     ServicesInAnyOrder,
 }
 
-/// Something in which two dumps differ.
+/// Something in which the rules of two dumps differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The table.
@@ -28,47 +30,17 @@ pub struct Difference {
     /// The chain.
     pub chain: String,
     /// What differs there.
-    pub what: What,
-}
-
-/// What differs in a chain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
-    /// Only the first dump has the chain.
-    ChainMissing,
-    /// Only the second dump has the chain.
-    ChainAdded,
-    /// What becomes of packets at its end.
-    Policy(String, String),
-    /// Only the first dump has this rule.
-    RuleMissing(String),
-    /// Only the second dump has this rule.
-    RuleAdded(String),
-    /// Both have the same rules, but not in the same order; the first place
-    /// where they part.
-    Order {
-        /// What stands there in the first dump.
-        first: String,
-        /// What stands there in the second dump.
-        second: String,
-    },
+    pub change: Change,
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, chain, what } = self;
-        match what {
-            What::ChainMissing => write!(f, "- {table} {chain}"),
-            What::ChainAdded => write!(f, "+ {table} {chain}"),
-            What::Policy(first, second) => {
-                write!(f, "! {table} {chain}: policy {first}, then {second}")
-            }
-            What::RuleMissing(rule) => write!(f, "- {table} {chain}: {rule}"),
-            What::RuleAdded(rule) => write!(f, "+ {table} {chain}: {rule}"),
-            What::Order { first, second } => {
-                write!(f, "! {table} {chain}: order: {first} | {second}")
-            }
-        }
+        let Self {
+            table,
+            chain,
+            change,
+        } = self;
+        write!(f, "{table} {chain}: {change}")
     }
 }
 
@@ -82,28 +54,18 @@ pub fn compare(first: &Dump, second: &Dump, order: Order) -> Vec<Difference> {
     let names: BTreeSet<_> = one.keys().chain(other.keys()).copied().collect();
     let mut differences = Vec::new();
     for (table, name) in names {
-        let mut differs = |what| {
-            differences.push(Difference {
-                table,
-                chain: name.to_owned(),
-                what,
-            });
-        };
         let key = (table, name);
-        match (one.get(&key), other.get(&key)) {
-            (Some(a), Some(b)) => chain(a, b, order, &mut differs),
-            (Some(a), None) => {
-                if !says_nothing(a) {
-                    differs(What::ChainMissing);
-                }
-            }
-            (None, Some(b)) => {
-                if !says_nothing(b) {
-                    differs(What::ChainAdded);
-                }
-            }
-            (None, None) => {}
-        }
+        let changes = match (one.get(&key), other.get(&key)) {
+            (Some(a), Some(b)) => chain(a, b, order),
+            (Some(a), None) => whole(a, Side::First),
+            (None, Some(b)) => whole(b, Side::Second),
+            (None, None) => Vec::new(),
+        };
+        differences.extend(changes.into_iter().map(|change| Difference {
+            table,
+            chain: name.to_owned(),
+            change,
+        }));
     }
     differences
 }
@@ -118,55 +80,48 @@ fn chains_of(dump: &Dump) -> BTreeMap<(Table, &str), &Chain> {
     chains
 }
 
-fn says_nothing(chain: &Chain) -> bool {
-    chain.rules.is_empty() && chain.policy.as_deref() == Some("ACCEPT")
+/// A chain that only one dump has, with all that is in it.
+fn whole(chain: &Chain, only: Side) -> Vec<Change> {
+    if chain.rules.is_empty() && chain.policy.as_deref() == Some("ACCEPT") {
+        return Vec::new();
+    }
+    let line = chain.line;
+    let rules = chain.rules.iter().map(|rule| Change::Item {
+        only,
+        item: rule.written().trim().to_owned(),
+        line: rule.line,
+    });
+    std::iter::once(Change::Whole { only, line })
+        .chain(rules)
+        .collect()
 }
 
-fn chain(first: &Chain, second: &Chain, order: Order, differs: &mut impl FnMut(What)) {
+fn chain(first: &Chain, second: &Chain, order: Order) -> Vec<Change> {
+    let mut changes = Vec::new();
     if first.policy != second.policy {
-        let said = |chain: &Chain| chain.policy.clone().unwrap_or_else(|| "none".to_owned());
-        differs(What::Policy(said(first), said(second)));
+        changes.push(Change::Value {
+            what: "policy".to_owned(),
+            first: first.policy.clone(),
+            second: second.policy.clone(),
+        });
     }
-    let (one, other) = (in_order(first, order), in_order(second, order));
-    if one == other {
-        return;
+    let (one, other) = (&first.rules, &second.rules);
+    if !one
+        .iter()
+        .map(Rule::written)
+        .eq(other.iter().map(Rule::written))
+    {
+        changes.extend(lists::compare(
+            &in_order(first, order),
+            &in_order(second, order),
+        ));
     }
-    let mut balance: HashMap<&str, i64> = HashMap::new();
-    for rule in &other {
-        *balance.entry(rule).or_default() += 1;
-    }
-    let mut missing = false;
-    for rule in &one {
-        let left = balance.entry(rule).or_default();
-        *left -= 1;
-        if *left < 0 {
-            missing = true;
-            differs(What::RuleMissing(rule.clone()));
-        }
-    }
-    let mut added = false;
-    for rule in other.iter().rev() {
-        let left = balance.entry(rule).or_default();
-        if *left > 0 {
-            *left -= 1;
-            added = true;
-            differs(What::RuleAdded(rule.clone()));
-        }
-    }
-    if !missing && !added {
-        let parted = one.iter().zip(&other).find(|(a, b)| a != b);
-        if let Some((first, second)) = parted {
-            differs(What::Order {
-                first: first.clone(),
-                second: second.clone(),
-            });
-        }
-    }
+    changes
 }
 
-/// The rules of a chain, as texts, brought into an order that does not depend
-/// on what means nothing.
-fn in_order(chain: &Chain, order: Order) -> Vec<String> {
+/// The rules of a chain, brought into an order that does not depend on what means
+/// nothing.
+fn in_order(chain: &Chain, order: Order) -> Vec<Item> {
     let free = order == Order::ServicesInAnyOrder
         && matches!(
             chain.name.as_str(),
@@ -175,27 +130,32 @@ fn in_order(chain: &Chain, order: Order) -> Vec<String> {
                 | chains::EXTERNAL_SERVICES
                 | chains::PROXY_FIREWALL
         );
-    let mut texts = Vec::with_capacity(chain.rules.len());
-    let mut services: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut items = Vec::with_capacity(chain.rules.len());
+    let mut services: BTreeMap<String, Vec<Item>> = BTreeMap::new();
     for rule in &chain.rules {
+        let item = Item {
+            key: rule.text(),
+            written: rule.written().trim().to_owned(),
+            line: rule.line,
+        };
         match service(rule) {
-            Some(name) if free => services.entry(name).or_default().push(rule.text()),
+            Some(name) if free => services.entry(name).or_default().push(item),
             _ => {
-                texts.extend(std::mem::take(&mut services).into_values().flatten());
-                texts.push(rule.text());
+                items.extend(std::mem::take(&mut services).into_values().flatten());
+                items.push(item);
             }
         }
     }
-    texts.extend(services.into_values().flatten());
+    items.extend(services.into_values().flatten());
     if order == Order::ServicesInAnyOrder && chain.name == IPVS_OUT_FILTER {
         // One rule for each service, and none says which.
-        texts.sort();
+        items.sort_by(|a, b| a.key.cmp(&b.key));
     }
-    texts
+    items
 }
 
 /// The service port whose rule this is, by its comment: `namespace/name:port`.
-fn service(rule: &Rule) -> Option<String> {
+pub(in crate::dump) fn service(rule: &Rule) -> Option<String> {
     let comment = rule.comment()?;
     let first = comment.split(' ').next()?;
     first.contains('/').then(|| first.to_owned())
@@ -233,8 +193,8 @@ mod tests {
         let any = Order::ServicesInAnyOrder;
         assert!(told(&[A1, A2, B1, LAST], &[B1, A1, A2, LAST], any).is_empty());
         assert_eq!(
-            told(&[A1, A2, B1, LAST], &[B1, A1, A2, LAST], Order::Strict).len(),
-            1
+            told(&[A1, A2, B1, LAST], &[B1, A1, A2, LAST], Order::Strict),
+            [format!("nat KUBE-SERVICES: ~ {B1}")]
         );
         assert_eq!(told(&[A1, A2, B1, LAST], &[A2, A1, B1, LAST], any).len(), 1);
         assert_eq!(told(&[A1, A2, B1, LAST], &[A1, A2, LAST, B1], any).len(), 1);
@@ -246,15 +206,15 @@ mod tests {
         assert_eq!(
             differences,
             [
-                "- nat KUBE-SERVICES: -d 10.0.0.1 -m comment --comment \"ns/a:p cluster IP\" -j MASQ",
-                "+ nat KUBE-SERVICES: -d 10.0.0.1 -m comment --comment \"ns/a:p cluster IP\" -j SVC-A",
+                format!("nat KUBE-SERVICES: - {A1}"),
+                format!("nat KUBE-SERVICES: + {A2}"),
             ]
         );
     }
 
     #[test]
     fn chains_and_policies_count() {
-        let one = dump(&[]);
+        let one = dump(&[A1]);
         let other = Dump::parse(
             "*nat\n:OUTPUT DROP [0:0]\n:PREROUTING ACCEPT [0:0]\n:MINE - [0:0]\nCOMMIT\n",
         )
@@ -266,9 +226,10 @@ mod tests {
         assert_eq!(
             told,
             [
-                "- nat KUBE-SERVICES",
-                "+ nat MINE",
-                "! nat OUTPUT: policy ACCEPT, then DROP"
+                "nat KUBE-SERVICES: - all of it".to_owned(),
+                format!("nat KUBE-SERVICES: - {A1}"),
+                "nat MINE: + all of it".to_owned(),
+                "nat OUTPUT: ! policy: ACCEPT | DROP".to_owned()
             ]
         );
     }

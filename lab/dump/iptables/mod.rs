@@ -47,6 +47,8 @@ pub struct Chain {
     pub policy: Option<String>,
     /// Its rules, in order.
     pub rules: Vec<Rule>,
+    /// The line that declares it, from 1; 0 if it is of no file.
+    pub line: u32,
 }
 
 impl Dump {

@@ -182,6 +182,7 @@ impl<'t> Reader<'t, '_> {
             name: name.to_owned(),
             policy,
             rules: Vec::new(),
+            line: line.number,
         });
     }
 

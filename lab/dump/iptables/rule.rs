@@ -192,6 +192,28 @@ impl Rule {
             .map(|piece| piece.word.text)
     }
 
+    /// The sets that it asks for or fills, and where in its file their names
+    /// stand.
+    pub(in crate::dump) fn sets(&self) -> Vec<(Cow<'_, str>, Range<usize>)> {
+        const NAMING: [&str; 4] = ["--match-set", "--add-set", "--del-set", "--map-set"];
+        let mut sets = Vec::new();
+        if !self.words.contains("-set ") {
+            return sets;
+        }
+        let mut named = false;
+        for piece in Pieces::new(&self.words).flatten() {
+            if named && piece.kind == Kind::Value {
+                let start = self.words.range().start;
+                let at = start + piece.word.at.start..start + piece.word.at.end;
+                sets.push((piece.word.text, at));
+                named = false;
+            } else {
+                named = piece.kind == Kind::Option && NAMING.contains(&piece.word.text.as_ref());
+            }
+        }
+        sets
+    }
+
     /// The rule as `iptables-save` would write it, except that what says
     /// nothing is left out: a match without options, `/32`, defaults that were
     /// spelt out. Marks are in hexadecimal, options in the order of their
