@@ -2,6 +2,7 @@
 //! and all of them checked together.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::format::{Backing, Format, Ip};
 use super::limits::MAX_TOLD;
@@ -82,6 +83,7 @@ impl NodeDump {
         let mut dump = Self::default();
         let mut found: Vec<(FileId, Text, Vec<Problem>)> = Vec::new();
         let mut diagnostics = Vec::new();
+        let mut twice = false;
         for ((id, _), file) in sources.iter().zip(files) {
             let File { name, format, text } = file;
             let looks = Format::of_text(&text).map(|looks| with_family(looks, &text));
@@ -90,8 +92,10 @@ impl NodeDump {
                 continue;
             };
             if let Some(other) = dump.files.get(&format) {
-                let message = format!("both {other} and {name} hold what `{format}` prints");
-                diagnostics.push(Diagnostic::error(message).help("keep one of them"));
+                if !twice {
+                    diagnostics.push(both(other, &name, format));
+                }
+                twice = true;
                 continue;
             }
             let text = Text::new(text);
@@ -215,6 +219,17 @@ impl NodeDump {
             }
         }
     }
+}
+
+/// Two files of one program: mostly several dumps in one directory, of which one
+/// is told.
+fn both(one: &str, other: &str, format: Format) -> Diagnostic {
+    let message = format!("both {one} and {other} hold what `{format}` prints");
+    let begins = Path::new(one).with_extension("");
+    Diagnostic::error(message).help(format!(
+        "keep one of them, or name what the files of one dump begin with: {}",
+        begins.display()
+    ))
 }
 
 /// Of rules, the family that they are of.

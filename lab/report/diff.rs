@@ -115,38 +115,45 @@ fn tell_place(text: &mut String, styles: &Styles, differences: &[Difference]) {
     }
 }
 
+/// One line: sign, line of the file, what it is, whose it is.
 fn tell_change(text: &mut String, styles: &Styles, change: &Change, owner: Option<&Owner>) {
     let line = |line: u32| {
         if line == 0 {
             String::new()
         } else {
-            format!("line {line}")
+            line.to_string()
         }
     };
-    let (said, mut notes) = match change {
+    let owner = owner.map_or(String::new(), |owner| {
+        format!("  ({})", shown(&owner.to_string()))
+    });
+    let said = match change {
         Change::Whole { only, line: at } => {
             let which = match only {
                 Side::First => "only the first has it",
                 Side::Second => "only the second has it",
             };
-            let said = format!("{} {which}", only.sign());
-            (styles.of(*only, &said), line(*at))
+            let said = format!("{} {:>5}  ({which}){owner}", only.sign(), line(*at));
+            styles.of(*only, &said)
         }
         Change::Item {
             only,
             item,
             line: at,
         } => {
-            let said = format!("{} {}", only.sign(), shown(item));
-            (styles.of(*only, &said), line(*at))
+            let said = format!("{} {:>5}  {}{owner}", only.sign(), line(*at), shown(item));
+            styles.of(*only, &said)
         }
         Change::Moved {
             item,
             first,
             second,
         } => {
-            let said = styles.changed(&format!("~ {}", shown(item)));
-            (said, format!("line {first}, then {second}"))
+            let item = shown(item);
+            styles.changed(&format!(
+                "~ {:>5}  {item}  (moved to line {second}){owner}",
+                line(*first)
+            ))
         }
         Change::Value {
             what,
@@ -158,25 +165,11 @@ fn tell_change(text: &mut String, styles: &Styles, change: &Change, owner: Optio
                 Some("") => "nothing".to_owned(),
                 Some(value) => shown(value),
             };
-            let said = format!(
-                "! {}: {}, then {}",
-                shown(what),
-                value(first),
-                value(second)
-            );
-            (styles.changed(&said), String::new())
+            let (what, first, second) = (shown(what), value(first), value(second));
+            styles.changed(&format!("! {what}: {first}, then {second}{owner}"))
         }
     };
-    if let Some(owner) = owner {
-        if !notes.is_empty() {
-            notes.push_str(", ");
-        }
-        let _ = write!(notes, "{}", shown(&owner.to_string()));
-    }
     let _ = writeln!(text, "  {said}");
-    if !notes.is_empty() {
-        let _ = writeln!(text, "      {notes}");
-    }
 }
 
 /// A text of a file without what a terminal would act upon.
@@ -250,7 +243,7 @@ pub(super) mod tests {
             (
                 "iptables-save",
                 "*nat\n:OUTPUT ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-A - [0:0]\n:KUBE-SEP-A - [0:0]\n\
-                 -A OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n\
+                 -A OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n-A OUTPUT -j RETURN\n-A OUTPUT -s 10.0.0.0/8 -j RETURN\n\
                  -A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m comment --comment \"default/a:p cluster IP\" -m tcp --dport 80 -j KUBE-SVC-A\n\
                  -A KUBE-SVC-A -j KUBE-SEP-A\n-A KUBE-SEP-A -p tcp -m tcp -j DNAT --to-destination 10.244.1.5:8080\nCOMMIT\n",
             ),
@@ -284,8 +277,8 @@ pub(super) mod tests {
             (
                 "iptables-save",
                 "*nat\n:OUTPUT DROP [0:0]\n:KUBE-SERVICES - [0:0]\n:MINE - [0:0]\n\
-                 -A OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n\
                  -A OUTPUT -s 10.0.0.0/8 -j RETURN\n\
+                 -A OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n\
                  -A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m comment --comment \"default/a:p has no endpoints \u{1b}[2J\" -m tcp --dport 80 -j RETURN\n\
                  -A MINE -j RETURN\nCOMMIT\n",
             ),

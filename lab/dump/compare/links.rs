@@ -95,11 +95,10 @@ fn layer(link: &Link) -> Option<String> {
 }
 
 fn items(link: &Link, free: bool) -> Vec<Item> {
-    let own = link_local(link);
+    let own = link_local(link).map(IpAddr::V6);
     let addresses = link.addresses.iter();
     let mut items: Vec<Item> = addresses
-        .filter(|address| own.is_none_or(|own| address.network.ip() != IpAddr::V6(own)))
-        .map(item)
+        .map(|address| item(address, own == Some(address.network.ip())))
         .collect();
     if free {
         items.sort_by(|a, b| a.key.cmp(&b.key));
@@ -107,7 +106,8 @@ fn items(link: &Link, free: bool) -> Vec<Item> {
     items
 }
 
-fn item(address: &Address) -> Item {
+/// An address; which one it is says nothing if it is made of the hardware address.
+fn item(address: &Address, made: bool) -> Item {
     let Address {
         network,
         written,
@@ -124,8 +124,13 @@ fn item(address: &Address) -> Item {
         Some(_) => "limited",
     };
     let (valid, preferred) = (limited("valid_lft"), limited("preferred_lft"));
+    let which = if made {
+        format!("link-local/{}", network.prefix())
+    } else {
+        network.to_string()
+    };
     Item {
-        key: format!("{network} {said} {label} {valid} {preferred}"),
+        key: format!("{which} {said} {label} {valid} {preferred}"),
         written: format!("{written} {said} {label}").trim_end().to_owned(),
         line: *line,
     }

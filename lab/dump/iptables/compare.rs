@@ -57,8 +57,8 @@ pub fn compare(first: &Dump, second: &Dump, order: Order) -> Vec<Difference> {
         let key = (table, name);
         let changes = match (one.get(&key), other.get(&key)) {
             (Some(a), Some(b)) => chain(a, b, order),
-            (Some(a), None) => whole(a, Side::First),
-            (None, Some(b)) => whole(b, Side::Second),
+            (Some(a), None) => whole(table, a, Side::First),
+            (None, Some(b)) => whole(table, b, Side::Second),
             (None, None) => Vec::new(),
         };
         differences.extend(changes.into_iter().map(|change| Difference {
@@ -81,8 +81,11 @@ fn chains_of(dump: &Dump) -> BTreeMap<(Table, &str), &Chain> {
 }
 
 /// A chain that only one dump has, with all that is in it.
-fn whole(chain: &Chain, only: Side) -> Vec<Change> {
-    if chain.rules.is_empty() && chain.policy.as_deref() == Some("ACCEPT") {
+fn whole(table: Table, chain: &Chain, only: Side) -> Vec<Change> {
+    if chain.rules.is_empty()
+        && chain.policy.as_deref() == Some("ACCEPT")
+        && table.built_in_chains().contains(&chain.name.as_str())
+    {
         return Vec::new();
     }
     let line = chain.line;
