@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ipnetwork::IpNetwork;
 use serde::Serialize;
 
 use super::text::lines;
@@ -154,6 +155,18 @@ impl fmt::Display for Format {
     }
 }
 
+/// What a route may begin with.
+const ROUTED: [&str; 8] = [
+    "local",
+    "broadcast",
+    "anycast",
+    "multicast",
+    "blackhole",
+    "unreachable",
+    "prohibit",
+    "throw",
+];
+
 /// What a line is of, if no other program prints such a line.
 fn of_line(line: &str) -> Option<Format> {
     let mut words = line.split_ascii_whitespace();
@@ -176,6 +189,13 @@ fn of_line(line: &str) -> Option<Format> {
             }));
         }
         _ => {}
+    }
+    let to = |text: &str| text.parse::<IpNetwork>().ok();
+    let route = to(first)
+        .filter(|_| matches!(second, "via" | "dev" | "proto" | "nhid" | "metric"))
+        .or_else(|| to(second).filter(|_| ROUTED.contains(&first)));
+    if let Some(to) = route {
+        return Some(Format::Routes(if to.is_ipv6() { Ip::V6 } else { Ip::V4 }));
     }
     if first.contains('.') && second == "=" {
         return Some(Format::Sysctls);
@@ -233,6 +253,10 @@ mod tests {
             ),
             (
                 "default via fe80::1 dev eth0\n",
+                Some(Format::Routes(Ip::V6)),
+            ),
+            (
+                "blackhole fd00::/8 metric 1\n",
                 Some(Format::Routes(Ip::V6)),
             ),
             ("0:\tfrom all lookup local\n", Some(Format::Policy(Ip::V4))),

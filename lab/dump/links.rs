@@ -1,5 +1,8 @@
 //! What `ip addr` prints: interfaces and their addresses.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 
@@ -111,17 +114,22 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Links {
     let mut links = Links::new();
     // Whether the interface that the next lines are of could be read.
     let mut known = true;
+    let mut addresses = Known::new();
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
         if !line.indented {
+            addresses.clear();
             let read = link(text, line, &mut links);
             known = read.is_ok();
             problems.extend(read.err());
         } else if known {
-            problems.extend(detail(text, line, &mut links).err());
+            problems.extend(detail(text, line, &mut links, &mut addresses).err());
         }
     }
     links
 }
+
+/// The addresses of an interface, with their lines; one may have several peers.
+type Known = HashMap<(IpNetwork, Option<String>), u32>;
 
 fn whole(line: Line<'_>) -> Problem {
     Problem::new(Wrong::Line(Format::Links), line.start..line.end())
@@ -184,7 +192,12 @@ fn link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Problem> {
 }
 
 /// A line that tells more of the last interface.
-fn detail(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Problem> {
+fn detail(
+    text: &Text,
+    line: Line<'_>,
+    links: &mut Links,
+    addresses: &mut Known,
+) -> Result<(), Problem> {
     let Some((_, link)) = links.last_mut() else {
         return Err(whole(line));
     };
@@ -195,17 +208,17 @@ fn detail(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Problem>
     match first.text {
         "inet" | "inet6" => {
             let address = address(text, line, first, &mut words)?;
-            let same = |known: &&Address| {
-                known.network == address.network
-                    && known.attributes.get("peer") == address.attributes.get("peer")
+            let peer = address.attributes.get("peer").map(str::to_owned);
+            match addresses.entry((address.network, peer)) {
+                MapEntry::Vacant(free) => free.insert(line.number),
+                MapEntry::Occupied(taken) => {
+                    let wrong = Wrong::Twice {
+                        what: format!("the address {}", address.written),
+                        line: *taken.get(),
+                    };
+                    return Err(Problem::new(wrong, address.written.range()));
+                }
             };
-            if let Some(known) = link.addresses.iter().find(same) {
-                let wrong = Wrong::Twice {
-                    what: format!("the address {}", address.written),
-                    line: known.line,
-                };
-                return Err(Problem::new(wrong, address.written.range()));
-            }
             link.addresses.push(address);
         }
         "valid_lft" => {

@@ -140,7 +140,14 @@ fn add<'t>(
         return Err(Problem::new(wrong, name.range()));
     };
     let parts = |text: &str| text.split(',').count();
-    if !set.kind.starts_with("list:") && parts(entry.text) != parts(&set.kind) {
+    let (has, wants) = (parts(entry.text), parts(&set.kind));
+    let fits = match &*set.kind {
+        "list:set" => true,
+        // An address may be there before its hardware address is known.
+        "bitmap:ip,mac" => has <= wants,
+        _ => has == wants,
+    };
+    if !fits {
         let value = entry.text.to_owned();
         let wanted = "an entry of a set of this type";
         return Err(Problem::new(Wrong::Value { value, wanted }, entry.range()));

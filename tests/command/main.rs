@@ -4,6 +4,7 @@ mod bad_input;
 mod certified;
 mod ci;
 mod claims;
+mod diff;
 mod interrupted;
 mod kept;
 mod killed;

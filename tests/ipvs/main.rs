@@ -6,5 +6,6 @@
 mod guests;
 
 mod balancer;
+mod dump;
 mod oracle;
 mod programs;

@@ -19,6 +19,8 @@ pub use compare::{Difference, Order, compare};
 pub use parse::ParseError;
 pub use rule::Rule;
 
+use std::fmt;
+
 use crate::rules::script::Table;
 
 /// What one `iptables-save` printed.
@@ -49,6 +51,30 @@ pub struct Chain {
     pub rules: Vec<Rule>,
     /// The line that declares it, from 1; 0 if it is of no file.
     pub line: u32,
+}
+
+/// As `iptables-save` writes it and `iptables-restore` reads it, each rule as it was
+/// written, with its counters if it has any.
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for TableDump { table, chains } in &self.tables {
+            writeln!(f, "*{table}")?;
+            for chain in chains {
+                let policy = chain.policy.as_deref().unwrap_or("-");
+                writeln!(f, ":{} {policy} [0:0]", chain.name)?;
+            }
+            for Chain { name, rules, .. } in chains {
+                for rule in rules {
+                    if let (Some(packets), Some(bytes)) = (rule.packets, rule.bytes) {
+                        write!(f, "[{packets}:{bytes}] ")?;
+                    }
+                    writeln!(f, "-A {name} {}", rule.written().trim())?;
+                }
+            }
+            writeln!(f, "COMMIT")?;
+        }
+        Ok(())
+    }
 }
 
 impl Dump {

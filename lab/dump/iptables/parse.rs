@@ -10,6 +10,7 @@ use super::pieces::{Fault, Kind, Piece, Pieces};
 use super::rule::{self, Rule, shifted};
 use super::{Chain, Dump, TableDump, known};
 use crate::dump::format::{Backing, Format, Ip};
+use crate::dump::limits::MAX_TOLD;
 use crate::dump::problem::{Problem, Wrong};
 use crate::dump::text::{Line, Text, lines};
 use crate::rules::script::Table;
@@ -69,6 +70,9 @@ impl Dump {
         reader.dump
     }
 }
+
+/// Chains that are looked through for one that may have been meant.
+const MAX_SEARCHED: usize = 5000;
 
 struct Reader<'t, 'p> {
     text: &'t Text,
@@ -234,20 +238,23 @@ impl<'t> Reader<'t, '_> {
 
     fn piece(&mut self, chain: &str, piece: &Piece<'_>, start: usize) {
         let name = piece.word.text.as_ref();
+        // What is not told need not be looked for among many names.
+        let told = self.problems.len() < MAX_TOLD;
         let wrong = match piece.kind {
             Kind::Match if !known::is_match(name) => Wrong::Match {
                 name: name.to_owned(),
-                meant: known::meant_match(name),
+                meant: told.then(|| known::meant_match(name)).flatten(),
             },
             Kind::Jump | Kind::Goto if name == chain => Wrong::Loop(name.to_owned()),
             Kind::Jump | Kind::Goto
                 if !known::is_target(name) && !self.chains.contains_key(name) =>
             {
-                // Among many chains the search would take long for many slips.
-                let chains = self.chains.keys().copied().take(1000);
+                let table = self.dump.tables.last();
+                let chains = table.into_iter().flat_map(|table| &table.chains);
+                let chains = chains.take(MAX_SEARCHED).map(|chain| chain.name.as_str());
                 Wrong::Target {
                     name: name.to_owned(),
-                    meant: known::meant_target(name, chains),
+                    meant: told.then(|| known::meant_target(name, chains)).flatten(),
                 }
             }
             _ => return,
