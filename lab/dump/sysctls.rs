@@ -13,8 +13,9 @@ pub type Sysctls = IndexMap<String, Sysctl>;
 /// A setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
-    /// Its value; the parts of one that has several are divided by blanks.
-    pub value: Text,
+    /// The lines of its value, nearly always one; the parts of a line that has
+    /// several are divided by blanks.
+    pub values: Vec<Text>,
     /// Its line, from 1.
     pub line: u32,
 }
@@ -25,6 +26,7 @@ pub struct Sysctl {
 #[must_use]
 pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
     let mut sysctls = Sysctls::new();
+    let mut last = "";
     for line in lines(text) {
         if line.text.starts_with(['#', ';']) || line.text.starts_with("sysctl: ") {
             continue;
@@ -39,7 +41,14 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
             problems.push(Problem::new(Wrong::Line(Format::Sysctls), at));
             continue;
         }
-        if let Some(known) = sysctls.get(key) {
+        let value = value.trim_ascii_start();
+        let value = text.piece(line.end() - value.len()..line.end());
+        if let Some(known) = sysctls.get_mut(key) {
+            // Of a value of several lines each is printed with the name.
+            if key == last {
+                known.values.push(value);
+                continue;
+            }
             let wrong = Wrong::Twice {
                 what: key.to_owned(),
                 line: known.line,
@@ -47,9 +56,9 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
             problems.push(Problem::new(wrong, at));
             continue;
         }
-        let value = value.trim_ascii_start();
+        last = key;
         let sysctl = Sysctl {
-            value: text.piece(line.end() - value.len()..line.end()),
+            values: vec![value],
             line: line.number,
         };
         sysctls.insert(key.to_owned(), sysctl);
@@ -65,18 +74,23 @@ mod tests {
     fn settings_are_read() {
         let text = "net.ipv4.conf.eth0/100.rp_filter = 1\nnet.ipv4.tcp_rmem = 4096\t131072\t33554432\n\
                     sysctl: permission denied on key 'fs.protected_fifos'\nkernel.core_pattern = |a = b\n\
-                    net.ipv4.ip_local_reserved_ports = \n";
+                    net.ipv4.ip_local_reserved_ports = \nkernel.core_modes = file\nkernel.core_modes = pipe\n";
         let mut problems = Vec::new();
         let sysctls = read(&Text::new(text), &mut problems);
         assert_eq!(problems, []);
-        assert_eq!(&*sysctls["net.ipv4.conf.eth0/100.rp_filter"].value, "1");
-        assert_eq!(&*sysctls["kernel.core_pattern"].value, "|a = b");
-        assert_eq!(&*sysctls["net.ipv4.ip_local_reserved_ports"].value, "");
+        let values = |key: &str| -> Vec<&str> {
+            let values = sysctls[key].values.iter();
+            values.map(|value| &**value).collect()
+        };
+        assert_eq!(values("net.ipv4.conf.eth0/100.rp_filter"), ["1"]);
+        assert_eq!(values("kernel.core_pattern"), ["|a = b"]);
+        assert_eq!(values("net.ipv4.ip_local_reserved_ports"), [""]);
+        assert_eq!(values("kernel.core_modes"), ["file", "pipe"]);
     }
 
     #[test]
     fn what_is_wrong_is_pointed_at() {
-        let text = "net.ipv4.ip_forward\nnet.a = 1\nnet.a = 2\na b.c = 1\n";
+        let text = "net.ipv4.ip_forward\nnet.a = 1\nnet.b = 1\nnet.a = 2\na b.c = 1\n";
         let mut problems = Vec::new();
         let _ = read(&Text::new(text), &mut problems);
         let places: Vec<&str> = problems.iter().map(|p| &text[p.at.clone()]).collect();

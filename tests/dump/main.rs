@@ -109,7 +109,10 @@ fn rules_come_back(six: &str, kind: &str, rules: &str) {
         rules.map(|rule| rule.packets).collect()
     };
     assert!(all(&counted).iter().all(Option::is_some));
-    assert!(all(&counted).contains(&Some(5)));
+    // ip6tables-nft-restore 1.8.9 does not restore counters.
+    if !(six == "6" && kind == "nft") {
+        assert!(all(&counted).contains(&Some(5)));
+    }
 }
 
 #[test]

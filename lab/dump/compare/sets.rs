@@ -56,7 +56,8 @@ fn both(first: &Set, second: &Set) -> Vec<Change> {
     for name in names(one.iter(), other.iter()) {
         let said = |set: &Set| {
             let flag = || set.options.has(name).then(|| "yes".to_owned());
-            set.options.get(name).map(str::to_owned).or_else(flag)
+            let said = set.options.get(name).map(str::to_owned);
+            said.or_else(flag).or_else(|| default(set, name))
         };
         changes.extend(value(name, said(first).as_deref(), said(second).as_deref()));
     }
@@ -66,6 +67,17 @@ fn both(first: &Set, second: &Set) -> Vec<Change> {
         &items(second, ordered),
     ));
     changes
+}
+
+/// What `ipset` prints of a set for which it was not said (ipset 7.17).
+fn default(set: &Set, name: &str) -> Option<String> {
+    let hash = set.kind.starts_with("hash:");
+    let value = match name {
+        "family" => "inet",
+        "maxelem" => "65536",
+        _ => return None,
+    };
+    hash.then(|| value.to_owned())
 }
 
 fn items(set: &Set, ordered: bool) -> Vec<Item> {

@@ -20,8 +20,12 @@ pub(super) fn compare(to: &mut Comparison<'_>, first: &Sysctls, second: &Sysctls
             continue;
         }
         let said = |sysctls: &Sysctls| {
-            let words = sysctls.get(key)?.value.split_ascii_whitespace();
-            Some(words.collect::<Vec<_>>().join(" "))
+            let lines = sysctls.get(key)?.values.iter();
+            let lines = lines.map(|line| {
+                let words: Vec<&str> = line.split_ascii_whitespace().collect();
+                words.join(" ")
+            });
+            Some(lines.collect::<Vec<_>>().join(" | "))
         };
         let (one, other) = (said(first), said(second));
         if let Some(change) = value(key, one.as_deref(), other.as_deref()) {
