@@ -178,7 +178,7 @@ fn of_line(line: &str) -> Option<Format> {
     }
     let service = ["-t", "-u", "-f", "--sctp-service"];
     match first {
-        "create" if second != "" => return Some(Format::Sets),
+        "create" if !second.is_empty() => return Some(Format::Sets),
         "-A" | "-a" if service.contains(&second) => return Some(Format::Servers),
         "-A" => return Some(Format::Rules(Ip::V4, Backing::Default)),
         "default" if matches!(second, "via" | "dev" | "nhid") => {

@@ -177,7 +177,7 @@ fn link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Problem> {
         return Err(Problem::new(wrong, name.range()));
     }
     let end = name.start + full.len();
-    let link = Link {
+    let fresh = Link {
         tied: tied.map(|tied| text.piece(end - tied.len()..end)),
         flags,
         attributes,
@@ -187,7 +187,7 @@ fn link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Problem> {
         addresses: Vec::new(),
         line: line.number,
     };
-    links.insert(short.to_owned(), link);
+    links.insert(short.to_owned(), fresh);
     Ok(())
 }
 
@@ -198,7 +198,7 @@ fn detail(
     links: &mut Links,
     addresses: &mut Known,
 ) -> Result<(), Problem> {
-    let Some((_, link)) = links.last_mut() else {
+    let Some((_, last)) = links.last_mut() else {
         return Err(whole(line));
     };
     let mut words = fields(line).peekable();
@@ -219,11 +219,11 @@ fn detail(
                     return Err(Problem::new(wrong, address.written.range()));
                 }
             };
-            link.addresses.push(address);
+            last.addresses.push(address);
         }
         "valid_lft" => {
             let lifetime = Attributes::read(text, &mut fields(line), LIFETIME)?;
-            match link.addresses.last_mut() {
+            match last.addresses.last_mut() {
                 Some(address) if address.lifetime.0.is_empty() => address.lifetime = lifetime,
                 _ => {
                     let wrong = Wrong::Homeless("the lifetime of no address");
@@ -232,24 +232,24 @@ fn detail(
             }
         }
         "altname" | "alias" => {
-            link.other_names
+            last.other_names
                 .extend(words.map(|word| text.piece(word.range())));
         }
         layer => {
             let Some(kind) = layer.strip_prefix("link/") else {
                 return Err(whole(line));
             };
-            if link.layer.is_some() || !link.addresses.is_empty() {
+            if last.layer.is_some() || !last.addresses.is_empty() {
                 let wrong = Wrong::Homeless("the link layer of no interface");
                 return Err(Problem::new(wrong, line.start..line.end()));
             }
             let is_address = |word: &Field<'_>| !LAYER.iter().any(|(name, _)| *name == word.text);
-            link.hardware = words
+            last.hardware = words
                 .next_if(is_address)
                 .map(|word| text.piece(word.range()));
             let attributes = Attributes::read(text, &mut words, LAYER)?;
             let end = first.range().end;
-            link.layer = Some((text.piece(end - kind.len()..end), attributes));
+            last.layer = Some((text.piece(end - kind.len()..end), attributes));
         }
     }
     Ok(())

@@ -144,7 +144,7 @@ impl Field<'_> {
 }
 
 /// The words of a line that knows no quotes.
-pub(super) fn fields<'t>(line: Line<'t>) -> impl Iterator<Item = Field<'t>> {
+pub(super) fn fields(line: Line<'_>) -> impl Iterator<Item = Field<'_>> {
     let mut rest = 0;
     std::iter::from_fn(move || {
         let text = &line.text[rest..];

@@ -1,6 +1,8 @@
 //! ipvs mode, against what real kube-proxies left: rules, sets, virtual servers
 //! and the addresses of `kube-ipvs0`.
 
+use std::fmt::Write as _;
+
 use libtest_mimic::{Failed, Trial};
 use svclab::dump::iptables::{Dump, Order};
 use svclab::dump::{Format, NodeDump, compare};
@@ -116,10 +118,11 @@ fn addresses(recording: &IpvsRecording) -> Result<(), Failed> {
         } else {
             String::new()
         };
-        found.push_str(&format!(
+        let _ = write!(
+            found,
             "    inet {address}/32{broadcast} scope global {DUMMY}\n       \
              valid_lft forever preferred_lft forever\n"
-        ));
+        );
     }
     none(&compare(&recorded, &dump(&[(Format::Links, &found)])?))
 }

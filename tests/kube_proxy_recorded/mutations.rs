@@ -55,26 +55,26 @@ fn mutate(path: &Path) -> Result<(), Failed> {
         let changes = [Change::Drop, Change::Duplicate, Change::SwapWithNext]
             .into_iter()
             .chain((0..words).map(Change::Word));
-        for change in changes {
+        for mutation in changes {
             count += 1;
             if count % every != 0 {
                 continue;
             }
-            let Some(changed) = changed(&lines, at, change) else {
+            let Some(mutated) = changed(&lines, at, mutation) else {
                 continue;
             };
-            let noise = noise(format, &lines, at, change, &changed);
-            match (notices(format, &known, &changed), noise) {
+            let noise = noise(format, &lines, at, mutation, &mutated);
+            match (notices(format, &known, &mutated), noise) {
                 (true, None) | (false, Some(_)) => {}
                 (false, None) => {
                     failures.push(format!(
-                        "not noticed: {change:?} of line {}: {line}",
+                        "not noticed: {mutation:?} of line {}: {line}",
                         at + 1
                     ));
                 }
                 (true, Some(noise)) => {
                     failures.push(format!(
-                        "noticed, though {noise}: {change:?} of line {}: {line}",
+                        "noticed, though {noise}: {mutation:?} of line {}: {line}",
                         at + 1
                     ));
                 }

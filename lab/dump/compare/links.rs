@@ -27,15 +27,16 @@ pub(super) fn compare(to: &mut Comparison<'_>, first: &Links, second: &Links) {
 }
 
 fn whole(link: &Link, only: Side) -> Vec<Change> {
-    let line = link.line;
     let addresses = items(link, false).into_iter().map(|item| Change::Item {
         only,
         item: item.written,
         line: item.line,
     });
-    std::iter::once(Change::Whole { only, line })
-        .chain(addresses)
-        .collect()
+    let begins = Change::Whole {
+        only,
+        line: link.line,
+    };
+    std::iter::once(begins).chain(addresses).collect()
 }
 
 fn both(first: &Link, second: &Link, free: bool) -> Vec<Change> {
@@ -146,11 +147,12 @@ fn link_local(link: &Link) -> Option<Ipv6Addr> {
         .map(|byte| u8::from_str_radix(byte, 16))
         .collect::<Result<_, _>>()
         .ok()?;
-    let [a, b, c, d, e, f] = bytes[..] else {
-        return None;
-    };
+    let bytes: [u8; 6] = bytes.try_into().ok()?;
     let mut address = [0; 16];
     address[..2].copy_from_slice(&[0xfe, 0x80]);
-    address[8..].copy_from_slice(&[a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+    address[8..11].copy_from_slice(&bytes[..3]);
+    address[8] ^= 2;
+    address[11..13].copy_from_slice(&[0xff, 0xfe]);
+    address[13..].copy_from_slice(&bytes[3..]);
     Some(Ipv6Addr::from(address))
 }

@@ -1,6 +1,7 @@
 //! Virtual servers with their real servers, in any order: the program that prints
 //! them sorts them.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use super::super::difference::{Change, Place, Side};
@@ -105,7 +106,7 @@ fn written(to: SocketAddr, server: &RealServer) -> String {
     }
     let (upper, lower) = server.thresholds;
     if upper != 0 || lower != 0 {
-        text.push_str(&format!(" -x {upper} -y {lower}"));
+        let _ = write!(text, " -x {upper} -y {lower}");
     }
     text
 }
