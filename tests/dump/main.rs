@@ -1,6 +1,10 @@
 //! What real programs print, odd as it may be, is read, and means the same when
 //! they are given it again.
 
+mod hostile;
+#[path = "../fuzz/targets/shared/mod.rs"]
+mod shared;
+
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 

@@ -22,6 +22,8 @@ mod routes;
 mod servers;
 mod sets;
 mod sysctls;
+#[cfg(test)]
+mod tests;
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;

@@ -58,7 +58,11 @@ fn push(words: &mut String, choice: &Choice<'_>) {
     if choice.negated {
         words.push_str(if words.is_empty() { "!" } else { " !" });
     }
-    word(words, &choice.name);
+    // It stood there without quotes: in quotes it would be a value.
+    if !words.is_empty() {
+        words.push(' ');
+    }
+    words.push_str(&choice.name);
     for value in &choice.values {
         word(words, value);
     }
