@@ -45,8 +45,8 @@ fn both(first: &VirtualServer, second: &VirtualServer) -> Vec<Change> {
         value("scheduler", Some(&first.scheduler), Some(&second.scheduler)),
         value(
             "scheduler flags",
-            first.flags.as_deref(),
-            second.flags.as_deref(),
+            flags(first).as_deref(),
+            flags(second).as_deref(),
         ),
         value(
             "persistence",
@@ -74,6 +74,13 @@ fn both(first: &VirtualServer, second: &VirtualServer) -> Vec<Change> {
     .collect();
     changes.extend(lists::compare(&items(first), &items(second)));
     changes
+}
+
+/// A scheduler's flags, which ipvsadm prints in an order of its own.
+fn flags(server: &VirtualServer) -> Option<String> {
+    let mut flags: Vec<&str> = server.flags.as_deref()?.split(',').collect();
+    flags.sort_unstable();
+    Some(flags.join(","))
 }
 
 fn items(server: &VirtualServer) -> Vec<Item> {
