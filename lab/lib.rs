@@ -6,13 +6,15 @@
 //! cases, [`cluster`] is what exists in one case, [`rules`] is what each
 //! component would write, [`plan`] is exactly what to apply, [`agent`] applies
 //! it (the only code that touches a kernel), [`evidence`] is what was seen,
-//! [`explain`] judges it, and [`report`] prints it. [`certify`] compares the
+//! [`explain`] judges it, and [`report`] prints it. [`dump`] is what programs
+//! print of a node that stands, read and compared. [`certify`] compares the
 //! machine before a run with the machine after it.
 
 pub mod agent;
 pub mod certify;
 pub mod cli;
 pub mod cluster;
+pub mod dump;
 pub mod evidence;
 pub mod explain;
 pub mod kernel;

@@ -58,6 +58,8 @@ missing_for_tests() {
     has tshark || echo tshark
     # Reads back what a guest's kernel was told of virtual servers.
     has ipvsadm || echo ipvsadm
+    # What `svclab diff` reads.
+    has sysctl || echo procps
 }
 
 # The Debian packages that are missing for the long suites on top of that: the

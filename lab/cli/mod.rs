@@ -2,6 +2,7 @@
 
 mod args;
 mod claims;
+mod diff;
 mod doctor;
 mod exit;
 mod interrupt;
@@ -49,6 +50,7 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
+        Command::Diff(diff) => diff::diff(diff),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),
         Command::Schema { of } => schema::schema(*of),

@@ -12,6 +12,7 @@ pub fn schema(of: Described) -> Exit {
         Described::Results => report::schema::results(),
         Described::Claims => report::schema::claims(),
         Described::Doctor => report::schema::doctor(),
+        Described::Diff => report::schema::diff(),
     };
     match serde_json::to_string_pretty(&schema) {
         Ok(text) => print(&format!("{text}\n")),

@@ -15,6 +15,7 @@
 mod case_text;
 mod certificate;
 pub mod claims;
+pub mod diff;
 pub mod doctor;
 mod format;
 mod github;

@@ -5,7 +5,7 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
 use super::claims::{self, Claims};
-use super::{Results, SCHEMA, doctor};
+use super::{Results, SCHEMA, diff, doctor};
 use crate::evidence::Verdict;
 
 /// The schema of the document that `svclab run --format json` prints, in JSON
@@ -38,6 +38,12 @@ pub fn claims() -> Schema {
 #[must_use]
 pub fn doctor() -> Schema {
     of::<doctor::Document>(doctor::SCHEMA)
+}
+
+/// The schema of the document that `svclab diff --format json` prints.
+#[must_use]
+pub fn diff() -> Schema {
+    of::<diff::Document>(diff::SCHEMA)
 }
 
 fn of<T: JsonSchema>(format: &str) -> Schema {
@@ -75,7 +81,11 @@ mod tests {
     #[test]
     fn the_published_schemas_are_current() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/schema");
-        for (name, schema) in [("results.v1.json", results()), ("claims.v1.json", claims())] {
+        for (name, schema) in [
+            ("results.v1.json", results()),
+            ("claims.v1.json", claims()),
+            ("diff.v1.json", super::diff()),
+        ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);
             if std::env::var_os("UPDATE_SCHEMA").is_some() {
@@ -95,6 +105,24 @@ mod tests {
         let document = claims::document(fixture::claims());
         let document = serde_json::to_value(document).unwrap();
         assert_eq!(complaints(&claims(), &document), Vec::<String>::new());
+        let document = serde_json::to_value(diff::tests::document()).unwrap();
+        assert_eq!(complaints(&super::diff(), &document), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_no_difference_is_told_from_one() {
+        let document = serde_json::to_value(diff::tests::document()).unwrap();
+        for (at, value) in [
+            ("/schema", Value::from(SCHEMA)),
+            ("/same", Value::Null),
+            ("/differences/0/place/of", Value::from("house")),
+            ("/differences/0/change", Value::from("gone")),
+            ("/differences/0/owner", json!({"nobody": "x"})),
+        ] {
+            let mut document = document.clone();
+            *document.pointer_mut(at).unwrap() = value;
+            assert!(!complaints(&super::diff(), &document).is_empty(), "{at}");
+        }
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub fn rules(version: Version, family: Family, drop_bit: u8) -> Script {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::dump::{Dump, Rule};
+    use crate::dump::iptables::{Dump, Rule};
 
     fn texts(version: &str, family: Family, table: Table, chain: &str) -> Vec<String> {
         let script = rules(version.parse().unwrap(), family, DROP_BIT);

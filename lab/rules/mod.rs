@@ -5,7 +5,6 @@
 pub mod calico;
 pub mod chains;
 pub mod docker;
-pub mod dump;
 pub mod flannel;
 pub mod ip_masq_agent;
 pub mod ipset;

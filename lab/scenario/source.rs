@@ -117,6 +117,15 @@ impl Source {
         }
     }
 
+    /// A text that was read elsewhere, whatever its size.
+    #[must_use]
+    pub fn of_text(name: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            text: text.into(),
+        }
+    }
+
     /// The name in messages: the path as given.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -9,6 +9,7 @@ mod ci;
 mod claims;
 #[path = "../shared/copied.rs"]
 mod copied;
+mod diff;
 #[path = "../shared/full.rs"]
 mod full;
 #[path = "../shared/guests.rs"]

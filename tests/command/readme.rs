@@ -120,6 +120,15 @@ fn the_labs_and_their_claims_come_to_what_is_shown() {
 }
 
 #[test]
+fn the_comparison_prints_what_is_shown() {
+    let at = "tests/recorded/kube-proxy/v1.20.2/ipvs/a_clusterip";
+    let (first, second) = (format!("{at}.cidr"), format!("{at}.nocidr"));
+    let shown = shown(&format!("svclab diff {first} {second}"));
+    let output = run(&["diff", &first, &second]);
+    assert_eq!(stdout(&output), shown, "{}", stderr(&output));
+}
+
+#[test]
 fn the_commands_and_arguments_exist() {
     let text = readme();
     let mut known = BTreeSet::new();
@@ -145,6 +154,7 @@ fn the_commands_and_arguments_exist() {
         "run",
         "plan",
         "claims",
+        "diff",
         "doctor",
         "kernel",
         "schema",

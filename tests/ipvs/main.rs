@@ -8,5 +8,6 @@ mod cases;
 mod guests;
 
 mod balancer;
+mod dump;
 mod oracle;
 mod programs;

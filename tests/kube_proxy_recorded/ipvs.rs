@@ -1,19 +1,18 @@
 //! ipvs mode, against what real kube-proxies left: rules, sets, virtual servers
 //! and the addresses of `kube-ipvs0`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
+use std::fmt::Write as _;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::rules::dump::{Dump, Order};
-use svclab::rules::ipset::IpsetScript;
+use svclab::dump::iptables::{Dump, Order};
+use svclab::dump::{Format, NodeDump, compare};
 use svclab::rules::kube_proxy::ipvs::{DUMMY, IPVS_OUT_FILTER};
 use svclab::rules::kube_proxy::{Family, IpvsRules, KubeProxy, Mode, Version, chains, ipvs_rules};
 use svclab::rules::script::{Script, Table};
 
 use crate::namespace::{self, Flavour};
 use crate::recordings::{self, IpvsRecording};
-use crate::{same, same_in_order, same_lines};
+use crate::{dump, none, same, same_in_order, same_lines};
 
 /// The sets of the other IP family, whose proxier was still at work when the
 /// dumps were taken: some of them are there, empty.
@@ -69,16 +68,29 @@ fn rules(recording: &IpvsRecording) -> Result<(), Failed> {
 }
 
 fn sets(recording: &IpvsRecording) -> Result<(), Failed> {
-    let recorded = read_sets(&recording.text("ipset-save")?)?;
-    let (other, own) = recorded
-        .into_iter()
-        .partition::<Sets, _>(|(name, _)| name.starts_with(OTHER_FAMILY));
-    equal(&own, &sets_of(&written(recording, Family::V4)?.sets)?)?;
-    let six = sets_of(&written(recording, Family::V6)?.sets)?;
-    for (name, set) in &other {
-        equal(&Some(set), &six.get(name))?;
+    let of = |family| Ok::<_, Failed>(written(recording, family)?.sets.to_string());
+    let (four, six) = (
+        dump(&[(SETS, &of(Family::V4)?)])?,
+        dump(&[(SETS, &of(Family::V6)?)])?,
+    );
+    let recorded = recording.text("ipset-save")?;
+    // Of the other family, those that are there are empty, as they begin.
+    let mut ours = four.sets.unwrap_or_default();
+    let recorded = dump(&[(SETS, &recorded)])?;
+    for (name, set) in six.sets.unwrap_or_default() {
+        let there = recorded
+            .sets
+            .as_ref()
+            .is_some_and(|sets| sets.contains_key(&name));
+        if name.starts_with(OTHER_FAMILY) && there {
+            ours.insert(name, set);
+        }
     }
-    Ok(())
+    let ours = NodeDump {
+        sets: Some(ours),
+        ..NodeDump::default()
+    };
+    none(&compare(&recorded, &ours))
 }
 
 fn servers(recording: &IpvsRecording) -> Result<(), Failed> {
@@ -87,37 +99,32 @@ fn servers(recording: &IpvsRecording) -> Result<(), Failed> {
         .iter()
         .map(ToString::to_string)
         .collect();
-    equal(&lines(&recording.text("ipvsadm-Sn")?)?, &lines(&found)?)
+    let recorded = recording.text("ipvsadm-Sn")?;
+    equal(&[(SERVERS, &recorded)], &[(SERVERS, &found)])
 }
 
 fn addresses(recording: &IpvsRecording) -> Result<(), Failed> {
     let written = written(recording, Family::V4)?;
-    let text = recording.text("ip-addr")?;
-    let mut recorded = text
-        .lines()
-        .skip_while(|line| !line.contains(&format!(" {DUMMY}:")));
-    let first = recorded.next().ok_or("the recording lacks the interface")?;
-    let down = first.contains("<BROADCAST,NOARP>") && first.contains("state DOWN");
-    equal(&true, &down)?;
-    let recorded: BTreeSet<String> = recorded
-        .take_while(|line| line.starts_with(' '))
-        .map(str::trim)
-        .filter(|line| line.starts_with("inet"))
-        .map(str::to_owned)
-        .collect();
-    let found: BTreeSet<String> = written
-        .bound
-        .iter()
-        .map(|address| {
-            let broadcast = if written.broadcast {
-                format!(" brd {address}")
-            } else {
-                String::new()
-            };
-            format!("inet {address}/32{broadcast} scope global {DUMMY}")
-        })
-        .collect();
-    equal(&recorded, &found)
+    let mut recorded = dump(&[(Format::Links, &recording.text("ip-addr")?)])?;
+    let links = recorded.links.as_mut().ok_or("no interfaces")?;
+    links.retain(|name, _| name == DUMMY);
+    let mut found = format!(
+        "9: {DUMMY}: <BROADCAST,NOARP> mtu 1500 qdisc noop state DOWN group default\n    \
+         link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff\n"
+    );
+    for address in &written.bound {
+        let broadcast = if written.broadcast {
+            format!(" brd {address}")
+        } else {
+            String::new()
+        };
+        let _ = write!(
+            found,
+            "    inet {address}/32{broadcast} scope global {DUMMY}\n       \
+             valid_lft forever preferred_lft forever\n"
+        );
+    }
+    none(&compare(&recorded, &dump(&[(Format::Links, &found)])?))
 }
 
 /// Rules and sets as a kernel has them. Rules that ask IPVS for a packet's
@@ -133,7 +140,7 @@ fn kernel(recording: &IpvsRecording, flavour: Flavour) -> Result<(), Failed> {
         // They were recorded with this flavour.
         same_lines(&recorded, &rules)?;
     }
-    equal(&sets_of(&written.sets)?, &read_sets(&sets)?)
+    equal(&[(SETS, &written.sets.to_string())], &[(SETS, &sets)])
 }
 
 /// What any version writes for a cluster that has a bit of everything is
@@ -170,7 +177,7 @@ fn loads(minor: u8, family: Family, flavour: Flavour) -> Result<(), Failed> {
         &Dump::parse(&rules)?,
         Order::Strict,
     )?;
-    equal(&sets_of(&written.sets)?, &read_sets(&sets)?)
+    equal(&[(SETS, &written.sets.to_string())], &[(SETS, &sets)])
 }
 
 fn without_ipvs(text: &str) -> String {
@@ -183,61 +190,10 @@ fn without_ipvs(text: &str) -> String {
     kept
 }
 
-/// By name: what a set was created as, and its entries.
-type Sets = BTreeMap<String, (Vec<String>, BTreeSet<String>)>;
+const SETS: Format = Format::Sets;
+const SERVERS: Format = Format::Servers;
 
-fn sets_of(script: &IpsetScript) -> Result<Sets, Failed> {
-    read_sets(&script.to_string())
-}
-
-/// Reads `create` and `add` lines. A hash's random start and the number of
-/// entries to a bucket, which new versions of the tool print, say nothing.
-fn read_sets(text: &str) -> Result<Sets, Failed> {
-    let mut sets = Sets::new();
-    for line in text.lines() {
-        let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
-        match words[..] {
-            ["create", name, ref rest @ ..] => {
-                let mut kind = Vec::new();
-                let mut rest = rest.iter();
-                while let Some(word) = rest.next() {
-                    if ["initval", "bucketsize"].contains(word) {
-                        rest.next();
-                    } else {
-                        kind.push((*word).to_owned());
-                    }
-                }
-                let fresh = sets.insert(name.to_owned(), (kind, BTreeSet::new()));
-                if fresh.is_some() {
-                    return Err(format!("{name} is created twice").into());
-                }
-            }
-            ["add", name, entry] => {
-                let set = sets.get_mut(name).ok_or("an entry of no set")?;
-                if !set.1.insert(entry.to_owned()) {
-                    return Err(format!("{line}: twice").into());
-                }
-            }
-            _ => return Err(format!("`{line}` is neither create nor add").into()),
-        }
-    }
-    Ok(sets)
-}
-
-/// The lines of a text, each of which must be there once.
-fn lines(text: &str) -> Result<BTreeSet<&str>, Failed> {
-    let mut lines = BTreeSet::new();
-    for line in text.lines() {
-        if !lines.insert(line.trim_end()) {
-            return Err(format!("`{line}`: twice").into());
-        }
-    }
-    Ok(lines)
-}
-
-fn equal<T: PartialEq + Debug>(recorded: &T, found: &T) -> Result<(), Failed> {
-    if recorded == found {
-        return Ok(());
-    }
-    Err(format!("recorded {recorded:#?}\nfound {found:#?}").into())
+/// Both mean the same.
+fn equal(recorded: &[(Format, &str)], found: &[(Format, &str)]) -> Result<(), Failed> {
+    none(&compare(&dump(recorded)?, &dump(found)?))
 }

@@ -3,18 +3,22 @@
 //! `text` compares without a kernel. `kernel` loads the rules with the real
 //! `iptables-restore`, both flavours, in a network namespace of its own and
 //! reads them back. `ipvs` does both for ipvs mode, virtual servers and the
-//! addresses of `kube-ipvs0` as text only.
+//! addresses of `kube-ipvs0` as text only. `mutations` changes every line of every
+//! recording, and the comparison has to notice.
 
 mod ipvs;
+mod mutations;
 mod namespace;
 mod recordings;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use svclab::rules::dump::{Dump, Order, compare};
+use svclab::dump::iptables::{self, Dump, Order};
+use svclab::dump::{Difference, File, Format, NodeDump};
 use svclab::rules::kube_proxy::{Family, KubeProxy, Rules, Version, chains, rules};
 use svclab::rules::script::{Script, Table};
+use svclab::scenario::Rendering;
 
 use namespace::Flavour;
 use recordings::Recording;
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
         }
     }
     trials.extend(ipvs::trials());
+    trials.extend(mutations::trials());
     for name in ["only-local-external-ips", "non-local-external-ips"] {
         trials.push(Trial::test(format!("golden::{name}"), move || golden(name)));
     }
@@ -50,6 +55,24 @@ fn main() -> ExitCode {
         }
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// A dump of some files, all of which can be read.
+fn dump(files: &[(Format, &str)]) -> Result<NodeDump, Failed> {
+    let files = files.iter().map(|(format, text)| File {
+        name: format.file_name().to_owned(),
+        format: Some(*format),
+        text: (*text).to_owned(),
+    });
+    let read = NodeDump::read(files.collect());
+    if read.is_whole() {
+        return Ok(read.dump);
+    }
+    let told = read.diagnostics.iter();
+    let told: Vec<String> = told
+        .map(|diagnostic| diagnostic.render(&read.sources, Rendering::default()))
+        .collect();
+    Err(told.join("\n").into())
 }
 
 /// What svclab writes for the objects and flags of a recording, after what the
@@ -71,7 +94,15 @@ fn same(expected: &Dump, found: &Dump) -> Result<(), Failed> {
 }
 
 fn same_in_order(expected: &Dump, found: &Dump, order: Order) -> Result<(), Failed> {
-    let differences = compare(expected, found, order);
+    told(&iptables::compare(expected, found, order))
+}
+
+/// Nothing differs, in the comparison that `svclab diff` makes.
+fn none(differences: &[Difference]) -> Result<(), Failed> {
+    told(differences)
+}
+
+fn told(differences: &[impl ToString]) -> Result<(), Failed> {
     if differences.is_empty() {
         return Ok(());
     }

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use libtest_mimic::Failed;
 use serde_json::Value;
+use svclab::dump::Format;
 use svclab::rules::kube_proxy::{Family, KubeProxy, Mode, Objects};
 
 fn home() -> PathBuf {
@@ -96,6 +97,24 @@ impl Recording {
     pub fn mark_drop_was_there(&self) -> bool {
         ["v1.14.0", "v1.18.2"].contains(&self.version.as_str())
     }
+}
+
+/// Every recorded file that `svclab diff` reads, whatever it holds.
+pub fn files() -> Vec<PathBuf> {
+    let versions = entries(&home()).into_iter();
+    let modes = versions.flat_map(|version| entries(&version));
+    let files: Vec<PathBuf> = modes
+        .filter(|mode| mode.is_dir())
+        .flat_map(|mode| entries(&mode))
+        .filter(|path| format_of(path).is_some())
+        .collect();
+    assert!(files.len() >= 300, "recordings are missing");
+    files
+}
+
+/// What a recorded file holds.
+pub fn format_of(path: &Path) -> Option<Format> {
+    Format::of_name(path.file_name()?.to_str()?)
 }
 
 /// What ran with `flags`.

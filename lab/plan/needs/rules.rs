@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 
 use super::{Needs, quoted};
+use crate::dump::iptables::words;
 use crate::plan::{Backend, Namespace};
-use crate::rules::dump::words;
 
 /// Targets that are words of the tables themselves.
 const VERDICTS: [&str; 3] = ["ACCEPT", "DROP", "RETURN"];

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
-use crate::rules::dump::{Dump, Rule};
+use crate::dump::iptables::{Dump, Rule};
 use crate::rules::kube_proxy::{Family, KubeProxy, KubeProxyError, Mode, Objects, rules};
 use crate::rules::script::Table;
 
@@ -104,10 +104,10 @@ impl World {
         let targets = chain.map_or(&[][..], |chain| &chain.rules).iter();
         targets
             .filter_map(|rule| {
-                let target = &rule.target.as_ref()?.name;
-                let endpoint = dump.chain(Table::Nat, target)?;
-                let translate = endpoint.rules.last()?.target.as_ref()?;
-                translate.choices.first()?.values.first().cloned()
+                let endpoint = dump.chain(Table::Nat, &rule.target()?)?;
+                let translate = endpoint.rules.last()?.parts().target?;
+                let to = translate.choices.first()?.values.first()?;
+                Some(to.clone().into_owned())
             })
             .collect()
     }

@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
 use super::IpvsRules;
-use crate::rules::dump::{Dump, Rule};
+use crate::dump::iptables::{Dump, Rule};
 use crate::rules::kube_proxy::{Family, KubeProxy, KubeProxyError, Mode, Objects, ipvs_rules};
 use crate::rules::script::{Script, Table};
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{HERE, THERE, with_balancer, world};
-use crate::rules::dump::Dump;
+use crate::dump::iptables::Dump;
 use crate::rules::script::Table;
 
 fn read(lines: &str) -> Dump {

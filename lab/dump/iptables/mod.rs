@@ -2,22 +2,26 @@
 //! what they mean.
 //!
 //! [`Dump::parse`] reads a dump, [`Dump::of_script`] says what a
-//! [`Script`](super::script::Script) leaves behind in an empty namespace,
+//! [`Script`](crate::rules::script::Script) leaves behind in an empty namespace,
 //! [`compare()`] tells two dumps apart.
 
 mod apply;
 mod canonical;
 pub mod compare;
+mod known;
 mod parse;
+mod pieces;
 pub mod rule;
 pub(crate) mod words;
 
 pub use apply::ApplyError;
 pub use compare::{Difference, Order, compare};
 pub use parse::ParseError;
-pub use rule::{Rule, RuleError};
+pub use rule::Rule;
 
-use super::script::Table;
+use std::fmt;
+
+use crate::rules::script::Table;
 
 /// What one `iptables-save` printed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,6 +49,32 @@ pub struct Chain {
     pub policy: Option<String>,
     /// Its rules, in order.
     pub rules: Vec<Rule>,
+    /// The line that declares it, from 1; 0 if it is of no file.
+    pub line: u32,
+}
+
+/// As `iptables-save` writes it and `iptables-restore` reads it, each rule as it was
+/// written, with its counters if it has any.
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for TableDump { table, chains } in &self.tables {
+            writeln!(f, "*{table}")?;
+            for chain in chains {
+                let policy = chain.policy.as_deref().unwrap_or("-");
+                writeln!(f, ":{} {policy} [0:0]", chain.name)?;
+            }
+            for Chain { name, rules, .. } in chains {
+                for rule in rules {
+                    if let (Some(packets), Some(bytes)) = (rule.packets, rule.bytes) {
+                        write!(f, "[{packets}:{bytes}] ")?;
+                    }
+                    writeln!(f, "-A {name} {}", rule.written().trim())?;
+                }
+            }
+            writeln!(f, "COMMIT")?;
+        }
+        Ok(())
+    }
 }
 
 impl Dump {

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-use super::rule::{Rule, RuleError};
-use super::{Chain, Dump, TableDump, words};
+use super::rule::Rule;
+use super::words::Words;
+use super::{Chain, Dump, TableDump};
+use crate::dump::problem::Wrong;
 use crate::rules::script::{Script, TableScript};
 
 /// Why a script cannot be followed.
@@ -23,8 +25,8 @@ pub struct ApplyError {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ApplyProblem {
     /// Its rule cannot be read.
-    #[error(transparent)]
-    Rule(#[from] RuleError),
+    #[error("{0}")]
+    Rule(Wrong),
     /// It names a chain that is neither built in nor declared.
     #[error("there is no chain {0}")]
     NoChain(String),
@@ -49,11 +51,13 @@ impl Dump {
                 name: (*name).to_owned(),
                 policy: Some("ACCEPT".to_owned()),
                 rules: Vec::new(),
+                line: 0,
             });
             let declared = block.chains.iter().map(|name| Chain {
                 name: name.clone(),
                 policy: None,
                 rules: Vec::new(),
+                line: 0,
             });
             let chains = built_in.chain(declared).collect();
             let mut table = TableDump { table, chains };
@@ -85,19 +89,28 @@ fn one(
     at: &HashMap<String, usize>,
     command: &str,
 ) -> Result<(), ApplyProblem> {
-    let mut words = words::split(command).ok_or(RuleError::Quote)?.into_iter();
-    let (Some(verb), Some(chain)) = (words.next(), words.next()) else {
+    let mut words = Words::new(command);
+    let mut next = || {
+        words
+            .next()
+            .transpose()
+            .map_err(|_| ApplyProblem::Rule(Wrong::Quote))
+    };
+    let (Some(verb), Some(chain)) = (next()?, next()?) else {
         return Err(ApplyProblem::Command);
     };
-    let chain = match at.get(&chain) {
-        Some(&i) => &mut table.chains[i],
-        None => return Err(ApplyProblem::NoChain(chain)),
+    let after = next()?;
+    let chain = match at.get(chain.text.as_ref()) {
+        Some(&i) => (&mut table.chains[i], chain.at.end),
+        None => return Err(ApplyProblem::NoChain(chain.text.into_owned())),
     };
-    let mut words = words.peekable();
-    let number = words.next_if(|word| word.bytes().all(|b| b.is_ascii_digit()));
-    let number = number.and_then(|n| n.parse::<usize>().ok());
-    let rule = Rule::of_words(words.collect())?;
-    match verb.as_str() {
+    let number = after.filter(|word| word.text.bytes().all(|b| b.is_ascii_digit()));
+    let (chain, end) = chain;
+    let end = number.as_ref().map_or(end, |word| word.at.end);
+    let number = number.and_then(|word| word.text.parse::<usize>().ok());
+    let rule =
+        Rule::of_words(&command[end..]).map_err(|problem| ApplyProblem::Rule(problem.wrong))?;
+    match verb.text.as_ref() {
         "-A" => chain.rules.push(rule),
         "-I" => {
             let before = number.unwrap_or(1).saturating_sub(1);

@@ -2,35 +2,36 @@
 //! same: what iptables itself does between restore and save, and the defaults
 //! it prints or does not.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::rule::{Choice, Rule};
-use super::words::quote;
+use super::rule::{Choice, Parts};
+use super::words::quote_into;
 
-/// The canonical text of `rule`.
-pub(super) fn text(rule: &Rule) -> String {
-    let mut words = Vec::new();
+/// The canonical text of a rule.
+pub(super) fn text(rule: &Parts<'_>) -> String {
+    let mut words = String::new();
 
-    let mut header: Vec<Choice> = rule.header.iter().filter_map(header_choice).collect();
+    let mut header: Vec<Choice<'_>> = rule.header.iter().filter_map(header_choice).collect();
     header.sort_by_key(|choice| header_rank(&choice.name));
     for choice in &header {
         push(&mut words, choice);
     }
 
     for module in &rule.matches {
-        let mut choices: Vec<Choice> = module
+        let mut choices: Vec<Choice<'_>> = module
             .choices
             .iter()
             .filter_map(|choice| match_choice(&module.name, choice))
             .collect();
         choices.sort();
-        let says_nothing = matches!(module.name.as_str(), "tcp" | "udp" | "sctp" | "comment")
+        let says_nothing = matches!(module.name.as_ref(), "tcp" | "udp" | "sctp" | "comment")
             && choices.is_empty();
         if !says_nothing {
-            words.push("-m".to_owned());
-            words.push(quote(&module.name));
+            word(&mut words, "-m");
+            word(&mut words, &module.name);
             for choice in &choices {
                 push(&mut words, choice);
             }
@@ -38,9 +39,9 @@ pub(super) fn text(rule: &Rule) -> String {
     }
 
     if let Some(target) = &rule.target {
-        words.push(if target.goto { "-g" } else { "-j" }.to_owned());
-        words.push(quote(&target.name));
-        let mut choices: Vec<Choice> = target
+        word(&mut words, if target.goto { "-g" } else { "-j" });
+        word(&mut words, &target.name);
+        let mut choices: Vec<Choice<'_>> = target
             .choices
             .iter()
             .filter_map(|choice| target_choice(&target.name, choice))
@@ -50,15 +51,28 @@ pub(super) fn text(rule: &Rule) -> String {
             push(&mut words, choice);
         }
     }
-    words.join(" ")
+    words
 }
 
-fn push(words: &mut Vec<String>, choice: &Choice) {
+fn push(words: &mut String, choice: &Choice<'_>) {
     if choice.negated {
-        words.push("!".to_owned());
+        words.push_str(if words.is_empty() { "!" } else { " !" });
     }
-    words.push(choice.name.clone());
-    words.extend(choice.values.iter().map(|value| quote(value)));
+    // It stood there without quotes: in quotes it would be a value.
+    if !words.is_empty() {
+        words.push(' ');
+    }
+    words.push_str(&choice.name);
+    for value in &choice.values {
+        word(words, value);
+    }
+}
+
+fn word(words: &mut String, word: &str) {
+    if !words.is_empty() {
+        words.push(' ');
+    }
+    quote_into(words, word);
 }
 
 fn header_rank(name: &str) -> usize {
@@ -66,9 +80,9 @@ fn header_rank(name: &str) -> usize {
     order.iter().position(|known| *known == name).unwrap_or(6)
 }
 
-fn header_choice(choice: &Choice) -> Option<Choice> {
-    let value = choice.values.first().map(String::as_str);
-    match (choice.name.as_str(), value) {
+fn header_choice<'r>(choice: &Choice<'r>) -> Option<Choice<'r>> {
+    let value = choice.values.first().map(AsRef::as_ref);
+    match (choice.name.as_ref(), value) {
         ("-s" | "-d", Some(text)) => {
             let Some(network) = network(text) else {
                 return Some(choice.clone());
@@ -84,10 +98,10 @@ fn header_choice(choice: &Choice) -> Option<Choice> {
     }
 }
 
-fn match_choice(module: &str, choice: &Choice) -> Option<Choice> {
-    let value = choice.values.first().map_or("", String::as_str);
+fn match_choice<'r>(module: &str, choice: &Choice<'r>) -> Option<Choice<'r>> {
+    let value = choice.values.first().map_or("", AsRef::as_ref);
     let plain = !choice.negated;
-    match (module, choice.name.as_str()) {
+    match (module, choice.name.as_ref()) {
         ("mark" | "connmark", "--mark") => Some(with_value(choice, masked(value, u32::MAX)?)),
         ("statistic", "--probability") => {
             // The kernel keeps 31 bits of it.
@@ -109,14 +123,14 @@ fn match_choice(module: &str, choice: &Choice) -> Option<Choice> {
     }
 }
 
-fn target_choice(target: &str, choice: &Choice) -> Option<Choice> {
-    let value = choice.values.first().map_or("", String::as_str);
+fn target_choice<'r>(target: &str, choice: &Choice<'r>) -> Option<Choice<'r>> {
+    let value = choice.values.first().map_or("", AsRef::as_ref);
     let xmark = |value: u32, mask: u32| Choice {
-        name: "--set-xmark".to_owned(),
+        name: Cow::Borrowed("--set-xmark"),
         negated: false,
-        values: vec![format!("{value:#x}/{mask:#x}")],
+        values: vec![Cow::Owned(format!("{value:#x}/{mask:#x}"))],
     };
-    match (target, choice.name.as_str()) {
+    match (target, choice.name.as_ref()) {
         ("REJECT", "--reject-with")
             if matches!(value, "icmp-port-unreachable" | "icmp6-port-unreachable") =>
         {
@@ -137,9 +151,9 @@ fn target_choice(target: &str, choice: &Choice) -> Option<Choice> {
     }
 }
 
-fn with_value(choice: &Choice, value: String) -> Choice {
+fn with_value<'r>(choice: &Choice<'r>, value: String) -> Choice<'r> {
     Choice {
-        values: vec![value],
+        values: vec![Cow::Owned(value)],
         ..choice.clone()
     }
 }
@@ -212,7 +226,7 @@ fn is_full_mask(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::rules::dump::Rule;
+    use crate::dump::iptables::Rule;
 
     fn text(rule: &str) -> String {
         Rule::parse(&format!("-A X {rule}")).unwrap().1.text()

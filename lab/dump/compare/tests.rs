@@ -1,0 +1,221 @@
+//! What means the same is no difference, and what does not is one.
+
+use super::super::node::{File, NodeDump};
+use super::compare;
+
+/// How many differences there are between two files of one name.
+fn differences(name: &str, first: &str, second: &str) -> usize {
+    let read = |text: &str| {
+        let read = NodeDump::read(vec![File {
+            name: name.to_owned(),
+            format: super::Format::of_name(name),
+            text: text.to_owned(),
+        }]);
+        assert!(read.is_whole(), "{text}: {:?}", read.diagnostics);
+        read.dump
+    };
+    compare(&read(first), &read(second)).len()
+}
+
+#[test]
+fn noise_is_no_difference() {
+    for (name, first, second) in [
+        (
+            "ip-route",
+            "default via 10.0.0.1 dev eth0\n10.1.0.0/16 dev eth0 scope link src 10.0.0.2\n",
+            "10.1.0.0/16  dev eth0 src 10.0.0.2 scope link \ndefault via 10.0.0.1 dev eth0 \n",
+        ),
+        (
+            "ip-6-route",
+            "default via fe80::1 dev eth0 proto ra metric 1024 expires 1790sec pref medium\n",
+            "default via fe80::1 dev eth0 proto ra metric 1024 expires 12sec pref medium\n",
+        ),
+        (
+            "ip-rule",
+            "0:\tfrom all lookup local\n9:\tfrom all fwmark 0x1 lookup 5\n",
+            "9: from all fwmark 0x1 lookup 5\n0: from all lookup local\n",
+        ),
+        (
+            "sysctl-a",
+            "net.ipv4.tcp_rmem = 4096\t131072\t6291456\nkernel.hostname = a\nnet.netfilter.nf_conntrack_count = 5\nnet.ipv4.tcp_fastopen_key = 1-2-3-4\nnet.ipv6.conf.eth0.stable_secret = ::1\n",
+            "net.netfilter.nf_conntrack_count = 7\nnet.ipv4.tcp_rmem=4096 131072 6291456\nkernel.hostname = b\n",
+        ),
+        (
+            "ip-addr",
+            "2: eth0@if5: <UP> mtu 1500\n    link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff link-netnsid 0\n    inet 10.0.0.1/24 scope global dynamic eth0\n       valid_lft 1000sec preferred_lft 100sec\n    inet6 fe80::ff:fe00:1/64 scope link\n       valid_lft forever preferred_lft forever\n3: a: <UP> mtu 1500\n",
+            "4: a: <UP> mtu 1500\n9: eth0@if7: <UP> mtu 1500\n    link/ether 02:00:00:00:00:02 brd ff:ff:ff:ff:ff:ff link-netnsid 3\n    inet 10.0.0.1/24 scope global dynamic eth0\n       valid_lft 2000sec preferred_lft 200sec\n    inet6 fe80::ff:fe00:2/64 scope link\n       valid_lft forever preferred_lft forever\n",
+        ),
+        (
+            "ipset-save",
+            "create A hash:ip family inet hashsize 1024 maxelem 65536 timeout 60 counters bucketsize 12 initval 0x1\nadd A 10.0.0.1 timeout 5 packets 1 bytes 60\nadd A 10.0.0.2 timeout 7 packets 1 bytes 60\n",
+            "create A hash:ip hashsize 64 timeout 60 counters\nadd A 10.0.0.2 timeout 50 packets 9 bytes 900\nadd A 10.0.0.1 timeout 8 packets 2 bytes 120\n",
+        ),
+        (
+            "ipvsadm-Sn",
+            "-A -t 10.0.0.1:80 -s rr\n-a -t 10.0.0.1:80 -r 10.0.1.1:80 -i -w 1\n-a -t 10.0.0.1:80 -r 10.0.1.2:80 -m -w 1\n-A -u 10.0.0.1:80 -s rr\n",
+            "-A -u 10.0.0.1:80 -s rr\n-A -t 10.0.0.1:80 -s rr\n-a -t 10.0.0.1:80 -r 10.0.1.2:80 -m -w 1\n-a -t 10.0.0.1:80 -r 10.0.1.1:80 -i -w 1 --tun-type ipip\n",
+        ),
+    ] {
+        assert_eq!(differences(name, first, second), 0, "{first}{second}");
+    }
+}
+
+#[test]
+fn what_ways_mean_is_a_difference() {
+    let address = |what: &str| format!("2: eth0: <UP> mtu 1500\n{what}");
+    let two =
+        address("    inet 10.0.0.1/24 scope global eth0\n    inet 10.1.0.1/24 scope global eth0\n");
+    differ(&[
+        (
+            "ip-route",
+            "default via 10.0.0.1 dev eth0",
+            "default via 10.0.0.1 dev eth0 onlink",
+            2,
+        ),
+        (
+            "ip-route",
+            "10.1.0.0/16 dev a",
+            "blackhole 10.1.0.0/16 dev a",
+            2,
+        ),
+        (
+            "ip-route",
+            "10.1.0.0/16 dev a",
+            "10.1.0.0/16 dev a table 5",
+            2,
+        ),
+        (
+            "ip-route",
+            "10.1.0.0/16 dev a\n10.1.0.0/16 dev b",
+            "10.1.0.0/16 dev b\n10.1.0.0/16 dev a",
+            1,
+        ),
+        (
+            "ip-route",
+            "10.1.0.0/16\n\tnexthop via 10.0.0.1 dev a weight 1\n\tnexthop via 10.0.0.2 dev a weight 1",
+            "10.1.0.0/16\n\tnexthop via 10.0.0.1 dev a weight 1\n\tnexthop via 10.0.0.2 dev a weight 2",
+            2,
+        ),
+        (
+            "ip-rule",
+            "5: from all lookup 5",
+            "5: not from all lookup 5",
+            2,
+        ),
+        ("ip-rule", "5: from all lookup 5", "6: from all lookup 5", 2),
+        (
+            "ip-rule",
+            "5: from all lookup 5\n5: from all lookup 6",
+            "5: from all lookup 6\n5: from all lookup 5",
+            1,
+        ),
+        (
+            "sysctl-a",
+            "net.ipv4.ip_forward = 0",
+            "net.ipv4.ip_forward = 1",
+            1,
+        ),
+        ("sysctl-a", "net.a.b = 1", "net.a.b = 1\nnet.a.c = 1", 1),
+        (
+            "ip-addr",
+            &two,
+            &address(
+                "    inet 10.1.0.1/24 scope global eth0\n    inet 10.0.0.1/24 scope global eth0\n",
+            ),
+            1,
+        ),
+        ("ip-addr", &address(""), "2: eth0: <UP,NOARP> mtu 1500", 1),
+        ("ip-addr", &address(""), "2: eth0@br0: <UP> mtu 1500", 1),
+        (
+            "ip-addr",
+            &address("    inet6 fe80::1/64 scope link\n"),
+            &address("    inet6 fe80::2/64 scope link\n"),
+            2,
+        ),
+        ("ip-addr", &two, &two.replacen("global", "link", 1), 2),
+        ("ip-addr", &two, &two.replacen(" eth0\n", " eth0:1\n", 1), 2),
+    ]);
+}
+
+#[test]
+fn what_sets_and_servers_mean_is_a_difference() {
+    let server = |what: &str| format!("-A -t 10.0.0.1:80 -s rr{what}\n");
+    let set = |what: &str| format!("create A hash:net family inet timeout 0 comment\n{what}");
+    differ(&[
+        (
+            "ipset-save",
+            &set("add A 10.0.0.0/8"),
+            &set("add A 10.0.0.0/8 nomatch"),
+            2,
+        ),
+        (
+            "ipset-save",
+            &set("add A 10.0.0.0/8"),
+            &set("add A 10.0.0.0/8 timeout 9"),
+            2,
+        ),
+        (
+            "ipset-save",
+            &set("add A 10.0.0.0/8"),
+            &set("add A 10.0.0.0/8 comment \"x y\""),
+            2,
+        ),
+        (
+            "ipset-save",
+            "create A hash:ip",
+            "create A hash:ip family inet6",
+            1,
+        ),
+        (
+            "ipset-save",
+            "create A hash:ip",
+            "create A hash:ip counters",
+            1,
+        ),
+        (
+            "ipset-save",
+            "create A list:set\nadd A B\nadd A C",
+            "create A list:set\nadd A C\nadd A B",
+            1,
+        ),
+        ("ipvsadm-Sn", &server(""), &server(" -p 300"), 1),
+        (
+            "ipvsadm-Sn",
+            &server(" -p 300"),
+            &server(" -p 300 -M 255.255.255.0"),
+            1,
+        ),
+        ("ipvsadm-Sn", &server(""), &server(" -b sh-port"), 1),
+        ("ipvsadm-Sn", &server(""), &server(" -o"), 1),
+        ("ipvsadm-Sn", &server(""), &server(" --pe sip"), 1),
+        (
+            "ipvsadm-Sn",
+            &server("\n-a -t 10.0.0.1:80 -r 10.0.1.1:80 -m -w 1"),
+            &server("\n-a -t 10.0.0.1:80 -r 10.0.1.1:80 -g -w 1"),
+            2,
+        ),
+        (
+            "ipvsadm-Sn",
+            &server("\n-a -t 10.0.0.1:80 -r 10.0.1.1:80 -i -w 1 --tun-type ipip"),
+            &server("\n-a -t 10.0.0.1:80 -r 10.0.1.1:80 -i -w 1 --tun-type gre --tun-csum"),
+            2,
+        ),
+    ]);
+}
+
+/// Of files of a name, two texts differ in so much, in either order.
+fn differ(cases: &[(&str, &str, &str, usize)]) {
+    for (name, first, second, count) in cases {
+        assert_eq!(
+            differences(name, first, second),
+            *count,
+            "{first}\n{second}"
+        );
+        assert_eq!(
+            differences(name, second, first),
+            *count,
+            "{second}\n{first}"
+        );
+        assert_eq!(differences(name, first, first), 0);
+    }
+}

@@ -1,0 +1,28 @@
+//! What a node holds, as the programs print it: read from files, checked, and
+//! compared by what it means.
+
+pub mod attributes;
+pub mod compare;
+pub mod difference;
+pub mod folder;
+pub mod format;
+pub mod iptables;
+pub mod limits;
+pub mod links;
+mod lists;
+pub mod node;
+mod owner;
+pub mod policy;
+pub mod problem;
+pub mod routes;
+pub mod servers;
+pub mod sets;
+pub mod sysctls;
+pub mod text;
+
+pub use compare::compare;
+pub use difference::{Change, Difference, Owner, Place, Side};
+pub use format::Format;
+pub use node::{File, NodeDump, Read};
+pub use problem::{Problem, Wrong};
+pub use text::Text;

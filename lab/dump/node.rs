@@ -1,0 +1,254 @@
+//! All that was dumped of a node: each file read by the program that printed it,
+//! and all of them checked together.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::format::{Backing, Format, Ip};
+use super::limits::MAX_TOLD;
+use super::links::Links;
+use super::policy::PolicyRule;
+use super::problem::{Problem, Wrong};
+use super::routes::Route;
+use super::servers::Servers;
+use super::sets::Sets;
+use super::sysctls::Sysctls;
+use super::text::{Text, lines};
+use super::{iptables, links, policy, routes, servers, sets, sysctls};
+use crate::scenario::source::{FileId, Source};
+use crate::scenario::{Diagnostic, Sources};
+
+/// What was dumped of a node. What was not dumped is none, which is not the same
+/// as empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeDump {
+    /// Rules, by family and by the kind of iptables that keeps them.
+    pub rules: BTreeMap<(Ip, Backing), iptables::Dump>,
+    /// Sets.
+    pub sets: Option<Sets>,
+    /// Virtual servers of IPVS.
+    pub servers: Option<Servers>,
+    /// Interfaces and addresses.
+    pub links: Option<Links>,
+    /// Routes, by the file they were in: one file may hold those of both
+    /// families.
+    pub routes: BTreeMap<Ip, Vec<Route>>,
+    /// Routing rules.
+    pub policy: BTreeMap<Ip, Vec<PolicyRule>>,
+    /// Settings of the kernel.
+    pub sysctls: Option<Sysctls>,
+    /// The names of the files that were read, as messages call them.
+    pub files: BTreeMap<Format, String>,
+}
+
+/// A file of a dump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Its name in messages.
+    pub name: String,
+    /// What it holds, if its name says so.
+    pub format: Option<Format>,
+    /// What is in it.
+    pub text: String,
+}
+
+/// A dump as far as it could be read, and what is wrong with it.
+#[derive(Debug, Clone)]
+pub struct Read {
+    /// The dump.
+    pub dump: NodeDump,
+    /// The files that diagnostics point into.
+    pub sources: Sources,
+    /// What is wrong, in the order of the files.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl Read {
+    /// Whether everything could be read.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        !self.diagnostics.iter().any(Diagnostic::is_error)
+    }
+}
+
+impl NodeDump {
+    /// Reads the files of a dump, as far as they can be read.
+    #[must_use]
+    pub fn read(files: Vec<File>) -> Read {
+        let sources: Vec<Source> = files
+            .iter()
+            .map(|file| Source::of_text(&file.name, &file.text))
+            .collect();
+        let sources = Sources::new(sources);
+        let mut dump = Self::default();
+        let mut found: Vec<(FileId, Text, Vec<Problem>)> = Vec::new();
+        let mut diagnostics = Vec::new();
+        let mut twice = false;
+        for ((id, _), file) in sources.iter().zip(files) {
+            let File { name, format, text } = file;
+            let looks = Format::of_text(&text).map(|looks| with_family(looks, &text));
+            let Some(format) = format.or(looks) else {
+                diagnostics.push(unknown(&name));
+                continue;
+            };
+            if let Some(other) = dump.files.get(&format) {
+                if !twice {
+                    diagnostics.push(both(other, &name, format));
+                }
+                twice = true;
+                continue;
+            }
+            let text = Text::new(text);
+            let mut problems = Vec::new();
+            match looks {
+                Some(looks) if !format.may_be(looks) => {
+                    let first = lines(&text).find(|line| {
+                        Format::of_text(line.text).is_some_and(|line| line.may_be(looks))
+                    });
+                    let at = first.map_or(0..0, |line| line.start..line.end());
+                    let named = format;
+                    problems.push(Problem::new(Wrong::Mixed { named, looks }, at));
+                }
+                _ => dump.take(format, &text, &mut problems),
+            }
+            dump.files.insert(format, name);
+            found.push((id, text, problems));
+        }
+        dump.check_sets(&sources, &mut found);
+        for (id, text, mut problems) in found {
+            problems.sort_by_key(|problem| problem.at.start);
+            let told = problems.iter().take(MAX_TOLD);
+            diagnostics.extend(told.map(|problem| problem.diagnostic(id, &text)));
+            let more = &problems[problems.len().min(MAX_TOLD)..];
+            if !more.is_empty() {
+                let name = sources.get(id).map_or("", Source::name);
+                let message = format!("{name}: {} more, not shown", more.len());
+                let wrong = |problem: &Problem| problem.diagnostic(id, "").is_error();
+                diagnostics.push(if more.iter().any(wrong) {
+                    Diagnostic::error(message)
+                } else {
+                    Diagnostic::warning(message)
+                });
+            }
+        }
+        Read {
+            dump,
+            sources,
+            diagnostics,
+        }
+    }
+
+    /// The formats of which it has something.
+    pub fn formats(&self) -> impl Iterator<Item = Format> + '_ {
+        let rules = self
+            .rules
+            .keys()
+            .map(|(ip, kept)| Format::Rules(*ip, *kept));
+        let one = [
+            (Format::Sets, self.sets.is_some()),
+            (Format::Servers, self.servers.is_some()),
+            (Format::Links, self.links.is_some()),
+            (Format::Sysctls, self.sysctls.is_some()),
+        ];
+        let one = one.into_iter().filter(|(_, has)| *has);
+        rules
+            .chain(one.map(|(format, _)| format))
+            .chain(self.routes.keys().map(|ip| Format::Routes(*ip)))
+            .chain(self.policy.keys().map(|ip| Format::Policy(*ip)))
+    }
+
+    /// Leaves out what is of other formats than those wanted.
+    pub fn keep(&mut self, wanted: impl Fn(Format) -> bool) {
+        self.rules
+            .retain(|(ip, kept), _| wanted(Format::Rules(*ip, *kept)));
+        self.routes.retain(|ip, _| wanted(Format::Routes(*ip)));
+        self.policy.retain(|ip, _| wanted(Format::Policy(*ip)));
+        self.sets = self.sets.take().filter(|_| wanted(Format::Sets));
+        self.servers = self.servers.take().filter(|_| wanted(Format::Servers));
+        self.links = self.links.take().filter(|_| wanted(Format::Links));
+        self.sysctls = self.sysctls.take().filter(|_| wanted(Format::Sysctls));
+    }
+
+    /// Whether it has something of that format.
+    #[must_use]
+    pub fn has(&self, format: Format) -> bool {
+        self.formats().any(|known| known == format)
+    }
+
+    fn take(&mut self, format: Format, text: &Text, problems: &mut Vec<Problem>) {
+        match format {
+            Format::Rules(ip, backing) => {
+                let dump = iptables::Dump::read(text, problems);
+                self.rules.insert((ip, backing), dump);
+            }
+            Format::Sets => self.sets = Some(sets::read(text, problems)),
+            Format::Servers => self.servers = Some(servers::read(text, problems)),
+            Format::Links => self.links = Some(links::read(text, problems)),
+            Format::Routes(ip) => {
+                self.routes.insert(ip, routes::read(text, ip, problems));
+            }
+            Format::Policy(ip) => {
+                self.policy.insert(ip, policy::read(text, ip, problems));
+            }
+            Format::Sysctls => self.sysctls = Some(sysctls::read(text, problems)),
+        }
+    }
+
+    /// Finds rules that name sets which the dump, though it has sets, lacks.
+    fn check_sets(&self, sources: &Sources, found: &mut [(FileId, Text, Vec<Problem>)]) {
+        let (Some(sets), Some(file)) = (&self.sets, self.files.get(&Format::Sets)) else {
+            return;
+        };
+        for ((ip, backing), dump) in &self.rules {
+            let name = self.files.get(&Format::Rules(*ip, *backing));
+            let is_it = |id: FileId| sources.get(id).map(Source::name) == name.map(String::as_str);
+            let Some((_, _, problems)) = found.iter_mut().find(|(id, ..)| is_it(*id)) else {
+                continue;
+            };
+            let chains = dump.tables.iter().flat_map(|table| &table.chains);
+            for rule in chains.flat_map(|chain| &chain.rules) {
+                for (set, at) in rule.sets() {
+                    if !sets.contains_key(set.as_ref()) {
+                        let wrong = Wrong::NoSet {
+                            name: set.into_owned(),
+                            file: file.clone(),
+                        };
+                        problems.push(Problem::new(wrong, at));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Two files of one program: mostly several dumps in one directory, of which one
+/// is told.
+fn both(one: &str, other: &str, format: Format) -> Diagnostic {
+    let message = format!("both {one} and {other} hold what `{format}` prints");
+    let begins = Path::new(one).with_extension("");
+    Diagnostic::error(message).help(format!(
+        "keep one of them, or name what the files of one dump begin with: {}",
+        begins.display()
+    ))
+}
+
+/// Of rules, the family that they are of.
+fn with_family(looks: Format, text: &str) -> Format {
+    let Format::Rules(_, backing) = looks else {
+        return looks;
+    };
+    let six = text.contains("ip6tables-save") || text.contains("icmp6-") || {
+        let mut words = text.split_ascii_whitespace();
+        words.any(|word| matches!(word, "-s" | "-d"))
+            && words.next().is_some_and(|value| value.contains(':'))
+    };
+    Format::Rules(if six { Ip::V6 } else { Ip::V4 }, backing)
+}
+
+fn unknown(name: &str) -> Diagnostic {
+    let names = "iptables-save, ip6tables-save, ipset-save, ipvsadm-Sn, ip-addr, ip-route, ip-6-route, ip-rule, ip-6-rule or sysctl-a";
+    Diagnostic::error(format!(
+        "{name}: neither its name nor what is in it says which program printed it"
+    ))
+    .help(format!("name it {names}"))
+}

@@ -1,0 +1,12 @@
+//! What is said to come from `ip addr` may be anything.
+
+#![no_main]
+
+mod shared;
+
+use libfuzzer_sys::fuzz_target;
+use svclab::dump::Format;
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = shared::dump(Format::Links, bytes);
+});

@@ -1,0 +1,13 @@
+//! What is said to come from `ip rule` may be anything.
+
+#![no_main]
+
+mod shared;
+
+use libfuzzer_sys::fuzz_target;
+use svclab::dump::Format;
+use svclab::dump::format::Ip;
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = shared::dump(Format::Policy(Ip::V4), bytes);
+});

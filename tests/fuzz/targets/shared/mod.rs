@@ -1,0 +1,61 @@
+//! What holds of every dump, whatever is in it.
+
+use svclab::dump::iptables::{self, Dump, Order, Rule};
+use svclab::dump::{File, Format, NodeDump, compare};
+use svclab::scenario::Rendering;
+
+/// A file of a dump is read or refused with messages that can be shown, and what
+/// was read does not differ from itself.
+pub fn dump(format: Format, bytes: &[u8]) -> Option<NodeDump> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let _ = Format::of_text(text);
+    let read = NodeDump::read(vec![File {
+        name: format.file_name().to_owned(),
+        format: Some(format),
+        text: text.to_owned(),
+    }]);
+    for diagnostic in &read.diagnostics {
+        let said = diagnostic.render(&read.sources, Rendering::default());
+        assert!(!said.contains('\u{1b}'), "an escape reaches the terminal");
+    }
+    let differences = compare(&read.dump, &read.dump);
+    assert!(differences.is_empty(), "it differs from itself");
+    let empty = NodeDump::read(vec![File {
+        name: format.file_name().to_owned(),
+        format: Some(format),
+        text: String::new(),
+    }]);
+    let _ = compare(&read.dump, &empty.dump);
+    let _ = compare(&empty.dump, &read.dump);
+    for rules in read.dump.rules.values() {
+        come_back(rules);
+    }
+    read.is_whole().then_some(read.dump)
+}
+
+/// What was read of rules can be written, and means the same then.
+fn come_back(rules: &Dump) {
+    let mut tables = rules.tables.iter().map(|table| table.table);
+    let mut known = Vec::new();
+    if tables.any(|table| {
+        known.contains(&table) || {
+            known.push(table);
+            false
+        }
+    }) {
+        // Two tables of a name are no dump, and were told.
+        return;
+    }
+    let again = Dump::parse(&rules.to_string()).expect("what was read can be written");
+    let differences = iptables::compare(rules, &again, Order::Strict);
+    assert!(
+        differences.is_empty(),
+        "it differs when it is written: {differences:?}"
+    );
+    let chains = rules.tables.iter().flat_map(|table| &table.chains);
+    for rule in chains.flat_map(|chain| &chain.rules) {
+        let text = rule.text();
+        let again = Rule::of_words(text.as_str()).expect("a rule's text is a rule");
+        assert_eq!(again.text(), text, "a text's text is itself");
+    }
+}

@@ -1,0 +1,66 @@
+//! What `ipvsadm -Sn` prints of servers with every option is read, and the same
+//! comes of it when it is given again.
+
+use svclab::dump::{File, Format, NodeDump, compare};
+use svclab::plan::{Namespace, Plan};
+
+use super::guests::block_on;
+use super::programs::{says, with_ipvsadm};
+
+const GIVEN: &str = "\
+-A -t 10.96.0.1:80 -s sh -b sh-port,sh-fallback -p 300 -M 255.255.255.0
+-a -t 10.96.0.1:80 -r 10.0.1.5:80 -i -w 3 --tun-type gue --tun-port 6080 --tun-nocsum
+-a -t 10.96.0.1:80 -r 10.0.1.6:80 -i -w 1 --tun-type ipip
+-a -t 10.96.0.1:80 -r 10.0.1.7:80 -g -w 0
+-A -u 10.96.0.2:53 -s rr -o
+-a -u 10.96.0.2:53 -r 10.0.1.3:5353 -m -w 1
+-A -t [fd00:96::1]:443 -s mh -p 60 -M 64
+-a -t [fd00:96::1]:443 -r [fd00:1::2]:6443 -m -w 2
+-A --sctp-service 10.96.0.3:99 -s wlc
+-A -f 5 -s rr -p 10
+-a -f 5 -r 10.0.1.1:0 -g -w 1
+-A -f 6 -6 -s wrr
+-a -f 6 -6 -r [fd00:1::1]:0 -g -w 1
+";
+
+fn read(text: &str) -> NodeDump {
+    let read = NodeDump::read(vec![File {
+        name: "ipvsadm-Sn".to_owned(),
+        format: Some(Format::Servers),
+        text: text.to_owned(),
+    }]);
+    assert!(
+        read.diagnostics.is_empty(),
+        "{:?}\n{text}",
+        read.diagnostics
+    );
+    read.dump
+}
+
+#[test]
+fn what_ipvsadm_saves_is_read_and_comes_back() {
+    let namespace = |name: &str| Namespace {
+        name: name.to_owned(),
+        ..Namespace::default()
+    };
+    let plan = Plan {
+        namespaces: vec![namespace("first"), namespace("second")],
+        ..Plan::default()
+    };
+    block_on(async {
+        let agent = with_ipvsadm().await;
+        let mut session = agent.build(plan).await.expect("a lab");
+        let mut texts = vec![GIVEN.to_owned()];
+        for namespace in ["first", "second"] {
+            let given = texts.last().cloned().unwrap_or_default();
+            says(&mut session, namespace, "ipvsadm", &["-R"], &given).await;
+            texts.push(says(&mut session, namespace, "ipvsadm", &["-S", "-n"], "").await);
+        }
+        let [given, first, second] = &texts[..] else {
+            panic!("three texts");
+        };
+        let differences = compare(&read(given), &read(first));
+        assert!(differences.is_empty(), "{differences:?}\n{first}");
+        assert_eq!(first, second);
+    });
+}

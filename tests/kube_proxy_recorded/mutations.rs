@@ -1,0 +1,277 @@
+//! Every line of every recording is dropped, duplicated, swapped with the next,
+//! and has each of its words changed. The comparison has to notice each of that,
+//! but for what is known to be noise, and it must not notice noise.
+//!
+//! All of it is tried with `SVCLAB_FULL`, else one in so many.
+
+use std::path::Path;
+
+use libtest_mimic::{Failed, Trial};
+use svclab::dump::{File, Format, NodeDump, compare};
+
+use crate::{dump, recordings};
+
+/// Of so many changes one is tried in an ordinary run; a prime, so that it is of
+/// another kind each time.
+const ONE_OF: usize = 311;
+
+pub fn trials() -> Vec<Trial> {
+    recordings::files()
+        .into_iter()
+        .map(|path| {
+            let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/kube-proxy");
+            let name = path.strip_prefix(&home).unwrap_or(&path).display();
+            let name = format!("mutations::{}", name.to_string().replace('/', "::"));
+            Trial::test(name, move || mutate(&path))
+        })
+        .collect()
+}
+
+/// A change of a text.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Drop,
+    Duplicate,
+    SwapWithNext,
+    /// The word with this number.
+    Word(usize),
+}
+
+fn mutate(path: &Path) -> Result<(), Failed> {
+    let format = recordings::format_of(path).ok_or("no dump")?;
+    let text = std::fs::read_to_string(path)?;
+    let lines: Vec<&str> = text.lines().collect();
+    let known = dump(&[(format, &text)])?;
+    let every = if std::env::var_os("SVCLAB_FULL").is_some() {
+        1
+    } else {
+        ONE_OF
+    };
+    // Files differ in length: so they are not all asked the same.
+    let mut count = text.len();
+    let mut failures = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let words = line.split_ascii_whitespace().count();
+        let changes = [Change::Drop, Change::Duplicate, Change::SwapWithNext]
+            .into_iter()
+            .chain((0..words).map(Change::Word));
+        for mutation in changes {
+            count += 1;
+            if count % every != 0 {
+                continue;
+            }
+            let Some(mutated) = changed(&lines, at, mutation) else {
+                continue;
+            };
+            let noise = noise(format, &lines, at, mutation, &mutated);
+            match (notices(format, &known, &mutated), noise) {
+                (true, None) | (false, Some(_)) => {}
+                (false, None) => {
+                    failures.push(format!(
+                        "not noticed: {mutation:?} of line {}: {line}",
+                        at + 1
+                    ));
+                }
+                (true, Some(noise)) => {
+                    failures.push(format!(
+                        "noticed, though {noise}: {mutation:?} of line {}: {line}",
+                        at + 1
+                    ));
+                }
+            }
+        }
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(failures.join("\n").into())
+}
+
+/// Whether `svclab diff` would end with another exit code than 0.
+fn notices(format: Format, known: &NodeDump, changed: &[String]) -> bool {
+    let read = NodeDump::read(vec![File {
+        name: "changed".to_owned(),
+        format: Some(format),
+        text: changed.join("\n") + "\n",
+    }]);
+    !read.is_whole() || !compare(known, &read.dump).is_empty()
+}
+
+/// The lines after a change; none if it changes nothing.
+fn changed(lines: &[&str], at: usize, change: Change) -> Option<Vec<String>> {
+    let mut changed: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
+    match change {
+        Change::Drop => {
+            changed.remove(at);
+        }
+        Change::Duplicate => changed.insert(at, lines[at].to_owned()),
+        Change::SwapWithNext => {
+            if lines.get(at + 1)? == &lines[at] {
+                return None;
+            }
+            changed.swap(at, at + 1);
+        }
+        Change::Word(n) => changed[at] = with_other_word(lines[at], n)?,
+    }
+    Some(changed)
+}
+
+/// A line with its word number `n` changed in its last letter or digit.
+fn with_other_word(line: &str, n: usize) -> Option<String> {
+    let word = line.split_ascii_whitespace().nth(n)?;
+    let start = word.as_ptr() as usize - line.as_ptr() as usize;
+    let place = word.rfind(|c: char| c.is_ascii_alphanumeric());
+    let (place, new) = match place {
+        Some(place) => {
+            let new = match word.as_bytes()[place] {
+                b'9' => '0',
+                b'z' => 'a',
+                b'Z' => 'A',
+                other => char::from(other + 1),
+            };
+            (place, new)
+        }
+        None => (0, if word.starts_with('+') { '-' } else { '+' }),
+    };
+    let mut changed = line.to_owned();
+    changed.replace_range(start + place..=start + place, &new.to_string());
+    Some(changed)
+}
+
+/// Why a change means nothing, if it does.
+fn noise(
+    format: Format,
+    lines: &[&str],
+    at: usize,
+    change: Change,
+    changed: &[String],
+) -> Option<&'static str> {
+    match format {
+        Format::Rules(..) => noise_of_rules(lines, at, change, changed),
+        Format::Sets => noise_of_sets(lines, at, change, changed),
+        Format::Servers => noise_of_servers(lines, at, change),
+        Format::Links => noise_of_links(lines, at, change),
+        _ => None,
+    }
+}
+
+fn noise_of_rules(
+    lines: &[&str],
+    at: usize,
+    change: Change,
+    changed: &[String],
+) -> Option<&'static str> {
+    let line = lines[at];
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    match change {
+        Change::Word(2) if line.starts_with(':') => Some("counters count packets"),
+        Change::Word(n) if n > 0 && words[n - 1] == "--probability" => {
+            // The kernel keeps it as a 32-bit number of 2^31ths.
+            let kept = |line: &str| -> Option<u32> {
+                let word = line.split_ascii_whitespace().nth(n)?;
+                let bits = word.parse::<f64>().ok()? * f64::from(1_u32 << 31);
+                format!("{bits:.0}").parse().ok()
+            };
+            (kept(line) == kept(&changed[at])).then_some("the kernel keeps 31 bits")
+        }
+        Change::Drop if line.starts_with(':') && words[1] == "ACCEPT" => {
+            let table = &lines[at..];
+            let table = table.iter().take_while(|line| **line != "COMMIT");
+            let own = format!("-A {} ", &words[0][1..]);
+            let is_used = table.into_iter().any(|line| line.starts_with(&own));
+            (!is_used).then_some("a built-in chain without rules is printed or not")
+        }
+        Change::SwapWithNext => {
+            let next = *lines.get(at + 1)?;
+            match (line.as_bytes()[0], next.as_bytes()[0]) {
+                (b':', b':') => Some("chains are declared in any order"),
+                (b':', b'-') => {
+                    let name = &words[0][1..];
+                    let used = next.starts_with(&format!("-A {name} "));
+                    (!used).then_some("a chain may be declared after rules of others")
+                }
+                (b'-', b'-') => noise_of_neighbours(line, next),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Of two rules that swap their places.
+fn noise_of_neighbours(line: &str, next: &str) -> Option<&'static str> {
+    let chain = |rule: &str| rule.split(' ').nth(1).unwrap_or_default().to_owned();
+    if chain(line) != chain(next) {
+        return Some("they are of different chains");
+    }
+    let lists = [
+        "KUBE-SERVICES",
+        "KUBE-NODEPORTS",
+        "KUBE-EXTERNAL-SERVICES",
+        "KUBE-PROXY-FIREWALL",
+    ];
+    let service = |rule: &str| -> Option<String> {
+        let (_, comment) = rule.split_once("--comment \"")?;
+        let name = comment.split(' ').next()?;
+        name.contains('/').then(|| name.to_owned())
+    };
+    if lists.contains(&chain(line).as_str())
+        && let (Some(one), Some(other)) = (service(line), service(next))
+    {
+        return (one != other).then_some("kube-proxy lists services in any order");
+    }
+    (chain(line) == "KUBE-IPVS-OUT-FILTER").then_some("kube-proxy lists services in any order")
+}
+
+fn noise_of_sets(
+    lines: &[&str],
+    at: usize,
+    change: Change,
+    changed: &[String],
+) -> Option<&'static str> {
+    let words: Vec<&str> = lines[at].split_ascii_whitespace().collect();
+    match change {
+        Change::Word(n)
+            if n > 0 && ["hashsize", "initval", "bucketsize"].contains(&words[n - 1]) =>
+        {
+            let word = changed[at].split_ascii_whitespace().nth(n)?;
+            let hex = word.strip_prefix("0x");
+            let is_number = hex.map_or(word.parse::<u32>().is_ok(), |digits| {
+                u32::from_str_radix(digits, 16).is_ok()
+            });
+            is_number.then_some("the kernel or the program picks it")
+        }
+        Change::SwapWithNext => {
+            let next: Vec<&str> = lines.get(at + 1)?.split_ascii_whitespace().collect();
+            let own = words[0] == "create" && next[0] == "add" && words[1] == next[1];
+            (!own).then_some("sets and their entries have no order")
+        }
+        _ => None,
+    }
+}
+
+fn noise_of_servers(lines: &[&str], at: usize, change: Change) -> Option<&'static str> {
+    let Change::SwapWithNext = change else {
+        return None;
+    };
+    let (line, next) = (lines[at], lines.get(at + 1)?);
+    let about = |line: &str| line.split(' ').nth(2).unwrap_or_default().to_owned();
+    let own = line.starts_with("-A") && next.starts_with("-a") && about(line) == about(next);
+    (!own).then_some("ipvsadm sorts what it prints")
+}
+
+fn noise_of_links(lines: &[&str], at: usize, change: Change) -> Option<&'static str> {
+    let words: Vec<&str> = lines[at].split_ascii_whitespace().collect();
+    match change {
+        Change::Word(0) if words[0].ends_with(':') => Some("interfaces are numbered as they come"),
+        Change::Word(3) if words[0].starts_with("link/") => Some("it is the link layer's"),
+        Change::Word(1) if words[0].starts_with("link/") => {
+            // Nothing is made of it.
+            let rest = lines[at + 1..].iter();
+            let mut own = rest.take_while(|line| line.starts_with(' '));
+            let made = own.any(|line| line.contains("inet6 fe80::"));
+            (!made).then_some("it is the link layer's")
+        }
+        _ => None,
+    }
+}
