@@ -12,8 +12,9 @@ use k8s_openapi::api::discovery::v1 as discovery;
 
 use super::KubeProxyError;
 use super::family::Family;
+use super::history::{ENDPOINTS_OBJECTS, NODE_HINTS};
 use super::services::{Protocol, ServicePort};
-use super::version::{ENDPOINTS_OBJECTS, NODE_HINTS, Version};
+use super::version::Version;
 
 /// The label by which an endpoint slice names its service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";

@@ -10,11 +10,14 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use thiserror::Error;
 
+pub mod change;
 pub mod config;
 pub mod endpoints;
 pub mod family;
+pub mod history;
 mod iptables;
 pub mod ipvs;
+pub mod known;
 pub mod services;
 pub mod topology;
 pub mod version;
@@ -171,7 +174,7 @@ pub fn ipvs_rules(
 /// that the one of its cluster CIDR, or else of the node's first address.
 #[must_use]
 pub fn families(proxy: &KubeProxy, objects: &Objects<'_>) -> Vec<Family> {
-    if proxy.version.has(&version::DUAL_STACK) {
+    if proxy.version.has(&history::DUAL_STACK) {
         return vec![Family::V4, Family::V6];
     }
     let of_cidr = [Family::V4, Family::V6].into_iter().find(|family| {
@@ -229,7 +232,7 @@ impl<'a> Node<'a> {
     /// Whether source ranges let the node itself in, by the address that
     /// kube-proxy thinks it has.
     fn is_admitted(&self, ranges: &[IpNetwork], version: Version, family: Family) -> bool {
-        let node = if version.has(&version::BIND_ADDRESS_FOR_NODE) {
+        let node = if version.has(&history::BIND_ADDRESS_FOR_NODE) {
             Some(family.unspecified())
         } else {
             self.ip

@@ -13,11 +13,12 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::KubeProxyError;
 use super::family::Family;
-use super::version::{
+use super::history::{
     ANY_TOPOLOGY_ANNOTATION, COLON_OF_UNNAMED_PORT, HINTS_WITHOUT_ANNOTATION,
-    INTERNAL_TRAFFIC_POLICY, LOAD_BALANCER_IP_MODE, LOCAL_FOR_CLUSTER_IP_TYPE, Version,
+    INTERNAL_TRAFFIC_POLICY, LOAD_BALANCER_IP_MODE, LOCAL_FOR_CLUSTER_IP_TYPE,
     ZERO_RANGE_IS_NO_RANGE, ZONE_HINTS,
 };
+use super::version::Version;
 
 /// How long the API server lets client affinity last unless told otherwise, in
 /// seconds (`DefaultClientIPServiceAffinitySeconds`).

@@ -17,8 +17,9 @@ mod xlb;
 use ipnetwork::IpNetwork;
 
 use super::endpoints::EndpointMap;
+use super::history::{ACCOUNTING, XLB_CHAINS};
 use super::services::ServicePort;
-use super::version::{ACCOUNTING, Version, XLB_CHAINS};
+use super::version::Version;
 use super::{Family, KubeProxy, KubeProxyError, Node, Rules, topology};
 use crate::rules::script::{Script, Table};
 use local::LocalTraffic;

@@ -3,12 +3,13 @@
 
 use super::rule::Rule;
 use super::{Context, chains, filter, nat};
-use crate::rules::kube_proxy::version::{
+use crate::rules::kube_proxy::history::{
     CANARY, DROPS_IN_FILTER, ENSURES_MARK_DROP, FORWARD_TIED_TO_CLUSTER_CIDR,
     HEALTH_CHECK_NODE_PORTS, INPUT_SPARED, INVALID_DROPPED, LIBERAL_KEEPS_INVALID,
     LOAD_BALANCER_REFUSED, LOCALHOST_FOLLOWS_ADDRESSES, LOCALHOST_NODE_PORTS, LOCALNET_FIREWALL,
-    MARK_CLEARED, ONE_CHAIN_REFUSES, RANDOM_FULLY, TWO_ESTABLISHED_RULES, Version,
+    MARK_CLEARED, ONE_CHAIN_REFUSES, RANDOM_FULLY, TWO_ESTABLISHED_RULES,
 };
+use crate::rules::kube_proxy::version::Version;
 use crate::rules::kube_proxy::{Family, NodePortAddress};
 use crate::rules::script::{Script, Table};
 

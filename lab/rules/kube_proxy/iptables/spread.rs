@@ -5,8 +5,8 @@
 use super::rule::Rule;
 use super::{Context, chains, nat, nat_chain};
 use crate::rules::kube_proxy::endpoints::Endpoint;
+use crate::rules::kube_proxy::history::{FIVE_DIGIT_PROBABILITIES, LOST_COMMENTS, XLB_CHAINS};
 use crate::rules::kube_proxy::services::ServicePort;
-use crate::rules::kube_proxy::version::{FIVE_DIGIT_PROBABILITIES, LOST_COMMENTS, XLB_CHAINS};
 use crate::rules::script::Script;
 
 /// What comments on the rules that lead to endpoints.

@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use super::rule::Rule;
 use super::spread::{Comments, balance, endpoint_chain, stay};
 use super::{Context, chains, filter, nat, nat_chain};
-use crate::rules::kube_proxy::services::ServicePort;
-use crate::rules::kube_proxy::topology::Chosen;
-use crate::rules::kube_proxy::version::{
+use crate::rules::kube_proxy::history::{
     BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED,
     LOAD_BALANCER_REFUSED, MASQUERADE_IN_SERVICE_CHAIN, NODE_TRAFFIC_MEETS_ALL, ONE_CHAIN_REFUSES,
     PHYSDEV_FOR_EXTERNAL_IPS, UNREADY_ENDPOINTS_COUNT,
 };
+use crate::rules::kube_proxy::services::ServicePort;
+use crate::rules::kube_proxy::topology::Chosen;
 use crate::rules::script::Script;
 
 /// Writes all rules of `port`.

@@ -41,12 +41,13 @@ mod timeouts;
 use std::net::IpAddr;
 
 use super::endpoints::EndpointMap;
+use super::history::{
+    IPVS_BROADCAST, IPVS_CHAINS, IPVS_HASHES_PORTS, IPVS_LOOPBACK_NODE_PORTS,
+    IPVS_NODE_PORT_ADDRESSES,
+};
 use super::iptables::local::LocalTraffic;
 use super::services::ServicePort;
-use super::version::{
-    IPVS_BROADCAST, IPVS_CHAINS, IPVS_HASHES_PORTS, IPVS_LOOPBACK_NODE_PORTS,
-    IPVS_NODE_PORT_ADDRESSES, Version,
-};
+use super::version::Version;
 use super::{Family, KubeProxy, KubeProxyError, Node, NodePortAddress};
 use crate::plan::VirtualServer;
 use crate::rules::ipset::IpsetScript;

@@ -11,14 +11,14 @@ use super::sets::{Name, Sets};
 use crate::plan::VirtualServer;
 use crate::plan::ipvs::{Forwarding, RealServer, Transport, Virtual};
 use crate::rules::kube_proxy::endpoints::Endpoint;
-use crate::rules::kube_proxy::services::{Protocol, ServicePort};
-use crate::rules::kube_proxy::topology;
-use crate::rules::kube_proxy::version::{
+use crate::rules::kube_proxy::history::{
     EXTERNAL_IPS_OBEY_POLICY, IPVS_BINDS_EXTERNAL, IPVS_CHAINS, IPVS_EXTERNAL_IPS_OBEYED,
     IPVS_LOCAL_FALLS_BACK, IPVS_LOOP_BACK_LOCAL, IPVS_MASQUERADES_OWN_TRAFFIC,
     IPVS_NODE_PORTS_OBEY_POLICY, IPVS_OWN_ADDRESSES_NOT_BOUND, IPVS_POLICY_FOR_CLUSTER_IP,
     IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, UNREADY_ENDPOINTS_KEPT,
 };
+use crate::rules::kube_proxy::services::{Protocol, ServicePort};
+use crate::rules::kube_proxy::topology;
 
 /// The weight of every real server.
 const WEIGHT: u32 = 1;

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::rules::kube_proxy::KubeProxy;
-use crate::rules::kube_proxy::version::{
+use crate::rules::kube_proxy::history::{
     IPVS_ARP, IPVS_ARP_IF_STRICT, IPVS_CONN_REUSE_BEFORE_5_9, IPVS_CONN_REUSE_FROM_4_1,
     IPVS_EXPIRES_CONNECTIONS, IPVS_ROUTE_LOCALNET,
 };
