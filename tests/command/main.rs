@@ -8,6 +8,7 @@ mod interrupted;
 mod kept;
 mod killed;
 mod readme;
+mod rules;
 mod short;
 mod support;
 mod untouched;

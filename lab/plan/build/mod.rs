@@ -1,5 +1,6 @@
 //! From a cluster to the plan that builds it.
 
+mod alone;
 mod balancer;
 mod fabric;
 mod node;
@@ -20,6 +21,7 @@ use crate::cluster::{Cluster, Problem};
 use crate::scenario::expectation::Row;
 use crate::scenario::lab::Probe;
 
+pub use alone::{kube_proxy_alone, with_the_kubelets_chain};
 use topology::Topology;
 
 /// What of a case a plan is made of.

@@ -101,7 +101,7 @@ pub fn write(
 
 /// kube-proxy's dummy interface. It is left down; what is on it is the node's own
 /// address all the same.
-fn holder(node: &str, bound: &[IpAddr]) -> Link {
+pub(super) fn holder(node: &str, bound: &[IpAddr]) -> Link {
     Link {
         name: kube_proxy::ipvs::DUMMY.to_owned(),
         kind: LinkKind::Dummy,

@@ -128,6 +128,24 @@ impl ServicePort {
     }
 }
 
+/// Why kube-proxy passes a service by, in words that follow its name; none if it
+/// serves it.
+#[must_use]
+pub fn passed_by(service: &core::Service) -> Option<&'static str> {
+    let spec = service.spec.as_ref()?;
+    let labels = service.metadata.labels.as_ref();
+    let listed = spec.cluster_ips.iter().flatten();
+    if spec.type_.as_deref() == Some("ExternalName") {
+        Some("is an ExternalName")
+    } else if labels.is_some_and(|labels| labels.contains_key(PROXY_NAME_LABEL)) {
+        Some("is another proxy's, by its label service.kubernetes.io/service-proxy-name")
+    } else if spec.cluster_ip.iter().chain(listed).any(|ip| ip == "None") {
+        Some("is headless")
+    } else {
+        None
+    }
+}
+
 /// The service ports that kube-proxy serves in `family`, sorted by namespace,
 /// service, port name and protocol. (kube-proxy itself takes them in the random
 /// order of a Go map; sorted, the same cluster always gets the same rules.)
@@ -207,17 +225,11 @@ impl View<'_> {
         let Some(spec) = self.spec() else {
             return Ok(None);
         };
-        let labels = self.service.metadata.labels.as_ref();
-        if spec.type_.as_deref() == Some("ExternalName")
-            || labels.is_some_and(|labels| labels.contains_key(PROXY_NAME_LABEL))
-        {
+        if passed_by(self.service).is_some() {
             return Ok(None);
         }
         let listed = spec.cluster_ips.as_deref().unwrap_or(&[]);
         for text in spec.cluster_ip.iter().chain(listed) {
-            if text == "None" {
-                return Ok(None);
-            }
             if text.is_empty() {
                 continue;
             }
