@@ -7,6 +7,7 @@ mod claims;
 mod interrupted;
 mod kept;
 mod killed;
+mod node_ports;
 mod readme;
 mod rules;
 mod short;

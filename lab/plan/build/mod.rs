@@ -3,6 +3,7 @@
 mod alone;
 mod balancer;
 mod fabric;
+mod held_ports;
 mod node;
 mod overlay;
 mod pod;
@@ -71,13 +72,13 @@ pub fn plan(order: &Order<'_>) -> Result<Plan, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
+    let mut servers = servers(cluster);
+    servers.extend(balancing.servers);
+    servers.extend(held_ports::held(cluster, &namespaces, &servers));
     Ok(Plan {
         case: order.case.to_owned(),
         namespaces,
-        servers: servers(cluster)
-            .into_iter()
-            .chain(balancing.servers)
-            .collect(),
+        servers,
         health: balancing.health,
         probes,
         watch,

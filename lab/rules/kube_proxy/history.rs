@@ -53,6 +53,10 @@ history! {
     /// A source range of all addresses is no restriction.
     /// (`pkg/proxy/serviceport.go` v1.33, v1.34.)
     pub const ZERO_RANGE_IS_NO_RANGE: Change = Change::since(34);
+    /// Node ports, and the ports of external IPs that are the node's own, are held
+    /// open by a listener that never accepts, to keep others away from them.
+    /// (`syncProxyRules` of both modes, v1.9.0 to v1.23.4; gone in v1.24.3.)
+    pub const HOLDS_PORTS: Change = Change::until(23);
     /// One process serves both IP families.
     /// (Gate `IPv6DualStack`, on from v1.21: `pkg/features/kube_features.go`.)
     pub const DUAL_STACK: Change = Change::since(21);
