@@ -148,9 +148,15 @@ history! {
     /// What iptables mode writes for each service.
     IPTABLES_SERVICES;
     /// Comments were meant for the rules of `KUBE-SVC` and `KUBE-SEP` but lost on
-    /// the way to them: `append` to a slice that the caller never saw.
-    /// (`appendServiceCommentLocked` v1.14.0 and v1.17, mended in v1.18.2.)
-    pub const LOST_COMMENTS: Change = Change::until(17);
+    /// the way to them: `append` to a slice that the caller never saw. Before, these
+    /// rules had them. (`appendServiceCommentLocked`, which came with #65755:
+    /// absent in `pkg/proxy/iptables/proxier.go` v1.11.1, there in v1.12.1, v1.14.0
+    /// and v1.17.17, mended in v1.18.2.)
+    pub const LOST_COMMENTS: Change = Change::between(12, 17);
+    /// With more than 1000 endpoints, these rules go without comments.
+    /// (#65755: `largeClusterEndpointsThreshold`, absent in v1.11.1, there in
+    /// v1.12.1.)
+    pub const COMMENTS_SPARED: Change = Change::since(12);
     /// Probabilities have five digits; later ten.
     /// (`computeProbability` v1.16.0-beta.2, v1.17.)
     pub const FIVE_DIGIT_PROBABILITIES: Change = Change::until(16);

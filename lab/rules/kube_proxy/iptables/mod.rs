@@ -25,7 +25,8 @@ use crate::rules::script::{Script, Table};
 use local::LocalTraffic;
 
 /// More endpoints than this, and comments are left out of endpoints' rules to
-/// keep the rule set small (`largeClusterEndpointsThreshold`).
+/// keep the rule set small (`largeClusterEndpointsThreshold`; see
+/// [`COMMENTS_SPARED`](super::history::COMMENTS_SPARED)).
 const LARGE_CLUSTER_ENDPOINTS: usize = 1000;
 
 /// What the rules of every service depend on.
@@ -35,7 +36,7 @@ struct Context<'a> {
     family: Family,
     node: &'a Node<'a>,
     local: Option<LocalTraffic>,
-    /// Whether comments in the rules of endpoints are left out.
+    /// Whether there are more endpoints than [`LARGE_CLUSTER_ENDPOINTS`].
     large_cluster: bool,
 }
 

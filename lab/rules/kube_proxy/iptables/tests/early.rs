@@ -1,0 +1,126 @@
+//! Rules that versions up to v1.18 write otherwise than later ones.
+
+use serde_json::json;
+
+use super::{World, with_balancer, world};
+use crate::rules::script::Table;
+
+#[test]
+fn in_1_14_a_node_meets_only_local_endpoints() {
+    let mut world = with_balancer("v1.14", "Local");
+    world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
+    let redirect = "-s 10.244.0.0/16 -m comment --comment \"Redirect pods trying to reach \
+                    external loadbalancer VIP to clusterIP\" -j KUBE-SVC-";
+    let xlb = world.nat("KUBE-XLB-");
+    assert_eq!(xlb.len(), 2);
+    assert!(xlb[0].starts_with(redirect), "{}", xlb[0]);
+    assert!(
+        xlb[1].starts_with("-m comment --comment \"Balancing rule 0 for ns/svc:p\" -j KUBE-SEP-"),
+        "{}",
+        xlb[1]
+    );
+    // From v1.15 on, two rules let the node's own traffic meet all of them.
+    world.proxy.version = "v1.15".parse().unwrap();
+    assert_eq!(world.nat("KUBE-XLB-").len(), 4);
+
+    world.proxy.version = "v1.14".parse().unwrap();
+    world.endpoints.remove(0);
+    let last = world.nat("KUBE-XLB-").pop().unwrap();
+    assert_eq!(
+        last,
+        "-m comment --comment \"ns/svc:p has no local endpoints\" -j KUBE-MARK-DROP"
+    );
+}
+
+#[test]
+fn in_1_14_endpoints_have_no_comments_and_nothing_is_random_or_invalid() {
+    let world = world("v1.14", &json!({}));
+    let service = world.nat("KUBE-SVC-");
+    assert!(
+        service[0]
+            .starts_with("-m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-"),
+        "{}",
+        service[0]
+    );
+    assert!(service[1].starts_with("-j KUBE-SEP-"));
+    assert_eq!(
+        world.nat("KUBE-POSTROUTING"),
+        [
+            "-m comment --comment \"kubernetes service traffic requiring SNAT\" \
+             -m mark --mark 0x4000/0x4000 -j MASQUERADE"
+        ]
+    );
+    assert_eq!(
+        world.chain(Table::Filter, "KUBE-FORWARD"),
+        ["-m comment --comment \"kubernetes forwarding rules\" \
+             -m mark --mark 0x4000/0x4000 -j ACCEPT"]
+    );
+    assert!(world.dump().table(Table::Mangle).is_none());
+}
+
+#[test]
+fn in_1_14_forwarding_of_replies_is_tied_to_the_cluster_cidr() {
+    let mut world = world("v1.14", &json!({}));
+    world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
+    let forward = world.chain(Table::Filter, "KUBE-FORWARD");
+    assert_eq!(forward.len(), 3);
+    assert!(forward[1].starts_with("-s 10.244.0.0/16 -m comment"));
+    assert!(forward[2].starts_with("-d 10.244.0.0/16 -m comment"));
+}
+
+#[test]
+fn five_digits_of_a_third_differ_from_ten() {
+    let mut world = world("v1.16", &json!({}));
+    world.endpoints.push(json!({"addresses": ["10.244.2.6"]}));
+    assert!(world.nat("KUBE-SVC-")[0].contains("--probability 0.33332999982"));
+    world.proxy.version = "v1.17".parse().unwrap();
+    assert!(world.nat("KUBE-SVC-")[0].contains("--probability 0.33333333349"));
+}
+
+/// The comment of each rule of the one chain of nat whose name begins with
+/// `prefix`; none for a rule without.
+fn comments(world: &World, prefix: &str) -> Vec<Option<String>> {
+    let rules = world.nat(prefix);
+    let quoted = rules.iter().map(|rule| rule.split('"').nth(1));
+    quoted.map(|comment| comment.map(str::to_owned)).collect()
+}
+
+#[test]
+fn endpoints_had_comments_before_they_lost_them() {
+    for (version, comment) in [
+        ("v1.9", Some("ns/svc:p")),
+        ("v1.11", Some("ns/svc:p")),
+        ("v1.12", None),
+        ("v1.17", None),
+        ("v1.18", Some("ns/svc:p")),
+    ] {
+        let mut world = world(version, &json!({}));
+        world.endpoints.pop();
+        let comment = comment.map(str::to_owned);
+        assert_eq!(
+            comments(&world, "KUBE-SVC-"),
+            [comment.clone()],
+            "{version}"
+        );
+        assert_eq!(
+            comments(&world, "KUBE-SEP-"),
+            [comment.clone(), comment],
+            "{version}"
+        );
+    }
+}
+
+#[test]
+fn a_large_cluster_goes_without_comments_but_before_1_12() {
+    let mut world = world("v1.30", &json!({}));
+    world.endpoints = (0..1001)
+        .map(|i| json!({"addresses": [format!("10.244.{}.{}", i / 250, i % 250 + 1)]}))
+        .collect();
+    let commented = |world: &World| comments(world, "KUBE-SVC-").iter().flatten().count();
+    assert_eq!(commented(&world), 0);
+    world.proxy.version = "v1.11".parse().unwrap();
+    assert_eq!(commented(&world), 1001);
+    world.proxy.version = "v1.30".parse().unwrap();
+    world.endpoints.pop();
+    assert_eq!(commented(&world), 1000);
+}

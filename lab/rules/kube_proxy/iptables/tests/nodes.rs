@@ -1,0 +1,64 @@
+//! Which addresses of a node answer on node ports, and what is local to it.
+
+use serde_json::json;
+
+use super::{World, world};
+use crate::rules::kube_proxy::{DetectLocalMode, KubeProxy, KubeProxyError};
+
+#[test]
+fn node_ports_answer_where_they_are_told_to() {
+    let last = |proxy: &dyn Fn(&mut KubeProxy)| {
+        let mut world = world("v1.30", &json!({}));
+        proxy(&mut world.proxy);
+        let rules = world.nat("KUBE-SERVICES");
+        let found: Vec<String> = rules
+            .into_iter()
+            .filter(|rule| rule.ends_with("-j KUBE-NODEPORTS"))
+            .map(|rule| rule.replace("-m comment --comment \"kubernetes service nodeports; NOTE: this must be the last rule in this chain\" ", ""))
+            .collect();
+        found
+    };
+    let addresses = |texts: &[&str]| -> Vec<_> {
+        texts
+            .iter()
+            .map(|t| (*t).to_owned().try_into().unwrap())
+            .collect()
+    };
+    let local = "-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS";
+    assert_eq!(last(&|_| {}), [local]);
+    assert_eq!(
+        last(&|proxy| proxy.localhost_node_ports = false),
+        [format!("! -d 127.0.0.0/8 {local}")]
+    );
+    assert_eq!(
+        last(&|proxy| proxy.node_port_addresses = addresses(&["192.168.50.0/24"])),
+        ["-d 192.168.50.10 -j KUBE-NODEPORTS"]
+    );
+    assert_eq!(
+        last(&|proxy| proxy.node_port_addresses = addresses(&["primary"])),
+        ["-d 192.168.50.10 -j KUBE-NODEPORTS"]
+    );
+    assert_eq!(
+        last(&|proxy| proxy.node_port_addresses = addresses(&["10.0.0.0/8"])),
+        [""; 0]
+    );
+}
+
+#[test]
+fn local_traffic_is_told_by_what_was_configured() {
+    let mut world = world("v1.30", &json!({}));
+    let masquerade = |world: &World| world.nat("KUBE-SVC-").swap_remove(0);
+    world.proxy.detect_local_mode = DetectLocalMode::InterfaceNamePrefix;
+    assert_eq!(
+        world.try_dump().unwrap_err(),
+        KubeProxyError::DetectLocal {
+            mode: DetectLocalMode::InterfaceNamePrefix,
+            field: "interfaceNamePrefix"
+        }
+    );
+    world.proxy.interface_name_prefix = Some("veth".to_owned());
+    assert!(masquerade(&world).starts_with("-d 10.96.0.1 ! -i veth+ "));
+    world.proxy.detect_local_mode = DetectLocalMode::BridgeInterface;
+    world.proxy.bridge_interface = Some("cni0".to_owned());
+    assert!(masquerade(&world).starts_with("-d 10.96.0.1 ! -i cni0 "));
+}
