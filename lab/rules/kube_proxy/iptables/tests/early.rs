@@ -77,12 +77,15 @@ fn five_digits_of_a_third_differ_from_ten() {
     assert!(world.nat("KUBE-SVC-")[0].contains("--probability 0.33333333349"));
 }
 
-/// The comment of each rule of the one chain of nat whose name begins with
-/// `prefix`; none for a rule without.
+/// The first word of the comment of each rule of the one chain of nat whose name
+/// begins with `prefix`; none for a rule without.
 fn comments(world: &World, prefix: &str) -> Vec<Option<String>> {
     let rules = world.nat(prefix);
-    let quoted = rules.iter().map(|rule| rule.split('"').nth(1));
-    quoted.map(|comment| comment.map(str::to_owned)).collect()
+    let comment = |rule: &String| {
+        let (_, comment) = rule.split_once("--comment ")?;
+        Some(comment.split(' ').next()?.to_owned())
+    };
+    rules.iter().map(comment).collect()
 }
 
 #[test]
