@@ -73,6 +73,9 @@ history! {
     /// connections, and what comes from outside has `KUBE-EXTERNAL-SERVICES`.
     /// (#56164 and #60306, v1.10.)
     pub const ONE_CHAIN_REFUSES: Change = Change::until(9);
+    /// The jump from filter FORWARD says "kubernetes forward rules", not
+    /// "forwarding". (`syncProxyRules` v1.9.4, `iptablesJumpChains` v1.10.0.)
+    pub const FORWARD_RULES_COMMENT: Change = Change::until(9);
     /// Filter INPUT and FORWARD jump to `KUBE-SERVICES`, and a load balancer's
     /// address without endpoints is refused. (#74394; in `iptablesJumpChains` of
     /// v1.14.0 and of the newest v1.13.)

@@ -4,7 +4,7 @@
 use super::rule::Rule;
 use super::{Context, chains, filter, nat};
 use crate::rules::kube_proxy::history::{
-    CANARY, DROPS_IN_FILTER, ENSURES_MARK_DROP, FORWARD_TIED_TO_CLUSTER_CIDR,
+    CANARY, DROPS_IN_FILTER, ENSURES_MARK_DROP, FORWARD_RULES_COMMENT, FORWARD_TIED_TO_CLUSTER_CIDR,
     HEALTH_CHECK_NODE_PORTS, INPUT_SPARED, INVALID_DROPPED, LIBERAL_KEEPS_INVALID,
     LOAD_BALANCER_REFUSED, LOCALHOST_FOLLOWS_ADDRESSES, LOCALHOST_NODE_PORTS, LOCALNET_FIREWALL,
     MARK_CLEARED, ONE_CHAIN_REFUSES, RANDOM_FULLY, TWO_ESTABLISHED_RULES,
@@ -151,7 +151,11 @@ fn jumps(version: Version) -> Vec<Jump> {
     let services = chains::SERVICES;
     let firewall = chains::PROXY_FIREWALL;
     let checks = "kubernetes health check service ports";
-    let forwarding = "kubernetes forwarding rules";
+    let forwarding = if version.has(&FORWARD_RULES_COMMENT) {
+        "kubernetes forward rules"
+    } else {
+        "kubernetes forwarding rules"
+    };
     let postrouting = "kubernetes postrouting rules";
     let mut jumps = vec![
         jump(split, filter, "INPUT", external, true, outside),

@@ -127,3 +127,15 @@ fn a_large_cluster_goes_without_comments_but_before_1_12() {
     world.endpoints.pop();
     assert_eq!(commented(&world), 1000);
 }
+
+#[test]
+fn the_jump_from_forward_got_another_comment_in_1_10() {
+    for (version, comment) in [
+        ("v1.9", "kubernetes forward rules"),
+        ("v1.10", "kubernetes forwarding rules"),
+    ] {
+        let rules = world(version, &json!({})).chain(Table::Filter, "FORWARD");
+        let jump = format!("-m comment --comment \"{comment}\" -j KUBE-FORWARD");
+        assert_eq!(rules, [jump], "{version}");
+    }
+}
