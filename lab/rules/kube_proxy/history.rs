@@ -170,6 +170,10 @@ history! {
     /// The node's own traffic to a `Local` load balancer or node port goes to every
     /// endpoint; before, it met only local ones. (#77523, v1.15.)
     pub const NODE_TRAFFIC_MEETS_ALL: Change = Change::since(15);
+    /// What the node sends from 127.0.0.0/8 or `::1` to a node port with the policy
+    /// `Local` is masqueraded, because it could not leave the node otherwise.
+    /// (#57942: absent in `pkg/proxy/iptables/proxier.go` v1.9.4, there in v1.10.0.)
+    pub const LOOPBACK_MASQUERADED: Change = Change::since(10);
     /// External IPs obey `externalTrafficPolicy: Local`.
     /// (Gate `ExternalPolicyForExternalIP`: false in v1.18.2, true in v1.19.2.)
     pub const EXTERNAL_IPS_OBEY_POLICY: Change = Change::since(19);

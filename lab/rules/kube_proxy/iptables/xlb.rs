@@ -8,8 +8,8 @@ use super::spread::{Comments, balance, endpoint_chain, stay};
 use super::{Context, chains, filter, nat, nat_chain};
 use crate::rules::kube_proxy::history::{
     BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED,
-    LOAD_BALANCER_REFUSED, MASQUERADE_IN_SERVICE_CHAIN, NODE_TRAFFIC_MEETS_ALL, ONE_CHAIN_REFUSES,
-    PHYSDEV_FOR_EXTERNAL_IPS, UNREADY_ENDPOINTS_COUNT,
+    LOAD_BALANCER_REFUSED, LOOPBACK_MASQUERADED, MASQUERADE_IN_SERVICE_CHAIN,
+    NODE_TRAFFIC_MEETS_ALL, ONE_CHAIN_REFUSES, PHYSDEV_FOR_EXTERNAL_IPS, UNREADY_ENDPOINTS_COUNT,
 };
 use crate::rules::kube_proxy::services::ServicePort;
 use crate::rules::kube_proxy::topology::Chosen;
@@ -219,14 +219,15 @@ impl Writer<'_> {
                 .port(node_port)
         };
         if self.port.external_local {
-            // A packet from 127.0.0.1 could not leave the node otherwise.
-            let loopback = self.context.family.loopback();
-            nat(
-                script,
-                rule(chains::NODE_PORTS)
-                    .with(format_args!("-s {loopback}"))
-                    .jump(chains::MARK_MASQ),
-            );
+            if self.context.version.has(&LOOPBACK_MASQUERADED) {
+                let loopback = self.context.family.loopback();
+                nat(
+                    script,
+                    rule(chains::NODE_PORTS)
+                        .with(format_args!("-s {loopback}"))
+                        .jump(chains::MARK_MASQ),
+                );
+            }
             nat(script, rule(chains::NODE_PORTS).jump(&self.external_local));
         } else {
             let chain = self.masquerade_chain(chains::NODE_PORTS);

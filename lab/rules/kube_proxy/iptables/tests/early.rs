@@ -139,3 +139,15 @@ fn the_jump_from_forward_got_another_comment_in_1_10() {
         assert_eq!(rules, [jump], "{version}");
     }
 }
+
+#[test]
+fn the_nodes_loopback_traffic_to_a_local_node_port_is_masqueraded_from_1_10() {
+    let rules = |version| with_balancer(version, "Local").nat("KUBE-NODEPORTS");
+    let (before, after) = (rules("v1.9"), rules("v1.10"));
+    let masquerade = "-s 127.0.0.0/8 -p tcp -m comment --comment ns/svc:p -m tcp --dport 30080 \
+                      -j KUBE-MARK-MASQ";
+    assert_eq!(after.len(), 2, "{after:?}");
+    assert_eq!(after[0], masquerade);
+    assert_eq!(after[1..], before);
+    assert!(before[0].contains("--dport 30080 -j KUBE-XLB-"));
+}
