@@ -77,9 +77,10 @@ history! {
     /// "forwarding". (`syncProxyRules` v1.9.4, `iptablesJumpChains` v1.10.0.)
     pub const FORWARD_RULES_COMMENT: Change = Change::until(9);
     /// Filter INPUT and FORWARD jump to `KUBE-SERVICES`, and a load balancer's
-    /// address without endpoints is refused. (#74394; in `iptablesJumpChains` of
-    /// v1.14.0 and of the newest v1.13.)
-    pub const LOAD_BALANCER_REFUSED: Change = Change::since(13);
+    /// address without endpoints is refused. (#72534 and #74394; not in
+    /// `iptablesJumpChains` of v1.13.5, there in v1.14.0 and, by the release notes in
+    /// `CHANGELOG/CHANGELOG-1.13.md`, in v1.13.6: #76516.)
+    pub const LOAD_BALANCER_REFUSED: Change = Change::since(14).early(&[(13, 6)]);
     /// The jump from filter INPUT to `KUBE-SERVICES` is gone again: FORWARD jumps to
     /// `KUBE-EXTERNAL-SERVICES` too, and load balancers' addresses without endpoints
     /// are refused there. (#95252, v1.20.)

@@ -169,6 +169,8 @@ fn a_load_balancer_without_endpoints_is_refused_where_the_version_looks() {
         })
     };
     assert_eq!(refused("v1.12"), [0, 0]);
+    assert_eq!(refused("v1.13.5"), [0, 0]);
+    assert_eq!(refused("v1.13.6"), [1, 0]);
     assert_eq!(refused("v1.14"), [1, 0]);
     assert_eq!(refused("v1.20"), [0, 1]);
     assert_eq!(refused("v1.30"), [0, 1]);

@@ -151,3 +151,22 @@ fn the_nodes_loopback_traffic_to_a_local_node_port_is_masqueraded_from_1_10() {
     assert_eq!(after[1..], before);
     assert!(before[0].contains("--dport 30080 -j KUBE-XLB-"));
 }
+
+#[test]
+fn what_is_forwarded_meets_service_chains_from_1_13_6() {
+    for (version, from) in [
+        ("v1.13.5", vec!["OUTPUT"]),
+        ("v1.13.6", vec!["INPUT", "FORWARD", "OUTPUT"]),
+    ] {
+        let world = world(version, &json!({}));
+        let jumps = |chain: &&str| {
+            let rules = world.chain(Table::Filter, chain);
+            rules.iter().any(|rule| rule.ends_with("-j KUBE-SERVICES"))
+        };
+        let found: Vec<&str> = ["INPUT", "FORWARD", "OUTPUT"]
+            .into_iter()
+            .filter(jumps)
+            .collect();
+        assert_eq!(found, from, "{version}");
+    }
+}
