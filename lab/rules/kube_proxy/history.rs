@@ -114,9 +114,10 @@ history! {
     pub const TWO_ESTABLISHED_RULES: Change = Change::until(22);
     /// POSTROUTING takes the mark off before it masquerades, so that a packet that
     /// comes by again is not masqueraded twice.
-    /// (`pkg/proxy/iptables/proxier.go` v1.18.2, v1.18.6, v1.19.2; in
-    /// `pkg/proxy/ipvs/proxier.go` of the same versions.)
-    pub const MARK_CLEARED: Change = Change::since(19).early(&[(18, 6)]);
+    /// (#92035, and for earlier versions #92261, #92193 and #92256: not in
+    /// `pkg/proxy/iptables/proxier.go` v1.16.11, v1.17.7, v1.18.4, there in v1.16.13,
+    /// v1.17.9, v1.18.6; so it is in `pkg/proxy/ipvs/proxier.go`.)
+    pub const MARK_CLEARED: Change = Change::since(19).early(&[(16, 13), (17, 9), (18, 6)]);
     /// `MASQUERADE --random-fully` when iptables knows it.
     /// (`pkg/proxy/iptables/proxier.go` v1.16.)
     pub const RANDOM_FULLY: Change = Change::since(16);

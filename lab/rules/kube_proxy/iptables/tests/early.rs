@@ -170,3 +170,34 @@ fn what_is_forwarded_meets_service_chains_from_1_13_6() {
         assert_eq!(found, from, "{version}");
     }
 }
+
+#[test]
+fn the_mark_is_taken_off_in_the_newest_patch_releases_too() {
+    for (before, after) in [
+        ("v1.15", "v1.16"),
+        ("v1.16.12", "v1.16.13"),
+        ("v1.17.8", "v1.17.9"),
+        ("v1.18.5", "v1.18.6"),
+    ] {
+        let snat = "-m comment --comment \"kubernetes service traffic requiring SNAT\"";
+        let rules = |version| {
+            let mut world = world(version, &json!({}));
+            world.proxy.random_fully = false;
+            world.nat("KUBE-POSTROUTING")
+        };
+        assert_eq!(
+            rules(before),
+            [format!("{snat} -m mark --mark 0x4000/0x4000 -j MASQUERADE")],
+            "{before}"
+        );
+        assert_eq!(
+            rules(after),
+            [
+                "-m mark ! --mark 0x4000/0x4000 -j RETURN".to_owned(),
+                "-j MARK --set-xmark 0x4000/0x0".to_owned(),
+                format!("{snat} -j MASQUERADE"),
+            ],
+            "{after}"
+        );
+    }
+}

@@ -286,3 +286,12 @@ fn sctp_node_ports_are_kept_by_version() {
     assert_eq!(target("v1.23"), "RETURN");
     assert!(world("v1.11", &spec).written().servers.is_empty());
 }
+
+#[test]
+fn the_mark_is_taken_off_last_of_all_in_the_newest_patch_releases() {
+    for (version, rules) in [("v1.17.8", 1), ("v1.17.9", 3), ("v1.16", 3), ("v1.15", 1)] {
+        let mut world = world(version, &json!({}));
+        world.endpoints.clear();
+        assert_eq!(world.nat("KUBE-POSTROUTING").len(), rules, "{version}");
+    }
+}
