@@ -172,6 +172,9 @@ history! {
     /// The node's own traffic to a `Local` load balancer or node port goes to every
     /// endpoint; before, it met only local ones. (#77523, v1.15.)
     pub const NODE_TRAFFIC_MEETS_ALL: Change = Change::since(15);
+    /// The two rules for the node's own traffic stand before the one for the pods';
+    /// later, after it. (`syncProxyRules` v1.15.3, v1.16.3; #78662.)
+    pub const NODE_TRAFFIC_BEFORE_PODS: Change = Change::between(15, 15);
     /// What the node sends from 127.0.0.0/8 or `::1` to a node port with the policy
     /// `Local` is masqueraded, because it could not leave the node otherwise.
     /// (#57942: absent in `pkg/proxy/iptables/proxier.go` v1.9.4, there in v1.10.0.)

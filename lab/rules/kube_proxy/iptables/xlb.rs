@@ -9,7 +9,8 @@ use super::{Context, chains, filter, nat, nat_chain};
 use crate::rules::kube_proxy::history::{
     BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED,
     LOAD_BALANCER_REFUSED, LOOPBACK_MASQUERADED, MASQUERADE_IN_SERVICE_CHAIN,
-    NODE_TRAFFIC_MEETS_ALL, ONE_CHAIN_REFUSES, PHYSDEV_FOR_EXTERNAL_IPS, UNREADY_ENDPOINTS_COUNT,
+    NODE_TRAFFIC_BEFORE_PODS, NODE_TRAFFIC_MEETS_ALL, ONE_CHAIN_REFUSES, PHYSDEV_FOR_EXTERNAL_IPS,
+    UNREADY_ENDPOINTS_COUNT,
 };
 use crate::rules::kube_proxy::services::ServicePort;
 use crate::rules::kube_proxy::topology::Chosen;
@@ -264,28 +265,46 @@ impl Writer<'_> {
         balance(self.context, self.port, &self.all, ready, usual, script);
     }
 
-    fn local(&self, script: &mut Script) {
-        let chain = &self.external_local;
-        let name = &self.port.name;
+    /// What local pods send to a `Local` service's address from outside meets all
+    /// endpoints.
+    fn of_pods(&self, script: &mut Script) {
         if let Some(local) = &self.context.local {
             nat(
                 script,
-                Rule::append(chain)
+                Rule::append(&self.external_local)
                     .comment("Redirect pods trying to reach external loadbalancer VIP to clusterIP")
                     .with(local.if_local())
                     .jump(&self.all),
             );
         }
-        if self.context.version.has(&NODE_TRAFFIC_MEETS_ALL) {
-            let rule = |comment: String| {
-                Rule::append(chain)
-                    .comment(comment)
-                    .with("-m addrtype --src-type LOCAL")
-            };
-            let comment = format!("masquerade LOCAL traffic for {name} LB IP");
-            nat(script, rule(comment).jump(chains::MARK_MASQ));
-            let comment = format!("route LOCAL traffic for {name} LB IP to service chain");
-            nat(script, rule(comment).jump(&self.all));
+    }
+
+    /// What the node itself sends there does, too.
+    fn of_the_node(&self, script: &mut Script) {
+        if !self.context.version.has(&NODE_TRAFFIC_MEETS_ALL) {
+            return;
+        }
+        let name = &self.port.name;
+        let rule = |comment: String| {
+            Rule::append(&self.external_local)
+                .comment(comment)
+                .with("-m addrtype --src-type LOCAL")
+        };
+        let comment = format!("masquerade LOCAL traffic for {name} LB IP");
+        nat(script, rule(comment).jump(chains::MARK_MASQ));
+        let comment = format!("route LOCAL traffic for {name} LB IP to service chain");
+        nat(script, rule(comment).jump(&self.all));
+    }
+
+    fn local(&self, script: &mut Script) {
+        let chain = &self.external_local;
+        let name = &self.port.name;
+        if self.context.version.has(&NODE_TRAFFIC_BEFORE_PODS) {
+            self.of_the_node(script);
+            self.of_pods(script);
+        } else {
+            self.of_pods(script);
+            self.of_the_node(script);
         }
         let local = &self.chosen.local;
         if local.is_empty() {

@@ -201,3 +201,28 @@ fn the_mark_is_taken_off_in_the_newest_patch_releases_too() {
         );
     }
 }
+
+#[test]
+fn in_1_15_the_nodes_own_traffic_is_told_before_the_pods() {
+    for (version, order) in [
+        ("v1.14", vec!["Redirect", "Balancing"]),
+        (
+            "v1.15",
+            vec!["masquerade", "route", "Redirect", "Balancing"],
+        ),
+        (
+            "v1.16",
+            vec!["Redirect", "masquerade", "route", "Balancing"],
+        ),
+    ] {
+        let mut world = with_balancer(version, "Local");
+        world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
+        let found = comments(&world, "KUBE-XLB-");
+        let begins: Vec<&str> = found
+            .iter()
+            .flatten()
+            .map(|comment| comment.trim_start_matches('"'))
+            .collect();
+        assert_eq!(begins, order, "{version}");
+    }
+}
