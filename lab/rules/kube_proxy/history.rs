@@ -169,6 +169,10 @@ history! {
     /// all external traffic and `KUBE-SVL-` for local endpoints.
     /// (`pkg/proxy/iptables/proxier.go` v1.23.4, v1.24.0.)
     pub const XLB_CHAINS: Change = Change::until(23);
+    /// A service without endpoints has its rules in nat all the same, which lead to a
+    /// chain without rules, and is refused besides, its cluster IP last.
+    /// (`syncProxyRules` v1.9.4; gone with #57461, v1.10.0.)
+    pub const RULES_WITHOUT_ENDPOINTS: Change = Change::until(9);
     /// The node's own traffic to a `Local` load balancer or node port goes to every
     /// endpoint; before, it met only local ones. (#77523, v1.15.)
     pub const NODE_TRAFFIC_MEETS_ALL: Change = Change::since(15);

@@ -10,7 +10,7 @@ use crate::rules::kube_proxy::history::{
     BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED,
     LOAD_BALANCER_REFUSED, LOOPBACK_MASQUERADED, MASQUERADE_IN_SERVICE_CHAIN,
     NODE_TRAFFIC_BEFORE_PODS, NODE_TRAFFIC_MEETS_ALL, ONE_CHAIN_REFUSES, PHYSDEV_FOR_EXTERNAL_IPS,
-    UNREADY_ENDPOINTS_COUNT,
+    RULES_WITHOUT_ENDPOINTS, UNREADY_ENDPOINTS_COUNT,
 };
 use crate::rules::kube_proxy::services::ServicePort;
 use crate::rules::kube_proxy::topology::Chosen;
@@ -35,6 +35,9 @@ pub(super) fn service(
     writer.external_ips(script);
     writer.load_balancer_ips(script);
     writer.node_port(script);
+    if writer.leads() {
+        writer.refuse_cluster_ip(script);
+    }
     writer.health_check(script);
     if chosen.any {
         writer.endpoints(script);
@@ -55,8 +58,13 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Whether nat has rules that lead to the endpoints.
+    fn leads(&self) -> bool {
+        self.chosen.any || self.context.version.has(&RULES_WITHOUT_ENDPOINTS)
+    }
+
     fn declare(&self, script: &mut Script) {
-        if self.chosen.any {
+        if self.leads() {
             nat_chain(script, &self.all);
         }
         if self.port.external_local {
@@ -98,10 +106,16 @@ impl Writer<'_> {
         );
     }
 
+    fn refuse_cluster_ip(&self, script: &mut Script) {
+        if !self.chosen.any {
+            self.refuse(chains::SERVICES, self.port.cluster_ip, script);
+        }
+    }
+
     fn cluster_ip(&self, script: &mut Script) {
         let ip = self.port.cluster_ip;
-        if !self.chosen.any {
-            return self.refuse(chains::SERVICES, ip, script);
+        if !self.leads() {
+            return self.refuse_cluster_ip(script);
         }
         let rule = |chain| self.to(chain, "cluster IP", ip);
         let masquerade = rule(self.masquerade_chain(chains::SERVICES));
@@ -125,6 +139,8 @@ impl Writer<'_> {
         for &ip in &self.port.external_ips {
             if !self.chosen.any {
                 self.refuse(self.refusing_chain(), ip, script);
+            }
+            if !self.leads() {
                 continue;
             }
             let rule = |chain| self.to(chain, "external IP", ip);
@@ -161,7 +177,7 @@ impl Writer<'_> {
     fn load_balancer_ips(&self, script: &mut Script) {
         let what = "loadbalancer IP";
         let firewall = chains::firewall(self.port);
-        if self.chosen.any && !self.port.load_balancer_ips.is_empty() {
+        if self.leads() && !self.port.load_balancer_ips.is_empty() {
             nat_chain(script, &firewall);
         }
         for &ip in &self.port.load_balancer_ips {
@@ -171,6 +187,8 @@ impl Writer<'_> {
                 } else if self.context.version.has(&LOAD_BALANCER_REFUSED) {
                     self.refuse(chains::SERVICES, ip, script);
                 }
+            }
+            if !self.leads() {
                 continue;
             }
             nat(script, self.to(chains::SERVICES, what, ip).jump(&firewall));
@@ -211,7 +229,10 @@ impl Writer<'_> {
                 .protocol(protocol)
                 .port(node_port)
                 .jump("REJECT");
-            return filter(script, rule);
+            filter(script, rule);
+        }
+        if !self.leads() {
+            return;
         }
         let rule = |chain| {
             Rule::append(chain)

@@ -226,3 +226,56 @@ fn in_1_15_the_nodes_own_traffic_is_told_before_the_pods() {
         assert_eq!(begins, order, "{version}");
     }
 }
+
+#[test]
+fn v1_9_leads_to_an_empty_chain_and_refuses_what_it_leads_there() {
+    let written = |version, policy| {
+        let mut world = with_balancer(version, policy);
+        world.service["spec"]["externalIPs"] = json!(["198.18.0.1"]);
+        world.endpoints.clear();
+        world
+    };
+    let v1_9 = written("v1.9", "Cluster");
+    let chains: Vec<String> = {
+        let dump = v1_9.dump();
+        let chains = dump.table(Table::Nat).unwrap().chains.iter();
+        let empty = chains.filter(|chain| chain.rules.is_empty());
+        empty.map(|chain| chain.name[..8].to_owned()).collect()
+    };
+    assert!(chains.contains(&"KUBE-SVC".to_owned()), "{chains:?}");
+    let leading = v1_9.nat("KUBE-SERVICES");
+    let about = |what: &str| leading.iter().filter(|r| r.contains(what)).count();
+    assert_eq!(about("cluster IP"), 1);
+    assert_eq!(about("external IP"), 3);
+    assert_eq!(about("loadbalancer IP"), 1);
+    assert_eq!(v1_9.nat("KUBE-FW-").len(), 3);
+    assert_eq!(v1_9.nat("KUBE-NODEPORTS").len(), 2);
+    let refused = "-m comment --comment \"ns/svc:p has no endpoints\"";
+    let reject = "-j REJECT --reject-with icmp-port-unreachable";
+    assert_eq!(
+        v1_9.chain(Table::Filter, "KUBE-SERVICES"),
+        [
+            format!("-d 198.18.0.1/32 -p tcp {refused} -m tcp --dport 80 {reject}"),
+            format!("-p tcp {refused} -m addrtype --dst-type LOCAL -m tcp --dport 30080 {reject}"),
+            format!("-d 10.96.0.1/32 -p tcp {refused} -m tcp --dport 80 {reject}"),
+        ]
+    );
+
+    let local = written("v1.9", "Local");
+    assert!(local.nat("KUBE-XLB-").is_empty());
+    assert_eq!(local.nat("KUBE-NODEPORTS").len(), 1);
+    assert_eq!(local.nat("KUBE-FW-").len(), 2);
+
+    let v1_10 = written("v1.10", "Cluster");
+    assert!(v1_10.nat("KUBE-NODEPORTS").is_empty() && v1_10.nat("KUBE-FW-").is_empty());
+    assert_eq!(
+        v1_10.nat("KUBE-SERVICES").len(),
+        1,
+        "the jump to node ports"
+    );
+    assert_eq!(v1_10.chain(Table::Filter, "KUBE-SERVICES").len(), 1);
+    assert_eq!(
+        v1_10.chain(Table::Filter, "KUBE-EXTERNAL-SERVICES").len(),
+        2
+    );
+}
