@@ -227,8 +227,9 @@ history! {
     /// do again from [`EXTERNAL_IPS_OBEY_POLICY`] on. (v1.10 alpha, v1.11.)
     pub const IPVS_EXTERNAL_IPS_OBEYED: Change = Change::until(10);
     /// A load balancer's virtual server obeys `externalTrafficPolicy: Local` only
-    /// with client affinity. (v1.11; gone in v1.14.0.)
-    pub const IPVS_POLICY_NEEDS_AFFINITY: Change = Change::between(11, 11);
+    /// with client affinity. (`syncProxyRules` v1.11.1, v1.12.2 and v1.13.5; came with
+    /// #64146, gone in v1.14.0 with #72432.)
+    pub const IPVS_POLICY_NEEDS_AFFINITY: Change = Change::between(11, 13);
     /// Virtual servers of node ports obey `externalTrafficPolicy: Local`.
     /// (#66064, v1.12 and by #68278 v1.11.4; v1.9 and the v1.10 alpha did too.)
     pub const IPVS_NODE_PORTS_OBEY_POLICY: Change =
