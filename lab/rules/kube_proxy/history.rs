@@ -238,9 +238,8 @@ history! {
     /// (v1.23.4, v1.24.0.)
     pub const IPVS_LOCAL_FALLS_BACK: Change = Change::since(24);
     /// `KUBE-LOOP-BACK` holds only endpoints of this node.
-    /// (#71114, v1.14; taken into v1.11 by #72100 and, by their dates, into v1.12.5
-    /// and v1.13.2.)
-    pub const IPVS_LOOP_BACK_LOCAL: Change = Change::since(14).early(&[(11, 7), (12, 5), (13, 2)]);
+    /// (#66149: not in `syncProxyRules` of v1.12.2, there in v1.13.1.)
+    pub const IPVS_LOOP_BACK_LOCAL: Change = Change::since(13);
     /// Endpoints that are not ready are kept too, so that they are in
     /// `KUBE-LOOP-BACK`. (`pkg/proxy/endpointslicecache.go` v1.20.0-rc.0, v1.21.1.)
     pub const UNREADY_ENDPOINTS_KEPT: Change = Change::since(21);

@@ -147,8 +147,9 @@ fn the_loop_back_set_holds_endpoints_by_version() {
     let here = "172.16.1.5,tcp:6443,172.16.1.5".to_owned();
     let there = "172.16.2.5,tcp:6443,172.16.2.5".to_owned();
     for (version, entries) in [
-        ("v1.11.6", vec![here.clone(), there]),
-        ("v1.11", vec![here.clone()]),
+        ("v1.11", vec![here.clone(), there.clone()]),
+        ("v1.12", vec![here.clone(), there]),
+        ("v1.13.0", vec![here.clone()]),
         ("v1.14", vec![here.clone()]),
     ] {
         let world = world(version, &json!({}));
