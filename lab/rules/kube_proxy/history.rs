@@ -301,10 +301,15 @@ history! {
     pub const IPVS_TIMEOUTS: Change = Change::since(18);
     /// `route_localnet` is set. (`NewProxier` v1.20.0-rc.0, v1.21.1.)
     pub const IPVS_ROUTE_LOCALNET: Change = Change::until(20);
-    /// Connections to real servers that are gone do not linger: `conn_reuse_mode`,
-    /// `expire_nodest_conn` and `expire_quiescent_template` are set.
-    /// (#71834, v1.14; taken into v1.11 by #72100 and, by their dates, into v1.12.5
-    /// and v1.13.2.)
+    /// `conn_reuse_mode` is set, to 0: a client's port used again stays with its real
+    /// server. (#71114: not in `NewProxier` of v1.12.2, there in v1.13.1; taken into
+    /// v1.11 by #72100 and into v1.12 by #72101, into which patch releases is told by
+    /// their dates.)
+    pub const IPVS_CONN_REUSE: Change = Change::since(13).early(&[(11, 7), (12, 5)]);
+    /// Connections to real servers that are gone do not linger: `expire_nodest_conn`
+    /// and `expire_quiescent_template` are set. (#71834: not in `NewProxier` of
+    /// v1.13.1, there in v1.13.2 by #72099 and in v1.14.0; taken into v1.11 and v1.12
+    /// with [`IPVS_CONN_REUSE`].)
     pub const IPVS_EXPIRES_CONNECTIONS: Change = Change::since(14).early(&[(11, 7), (12, 5), (13, 2)]);
     /// `conn_reuse_mode` is left alone on kernels before 4.1, which lack it.
     /// (`NewProxier` v1.18.6, v1.20.0-rc.0.)
