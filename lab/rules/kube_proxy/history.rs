@@ -319,7 +319,8 @@ history! {
     pub const IPVS_CONN_REUSE_BEFORE_5_9: Change = Change::since(22);
     /// `arp_ignore` and `arp_announce` are set. (#70530, v1.13.)
     pub const IPVS_ARP: Change = Change::since(13);
-    /// … but only if `strictARP` asks for it. (#75295, v1.15, and by #75719 in
-    /// v1.14.2; v1.14.0 has it not.)
-    pub const IPVS_ARP_IF_STRICT: Change = Change::since(15).early(&[(14, 2)]);
+    /// … but only if `strictARP` asks for it. (#75295, v1.15; by #75719 in v1.14.2 and
+    /// by #75720 in v1.13.6, as its release notes say. `NewProxier` of v1.13.5 and
+    /// v1.14.1 has it not.)
+    pub const IPVS_ARP_IF_STRICT: Change = Change::since(15).early(&[(13, 6), (14, 2)]);
 }

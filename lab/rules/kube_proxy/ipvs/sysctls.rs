@@ -159,7 +159,9 @@ mod tests {
         let strict = "net.ipv4.conf.all.arp_announce=2".to_owned();
         for (version, asked, sets) in [
             ("v1.12", true, false),
-            ("v1.13", false, true),
+            ("v1.13.5", false, true),
+            ("v1.13.6", false, false),
+            ("v1.13.6", true, true),
             ("v1.14.0", false, true),
             ("v1.14", false, false),
             ("v1.14", true, true),
