@@ -312,8 +312,8 @@ history! {
     /// with [`IPVS_CONN_REUSE`].)
     pub const IPVS_EXPIRES_CONNECTIONS: Change = Change::since(14).early(&[(11, 7), (12, 5), (13, 2)]);
     /// `conn_reuse_mode` is left alone on kernels before 4.1, which lack it.
-    /// (`NewProxier` v1.18.6, v1.20.0-rc.0.)
-    pub const IPVS_CONN_REUSE_FROM_4_1: Change = Change::since(20);
+    /// (`NewProxier` v1.18.20, v1.19.1.)
+    pub const IPVS_CONN_REUSE_FROM_4_1: Change = Change::since(19);
     /// `conn_reuse_mode` is left alone on kernels from 5.9 on, which do not need it.
     /// (`NewProxier` v1.21.1, v1.22.0-rc.0.)
     pub const IPVS_CONN_REUSE_BEFORE_5_9: Change = Change::since(22);

@@ -115,7 +115,8 @@ mod tests {
         for (version, kernel, sets) in [
             ("v1.18", (6, 1), true),
             ("v1.20", (6, 1), true),
-            ("v1.20", (4, 0), false),
+            ("v1.18", (4, 0), true),
+            ("v1.19", (4, 0), false),
             ("v1.22", (6, 1), false),
             ("v1.22", (5, 8), true),
             ("v1.36", (5, 9), false),
