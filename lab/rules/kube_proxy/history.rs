@@ -315,8 +315,9 @@ history! {
     /// (`NewProxier` v1.18.20, v1.19.1.)
     pub const IPVS_CONN_REUSE_FROM_4_1: Change = Change::since(19);
     /// `conn_reuse_mode` is left alone on kernels from 5.9 on, which do not need it.
-    /// (`NewProxier` v1.21.1, v1.22.0-rc.0.)
-    pub const IPVS_CONN_REUSE_BEFORE_5_9: Change = Change::since(22);
+    /// (`NewProxier` v1.21.2, v1.22.0-rc.0; taken into v1.20 by #107437 and into v1.21
+    /// by #107438, into which patch releases is told by their dates.)
+    pub const IPVS_CONN_REUSE_BEFORE_5_9: Change = Change::since(22).early(&[(20, 15), (21, 9)]);
     /// `arp_ignore` and `arp_announce` are set. (#70530, v1.13.)
     pub const IPVS_ARP: Change = Change::since(13);
     /// … but only if `strictARP` asks for it. (#75295, v1.15; by #75719 in v1.14.2 and

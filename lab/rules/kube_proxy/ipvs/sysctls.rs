@@ -114,7 +114,10 @@ mod tests {
         let reuse = "net.ipv4.vs.conn_reuse_mode=0".to_owned();
         for (version, kernel, sets) in [
             ("v1.18", (6, 1), true),
-            ("v1.20", (6, 1), true),
+            ("v1.20.14", (6, 1), true),
+            ("v1.20.15", (6, 1), false),
+            ("v1.21.8", (6, 1), true),
+            ("v1.21.9", (6, 1), false),
             ("v1.18", (4, 0), true),
             ("v1.19", (4, 0), false),
             ("v1.22", (6, 1), false),
