@@ -254,6 +254,10 @@ history! {
     /// The sets of SCTP node ports are hashes of address and port, not bitmaps, and
     /// called so. (`ipset.go` v1.14.0, v1.16.0-beta.2, released as v1.15.)
     pub const IPVS_SCTP_HASHES: Change = Change::since(15);
+    /// They hold one address for each node port, the one kube-proxy takes for the
+    /// node's, whatever `nodePortAddresses` says; later every address that serves it.
+    /// (`syncProxyRules` v1.15.3, v1.16.3.)
+    pub const IPVS_SCTP_ONE_ADDRESS: Change = Change::between(15, 15);
     /// The rule for SCTP node ports with the policy `Local` comes before the one for
     /// all. (v1.22.0-rc.0, v1.23.4.)
     pub const IPVS_SCTP_LOCAL_FIRST: Change = Change::since(23);

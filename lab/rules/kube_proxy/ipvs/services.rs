@@ -15,7 +15,7 @@ use crate::rules::kube_proxy::history::{
     EXTERNAL_IPS_OBEY_POLICY, IPVS_BINDS_EXTERNAL, IPVS_CHAINS, IPVS_EXTERNAL_IPS_OBEYED,
     IPVS_LOCAL_FALLS_BACK, IPVS_LOOP_BACK_LOCAL, IPVS_MASQUERADES_OWN_TRAFFIC,
     IPVS_NODE_PORTS_OBEY_POLICY, IPVS_OWN_ADDRESSES_NOT_BOUND, IPVS_POLICY_FOR_CLUSTER_IP,
-    IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, UNREADY_ENDPOINTS_KEPT,
+    IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, IPVS_SCTP_ONE_ADDRESS, UNREADY_ENDPOINTS_KEPT,
 };
 use crate::rules::kube_proxy::services::{Protocol, ServicePort};
 use crate::rules::kube_proxy::topology;
@@ -231,8 +231,15 @@ impl Maker<'_> {
         let entries: Vec<String> = if self.made.sets.is_ports(all) {
             vec![number.to_string()]
         } else {
-            let addresses = self.context.node_ips.iter();
+            let one = self.context.version.has(&IPVS_SCTP_ONE_ADDRESS);
+            let all = &self.context.node_ips;
+            let addresses = if one {
+                self.context.node.ip.as_slice()
+            } else {
+                all.as_slice()
+            };
             addresses
+                .iter()
                 .map(|address| format!("{address},{}:{number}", self.port.protocol))
                 .collect()
         };

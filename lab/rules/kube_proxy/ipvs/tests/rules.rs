@@ -274,11 +274,21 @@ fn sctp_node_ports_are_kept_by_version() {
     });
     let old = world("v1.14", &spec);
     assert_eq!(old.set("KUBE-NODE-PORT-SCTP").unwrap(), ["30443"]);
-    let hashes = world("v1.20", &spec);
-    assert_eq!(
-        hashes.set("KUBE-NODE-PORT-SCTP-HASH").unwrap(),
-        ["10.19.136.10,sctp:30443", "127.0.0.1,sctp:30443"]
-    );
+    for version in ["v1.16", "v1.20"] {
+        let hashes = world(version, &spec);
+        assert_eq!(
+            hashes.set("KUBE-NODE-PORT-SCTP-HASH").unwrap(),
+            ["10.19.136.10,sctp:30443", "127.0.0.1,sctp:30443"],
+            "{version}"
+        );
+    }
+    // v1.15 knows only the node's own address, even where it does not serve.
+    let mut one = world("v1.15", &spec);
+    one.proxy.node_port_addresses = vec!["127.0.0.0/8".to_owned().try_into().unwrap()];
+    for set in ["KUBE-NODE-PORT-SCTP-HASH", "KUBE-NODE-PORT-LOCAL-SCTP-HASH"] {
+        assert_eq!(one.set(set).unwrap(), ["10.19.136.10,sctp:30443"], "{set}");
+    }
+    assert!(one.behind("--sctp-service 127.0.0.1:30443").is_some());
     let target = |version: &str| {
         let rules = world(version, &spec).nat("KUBE-NODE-PORT");
         rules[0].rsplit(' ').next().unwrap().to_owned()
