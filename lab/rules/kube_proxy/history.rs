@@ -276,6 +276,11 @@ history! {
     /// Node ports are served on loopback addresses too. (`NodeIPs` v1.21.1,
     /// v1.22.0-rc.0.)
     pub const IPVS_LOOPBACK_NODE_PORTS: Change = Change::between(10, 21);
+    /// A node port without an address to serve on is entered in the sets all the same,
+    /// and nothing but its virtual servers is missing; later the rest of the service
+    /// port is passed over, its health checks too. (`syncProxyRules` v1.9.4, v1.10.6,
+    /// v1.15.5, v1.16.3.)
+    pub const IPVS_UNSERVED_NODE_PORTS_KEPT: Change = Change::until(15);
     /// `nodePortAddresses` is obeyed. (v1.9, v1.10 alpha. v1.9 served node ports on
     /// the interfaces called `eth…`; #56685.)
     pub const IPVS_NODE_PORT_ADDRESSES: Change = Change::since(10);

@@ -15,7 +15,8 @@ use crate::rules::kube_proxy::history::{
     EXTERNAL_IPS_OBEY_POLICY, IPVS_BINDS_EXTERNAL, IPVS_CHAINS, IPVS_EXTERNAL_IPS_OBEYED,
     IPVS_LOCAL_FALLS_BACK, IPVS_LOOP_BACK_LOCAL, IPVS_MASQUERADES_OWN_TRAFFIC,
     IPVS_NODE_PORTS_OBEY_POLICY, IPVS_OWN_ADDRESSES_NOT_BOUND, IPVS_POLICY_FOR_CLUSTER_IP,
-    IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, IPVS_SCTP_ONE_ADDRESS, UNREADY_ENDPOINTS_KEPT,
+    IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, IPVS_SCTP_ONE_ADDRESS, IPVS_UNSERVED_NODE_PORTS_KEPT,
+    UNREADY_ENDPOINTS_KEPT,
 };
 use crate::rules::kube_proxy::services::{Protocol, ServicePort};
 use crate::rules::kube_proxy::topology;
@@ -206,9 +207,8 @@ impl Maker<'_> {
     fn node_port(&mut self) {
         let version = self.context.version;
         if let Some(number) = self.port.node_port {
-            // Without an address to serve on, kube-proxy turns to the next
-            // service port and forgets this one's health checks.
-            if self.context.node_ips.is_empty() {
+            let unserved = self.context.node_ips.is_empty();
+            if unserved && !version.has(&IPVS_UNSERVED_NODE_PORTS_KEPT) {
                 return;
             }
             self.node_port_sets(number);

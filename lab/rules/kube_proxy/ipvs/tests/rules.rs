@@ -266,6 +266,31 @@ fn v1_10_masquerades_balancers_by_a_set_and_loses_its_firewall() {
 }
 
 #[test]
+fn a_node_port_without_an_address_is_entered_up_to_1_15() {
+    for (version, entries) in [
+        ("v1.10", vec!["30443"]),
+        ("v1.15", vec!["30443"]),
+        ("v1.16", vec![]),
+        ("v1.30", vec![]),
+    ] {
+        let mut world = with_balancer(version, "Cluster");
+        world.proxy.node_port_addresses = vec!["192.0.2.0/24".to_owned().try_into().unwrap()];
+        assert_eq!(
+            world.set("KUBE-NODE-PORT-TCP").unwrap(),
+            entries,
+            "{version}"
+        );
+        let served = world.written().servers;
+        let addresses: Vec<String> = served.iter().map(|s| s.takes.to_string()).collect();
+        assert_eq!(
+            addresses,
+            ["-t 10.20.0.1:443", "-t 203.0.113.1:443"],
+            "{version}"
+        );
+    }
+}
+
+#[test]
 fn sctp_node_ports_are_kept_by_version() {
     let spec = json!({
         "type": "NodePort",
