@@ -215,8 +215,10 @@ history! {
     pub const IPVS_CHAINS: Change = Change::since(11);
     /// Without a cluster CIDR, what comes from a cluster IP is masqueraded: the
     /// node itself, which takes the service's address for its own. Before, nothing
-    /// was, and such connections never got an answer. (#63241, #63319, v1.11.)
-    pub const IPVS_MASQUERADES_OWN_TRAFFIC: Change = Change::since(11);
+    /// was, and such connections never got an answer. (#63241, #63319, v1.11; but the
+    /// set of cluster IPs is filled for it only with #65388, v1.12, which #65821 took
+    /// into v1.11: `syncProxyRules` of v1.11.1 has it.)
+    pub const IPVS_MASQUERADES_OWN_TRAFFIC: Change = Change::since(12).early(&[(11, 1)]);
     /// External IPs and load balancers' addresses are bound to `kube-ipvs0` too,
     /// not only cluster IPs. (#59976; v1.10 alpha, v1.11.)
     pub const IPVS_BINDS_EXTERNAL: Change = Change::since(11);

@@ -104,14 +104,14 @@ fn v1_13_with_a_cluster_cidr_masquerades_strangers() {
 }
 
 #[test]
-fn from_1_11_the_node_that_calls_itself_by_a_cluster_ip_is_masqueraded() {
+fn from_1_11_1_the_node_that_calls_itself_by_a_cluster_ip_is_masqueraded() {
     let masquerades = |version: &str| {
         let rules = world(version, &json!({})).nat("KUBE-SERVICES");
         rules.iter().any(|rule| {
             rule.ends_with("-m set --match-set KUBE-CLUSTER-IP src,dst -j KUBE-MARK-MASQ")
         })
     };
-    assert!(!masquerades("v1.9") && !masquerades("v1.10"));
+    assert!(!masquerades("v1.9") && !masquerades("v1.10") && !masquerades("v1.11.0"));
     assert!(masquerades("v1.11") && masquerades("v1.18") && masquerades("v1.36"));
 }
 
