@@ -248,13 +248,13 @@ fn v1_9_leads_to_an_empty_chain_and_refuses_what_it_leads_there() {
     assert_eq!(v1_9.nat("KUBE-FW-").len(), 3);
     assert_eq!(v1_9.nat("KUBE-NODEPORTS").len(), 2);
     let refused = "-m comment --comment \"ns/svc:p has no endpoints\"";
-    let reject = "-j REJECT --reject-with icmp-port-unreachable";
+    let reject = "-j REJECT";
     assert_eq!(
         v1_9.chain(Table::Filter, "KUBE-SERVICES"),
         [
-            format!("-d 198.18.0.1/32 -p tcp {refused} -m tcp --dport 80 {reject}"),
+            format!("-d 198.18.0.1 -p tcp {refused} -m tcp --dport 80 {reject}"),
             format!("-p tcp {refused} -m addrtype --dst-type LOCAL -m tcp --dport 30080 {reject}"),
-            format!("-d 10.96.0.1/32 -p tcp {refused} -m tcp --dport 80 {reject}"),
+            format!("-d 10.96.0.1 -p tcp {refused} -m tcp --dport 80 {reject}"),
         ]
     );
 
