@@ -12,7 +12,9 @@ use k8s_openapi::api::discovery::v1 as discovery;
 
 use super::KubeProxyError;
 use super::family::Family;
-use super::history::{ENDPOINTS_OBJECTS, NODE_HINTS};
+use super::history::{
+    ENDPOINTS_BY_IP, ENDPOINTS_OBJECTS, NODE_HINTS, TERMINATING_TWIN_YIELDS, UNREADY_ENDPOINTS_KEPT,
+};
 use super::services::{Protocol, ServicePort};
 use super::version::Version;
 
@@ -88,7 +90,6 @@ impl EndpointMap {
         }
         for endpoints in map.by_port.values_mut() {
             if version.has(&ENDPOINTS_OBJECTS) {
-                endpoints.retain(|endpoint| endpoint.ready);
                 endpoints
                     .sort_by_key(|endpoint| (endpoint.ip().to_string(), endpoint.address.port()));
             } else {
@@ -146,22 +147,35 @@ impl EndpointMap {
                     continue;
                 };
                 let ip: IpAddr = text.parse().map_err(|_| wrong("addresses", text))?;
-                add(
-                    known,
-                    read(endpoint, SocketAddr::new(ip, number), node, version),
-                );
+                let endpoint = read(endpoint, SocketAddr::new(ip, number), node, version);
+                if endpoint.ready || version.has(&UNREADY_ENDPOINTS_KEPT) {
+                    add(known, endpoint, version);
+                }
             }
         }
         Ok(())
     }
 }
 
-/// Adds an endpoint unless its address is known already. Two pods can share an
-/// address for a moment, one going and one come: the one that stays is kept.
-fn add(known: &mut Vec<Endpoint>, endpoint: Endpoint) {
-    match known.iter_mut().find(|k| k.address == endpoint.address) {
+/// Adds an endpoint, or decides which of two in one place is kept: pods can share
+/// an address for a moment, one going and one come, and pods in the node's network
+/// always do.
+///
+/// kube-proxy takes the slices of a service in the random order of a Go map; here
+/// they come as they are listed.
+fn add(known: &mut Vec<Endpoint>, endpoint: Endpoint, version: Version) {
+    let by_ip = version.has(&ENDPOINTS_BY_IP);
+    let twin = known
+        .iter_mut()
+        .find(|k| k.address == endpoint.address || (by_ip && k.ip() == endpoint.ip()));
+    let yields = if version.has(&TERMINATING_TWIN_YIELDS) {
+        !endpoint.terminating
+    } else {
+        endpoint.local
+    };
+    match twin {
         None => known.push(endpoint),
-        Some(same) if !endpoint.terminating => *same = endpoint,
+        Some(twin) if yields => *twin = endpoint,
         Some(_) => {}
     }
 }
@@ -194,5 +208,84 @@ fn read(
             .iter()
             .map(|node| node.name.clone())
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// The endpoints of `ns/svc`, each as `IP:port` and whether it is ready, of
+    /// slices that hold one endpoint each on a port.
+    fn of(version: &str, endpoints: &[(u16, Value)]) -> Vec<(String, bool)> {
+        let slices: Vec<discovery::EndpointSlice> = endpoints
+            .iter()
+            .map(|(port, endpoint)| {
+                let slice = json!({
+                    "metadata": {"namespace": "ns", "labels": {SERVICE_LABEL: "svc"}},
+                    "addressType": "IPv4",
+                    "ports": [{"name": "p", "port": port}],
+                    "endpoints": [endpoint]
+                });
+                serde_json::from_value(slice).unwrap()
+            })
+            .collect();
+        let version = version.parse().unwrap();
+        let map = EndpointMap::new(&slices, "here", version, Family::V4).unwrap();
+        map.by_port
+            .values()
+            .flatten()
+            .map(|endpoint| (endpoint.address.to_string(), endpoint.ready))
+            .collect()
+    }
+
+    fn endpoint(node: &str, ready: bool, terminating: bool) -> Value {
+        json!({
+            "addresses": ["10.244.1.5"],
+            "nodeName": node,
+            "conditions": {"ready": ready, "serving": true, "terminating": terminating}
+        })
+    }
+
+    #[test]
+    fn of_two_in_one_place_the_local_stayed_and_from_1_36_the_one_that_does_not_leave() {
+        let place = "10.244.1.5:8080".to_owned();
+        let leaves = |node| (8080, endpoint(node, false, true));
+        let comes = |node| (8080, endpoint(node, true, false));
+        for (version, node, twins, ready) in [
+            ("v1.35", "here", [comes("here"), leaves("here")], false),
+            ("v1.36", "here", [comes("here"), leaves("here")], true),
+            ("v1.35", "there", [leaves("there"), comes("there")], false),
+            ("v1.36", "there", [leaves("there"), comes("there")], true),
+            ("v1.21", "there", [leaves("there"), comes("there")], false),
+            // Up to v1.20, what is not ready is not there.
+            ("v1.20", "there", [leaves("there"), comes("there")], true),
+            ("v1.20", "here", [comes("here"), leaves("here")], true),
+            ("v1.18", "here", [comes("here"), leaves("here")], true),
+        ] {
+            assert_eq!(
+                of(version, &twins),
+                [(place.clone(), ready)],
+                "{version} {node}"
+            );
+        }
+    }
+
+    #[test]
+    fn from_1_19_to_1_21_one_address_was_one_endpoint() {
+        let (first, second) = ("10.244.1.5:8080".to_owned(), "10.244.1.5:9090".to_owned());
+        for (version, node, left) in [
+            ("v1.18", "there", vec![&first, &second]),
+            ("v1.19", "there", vec![&first]),
+            ("v1.21", "there", vec![&first]),
+            ("v1.21", "here", vec![&second]),
+            ("v1.22", "there", vec![&first, &second]),
+        ] {
+            let on = |port| (port, endpoint(node, true, false));
+            let found = of(version, &[on(8080), on(9090)]);
+            let addresses: Vec<&String> = found.iter().map(|(address, _)| address).collect();
+            assert_eq!(addresses, left, "{version} {node}");
+        }
     }
 }

@@ -18,6 +18,18 @@ history! {
     /// (`pkg/proxy/endpoints.go` v1.18.2 and `pkg/proxy/endpointslicecache.go`
     /// v1.19.2; the gate `EndpointSliceProxying` is on from v1.19.)
     pub const ENDPOINTS_OBJECTS: Change = Change::until(18);
+    /// Endpoints that are not ready are kept too, so that in ipvs mode they are in
+    /// `KUBE-LOOP-BACK`. (`pkg/proxy/endpointslicecache.go` v1.20.8, v1.21.1.)
+    pub const UNREADY_ENDPOINTS_KEPT: Change = Change::since(21);
+    /// Endpoints are told apart by their IP addresses alone: of two on one address,
+    /// whatever their ports, one is left. (`addEndpointsByIP` in
+    /// `pkg/proxy/endpointslicecache.go` v1.19.1, v1.21.2; by `IP:port` in
+    /// v1.22.0-rc.0.)
+    pub const ENDPOINTS_BY_IP: Change = Change::between(19, 21);
+    /// Of two endpoints in one place, the later stays unless its pod is going away.
+    /// Before, it stayed if it was on this node. (`addEndpoints` in
+    /// `pkg/proxy/endpointslicecache.go` v1.35.6, v1.36.2.)
+    pub const TERMINATING_TWIN_YIELDS: Change = Change::since(36);
     /// A service port without a name is still written with its colon, `ns/name:`,
     /// which also goes into the hash of its chain.
     /// (`pkg/proxy/types.go` v1.18.6, v1.19.2.)
@@ -242,9 +254,6 @@ history! {
     /// `KUBE-LOOP-BACK` holds only endpoints of this node.
     /// (#66149: not in `syncProxyRules` of v1.12.2, there in v1.13.1.)
     pub const IPVS_LOOP_BACK_LOCAL: Change = Change::since(13);
-    /// Endpoints that are not ready are kept too, so that they are in
-    /// `KUBE-LOOP-BACK`. (`pkg/proxy/endpointslicecache.go` v1.20.0-rc.0, v1.21.1.)
-    pub const UNREADY_ENDPOINTS_KEPT: Change = Change::since(21);
     /// Packets are led to `KUBE-NODE-PORT` by the set their port is in; later,
     /// whatever is addressed to the node is. (v1.11, v1.14.0.)
     pub const IPVS_NODE_PORTS_BY_SET: Change = Change::between(11, 11);

@@ -16,7 +16,6 @@ use crate::rules::kube_proxy::history::{
     IPVS_LOCAL_FALLS_BACK, IPVS_LOOP_BACK_LOCAL, IPVS_MASQUERADES_OWN_TRAFFIC,
     IPVS_NODE_PORTS_OBEY_POLICY, IPVS_OWN_ADDRESSES_NOT_BOUND, IPVS_POLICY_FOR_CLUSTER_IP,
     IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, IPVS_SCTP_ONE_ADDRESS, IPVS_UNSERVED_NODE_PORTS_KEPT,
-    UNREADY_ENDPOINTS_KEPT,
 };
 use crate::rules::kube_proxy::services::{Protocol, ServicePort};
 use crate::rules::kube_proxy::topology;
@@ -97,8 +96,7 @@ impl Maker<'_> {
         let version = self.context.version;
         for endpoint in self.endpoints {
             let here = endpoint.local || !version.has(&IPVS_LOOP_BACK_LOCAL);
-            let kept = endpoint.ready || version.has(&UNREADY_ENDPOINTS_KEPT);
-            if here && kept {
+            if here {
                 let ip = endpoint.ip();
                 let entry = format!(
                     "{ip},{}:{},{ip}",
