@@ -47,7 +47,7 @@ pub fn rules(arguments: &RulesArguments) -> Exit {
         }
     };
     if arguments.verbose {
-        mention(&objects);
+        mention(&objects, version);
     }
     let Some(directory) = &arguments.loaded else {
         return print(&handed(&plan));
@@ -186,9 +186,9 @@ fn pointed_at(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
 }
 
 /// Says on standard error what was passed by.
-fn mention(objects: &Objects) {
+fn mention(objects: &Objects, version: Version) {
     for service in &objects.services {
-        if let Some(why) = passed_by(&service.value) {
+        if let Some(why) = passed_by(&service.value, version) {
             eprintln!(
                 "passed by: service {}/{} {why}",
                 service.namespace, service.name

@@ -13,9 +13,10 @@ use k8s_openapi::api::discovery::v1 as discovery;
 use super::KubeProxyError;
 use super::family::Family;
 use super::history::{
-    ENDPOINTS_BY_IP, ENDPOINTS_OBJECTS, NODE_HINTS, TERMINATING_TWIN_YIELDS, UNREADY_ENDPOINTS_KEPT,
+    ENDPOINTS_BY_IP, ENDPOINTS_OBJECTS, HEADLESS_LABEL, LABELS_OF_BOTH, NODE_HINTS,
+    TERMINATING_TWIN_YIELDS, UNREADY_ENDPOINTS_KEPT,
 };
-use super::services::{Protocol, ServicePort};
+use super::services::{HEADLESS, PROXY_NAME, Protocol, ServicePort};
 use super::version::Version;
 
 /// The label by which an endpoint slice names its service.
@@ -83,6 +84,7 @@ impl EndpointMap {
             let labels = slice.metadata.labels.as_ref();
             let service = labels.and_then(|labels| labels.get(SERVICE_LABEL));
             if let Some(service) = service
+                && is_watched(slice, version)
                 && slice.address_type == family.name()
             {
                 map.add_slice(slice, service, node, version)?;
@@ -155,6 +157,16 @@ impl EndpointMap {
         }
         Ok(())
     }
+}
+
+/// Whether the labels of a slice, or those of the `Endpoints` that it stands for,
+/// let kube-proxy see it.
+fn is_watched(slice: &discovery::EndpointSlice, version: Version) -> bool {
+    let labels = slice.metadata.labels.as_ref();
+    let labelled = |label| labels.is_some_and(|labels| labels.contains_key(label));
+    let headless = labelled(HEADLESS) && version.has(&HEADLESS_LABEL);
+    let other = labelled(PROXY_NAME) && version.has(&LABELS_OF_BOTH);
+    !headless && !other
 }
 
 /// Adds an endpoint, or decides which of two in one place is kept: pods can share
@@ -287,5 +299,24 @@ mod tests {
             let addresses: Vec<&String> = found.iter().map(|(address, _)| address).collect();
             assert_eq!(addresses, left, "{version} {node}");
         }
+    }
+
+    #[test]
+    fn labels_keep_slices_from_kube_proxy_by_version() {
+        let sees = |version: &str, label: &str| {
+            let slice = json!({
+                "metadata": {"namespace": "ns", "labels": {SERVICE_LABEL: "svc", label: ""}},
+                "addressType": "IPv4",
+                "ports": [{"name": "p", "port": 8080}],
+                "endpoints": [endpoint("here", true, false)]
+            });
+            let slices = [serde_json::from_value(slice).unwrap()];
+            let version = version.parse().unwrap();
+            let map = EndpointMap::new(&slices, "here", version, Family::V4).unwrap();
+            !map.by_port.is_empty()
+        };
+        assert!(sees("v1.15", HEADLESS) && !sees("v1.16", HEADLESS) && !sees("v1.36", HEADLESS));
+        assert!(sees("v1.13", PROXY_NAME) && !sees("v1.14", PROXY_NAME));
+        assert!(!sees("v1.35", PROXY_NAME) && sees("v1.36", PROXY_NAME));
     }
 }

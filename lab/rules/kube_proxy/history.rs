@@ -65,6 +65,17 @@ history! {
     /// A source range of all addresses is no restriction.
     /// (`pkg/proxy/serviceport.go` v1.33, v1.34.)
     pub const ZERO_RANGE_IS_NO_RANGE: Change = Change::since(34);
+    /// A service labelled `service.kubernetes.io/service-proxy-name` is another
+    /// proxy's. (`cmd/kube-proxy/app/server.go` v1.13.5, v1.14.0.)
+    pub const PROXY_NAME_LABEL: Change = Change::since(14);
+    /// Endpoints labelled `service.kubernetes.io/headless` are not watched.
+    /// (`cmd/kube-proxy/app/server.go` v1.15.3, v1.16.3.)
+    pub const HEADLESS_LABEL: Change = Change::since(16);
+    /// What these labels keep kube-proxy from it neither watches as a service nor as
+    /// endpoints; later the name of a proxy says something of services only, and the
+    /// other label of endpoints only. (`cmd/kube-proxy/app/server.go` v1.14.0,
+    /// v1.35.6, v1.36.2.)
+    pub const LABELS_OF_BOTH: Change = Change::between(14, 35);
     /// Node ports, and the ports of external IPs that are the node's own, are held
     /// open by a listener that never accepts, to keep others away from them.
     /// (`syncProxyRules` of both modes, v1.9.0 to v1.23.4; gone in v1.24.3.)

@@ -14,9 +14,9 @@ use k8s_openapi::api::core::v1 as core;
 use super::KubeProxyError;
 use super::family::Family;
 use super::history::{
-    ANY_TOPOLOGY_ANNOTATION, COLON_OF_UNNAMED_PORT, HINTS_WITHOUT_ANNOTATION,
-    INTERNAL_TRAFFIC_POLICY, LOAD_BALANCER_IP_MODE, LOCAL_FOR_CLUSTER_IP_TYPE,
-    ZERO_RANGE_IS_NO_RANGE, ZONE_HINTS,
+    ANY_TOPOLOGY_ANNOTATION, COLON_OF_UNNAMED_PORT, HEADLESS_LABEL, HINTS_WITHOUT_ANNOTATION,
+    INTERNAL_TRAFFIC_POLICY, LABELS_OF_BOTH, LOAD_BALANCER_IP_MODE, LOCAL_FOR_CLUSTER_IP_TYPE,
+    PROXY_NAME_LABEL, ZERO_RANGE_IS_NO_RANGE, ZONE_HINTS,
 };
 use super::version::Version;
 
@@ -25,7 +25,9 @@ use super::version::Version;
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
 
 /// Services labelled so are another proxy's.
-const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+pub(super) const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+/// Services labelled so, and their endpoints, have nothing to be proxied.
+pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
 
 /// A transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,19 +130,23 @@ impl ServicePort {
     }
 }
 
-/// Why kube-proxy passes a service by, in words that follow its name; none if it
-/// serves it.
+/// Why kube-proxy of `version` passes a service by, in words that follow its name;
+/// none if it serves it.
 #[must_use]
-pub fn passed_by(service: &core::Service) -> Option<&'static str> {
+pub fn passed_by(service: &core::Service, version: Version) -> Option<&'static str> {
     let spec = service.spec.as_ref()?;
     let labels = service.metadata.labels.as_ref();
+    let labelled = |label| labels.is_some_and(|labels| labels.contains_key(label));
+    let headless = version.has(&HEADLESS_LABEL) && version.has(&LABELS_OF_BOTH);
     let listed = spec.cluster_ips.iter().flatten();
     if spec.type_.as_deref() == Some("ExternalName") {
         Some("is an ExternalName")
-    } else if labels.is_some_and(|labels| labels.contains_key(PROXY_NAME_LABEL)) {
+    } else if labelled(PROXY_NAME) && version.has(&PROXY_NAME_LABEL) {
         Some("is another proxy's, by its label service.kubernetes.io/service-proxy-name")
     } else if spec.cluster_ip.iter().chain(listed).any(|ip| ip == "None") {
         Some("is headless")
+    } else if labelled(HEADLESS) && headless {
+        Some("is labelled service.kubernetes.io/headless")
     } else {
         None
     }
@@ -150,9 +156,8 @@ pub fn passed_by(service: &core::Service) -> Option<&'static str> {
 /// service, port name and protocol. (kube-proxy itself takes them in the random
 /// order of a Go map; sorted, the same cluster always gets the same rules.)
 ///
-/// Headless and `ExternalName` services, those of another proxy
-/// (`service.kubernetes.io/service-proxy-name`) and those without an address in
-/// the family are left out.
+/// Headless and `ExternalName` services, those whose labels say so ([`passed_by`])
+/// and those without an address in the family are left out.
 ///
 /// # Errors
 ///
@@ -225,7 +230,7 @@ impl View<'_> {
         let Some(spec) = self.spec() else {
             return Ok(None);
         };
-        if passed_by(self.service).is_some() {
+        if passed_by(self.service, self.version).is_some() {
             return Ok(None);
         }
         let listed = spec.cluster_ips.as_deref().unwrap_or(&[]);

@@ -334,10 +334,24 @@ fn what_is_not_served_leaves_no_trace() {
     ] {
         assert!(world("v1.30", &spec).nat("KUBE-SVC-").is_empty());
     }
-    let mut foreign = world("v1.30", &json!({}));
-    foreign.service["metadata"]["labels"] =
-        json!({"service.kubernetes.io/service-proxy-name": "other"});
-    assert!(foreign.nat("KUBE-SVC-").is_empty());
+    let labelled = |version, label: &str| {
+        let mut world = world(version, &json!({}));
+        world.service["metadata"]["labels"] = json!({label: ""});
+        world.nat("KUBE-SVC-").len()
+    };
+    let other = "service.kubernetes.io/service-proxy-name";
+    let headless = "service.kubernetes.io/headless";
+    for (version, others, headlesses) in [
+        ("v1.13", 2, 2),
+        ("v1.14", 0, 2),
+        ("v1.15", 0, 2),
+        ("v1.16", 0, 0),
+        ("v1.35", 0, 0),
+        ("v1.36", 0, 2),
+    ] {
+        assert_eq!(labelled(version, other), others, "{version}");
+        assert_eq!(labelled(version, headless), headlesses, "{version}");
+    }
 }
 
 #[test]
