@@ -8,8 +8,9 @@ use crate::cluster::Cluster;
 use crate::plan::{Namespace, Protocol, Server, ServerKind};
 use crate::rules::kube_proxy::history::HOLDS_PORTS;
 use crate::rules::kube_proxy::ipvs::DUMMY;
+use crate::rules::kube_proxy::node_ports::Serving;
 use crate::rules::kube_proxy::services::{self, ServicePort};
-use crate::rules::kube_proxy::{Family, KubeProxy, NodePortAddress};
+use crate::rules::kube_proxy::{Family, KubeProxy};
 
 /// Listeners that nobody accepts from, on each node port and on the ports of
 /// external IPs that are the node's own. A connection that no rule takes is made
@@ -100,17 +101,8 @@ fn node_addresses(proxy: &KubeProxy, own: &[IpAddr], family: Family) -> Vec<IpAd
         Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    let wanted: Vec<NodePortAddress> = proxy
-        .node_port_addresses
-        .iter()
-        .copied()
-        .filter(|address| match address {
-            NodePortAddress::Primary => true,
-            NodePortAddress::Within(network) => Family::of(network.ip()) == family,
-        })
-        .collect();
-    let is_all = |address: &NodePortAddress| matches!(address, NodePortAddress::Within(network) if network.prefix() == 0);
-    if wanted.is_empty() || wanted.iter().any(is_all) {
+    let serving = Serving::of(proxy, family);
+    if serving == Serving::All {
         return vec![all];
     }
     let loopback = match family {
@@ -122,7 +114,7 @@ fn node_addresses(proxy: &KubeProxy, own: &[IpAddr], family: Family) -> Vec<IpAd
         .chain([&loopback])
         .copied()
         .filter(|ip| Family::of(*ip) == family)
-        .filter(|ip| wanted.iter().any(|address| address.covers(*ip, None)))
+        .filter(|ip| serving.covers(*ip, None))
         .collect();
     addresses.sort_unstable();
     addresses.dedup();

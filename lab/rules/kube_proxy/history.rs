@@ -76,6 +76,15 @@ history! {
     /// other label of endpoints only. (`cmd/kube-proxy/app/server.go` v1.14.0,
     /// v1.35.6, v1.36.2.)
     pub const LABELS_OF_BOTH: Change = Change::between(14, 35);
+    /// `nodePortAddresses` is obeyed. Before, iptables mode served node ports on every
+    /// address of the node, and ipvs mode on those of interfaces called `eth…`.
+    /// (#58052: `syncProxyRules` of both modes, v1.9.4, v1.10.0.)
+    pub const NODE_PORT_ADDRESSES: Change = Change::since(10);
+    /// Those of the other family do not count; before, they did, so that with them
+    /// alone nothing was served, and a network of all addresses of either family
+    /// meant all. (`FilterIncorrectCIDRVersion` in `NewProxier` of both modes: not in
+    /// v1.18.20, there in v1.19.1.)
+    pub const NODE_PORT_ADDRESSES_BY_FAMILY: Change = Change::since(19);
     /// Node ports, and the ports of external IPs that are the node's own, are held
     /// open by a listener that never accepts, to keep others away from them.
     /// (`syncProxyRules` of both modes, v1.9.0 to v1.23.4; gone in v1.24.3.)
@@ -303,9 +312,6 @@ history! {
     /// port is passed over, its health checks too. (`syncProxyRules` v1.9.4, v1.10.6,
     /// v1.15.5, v1.16.3.)
     pub const IPVS_UNSERVED_NODE_PORTS_KEPT: Change = Change::until(15);
-    /// `nodePortAddresses` is obeyed. (v1.9, v1.10 alpha. v1.9 served node ports on
-    /// the interfaces called `eth…`; #56685.)
-    pub const IPVS_NODE_PORT_ADDRESSES: Change = Change::since(10);
     /// What is addressed to a service's address but to no port of it is refused
     /// (`KUBE-IPVS-FILTER`), and what comes from a loopback address is let alone.
     /// (v1.25.1, v1.26.0.)

@@ -18,6 +18,7 @@ pub mod history;
 mod iptables;
 pub mod ipvs;
 pub mod known;
+pub mod node_ports;
 pub mod services;
 pub mod topology;
 pub mod version;

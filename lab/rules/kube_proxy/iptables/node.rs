@@ -10,6 +10,7 @@ use crate::rules::kube_proxy::history::{
     LOCALHOST_NODE_PORTS, LOCALNET_FIREWALL, MARK_CLEARED, ONE_CHAIN_REFUSES, RANDOM_FULLY,
     TWO_ESTABLISHED_RULES,
 };
+use crate::rules::kube_proxy::node_ports::Serving;
 use crate::rules::kube_proxy::version::Version;
 use crate::rules::kube_proxy::{Family, NodePortAddress};
 use crate::rules::script::{Script, Table};
@@ -257,21 +258,8 @@ fn node_ports(context: &Context<'_>, script: &mut Script) {
     };
     let guarded = context.version.has(&LOCALHOST_NODE_PORTS);
     let localhost = localhost_node_ports(context);
-    let addresses: Vec<NodePortAddress> = context
-        .proxy
-        .node_port_addresses
-        .iter()
-        .copied()
-        .filter(|address| match address {
-            NodePortAddress::Primary => true,
-            NodePortAddress::Within(network) => Family::of(network.ip()) == context.family,
-        })
-        .collect();
-    let all = addresses.is_empty()
-        || addresses.iter().any(
-            |address| matches!(address, NodePortAddress::Within(network) if network.prefix() == 0),
-        );
-    if all {
+    let serving = Serving::of(context.proxy, context.family);
+    if serving == Serving::All {
         let but = match context.family {
             Family::V6 if guarded => Some("! -d ::1/128"),
             Family::V4 if guarded && !localhost => Some("! -d 127.0.0.0/8"),
@@ -287,9 +275,7 @@ fn node_ports(context: &Context<'_>, script: &mut Script) {
         return;
     }
     for ip in &context.node.interfaces {
-        let meant = addresses
-            .iter()
-            .any(|address| address.covers(*ip, context.node.ip));
+        let meant = serving.covers(*ip, context.node.ip);
         let refused = guarded && ip.is_loopback() && (context.family == Family::V6 || !localhost);
         if meant && !refused {
             nat(script, rule().destination(*ip).jump(chains::NODE_PORTS));

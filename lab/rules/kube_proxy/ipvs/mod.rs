@@ -41,14 +41,12 @@ mod timeouts;
 use std::net::IpAddr;
 
 use super::endpoints::EndpointMap;
-use super::history::{
-    IPVS_BROADCAST, IPVS_CHAINS, IPVS_HASHES_PORTS, IPVS_LOOPBACK_NODE_PORTS,
-    IPVS_NODE_PORT_ADDRESSES,
-};
+use super::history::{IPVS_BROADCAST, IPVS_CHAINS, IPVS_HASHES_PORTS, IPVS_LOOPBACK_NODE_PORTS};
 use super::iptables::local::LocalTraffic;
+use super::node_ports::Serving;
 use super::services::ServicePort;
 use super::version::Version;
-use super::{Family, KubeProxy, KubeProxyError, Node, NodePortAddress};
+use super::{Family, KubeProxy, KubeProxyError, Node};
 use crate::plan::VirtualServer;
 use crate::rules::ipset::IpsetScript;
 use crate::rules::script::Script;
@@ -145,26 +143,10 @@ pub(super) fn rules(
 /// (`NodeIPs` and `GetNodeAddresses` of kubernetes/kubernetes `pkg/proxy/ipvs`
 /// and `pkg/proxy/util`.)
 fn node_ips(proxy: &KubeProxy, node: &Node<'_>, family: Family) -> Vec<IpAddr> {
-    let asked: Vec<NodePortAddress> = proxy
-        .node_port_addresses
-        .iter()
-        .copied()
-        .filter(|address| match address {
-            NodePortAddress::Primary => true,
-            NodePortAddress::Within(network) => Family::of(network.ip()) == family,
-        })
-        .collect();
-    let all = !proxy.version.has(&IPVS_NODE_PORT_ADDRESSES)
-        || asked.is_empty()
-        || asked.iter().any(
-            |address| matches!(address, NodePortAddress::Within(network) if network.prefix() == 0),
-        );
-    let meant = |ip: IpAddr| {
-        if all {
-            !matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local())
-        } else {
-            asked.iter().any(|address| address.covers(ip, node.ip))
-        }
+    let serving = Serving::of(proxy, family);
+    let meant = |ip: IpAddr| match (&serving, ip) {
+        (Serving::All, IpAddr::V6(six)) => !six.is_unicast_link_local(),
+        _ => serving.covers(ip, node.ip),
     };
     let loopback = proxy.version.has(&IPVS_LOOPBACK_NODE_PORTS);
     let mut ips: Vec<IpAddr> = node

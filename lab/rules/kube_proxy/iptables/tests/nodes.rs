@@ -7,8 +7,8 @@ use crate::rules::kube_proxy::{DetectLocalMode, KubeProxy, KubeProxyError};
 
 #[test]
 fn node_ports_answer_where_they_are_told_to() {
-    let last = |proxy: &dyn Fn(&mut KubeProxy)| {
-        let mut world = world("v1.30", &json!({}));
+    let last_of = |version: &str, proxy: &dyn Fn(&mut KubeProxy)| {
+        let mut world = world(version, &json!({}));
         proxy(&mut world.proxy);
         let rules = world.nat("KUBE-SERVICES");
         let found: Vec<String> = rules
@@ -18,6 +18,7 @@ fn node_ports_answer_where_they_are_told_to() {
             .collect();
         found
     };
+    let last = |proxy: &dyn Fn(&mut KubeProxy)| last_of("v1.30", proxy);
     let addresses = |texts: &[&str]| -> Vec<_> {
         texts
             .iter()
@@ -42,6 +43,12 @@ fn node_ports_answer_where_they_are_told_to() {
         last(&|proxy| proxy.node_port_addresses = addresses(&["10.0.0.0/8"])),
         [""; 0]
     );
+    let elsewhere = |proxy: &mut KubeProxy| proxy.node_port_addresses = addresses(&["10.0.0.0/8"]);
+    assert_eq!(last_of("v1.9", &elsewhere), [local]);
+    assert_eq!(last_of("v1.10", &elsewhere), [""; 0]);
+    let six = |proxy: &mut KubeProxy| proxy.node_port_addresses = addresses(&["2001:db8::/64"]);
+    assert_eq!(last_of("v1.18", &six), [""; 0]);
+    assert_eq!(last_of("v1.19", &six), [local]);
 }
 
 #[test]
