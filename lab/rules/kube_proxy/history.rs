@@ -215,6 +215,11 @@ history! {
     /// `Local` is masqueraded, because it could not leave the node otherwise.
     /// (#57942: absent in `pkg/proxy/iptables/proxier.go` v1.9.4, there in v1.10.0.)
     pub const LOOPBACK_MASQUERADED: Change = Change::since(10);
+    /// With `nodePortAddresses` that none of the node's addresses match, a service
+    /// port with a node port is left half written: its chains are there and led to,
+    /// but empty, without endpoints. (`syncProxyRules` v1.18.20, v1.19.1,
+    /// v1.22.0-rc.0, v1.23.4.)
+    pub const NODE_PORTS_NEED_AN_ADDRESS: Change = Change::between(19, 22);
     /// External IPs obey `externalTrafficPolicy: Local`.
     /// (Gate `ExternalPolicyForExternalIP`: false in v1.18.2, true in v1.19.2.)
     pub const EXTERNAL_IPS_OBEY_POLICY: Change = Change::since(19);

@@ -249,6 +249,13 @@ fn masquerade(context: &Context<'_>, script: &mut Script) {
     );
 }
 
+/// Whether node ports answer on any of the node's addresses.
+pub(super) fn serves_node_ports(context: &Context<'_>) -> bool {
+    let serving = Serving::of(context.proxy, context.family);
+    let own = &context.node.interfaces;
+    serving == Serving::All || own.iter().any(|ip| serving.covers(*ip, context.node.ip))
+}
+
 /// The end of `KUBE-SERVICES`: what is addressed to the node itself may be for
 /// a node port.
 fn node_ports(context: &Context<'_>, script: &mut Script) {

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 use super::rule::Rule;
 use super::spread::{Comments, balance, endpoint_chain, stay};
-use super::{Context, chains, filter, nat, nat_chain};
+use super::{Context, chains, filter, nat, nat_chain, node};
 use crate::rules::kube_proxy::history::{
     BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED,
     LOAD_BALANCER_REFUSED, LOOPBACK_MASQUERADED, MASQUERADE_IN_SERVICE_CHAIN,
-    NODE_TRAFFIC_BEFORE_PODS, NODE_TRAFFIC_MEETS_ALL, ONE_CHAIN_REFUSES, PHYSDEV_FOR_EXTERNAL_IPS,
-    RULES_WITHOUT_ENDPOINTS, UNREADY_ENDPOINTS_COUNT,
+    NODE_PORTS_NEED_AN_ADDRESS, NODE_TRAFFIC_BEFORE_PODS, NODE_TRAFFIC_MEETS_ALL,
+    ONE_CHAIN_REFUSES, PHYSDEV_FOR_EXTERNAL_IPS, RULES_WITHOUT_ENDPOINTS, UNREADY_ENDPOINTS_COUNT,
 };
 use crate::rules::kube_proxy::services::ServicePort;
 use crate::rules::kube_proxy::topology::Chosen;
@@ -34,6 +34,12 @@ pub(super) fn service(
     writer.cluster_ip(script);
     writer.external_ips(script);
     writer.load_balancer_ips(script);
+    if port.node_port.is_some()
+        && context.version.has(&NODE_PORTS_NEED_AN_ADDRESS)
+        && !node::serves_node_ports(context)
+    {
+        return;
+    }
     writer.node_port(script);
     if writer.leads() {
         writer.refuse_cluster_ip(script);

@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use super::{World, world};
+use super::{World, with_balancer, world};
 use crate::rules::kube_proxy::{DetectLocalMode, KubeProxy, KubeProxyError};
+use crate::rules::script::Table;
 
 #[test]
 fn node_ports_answer_where_they_are_told_to() {
@@ -68,4 +69,23 @@ fn local_traffic_is_told_by_what_was_configured() {
     world.proxy.detect_local_mode = DetectLocalMode::BridgeInterface;
     world.proxy.bridge_interface = Some("cni0".to_owned());
     assert!(masquerade(&world).starts_with("-d 10.96.0.1 ! -i cni0 "));
+}
+
+#[test]
+fn a_node_port_that_no_address_serves_costs_a_service_its_endpoints_for_a_while() {
+    for (version, rules) in [("v1.18", 2), ("v1.19", 0), ("v1.22", 0), ("v1.23", 2)] {
+        let mut world = with_balancer(version, "Local");
+        let asked = |text: &str| vec![text.to_owned().try_into().unwrap()];
+        world.proxy.node_port_addresses = asked("10.0.0.0/8");
+        let dump = world.dump();
+        let nat = &dump.table(Table::Nat).unwrap().chains;
+        let begun = |prefix: &str| nat.iter().filter(|c| c.name.starts_with(prefix)).count();
+        assert_eq!(begun("KUBE-SVC-"), 1, "{version}");
+        assert_eq!(begun("KUBE-XLB-"), 1, "{version}");
+        assert_eq!(begun("KUBE-SEP-"), rules, "{version}");
+        assert_eq!(world.nat("KUBE-SVC-").len(), rules, "{version}");
+        assert_eq!(world.nat("KUBE-XLB-").is_empty(), rules == 0, "{version}");
+        world.proxy.node_port_addresses = asked("192.168.50.0/24");
+        assert_eq!(world.nat("KUBE-SVC-").len(), 2, "{version}");
+    }
 }
