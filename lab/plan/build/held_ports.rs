@@ -1,12 +1,15 @@
 //! Ports that kube-proxies keep others away from.
 
+#[cfg(test)]
+mod tests;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
 use crate::cluster::Cluster;
 use crate::plan::{Namespace, Protocol, Server, ServerKind};
-use crate::rules::kube_proxy::history::HOLDS_PORTS;
+use crate::rules::kube_proxy::history::{HOLDS_PORTS, HOLDS_PORTS_EVERYWHERE};
 use crate::rules::kube_proxy::ipvs::DUMMY;
 use crate::rules::kube_proxy::node_ports::Serving;
 use crate::rules::kube_proxy::services::{self, ServicePort};
@@ -102,7 +105,7 @@ fn node_addresses(proxy: &KubeProxy, own: &[IpAddr], family: Family) -> Vec<IpAd
         Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     let serving = Serving::of(proxy, family);
-    if serving == Serving::All {
+    if serving == Serving::All || proxy.version.has(&HOLDS_PORTS_EVERYWHERE) {
         return vec![all];
     }
     let loopback = match family {

@@ -89,6 +89,9 @@ history! {
     /// open by a listener that never accepts, to keep others away from them.
     /// (`syncProxyRules` of both modes, v1.9.0 to v1.23.4; gone in v1.24.3.)
     pub const HOLDS_PORTS: Change = Change::until(23);
+    /// Node ports are held on every address; later on those of `nodePortAddresses`
+    /// only. (`syncProxyRules` of both modes, v1.10.6, v1.11.1.)
+    pub const HOLDS_PORTS_EVERYWHERE: Change = Change::until(10);
     /// One process serves both IP families.
     /// (Gate `IPv6DualStack`, on from v1.21: `pkg/features/kube_features.go`.)
     pub const DUAL_STACK: Change = Change::since(21);
