@@ -174,6 +174,10 @@ fn pointed_at(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
             let help = flag.map(|flag| format!("give it with {flag}"));
             return Diagnostic::error(error.to_string()).maybe_help(help);
         }
+        KubeProxyError::DetectLocalUnknown { .. } => {
+            return Diagnostic::error(error.to_string())
+                .help("give a version that knows it, or tell local traffic by --cluster-cidr");
+        }
         _ => return Diagnostic::error(error.to_string()),
     };
     let (namespace, name) = object.split_once('/').unwrap_or(("", object));

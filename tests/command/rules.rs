@@ -147,6 +147,14 @@ fn wrong_arguments_are_named() {
         ),
         ("node", &["--kube-version=v1.30", "--node=node-b"]),
         (
+            "bridge-too-early",
+            &[
+                "--kube-version=v1.23",
+                "--detect-local-mode=BridgeInterface",
+                "--pod-bridge-interface=cni0",
+            ],
+        ),
+        (
             "bridge",
             &[
                 "--kube-version=v1.30",

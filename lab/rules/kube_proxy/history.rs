@@ -92,6 +92,13 @@ history! {
     /// Node ports are held on every address; later on those of `nodePortAddresses`
     /// only. (`syncProxyRules` of both modes, v1.10.6, v1.11.1.)
     pub const HOLDS_PORTS_EVERYWHERE: Change = Change::until(10);
+    /// `detectLocalMode` is known, with `ClusterCIDR` and `NodeCIDR`; before, the
+    /// cluster CIDR alone decided. (`pkg/proxy/apis/config/types.go` v1.17.17,
+    /// v1.18.2.)
+    pub const DETECT_LOCAL_MODE: Change = Change::since(18);
+    /// `detectLocalMode` may be `BridgeInterface` and `InterfaceNamePrefix`.
+    /// (`pkg/proxy/apis/config/types.go` v1.23.4, v1.24.3.)
+    pub const DETECT_LOCAL_BY_INTERFACE: Change = Change::since(24);
     /// One process serves both IP families.
     /// (Gate `IPv6DualStack`, on from v1.21: `pkg/features/kube_features.go`.)
     pub const DUAL_STACK: Change = Change::since(21);

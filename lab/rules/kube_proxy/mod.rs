@@ -108,6 +108,16 @@ pub enum KubeProxyError {
         /// The parameter.
         field: &'static str,
     },
+    /// A way to tell local traffic that the version does not know.
+    #[error("kube-proxy {version}: detectLocalMode {mode:?} is not known before v1.{since}")]
+    DetectLocalUnknown {
+        /// The version.
+        version: Version,
+        /// The way.
+        mode: DetectLocalMode,
+        /// The first minor version that knows it.
+        since: u8,
+    },
     /// A mode that cannot be written yet.
     #[error("kube-proxy: mode {0} is not supported")]
     Mode(Mode),

@@ -89,3 +89,22 @@ fn a_node_port_that_no_address_serves_costs_a_service_its_endpoints_for_a_while(
         assert_eq!(world.nat("KUBE-SVC-").len(), 2, "{version}");
     }
 }
+
+#[test]
+fn ways_to_tell_local_traffic_came_one_after_the_other() {
+    let since = |version, mode| {
+        let mut world = world(version, &json!({}));
+        world.proxy.detect_local_mode = mode;
+        world.proxy.bridge_interface = Some("cni0".to_owned());
+        match world.try_dump() {
+            Ok(_) => None,
+            Err(KubeProxyError::DetectLocalUnknown { since, .. }) => Some(since),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(since("v1.9", DetectLocalMode::ClusterCIDR), None);
+    assert_eq!(since("v1.17", DetectLocalMode::NodeCIDR), Some(18));
+    assert_eq!(since("v1.18", DetectLocalMode::NodeCIDR), None);
+    assert_eq!(since("v1.23", DetectLocalMode::BridgeInterface), Some(24));
+    assert_eq!(since("v1.24", DetectLocalMode::BridgeInterface), None);
+}
