@@ -92,6 +92,8 @@ impl EndpointMap {
         }
         for endpoints in map.by_port.values_mut() {
             if version.has(&ENDPOINTS_OBJECTS) {
+                // Where a port has several numbers, `Endpoints` have several subsets,
+                // which come in the order of a hash that is not followed here.
                 endpoints
                     .sort_by_key(|endpoint| (endpoint.ip().to_string(), endpoint.address.port()));
             } else {

@@ -258,7 +258,7 @@ history! {
     /// Chains of their own decide about load balancers and node ports,
     /// `KUBE-LOAD-BALANCER`, `KUBE-NODE-PORT` and `KUBE-FIREWALL`, and rules say in a
     /// comment what their set is for. Before, `KUBE-SERVICES` did all of it.
-    /// (v1.10 alpha, v1.11.)
+    /// (v1.10.6, v1.11.1.)
     pub const IPVS_CHAINS: Change = Change::since(11);
     /// Without a cluster CIDR, what comes from a cluster IP is masqueraded: the
     /// node itself, which takes the service's address for its own. Before, nothing
@@ -267,20 +267,20 @@ history! {
     /// into v1.11: `syncProxyRules` of v1.11.1 has it.)
     pub const IPVS_MASQUERADES_OWN_TRAFFIC: Change = Change::since(12).early(&[(11, 1)]);
     /// External IPs and load balancers' addresses are bound to `kube-ipvs0` too,
-    /// not only cluster IPs. (#59976; v1.10 alpha, v1.11.)
+    /// not only cluster IPs. (#59976 and #63066; v1.10.6, v1.11.1.)
     pub const IPVS_BINDS_EXTERNAL: Change = Change::since(11);
     /// `externalTrafficPolicy: Local` also holds for the cluster IP.
-    /// (`syncEndpoint` of the cluster IP in v1.9 and the v1.10 alpha.)
+    /// (`syncEndpoint` of the cluster IP in v1.9.4; gone with #57679, v1.10.0.)
     pub const IPVS_POLICY_FOR_CLUSTER_IP: Change = Change::until(9);
     /// Virtual servers of external IPs obey `externalTrafficPolicy: Local`, as they
-    /// do again from [`EXTERNAL_IPS_OBEY_POLICY`] on. (v1.10 alpha, v1.11.)
+    /// do again from [`EXTERNAL_IPS_OBEY_POLICY`] on. (v1.10.6, v1.11.1.)
     pub const IPVS_EXTERNAL_IPS_OBEYED: Change = Change::until(10);
     /// A load balancer's virtual server obeys `externalTrafficPolicy: Local` only
     /// with client affinity. (`syncProxyRules` v1.11.1, v1.12.2 and v1.13.5; came with
     /// #64146, gone in v1.14.0 with #72432.)
     pub const IPVS_POLICY_NEEDS_AFFINITY: Change = Change::between(11, 13);
     /// Virtual servers of node ports obey `externalTrafficPolicy: Local`.
-    /// (#66064, v1.12 and by #68278 v1.11.4; v1.9 and the v1.10 alpha did too.)
+    /// (#66064, v1.12 and by #68278 v1.11.4; v1.9.4 and v1.10.6 did too.)
     pub const IPVS_NODE_PORTS_OBEY_POLICY: Change =
         Change::since(12).early(&[(9, 0), (10, 0), (11, 4)]);
     /// With no local endpoint to be found, `Local` falls back to all endpoints.
@@ -314,7 +314,7 @@ history! {
     /// v1.18.6 and v1.20.0-rc.0.)
     pub const IPVS_BROADCAST: Change = Change::until(18);
     /// kube-proxy makes `KUBE-MARK-DROP` if it is missing. (v1.14.0, v1.16.0-beta.2
-    /// to v1.24.0; until v1.18 it also flushed it, until the kubelet came by.)
+    /// to v1.24.0; until v1.19 it also flushed it, until the kubelet came by.)
     pub const IPVS_ENSURES_MARK_DROP: Change = Change::between(16, 24);
     /// There is a set of external IPs with the policy `Local`, which are not
     /// masqueraded. (`ipset.go` v1.17, v1.18.2.)
@@ -342,7 +342,8 @@ history! {
     /// it (`KUBE-IPVS-OUT-FILTER`). (v1.28.3, v1.29.1.)
     pub const IPVS_OUT_FILTER: Change = Change::since(29);
     /// External IPs with the policy `Local` pass `KUBE-IPVS-FILTER`.
-    /// (v1.29.1, v1.30.3.)
+    /// (v1.29.1, v1.30.3; patch releases of v1.28 and v1.29 have it by #121928 and
+    /// #122323, which ones is not known.)
     pub const IPVS_FILTER_SPARES_LOCAL_EXTERNAL_IPS: Change = Change::since(30);
 }
 

@@ -183,6 +183,11 @@ pub fn ipvs_rules(
 
 /// The IP families that `proxy` writes rules for: both from v1.21 on, before
 /// that the one of its cluster CIDR, or else of the node's first address.
+///
+/// Before v1.21 it was the family of the address that kube-proxy was told to bind
+/// (IPv4 unless told; the node's own from v1.20 on), which nothing here says; but a
+/// cluster CIDR of another family was an error from v1.10 on.
+/// (`cmd/kube-proxy/app/server_others.go` v1.9.0 to v1.20.8.)
 #[must_use]
 pub fn families(proxy: &KubeProxy, objects: &Objects<'_>) -> Vec<Family> {
     if proxy.version.has(&history::DUAL_STACK) {

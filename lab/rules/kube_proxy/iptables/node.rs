@@ -215,6 +215,10 @@ fn mark(context: &Context<'_>) -> String {
     format!("{mark:#010x}")
 }
 
+/// Masquerades what is marked, and marks.
+///
+/// Versions before [`MARK_CLEARED`] spell the mark `--set-xmark`; the kernel keeps,
+/// and `iptables-save` prints, the same for both.
 fn masquerade(context: &Context<'_>, script: &mut Script) {
     let mark = mark(context);
     let masquerade =

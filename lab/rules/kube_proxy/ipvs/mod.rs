@@ -23,8 +23,12 @@
 //!
 //! The state is that after one sync on a fresh node. Some versions take a later
 //! sync's node ports off an address that is also an external IP, because that is
-//! bound then; and up to v1.18 each sync flushes nat `KUBE-MARK-DROP`, which the
+//! bound then; and up to v1.19 each sync flushes nat `KUBE-MARK-DROP`, which the
 //! kubelet fills again.
+//!
+//! Nor does IPv6 go wrong as it did once: up to v1.12 the sets of a kube-proxy for
+//! IPv6 are of family inet, so that no entry gets into them (#68436, v1.13.0), and
+//! before v1.14 it finds no address to serve node ports on (#71035).
 
 mod chains;
 mod early;
