@@ -12,7 +12,9 @@ use super::capture::{Basket, Capture};
 use super::loader::Loaders;
 use super::netns::NetNs;
 use super::wire::{self, Wire};
-use super::{counters, failure, health, held, ipvs, prober, program, rules, server, sysctl};
+use super::{
+    accounting, counters, failure, health, held, ipvs, prober, program, rules, server, sysctl,
+};
 use crate::evidence::{Evidence, SavedRules};
 use crate::plan::needs::iptables_program;
 use crate::plan::{Backend, Namespace, Plan, Server};
@@ -91,6 +93,7 @@ impl Lab {
         }
         for ((ns, _), namespace) in made.iter().zip(&plan.namespaces) {
             ipvs::add(ns, namespace).await?;
+            accounting::make(ns, namespace)?;
         }
         step("load its rules".to_owned());
         let loads = begun.into_iter().map(rules::finish);

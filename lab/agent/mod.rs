@@ -2,6 +2,7 @@
 //! plans in it, runs their probes, and says what it saw. It speaks
 //! [`crate::protocol`] on standard input and output and ends with them.
 
+mod accounting;
 mod capture;
 mod carrier;
 mod change;
@@ -24,6 +25,7 @@ mod ipvs_read;
 mod lab;
 mod loader;
 mod netns;
+mod nfnetlink;
 mod ping;
 mod pktinfo;
 mod poll;

@@ -10,6 +10,7 @@ mod kernel;
 mod labs;
 mod output;
 mod plan;
+mod rules;
 mod run;
 mod schema;
 
@@ -49,6 +50,7 @@ pub fn main() -> ExitCode {
     let exit = match &arguments.command {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
+        Command::Rules(arguments) => rules::rules(arguments),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
         Command::Diff(diff) => diff::diff(diff),
         Command::Doctor(doctor) => doctor::doctor(doctor),

@@ -66,6 +66,9 @@ pub struct Namespace {
     /// How long IPVS remembers connections; as the kernel has it without this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipvs_timeouts: Option<ipvs::Timeouts>,
+    /// The names of the nfacct objects that rules count with, made before them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounting: Vec<String>,
     /// Rules, loaded after the sets they name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables: Option<Iptables>,

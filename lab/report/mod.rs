@@ -12,6 +12,7 @@
 //! # }
 //! ```
 
+pub mod about;
 mod case_text;
 mod certificate;
 pub mod claims;
@@ -23,6 +24,7 @@ mod human;
 mod json;
 mod junit;
 mod markdown;
+pub mod node_rules;
 mod output;
 mod results;
 pub mod schema;

@@ -30,6 +30,22 @@ impl Trouble {
     }
 }
 
+/// Text in lines of at most so many characters; a word that is longer has a line
+/// of its own.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// A case's time, to the hundredth of a second: `3.02 s`.
 pub(super) fn seconds(milliseconds: u64) -> String {
     let hundredths = milliseconds.saturating_add(5) / 10;

@@ -7,9 +7,8 @@
 //! The kubelet starts before kube-proxy; what both write (masquerading, and the
 //! localnet guard from v1.27) is kube-proxy's in the end and left to it here.
 
-use super::kube_proxy::version::{
-    KUBELET_CANARY, KUBELET_DROPS, KUBELET_HINT, KUBELET_LOCALNET, Version,
-};
+use super::kube_proxy::history::{KUBELET_CANARY, KUBELET_DROPS, KUBELET_HINT, KUBELET_LOCALNET};
+use super::kube_proxy::version::Version;
 use super::kube_proxy::{Family, chains};
 use super::script::{Script, Table};
 

@@ -281,7 +281,9 @@ async fn try_one(prepared: &Prepared, agent: &Agent) -> Result<(Judgement, Sessi
     Ok((judge.judge(&evidence), session))
 }
 
-fn trouble(error: &KernelError) -> RunError {
+/// What a user is told of an error, and what to do about it.
+#[must_use]
+pub fn trouble(error: &KernelError) -> RunError {
     let (trouble, remedy) = match error {
         KernelError::Start { source, .. } => {
             let remedy = shortage::remedy(source).map(str::to_owned);

@@ -6,6 +6,6 @@ mod pool;
 mod prepare;
 mod select;
 
-pub use execute::{Kept, Options, execute};
+pub use execute::{Kept, Options, execute, trouble};
 pub use prepare::{Prepared, prepare, problems_to_diagnostics};
 pub use select::{Chosen, SelectError, choose};

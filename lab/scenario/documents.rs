@@ -8,10 +8,12 @@ use indexmap::IndexMap;
 use super::diagnostic::Diagnostic;
 use super::lab::{API_VERSION, KIND};
 use super::reference::{DocumentRef, ObjectKind};
-use super::source::Span;
+use super::sink::Sink;
+use super::source::{Sources, Span};
 use super::suggest::{did_you_mean, suggest};
 use super::tree::{Tree, shortened};
 use super::v1beta1;
+use super::yaml;
 
 /// A scenario's documents, before their content is looked at.
 #[derive(Debug, Default)]
@@ -25,6 +27,24 @@ pub(super) struct Documents {
 }
 
 impl Documents {
+    /// Reads the documents of some files.
+    pub fn read(sources: &Sources, sink: &mut Sink) -> Self {
+        let mut documents = Self::default();
+        let mut found = Vec::new();
+        for (file, source) in sources.iter() {
+            match yaml::parse(source, file) {
+                Ok(trees) => {
+                    for tree in &trees {
+                        documents.take(tree, &mut found);
+                    }
+                }
+                Err(error) => sink.push(error.into()),
+            }
+        }
+        sink.extend(found);
+        documents
+    }
+
     /// Sorts a document in; a `List` is taken apart, however deep.
     ///
     /// What is wrong with the document's identity is added to `diagnostics`, and

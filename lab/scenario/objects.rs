@@ -14,8 +14,12 @@ use super::check_object;
 use super::decode::{IgnoredField, lenient};
 use super::defaults;
 use super::diagnostic::Diagnostic;
+use super::documents::Documents;
 use super::endpoints::{PodIndex, SERVICE_NAME, derived};
+use super::lab::KIND;
 use super::reference::{DocumentRef, ObjectKind};
+use super::sink::Sink;
+use super::source::Sources;
 use super::tree::Tree;
 
 /// An object with what was written of it.
@@ -97,6 +101,29 @@ impl Objects {
                 find(&self.endpoint_slices, namespace, name)?.tree.as_ref()
             }
         }
+    }
+
+    /// Reads the objects of files that need not hold a lab; if they do, it is counted
+    /// among what is ignored. With the objects come warnings.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong: errors first, then warnings. Render them with the
+    /// same `sources`.
+    pub fn load(sources: &Sources) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let mut sink = Sink::default();
+        let mut documents = Documents::read(sources, &mut sink);
+        let decoded = decode_all(&documents.objects, &mut sink);
+        if !documents.labs.is_empty() {
+            documents
+                .ignored
+                .insert(KIND.to_owned(), documents.labs.len());
+        }
+        let objects = Self::new(&decoded, &documents.ignored);
+        if sink.has_errors() {
+            return Err(sink.into_inner());
+        }
+        Ok((objects, sink.into_inner()))
     }
 
     /// Puts the objects of a case together.
@@ -235,6 +262,24 @@ pub(super) enum Typed {
     Pod(Arc<Pod>),
     Service(Arc<Service>),
     EndpointSlice(Arc<EndpointSlice>),
+}
+
+/// Reads all of them; what cannot be read is told and left out.
+pub(super) fn decode_all(
+    objects: &IndexMap<DocumentRef, Tree>,
+    sink: &mut Sink,
+) -> IndexMap<DocumentRef, Decoded> {
+    let mut decoded = IndexMap::new();
+    for (reference, tree) in objects {
+        match decode(reference, tree) {
+            Ok((object, ignored)) => {
+                decoded.insert(reference.clone(), object);
+                sink.extend(ignored.into_iter().map(Diagnostic::from));
+            }
+            Err(diagnostic) => sink.push(diagnostic),
+        }
+    }
+    decoded
 }
 
 /// Reads an object as an API server would, with the fields it ignored.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use indexmap::IndexMap;
-
 use super::apply;
 use super::case::Case;
 use super::check_lab;
@@ -13,11 +11,10 @@ use super::documents::{Documents, name_span};
 use super::expand::{self, Base};
 use super::lab::{API_VERSION, KIND, Lab};
 use super::limits;
-use super::objects::decode;
+use super::objects::decode_all;
 use super::sink::Sink;
 use super::source::Sources;
 use super::tree::Tree;
-use super::yaml;
 
 /// A lab with its cases.
 #[derive(Debug, Clone)]
@@ -64,29 +61,8 @@ impl Scenario {
 }
 
 fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
-    let mut documents = Documents::default();
-    let mut found = Vec::new();
-    for (file, source) in sources.iter() {
-        match yaml::parse(source, file) {
-            Ok(trees) => {
-                for tree in &trees {
-                    documents.take(tree, &mut found);
-                }
-            }
-            Err(error) => sink.push(error.into()),
-        }
-    }
-    sink.extend(found);
-    let mut decoded = IndexMap::new();
-    for (reference, tree) in &documents.objects {
-        match decode(reference, tree) {
-            Ok((object, ignored)) => {
-                decoded.insert(reference.clone(), object);
-                sink.extend(ignored.into_iter().map(Diagnostic::from));
-            }
-            Err(diagnostic) => sink.push(diagnostic),
-        }
-    }
+    let documents = Documents::read(sources, sink);
+    let decoded = decode_all(&documents.objects, sink);
     // An object that could not be read is not also missing.
     let has_all_objects = !sink.has_errors();
     let lab_tree = the_lab(&documents, sources, sink)?;

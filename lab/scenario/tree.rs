@@ -130,6 +130,16 @@ impl Tree {
         }
     }
 
+    /// Where a scalar is written as this text, the first in the document's order.
+    #[must_use]
+    pub fn find(&self, text: &str) -> Option<Span> {
+        match &self.value {
+            Value::Scalar(scalar) => (*scalar.text == *text).then_some(self.span),
+            Value::Sequence(items) => items.iter().find_map(|item| item.find(text)),
+            Value::Map(map) => map.iter().find_map(|(_, entry)| entry.value.find(text)),
+        }
+    }
+
     /// Whether it is null.
     #[must_use]
     pub fn is_null(&self) -> bool {

@@ -1,7 +1,9 @@
 //! From a cluster to the plan that builds it.
 
+mod alone;
 mod balancer;
 mod fabric;
+mod held_ports;
 mod node;
 mod overlay;
 mod pod;
@@ -20,6 +22,7 @@ use crate::cluster::{Cluster, Problem};
 use crate::scenario::expectation::Row;
 use crate::scenario::lab::Probe;
 
+pub use alone::{kube_proxy_alone, with_the_kubelets_chain};
 use topology::Topology;
 
 /// What of a case a plan is made of.
@@ -69,13 +72,13 @@ pub fn plan(order: &Order<'_>) -> Result<Plan, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
+    let mut servers = servers(cluster);
+    servers.extend(balancing.servers);
+    servers.extend(held_ports::held(cluster, &namespaces, &servers));
     Ok(Plan {
         case: order.case.to_owned(),
         namespaces,
-        servers: servers(cluster)
-            .into_iter()
-            .chain(balancing.servers)
-            .collect(),
+        servers,
         health: balancing.health,
         probes,
         watch,

@@ -1,6 +1,7 @@
 //! The rules of every namespace, by the components that run there, in the order
 //! in which they start.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -71,6 +72,7 @@ pub fn write(
                 sets: IpsetScript::new(),
                 servers: Vec::new(),
                 bound: Vec::new(),
+                accounting: BTreeSet::new(),
             };
             let v4 = work.v4();
             let v6 = if cluster.speaks_v6() {
@@ -79,6 +81,7 @@ pub fn write(
                 Script::new()
             };
             namespace.ipset = work.sets();
+            namespace.accounting = work.accounting.into_iter().map(str::to_owned).collect();
             namespace.ipvs.append(&mut work.servers);
             if node
                 .kube_proxy
@@ -98,7 +101,7 @@ pub fn write(
 
 /// kube-proxy's dummy interface. It is left down; what is on it is the node's own
 /// address all the same.
-fn holder(node: &str, bound: &[IpAddr]) -> Link {
+pub(super) fn holder(node: &str, bound: &[IpAddr]) -> Link {
     Link {
         name: kube_proxy::ipvs::DUMMY.to_owned(),
         kind: LinkKind::Dummy,
@@ -141,6 +144,8 @@ struct Work<'a> {
     servers: Vec<VirtualServer>,
     /// The addresses on its dummy interface.
     bound: Vec<IpAddr>,
+    /// What kube-proxy's rules count with, in both families alike.
+    accounting: BTreeSet<&'static str>,
 }
 
 impl Work<'_> {
@@ -231,7 +236,10 @@ impl Work<'_> {
             return script;
         }
         match kube_proxy::rules(proxy, &self.objects, family) {
-            Ok(rules) => script.append(rules.script),
+            Ok(rules) => {
+                script.append(rules.script);
+                self.accounting.extend(rules.accounting);
+            }
             Err(error) => self.problem("kubeProxy", &error.to_string()),
         }
         script

@@ -244,6 +244,11 @@ impl Change {
         } else {
             Swap::between(&there.routes, &wanted.routes)
         };
+        if there.accounting != wanted.accounting {
+            return Err(Rebuild::because(format_args!(
+                "the rules of {name} count with other nfacct objects"
+            )));
+        }
         if there.ipvs_timeouts != wanted.ipvs_timeouts {
             return Err(Rebuild::because(format_args!(
                 "IPVS of {name} remembers connections otherwise"

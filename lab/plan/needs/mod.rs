@@ -57,6 +57,7 @@ impl Needs {
             needs.ipvs(namespace);
             needs.sysctls(namespace);
             sets::look(&mut needs, namespace);
+            needs.accounting(namespace);
             needs.rules(namespace);
         }
         if let Some(namespace) = plan.watch.packets.first() {
@@ -157,6 +158,16 @@ impl Needs {
             };
             self.module(module, &namespace.name, || {
                 format!("the setting {} = {}", setting.key, setting.value)
+            });
+        }
+    }
+
+    /// netfilter's netlink asks for each of its parts by number, and the part
+    /// answers to its name (Linux v6.12, `net/netfilter/nfnetlink_acct.c`).
+    fn accounting(&mut self, namespace: &Namespace) {
+        if let Some(name) = namespace.accounting.first() {
+            self.module("nfnetlink_acct", &namespace.name, || {
+                format!("the nfacct object {name}")
             });
         }
     }

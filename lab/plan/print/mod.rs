@@ -32,6 +32,8 @@ pub enum Stage {
     VirtualServers,
     /// Sets of addresses.
     Sets,
+    /// Objects that rules count with.
+    Accounting,
     /// IPv4 rules.
     Rules4,
     /// IPv6 rules.
@@ -65,14 +67,7 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
     let mut steps = Vec::new();
     for (at, namespace) in plan.namespaces.iter().enumerate() {
         let mut step = |stage, command: &[&str], text: String| {
-            if !text.is_empty() {
-                steps.push(Step {
-                    netns: netns(&namespace.name),
-                    stage,
-                    command: command.iter().map(|&word| word.to_owned()).collect(),
-                    text,
-                });
-            }
+            steps.extend(filled(&namespace.name, stage, command, text));
         };
         let settings = |of_links: bool, optional: bool| {
             let chosen = namespace.sysctls.iter().filter(|setting| {
@@ -105,6 +100,15 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
             virtual_servers.collect(),
         );
         step(Stage::Sets, &["ipset", "restore"], ended(&namespace.ipset));
+        steps.extend(namespace.accounting.iter().map(|name| Step {
+            netns: netns(&namespace.name),
+            stage: Stage::Accounting,
+            command: ["nfacct", "add", name].map(str::to_owned).to_vec(),
+            text: String::new(),
+        }));
+        let mut step = |stage, command: &[&str], text: String| {
+            steps.extend(filled(&namespace.name, stage, command, text));
+        };
         if let Some(rules) = &namespace.iptables {
             for (stage, family, text) in
                 [(Stage::Rules4, 4, &rules.v4), (Stage::Rules6, 6, &rules.v6)]
@@ -115,6 +119,16 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
         }
     }
     steps
+}
+
+/// A step, unless it has nothing to do.
+fn filled(namespace: &str, stage: Stage, command: &[&str], text: String) -> Option<Step> {
+    (!text.is_empty()).then(|| Step {
+        netns: netns(namespace),
+        stage,
+        command: command.iter().map(|&word| word.to_owned()).collect(),
+        text,
+    })
 }
 
 /// The whole plan for a person to read, or to feed to the tools piece by piece:

@@ -10,6 +10,7 @@ use super::{ClaimLine, Standing};
 use crate::report::case_text::plain;
 use crate::report::output::UntilClosed;
 use crate::report::words::and;
+use crate::report::words::wrap;
 
 const CONFIRMED: Style = AnsiColor::Green.on_default().bold();
 const REFUTED: Style = AnsiColor::Red.on_default().bold();
@@ -192,22 +193,6 @@ fn sum(claims: &[ClaimLine]) -> String {
     } else {
         counts.join(", ")
     }
-}
-
-/// Text in lines of at most so many characters; a word that is longer has a line
-/// of its own.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -12,8 +12,12 @@ use k8s_openapi::api::discovery::v1 as discovery;
 
 use super::KubeProxyError;
 use super::family::Family;
-use super::services::{Protocol, ServicePort};
-use super::version::{ENDPOINTS_OBJECTS, NODE_HINTS, Version};
+use super::history::{
+    ENDPOINTS_BY_IP, ENDPOINTS_OBJECTS, HEADLESS_LABEL, LABELS_OF_BOTH, NODE_HINTS,
+    TERMINATING_TWIN_YIELDS, UNREADY_ENDPOINTS_KEPT,
+};
+use super::services::{HEADLESS, PROXY_NAME, Protocol, ServicePort};
+use super::version::Version;
 
 /// The label by which an endpoint slice names its service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -80,6 +84,7 @@ impl EndpointMap {
             let labels = slice.metadata.labels.as_ref();
             let service = labels.and_then(|labels| labels.get(SERVICE_LABEL));
             if let Some(service) = service
+                && is_watched(slice, version)
                 && slice.address_type == family.name()
             {
                 map.add_slice(slice, service, node, version)?;
@@ -87,7 +92,8 @@ impl EndpointMap {
         }
         for endpoints in map.by_port.values_mut() {
             if version.has(&ENDPOINTS_OBJECTS) {
-                endpoints.retain(|endpoint| endpoint.ready);
+                // Where a port has several numbers, `Endpoints` have several subsets,
+                // which come in the order of a hash that is not followed here.
                 endpoints
                     .sort_by_key(|endpoint| (endpoint.ip().to_string(), endpoint.address.port()));
             } else {
@@ -145,22 +151,45 @@ impl EndpointMap {
                     continue;
                 };
                 let ip: IpAddr = text.parse().map_err(|_| wrong("addresses", text))?;
-                add(
-                    known,
-                    read(endpoint, SocketAddr::new(ip, number), node, version),
-                );
+                let endpoint = read(endpoint, SocketAddr::new(ip, number), node, version);
+                if endpoint.ready || version.has(&UNREADY_ENDPOINTS_KEPT) {
+                    add(known, endpoint, version);
+                }
             }
         }
         Ok(())
     }
 }
 
-/// Adds an endpoint unless its address is known already. Two pods can share an
-/// address for a moment, one going and one come: the one that stays is kept.
-fn add(known: &mut Vec<Endpoint>, endpoint: Endpoint) {
-    match known.iter_mut().find(|k| k.address == endpoint.address) {
+/// Whether the labels of a slice, or those of the `Endpoints` that it stands for,
+/// let kube-proxy see it.
+fn is_watched(slice: &discovery::EndpointSlice, version: Version) -> bool {
+    let labels = slice.metadata.labels.as_ref();
+    let labelled = |label| labels.is_some_and(|labels| labels.contains_key(label));
+    let headless = labelled(HEADLESS) && version.has(&HEADLESS_LABEL);
+    let other = labelled(PROXY_NAME) && version.has(&LABELS_OF_BOTH);
+    !headless && !other
+}
+
+/// Adds an endpoint, or decides which of two in one place is kept: pods can share
+/// an address for a moment, one going and one come, and pods in the node's network
+/// always do.
+///
+/// kube-proxy takes the slices of a service in the random order of a Go map; here
+/// they come as they are listed.
+fn add(known: &mut Vec<Endpoint>, endpoint: Endpoint, version: Version) {
+    let by_ip = version.has(&ENDPOINTS_BY_IP);
+    let twin = known
+        .iter_mut()
+        .find(|k| k.address == endpoint.address || (by_ip && k.ip() == endpoint.ip()));
+    let yields = if version.has(&TERMINATING_TWIN_YIELDS) {
+        !endpoint.terminating
+    } else {
+        endpoint.local
+    };
+    match twin {
         None => known.push(endpoint),
-        Some(same) if !endpoint.terminating => *same = endpoint,
+        Some(twin) if yields => *twin = endpoint,
         Some(_) => {}
     }
 }
@@ -193,5 +222,103 @@ fn read(
             .iter()
             .map(|node| node.name.clone())
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// The endpoints of `ns/svc`, each as `IP:port` and whether it is ready, of
+    /// slices that hold one endpoint each on a port.
+    fn of(version: &str, endpoints: &[(u16, Value)]) -> Vec<(String, bool)> {
+        let slices: Vec<discovery::EndpointSlice> = endpoints
+            .iter()
+            .map(|(port, endpoint)| {
+                let slice = json!({
+                    "metadata": {"namespace": "ns", "labels": {SERVICE_LABEL: "svc"}},
+                    "addressType": "IPv4",
+                    "ports": [{"name": "p", "port": port}],
+                    "endpoints": [endpoint]
+                });
+                serde_json::from_value(slice).unwrap()
+            })
+            .collect();
+        let version = version.parse().unwrap();
+        let map = EndpointMap::new(&slices, "here", version, Family::V4).unwrap();
+        map.by_port
+            .values()
+            .flatten()
+            .map(|endpoint| (endpoint.address.to_string(), endpoint.ready))
+            .collect()
+    }
+
+    fn endpoint(node: &str, ready: bool, terminating: bool) -> Value {
+        json!({
+            "addresses": ["10.244.1.5"],
+            "nodeName": node,
+            "conditions": {"ready": ready, "serving": true, "terminating": terminating}
+        })
+    }
+
+    #[test]
+    fn of_two_in_one_place_the_local_stayed_and_from_1_36_the_one_that_does_not_leave() {
+        let place = "10.244.1.5:8080".to_owned();
+        let leaves = |node| (8080, endpoint(node, false, true));
+        let comes = |node| (8080, endpoint(node, true, false));
+        for (version, node, twins, ready) in [
+            ("v1.35", "here", [comes("here"), leaves("here")], false),
+            ("v1.36", "here", [comes("here"), leaves("here")], true),
+            ("v1.35", "there", [leaves("there"), comes("there")], false),
+            ("v1.36", "there", [leaves("there"), comes("there")], true),
+            ("v1.21", "there", [leaves("there"), comes("there")], false),
+            // Up to v1.20, what is not ready is not there.
+            ("v1.20", "there", [leaves("there"), comes("there")], true),
+            ("v1.20", "here", [comes("here"), leaves("here")], true),
+            ("v1.18", "here", [comes("here"), leaves("here")], true),
+        ] {
+            assert_eq!(
+                of(version, &twins),
+                [(place.clone(), ready)],
+                "{version} {node}"
+            );
+        }
+    }
+
+    #[test]
+    fn from_1_19_to_1_21_one_address_was_one_endpoint() {
+        let (first, second) = ("10.244.1.5:8080".to_owned(), "10.244.1.5:9090".to_owned());
+        for (version, node, left) in [
+            ("v1.18", "there", vec![&first, &second]),
+            ("v1.19", "there", vec![&first]),
+            ("v1.21", "there", vec![&first]),
+            ("v1.21", "here", vec![&second]),
+            ("v1.22", "there", vec![&first, &second]),
+        ] {
+            let on = |port| (port, endpoint(node, true, false));
+            let found = of(version, &[on(8080), on(9090)]);
+            let addresses: Vec<&String> = found.iter().map(|(address, _)| address).collect();
+            assert_eq!(addresses, left, "{version} {node}");
+        }
+    }
+
+    #[test]
+    fn labels_keep_slices_from_kube_proxy_by_version() {
+        let sees = |version: &str, label: &str| {
+            let slice = json!({
+                "metadata": {"namespace": "ns", "labels": {SERVICE_LABEL: "svc", label: ""}},
+                "addressType": "IPv4",
+                "ports": [{"name": "p", "port": 8080}],
+                "endpoints": [endpoint("here", true, false)]
+            });
+            let slices = [serde_json::from_value(slice).unwrap()];
+            let version = version.parse().unwrap();
+            let map = EndpointMap::new(&slices, "here", version, Family::V4).unwrap();
+            !map.by_port.is_empty()
+        };
+        assert!(sees("v1.15", HEADLESS) && !sees("v1.16", HEADLESS) && !sees("v1.36", HEADLESS));
+        assert!(sees("v1.13", PROXY_NAME) && !sees("v1.14", PROXY_NAME));
+        assert!(!sees("v1.35", PROXY_NAME) && sees("v1.36", PROXY_NAME));
     }
 }

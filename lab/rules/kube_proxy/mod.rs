@@ -10,11 +10,15 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use thiserror::Error;
 
+pub mod change;
 pub mod config;
 pub mod endpoints;
 pub mod family;
+pub mod history;
 mod iptables;
 pub mod ipvs;
+pub mod known;
+pub mod node_ports;
 pub mod services;
 pub mod topology;
 pub mod version;
@@ -104,6 +108,16 @@ pub enum KubeProxyError {
         /// The parameter.
         field: &'static str,
     },
+    /// A way to tell local traffic that the version does not know.
+    #[error("kube-proxy {version}: detectLocalMode {mode:?} is not known before v1.{since}")]
+    DetectLocalUnknown {
+        /// The version.
+        version: Version,
+        /// The way.
+        mode: DetectLocalMode,
+        /// The first minor version that knows it.
+        since: u8,
+    },
     /// A mode that cannot be written yet.
     #[error("kube-proxy: mode {0} is not supported")]
     Mode(Mode),
@@ -169,9 +183,14 @@ pub fn ipvs_rules(
 
 /// The IP families that `proxy` writes rules for: both from v1.21 on, before
 /// that the one of its cluster CIDR, or else of the node's first address.
+///
+/// Before v1.21 it was the family of the address that kube-proxy was told to bind
+/// (IPv4 unless told; the node's own from v1.20 on), which nothing here says; but a
+/// cluster CIDR of another family was an error from v1.10 on.
+/// (`cmd/kube-proxy/app/server_others.go` v1.9.0 to v1.20.8.)
 #[must_use]
 pub fn families(proxy: &KubeProxy, objects: &Objects<'_>) -> Vec<Family> {
-    if proxy.version.has(&version::DUAL_STACK) {
+    if proxy.version.has(&history::DUAL_STACK) {
         return vec![Family::V4, Family::V6];
     }
     let of_cidr = [Family::V4, Family::V6].into_iter().find(|family| {
@@ -229,7 +248,7 @@ impl<'a> Node<'a> {
     /// Whether source ranges let the node itself in, by the address that
     /// kube-proxy thinks it has.
     fn is_admitted(&self, ranges: &[IpNetwork], version: Version, family: Family) -> bool {
-        let node = if version.has(&version::BIND_ADDRESS_FOR_NODE) {
+        let node = if version.has(&history::BIND_ADDRESS_FOR_NODE) {
             Some(family.unspecified())
         } else {
             self.ip

@@ -13,18 +13,21 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::KubeProxyError;
 use super::family::Family;
-use super::version::{
-    ANY_TOPOLOGY_ANNOTATION, COLON_OF_UNNAMED_PORT, HINTS_WITHOUT_ANNOTATION,
-    INTERNAL_TRAFFIC_POLICY, LOAD_BALANCER_IP_MODE, LOCAL_FOR_CLUSTER_IP_TYPE, Version,
-    ZERO_RANGE_IS_NO_RANGE, ZONE_HINTS,
+use super::history::{
+    ANY_TOPOLOGY_ANNOTATION, COLON_OF_UNNAMED_PORT, HEADLESS_LABEL, HINTS_WITHOUT_ANNOTATION,
+    INTERNAL_TRAFFIC_POLICY, LABELS_OF_BOTH, LOAD_BALANCER_IP_MODE, LOCAL_FOR_CLUSTER_IP_TYPE,
+    PROXY_NAME_LABEL, ZERO_RANGE_IS_NO_RANGE, ZONE_HINTS,
 };
+use super::version::Version;
 
 /// How long the API server lets client affinity last unless told otherwise, in
 /// seconds (`DefaultClientIPServiceAffinitySeconds`).
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
 
 /// Services labelled so are another proxy's.
-const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+pub(super) const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+/// Services labelled so, and their endpoints, have nothing to be proxied.
+pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
 
 /// A transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,13 +130,34 @@ impl ServicePort {
     }
 }
 
+/// Why kube-proxy of `version` passes a service by, in words that follow its name;
+/// none if it serves it.
+#[must_use]
+pub fn passed_by(service: &core::Service, version: Version) -> Option<&'static str> {
+    let spec = service.spec.as_ref()?;
+    let labels = service.metadata.labels.as_ref();
+    let labelled = |label| labels.is_some_and(|labels| labels.contains_key(label));
+    let headless = version.has(&HEADLESS_LABEL) && version.has(&LABELS_OF_BOTH);
+    let listed = spec.cluster_ips.iter().flatten();
+    if spec.type_.as_deref() == Some("ExternalName") {
+        Some("is an ExternalName")
+    } else if labelled(PROXY_NAME) && version.has(&PROXY_NAME_LABEL) {
+        Some("is another proxy's, by its label service.kubernetes.io/service-proxy-name")
+    } else if spec.cluster_ip.iter().chain(listed).any(|ip| ip == "None") {
+        Some("is headless")
+    } else if labelled(HEADLESS) && headless {
+        Some("is labelled service.kubernetes.io/headless")
+    } else {
+        None
+    }
+}
+
 /// The service ports that kube-proxy serves in `family`, sorted by namespace,
 /// service, port name and protocol. (kube-proxy itself takes them in the random
 /// order of a Go map; sorted, the same cluster always gets the same rules.)
 ///
-/// Headless and `ExternalName` services, those of another proxy
-/// (`service.kubernetes.io/service-proxy-name`) and those without an address in
-/// the family are left out.
+/// Headless and `ExternalName` services, those whose labels say so ([`passed_by`])
+/// and those without an address in the family are left out.
 ///
 /// # Errors
 ///
@@ -206,17 +230,11 @@ impl View<'_> {
         let Some(spec) = self.spec() else {
             return Ok(None);
         };
-        let labels = self.service.metadata.labels.as_ref();
-        if spec.type_.as_deref() == Some("ExternalName")
-            || labels.is_some_and(|labels| labels.contains_key(PROXY_NAME_LABEL))
-        {
+        if passed_by(self.service, self.version).is_some() {
             return Ok(None);
         }
         let listed = spec.cluster_ips.as_deref().unwrap_or(&[]);
         for text in spec.cluster_ip.iter().chain(listed) {
-            if text == "None" {
-                return Ok(None);
-            }
             if text.is_empty() {
                 continue;
             }

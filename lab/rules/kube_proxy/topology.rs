@@ -5,10 +5,11 @@
 //! (v1.21.0 to v1.23.4) with the loops of `pkg/proxy/iptables/proxier.go`.
 
 use super::endpoints::Endpoint;
-use super::services::ServicePort;
-use super::version::{
-    NODE_HINTS, TERMINATING_FALLBACK, UNREADY_ENDPOINTS_COUNT, Version, XLB_CHAINS, ZONE_HINTS,
+use super::history::{
+    NODE_HINTS, TERMINATING_FALLBACK, UNREADY_ENDPOINTS_COUNT, XLB_CHAINS, ZONE_HINTS,
 };
+use super::services::ServicePort;
+use super::version::Version;
 
 /// Where a node is, for endpoints that prefer to be near.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

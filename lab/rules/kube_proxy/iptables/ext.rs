@@ -8,9 +8,9 @@ use super::rule::Rule;
 use super::spread::{Comments, endpoint_chain, spread};
 use super::{Context, chains, filter, nat, nat_chain};
 use crate::rules::kube_proxy::Family;
+use crate::rules::kube_proxy::history::{DROPS_IN_FILTER, FIREWALL_CHAIN_REMARK};
 use crate::rules::kube_proxy::services::ServicePort;
 use crate::rules::kube_proxy::topology::Chosen;
-use crate::rules::kube_proxy::version::{DROPS_IN_FILTER, FIREWALL_CHAIN_REMARK};
 use crate::rules::script::Script;
 
 /// Writes all rules of `port`.

@@ -5,6 +5,7 @@
 
 use ipnetwork::IpNetwork;
 
+use crate::rules::kube_proxy::history::{DETECT_LOCAL_BY_INTERFACE, DETECT_LOCAL_MODE};
 use crate::rules::kube_proxy::{DetectLocalMode, Family, KubeProxy, KubeProxyError, Node};
 
 /// Words that match traffic from local pods.
@@ -21,6 +22,23 @@ impl LocalTraffic {
         family: Family,
     ) -> Result<Option<Self>, KubeProxyError> {
         let mode = proxy.detect_local_mode;
+        let known = match mode {
+            DetectLocalMode::ClusterCIDR => None,
+            DetectLocalMode::NodeCIDR => Some(&DETECT_LOCAL_MODE),
+            DetectLocalMode::BridgeInterface | DetectLocalMode::InterfaceNamePrefix => {
+                Some(&DETECT_LOCAL_BY_INTERFACE)
+            }
+        };
+        if let Some(change) = known
+            && !proxy.version.has(change)
+            && let Some(since) = change.came()
+        {
+            return Err(KubeProxyError::DetectLocalUnknown {
+                version: proxy.version,
+                mode,
+                since,
+            });
+        }
         let needs = |field| KubeProxyError::DetectLocal { mode, field };
         let matching = match mode {
             DetectLocalMode::ClusterCIDR => {

@@ -17,14 +17,16 @@ mod xlb;
 use ipnetwork::IpNetwork;
 
 use super::endpoints::EndpointMap;
+use super::history::{ACCOUNTING, XLB_CHAINS};
 use super::services::ServicePort;
-use super::version::{ACCOUNTING, Version, XLB_CHAINS};
+use super::version::Version;
 use super::{Family, KubeProxy, KubeProxyError, Node, Rules, topology};
 use crate::rules::script::{Script, Table};
 use local::LocalTraffic;
 
 /// More endpoints than this, and comments are left out of endpoints' rules to
-/// keep the rule set small (`largeClusterEndpointsThreshold`).
+/// keep the rule set small (`largeClusterEndpointsThreshold`; see
+/// [`COMMENTS_SPARED`](super::history::COMMENTS_SPARED)).
 const LARGE_CLUSTER_ENDPOINTS: usize = 1000;
 
 /// What the rules of every service depend on.
@@ -34,7 +36,7 @@ struct Context<'a> {
     family: Family,
     node: &'a Node<'a>,
     local: Option<LocalTraffic>,
-    /// Whether comments in the rules of endpoints are left out.
+    /// Whether there are more endpoints than [`LARGE_CLUSTER_ENDPOINTS`].
     large_cluster: bool,
 }
 

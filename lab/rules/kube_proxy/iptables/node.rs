@@ -3,12 +3,15 @@
 
 use super::rule::Rule;
 use super::{Context, chains, filter, nat};
-use crate::rules::kube_proxy::version::{
-    CANARY, DROPS_IN_FILTER, ENSURES_MARK_DROP, FORWARD_TIED_TO_CLUSTER_CIDR,
-    HEALTH_CHECK_NODE_PORTS, INPUT_SPARED, INVALID_DROPPED, LIBERAL_KEEPS_INVALID,
-    LOAD_BALANCER_REFUSED, LOCALHOST_FOLLOWS_ADDRESSES, LOCALHOST_NODE_PORTS, LOCALNET_FIREWALL,
-    MARK_CLEARED, ONE_CHAIN_REFUSES, RANDOM_FULLY, TWO_ESTABLISHED_RULES, Version,
+use crate::rules::kube_proxy::history::{
+    CANARY, DROPS_IN_FILTER, ENSURES_MARK_DROP, FORWARD_RULES_COMMENT,
+    FORWARD_TIED_TO_CLUSTER_CIDR, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED, INVALID_DROPPED,
+    LIBERAL_KEEPS_INVALID, LOAD_BALANCER_REFUSED, LOCALHOST_FOLLOWS_ADDRESSES,
+    LOCALHOST_NODE_PORTS, LOCALNET_FIREWALL, MARK_CLEARED, ONE_CHAIN_REFUSES, RANDOM_FULLY,
+    TWO_ESTABLISHED_RULES,
 };
+use crate::rules::kube_proxy::node_ports::Serving;
+use crate::rules::kube_proxy::version::Version;
 use crate::rules::kube_proxy::{Family, NodePortAddress};
 use crate::rules::script::{Script, Table};
 
@@ -150,7 +153,11 @@ fn jumps(version: Version) -> Vec<Jump> {
     let services = chains::SERVICES;
     let firewall = chains::PROXY_FIREWALL;
     let checks = "kubernetes health check service ports";
-    let forwarding = "kubernetes forwarding rules";
+    let forwarding = if version.has(&FORWARD_RULES_COMMENT) {
+        "kubernetes forward rules"
+    } else {
+        "kubernetes forwarding rules"
+    };
     let postrouting = "kubernetes postrouting rules";
     let mut jumps = vec![
         jump(split, filter, "INPUT", external, true, outside),
@@ -208,6 +215,10 @@ fn mark(context: &Context<'_>) -> String {
     format!("{mark:#010x}")
 }
 
+/// Masquerades what is marked, and marks.
+///
+/// Versions before [`MARK_CLEARED`] spell the mark `--set-xmark`; the kernel keeps,
+/// and `iptables-save` prints, the same for both.
 fn masquerade(context: &Context<'_>, script: &mut Script) {
     let mark = mark(context);
     let masquerade =
@@ -242,6 +253,13 @@ fn masquerade(context: &Context<'_>, script: &mut Script) {
     );
 }
 
+/// Whether node ports answer on any of the node's addresses.
+pub(super) fn serves_node_ports(context: &Context<'_>) -> bool {
+    let serving = Serving::of(context.proxy, context.family);
+    let own = &context.node.interfaces;
+    serving == Serving::All || own.iter().any(|ip| serving.covers(*ip, context.node.ip))
+}
+
 /// The end of `KUBE-SERVICES`: what is addressed to the node itself may be for
 /// a node port.
 fn node_ports(context: &Context<'_>, script: &mut Script) {
@@ -251,21 +269,8 @@ fn node_ports(context: &Context<'_>, script: &mut Script) {
     };
     let guarded = context.version.has(&LOCALHOST_NODE_PORTS);
     let localhost = localhost_node_ports(context);
-    let addresses: Vec<NodePortAddress> = context
-        .proxy
-        .node_port_addresses
-        .iter()
-        .copied()
-        .filter(|address| match address {
-            NodePortAddress::Primary => true,
-            NodePortAddress::Within(network) => Family::of(network.ip()) == context.family,
-        })
-        .collect();
-    let all = addresses.is_empty()
-        || addresses.iter().any(
-            |address| matches!(address, NodePortAddress::Within(network) if network.prefix() == 0),
-        );
-    if all {
+    let serving = Serving::of(context.proxy, context.family);
+    if serving == Serving::All {
         let but = match context.family {
             Family::V6 if guarded => Some("! -d ::1/128"),
             Family::V4 if guarded && !localhost => Some("! -d 127.0.0.0/8"),
@@ -281,9 +286,7 @@ fn node_ports(context: &Context<'_>, script: &mut Script) {
         return;
     }
     for ip in &context.node.interfaces {
-        let meant = addresses
-            .iter()
-            .any(|address| address.covers(*ip, context.node.ip));
+        let meant = serving.covers(*ip, context.node.ip);
         let refused = guarded && ip.is_loopback() && (context.family == Family::V6 || !localhost);
         if meant && !refused {
             nat(script, rule().destination(*ip).jump(chains::NODE_PORTS));

@@ -5,8 +5,10 @@
 use super::rule::Rule;
 use super::{Context, chains, nat, nat_chain};
 use crate::rules::kube_proxy::endpoints::Endpoint;
+use crate::rules::kube_proxy::history::{
+    COMMENTS_SPARED, FIVE_DIGIT_PROBABILITIES, LOST_COMMENTS, XLB_CHAINS,
+};
 use crate::rules::kube_proxy::services::ServicePort;
-use crate::rules::kube_proxy::version::{FIVE_DIGIT_PROBABILITIES, LOST_COMMENTS, XLB_CHAINS};
 use crate::rules::script::Script;
 
 /// What comments on the rules that lead to endpoints.
@@ -132,7 +134,8 @@ fn comment(
     port: &ServicePort,
     endpoint: Option<&Endpoint>,
 ) -> Option<String> {
-    if context.large_cluster || context.version.has(&LOST_COMMENTS) {
+    let spared = context.large_cluster && context.version.has(&COMMENTS_SPARED);
+    if spared || context.version.has(&LOST_COMMENTS) {
         return None;
     }
     Some(match endpoint {

@@ -1,6 +1,9 @@
 //! What single rules depend on. Whole rule sets are compared with recordings in
 //! `tests/kube_proxy_recorded`.
 
+mod early;
+mod nodes;
+
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
@@ -126,78 +129,6 @@ fn with_balancer(version: &str, policy: &str) -> World {
 }
 
 #[test]
-fn in_1_14_a_node_meets_only_local_endpoints() {
-    let mut world = with_balancer("v1.14", "Local");
-    world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
-    let redirect = "-s 10.244.0.0/16 -m comment --comment \"Redirect pods trying to reach \
-                    external loadbalancer VIP to clusterIP\" -j KUBE-SVC-";
-    let xlb = world.nat("KUBE-XLB-");
-    assert_eq!(xlb.len(), 2);
-    assert!(xlb[0].starts_with(redirect), "{}", xlb[0]);
-    assert!(
-        xlb[1].starts_with("-m comment --comment \"Balancing rule 0 for ns/svc:p\" -j KUBE-SEP-"),
-        "{}",
-        xlb[1]
-    );
-    // From v1.15 on, two rules let the node's own traffic meet all of them.
-    world.proxy.version = "v1.15".parse().unwrap();
-    assert_eq!(world.nat("KUBE-XLB-").len(), 4);
-
-    world.proxy.version = "v1.14".parse().unwrap();
-    world.endpoints.remove(0);
-    let last = world.nat("KUBE-XLB-").pop().unwrap();
-    assert_eq!(
-        last,
-        "-m comment --comment \"ns/svc:p has no local endpoints\" -j KUBE-MARK-DROP"
-    );
-}
-
-#[test]
-fn in_1_14_endpoints_have_no_comments_and_nothing_is_random_or_invalid() {
-    let world = world("v1.14", &json!({}));
-    let service = world.nat("KUBE-SVC-");
-    assert!(
-        service[0]
-            .starts_with("-m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-"),
-        "{}",
-        service[0]
-    );
-    assert!(service[1].starts_with("-j KUBE-SEP-"));
-    assert_eq!(
-        world.nat("KUBE-POSTROUTING"),
-        [
-            "-m comment --comment \"kubernetes service traffic requiring SNAT\" \
-             -m mark --mark 0x4000/0x4000 -j MASQUERADE"
-        ]
-    );
-    assert_eq!(
-        world.chain(Table::Filter, "KUBE-FORWARD"),
-        ["-m comment --comment \"kubernetes forwarding rules\" \
-             -m mark --mark 0x4000/0x4000 -j ACCEPT"]
-    );
-    assert!(world.dump().table(Table::Mangle).is_none());
-}
-
-#[test]
-fn in_1_14_forwarding_of_replies_is_tied_to_the_cluster_cidr() {
-    let mut world = world("v1.14", &json!({}));
-    world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
-    let forward = world.chain(Table::Filter, "KUBE-FORWARD");
-    assert_eq!(forward.len(), 3);
-    assert!(forward[1].starts_with("-s 10.244.0.0/16 -m comment"));
-    assert!(forward[2].starts_with("-d 10.244.0.0/16 -m comment"));
-}
-
-#[test]
-fn five_digits_of_a_third_differ_from_ten() {
-    let mut world = world("v1.16", &json!({}));
-    world.endpoints.push(json!({"addresses": ["10.244.2.6"]}));
-    assert!(world.nat("KUBE-SVC-")[0].contains("--probability 0.33332999982"));
-    world.proxy.version = "v1.17".parse().unwrap();
-    assert!(world.nat("KUBE-SVC-")[0].contains("--probability 0.33333333349"));
-}
-
-#[test]
 fn in_1_24_missing_local_endpoints_are_marked_and_from_1_25_dropped() {
     let mut world = with_balancer("v1.24", "Local");
     world.endpoints.remove(0);
@@ -238,6 +169,8 @@ fn a_load_balancer_without_endpoints_is_refused_where_the_version_looks() {
         })
     };
     assert_eq!(refused("v1.12"), [0, 0]);
+    assert_eq!(refused("v1.13.5"), [0, 0]);
+    assert_eq!(refused("v1.13.6"), [1, 0]);
     assert_eq!(refused("v1.14"), [1, 0]);
     assert_eq!(refused("v1.20"), [0, 1]);
     assert_eq!(refused("v1.30"), [0, 1]);
@@ -393,80 +326,6 @@ fn external_ips_obey_the_policy_as_the_version_has_it() {
 }
 
 #[test]
-fn node_ports_answer_where_they_are_told_to() {
-    let last = |proxy: &dyn Fn(&mut KubeProxy)| {
-        let mut world = world("v1.30", &json!({}));
-        proxy(&mut world.proxy);
-        let rules = world.nat("KUBE-SERVICES");
-        let found: Vec<String> = rules
-            .into_iter()
-            .filter(|rule| rule.ends_with("-j KUBE-NODEPORTS"))
-            .map(|rule| rule.replace("-m comment --comment \"kubernetes service nodeports; NOTE: this must be the last rule in this chain\" ", ""))
-            .collect();
-        found
-    };
-    let addresses = |texts: &[&str]| -> Vec<_> {
-        texts
-            .iter()
-            .map(|t| (*t).to_owned().try_into().unwrap())
-            .collect()
-    };
-    let local = "-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS";
-    assert_eq!(last(&|_| {}), [local]);
-    assert_eq!(
-        last(&|proxy| proxy.localhost_node_ports = false),
-        [format!("! -d 127.0.0.0/8 {local}")]
-    );
-    assert_eq!(
-        last(&|proxy| proxy.node_port_addresses = addresses(&["192.168.50.0/24"])),
-        ["-d 192.168.50.10 -j KUBE-NODEPORTS"]
-    );
-    assert_eq!(
-        last(&|proxy| proxy.node_port_addresses = addresses(&["primary"])),
-        ["-d 192.168.50.10 -j KUBE-NODEPORTS"]
-    );
-    assert_eq!(
-        last(&|proxy| proxy.node_port_addresses = addresses(&["10.0.0.0/8"])),
-        [""; 0]
-    );
-}
-
-#[test]
-fn local_traffic_is_told_by_what_was_configured() {
-    use crate::rules::kube_proxy::DetectLocalMode;
-    let mut world = world("v1.30", &json!({}));
-    let masquerade = |world: &World| world.nat("KUBE-SVC-").swap_remove(0);
-    world.proxy.detect_local_mode = DetectLocalMode::InterfaceNamePrefix;
-    assert_eq!(
-        world.try_dump().unwrap_err(),
-        KubeProxyError::DetectLocal {
-            mode: DetectLocalMode::InterfaceNamePrefix,
-            field: "interfaceNamePrefix"
-        }
-    );
-    world.proxy.interface_name_prefix = Some("veth".to_owned());
-    assert!(masquerade(&world).starts_with("-d 10.96.0.1 ! -i veth+ "));
-    world.proxy.detect_local_mode = DetectLocalMode::BridgeInterface;
-    world.proxy.bridge_interface = Some("cni0".to_owned());
-    assert!(masquerade(&world).starts_with("-d 10.96.0.1 ! -i cni0 "));
-}
-
-#[test]
-fn a_large_cluster_goes_without_comments() {
-    let mut world = world("v1.30", &json!({}));
-    world.endpoints = (0..1001)
-        .map(|i| json!({"addresses": [format!("10.244.{}.{}", i / 250, i % 250 + 1)]}))
-        .collect();
-    let commented = |world: &World| {
-        let rules = world.nat("KUBE-SVC-");
-        rules.iter().filter(|r| r.contains("--comment")).count()
-    };
-    assert_eq!(commented(&world), 0);
-    world.endpoints.pop();
-    assert_eq!(commented(&world), 1000);
-}
-
-#[test]
 fn what_is_not_served_leaves_no_trace() {
     for spec in [
         json!({"clusterIP": "None"}),
@@ -475,10 +334,24 @@ fn what_is_not_served_leaves_no_trace() {
     ] {
         assert!(world("v1.30", &spec).nat("KUBE-SVC-").is_empty());
     }
-    let mut foreign = world("v1.30", &json!({}));
-    foreign.service["metadata"]["labels"] =
-        json!({"service.kubernetes.io/service-proxy-name": "other"});
-    assert!(foreign.nat("KUBE-SVC-").is_empty());
+    let labelled = |version, label: &str| {
+        let mut world = world(version, &json!({}));
+        world.service["metadata"]["labels"] = json!({label: ""});
+        world.nat("KUBE-SVC-").len()
+    };
+    let other = "service.kubernetes.io/service-proxy-name";
+    let headless = "service.kubernetes.io/headless";
+    for (version, others, headlesses) in [
+        ("v1.13", 2, 2),
+        ("v1.14", 0, 2),
+        ("v1.15", 0, 2),
+        ("v1.16", 0, 0),
+        ("v1.35", 0, 0),
+        ("v1.36", 0, 2),
+    ] {
+        assert_eq!(labelled(version, other), others, "{version}");
+        assert_eq!(labelled(version, headless), headlesses, "{version}");
+    }
 }
 
 #[test]

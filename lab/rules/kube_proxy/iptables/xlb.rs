@@ -5,14 +5,15 @@ use std::net::IpAddr;
 
 use super::rule::Rule;
 use super::spread::{Comments, balance, endpoint_chain, stay};
-use super::{Context, chains, filter, nat, nat_chain};
+use super::{Context, chains, filter, nat, nat_chain, node};
+use crate::rules::kube_proxy::history::{
+    BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED,
+    LOAD_BALANCER_REFUSED, LOOPBACK_MASQUERADED, MASQUERADE_IN_SERVICE_CHAIN,
+    NODE_PORTS_NEED_AN_ADDRESS, NODE_TRAFFIC_BEFORE_PODS, NODE_TRAFFIC_MEETS_ALL,
+    ONE_CHAIN_REFUSES, PHYSDEV_FOR_EXTERNAL_IPS, RULES_WITHOUT_ENDPOINTS, UNREADY_ENDPOINTS_COUNT,
+};
 use crate::rules::kube_proxy::services::ServicePort;
 use crate::rules::kube_proxy::topology::Chosen;
-use crate::rules::kube_proxy::version::{
-    BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED,
-    LOAD_BALANCER_REFUSED, MASQUERADE_IN_SERVICE_CHAIN, NODE_TRAFFIC_MEETS_ALL, ONE_CHAIN_REFUSES,
-    PHYSDEV_FOR_EXTERNAL_IPS, UNREADY_ENDPOINTS_COUNT,
-};
 use crate::rules::script::Script;
 
 /// Writes all rules of `port`.
@@ -33,7 +34,16 @@ pub(super) fn service(
     writer.cluster_ip(script);
     writer.external_ips(script);
     writer.load_balancer_ips(script);
+    if port.node_port.is_some()
+        && context.version.has(&NODE_PORTS_NEED_AN_ADDRESS)
+        && !node::serves_node_ports(context)
+    {
+        return;
+    }
     writer.node_port(script);
+    if writer.leads() {
+        writer.refuse_cluster_ip(script);
+    }
     writer.health_check(script);
     if chosen.any {
         writer.endpoints(script);
@@ -54,8 +64,13 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Whether nat has rules that lead to the endpoints.
+    fn leads(&self) -> bool {
+        self.chosen.any || self.context.version.has(&RULES_WITHOUT_ENDPOINTS)
+    }
+
     fn declare(&self, script: &mut Script) {
-        if self.chosen.any {
+        if self.leads() {
             nat_chain(script, &self.all);
         }
         if self.port.external_local {
@@ -97,10 +112,16 @@ impl Writer<'_> {
         );
     }
 
+    fn refuse_cluster_ip(&self, script: &mut Script) {
+        if !self.chosen.any {
+            self.refuse(chains::SERVICES, self.port.cluster_ip, script);
+        }
+    }
+
     fn cluster_ip(&self, script: &mut Script) {
         let ip = self.port.cluster_ip;
-        if !self.chosen.any {
-            return self.refuse(chains::SERVICES, ip, script);
+        if !self.leads() {
+            return self.refuse_cluster_ip(script);
         }
         let rule = |chain| self.to(chain, "cluster IP", ip);
         let masquerade = rule(self.masquerade_chain(chains::SERVICES));
@@ -124,6 +145,8 @@ impl Writer<'_> {
         for &ip in &self.port.external_ips {
             if !self.chosen.any {
                 self.refuse(self.refusing_chain(), ip, script);
+            }
+            if !self.leads() {
                 continue;
             }
             let rule = |chain| self.to(chain, "external IP", ip);
@@ -160,7 +183,7 @@ impl Writer<'_> {
     fn load_balancer_ips(&self, script: &mut Script) {
         let what = "loadbalancer IP";
         let firewall = chains::firewall(self.port);
-        if self.chosen.any && !self.port.load_balancer_ips.is_empty() {
+        if self.leads() && !self.port.load_balancer_ips.is_empty() {
             nat_chain(script, &firewall);
         }
         for &ip in &self.port.load_balancer_ips {
@@ -170,6 +193,8 @@ impl Writer<'_> {
                 } else if self.context.version.has(&LOAD_BALANCER_REFUSED) {
                     self.refuse(chains::SERVICES, ip, script);
                 }
+            }
+            if !self.leads() {
                 continue;
             }
             nat(script, self.to(chains::SERVICES, what, ip).jump(&firewall));
@@ -210,7 +235,10 @@ impl Writer<'_> {
                 .protocol(protocol)
                 .port(node_port)
                 .jump("REJECT");
-            return filter(script, rule);
+            filter(script, rule);
+        }
+        if !self.leads() {
+            return;
         }
         let rule = |chain| {
             Rule::append(chain)
@@ -219,14 +247,15 @@ impl Writer<'_> {
                 .port(node_port)
         };
         if self.port.external_local {
-            // A packet from 127.0.0.1 could not leave the node otherwise.
-            let loopback = self.context.family.loopback();
-            nat(
-                script,
-                rule(chains::NODE_PORTS)
-                    .with(format_args!("-s {loopback}"))
-                    .jump(chains::MARK_MASQ),
-            );
+            if self.context.version.has(&LOOPBACK_MASQUERADED) {
+                let loopback = self.context.family.loopback();
+                nat(
+                    script,
+                    rule(chains::NODE_PORTS)
+                        .with(format_args!("-s {loopback}"))
+                        .jump(chains::MARK_MASQ),
+                );
+            }
             nat(script, rule(chains::NODE_PORTS).jump(&self.external_local));
         } else {
             let chain = self.masquerade_chain(chains::NODE_PORTS);
@@ -263,28 +292,46 @@ impl Writer<'_> {
         balance(self.context, self.port, &self.all, ready, usual, script);
     }
 
-    fn local(&self, script: &mut Script) {
-        let chain = &self.external_local;
-        let name = &self.port.name;
+    /// What local pods send to a `Local` service's address from outside meets all
+    /// endpoints.
+    fn of_pods(&self, script: &mut Script) {
         if let Some(local) = &self.context.local {
             nat(
                 script,
-                Rule::append(chain)
+                Rule::append(&self.external_local)
                     .comment("Redirect pods trying to reach external loadbalancer VIP to clusterIP")
                     .with(local.if_local())
                     .jump(&self.all),
             );
         }
-        if self.context.version.has(&NODE_TRAFFIC_MEETS_ALL) {
-            let rule = |comment: String| {
-                Rule::append(chain)
-                    .comment(comment)
-                    .with("-m addrtype --src-type LOCAL")
-            };
-            let comment = format!("masquerade LOCAL traffic for {name} LB IP");
-            nat(script, rule(comment).jump(chains::MARK_MASQ));
-            let comment = format!("route LOCAL traffic for {name} LB IP to service chain");
-            nat(script, rule(comment).jump(&self.all));
+    }
+
+    /// What the node itself sends there does, too.
+    fn of_the_node(&self, script: &mut Script) {
+        if !self.context.version.has(&NODE_TRAFFIC_MEETS_ALL) {
+            return;
+        }
+        let name = &self.port.name;
+        let rule = |comment: String| {
+            Rule::append(&self.external_local)
+                .comment(comment)
+                .with("-m addrtype --src-type LOCAL")
+        };
+        let comment = format!("masquerade LOCAL traffic for {name} LB IP");
+        nat(script, rule(comment).jump(chains::MARK_MASQ));
+        let comment = format!("route LOCAL traffic for {name} LB IP to service chain");
+        nat(script, rule(comment).jump(&self.all));
+    }
+
+    fn local(&self, script: &mut Script) {
+        let chain = &self.external_local;
+        let name = &self.port.name;
+        if self.context.version.has(&NODE_TRAFFIC_BEFORE_PODS) {
+            self.of_the_node(script);
+            self.of_pods(script);
+        } else {
+            self.of_pods(script);
+            self.of_the_node(script);
         }
         let local = &self.chosen.local;
         if local.is_empty() {

@@ -2,7 +2,11 @@
 //! each set, without a comment, and nothing is written to the filter table.
 //!
 //! Follows `syncProxyRules` of kubernetes/kubernetes
-//! `pkg/proxy/ipvs/proxier.go` as v1.9 was made, and the dump of a v1.9.11.
+//! `pkg/proxy/ipvs/proxier.go` v1.9.4 and v1.10.6, and the dump of a v1.9.11.
+//!
+//! The jump from POSTROUTING is not kube-proxy's in these versions but the kubelet's,
+//! with the same comment (`syncNetworkUtil` in `pkg/kubelet/kubelet_network.go`
+//! v1.9.0). A node has both, and without it nothing would be masqueraded.
 
 use super::masquerade::{mark_for_masquerade, masquerade};
 use super::services::Made;

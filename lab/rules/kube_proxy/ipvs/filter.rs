@@ -8,12 +8,12 @@ use super::masquerade::mark;
 use super::services::Made;
 use super::sets::Name;
 use super::{Context, chains};
-use crate::rules::kube_proxy::iptables::rule::Rule;
-use crate::rules::kube_proxy::version::{
+use crate::rules::kube_proxy::history::{
     FORWARD_TIED_TO_CLUSTER_CIDR, HEALTH_CHECK_NODE_PORTS, IPVS_EMPTY_FORWARD, IPVS_FILTER,
     IPVS_FILTER_SPARES_HEALTH_CHECKS, IPVS_FILTER_SPARES_LOCAL_EXTERNAL_IPS, IPVS_OUT_FILTER,
     TWO_ESTABLISHED_RULES,
 };
+use crate::rules::kube_proxy::iptables::rule::Rule;
 use crate::rules::script::{Script, Table};
 
 /// Adds them to `script`.

@@ -1,8 +1,8 @@
 //! The mark that asks for masquerading, and what happens to what carries it.
 
 use super::{Context, chains};
+use crate::rules::kube_proxy::history::{MARK_CLEARED, RANDOM_FULLY};
 use crate::rules::kube_proxy::iptables::rule::Rule;
-use crate::rules::kube_proxy::version::{MARK_CLEARED, RANDOM_FULLY};
 use crate::rules::script::{Script, Table};
 
 /// The packet mark that asks for masquerading, as iptables writes it.

@@ -23,8 +23,12 @@
 //!
 //! The state is that after one sync on a fresh node. Some versions take a later
 //! sync's node ports off an address that is also an external IP, because that is
-//! bound then; and up to v1.18 each sync flushes nat `KUBE-MARK-DROP`, which the
+//! bound then; and up to v1.19 each sync flushes nat `KUBE-MARK-DROP`, which the
 //! kubelet fills again.
+//!
+//! Nor does IPv6 go wrong as it did once: up to v1.12 the sets of a kube-proxy for
+//! IPv6 are of family inet, so that no entry gets into them (#68436, v1.13.0), and
+//! before v1.14 it finds no address to serve node ports on (#71035).
 
 mod chains;
 mod early;
@@ -41,13 +45,12 @@ mod timeouts;
 use std::net::IpAddr;
 
 use super::endpoints::EndpointMap;
+use super::history::{IPVS_BROADCAST, IPVS_CHAINS, IPVS_HASHES_PORTS, IPVS_LOOPBACK_NODE_PORTS};
 use super::iptables::local::LocalTraffic;
+use super::node_ports::Serving;
 use super::services::ServicePort;
-use super::version::{
-    IPVS_BROADCAST, IPVS_CHAINS, IPVS_HASHES_PORTS, IPVS_LOOPBACK_NODE_PORTS,
-    IPVS_NODE_PORT_ADDRESSES, Version,
-};
-use super::{Family, KubeProxy, KubeProxyError, Node, NodePortAddress};
+use super::version::Version;
+use super::{Family, KubeProxy, KubeProxyError, Node};
 use crate::plan::VirtualServer;
 use crate::rules::ipset::IpsetScript;
 use crate::rules::script::Script;
@@ -144,26 +147,10 @@ pub(super) fn rules(
 /// (`NodeIPs` and `GetNodeAddresses` of kubernetes/kubernetes `pkg/proxy/ipvs`
 /// and `pkg/proxy/util`.)
 fn node_ips(proxy: &KubeProxy, node: &Node<'_>, family: Family) -> Vec<IpAddr> {
-    let asked: Vec<NodePortAddress> = proxy
-        .node_port_addresses
-        .iter()
-        .copied()
-        .filter(|address| match address {
-            NodePortAddress::Primary => true,
-            NodePortAddress::Within(network) => Family::of(network.ip()) == family,
-        })
-        .collect();
-    let all = !proxy.version.has(&IPVS_NODE_PORT_ADDRESSES)
-        || asked.is_empty()
-        || asked.iter().any(
-            |address| matches!(address, NodePortAddress::Within(network) if network.prefix() == 0),
-        );
-    let meant = |ip: IpAddr| {
-        if all {
-            !matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local())
-        } else {
-            asked.iter().any(|address| address.covers(ip, node.ip))
-        }
+    let serving = Serving::of(proxy, family);
+    let meant = |ip: IpAddr| match (&serving, ip) {
+        (Serving::All, IpAddr::V6(six)) => !six.is_unicast_link_local(),
+        _ => serving.covers(ip, node.ip),
     };
     let loopback = proxy.version.has(&IPVS_LOOPBACK_NODE_PORTS);
     let mut ips: Vec<IpAddr> = node

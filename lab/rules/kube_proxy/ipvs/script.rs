@@ -8,12 +8,12 @@ use super::masquerade::{mark_for_masquerade, masquerade};
 use super::services::Made;
 use super::sets::Name;
 use super::{Context, chains, filter};
-use crate::rules::kube_proxy::iptables::rule::Rule;
-use crate::rules::kube_proxy::services::Protocol;
-use crate::rules::kube_proxy::version::{
+use crate::rules::kube_proxy::history::{
     DROPS_IN_FILTER, HEALTH_CHECK_NODE_PORTS, IPVS_ENSURES_MARK_DROP, IPVS_FILTER,
     IPVS_NODE_PORTS_BY_SET, IPVS_OUT_FILTER, IPVS_SCTP_HASHES, IPVS_SCTP_LOCAL_FIRST, MARK_CLEARED,
 };
+use crate::rules::kube_proxy::iptables::rule::Rule;
+use crate::rules::kube_proxy::services::Protocol;
 use crate::rules::script::{Script, Table};
 
 /// Destination address and port.

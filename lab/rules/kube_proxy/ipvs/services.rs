@@ -11,14 +11,14 @@ use super::sets::{Name, Sets};
 use crate::plan::VirtualServer;
 use crate::plan::ipvs::{Forwarding, RealServer, Transport, Virtual};
 use crate::rules::kube_proxy::endpoints::Endpoint;
-use crate::rules::kube_proxy::services::{Protocol, ServicePort};
-use crate::rules::kube_proxy::topology;
-use crate::rules::kube_proxy::version::{
+use crate::rules::kube_proxy::history::{
     EXTERNAL_IPS_OBEY_POLICY, IPVS_BINDS_EXTERNAL, IPVS_CHAINS, IPVS_EXTERNAL_IPS_OBEYED,
     IPVS_LOCAL_FALLS_BACK, IPVS_LOOP_BACK_LOCAL, IPVS_MASQUERADES_OWN_TRAFFIC,
     IPVS_NODE_PORTS_OBEY_POLICY, IPVS_OWN_ADDRESSES_NOT_BOUND, IPVS_POLICY_FOR_CLUSTER_IP,
-    IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, UNREADY_ENDPOINTS_KEPT,
+    IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, IPVS_SCTP_ONE_ADDRESS, IPVS_UNSERVED_NODE_PORTS_KEPT,
 };
+use crate::rules::kube_proxy::services::{Protocol, ServicePort};
+use crate::rules::kube_proxy::topology;
 
 /// The weight of every real server.
 const WEIGHT: u32 = 1;
@@ -96,8 +96,7 @@ impl Maker<'_> {
         let version = self.context.version;
         for endpoint in self.endpoints {
             let here = endpoint.local || !version.has(&IPVS_LOOP_BACK_LOCAL);
-            let kept = endpoint.ready || version.has(&UNREADY_ENDPOINTS_KEPT);
-            if here && kept {
+            if here {
                 let ip = endpoint.ip();
                 let entry = format!(
                     "{ip},{}:{},{ip}",
@@ -206,9 +205,8 @@ impl Maker<'_> {
     fn node_port(&mut self) {
         let version = self.context.version;
         if let Some(number) = self.port.node_port {
-            // Without an address to serve on, kube-proxy turns to the next
-            // service port and forgets this one's health checks.
-            if self.context.node_ips.is_empty() {
+            let unserved = self.context.node_ips.is_empty();
+            if unserved && !version.has(&IPVS_UNSERVED_NODE_PORTS_KEPT) {
                 return;
             }
             self.node_port_sets(number);
@@ -231,8 +229,15 @@ impl Maker<'_> {
         let entries: Vec<String> = if self.made.sets.is_ports(all) {
             vec![number.to_string()]
         } else {
-            let addresses = self.context.node_ips.iter();
+            let one = self.context.version.has(&IPVS_SCTP_ONE_ADDRESS);
+            let all = &self.context.node_ips;
+            let addresses = if one {
+                self.context.node.ip.as_slice()
+            } else {
+                all.as_slice()
+            };
             addresses
+                .iter()
                 .map(|address| format!("{address},{}:{number}", self.port.protocol))
                 .collect()
         };

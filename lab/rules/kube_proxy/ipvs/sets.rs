@@ -8,10 +8,11 @@ use indexmap::IndexMap;
 
 use crate::rules::ipset::{self, IpsetError, IpsetScript, MAX_NAME, SetType};
 use crate::rules::kube_proxy::Family;
-use crate::rules::kube_proxy::version::{
+use crate::rules::kube_proxy::history::{
     HEALTH_CHECK_NODE_PORTS, IPVS_CHAINS, IPVS_EXTERNAL_IP_LOCAL, IPVS_FILTER, IPVS_SCTP,
-    IPVS_SCTP_HASHES, IPVS_SIX_SETS, Version,
+    IPVS_SCTP_HASHES, IPVS_SIX_SETS,
 };
+use crate::rules::kube_proxy::version::Version;
 
 /// The size kube-proxy gives every hash, in buckets.
 const HASH_SIZE: u32 = 1024;

@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use crate::rules::kube_proxy::KubeProxy;
-use crate::rules::kube_proxy::version::{
-    IPVS_ARP, IPVS_ARP_IF_STRICT, IPVS_CONN_REUSE_BEFORE_5_9, IPVS_CONN_REUSE_FROM_4_1,
-    IPVS_EXPIRES_CONNECTIONS, IPVS_ROUTE_LOCALNET,
+use crate::rules::kube_proxy::history::{
+    IPVS_ARP, IPVS_ARP_IF_STRICT, IPVS_CONN_REUSE, IPVS_CONN_REUSE_BEFORE_5_9,
+    IPVS_CONN_REUSE_FROM_4_1, IPVS_EXPIRES_CONNECTIONS, IPVS_ROUTE_LOCALNET,
 };
 
 /// A kernel's version, the first two numbers of `uname -r`.
@@ -42,6 +42,7 @@ impl Sysctl {
 #[must_use]
 pub fn sysctls(proxy: &KubeProxy) -> Vec<Sysctl> {
     let version = proxy.version;
+    let reuses = version.has(&IPVS_CONN_REUSE);
     let expires = version.has(&IPVS_EXPIRES_CONNECTIONS);
     let arp = version.has(&IPVS_ARP) && (proxy.strict_arp || !version.has(&IPVS_ARP_IF_STRICT));
     let reuse = Range {
@@ -64,7 +65,7 @@ pub fn sysctls(proxy: &KubeProxy) -> Vec<Sysctl> {
             ANY,
         ),
         (true, "net.ipv4.vs.conntrack", "1", ANY),
-        (expires, "net.ipv4.vs.conn_reuse_mode", "0", reuse),
+        (reuses, "net.ipv4.vs.conn_reuse_mode", "0", reuse),
         (expires, "net.ipv4.vs.expire_nodest_conn", "1", ANY),
         (expires, "net.ipv4.vs.expire_quiescent_template", "1", ANY),
         (true, "net.ipv4.ip_forward", "1", ANY),
@@ -113,8 +114,12 @@ mod tests {
         let reuse = "net.ipv4.vs.conn_reuse_mode=0".to_owned();
         for (version, kernel, sets) in [
             ("v1.18", (6, 1), true),
-            ("v1.20", (6, 1), true),
-            ("v1.20", (4, 0), false),
+            ("v1.20.14", (6, 1), true),
+            ("v1.20.15", (6, 1), false),
+            ("v1.21.8", (6, 1), true),
+            ("v1.21.9", (6, 1), false),
+            ("v1.18", (4, 0), true),
+            ("v1.19", (4, 0), false),
             ("v1.22", (6, 1), false),
             ("v1.22", (5, 8), true),
             ("v1.36", (5, 9), false),
@@ -130,11 +135,37 @@ mod tests {
     }
 
     #[test]
+    fn connections_were_reused_before_they_expired() {
+        let reuse = "net.ipv4.vs.conn_reuse_mode=0".to_owned();
+        let expire = [
+            "net.ipv4.vs.expire_nodest_conn=1".to_owned(),
+            "net.ipv4.vs.expire_quiescent_template=1".to_owned(),
+        ];
+        for (version, reuses, expires) in [
+            ("v1.11.6", false, false),
+            ("v1.11.7", true, true),
+            ("v1.12.4", false, false),
+            ("v1.12.5", true, true),
+            ("v1.13.1", true, false),
+            ("v1.13.2", true, true),
+            ("v1.14.0", true, true),
+        ] {
+            let set = set(&proxy(version), (4, 4));
+            assert_eq!(set.contains(&reuse), reuses, "{version}");
+            for one in &expire {
+                assert_eq!(set.contains(one), expires, "{version} {one}");
+            }
+        }
+    }
+
+    #[test]
     fn arp_was_strict_for_a_while_and_then_when_asked() {
         let strict = "net.ipv4.conf.all.arp_announce=2".to_owned();
         for (version, asked, sets) in [
             ("v1.12", true, false),
-            ("v1.13", false, true),
+            ("v1.13.5", false, true),
+            ("v1.13.6", false, false),
+            ("v1.13.6", true, true),
             ("v1.14.0", false, true),
             ("v1.14", false, false),
             ("v1.14", true, true),

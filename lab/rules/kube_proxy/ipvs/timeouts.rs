@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::plan::ipvs::Timeouts;
 use crate::rules::kube_proxy::KubeProxy;
-use crate::rules::kube_proxy::version::IPVS_TIMEOUTS;
+use crate::rules::kube_proxy::history::IPVS_TIMEOUTS;
 
 /// A time that IPVS is to wait, in whole seconds; zero leaves the kernel's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

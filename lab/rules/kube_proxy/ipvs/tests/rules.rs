@@ -104,14 +104,14 @@ fn v1_13_with_a_cluster_cidr_masquerades_strangers() {
 }
 
 #[test]
-fn from_1_11_the_node_that_calls_itself_by_a_cluster_ip_is_masqueraded() {
+fn from_1_11_1_the_node_that_calls_itself_by_a_cluster_ip_is_masqueraded() {
     let masquerades = |version: &str| {
         let rules = world(version, &json!({})).nat("KUBE-SERVICES");
         rules.iter().any(|rule| {
             rule.ends_with("-m set --match-set KUBE-CLUSTER-IP src,dst -j KUBE-MARK-MASQ")
         })
     };
-    assert!(!masquerades("v1.9") && !masquerades("v1.10"));
+    assert!(!masquerades("v1.9") && !masquerades("v1.10") && !masquerades("v1.11.0"));
     assert!(masquerades("v1.11") && masquerades("v1.18") && masquerades("v1.36"));
 }
 
@@ -147,8 +147,9 @@ fn the_loop_back_set_holds_endpoints_by_version() {
     let here = "172.16.1.5,tcp:6443,172.16.1.5".to_owned();
     let there = "172.16.2.5,tcp:6443,172.16.2.5".to_owned();
     for (version, entries) in [
-        ("v1.11.6", vec![here.clone(), there]),
-        ("v1.11", vec![here.clone()]),
+        ("v1.11", vec![here.clone(), there.clone()]),
+        ("v1.12", vec![here.clone(), there]),
+        ("v1.13.0", vec![here.clone()]),
         ("v1.14", vec![here.clone()]),
     ] {
         let world = world(version, &json!({}));
@@ -265,6 +266,31 @@ fn v1_10_masquerades_balancers_by_a_set_and_loses_its_firewall() {
 }
 
 #[test]
+fn a_node_port_without_an_address_is_entered_up_to_1_15() {
+    for (version, entries) in [
+        ("v1.10", vec!["30443"]),
+        ("v1.15", vec!["30443"]),
+        ("v1.16", vec![]),
+        ("v1.30", vec![]),
+    ] {
+        let mut world = with_balancer(version, "Cluster");
+        world.proxy.node_port_addresses = vec!["192.0.2.0/24".to_owned().try_into().unwrap()];
+        assert_eq!(
+            world.set("KUBE-NODE-PORT-TCP").unwrap(),
+            entries,
+            "{version}"
+        );
+        let served = world.written().servers;
+        let addresses: Vec<String> = served.iter().map(|s| s.takes.to_string()).collect();
+        assert_eq!(
+            addresses,
+            ["-t 10.20.0.1:443", "-t 203.0.113.1:443"],
+            "{version}"
+        );
+    }
+}
+
+#[test]
 fn sctp_node_ports_are_kept_by_version() {
     let spec = json!({
         "type": "NodePort",
@@ -273,11 +299,21 @@ fn sctp_node_ports_are_kept_by_version() {
     });
     let old = world("v1.14", &spec);
     assert_eq!(old.set("KUBE-NODE-PORT-SCTP").unwrap(), ["30443"]);
-    let hashes = world("v1.20", &spec);
-    assert_eq!(
-        hashes.set("KUBE-NODE-PORT-SCTP-HASH").unwrap(),
-        ["10.19.136.10,sctp:30443", "127.0.0.1,sctp:30443"]
-    );
+    for version in ["v1.16", "v1.20"] {
+        let hashes = world(version, &spec);
+        assert_eq!(
+            hashes.set("KUBE-NODE-PORT-SCTP-HASH").unwrap(),
+            ["10.19.136.10,sctp:30443", "127.0.0.1,sctp:30443"],
+            "{version}"
+        );
+    }
+    // v1.15 knows only the node's own address, even where it does not serve.
+    let mut one = world("v1.15", &spec);
+    one.proxy.node_port_addresses = vec!["127.0.0.0/8".to_owned().try_into().unwrap()];
+    for set in ["KUBE-NODE-PORT-SCTP-HASH", "KUBE-NODE-PORT-LOCAL-SCTP-HASH"] {
+        assert_eq!(one.set(set).unwrap(), ["10.19.136.10,sctp:30443"], "{set}");
+    }
+    assert!(one.behind("--sctp-service 127.0.0.1:30443").is_some());
     let target = |version: &str| {
         let rules = world(version, &spec).nat("KUBE-NODE-PORT");
         rules[0].rsplit(' ').next().unwrap().to_owned()
@@ -285,4 +321,13 @@ fn sctp_node_ports_are_kept_by_version() {
     assert_eq!(target("v1.22"), "KUBE-MARK-MASQ");
     assert_eq!(target("v1.23"), "RETURN");
     assert!(world("v1.11", &spec).written().servers.is_empty());
+}
+
+#[test]
+fn the_mark_is_taken_off_last_of_all_in_the_newest_patch_releases() {
+    for (version, rules) in [("v1.17.8", 1), ("v1.17.9", 3), ("v1.16", 3), ("v1.15", 1)] {
+        let mut world = world(version, &json!({}));
+        world.endpoints.clear();
+        assert_eq!(world.nat("KUBE-POSTROUTING").len(), rules, "{version}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{HERE, THERE, with_balancer, world};
+use super::{HERE, THERE, World, with_balancer, world};
 use crate::rules::kube_proxy::{Family, KubeProxyError, Mode, Objects, rules};
 
 #[test]
@@ -45,7 +45,9 @@ fn local_meets_local_endpoints_by_version() {
         ("v1.10", both(), here(), here(), here()),
         ("v1.11.3", both(), both(), both(), both()),
         ("v1.11", both(), both(), here(), both()),
-        ("v1.12", both(), here(), here(), both()),
+        ("v1.12", both(), both(), here(), both()),
+        ("v1.13", both(), both(), here(), both()),
+        ("v1.14", both(), here(), here(), both()),
         ("v1.18", both(), here(), here(), both()),
         ("v1.19", both(), here(), here(), here()),
         ("v1.36", both(), here(), here(), here()),
@@ -61,10 +63,14 @@ fn local_meets_local_endpoints_by_version() {
 }
 
 #[test]
-fn in_1_11_a_balancer_obeys_local_only_with_affinity() {
-    let mut world = with_balancer("v1.11", "Local");
-    world.service["spec"]["sessionAffinity"] = json!("ClientIP");
-    assert_eq!(world.behind("-t 203.0.113.1:443").unwrap(), [HERE]);
+fn up_to_1_13_a_balancer_obeys_local_only_with_affinity() {
+    for version in ["v1.11", "v1.13"] {
+        let mut world = with_balancer(version, "Local");
+        let behind = |world: &World| world.behind("-t 203.0.113.1:443").unwrap();
+        assert_eq!(behind(&world), [HERE, THERE], "{version}");
+        world.service["spec"]["sessionAffinity"] = json!("ClientIP");
+        assert_eq!(behind(&world), [HERE], "{version}");
+    }
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! How long it takes to write the rules of a node for many services.
+//! `cargo bench --bench generate`; the aim is 150 ms for 10,000 services of five
+//! endpoints each, in either mode, on one core.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::{Value, json};
+use svclab::rules::kube_proxy::{Family, KubeProxy, Mode, Objects, ipvs_rules, rules};
+
+/// How many services there are.
+const SIZES: [usize; 3] = [1_000, 5_000, 10_000];
+
+/// How many endpoints each has; every second is on the node.
+const ENDPOINTS: usize = 5;
+
+const VERSION: &str = "v1.30";
+
+struct Cluster {
+    nodes: Vec<Node>,
+    services: Vec<Service>,
+    slices: Vec<EndpointSlice>,
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("an object")
+}
+
+impl Cluster {
+    fn new(size: usize) -> Self {
+        let node = json!({
+            "metadata": {"name": "node-a"},
+            "spec": {"podCIDR": "10.0.0.0/8"},
+            "status": {"addresses": [{"type": "InternalIP", "address": "192.168.50.10"}]}
+        });
+        let service = |n: usize| {
+            json!({
+                "metadata": {"name": format!("service-{n}"), "namespace": "default"},
+                "spec": {
+                    "type": "ClusterIP",
+                    "clusterIP": format!("172.{}.{}.{}", 16 + n / 65_536, n / 256 % 256, n % 256),
+                    "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]
+                }
+            })
+        };
+        let endpoint = |n: usize, at: usize| {
+            let n = n * ENDPOINTS + at;
+            json!({
+                "addresses": [format!("10.{}.{}.{}", n / 65_536, n / 256 % 256, n % 256)],
+                "conditions": {"ready": true},
+                "nodeName": if at % 2 == 0 { "node-a" } else { "node-b" }
+            })
+        };
+        let slice = |n: usize| {
+            let endpoints: Vec<Value> = (0..ENDPOINTS).map(|at| endpoint(n, at)).collect();
+            json!({
+                "metadata": {
+                    "name": format!("service-{n}-1"),
+                    "namespace": "default",
+                    "labels": {"kubernetes.io/service-name": format!("service-{n}")}
+                },
+                "addressType": "IPv4",
+                "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+                "endpoints": endpoints
+            })
+        };
+        Self {
+            nodes: vec![read(node)],
+            services: (0..size).map(|n| read(service(n))).collect(),
+            slices: (0..size).map(|n| read(slice(n))).collect(),
+        }
+    }
+
+    fn seen(&self) -> Objects<'_> {
+        Objects {
+            node: "node-a",
+            nodes: &self.nodes,
+            services: &self.services,
+            endpoint_slices: &self.slices,
+            interface_addresses: &[],
+        }
+    }
+}
+
+/// What is written for one size, as texts that programs read.
+fn written(proxy: &KubeProxy, cluster: &Cluster) -> usize {
+    if proxy.mode == Mode::Ipvs {
+        let rules = ipvs_rules(proxy, &cluster.seen(), Family::V4).expect("rules");
+        rules.script.to_string().len() + rules.sets.to_string().len() + rules.servers.len()
+    } else {
+        let rules = rules(proxy, &cluster.seen(), Family::V4).expect("rules");
+        rules.script.to_string().len()
+    }
+}
+
+fn measure(criterion: &mut Criterion) {
+    for mode in [Mode::Iptables, Mode::Ipvs] {
+        let mut group = criterion.benchmark_group(format!("generate {mode}"));
+        group
+            .sample_size(10)
+            .measurement_time(Duration::from_secs(5));
+        for size in SIZES {
+            let cluster = Cluster::new(size);
+            let proxy = KubeProxy {
+                mode,
+                cluster_cidr: Some("10.0.0.0/8".parse().expect("a network")),
+                ..KubeProxy::new(VERSION.parse().expect("a version"))
+            };
+            let id = BenchmarkId::from_parameter(format!("{size} services"));
+            group.bench_function(id, |bencher| {
+                bencher.iter(|| written(black_box(&proxy), black_box(&cluster)));
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, measure);
+criterion_main!(benches);

@@ -1,0 +1,64 @@
+//! Up to v1.23 kube-proxy listens on every node port: a connection that no rule
+//! takes is made with it, and nobody answers.
+
+use super::support::{lab, run, stderr, stdout};
+
+/// A hand has put a rule before kube-proxy's, so that no rule takes what comes.
+const LAB: &str = "\
+apiVersion: svclab/v1
+kind: Lab
+metadata: {name: lab}
+spec:
+  about: A node port whose rules are passed by.
+  kubeProxy: {version: v1.23}
+  nodes:
+    node-1: {byHand: {iptables: ['*nat', '-I PREROUTING -j ACCEPT']}}
+  hosts:
+    laptop: {address: 203.0.113.9/24}
+  probes:
+    call: {from: host/laptop, to: node-1:30080, patience: 500ms}
+    datagram: {from: host/laptop, to: node-1:30080, protocol: udp, patience: 500ms}
+  axes:
+    version:
+      v1.23: []
+      v1.24:
+      - {patch: Lab, merge: {spec: {kubeProxy: {version: v1.24}}}}
+  expect:
+  - when: {version: v1.23}
+    call: {silent: 1}
+    datagram: {timeout: 1}
+  - when: {version: v1.24}
+    call: {refused: 1}
+    datagram: {refused: 1}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+spec: {podCIDR: 10.244.1.0/24}
+status: {addresses: [{type: InternalIP, address: 192.168.50.11}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: default, labels: {app: web}}
+spec: {nodeName: node-1, containers: [{name: c, ports: [{containerPort: 8080}]}]}
+status: {podIP: 10.244.1.10}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.10
+  selector: {app: web}
+  ports:
+  - {name: t, port: 80, targetPort: 8080, nodePort: 30080}
+  - {name: u, port: 80, protocol: UDP, targetPort: 8080, nodePort: 30080}
+";
+
+#[test]
+fn a_connection_that_no_rule_takes_is_kube_proxys_own() {
+    let (_directory, path) = lab(LAB);
+    let output = run(&["run", "--kernel=host", &path.display().to_string()]);
+    let said = stdout(&output) + &stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+}

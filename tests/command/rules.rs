@@ -1,0 +1,203 @@
+//! `svclab rules`: what it prints, what it loads, and what it says of wrong input.
+
+use std::fs;
+use std::process::Output;
+
+use super::support::{LAB, lab, run, stderr, stdout, svclab};
+
+/// The objects of the good lab, and some that kube-proxy passes by.
+const OBJECTS: &str = "\
+apiVersion: v1
+kind: Node
+metadata: {name: node-a}
+spec: {podCIDR: 10.244.1.0/24}
+status: {addresses: [{type: InternalIP, address: 192.168.50.10}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: ns1}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.10
+  ports: [{name: p, port: 80, targetPort: 8080, nodePort: 30080}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: quiet, namespace: ns1}
+spec: {clusterIP: None, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: others, namespace: ns1, labels: {service.kubernetes.io/service-proxy-name: x}}
+spec: {clusterIP: 10.96.0.11, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: far, namespace: ns1}
+spec: {type: ExternalName, externalName: example.org}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: ns1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: p, port: 8080}]
+endpoints: [{addresses: [10.244.1.5], nodeName: node-a, conditions: {ready: true}}]
+";
+
+fn rules(text: &str, arguments: &[&str]) -> (tempfile::TempDir, Output) {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("objects.yaml"), text).expect("a file");
+    let output = svclab()
+        .current_dir(directory.path())
+        .arg("rules")
+        .args(arguments)
+        .arg("objects.yaml")
+        .output()
+        .expect("the command starts");
+    (directory, output)
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let (_, output) = rules(OBJECTS, arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    stdout(&output) + &stderr(&output)
+}
+
+fn refused(text: &str, arguments: &[&str]) -> String {
+    let (_, output) = rules(text, arguments);
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    assert_eq!(stdout(&output), "");
+    stderr(&output)
+}
+
+#[test]
+fn what_programs_are_handed_is_printed() {
+    insta::assert_snapshot!(printed(&[
+        "--kube-version=v1.20",
+        "--cluster-cidr=10.244.0.0/16"
+    ]));
+}
+
+#[test]
+fn ipvs_mode_has_sets_servers_and_addresses() {
+    insta::assert_snapshot!(printed(&[
+        "--kube-version=v1.20",
+        "--proxy-mode=ipvs",
+        "--ipvs-scheduler=wrr"
+    ]));
+}
+
+#[test]
+fn what_is_passed_by_is_named_to_who_asks() {
+    let told = printed(&["--kube-version=v1.20", "-v"]);
+    let passed: Vec<&str> = told
+        .lines()
+        .filter(|line| line.starts_with("passed by"))
+        .collect();
+    insta::assert_snapshot!(passed.join("\n"));
+}
+
+#[test]
+fn what_is_loaded_is_read_back_into_files() {
+    let (directory, output) = rules(
+        OBJECTS,
+        &["--kube-version=v1.36", "--kernel=host", "--loaded=back"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let read = |name: &str| fs::read_to_string(directory.path().join("back").join(name)).unwrap();
+    let rules = read("iptables-save");
+    assert!(rules.contains("ct_state_invalid_dropped_pkts"), "{rules}");
+    assert!(
+        rules.contains("-j DNAT --to-destination 10.244.1.5:8080"),
+        "{rules}"
+    );
+    assert!(read("ip6tables-save").contains(":KUBE-SERVICES "));
+    assert!(!directory.path().join("back/ipset-save").exists());
+}
+
+#[test]
+fn a_version_is_told_about() {
+    let output = run(&["rules", "--about", "v1.17"]);
+    assert_eq!(output.status.code(), Some(0));
+    insta::assert_snapshot!(stdout(&output));
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    for (name, arguments) in [
+        ("old", &["--kube-version=v1.8"][..]),
+        ("new", &["--kube-version=v1.99.1"]),
+        ("odd", &["--kube-version=latest"]),
+        ("mode", &["--kube-version=v1.30", "--proxy-mode=userspace"]),
+        (
+            "nftables",
+            &["--kube-version=v1.30", "--proxy-mode=nftables"],
+        ),
+        (
+            "cidr",
+            &["--kube-version=v1.30", "--cluster-cidr=10.244.0.0"],
+        ),
+        (
+            "bit",
+            &["--kube-version=v1.30", "--iptables-masquerade-bit=32"],
+        ),
+        ("node", &["--kube-version=v1.30", "--node=node-b"]),
+        (
+            "bridge-too-early",
+            &[
+                "--kube-version=v1.23",
+                "--detect-local-mode=BridgeInterface",
+                "--pod-bridge-interface=cni0",
+            ],
+        ),
+        (
+            "bridge",
+            &[
+                "--kube-version=v1.30",
+                "--detect-local-mode=BridgeInterface",
+            ],
+        ),
+    ] {
+        insta::assert_snapshot!(name, refused(OBJECTS, arguments));
+    }
+}
+
+#[test]
+fn objects_that_no_api_server_takes_are_pointed_at() {
+    for (name, from, to) in [
+        (
+            "cluster-ip",
+            "clusterIP: 10.96.0.10",
+            "clusterIP: 10.96.0.300",
+        ),
+        (
+            "endpoint",
+            "addresses: [10.244.1.5]",
+            "addresses: [10.244.1.x]",
+        ),
+        ("port", "nodePort: 30080", "nodePort: 300800"),
+        (
+            "protocol",
+            "{name: p, port: 80",
+            "{name: p, protocol: ICMP, port: 80",
+        ),
+        ("yaml", "spec: {clusterIP: None", "spec: {clusterIP: [None"),
+        ("no-node", "kind: Node", "kind: Nodes"),
+    ] {
+        assert!(OBJECTS.contains(from), "{from}");
+        let text = OBJECTS.replacen(from, to, 1);
+        insta::assert_snapshot!(name, refused(&text, &["--kube-version=v1.30"]));
+    }
+}
+
+/// The rules of v1.31 and later count with objects of nfacct, which must be there.
+#[test]
+fn a_lab_counts_with_nfacct() {
+    let (_directory, path) = lab(LAB.replacen("version: v1.30", "version: v1.36", 1));
+    let output = run(&["run", "--kernel=host", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+}
