@@ -219,6 +219,10 @@ pub struct PlanArguments {
 }
 
 /// Of kube-proxy, arguments are called as its own flags are.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of kube-proxy's, of its surroundings or of the printing"
+)]
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub struct RulesArguments {
@@ -247,14 +251,14 @@ pub struct RulesArguments {
     /// The bit of the packet mark that asks for masquerading
     #[arg(long, value_name = "BIT", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
     pub iptables_masquerade_bit: u8,
-    /// How it tells traffic of the cluster's own pods: ClusterCIDR, NodeCIDR,
-    /// BridgeInterface, InterfaceNamePrefix
+    /// How it tells traffic of the cluster's own pods: `ClusterCIDR`, from v1.18 on
+    /// `NodeCIDR`, from v1.24 on `BridgeInterface` and `InterfaceNamePrefix`
     #[arg(long, value_name = "MODE", default_value = "ClusterCIDR", value_parser = detect_local_mode)]
     pub detect_local_mode: DetectLocalMode,
-    /// The pods' bridge, for BridgeInterface
+    /// The pods' bridge, for `BridgeInterface`
     #[arg(long, value_name = "NAME")]
     pub pod_bridge_interface: Option<String>,
-    /// How pods' interfaces are called, for InterfaceNamePrefix
+    /// How pods' interfaces are called, for `InterfaceNamePrefix`
     #[arg(long, value_name = "PREFIX")]
     pub pod_interface_name_prefix: Option<String>,
     /// The node's addresses that serve node ports: networks, or `primary`

@@ -51,7 +51,7 @@ impl Cluster {
             json!({
                 "addresses": [format!("10.{}.{}.{}", n / 65_536, n / 256 % 256, n % 256)],
                 "conditions": {"ready": true},
-                "nodeName": if at % 2 == 0 { "node-a" } else { "node-b" }
+                "nodeName": if at.is_multiple_of(2) { "node-a" } else { "node-b" }
             })
         };
         let slice = |n: usize| {

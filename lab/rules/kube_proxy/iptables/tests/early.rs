@@ -99,15 +99,11 @@ fn endpoints_had_comments_before_they_lost_them() {
     ] {
         let mut world = world(version, &json!({}));
         world.endpoints.pop();
-        let comment = comment.map(str::to_owned);
-        assert_eq!(
-            comments(&world, "KUBE-SVC-"),
-            [comment.clone()],
-            "{version}"
-        );
+        let comment = || comment.map(str::to_owned);
+        assert_eq!(comments(&world, "KUBE-SVC-"), [comment()], "{version}");
         assert_eq!(
             comments(&world, "KUBE-SEP-"),
-            [comment.clone(), comment],
+            [comment(), comment()],
             "{version}"
         );
     }

@@ -325,9 +325,28 @@ fn sctp_node_ports_are_kept_by_version() {
 
 #[test]
 fn the_mark_is_taken_off_last_of_all_in_the_newest_patch_releases() {
-    for (version, rules) in [("v1.17.8", 1), ("v1.17.9", 3), ("v1.16", 3), ("v1.15", 1)] {
+    let snat = "-m comment --comment \"kubernetes service traffic requiring SNAT\"";
+    let before = format!("{snat} -m mark --mark 0x4000/0x4000 -j MASQUERADE");
+    let hairpin = "-m comment --comment \"Kubernetes endpoints dst ip:port, source ip for solving \
+                   hairpin purpose\" -m set --match-set KUBE-LOOP-BACK dst,dst,src -j MASQUERADE";
+    let after = [
+        "-m mark ! --mark 0x4000/0x4000 -j RETURN",
+        "-j MARK --set-xmark 0x4000/0x0",
+        &format!("{snat} -j MASQUERADE"),
+    ];
+    let old = vec![before.as_str(), hairpin];
+    let new: Vec<&str> = [hairpin].into_iter().chain(after).collect();
+    for (version, rules) in [
+        ("v1.15", &old),
+        ("v1.16.12", &old),
+        ("v1.16.13", &new),
+        ("v1.17.8", &old),
+        ("v1.17.9", &new),
+        ("v1.18.5", &old),
+        ("v1.18.6", &new),
+    ] {
         let mut world = world(version, &json!({}));
-        world.endpoints.clear();
-        assert_eq!(world.nat("KUBE-POSTROUTING").len(), rules, "{version}");
+        world.proxy.random_fully = false;
+        assert_eq!(&world.nat("KUBE-POSTROUTING"), rules, "{version}");
     }
 }
