@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::guest::GuestError;
+use super::memory;
 use crate::protocol::Failure;
 
 /// Why a plan came to no evidence.
@@ -66,6 +67,21 @@ pub enum KernelError {
     /// The agent died, fell silent or spoke nonsense.
     #[error("{0}")]
     Lost(LostAgent),
+}
+
+impl KernelError {
+    /// Whether what was lost was ended from outside: by `kill -9`, or by a kernel
+    /// that had no memory left.
+    #[must_use]
+    pub fn tells_of_a_kill(&self) -> bool {
+        match self {
+            Self::Lost(lost) => lost.how.ends_with(memory::KILLED),
+            Self::Guest(error) => {
+                matches!(error.as_ref(), GuestError::Died { how, .. } if how.ends_with(memory::KILLED))
+            }
+            _ => false,
+        }
+    }
 }
 
 impl From<GuestError> for KernelError {

@@ -21,7 +21,7 @@ const REFUSED: &str = "memory allocation of ";
 
 /// How the kernel ends a process for want of memory, in the words for an agent's
 /// end.
-const KILLED: &str = "signal 9";
+pub const KILLED: &str = "signal 9";
 
 /// Whether a process was lost because there was no memory: it said so last, or was
 /// killed while the kernel ended processes for want of it, since `before`.

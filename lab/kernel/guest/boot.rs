@@ -45,8 +45,14 @@ pub async fn start(guest: &Guest) -> Result<Agent, KernelError> {
     if let Some(accel) = site.accel
         && let Some(kept) = site.kept(guest, accel)
     {
-        match resume(guest, &site.qemu, accel, &kept).await {
+        let mut resumed = resume(guest, &site.qemu, accel, &kept).await;
+        // That somebody ended it says nothing of the snapshot.
+        if matches!(&resumed, Err(error) if error.tells_of_a_kill()) {
+            resumed = resume(guest, &site.qemu, accel, &kept).await;
+        }
+        match resumed {
             Ok(agent) => return Ok(agent),
+            Err(error) if error.tells_of_a_kill() => return Err(error),
             // Its digest was right and yet it does not go on: it is of another
             // make than it says. One more is made; if that one does not go on
             // either, that is told.
