@@ -10,6 +10,7 @@
 //! machine before a run with the machine after it.
 
 pub mod agent;
+pub mod apiserver;
 pub mod certify;
 pub mod cli;
 pub mod cluster;

@@ -2,12 +2,14 @@
 //! plans in it, runs their probes, and says what it saw. It speaks
 //! [`crate::protocol`] on standard input and output and ends with them.
 
+mod api;
 mod capture;
 mod carrier;
 mod change;
 mod conntrack;
 pub mod contain;
 mod counters;
+mod daemon;
 mod exchange;
 mod failure;
 mod forwarder;
@@ -43,6 +45,7 @@ mod wire;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bytes::{Bytes, BytesMut};
@@ -53,10 +56,11 @@ use crate::protocol::{Event, framing};
 pub(crate) use init::{MODULES, PORT};
 pub(crate) use program::PATH;
 
-/// The agent's whole life. The calling process must have one thread.
+/// The agent's whole life; `programs` are to be at hand besides the system's. The
+/// calling process must have one thread.
 #[must_use]
-pub fn main(standing: contain::Standing) -> ExitCode {
-    if let Err(failure) = contain::contain(standing) {
+pub fn main(standing: contain::Standing, programs: &[PathBuf]) -> ExitCode {
+    if let Err(failure) = contain::contain(standing, programs) {
         let _ = tell(&Event::Unable { failure });
         return ExitCode::FAILURE;
     }

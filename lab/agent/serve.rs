@@ -159,6 +159,35 @@ async fn keep(
                 Err(failure) => Event::Failed { lab: id, failure },
             }),
             (
+                Request::Serve {
+                    namespace,
+                    at,
+                    objects,
+                    ..
+                },
+                Some(lab),
+            ) => tell(match lab.serve(&namespace, at, objects) {
+                Ok(version) => Event::Served { lab: id, version },
+                Err(failure) => Event::Failed { lab: id, failure },
+            }),
+            (
+                Request::Start {
+                    namespace,
+                    name,
+                    program,
+                    arguments,
+                    ..
+                },
+                Some(lab),
+            ) => tell(match lab.start(&namespace, &name, &program, &arguments) {
+                Ok(()) => Event::Started { lab: id },
+                Err(failure) => Event::Failed { lab: id, failure },
+            }),
+            (Request::Look { name, .. }, Some(lab)) => tell(match lab.look(&name) {
+                Ok(running) => Event::Looked { lab: id, running },
+                Err(failure) => Event::Failed { lab: id, failure },
+            }),
+            (
                 Request::Run {
                     namespace,
                     program,
@@ -179,6 +208,9 @@ async fn keep(
                 | Request::Forget { .. }
                 | Request::Probe { .. }
                 | Request::Stop { .. }
+                | Request::Serve { .. }
+                | Request::Start { .. }
+                | Request::Look { .. }
                 | Request::Run { .. },
                 None,
             ) => {
