@@ -1,0 +1,248 @@
+//! A node in a namespace of its own on which a real kube-proxy runs, with an API
+//! server beside it that has what the test gives it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+use serde_json::Value;
+use svclab::kernel::{Agent, Session};
+use svclab::plan::{Link, LinkKind, Mac, Namespace, Plan};
+use svclab::rules::kube_proxy::{KubeProxy, Mode};
+
+use crate::cluster::{Cluster, NODE};
+use crate::differences::{self, Texts};
+use crate::marker::Marker;
+
+/// The node's address.
+pub const ADDRESS: &str = "192.168.50.10";
+
+/// Where the API server is, on the node itself.
+const API: &str = "127.0.0.1:16443";
+
+/// By which the lab speaks of the process.
+const PROXY: &str = "kube-proxy";
+
+/// After which time a kube-proxy is taken not to come to it any more. Without
+/// KVM a sync in a guest takes some seconds.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// How long to leave a kube-proxy alone before its rules are read again. There
+/// is no event to wait for: it tells nobody when it has written.
+const READ_AGAIN: Duration = Duration::from_millis(10);
+
+/// A node with a kube-proxy on it.
+pub struct Bench {
+    session: Session,
+    proxy: KubeProxy,
+    marker: Marker,
+}
+
+impl Bench {
+    /// Starts a kube-proxy on a fresh node of `agent`'s kernel, with the flags
+    /// that `proxy` stands for, before the objects of `first`.
+    pub async fn start(
+        agent: &Agent,
+        binary: &str,
+        proxy: &KubeProxy,
+        first: &Cluster,
+    ) -> Result<Self, Failed> {
+        let mut session = agent.build(plan()).await?;
+        let marker = Marker::default();
+        session
+            .serve(NODE, api()?, first.with(&marker)?.values()?)
+            .await?;
+        session
+            .start(NODE, PROXY, binary, &arguments(proxy))
+            .await?;
+        Ok(Self {
+            session,
+            proxy: proxy.clone(),
+            marker,
+        })
+    }
+
+    /// Gives the API server these objects, and waits until the kube-proxy has
+    /// written them; its state is what svclab generates, or the error says in
+    /// what they differ.
+    ///
+    /// Objects reach a kube-proxy one by one and it may write in the middle of
+    /// them, so each set has a [`Marker`] that comes last. A state with the
+    /// marker in it that is not what was expected may be half written; what was
+    /// begun before is finished once a second marker has come.
+    pub async fn agrees(&mut self, cluster: &Cluster) -> Result<(), Failed> {
+        let begun = Instant::now();
+        let mut told = String::new();
+        for last in [false, true] {
+            let marked = cluster.with(&self.marker)?;
+            self.session.serve(NODE, api()?, marked.values()?).await?;
+            loop {
+                let texts = self.read().await?;
+                let there = self.marker.is_in(&texts);
+                match differences::of(&self.proxy, &marked, &texts)? {
+                    None => {
+                        self.marker.next();
+                        return Ok(());
+                    }
+                    Some(differences) => told = differences,
+                }
+                if there {
+                    break;
+                }
+                if let Some(why) = self.gone(begun).await? {
+                    return Err(format!("{why}; the last that differed:\n{told}").into());
+                }
+                tokio::time::sleep(READ_AGAIN).await;
+            }
+            self.marker.next();
+            if last {
+                break;
+            }
+        }
+        let words = arguments(&self.proxy).join(" ");
+        let objects = serde_json::to_string(&cluster.values()?)?;
+        Err(format!(
+            "a kube-proxy {} with {words} and the generated rules differ, - only the kube-proxy's, \
+             + only generated:\n{told}\nobjects: {objects}",
+            self.proxy.version
+        )
+        .into())
+    }
+
+    /// Why there is no use in waiting, if there is none.
+    async fn gone(&mut self, begun: Instant) -> Result<Option<String>, Failed> {
+        let running = self.session.look(PROXY).await?;
+        let last_words = || {
+            let lines: Vec<&str> = running.said.lines().collect();
+            lines[lines.len().saturating_sub(20)..].join("\n")
+        };
+        if let Some(ended) = &running.ended {
+            return Ok(Some(format!("kube-proxy: {ended}:\n{}", last_words())));
+        }
+        if begun.elapsed() > DEADLINE {
+            let seconds = DEADLINE.as_secs();
+            let why = format!(
+                "kube-proxy wrote no marker within {seconds} s:\n{}",
+                last_words()
+            );
+            return Ok(Some(why));
+        }
+        Ok(None)
+    }
+
+    async fn read(&mut self) -> Result<Texts, Failed> {
+        let rules = self.says("iptables-save", &[]).await?;
+        if self.proxy.mode != Mode::Ipvs {
+            return Ok(Texts {
+                rules,
+                ..Texts::default()
+            });
+        }
+        Ok(Texts {
+            rules,
+            sets: self.says("ipset", &["save"]).await?,
+            servers: self.says("ipvsadm", &["-S", "-n"]).await?,
+            addresses: self.says("ip", &["addr"]).await?,
+        })
+    }
+
+    async fn says(&mut self, program: &str, arguments: &[&str]) -> Result<String, Failed> {
+        let finished = self.session.run(NODE, program, arguments, "").await?;
+        if finished.success {
+            Ok(finished.stdout)
+        } else {
+            Err(format!("{program}: {}", finished.stderr).into())
+        }
+    }
+}
+
+fn api() -> Result<SocketAddr, Failed> {
+    Ok(API.parse()?)
+}
+
+/// A node, and whatever is at the other end of its cable.
+fn plan() -> Plan {
+    let end = |name: &str, other: &str, address: &str| Namespace {
+        name: name.to_owned(),
+        links: vec![Link {
+            name: "eth0".to_owned(),
+            kind: LinkKind::Veth {
+                namespace: other.to_owned(),
+                peer: "eth0".to_owned(),
+            },
+            mac: Mac::of(name, "eth0"),
+            addresses: address.parse().into_iter().collect(),
+            bridge: None,
+            hairpin: false,
+            down: false,
+            mtu: None,
+        }],
+        ..Namespace::default()
+    };
+    Plan {
+        case: "kube-proxy".to_owned(),
+        namespaces: vec![
+            end(NODE, "outside", &format!("{ADDRESS}/24")),
+            end("outside", NODE, "192.168.50.1/24"),
+        ],
+        ..Plan::default()
+    }
+}
+
+/// What a kube-proxy is told so that it works as `proxy` says.
+fn arguments(proxy: &KubeProxy) -> Vec<String> {
+    let mut words = vec![
+        format!("--master=http://{API}"),
+        format!("--hostname-override={NODE}"),
+        format!("--proxy-mode={}", proxy.mode),
+        // A namespace's root may not change how many connections the kernel
+        // follows.
+        "--conntrack-max-per-core=0".to_owned(),
+        // Every change is written at once, and nothing else ever is.
+        "--iptables-min-sync-period=1ms".to_owned(),
+        "--iptables-sync-period=1h".to_owned(),
+        "--ipvs-min-sync-period=1ms".to_owned(),
+        "--ipvs-sync-period=1h".to_owned(),
+        format!("--iptables-masquerade-bit={}", proxy.masquerade_bit),
+    ];
+    if let Some(cidrs) = &proxy.cluster_cidr {
+        words.push(format!("--cluster-cidr={}", String::from(cidrs.clone())));
+    }
+    if proxy.masquerade_all {
+        words.push("--masquerade-all".to_owned());
+    }
+    if !proxy.node_port_addresses.is_empty() {
+        let addresses = proxy.node_port_addresses.iter().copied().map(String::from);
+        let addresses: Vec<String> = addresses.collect();
+        words.push(format!("--nodeport-addresses={}", addresses.join(",")));
+    }
+    if !proxy.ipvs_scheduler.is_empty() {
+        words.push(format!("--ipvs-scheduler={}", proxy.ipvs_scheduler));
+    }
+    if proxy.strict_arp {
+        words.push("--ipvs-strict-arp".to_owned());
+    }
+    words
+}
+
+/// Where the kube-proxy lies that `scripts/test --full` builds.
+pub fn binary() -> Result<PathBuf, Failed> {
+    let cache = svclab::kernel::guest::locate(
+        |name| std::env::var_os(name),
+        nix::unistd::geteuid().is_root(),
+    )?;
+    let path = cache.join("kube-proxy").join(crate::VERSION);
+    path.canonicalize().map_err(|error| {
+        format!(
+            "the real kube-proxy is not at {}: {error}; `./scripts/test --full` builds it there",
+            path.display()
+        )
+        .into()
+    })
+}
+
+/// Objects as the API server takes them.
+pub fn value(object: &impl serde::Serialize) -> Result<Value, Failed> {
+    Ok(serde_json::to_value(object)?)
+}
