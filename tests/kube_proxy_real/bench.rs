@@ -28,6 +28,10 @@ const PROXY: &str = "kube-proxy";
 /// KVM a sync in a guest takes some seconds.
 const DEADLINE: Duration = Duration::from_secs(120);
 
+/// For how long a state is looked at again that has its marker and is not what is
+/// expected, before a second one is sent.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long to leave a kube-proxy alone before its rules are read again. There
 /// is no event to wait for: it tells nobody when it has written.
 const READ_AGAIN: Duration = Duration::from_millis(10);
@@ -68,38 +72,28 @@ impl Bench {
     /// what they differ.
     ///
     /// Objects reach a kube-proxy one by one and it may write in the middle of
-    /// them, so each set has a [`Marker`] that comes last. A state with the
-    /// marker in it that is not what was expected may be half written; what was
-    /// begun before is finished once a second marker has come.
+    /// them, so each set has a [`Marker`] that comes last. In ipvs mode it is
+    /// written before much else is. A state that has it and is not what was
+    /// expected is looked at again for a while; then a second marker is sent
+    /// along: once that is there, all that was begun before it is finished, and
+    /// whatever still differs does.
     pub async fn agrees(&mut self, cluster: &Cluster) -> Result<(), Failed> {
-        let begun = Instant::now();
-        let mut told = String::new();
-        for last in [false, true] {
-            let marked = cluster.with(&self.marker)?;
-            self.session.serve(NODE, api()?, marked.values()?).await?;
-            loop {
-                let texts = self.read().await?;
-                let there = self.marker.is_in(&texts);
-                match differences::of(&self.proxy, &marked, &texts)? {
-                    None => {
-                        self.marker.next();
-                        return Ok(());
-                    }
-                    Some(differences) => told = differences,
-                }
-                if there {
-                    break;
-                }
-                if let Some(why) = self.gone(begun).await? {
-                    return Err(format!("{why}; the last that differed:\n{told}").into());
-                }
-                tokio::time::sleep(READ_AGAIN).await;
-            }
-            self.marker.next();
-            if last {
-                break;
-            }
+        let marked = cluster.with(&self.marker)?;
+        let reading = self.written(&marked, PATIENCE).await?;
+        self.marker.next();
+        if reading.is_none() {
+            return Ok(());
         }
+        let marked = cluster.with(&self.marker)?;
+        let reading = self.written(&marked, Duration::ZERO).await?;
+        self.marker.next();
+        // The second marker itself may be half written.
+        let Some(texts) = reading else {
+            return Ok(());
+        };
+        let Some(told) = differences::but_for_marker(&self.proxy, &marked, &texts)? else {
+            return Ok(());
+        };
         let words = arguments(&self.proxy).join(" ");
         let objects = serde_json::to_string(&cluster.values()?)?;
         Err(format!(
@@ -108,6 +102,36 @@ impl Bench {
             self.proxy.version
         )
         .into())
+    }
+
+    /// Serves these objects and reads what is written until that is as it should
+    /// be, or for so long after the marker came that it should have been; then it
+    /// gives what it read last.
+    async fn written(
+        &mut self,
+        marked: &Cluster,
+        patience: Duration,
+    ) -> Result<Option<Texts>, Failed> {
+        self.session.serve(NODE, api()?, marked.values()?).await?;
+        let begun = Instant::now();
+        let mut marker_came = None;
+        loop {
+            let texts = self.read().await?;
+            let differ = differences::of(&self.proxy, marked, &texts)?;
+            let Some(told) = differ else {
+                return Ok(None);
+            };
+            if self.marker.is_in(&texts) {
+                let came = marker_came.get_or_insert_with(Instant::now);
+                if self.proxy.mode != Mode::Ipvs || came.elapsed() >= patience {
+                    return Ok(Some(texts));
+                }
+            }
+            if let Some(why) = self.gone(begun).await? {
+                return Err(format!("{why}; the last that differed:\n{told}").into());
+            }
+            tokio::time::sleep(READ_AGAIN).await;
+        }
     }
 
     /// Why there is no use in waiting, if there is none.

@@ -12,6 +12,7 @@ use svclab::rules::script::Script;
 
 use crate::bench::ADDRESS;
 use crate::cluster::Cluster;
+use crate::marker;
 
 /// What a kube-proxy has written, as programs print it; all but the rules is of
 /// ipvs mode.
@@ -30,22 +31,57 @@ pub struct Texts {
 /// In what `texts` differ from what is generated for a cluster; none if in
 /// nothing.
 pub fn of(proxy: &KubeProxy, cluster: &Cluster, texts: &Texts) -> Result<Option<String>, Failed> {
+    look(proxy, cluster, texts, |_| true)
+}
+
+/// The same, but for what ipvs mode has of a marker: rules do not name it.
+pub fn but_for_marker(
+    proxy: &KubeProxy,
+    cluster: &Cluster,
+    texts: &Texts,
+) -> Result<Option<String>, Failed> {
+    look(proxy, cluster, texts, |line| !marker::names(line))
+}
+
+fn look(
+    proxy: &KubeProxy,
+    cluster: &Cluster,
+    texts: &Texts,
+    counts: impl Fn(&str) -> bool,
+) -> Result<Option<String>, Failed> {
     let own: Vec<IpAddr> = vec!["127.0.0.1".parse()?, ADDRESS.parse()?];
     let objects = cluster.objects(&own);
     let mut told = Vec::new();
     if proxy.mode == Mode::Iptables {
         let generated = rules(proxy, &objects, Family::V4)?;
         of_rules(&texts.rules, &generated.script, &mut told)?;
-    } else {
-        let generated = ipvs_rules(proxy, &objects, Family::V4)?;
-        of_rules(&texts.rules, &generated.script, &mut told)?;
-        let sets = sets(&generated.sets.to_string())?;
-        of_maps("set", &self::sets(&texts.sets)?, &sets, &mut told);
-        let servers: String = generated.servers.iter().map(ToString::to_string).collect();
-        of_sets(&lines(&texts.servers), &lines(&servers), &mut told);
-        let bound = generated.bound.iter().map(ToString::to_string).collect();
-        of_sets(&addresses(&texts.addresses)?, &bound, &mut told);
+        return Ok((!told.is_empty()).then(|| told.join("\n")));
     }
+    let generated = ipvs_rules(proxy, &objects, Family::V4)?;
+    of_rules(&texts.rules, &generated.script, &mut told)?;
+    let counting = |text: &str| -> String {
+        let lines = text.lines().filter(|line| counts(line));
+        lines.map(|line| format!("{line}\n")).collect()
+    };
+    let sets = |text: &str| sets(&counting(text));
+    of_maps(
+        &sets(&texts.sets)?,
+        &sets(&generated.sets.to_string())?,
+        &mut told,
+    );
+    let servers = |text: &str| lines(&counting(text));
+    let generated_servers: String = generated.servers.iter().map(ToString::to_string).collect();
+    of_sets(
+        &servers(&texts.servers),
+        &servers(&generated_servers),
+        &mut told,
+    );
+    let bound = generated.bound.iter().map(ToString::to_string);
+    of_sets(
+        &addresses(&counting(&texts.addresses))?,
+        &bound.filter(|address| counts(address)).collect(),
+        &mut told,
+    );
     Ok((!told.is_empty()).then(|| told.join("\n")))
 }
 
@@ -70,7 +106,6 @@ fn of_sets<T: Ord + Display>(
 }
 
 fn of_maps<T: PartialEq + Debug>(
-    what: &str,
     written: &BTreeMap<String, T>,
     generated: &BTreeMap<String, T>,
     told: &mut Vec<String>,
@@ -79,9 +114,7 @@ fn of_maps<T: PartialEq + Debug>(
     for name in names {
         let (one, other) = (written.get(name), generated.get(name));
         if one != other {
-            told.push(format!(
-                "- {what} {name}: {one:?}\n+ {what} {name}: {other:?}"
-            ));
+            told.push(format!("- set {name}: {one:?}\n+ set {name}: {other:?}"));
         }
     }
 }

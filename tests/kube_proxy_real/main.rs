@@ -54,6 +54,9 @@ use cluster::Cluster;
 /// The kube-proxy that is run.
 pub const VERSION: &str = "v1.20.2";
 
+/// What a guest with a kube-proxy in it has of memory, in MiB.
+const MEMORY: u32 = 512;
+
 /// The objects and flags that recordings were made with.
 const RECORDED: [(&str, &str); 9] = [
     ("a_clusterip", "cidr"),
@@ -120,6 +123,7 @@ async fn agent(mode: Mode) -> Result<(Agent, String), Failed> {
         guest
             .with_programs(programs)
             .with_programs([binary])
+            .with_memory(MEMORY)
             .start()
             .await?
     } else {

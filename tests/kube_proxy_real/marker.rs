@@ -66,3 +66,12 @@ impl Marker {
                 && lines().any(|line| line.ends_with(&endpoint)))
     }
 }
+
+/// Whether a line of sets, virtual servers or addresses is about a marker.
+pub fn names(line: &str) -> bool {
+    [SERVICE, ENDPOINT].iter().any(|address| {
+        line.match_indices(address).any(|(at, _)| {
+            !line[at + address.len()..].starts_with(|next: char| next.is_ascii_digit())
+        })
+    })
+}

@@ -127,7 +127,7 @@ impl Site {
             accel.word(),
             &processor,
             &qemu::command_line(),
-            &qemu::MEMORY.to_string(),
+            &guest.memory.to_string(),
         ])
     }
 
@@ -193,7 +193,13 @@ impl Site {
             initramfs: initramfs.clone(),
         };
         let handed = [memory.as_fd()];
-        let mut running = Running::start(&self.qemu, accel, Memory::Kept(path), begins, &handed)?;
+        let mut running = Running::start(
+            &self.qemu,
+            accel,
+            (Memory::Kept(path), guest.memory),
+            begins,
+            &handed,
+        )?;
         ready(&mut running, guest.release(), within).await?;
         running.control().await?.save(state.as_fd()).await?;
         running.end().await;
@@ -260,7 +266,7 @@ async fn resume(
         .open(kept.directory.join(MEMORY))
         .map_err(guest.cache.cannot("read a snapshot"))?
         .into();
-    let copy = Memory::CopyOf(snapshot::path_of(&memory));
+    let copy = (Memory::CopyOf(snapshot::path_of(&memory)), guest.memory);
     let handed = [memory.as_fd()];
     let mut running = Running::start(qemu, accel, copy, Beginning::GoOn, &handed)?;
     let loaded = match running.control().await {

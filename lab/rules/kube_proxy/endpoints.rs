@@ -13,7 +13,7 @@ use k8s_openapi::api::discovery::v1 as discovery;
 use super::KubeProxyError;
 use super::family::Family;
 use super::services::{Protocol, ServicePort};
-use super::version::{ENDPOINTS_OBJECTS, NODE_HINTS, Version};
+use super::version::{ENDPOINTS_OBJECTS, NODE_HINTS, UNREADY_ENDPOINTS_KEPT, Version};
 
 /// The label by which an endpoint slice names its service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -87,7 +87,6 @@ impl EndpointMap {
         }
         for endpoints in map.by_port.values_mut() {
             if version.has(&ENDPOINTS_OBJECTS) {
-                endpoints.retain(|endpoint| endpoint.ready);
                 endpoints
                     .sort_by_key(|endpoint| (endpoint.ip().to_string(), endpoint.address.port()));
             } else {
@@ -145,10 +144,11 @@ impl EndpointMap {
                     continue;
                 };
                 let ip: IpAddr = text.parse().map_err(|_| wrong("addresses", text))?;
-                add(
-                    known,
-                    read(endpoint, SocketAddr::new(ip, number), node, version),
-                );
+                let endpoint = read(endpoint, SocketAddr::new(ip, number), node, version);
+                // Not seen, so that it takes no other slice's place either.
+                if endpoint.ready || version.has(&UNREADY_ENDPOINTS_KEPT) {
+                    add(known, endpoint);
+                }
             }
         }
         Ok(())
@@ -193,5 +193,43 @@ fn read(
             .iter()
             .map(|node| node.name.clone())
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn readiness(version: &str, slices: &[Option<bool>]) -> Vec<bool> {
+        let slices: Vec<discovery::EndpointSlice> = slices
+            .iter()
+            .map(|ready| {
+                let slice = json!({
+                    "metadata": {"namespace": "ns", "labels": {SERVICE_LABEL: "svc"}},
+                    "addressType": "IPv4",
+                    "ports": [{"name": "p", "port": 80, "protocol": "TCP"}],
+                    "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}],
+                });
+                serde_json::from_value(slice).unwrap()
+            })
+            .collect();
+        let version = version.parse().unwrap();
+        let map = EndpointMap::new(&slices, "node", version, Family::V4).unwrap();
+        let endpoints = map.by_port.into_values().flatten();
+        endpoints.map(|endpoint| endpoint.ready).collect()
+    }
+
+    /// What a kube-proxy 1.20.2 was found to do.
+    #[test]
+    fn up_to_v1_20_an_endpoint_that_any_slice_has_as_ready_is_ready() {
+        for version in ["v1.18", "v1.20"] {
+            for order in [[Some(true), Some(false)], [Some(false), Some(true)]] {
+                assert_eq!(readiness(version, &order), [true], "{version}");
+            }
+            assert!(readiness(version, &[Some(false)]).is_empty(), "{version}");
+            assert_eq!(readiness(version, &[None]), [true], "{version}");
+        }
+        assert_eq!(readiness("v1.21", &[Some(false)]), [false]);
     }
 }

@@ -198,6 +198,10 @@ pub const COLON_OF_UNNAMED_PORT: Change = Change::until(18);
 /// `internalTrafficPolicy: Local` is obeyed.
 /// (Gate `ServiceInternalTrafficPolicy`, on from v1.22: `pkg/features/kube_features.go`.)
 pub const INTERNAL_TRAFFIC_POLICY: Change = Change::since(22);
+/// Endpoints that are not ready are kept too: in ipvs mode they are in
+/// `KUBE-LOOP-BACK`. Before, one that another slice has as ready was ready.
+/// (`newEndpointSliceInfo` in `pkg/proxy/endpointslicecache.go` v1.20.2, v1.21.1.)
+pub const UNREADY_ENDPOINTS_KEPT: Change = Change::since(21);
 /// Every endpoint counts as one for "has no endpoints", also one that is
 /// neither ready nor serving. (`pkg/proxy/iptables/proxier.go` v1.22.0-rc.0.)
 pub const UNREADY_ENDPOINTS_COUNT: Change = Change::between(22, 22);
@@ -382,9 +386,6 @@ pub const IPVS_LOCAL_FALLS_BACK: Change = Change::since(24);
 /// (#71114, v1.14; taken into v1.11 by #72100 and, by their dates, into v1.12.5
 /// and v1.13.2.)
 pub const IPVS_LOOP_BACK_LOCAL: Change = Change::since(14).early(&[(11, 7), (12, 5), (13, 2)]);
-/// Endpoints that are not ready are kept too, so that they are in
-/// `KUBE-LOOP-BACK`. (`pkg/proxy/endpointslicecache.go` v1.20.0-rc.0, v1.21.1.)
-pub const UNREADY_ENDPOINTS_KEPT: Change = Change::since(21);
 /// Packets are led to `KUBE-NODE-PORT` by the set their port is in; later,
 /// whatever is addressed to the node is. (v1.11, v1.14.0.)
 pub const IPVS_NODE_PORTS_BY_SET: Change = Change::between(11, 11);

@@ -17,7 +17,7 @@ use crate::rules::kube_proxy::version::{
     EXTERNAL_IPS_OBEY_POLICY, IPVS_BINDS_EXTERNAL, IPVS_CHAINS, IPVS_EXTERNAL_IPS_OBEYED,
     IPVS_LOCAL_FALLS_BACK, IPVS_LOOP_BACK_LOCAL, IPVS_MASQUERADES_OWN_TRAFFIC,
     IPVS_NODE_PORTS_OBEY_POLICY, IPVS_OWN_ADDRESSES_NOT_BOUND, IPVS_POLICY_FOR_CLUSTER_IP,
-    IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, UNREADY_ENDPOINTS_KEPT,
+    IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP,
 };
 
 /// The weight of every real server.
@@ -96,8 +96,7 @@ impl Maker<'_> {
         let version = self.context.version;
         for endpoint in self.endpoints {
             let here = endpoint.local || !version.has(&IPVS_LOOP_BACK_LOCAL);
-            let kept = endpoint.ready || version.has(&UNREADY_ENDPOINTS_KEPT);
-            if here && kept {
+            if here {
                 let ip = endpoint.ip();
                 let entry = format!(
                     "{ip},{}:{},{ip}",
