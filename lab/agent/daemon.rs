@@ -67,7 +67,8 @@ impl Daemon {
 async fn live(mut child: Child, life: Rc<RefCell<Life>>) {
     drop(child.stdin.take());
     let (said, complained) = (child.stdout.take(), child.stderr.take());
-    let (_, _, status) = tokio::join!(listen(said, &life), listen(complained, &life), child.wait());
+    let ((), (), status) =
+        tokio::join!(listen(said, &life), listen(complained, &life), child.wait());
     let how = status.map_or_else(|error| format!("it was lost: {error}"), how);
     life.borrow_mut().ended = Some(how);
 }

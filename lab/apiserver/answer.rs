@@ -107,7 +107,7 @@ pub fn answer(store: &Store, ask: Ask) -> Result<Answer, Refusal> {
                 Answer::Stream {
                     watch: match since {
                         Some(version) if !initial => watch.since(version),
-                        _ => watch.from_the_beginning(initial && bookmarks),
+                        _ => watch.and_what_there_is(initial && bookmarks),
                     },
                     seconds,
                 }
@@ -193,10 +193,10 @@ mod tests {
         assert_eq!((code, &node["metadata"]["name"]), (200, &json!("node-a")));
         let (code, service) = whole("/api/v1/namespaces/default/services/a");
         assert_eq!((code, &service["kind"]), (200, &json!("Service")));
-        let (code, none) = whole("/api/v1/nodes/node-b");
+        let (code, refused) = whole("/api/v1/nodes/node-b");
         assert_eq!(code, 404);
         assert_eq!(
-            (&none["reason"], &none["message"]),
+            (&refused["reason"], &refused["message"]),
             (&json!("NotFound"), &json!("Node \"node-b\" not found"))
         );
     }

@@ -73,7 +73,7 @@ fn each_endpoint(object: &mut Value, change: impl FnMut(&mut Map<String, Value>)
 /// `syncService`; an object takes the labels of its service).
 pub(super) fn endpoints<'a>(
     services: impl Iterator<Item = &'a Value>,
-    slices: impl Iterator<Item = &'a Value> + Clone,
+    slices: &(impl Iterator<Item = &'a Value> + Clone),
 ) -> Vec<Value> {
     services
         .filter(|service| service.pointer("/spec/type") != Some(&json!("ExternalName")))
@@ -192,7 +192,7 @@ mod tests {
         let mut strange = web();
         strange["metadata"]["namespace"] = json!("other");
         let slices = [web(), second, strange];
-        let made = endpoints([&service].into_iter(), slices.iter());
+        let made = endpoints([&service].into_iter(), &slices.iter());
         assert_eq!(
             made,
             [json!({

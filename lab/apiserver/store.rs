@@ -131,7 +131,7 @@ impl Store {
         if of(Resource::Endpoints).next().is_none() {
             let services = of(Resource::Services).map(|(_, _, object)| object);
             let slices = of(Resource::EndpointSlices).map(|(_, _, object)| object);
-            let made = convert::endpoints(services, slices);
+            let made = convert::endpoints(services, &slices);
             for object in made {
                 wanted.push(read(object)?);
             }

@@ -63,7 +63,7 @@ impl Watch {
         }
     }
 
-    pub(super) fn from_the_beginning(self, marked: bool) -> Self {
+    pub(super) fn and_what_there_is(self, marked: bool) -> Self {
         Self {
             at: At::Beginning { marked },
             ..self
@@ -83,17 +83,17 @@ impl Watch {
         }
         let events = match self.at {
             At::Beginning { marked } => self.all(store, marked),
-            At::Version(version) => match store.since(version) {
-                Some(changes) => changes
-                    .filter(|change| change.resource == self.form.resource)
-                    .filter_map(|change| self.event(&change.what))
-                    .collect(),
-                None => {
+            At::Version(version) => {
+                let Some(changes) = store.since(version) else {
                     self.ended = true;
                     let expired = status(&Refusal::Expired(version));
                     return vec![json!({"type": "ERROR", "object": expired})];
-                }
-            },
+                };
+                changes
+                    .filter(|change| change.resource == self.form.resource)
+                    .filter_map(|change| self.event(&change.what))
+                    .collect()
+            }
         };
         self.at = At::Version(store.version());
         events

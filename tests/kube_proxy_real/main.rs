@@ -54,6 +54,9 @@ use cluster::Cluster;
 /// The kube-proxy that is run.
 pub const VERSION: &str = "v1.20.2";
 
+/// In how many parts the random cases are tried side by side.
+const PARTS: u32 = 2;
+
 /// What a guest with a kube-proxy in it has of memory, in MiB.
 const MEMORY: u32 = 512;
 
@@ -77,8 +80,12 @@ fn main() -> ExitCode {
             let name = format!("recorded::{mode}::{objects}::{flags}");
             trials.push(Trial::test(name, move || recorded(mode, objects, flags)));
         }
-        let name = format!("random::{mode}");
-        trials.push(Trial::test(name, move || random::try_all(mode)));
+        for part in 0..PARTS {
+            let name = format!("random::{mode}::{part}");
+            trials.push(Trial::test(name, move || {
+                random::try_all(mode, part, PARTS)
+            }));
+        }
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

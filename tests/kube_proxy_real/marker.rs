@@ -4,10 +4,9 @@ use libtest_mimic::Failed;
 use serde_json::json;
 
 use crate::cluster::Cluster;
-use crate::differences::Texts;
 
-/// An address that no other service has.
-const SERVICE: &str = "10.96.255.254";
+/// Where the addresses begin that no other services have.
+const SERVICES: &str = "10.96.255.";
 /// An address that no other endpoint has.
 const ENDPOINT: &str = "198.18.0.1";
 
@@ -28,23 +27,32 @@ impl Marker {
         10_000 + self.turn
     }
 
+    /// The address of its service.
+    pub fn address(&self) -> String {
+        format!("{SERVICES}{}", self.turn + 1)
+    }
+
+    fn name(&self) -> String {
+        format!("marker-{}", self.turn)
+    }
+
     /// Adds it to a cluster.
     pub fn add(&self, cluster: &mut Cluster) -> Result<(), Failed> {
-        let port = self.port();
+        let (name, port) = (self.name(), self.port());
         cluster.services.push(serde_json::from_value(json!({
-            "metadata": {"name": "marker", "namespace": "svclab"},
+            "metadata": {"name": name, "namespace": "svclab"},
             "spec": {
                 "type": "ClusterIP",
-                "clusterIP": SERVICE,
+                "clusterIP": self.address(),
                 "sessionAffinity": "None",
                 "ports": [{"protocol": "TCP", "port": port, "targetPort": port}],
             },
         }))?);
         cluster.slices.push(serde_json::from_value(json!({
             "metadata": {
-                "name": "marker",
+                "name": name,
                 "namespace": "svclab",
-                "labels": {"kubernetes.io/service-name": "marker"},
+                "labels": {"kubernetes.io/service-name": name},
             },
             "addressType": "IPv4",
             "ports": [{"name": "", "port": port, "protocol": "TCP"}],
@@ -53,25 +61,31 @@ impl Marker {
         Ok(())
     }
 
-    /// Whether a kube-proxy has written it.
-    pub fn is_in(&self, texts: &Texts) -> bool {
+    /// Whether it is among rules.
+    pub fn is_in(&self, rules: &str) -> bool {
         let port = self.port();
-        let of_ipvs = format!("-a -t {SERVICE}:{port} -r {ENDPOINT}:{port} ");
-        let service = format!("-d {SERVICE}/32 -p tcp ");
+        let service = format!("-d {}/32 -p tcp ", self.address());
         let service_port = format!("--dport {port} -j KUBE-SVC");
         let endpoint = format!("--to-destination {ENDPOINT}:{port}");
-        let lines = || texts.rules.lines();
-        texts.servers.lines().any(|line| line.starts_with(&of_ipvs))
-            || (lines().any(|line| line.contains(&service) && line.contains(&service_port))
-                && lines().any(|line| line.ends_with(&endpoint)))
+        let known = |line: &str| line.contains(&service) && line.contains(&service_port);
+        rules.lines().any(known) && rules.lines().any(|line| line.ends_with(&endpoint))
     }
+
+    /// Whether it is among virtual servers.
+    pub fn is_among(&self, servers: &str) -> bool {
+        let port = self.port();
+        let service = self.address();
+        let server = format!("-a -t {service}:{port} -r {ENDPOINT}:{port} ");
+        servers.lines().any(|line| line.starts_with(&server))
+    }
+}
+
+/// Whether an address is that of a marker's service.
+pub fn is_marker(address: &str) -> bool {
+    address.starts_with(SERVICES)
 }
 
 /// Whether a line of sets, virtual servers or addresses is about a marker.
 pub fn names(line: &str) -> bool {
-    [SERVICE, ENDPOINT].iter().any(|address| {
-        line.match_indices(address).any(|(at, _)| {
-            !line[at + address.len()..].starts_with(|next: char| next.is_ascii_digit())
-        })
-    })
+    line.contains(SERVICES) || line.contains(&format!("{ENDPOINT}:"))
 }

@@ -20,16 +20,19 @@ const SEED: u64 = 20_210_113;
 /// How many sets of objects there must be at least, and in how many cases they
 /// come; with `SVCLAB_FULL`, and without.
 const FULL: (usize, u32) = (200, 100);
-const SHORT: (usize, u32) = (10, 8);
+const SHORT: (usize, u32) = (8, 8);
 
-/// Tries random cases of a mode.
-pub fn try_all(mode: Mode) -> Result<(), Failed> {
+/// Tries random cases of a mode; in one of so many `parts`, which are drawn by
+/// seeds of their own and tried side by side.
+pub fn try_all(mode: Mode, part: u32, parts: u32) -> Result<(), Failed> {
     let seed = match std::env::var("SVCLAB_SEED") {
         Ok(text) => text.parse()?,
         Err(_) => SEED,
     };
+    let seed = seed + u64::from(part);
     let full = std::env::var_os("SVCLAB_FULL").is_some();
     let (sets, number) = if full { FULL } else { SHORT };
+    let (sets, number) = (sets / parts as usize, number / parts);
     let kept: &'static str = match mode {
         Mode::Ipvs => concat!(
             env!("CARGO_MANIFEST_DIR"),

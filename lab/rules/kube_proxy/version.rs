@@ -339,6 +339,15 @@ pub const PHYSDEV_FOR_EXTERNAL_IPS: Change = Change::until(20);
 /// before, in `KUBE-SERVICES` and `KUBE-NODEPORTS`.
 /// (`pkg/proxy/iptables/proxier.go` v1.21.0, v1.22.0-rc.0.)
 pub const MASQUERADE_IN_SERVICE_CHAIN: Change = Change::since(22);
+/// The rules of node ports are left out where the node has no address to serve
+/// them on (`nodePortAddresses`). Later they are there, and nothing leads to them.
+/// (`pkg/proxy/iptables/proxier.go` v1.20.2 and v1.24; without it where outside
+/// traffic without endpoints is told apart, from v1.25.)
+pub const NODE_PORTS_NEED_ADDRESS: Change = Change::between(10, 24);
+/// … and the whole service is left as it is at that point: its chains are there,
+/// and no rule leads from them to an endpoint. (The same, v1.20.2; gone in v1.23.
+/// v1.21 and v1.22 are taken to be like v1.20.)
+pub const NO_NODE_ADDRESS_ENDS_SERVICE: Change = Change::between(10, 22);
 /// Rules for local endpoints are called `Balancing rule N for …`.
 /// (`pkg/proxy/iptables/proxier.go` v1.22.0-rc.0, v1.23.4.)
 pub const BALANCING_RULE_COMMENTS: Change = Change::until(22);

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::node::{LOCALHOST_COUNTER, localhost_node_ports};
+use super::node::{LOCALHOST_COUNTER, localhost_node_ports, serves_node_ports};
 use super::rule::Rule;
 use super::spread::{Comments, endpoint_chain, spread};
 use super::{Context, chains, filter, nat, nat_chain};
@@ -38,7 +38,9 @@ pub(super) fn service(
     writer.cluster_ip(script);
     writer.external_ips(script);
     writer.load_balancer_ips(script);
-    writer.node_port(script);
+    if serves_node_ports(context) {
+        writer.node_port(script);
+    }
     writer.health_check(script);
     if chosen.any {
         writer.external_chain(script);

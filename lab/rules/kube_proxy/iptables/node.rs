@@ -7,7 +7,8 @@ use crate::rules::kube_proxy::version::{
     CANARY, DROPS_IN_FILTER, ENSURES_MARK_DROP, FORWARD_TIED_TO_CLUSTER_CIDR,
     HEALTH_CHECK_NODE_PORTS, INPUT_SPARED, INVALID_DROPPED, LIBERAL_KEEPS_INVALID,
     LOAD_BALANCER_REFUSED, LOCALHOST_FOLLOWS_ADDRESSES, LOCALHOST_NODE_PORTS, LOCALNET_FIREWALL,
-    MARK_CLEARED, ONE_CHAIN_REFUSES, RANDOM_FULLY, TWO_ESTABLISHED_RULES, Version,
+    MARK_CLEARED, NODE_PORTS_NEED_ADDRESS, ONE_CHAIN_REFUSES, RANDOM_FULLY, TWO_ESTABLISHED_RULES,
+    Version,
 };
 use crate::rules::kube_proxy::{Family, NodePortAddress};
 use crate::rules::script::{Script, Table};
@@ -45,6 +46,39 @@ pub(super) fn localhost_node_ports(context: &Context<'_>) -> bool {
     };
     context.proxy.localhost_node_ports
         && (!context.version.has(&LOCALHOST_FOLLOWS_ADDRESSES) || includes_loopback())
+}
+
+/// `nodePortAddresses` of the family.
+fn node_port_addresses(context: &Context<'_>) -> Vec<NodePortAddress> {
+    let addresses = context.proxy.node_port_addresses.iter().copied();
+    addresses
+        .filter(|address| match address {
+            NodePortAddress::Primary => true,
+            NodePortAddress::Within(network) => Family::of(network.ip()) == context.family,
+        })
+        .collect()
+}
+
+/// Whether these `nodePortAddresses` mean all addresses of the node.
+fn means_all(addresses: &[NodePortAddress]) -> bool {
+    addresses.is_empty()
+        || addresses.iter().any(
+            |address| matches!(address, NodePortAddress::Within(network) if network.prefix() == 0),
+        )
+}
+
+/// Whether the rules of node ports are written: the node has an address to serve
+/// them on (`GetNodeAddresses` of `pkg/proxy/util/utils.go` v1.20.2), or the
+/// version does not ask.
+pub(super) fn serves_node_ports(context: &Context<'_>) -> bool {
+    let addresses = node_port_addresses(context);
+    let mut interfaces = context.node.interfaces.iter();
+    !context.version.has(&NODE_PORTS_NEED_ADDRESS)
+        || means_all(&addresses)
+        || interfaces.any(|ip| {
+            let primary = context.node.ip;
+            addresses.iter().any(|address| address.covers(*ip, primary))
+        })
 }
 
 /// Everything that comes before the first service.
@@ -251,21 +285,8 @@ fn node_ports(context: &Context<'_>, script: &mut Script) {
     };
     let guarded = context.version.has(&LOCALHOST_NODE_PORTS);
     let localhost = localhost_node_ports(context);
-    let addresses: Vec<NodePortAddress> = context
-        .proxy
-        .node_port_addresses
-        .iter()
-        .copied()
-        .filter(|address| match address {
-            NodePortAddress::Primary => true,
-            NodePortAddress::Within(network) => Family::of(network.ip()) == context.family,
-        })
-        .collect();
-    let all = addresses.is_empty()
-        || addresses.iter().any(
-            |address| matches!(address, NodePortAddress::Within(network) if network.prefix() == 0),
-        );
-    if all {
+    let addresses = node_port_addresses(context);
+    if means_all(&addresses) {
         let but = match context.family {
             Family::V6 if guarded => Some("! -d ::1/128"),
             Family::V4 if guarded && !localhost => Some("! -d 127.0.0.0/8"),

@@ -431,6 +431,30 @@ fn node_ports_answer_where_they_are_told_to() {
     );
 }
 
+/// What a kube-proxy 1.20.2 was found to do, and what later ones do instead.
+#[test]
+fn without_an_address_for_node_ports_little_is_left_of_a_service() {
+    let rules = |version: &str, network: &str| {
+        let mut world = with_balancer(version, "Cluster");
+        let network = network.to_owned().try_into().unwrap();
+        world.proxy.node_port_addresses = vec![network];
+        let of = |chain: &str| world.nat(chain).len();
+        let leads_here = world
+            .nat("KUBE-SERVICES")
+            .iter()
+            .any(|rule| rule.contains("-d 203.0.113.1"));
+        assert!(leads_here, "{version}");
+        (of("KUBE-NODEPORTS") > 0, of("KUBE-SVC-") > 0)
+    };
+    for version in ["v1.16", "v1.20", "v1.23", "v1.24", "v1.25", "v1.30"] {
+        assert_eq!(rules(version, "192.168.50.0/24"), (true, true), "{version}");
+    }
+    assert_eq!(rules("v1.20", "172.16.0.0/12"), (false, false));
+    assert_eq!(rules("v1.23", "172.16.0.0/12"), (false, true));
+    assert_eq!(rules("v1.24", "172.16.0.0/12"), (false, true));
+    assert_eq!(rules("v1.25", "172.16.0.0/12"), (true, true));
+}
+
 #[test]
 fn local_traffic_is_told_by_what_was_configured() {
     use crate::rules::kube_proxy::DetectLocalMode;

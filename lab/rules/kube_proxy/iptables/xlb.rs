@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use super::node::serves_node_ports;
 use super::rule::Rule;
 use super::spread::{Comments, balance, endpoint_chain, stay};
 use super::{Context, chains, filter, nat, nat_chain};
@@ -10,8 +11,8 @@ use crate::rules::kube_proxy::services::ServicePort;
 use crate::rules::kube_proxy::topology::Chosen;
 use crate::rules::kube_proxy::version::{
     BALANCING_RULE_COMMENTS, EXTERNAL_IPS_OBEY_POLICY, HEALTH_CHECK_NODE_PORTS, INPUT_SPARED,
-    LOAD_BALANCER_REFUSED, MASQUERADE_IN_SERVICE_CHAIN, NODE_TRAFFIC_MEETS_ALL, ONE_CHAIN_REFUSES,
-    PHYSDEV_FOR_EXTERNAL_IPS, UNREADY_ENDPOINTS_COUNT,
+    LOAD_BALANCER_REFUSED, MASQUERADE_IN_SERVICE_CHAIN, NO_NODE_ADDRESS_ENDS_SERVICE,
+    NODE_TRAFFIC_MEETS_ALL, ONE_CHAIN_REFUSES, PHYSDEV_FOR_EXTERNAL_IPS, UNREADY_ENDPOINTS_COUNT,
 };
 use crate::rules::script::Script;
 
@@ -33,7 +34,11 @@ pub(super) fn service(
     writer.cluster_ip(script);
     writer.external_ips(script);
     writer.load_balancer_ips(script);
-    writer.node_port(script);
+    if port.node_port.is_none() || serves_node_ports(context) {
+        writer.node_port(script);
+    } else if context.version.has(&NO_NODE_ADDRESS_ENDS_SERVICE) {
+        return;
+    }
     writer.health_check(script);
     if chosen.any {
         writer.endpoints(script);
