@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Child;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::netns::NetNs;
@@ -21,6 +22,8 @@ const KEPT: usize = 64 << 10;
 pub struct Daemon {
     /// What waits for its end, and kills it if it is dropped before.
     tasks: JoinSet<()>,
+    /// Has it killed, and its end waited for, when it is dropped.
+    wanted: oneshot::Sender<()>,
     life: Rc<RefCell<Life>>,
 }
 
@@ -45,8 +48,13 @@ impl Daemon {
         let child = program::start(ns, name, program, arguments)?;
         let life = Rc::<RefCell<Life>>::default();
         let mut tasks = JoinSet::new();
-        tasks.spawn_local(live(child, Rc::clone(&life)));
-        Ok(Self { tasks, life })
+        let (wanted, unwanted) = oneshot::channel();
+        tasks.spawn_local(live(child, Rc::clone(&life), unwanted));
+        Ok(Self {
+            tasks,
+            wanted,
+            life,
+        })
     }
 
     /// How it is.
@@ -58,17 +66,31 @@ impl Daemon {
         }
     }
 
-    /// Kills it.
-    pub async fn end(mut self) {
-        self.tasks.shutdown().await;
+    /// Kills it. When this returns, it has let go of all that it held, and what it
+    /// had started has ended.
+    pub async fn end(self) {
+        let Self {
+            mut tasks, wanted, ..
+        } = self;
+        drop(wanted);
+        while tasks.join_next().await.is_some() {}
     }
 }
 
-async fn live(mut child: Child, life: Rc<RefCell<Life>>) {
+async fn live(mut child: Child, life: Rc<RefCell<Life>>, unwanted: oneshot::Receiver<()>) {
     drop(child.stdin.take());
     let (said, complained) = (child.stdout.take(), child.stderr.take());
-    let ((), (), status) =
-        tokio::join!(listen(said, &life), listen(complained, &life), child.wait());
+    let end = async {
+        tokio::select! {
+            status = child.wait() => status,
+            _ = unwanted => {
+                let _ = child.start_kill();
+                child.wait().await
+            }
+        }
+    };
+    // A program that it started may speak on when it has ended itself.
+    let ((), (), status) = tokio::join!(listen(said, &life), listen(complained, &life), end);
     let how = status.map_or_else(|error| format!("it was lost: {error}"), how);
     life.borrow_mut().ended = Some(how);
 }

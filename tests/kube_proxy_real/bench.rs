@@ -68,6 +68,17 @@ impl Bench {
         })
     }
 
+    /// Kills the kube-proxy, changes the objects, and starts another where that one
+    /// was.
+    pub async fn restart(&mut self, binary: &str, next: &Cluster) -> Result<(), Failed> {
+        self.session.stop(PROXY).await?;
+        let marked = next.with(&self.marker)?;
+        self.session.serve(NODE, api()?, marked.values()?).await?;
+        let words = arguments(&self.proxy);
+        self.session.start(NODE, PROXY, binary, &words).await?;
+        Ok(())
+    }
+
     /// Gives the API server these objects, and waits until the kube-proxy has
     /// written them; its state is what svclab generates, or the error says in
     /// what they differ.

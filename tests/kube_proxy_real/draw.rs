@@ -40,7 +40,15 @@ const SCHEDULERS: [&str; 6] = ["", "rr", "wrr", "lc", "sh", "dh"];
 #[derive(Debug, Clone)]
 pub struct Case {
     flags: Flags,
-    sets: Vec<Vec<Service>>,
+    sets: Vec<Set>,
+}
+
+/// What the kube-proxy is shown at one time.
+#[derive(Debug, Clone)]
+struct Set {
+    /// It is killed before, and another started.
+    restart: bool,
+    services: Vec<Service>,
 }
 
 #[derive(Debug, Clone)]
@@ -122,8 +130,12 @@ enum Place {
 
 /// Any case of that mode.
 pub fn cases(mode: Mode) -> impl Strategy<Value = Case> {
-    let sets = prop::collection::vec(prop::collection::vec(service(), 1..=8), 1..=4);
-    (flags(mode), sets).prop_map(|(flags, sets)| Case { flags, sets })
+    // A change of services and endpoints is two syncs, a start one, and a sync
+    // takes seconds in a guest without KVM.
+    let restart = prop::bool::weighted(if mode == Mode::Ipvs { 0.7 } else { 0.2 });
+    let services = prop::collection::vec(service(), 1..=8);
+    let set = (restart, services).prop_map(|(restart, services)| Set { restart, services });
+    (flags(mode), prop::collection::vec(set, 1..=4)).prop_map(|(flags, sets)| Case { flags, sets })
 }
 
 fn flags(mode: Mode) -> impl Strategy<Value = Flags> {
@@ -254,9 +266,12 @@ impl Case {
         Ok(proxy)
     }
 
-    /// Its clusters, one after another.
-    pub fn clusters(&self, mode: Mode) -> Result<Vec<Cluster>, Failed> {
-        self.sets.iter().map(|set| cluster(set, mode)).collect()
+    /// Its clusters, one after another, and whether another kube-proxy is started
+    /// for each.
+    pub fn clusters(&self, mode: Mode) -> Result<Vec<(bool, Cluster)>, Failed> {
+        let sets = self.sets.iter();
+        sets.map(|set| Ok((set.restart, cluster(&set.services, mode)?)))
+            .collect()
     }
 }
 

@@ -97,13 +97,17 @@ async fn one(
     case: &Case,
     shown: &Cell<usize>,
 ) -> Result<(), Failed> {
-    let clusters = case.clusters(mode)?;
-    let Some(first) = clusters.first() else {
-        return Ok(());
-    };
-    let mut bench = Bench::start(agent, binary, &case.proxy(mode)?, first).await?;
-    for cluster in &clusters {
-        bench.agrees(cluster).await?;
+    let proxy = case.proxy(mode)?;
+    let mut bench: Option<Bench> = None;
+    for (restart, cluster) in case.clusters(mode)? {
+        match &mut bench {
+            None => bench = Some(Bench::start(agent, binary, &proxy, &cluster).await?),
+            Some(bench) if restart => bench.restart(binary, &cluster).await?,
+            Some(_) => {}
+        }
+        if let Some(bench) = &mut bench {
+            bench.agrees(&cluster).await?;
+        }
         shown.set(shown.get() + 1);
     }
     Ok(())
