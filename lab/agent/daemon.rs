@@ -6,6 +6,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::rc::Rc;
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Child;
 use tokio::sync::oneshot;
@@ -79,20 +81,46 @@ impl Daemon {
 
 async fn live(mut child: Child, life: Rc<RefCell<Life>>, unwanted: oneshot::Receiver<()>) {
     drop(child.stdin.take());
+    let mut group = Group::of(&child);
     let (said, complained) = (child.stdout.take(), child.stderr.take());
     let end = async {
         tokio::select! {
             status = child.wait() => status,
             _ = unwanted => {
-                let _ = child.start_kill();
+                group.kill();
                 child.wait().await
             }
         }
     };
     // A program that it started may speak on when it has ended itself.
     let ((), (), status) = tokio::join!(listen(said, &life), listen(complained, &life), end);
+    // Its number may become another's.
+    group.0 = None;
     let how = status.map_or_else(|error| format!("it was lost: {error}"), how);
     life.borrow_mut().ended = Some(how);
+}
+
+/// A program and all that it started, which is killed when this is dropped.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(leader: &Child) -> Self {
+        let leader = leader.id().and_then(|id| i32::try_from(id).ok());
+        Self(leader.map(Pid::from_raw))
+    }
+
+    fn kill(&self) {
+        if let Some(leader) = self.0 {
+            // Those that have ended need not be.
+            let _ = killpg(leader, Signal::SIGKILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
 }
 
 async fn listen(stream: Option<impl AsyncRead + Unpin>, life: &RefCell<Life>) {

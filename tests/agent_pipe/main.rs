@@ -4,6 +4,7 @@
 
 mod conversation;
 mod processes;
+mod served;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
