@@ -7,7 +7,8 @@
 //! component would write, [`plan`] is exactly what to apply, [`agent`] applies
 //! it (the only code that touches a kernel), [`evidence`] is what was seen,
 //! [`explain`] judges it, and [`report`] prints it. [`certify`] compares the
-//! machine before a run with the machine after it.
+//! machine before a run with the machine after it. [`apiserver`] answers a real
+//! kube-proxy that runs in a lab.
 
 pub mod agent;
 pub mod apiserver;
