@@ -34,8 +34,11 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long to leave a kube-proxy alone before its rules are read again. There
-/// is no event to wait for: it tells nobody when it has written.
-const READ_AGAIN: Duration = Duration::from_millis(20);
+/// is no event to wait for: it tells nobody when it has written. In a guest
+/// without KVM a sync takes seconds, and to look takes time from it.
+fn pause(mode: Mode) -> Duration {
+    Duration::from_millis(if mode == Mode::Ipvs { 200 } else { 20 })
+}
 
 /// A node with a kube-proxy on it.
 pub struct Bench {
@@ -130,7 +133,7 @@ impl Bench {
             if let Some(why) = self.gone(begun).await? {
                 return Err(why.into());
             }
-            tokio::time::sleep(READ_AGAIN).await;
+            tokio::time::sleep(pause(self.proxy.mode)).await;
         }
         let came = Instant::now();
         loop {
@@ -141,7 +144,7 @@ impl Bench {
             if self.proxy.mode != Mode::Ipvs || came.elapsed() >= patience {
                 return Ok(Some(texts));
             }
-            tokio::time::sleep(READ_AGAIN).await;
+            tokio::time::sleep(pause(self.proxy.mode)).await;
         }
     }
 
