@@ -9,7 +9,7 @@
 //! random sets of objects one after another, each on top of what it wrote for
 //! those before, as on a node that has run for a while: chains, sets, virtual
 //! servers and addresses of services that are gone must be gone. Before some sets
-//! it is killed and started anew, which must come to the same. What users have
+//! of ipvs mode it is killed and started anew, which must come to the same. What users have
 //! is the state after more than one sync, so that is what counts. Two things are
 //! left out, in which such a state differs from one sync on a fresh node, which
 //! is what svclab generates:
