@@ -27,7 +27,7 @@ const PROXY: &str = "kube-proxy";
 
 /// After which time a kube-proxy is taken not to come to it any more. Without
 /// KVM a sync in a guest takes some seconds.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// For how long a state is looked at again that has its marker and is not what is
 /// expected, before a second one is sent.

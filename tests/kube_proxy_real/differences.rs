@@ -60,8 +60,8 @@ fn look(
     let generated = ipvs_rules(proxy, &objects, Family::V4)?;
     of_rules(&texts.rules, &generated.script, &mut told)?;
     let counting = |text: &str| -> String {
-        let lines = text.lines().filter(|line| counts(line));
-        lines.map(|line| format!("{line}\n")).collect()
+        let lines: Vec<&str> = text.lines().filter(|line| counts(line)).collect();
+        lines.join("\n")
     };
     let sets = |text: &str| sets(&counting(text));
     of_maps(
@@ -119,10 +119,13 @@ fn of_maps<T: PartialEq + Debug>(
     }
 }
 
-/// By name: what a set was created as, and its entries. A hash's random start and
+/// By name: what a set was created as, and its entries.
+type Sets = BTreeMap<String, (Vec<String>, BTreeSet<String>)>;
+
+/// Reads what `ipset save` prints. A hash's random start and
 /// the size of its buckets, which new versions of the tool print, say nothing.
-fn sets(text: &str) -> Result<BTreeMap<String, (Vec<String>, BTreeSet<String>)>, Failed> {
-    let mut sets: BTreeMap<String, (Vec<String>, BTreeSet<String>)> = BTreeMap::new();
+fn sets(text: &str) -> Result<Sets, Failed> {
+    let mut sets = Sets::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {

@@ -36,6 +36,9 @@ const NODE_PORT_ADDRESSES: [&[&str]; 5] = [
 /// Schedulers that are loaded in a guest.
 const SCHEDULERS: [&str; 6] = ["", "rr", "wrr", "lc", "sh", "dh"];
 
+/// For how many seconds the API server has client affinity last unless told.
+const DEFAULT_AFFINITY: u32 = 10_800;
+
 /// A kube-proxy, and the sets of services that it is shown one after another.
 #[derive(Debug, Clone)]
 pub struct Case {
@@ -62,6 +65,10 @@ struct Flags {
 }
 
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what a service may have varies independently"
+)]
 struct Service {
     kind: Kind,
     ports: Vec<Protocol>,
@@ -69,8 +76,8 @@ struct Service {
     one_number: bool,
     /// A port that is the only one has a name all the same.
     named: bool,
-    /// Client affinity, and for how long unless it is left to the default.
-    affinity: Option<Option<u32>>,
+    /// Client affinity, and for how many seconds.
+    affinity: Option<u32>,
     local: bool,
     external: Vec<External>,
     ingress: usize,
@@ -176,7 +183,7 @@ fn service() -> impl Strategy<Value = Service> {
         2 => Just(Protocol::Udp),
         1 => Just(Protocol::Sctp),
     ];
-    let affinity = prop::option::weighted(0.3, prop::option::of(1_u32..=86_400));
+    let affinity = prop::option::weighted(0.3, prop_oneof![Just(DEFAULT_AFFINITY), 1_u32..=86_400]);
     let external = prop_oneof![3 => Just(External::Routed), 1 => Just(External::NodesOwn)];
     let ranges = prop_oneof![
         2 => Just(Vec::new()),
@@ -398,8 +405,6 @@ impl Service {
         }
         if let Some(seconds) = self.affinity {
             spec["sessionAffinity"] = json!("ClientIP");
-            // The API server fills in the default.
-            let seconds = seconds.unwrap_or(10_800);
             spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": seconds}});
         }
         let external: BTreeSet<String> = self
