@@ -8,9 +8,11 @@
 //! it (the only code that touches a kernel), [`evidence`] is what was seen,
 //! [`explain`] judges it, and [`report`] prints it. [`dump`] is what programs
 //! print of a node that stands, read and compared. [`certify`] compares the
-//! machine before a run with the machine after it.
+//! machine before a run with the machine after it. [`apiserver`] answers a real
+//! kube-proxy that runs in a lab.
 
 pub mod agent;
+pub mod apiserver;
 pub mod certify;
 pub mod cli;
 pub mod cluster;

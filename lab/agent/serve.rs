@@ -17,7 +17,7 @@ use super::lab::Lab;
 use super::netns::NetNs;
 use super::stream::Stream;
 use super::{failure, greeting, surroundings};
-use crate::protocol::{Event, LabId, Request, Turn, VERSION, framing};
+use crate::protocol::{Event, Failure, LabId, Request, Turn, VERSION, framing};
 
 /// Serves requests until the stream ends.
 ///
@@ -137,58 +137,17 @@ async fn keep(
                     }
                 }
             }
-            (Request::Probe { .. }, Some(lab)) => match lab.probe(&step).await {
-                Ok(evidence) => tell(Event::Probed {
-                    lab: id,
-                    evidence: Box::new(evidence),
-                }),
+            (Request::Remove { .. }, _) => break,
+            (request, Some(lab)) => match act(id, request, lab, &step, &turned).await {
+                Ok(event) => tell(event),
                 Err(failure) => tell(Event::Failed { lab: id, failure }),
             },
-            (Request::Change { delta, .. }, Some(lab)) => {
-                tell(match lab.change(*delta, &step, &turned).await {
-                    Ok(()) => Event::Changed { lab: id },
-                    Err(failure) => Event::Failed { lab: id, failure },
-                });
-            }
-            (Request::Forget { .. }, Some(lab)) => tell(match lab.forget(&step, &turned).await {
-                Ok(()) => Event::Forgotten { lab: id },
-                Err(failure) => Event::Failed { lab: id, failure },
-            }),
-            (Request::Stop { server, .. }, Some(lab)) => tell(match lab.stop(&server).await {
-                Ok(()) => Event::Stopped { lab: id },
-                Err(failure) => Event::Failed { lab: id, failure },
-            }),
-            (
-                Request::Run {
-                    namespace,
-                    program,
-                    arguments,
-                    input,
-                    ..
-                },
-                Some(lab),
-            ) => tell(
-                match lab.run(&namespace, &program, &arguments, &input).await {
-                    Ok(finished) => Event::Ran { lab: id, finished },
-                    Err(failure) => Event::Failed { lab: id, failure },
-                },
-            ),
-            (Request::Remove { .. }, _) => break,
-            (
-                Request::Change { .. }
-                | Request::Forget { .. }
-                | Request::Probe { .. }
-                | Request::Stop { .. }
-                | Request::Run { .. },
-                None,
-            ) => {
+            (_, None) => {
                 tell(Event::Failed {
                     lab: id,
                     failure: failure::bug(format!("lab {id} does not stand")),
                 });
             }
-            // Answered before any lab is asked.
-            (Request::Greet { .. } | Request::Ping, _) => {}
         }
     }
     if let Some(lab) = standing {
@@ -196,4 +155,69 @@ async fn keep(
     }
     labs.borrow_mut().remove(&id);
     tell(Event::Gone { lab: id });
+}
+
+/// Does with a standing lab what is asked.
+async fn act(
+    id: LabId,
+    request: Request,
+    lab: &mut Lab,
+    step: &impl Fn(String),
+    turned: &Rc<dyn Fn(Turn)>,
+) -> Result<Event, Failure> {
+    Ok(match request {
+        Request::Probe { .. } => Event::Probed {
+            lab: id,
+            evidence: Box::new(lab.probe(step).await?),
+        },
+        Request::Change { delta, .. } => {
+            lab.change(*delta, step, turned).await?;
+            Event::Changed { lab: id }
+        }
+        Request::Forget { .. } => {
+            lab.forget(step, turned).await?;
+            Event::Forgotten { lab: id }
+        }
+        Request::Stop { server, .. } => {
+            lab.stop(&server).await?;
+            Event::Stopped { lab: id }
+        }
+        Request::Serve {
+            namespace,
+            at,
+            objects,
+            ..
+        } => Event::Served {
+            lab: id,
+            version: lab.serve(&namespace, at, objects)?,
+        },
+        Request::Start {
+            namespace,
+            name,
+            program,
+            arguments,
+            ..
+        } => {
+            lab.start(&namespace, &name, &program, &arguments)?;
+            Event::Started { lab: id }
+        }
+        Request::Look { name, .. } => Event::Looked {
+            lab: id,
+            running: lab.look(&name)?,
+        },
+        Request::Run {
+            namespace,
+            program,
+            arguments,
+            input,
+            ..
+        } => Event::Ran {
+            lab: id,
+            finished: lab.run(&namespace, &program, &arguments, &input).await?,
+        },
+        // Who keeps labs acts on these.
+        Request::Build { .. } | Request::Remove { .. } | Request::Greet { .. } | Request::Ping => {
+            return Err(failure::bug(format!("lab {id} was asked to {request:?}")));
+        }
+    })
 }

@@ -82,6 +82,9 @@ pub enum Command {
         /// Keep what IPVS takes of the rights of the machine's own root
         #[arg(long, conflicts_with = "init")]
         machine: bool,
+        /// Have a program at hand that is not the system's
+        #[arg(long = "program", value_name = "PATH", conflicts_with = "init")]
+        programs: Vec<PathBuf>,
     },
 }
 

@@ -38,12 +38,17 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    if let Command::Agent { init, machine } = arguments.command {
+    if let Command::Agent {
+        init,
+        machine,
+        programs,
+    } = &arguments.command
+    {
         // The agent must be alone in its process: nothing starts a thread before.
         return match (init, machine) {
             (true, _) => crate::agent::init(),
-            (false, true) => crate::agent::main(Standing::Machine),
-            (false, false) => crate::agent::main(Standing::Contained),
+            (false, true) => crate::agent::main(Standing::Machine, programs),
+            (false, false) => crate::agent::main(Standing::Contained, programs),
         };
     }
     log();

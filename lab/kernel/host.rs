@@ -1,6 +1,7 @@
 //! This host's kernel: the agent is a child process that makes a place of its
 //! own to work in.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -28,6 +29,8 @@ pub struct Host {
     program: PathBuf,
     modules: Arc<OnceLock<Modules>>,
     standing: Standing,
+    /// Programs besides those of the system.
+    further: Vec<PathBuf>,
 }
 
 /// The name of the subcommand that is the agent's whole life.
@@ -36,6 +39,8 @@ pub mod stage {
     pub const AGENT: &str = "agent";
     /// What `svclab agent` is told to keep the rights that IPVS takes.
     pub const MACHINE: &str = "--machine";
+    /// What `svclab agent` is told before the path of a program to have at hand.
+    pub const PROGRAM: &str = "--program";
 }
 
 impl Host {
@@ -53,7 +58,17 @@ impl Host {
             program,
             modules: Arc::default(),
             standing: Standing::Contained,
+            further: Vec::new(),
         }
+    }
+
+    /// The same host, whose agents have further programs at hand, where they lie
+    /// here; [`crate::kernel::Session::start`] starts them. Of all that is not
+    /// the system's they see nothing else.
+    #[must_use]
+    pub fn with_programs(mut self, programs: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.further.extend(programs);
+        self
     }
 
     /// The same host, with agents that keep what IPVS takes of the rights of the
@@ -117,6 +132,11 @@ impl Host {
         let mut child = Command::new(&self.program)
             .arg(stage::AGENT)
             .args((self.standing == Standing::Machine).then_some(stage::MACHINE))
+            .args(
+                self.further
+                    .iter()
+                    .flat_map(|program| [OsStr::new(stage::PROGRAM), program.as_os_str()]),
+            )
             // What the caller's environment holds, often secrets, is none of a
             // lab's business.
             .env_clear()

@@ -1,6 +1,7 @@
 //! One lab of an agent's, as the front end holds it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -9,7 +10,7 @@ use super::agent::Agent;
 use super::error::KernelError;
 use crate::evidence::Evidence;
 use crate::plan::{Delta, Plan, Probe};
-use crate::protocol::{Event, Finished, LabId, Request, Turn};
+use crate::protocol::{Event, Finished, LabId, Request, Running, Turn};
 
 /// How long an agent may work on one request beyond what the lab itself waits
 /// for. It is not a limit on labs: it tells a hang from work.
@@ -133,7 +134,8 @@ impl Session {
     }
 
     /// Ends whatever the lab serves under a name, as if its process were
-    /// killed: connections end, and the kernel refuses who comes.
+    /// killed: connections end, and the kernel refuses who comes. A program that
+    /// was started under that name is killed.
     ///
     /// # Errors
     ///
@@ -162,6 +164,76 @@ impl Session {
         self.agent.link.forget(self.lab);
         match gone? {
             Event::Gone { .. } => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Serves the Kubernetes API at an address in a namespace of the lab, with
+    /// these objects and no others. Where it is served already, whoever watches
+    /// is told what changes, in the order of the objects and first of what goes.
+    ///
+    /// # Errors
+    ///
+    /// When an object cannot be served or the address is taken, or the agent was
+    /// lost.
+    pub async fn serve(
+        &mut self,
+        namespace: &str,
+        at: SocketAddr,
+        objects: Vec<serde_json::Value>,
+    ) -> Result<u64, KernelError> {
+        self.agent.link.ask(Request::Serve {
+            lab: self.lab,
+            namespace: namespace.to_owned(),
+            at,
+            objects,
+        });
+        match self.answer(HANG).await? {
+            Event::Served { version, .. } => Ok(version),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Starts a program in a namespace of the lab and lets it run until the lab
+    /// is gone or [`Session::stop`] ends it. A guest has only the programs that
+    /// it was given.
+    ///
+    /// # Errors
+    ///
+    /// When the program cannot be started, one of that name runs, or the agent
+    /// was lost.
+    pub async fn start(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        program: &str,
+        arguments: &[String],
+    ) -> Result<(), KernelError> {
+        self.agent.link.ask(Request::Start {
+            lab: self.lab,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            program: program.to_owned(),
+            arguments: arguments.to_vec(),
+        });
+        match self.answer(HANG).await? {
+            Event::Started { .. } => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// How a program is that [`Session::start`] started.
+    ///
+    /// # Errors
+    ///
+    /// When none of that name was started, or the agent was lost.
+    pub async fn look(&mut self, name: &str) -> Result<Running, KernelError> {
+        self.agent.link.ask(Request::Look {
+            lab: self.lab,
+            name: name.to_owned(),
+        });
+        match self.answer(HANG).await? {
+            Event::Looked { running, .. } => Ok(running),
             other => Err(self.unexpected(&other)),
         }
     }

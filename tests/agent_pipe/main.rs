@@ -6,6 +6,7 @@ mod conversation;
 #[path = "../shared/copied.rs"]
 mod copied;
 mod processes;
+mod served;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -45,7 +45,7 @@ pub fn main(standing: &str, outside: &str) -> ! {
         "machine" => Standing::Machine,
         _ => Standing::Contained,
     };
-    let said = match contain(standing) {
+    let said = match contain(standing, &[]) {
         Ok(()) => serde_json::to_string(&attempt(standing, outside)),
         Err(failure) => serde_json::to_string(&failure.message),
     };

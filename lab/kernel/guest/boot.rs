@@ -133,7 +133,7 @@ impl Site {
             accel.word(),
             &processor,
             &qemu::command_line(),
-            &qemu::MEMORY.to_string(),
+            &guest.memory.to_string(),
         ])
     }
 
@@ -199,7 +199,13 @@ impl Site {
             initramfs: initramfs.clone(),
         };
         let handed = [memory.as_fd()];
-        let mut running = Running::start(&self.qemu, accel, Memory::Kept(path), begins, &handed)?;
+        let mut running = Running::start(
+            &self.qemu,
+            accel,
+            (Memory::Kept(path), guest.memory),
+            begins,
+            &handed,
+        )?;
         ready(&mut running, guest.release(), within).await?;
         running.control().await?.save(state.as_fd()).await?;
         running.end().await;
@@ -266,7 +272,7 @@ async fn resume(
         .open(kept.directory.join(MEMORY))
         .map_err(guest.cache.cannot("read a snapshot"))?
         .into();
-    let copy = Memory::CopyOf(snapshot::path_of(&memory));
+    let copy = (Memory::CopyOf(snapshot::path_of(&memory)), guest.memory);
     let handed = [memory.as_fd()];
     let mut running = Running::start(qemu, accel, copy, Beginning::GoOn, &handed)?;
     let loaded = match running.control().await {

@@ -61,7 +61,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts QEMU, which inherits the descriptors that it is `handed`.
+    /// Starts QEMU with so many MiB of memory; it inherits the descriptors that it
+    /// is `handed`.
     ///
     /// # Errors
     ///
@@ -70,7 +71,7 @@ impl Running {
     pub fn start(
         qemu: &Qemu,
         accel: Accel,
-        memory: Memory,
+        memory: (Memory, u32),
         begins: Beginning,
         handed: &[BorrowedFd<'_>],
     ) -> Result<Self, GuestError> {
@@ -78,11 +79,13 @@ impl Running {
             program: qemu.path.clone(),
             source,
         };
+        let (memory, size) = memory;
         let (agent, far_agent) = pair().map_err(unstarted)?;
         let (control, far_control) = pair().map_err(unstarted)?;
         let machine = Machine {
             accel,
             memory,
+            size,
             begins,
             agent: far_agent.as_raw_fd(),
             control: far_control.as_raw_fd(),

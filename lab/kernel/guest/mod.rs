@@ -100,6 +100,8 @@ pub struct Guest {
     program: PathBuf,
     /// Programs besides those that labs need.
     further: Vec<PathBuf>,
+    /// In MiB.
+    memory: u32,
     deadlines: Deadlines,
 }
 
@@ -133,6 +135,7 @@ impl Guest {
             modules,
             program,
             further: Vec::new(),
+            memory: MEMORY,
             deadlines: Deadlines::default(),
         })
     }
@@ -145,10 +148,20 @@ impl Guest {
     }
 
     /// The same guest with further programs of this machine's, where they lie
-    /// here; [`crate::kernel::Session::run`] starts them.
+    /// here; [`crate::kernel::Session::run`] and [`crate::kernel::Session::start`]
+    /// start them. Its file system lies in its memory: large ones need
+    /// [`Guest::with_memory`].
     #[must_use]
     pub fn with_programs(mut self, programs: impl IntoIterator<Item = PathBuf>) -> Self {
         self.further.extend(programs);
+        self
+    }
+
+    /// The same guest with so many MiB of memory, of which half may be files, in
+    /// place of [`MEMORY`].
+    #[must_use]
+    pub fn with_memory(mut self, mebibytes: u32) -> Self {
+        self.memory = mebibytes;
         self
     }
 

@@ -18,8 +18,8 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 /// The oldest that these machines were tried with: Debian 12's.
 pub const OLDEST: (u32, u32) = (7, 2);
 
-/// A guest's memory in MiB. 96 do for the kernel and the agent; the rest is
-/// room for labs.
+/// A guest's memory in MiB, unless it is asked for more. 96 do for the kernel
+/// and the agent; the rest is room for labs.
 pub const MEMORY: u32 = 256;
 
 /// How much translated code QEMU keeps of a guest, in MiB; unless told, it keeps
@@ -165,6 +165,8 @@ pub struct Machine {
     pub accel: Accel,
     /// Where its memory lies.
     pub memory: Memory,
+    /// How much of it there is, in MiB.
+    pub size: u32,
     /// How it begins.
     pub begins: Beginning,
     /// The descriptor of a connected socket to the agent.
@@ -189,6 +191,7 @@ pub fn command_line() -> String {
 /// standard output.
 #[must_use]
 pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
+    let size = machine.size;
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
     add(&["-name", "svclab", "-nodefaults", "-no-user-config"]);
@@ -206,7 +209,7 @@ pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
         Accel::Tcg => format!("{},tb-size={TRANSLATED}", machine.accel.word()),
     };
     add(&["-machine", kind, "-accel", &accel]);
-    add(&["-cpu", "max", "-smp", "1", "-m", &format!("{MEMORY}M")]);
+    add(&["-cpu", "max", "-smp", "1", "-m", &format!("{size}M")]);
     let (file, shared) = match &machine.memory {
         Memory::Kept(file) => (file, "on"),
         Memory::CopyOf(file) => (file, "off"),
@@ -216,7 +219,7 @@ pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
     add(&[
         "-object",
         &format!(
-            "memory-backend-file,id=memory,size={MEMORY}M,mem-path={file},share={shared},merge=off,dump=off"
+            "memory-backend-file,id=memory,size={size}M,mem-path={file},share={shared},merge=off,dump=off"
         ),
     ]);
     // Tells the kernel of every clone that its random numbers are another's.
@@ -272,6 +275,7 @@ mod tests {
         let machine = Machine {
             accel: Accel::Tcg,
             memory: Memory::CopyOf("/tmp/a,b/memory".into()),
+            size: MEMORY,
             begins: Beginning::GoOn,
             agent: 5,
             control: 6,

@@ -1,0 +1,145 @@
+//! Programs that are started and let run, such as a kube-proxy: what they say
+//! last is kept, and how they ended.
+
+use std::cell::RefCell;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::rc::Rc;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::Child;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::netns::NetNs;
+use super::program;
+use crate::protocol::{Failure, Running};
+
+/// How much of what a program says is kept, in bytes: the last of it.
+const KEPT: usize = 64 << 10;
+
+/// A running program. Dropping it kills it.
+pub struct Daemon {
+    /// What waits for its end, and kills it if it is dropped before.
+    tasks: JoinSet<()>,
+    /// Has it killed, and its end waited for, when it is dropped.
+    wanted: oneshot::Sender<()>,
+    life: Rc<RefCell<Life>>,
+}
+
+#[derive(Default)]
+struct Life {
+    said: Vec<u8>,
+    ended: Option<String>,
+}
+
+impl Daemon {
+    /// Starts `program` in a namespace.
+    ///
+    /// # Errors
+    ///
+    /// When the program is not there or cannot be started.
+    pub fn start(
+        ns: &NetNs,
+        name: &str,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Self, Failure> {
+        let child = program::start(ns, name, program, arguments)?;
+        let life = Rc::<RefCell<Life>>::default();
+        let mut tasks = JoinSet::new();
+        let (wanted, unwanted) = oneshot::channel();
+        tasks.spawn_local(live(child, Rc::clone(&life), unwanted));
+        Ok(Self {
+            tasks,
+            wanted,
+            life,
+        })
+    }
+
+    /// How it is.
+    pub fn look(&self) -> Running {
+        let life = self.life.borrow();
+        Running {
+            ended: life.ended.clone(),
+            said: String::from_utf8_lossy(&life.said).into_owned(),
+        }
+    }
+
+    /// Kills it. When this returns, it has let go of all that it held, and what it
+    /// had started has ended.
+    pub async fn end(self) {
+        let Self {
+            mut tasks, wanted, ..
+        } = self;
+        drop(wanted);
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn live(mut child: Child, life: Rc<RefCell<Life>>, unwanted: oneshot::Receiver<()>) {
+    drop(child.stdin.take());
+    let mut group = Group::of(&child);
+    let (said, complained) = (child.stdout.take(), child.stderr.take());
+    let end = async {
+        tokio::select! {
+            status = child.wait() => status,
+            _ = unwanted => {
+                group.kill();
+                child.wait().await
+            }
+        }
+    };
+    // A program that it started may speak on when it has ended itself.
+    let ((), (), status) = tokio::join!(listen(said, &life), listen(complained, &life), end);
+    // Its number may become another's.
+    group.0 = None;
+    let how = status.map_or_else(|error| format!("it was lost: {error}"), how);
+    life.borrow_mut().ended = Some(how);
+}
+
+/// A program and all that it started, which is killed when this is dropped.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(leader: &Child) -> Self {
+        let leader = leader.id().and_then(|id| i32::try_from(id).ok());
+        Self(leader.map(Pid::from_raw))
+    }
+
+    fn kill(&self) {
+        if let Some(leader) = self.0 {
+            // Those that have ended need not be.
+            let _ = killpg(leader, Signal::SIGKILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+async fn listen(stream: Option<impl AsyncRead + Unpin>, life: &RefCell<Life>) {
+    let Some(mut stream) = stream else {
+        return;
+    };
+    let mut chunk = vec![0; 4096];
+    while let Ok(length @ 1..) = stream.read(&mut chunk).await {
+        let said = &mut life.borrow_mut().said;
+        said.extend_from_slice(&chunk[..length]);
+        let beyond = said.len().saturating_sub(KEPT);
+        said.drain(..beyond);
+    }
+}
+
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("it ended with status {code}"),
+        (None, Some(signal)) => format!("it was ended by signal {signal}"),
+        (None, None) => "it ended".to_owned(),
+    }
+}

@@ -1,0 +1,210 @@
+//! Objects in other forms than they are kept in: endpoint slices of v1beta1, and
+//! the `Endpoints` that the endpoints controller would have made.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+/// The label of a node that an endpoint's topology had before it had a
+/// `nodeName`.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The same of its zone.
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// The label by which a slice names its service.
+const SERVICE: &str = "kubernetes.io/service-name";
+
+/// An endpoint slice as `api_version` of discovery.k8s.io has it.
+///
+/// A v1beta1 endpoint has its node and zone in `topology` (kubernetes v1.24.0,
+/// `pkg/apis/discovery/v1beta1/conversion.go`). Its `nodeName` was there from
+/// v1.20 on, behind a gate that was off; topology says the same.
+pub(super) fn slice(object: &Value, api_version: &str) -> Value {
+    let mut object = object.clone();
+    object["apiVersion"] = json!(api_version);
+    if api_version != "discovery.k8s.io/v1" {
+        each_endpoint(&mut object, |endpoint| {
+            let mut topology = match endpoint.remove("deprecatedTopology") {
+                Some(Value::Object(topology)) => topology,
+                _ => Map::new(),
+            };
+            for (field, label) in [("nodeName", HOSTNAME), ("zone", ZONE)] {
+                if let Some(value) = endpoint.remove(field) {
+                    topology.insert(label.to_owned(), value);
+                }
+            }
+            if !topology.is_empty() {
+                endpoint.insert("topology".to_owned(), Value::Object(topology));
+            }
+        });
+    }
+    object
+}
+
+/// Turns a slice of v1beta1 into one of v1, in which slices are kept.
+pub(super) fn to_v1(object: &mut Value) {
+    each_endpoint(object, |endpoint| {
+        let Some(Value::Object(mut topology)) = endpoint.remove("topology") else {
+            return;
+        };
+        for (field, label) in [("nodeName", HOSTNAME), ("zone", ZONE)] {
+            if let Some(value) = topology.remove(label) {
+                endpoint.entry(field).or_insert(value);
+            }
+        }
+        if !topology.is_empty() {
+            endpoint.insert("deprecatedTopology".to_owned(), Value::Object(topology));
+        }
+    });
+}
+
+fn each_endpoint(object: &mut Value, change: impl FnMut(&mut Map<String, Value>)) {
+    let endpoints = object.get_mut("endpoints").and_then(Value::as_array_mut);
+    endpoints
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
+        .for_each(change);
+}
+
+/// The `Endpoints` of services: their slices' addresses by the ports they have in
+/// common, ready ones apart from others. One whose pod is going away is not
+/// listed, unless the service publishes addresses that are not ready
+/// (kubernetes v1.18.2, `pkg/controller/endpoint/endpoints_controller.go`,
+/// `syncService`; an object takes the labels of its service).
+pub(super) fn endpoints<'a>(
+    services: impl Iterator<Item = &'a Value>,
+    slices: &(impl Iterator<Item = &'a Value> + Clone),
+) -> Vec<Value> {
+    services
+        .filter(|service| service.pointer("/spec/type") != Some(&json!("ExternalName")))
+        .filter_map(|service| {
+            let about = service.get("metadata")?;
+            let (name, namespace) = (about.get("name")?, about.get("namespace")?);
+            let own = slices.clone().filter(|slice| {
+                let label = slice.pointer("/metadata/labels");
+                slice.pointer("/metadata/namespace") == Some(namespace)
+                    && label.and_then(|labels| labels.get(SERVICE)) == Some(name)
+            });
+            let mut metadata = json!({"name": name, "namespace": namespace});
+            if let Some(labels) = about.get("labels") {
+                metadata["labels"] = labels.clone();
+            }
+            Some(json!({
+                "kind": "Endpoints",
+                "apiVersion": "v1",
+                "metadata": metadata,
+                "subsets": subsets(own),
+            }))
+        })
+        .collect()
+}
+
+fn subsets<'a>(slices: impl Iterator<Item = &'a Value>) -> Vec<Value> {
+    /// Ready addresses, and others.
+    type Addresses = (Vec<Value>, Vec<Value>);
+    let mut by_ports: BTreeMap<String, (Value, Addresses)> = BTreeMap::new();
+    for slice in slices {
+        let ports = slice.get("ports").cloned().unwrap_or(json!([]));
+        let (_, (ready, others)) = by_ports
+            .entry(ports.to_string())
+            .or_insert_with(|| (ports, Addresses::default()));
+        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+            let condition = |name: &str, unsaid| {
+                let said = endpoint.pointer(&format!("/conditions/{name}"));
+                said.and_then(Value::as_bool).unwrap_or(unsaid)
+            };
+            if condition("terminating", false) {
+                continue;
+            }
+            let Some(ip) = endpoint.pointer("/addresses/0") else {
+                continue;
+            };
+            let mut address = json!({"ip": ip});
+            for field in ["nodeName", "targetRef"] {
+                if let Some(value) = endpoint.get(field) {
+                    address[field] = value.clone();
+                }
+            }
+            if condition("ready", true) {
+                ready.push(address);
+            } else {
+                others.push(address);
+            }
+        }
+    }
+    by_ports
+        .into_values()
+        .map(|(ports, (ready, others))| {
+            let mut subset = json!({"ports": ports});
+            for (field, addresses) in [("addresses", ready), ("notReadyAddresses", others)] {
+                if !addresses.is_empty() {
+                    subset[field] = Value::Array(addresses);
+                }
+            }
+            subset
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn web() -> Value {
+        json!({
+            "kind": "EndpointSlice",
+            "apiVersion": "discovery.k8s.io/v1",
+            "metadata": {"name": "web-1", "namespace": "ns", "labels": {SERVICE: "web"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+            "endpoints": [
+                {"addresses": ["10.0.0.1"], "nodeName": "node-a", "zone": "z"},
+                {"addresses": ["10.0.0.2"], "nodeName": "node-b", "conditions": {"ready": false}},
+                {"addresses": ["10.0.0.3"], "conditions": {"ready": false, "terminating": true}},
+            ],
+        })
+    }
+
+    #[test]
+    fn older_slices_have_a_topology_and_newer_ones_fields() {
+        let older = slice(&web(), "discovery.k8s.io/v1beta1");
+        assert_eq!(older["apiVersion"], "discovery.k8s.io/v1beta1");
+        assert_eq!(
+            older["endpoints"][0],
+            json!({"addresses": ["10.0.0.1"], "topology": {HOSTNAME: "node-a", ZONE: "z"}})
+        );
+        assert!(older["endpoints"][2].get("topology").is_none());
+        let mut back = older;
+        to_v1(&mut back);
+        assert_eq!(back["endpoints"], web()["endpoints"]);
+        assert_eq!(slice(&web(), "discovery.k8s.io/v1"), web());
+    }
+
+    #[test]
+    fn a_service_s_slices_become_its_endpoints() {
+        let service = json!({
+            "kind": "Service",
+            "metadata": {"name": "web", "namespace": "ns", "labels": {"app": "web"}},
+            "spec": {"clusterIP": "10.96.0.1"},
+        });
+        let mut second = web();
+        second["endpoints"] = json!([{"addresses": ["10.0.0.9"]}]);
+        let mut strange = web();
+        strange["metadata"]["namespace"] = json!("other");
+        let slices = [web(), second, strange];
+        let made = endpoints([&service].into_iter(), &slices.iter());
+        assert_eq!(
+            made,
+            [json!({
+                "kind": "Endpoints",
+                "apiVersion": "v1",
+                "metadata": {"name": "web", "namespace": "ns", "labels": {"app": "web"}},
+                "subsets": [{
+                    "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+                    "addresses": [{"ip": "10.0.0.1", "nodeName": "node-a"}, {"ip": "10.0.0.9"}],
+                    "notReadyAddresses": [{"ip": "10.0.0.2", "nodeName": "node-b"}],
+                }],
+            })]
+        );
+    }
+}

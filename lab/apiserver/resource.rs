@@ -1,0 +1,127 @@
+//! What is served, and under which paths.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A kind of object that is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// `Node`s.
+    Nodes,
+    /// `Service`s.
+    Services,
+    /// `EndpointSlice`s of discovery.k8s.io/v1.
+    EndpointSlices,
+    /// `Endpoints`, which are made from the slices unless they were given.
+    Endpoints,
+    /// `ServiceCIDR`s of networking.k8s.io/v1.
+    ServiceCidrs,
+}
+
+/// In which version of its group a resource is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Form {
+    /// What is asked for.
+    pub resource: Resource,
+    /// `discovery.k8s.io/v1beta1`, or `v1` for the core group.
+    pub api_version: &'static str,
+}
+
+/// Every collection that can be asked for: the group and version, the plural
+/// name, and what it is.
+const SERVED: [(&str, &str, Resource); 8] = [
+    ("v1", "nodes", Resource::Nodes),
+    ("v1", "services", Resource::Services),
+    ("v1", "endpoints", Resource::Endpoints),
+    (
+        "discovery.k8s.io/v1",
+        "endpointslices",
+        Resource::EndpointSlices,
+    ),
+    (
+        "discovery.k8s.io/v1beta1",
+        "endpointslices",
+        Resource::EndpointSlices,
+    ),
+    (
+        "networking.k8s.io/v1",
+        "servicecidrs",
+        Resource::ServiceCidrs,
+    ),
+    (
+        "networking.k8s.io/v1beta1",
+        "servicecidrs",
+        Resource::ServiceCidrs,
+    ),
+    (
+        "networking.k8s.io/v1alpha1",
+        "servicecidrs",
+        Resource::ServiceCidrs,
+    ),
+];
+
+impl Resource {
+    /// What one object of it calls itself: `EndpointSlice`.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Nodes => "Node",
+            Self::Services => "Service",
+            Self::EndpointSlices => "EndpointSlice",
+            Self::Endpoints => "Endpoints",
+            Self::ServiceCidrs => "ServiceCIDR",
+        }
+    }
+
+    /// Whether its objects are in namespaces.
+    #[must_use]
+    pub const fn is_namespaced(self) -> bool {
+        !matches!(self, Self::Nodes | Self::ServiceCidrs)
+    }
+
+    /// The version its objects are kept in.
+    #[must_use]
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::Nodes | Self::Services | Self::Endpoints => "v1",
+            Self::EndpointSlices => "discovery.k8s.io/v1",
+            Self::ServiceCidrs => "networking.k8s.io/v1",
+        }
+    }
+
+    /// Which an object is of, by its kind.
+    #[must_use]
+    pub fn of(object: &Value) -> Option<Self> {
+        let kind = object.get("kind")?.as_str()?;
+        [
+            Self::Nodes,
+            Self::Services,
+            Self::EndpointSlices,
+            Self::Endpoints,
+            Self::ServiceCidrs,
+        ]
+        .into_iter()
+        .find(|resource| resource.kind() == kind)
+    }
+}
+
+impl Form {
+    /// What `api_version` calls `plural`, if it is served.
+    #[must_use]
+    pub fn find(api_version: &str, plural: &str) -> Option<Self> {
+        SERVED
+            .iter()
+            .find(|(version, name, _)| *version == api_version && *name == plural)
+            .map(|(api_version, _, resource)| Self {
+                resource: *resource,
+                api_version,
+            })
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())
+    }
+}

@@ -1,0 +1,228 @@
+//! Which objects a client wants: label and field selectors, as
+//! kubernetes v1.36 `staging/src/k8s.io/apimachinery/pkg/{labels,fields}` read
+//! them.
+
+use serde_json::Value;
+use thiserror::Error;
+
+/// Why a selector cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SelectorError {
+    /// A term that is none.
+    #[error("`{0}` is no term of a label selector")]
+    Label(String),
+    /// A term that is none.
+    #[error("`{0}` is no term of a field selector: write field=value or field!=value")]
+    Field(String),
+}
+
+/// A label selector: every term must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LabelSelector(Vec<LabelTerm>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct LabelTerm {
+    key: String,
+    /// One of which the label must have; any, when there are none.
+    values: Option<Vec<String>>,
+    negated: bool,
+}
+
+/// A field selector: every term must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FieldSelector(Vec<FieldTerm>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FieldTerm {
+    path: Vec<String>,
+    value: String,
+    negated: bool,
+}
+
+impl LabelSelector {
+    /// Reads `!a,b=c,d in (e,f)`.
+    ///
+    /// # Errors
+    ///
+    /// [`SelectorError::Label`].
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        terms(text)
+            .map(label_term)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// Whether an object has such labels.
+    #[must_use]
+    pub fn admits(&self, object: &Value) -> bool {
+        self.0.iter().all(|term| {
+            let label = object
+                .pointer("/metadata/labels")
+                .and_then(|labels| labels.get(&term.key))
+                .and_then(Value::as_str);
+            let held = label.is_some_and(|label| {
+                let wanted = term.values.as_ref();
+                wanted.is_none_or(|values| values.iter().any(|value| value == label))
+            });
+            held != term.negated
+        })
+    }
+}
+
+impl FieldSelector {
+    /// Reads `metadata.name=node-1,spec.clusterIP!=None`.
+    ///
+    /// # Errors
+    ///
+    /// [`SelectorError::Field`].
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        let term = |text: &str| {
+            let (path, negated, value) = equation(text)
+                .filter(|(path, _, _)| !path.is_empty())
+                .ok_or_else(|| SelectorError::Field(text.to_owned()))?;
+            Ok(FieldTerm {
+                path: path.split('.').map(str::to_owned).collect(),
+                value: value.to_owned(),
+                negated,
+            })
+        };
+        let terms = text.split(',').filter(|term| !term.is_empty()).map(term);
+        terms.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether an object has such fields. A field that is absent is empty.
+    #[must_use]
+    pub fn admits(&self, object: &Value) -> bool {
+        self.0.iter().all(|term| {
+            let found = term
+                .path
+                .iter()
+                .try_fold(object, |at, key| at.get(key))
+                .and_then(Value::as_str);
+            (found.unwrap_or_default() == term.value) != term.negated
+        })
+    }
+}
+
+/// The terms of a label selector: a comma within parentheses ends none.
+fn terms(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_u32;
+    text.split(move |letter| {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    })
+    .map(str::trim)
+    .filter(|term| !term.is_empty())
+}
+
+fn label_term(text: &str) -> Result<LabelTerm, SelectorError> {
+    let wrong = || SelectorError::Label(text.to_owned());
+    let term = |key: &str, values: Option<Vec<String>>, negated| {
+        let key = key.trim();
+        let plain = !key.is_empty() && !key.contains([' ', '!', '=', '(', ')']);
+        plain.then(|| LabelTerm {
+            key: key.to_owned(),
+            values,
+            negated,
+        })
+    };
+    if let Some(list) = text.strip_suffix(')') {
+        let (head, list) = list.split_once('(').ok_or_else(wrong)?;
+        let (key, word) = head.trim().rsplit_once(' ').ok_or_else(wrong)?;
+        let values = list.split(',').map(|value| value.trim().to_owned());
+        let negated = match word {
+            "in" => false,
+            "notin" => true,
+            _ => return Err(wrong()),
+        };
+        return term(key, Some(values.collect()), negated).ok_or_else(wrong);
+    }
+    if let Some((key, negated, value)) = equation(text) {
+        return term(key, Some(vec![value.to_owned()]), negated).ok_or_else(wrong);
+    }
+    match text.strip_prefix('!') {
+        Some(key) => term(key, None, true),
+        None => term(text, None, false),
+    }
+    .ok_or_else(wrong)
+}
+
+/// `a=b`, `a==b` or `a!=b`: the left side, whether it is negated, the right
+/// side.
+fn equation(text: &str) -> Option<(&str, bool, &str)> {
+    let (left, right) = text.split_once('=')?;
+    let right = right.strip_prefix('=').unwrap_or(right).trim();
+    Some(match left.strip_suffix('!') {
+        Some(left) => (left.trim(), true, right),
+        None => (left.trim(), false, right),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn labelled(selector: &str, labels: &Value) -> bool {
+        let object = json!({"metadata": {"labels": labels}});
+        LabelSelector::parse(selector).unwrap().admits(&object)
+    }
+
+    #[test]
+    fn labels_are_asked_for_in_every_way() {
+        let labels = json!({"app": "web", "tier": "front"});
+        for (selector, holds) in [
+            ("", true),
+            ("app", true),
+            ("!app", false),
+            (
+                "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name",
+                true,
+            ),
+            ("app=web", true),
+            ("app==web,tier!=back", true),
+            ("app!=web", false),
+            ("other!=web", true),
+            ("app in (db, web),tier notin (back)", true),
+            ("app notin (db,web)", false),
+            ("other notin (x)", true),
+        ] {
+            assert_eq!(labelled(selector, &labels), holds, "{selector}");
+        }
+        assert!(labelled("!app", &Value::Null));
+    }
+
+    #[test]
+    fn fields_are_asked_for_by_their_path() {
+        let object = json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "None"}});
+        for (selector, holds) in [
+            ("metadata.name=a", true),
+            ("metadata.name==b", false),
+            ("spec.clusterIP!=None", false),
+            ("spec.clusterIP!=10.0.0.1,metadata.name=a", true),
+            ("spec.absent!=x", true),
+            ("", true),
+        ] {
+            let read = FieldSelector::parse(selector).unwrap();
+            assert_eq!(read.admits(&object), holds, "{selector}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_term_is_named() {
+        for wrong in ["a in b", "in (a)", "a on (b)", "!", "a b", "=b"] {
+            let told = LabelSelector::parse(wrong).unwrap_err().to_string();
+            assert_eq!(told, format!("`{wrong}` is no term of a label selector"));
+        }
+        assert_eq!(
+            FieldSelector::parse("metadata.name")
+                .unwrap_err()
+                .to_string(),
+            "`metadata.name` is no term of a field selector: write field=value or field!=value"
+        );
+    }
+}

@@ -1,0 +1,326 @@
+//! The objects that are served, each with the version it was last changed at,
+//! and the latest changes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use indexmap::IndexMap;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::convert;
+use super::resource::Resource;
+
+/// How many changes are remembered: who watches from before them must list anew.
+const REMEMBERED: usize = 16_384;
+
+/// What names an object within its resource: its namespace, empty where there is
+/// none, and its name.
+type Name = (String, String);
+
+/// All objects, and how they came to be what they are.
+#[derive(Debug, Clone, Default)]
+pub struct Store {
+    version: u64,
+    objects: BTreeMap<Resource, IndexMap<Name, Value>>,
+    changes: VecDeque<Change>,
+}
+
+/// Something that became of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The version of the store at which it happened.
+    pub version: u64,
+    /// Which resource the object is of.
+    pub resource: Resource,
+    /// What became of it.
+    pub what: Changed,
+}
+
+/// What became of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Changed {
+    /// It was not there before.
+    Added(Value),
+    /// It was another before.
+    Modified {
+        /// What it was.
+        before: Value,
+        /// What it is.
+        after: Value,
+    },
+    /// It is no more; what it was, with the version at which it went.
+    Deleted(Value),
+}
+
+/// Why objects cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum StoreError {
+    /// A kind that nobody asks for.
+    #[error(
+        "objects of the kind `{0}` cannot be served: Node, Service, EndpointSlice, Endpoints and ServiceCIDR can"
+    )]
+    Kind(String),
+    /// No name.
+    #[error("a {0} without a name cannot be served")]
+    Nameless(Resource),
+    /// One name twice.
+    #[error("the {resource} {name} is there twice")]
+    Twice {
+        /// Of which resource.
+        resource: Resource,
+        /// `namespace/name`, or the name.
+        name: String,
+    },
+}
+
+impl Store {
+    /// A store of nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            // Zero means "any version" to whoever asks.
+            version: 1,
+            ..Self::default()
+        }
+    }
+
+    /// The version of its last change.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The objects of a resource, in the order they were given in.
+    pub fn objects(&self, resource: Resource) -> impl Iterator<Item = &Value> {
+        let kept = self.objects.get(&resource);
+        kept.into_iter().flat_map(IndexMap::values)
+    }
+
+    /// The object of that name.
+    #[must_use]
+    pub fn object(&self, resource: Resource, namespace: &str, name: &str) -> Option<&Value> {
+        let name = (namespace.to_owned(), name.to_owned());
+        self.objects.get(&resource)?.get(&name)
+    }
+
+    /// The changes since a version, unless they are forgotten.
+    #[must_use]
+    pub fn since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
+        // Every change has a version of its own, one above the last.
+        let first = self
+            .changes
+            .front()
+            .map_or(self.version + 1, |change| change.version);
+        let after = self
+            .changes
+            .partition_point(|change| change.version <= version);
+        (version + 1 >= first).then(|| self.changes.range(after..))
+    }
+
+    /// Has the store hold these objects and no others. Of what changes, that
+    /// which goes is told first, the rest in the order in which the objects are
+    /// given. Without `Endpoints` among them the store makes those from slices.
+    ///
+    /// # Errors
+    ///
+    /// An object that cannot be served; nothing has changed then.
+    pub fn replace(&mut self, objects: Vec<Value>) -> Result<(), StoreError> {
+        let mut wanted: Vec<(Resource, Name, Value)> =
+            objects.into_iter().map(read).collect::<Result<_, _>>()?;
+        let of = |resource| wanted.iter().filter(move |(of, _, _)| *of == resource);
+        if of(Resource::Endpoints).next().is_none() {
+            let services = of(Resource::Services).map(|(_, _, object)| object);
+            let slices = of(Resource::EndpointSlices).map(|(_, _, object)| object);
+            let made = convert::endpoints(services, &slices);
+            for object in made {
+                wanted.push(read(object)?);
+            }
+        }
+        let mut names = BTreeSet::new();
+        for (resource, name, _) in &wanted {
+            if !names.insert((*resource, name)) {
+                let (namespace, called) = name;
+                return Err(StoreError::Twice {
+                    resource: *resource,
+                    name: if resource.is_namespaced() {
+                        format!("{namespace}/{called}")
+                    } else {
+                        called.clone()
+                    },
+                });
+            }
+        }
+
+        let mut before = std::mem::take(&mut self.objects);
+        for (resource, kept) in &before {
+            for (name, object) in kept {
+                if !names.contains(&(*resource, name)) {
+                    let mut object = object.clone();
+                    let version = self.version + 1;
+                    stamp(&mut object, version);
+                    self.happened(*resource, Changed::Deleted(object));
+                }
+            }
+        }
+        for (resource, name, mut after) in wanted {
+            let known = before
+                .get_mut(&resource)
+                .and_then(|kept| kept.swap_remove(&name));
+            let object = match known {
+                Some(before) if same(&before, &mut after) => before,
+                known => {
+                    stamp(&mut after, self.version + 1);
+                    let what = match known {
+                        None => Changed::Added(after.clone()),
+                        Some(before) => Changed::Modified {
+                            before,
+                            after: after.clone(),
+                        },
+                    };
+                    self.happened(resource, what);
+                    after
+                }
+            };
+            self.objects
+                .entry(resource)
+                .or_default()
+                .insert(name, object);
+        }
+        Ok(())
+    }
+
+    fn happened(&mut self, resource: Resource, what: Changed) {
+        self.version += 1;
+        if self.changes.len() == REMEMBERED {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(Change {
+            version: self.version,
+            resource,
+            what,
+        });
+    }
+}
+
+/// What an object is and how it is named, with the fields that every object has.
+fn read(mut object: Value) -> Result<(Resource, Name, Value), StoreError> {
+    let resource = Resource::of(&object).ok_or_else(|| {
+        let kind = object.get("kind").and_then(Value::as_str);
+        StoreError::Kind(kind.unwrap_or_default().to_owned())
+    })?;
+    let text = |field: &str| {
+        let found = object.pointer(&format!("/metadata/{field}"));
+        found.and_then(Value::as_str).map(str::to_owned)
+    };
+    let called = text("name").ok_or(StoreError::Nameless(resource))?;
+    let namespace = if resource.is_namespaced() {
+        text("namespace").unwrap_or_else(|| "default".to_owned())
+    } else {
+        String::new()
+    };
+    if resource.is_namespaced() {
+        object["metadata"]["namespace"] = json!(namespace);
+    }
+    if resource == Resource::EndpointSlices {
+        convert::to_v1(&mut object);
+    }
+    object["apiVersion"] = json!(resource.api_version());
+    Ok((resource, (namespace, called), object))
+}
+
+/// Whether an object that is kept is what another would be.
+fn same(kept: &Value, other: &mut Value) -> bool {
+    let version = kept["metadata"]["resourceVersion"].clone();
+    other["metadata"]["resourceVersion"] = version;
+    kept == other
+}
+
+fn stamp(object: &mut Value, version: u64) {
+    object["metadata"]["resourceVersion"] = json!(version.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, cidr: &str) -> Value {
+        json!({"kind": "Node", "metadata": {"name": name}, "spec": {"podCIDR": cidr}})
+    }
+
+    fn told(store: &Store, since: u64) -> Vec<String> {
+        let changes = store.since(since).unwrap();
+        changes
+            .map(|change| {
+                let (verb, object) = match &change.what {
+                    Changed::Added(object) => ("added", object),
+                    Changed::Modified { after, .. } => ("modified", after),
+                    Changed::Deleted(object) => ("deleted", object),
+                };
+                let name = object["metadata"]["name"].as_str().unwrap();
+                let stamped = object["metadata"]["resourceVersion"].as_str().unwrap();
+                assert_eq!(stamped, change.version.to_string());
+                format!("{} {verb} {} {name}", change.version, change.resource)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn only_what_changes_is_told_and_what_goes_first() {
+        let mut store = Store::new();
+        let first = vec![node("a", "10.0.0.1"), node("b", "10.0.0.2")];
+        store.replace(first.clone()).unwrap();
+        assert_eq!(told(&store, 1), ["2 added Node a", "3 added Node b"]);
+        store.replace(first).unwrap();
+        assert_eq!(store.version(), 3);
+        store
+            .replace(vec![node("c", "10.0.0.3"), node("b", "10.0.0.9")])
+            .unwrap();
+        assert_eq!(
+            told(&store, 3),
+            ["4 deleted Node a", "5 added Node c", "6 modified Node b"]
+        );
+        assert_eq!(store.object(Resource::Nodes, "", "a"), None);
+        let b = store.object(Resource::Nodes, "", "b").unwrap();
+        assert_eq!(b["spec"]["podCIDR"], "10.0.0.9");
+        let order: Vec<_> = store
+            .objects(Resource::Nodes)
+            .map(|object| &object["metadata"]["name"])
+            .collect();
+        assert_eq!(order, ["c", "b"]);
+    }
+
+    #[test]
+    fn what_is_forgotten_cannot_be_told() {
+        let mut store = Store::new();
+        for round in 0..=REMEMBERED {
+            let ip = format!("10.0.{}.{}", round / 250, round % 250);
+            store.replace(vec![node("a", &ip)]).unwrap();
+        }
+        assert!(store.since(1).is_none());
+        assert_eq!(store.since(2).unwrap().count(), REMEMBERED);
+        assert_eq!(store.since(store.version()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_named_and_changes_nothing() {
+        let mut store = Store::new();
+        for (objects, says) in [
+            (
+                vec![json!({"kind": "Pod", "metadata": {"name": "a"}})],
+                "objects of the kind `Pod` cannot be served: Node, Service, EndpointSlice, Endpoints and ServiceCIDR can",
+            ),
+            (
+                vec![json!({"kind": "Node"})],
+                "a Node without a name cannot be served",
+            ),
+            (
+                vec![node("a", "10.0.0.1"), node("a", "10.0.0.2")],
+                "the Node a is there twice",
+            ),
+        ] {
+            let error = store.replace(objects).unwrap_err();
+            assert_eq!(error.to_string(), says);
+            assert_eq!(store.version(), 1);
+        }
+    }
+}

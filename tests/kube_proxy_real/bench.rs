@@ -1,0 +1,313 @@
+//! A node in a namespace of its own on which a real kube-proxy runs, with an API
+//! server beside it that has what the test gives it.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Failed;
+use serde_json::Value;
+use svclab::kernel::{Agent, Session};
+use svclab::plan::{Link, LinkKind, Mac, Namespace, Plan, Watch};
+use svclab::rules::kube_proxy::{KubeProxy, Mode};
+
+use crate::cluster::{Cluster, NODE};
+use crate::differences::{self, Texts};
+use crate::marker::{self, Marker};
+
+/// The node's address.
+pub const ADDRESS: &str = "192.168.50.10";
+
+/// Where the API server is, on the node itself.
+const API: &str = "127.0.0.1:16443";
+
+/// By which the lab speaks of the process.
+const PROXY: &str = "kube-proxy";
+
+/// After which time a kube-proxy is taken not to come to it any more. Without
+/// KVM a sync in a guest takes some seconds.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+/// For how long a state is looked at again that has its marker and is not what is
+/// expected, before a second one is sent.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long to leave a kube-proxy alone before its rules are read again. There
+/// is no event to wait for: it tells nobody when it has written. In a guest
+/// without KVM a sync takes seconds, and to look takes time from it.
+fn pause(mode: Mode) -> Duration {
+    Duration::from_millis(if mode == Mode::Ipvs { 200 } else { 20 })
+}
+
+/// A node with a kube-proxy on it.
+pub struct Bench {
+    session: Session,
+    proxy: KubeProxy,
+    marker: Marker,
+}
+
+impl Bench {
+    /// Starts a kube-proxy on a fresh node of `agent`'s kernel, with the flags
+    /// that `proxy` stands for, before the objects of `first`.
+    pub async fn start(
+        agent: &Agent,
+        binary: &str,
+        proxy: &KubeProxy,
+        first: &Cluster,
+    ) -> Result<Self, Failed> {
+        let mut session = agent.build(plan()).await?;
+        let marker = Marker::default();
+        session
+            .serve(NODE, api()?, first.with(&marker)?.values()?)
+            .await?;
+        session
+            .start(NODE, PROXY, binary, &arguments(proxy))
+            .await?;
+        Ok(Self {
+            session,
+            proxy: proxy.clone(),
+            marker,
+        })
+    }
+
+    /// Kills the kube-proxy, changes the objects, and starts another where that one
+    /// was.
+    pub async fn restart(&mut self, binary: &str, next: &Cluster) -> Result<(), Failed> {
+        self.session.stop(PROXY).await?;
+        let marked = next.with(&self.marker)?;
+        self.session.serve(NODE, api()?, marked.values()?).await?;
+        let words = arguments(&self.proxy);
+        self.session.start(NODE, PROXY, binary, &words).await?;
+        Ok(())
+    }
+
+    /// Gives the API server these objects, and waits until the kube-proxy has
+    /// written them; its state is what svclab generates, or the error says in
+    /// what they differ.
+    ///
+    /// Objects reach a kube-proxy one by one and it may write in the middle of
+    /// them, so each set has a [`Marker`] that comes last. In ipvs mode it is
+    /// written before much else is. A state that has it and is not what was
+    /// expected is looked at again for a while; then a second marker is sent
+    /// along: once that is there, all that was begun before it is finished, and
+    /// whatever still differs does.
+    pub async fn agrees(&mut self, cluster: &Cluster) -> Result<(), Failed> {
+        let marked = cluster.with(&self.marker)?;
+        let reading = self.written(&marked, PATIENCE).await?;
+        self.marker.next();
+        if reading.is_none() {
+            return Ok(());
+        }
+        let marked = cluster.with(&self.marker)?;
+        let reading = self.written(&marked, Duration::ZERO).await?;
+        self.marker.next();
+        // The second marker itself may be half written.
+        let Some(texts) = reading else {
+            return Ok(());
+        };
+        let Some(told) = differences::but_for_marker(&self.proxy, &marked, &texts)? else {
+            return Ok(());
+        };
+        let words = arguments(&self.proxy).join(" ");
+        let objects = serde_json::to_string(&cluster.values()?)?;
+        Err(format!(
+            "a kube-proxy {} with {words} and the generated rules differ, - only the kube-proxy's, \
+             + only generated:\n{told}\nobjects: {objects}",
+            self.proxy.version
+        )
+        .into())
+    }
+
+    /// Serves these objects and reads what is written until that is as it should
+    /// be, or for so long after the marker came that it should have been; then it
+    /// gives what it read last.
+    async fn written(
+        &mut self,
+        marked: &Cluster,
+        patience: Duration,
+    ) -> Result<Option<Texts>, Failed> {
+        self.session.serve(NODE, api()?, marked.values()?).await?;
+        let begun = Instant::now();
+        while !self.marker_came().await? {
+            if let Some(why) = self.gone(begun).await? {
+                return Err(why.into());
+            }
+            tokio::time::sleep(pause(self.proxy.mode)).await;
+        }
+        let came = Instant::now();
+        loop {
+            let texts = self.read().await?;
+            if differences::of(&self.proxy, marked, &texts)?.is_none() {
+                return Ok(None);
+            }
+            if self.proxy.mode != Mode::Ipvs || came.elapsed() >= patience {
+                return Ok(Some(texts));
+            }
+            tokio::time::sleep(pause(self.proxy.mode)).await;
+        }
+    }
+
+    /// Whether the kube-proxy has written the marker.
+    async fn marker_came(&mut self) -> Result<bool, Failed> {
+        if self.proxy.mode != Mode::Ipvs {
+            let rules = self.says("iptables-save", &["-t", "nat"]).await?;
+            return Ok(self.marker.is_in(&rules));
+        }
+        // To start a program costs much in a guest, and most of it is taken from
+        // the kube-proxy. The last that a sync does is to unbind what is not
+        // needed any more, the marker before this one.
+        let evidence = self.session.probe().await?;
+        let links = evidence.held.values().flat_map(|held| &held.links);
+        let bound: BTreeSet<String> = links
+            .flat_map(|link| &link.addresses)
+            .map(|address| address.ip().to_string())
+            .filter(|address| marker::is_marker(address))
+            .collect();
+        if bound != BTreeSet::from([self.marker.address()]) {
+            return Ok(false);
+        }
+        let servers = self.says("ipvsadm", &["-S", "-n"]).await?;
+        Ok(self.marker.is_among(&servers))
+    }
+
+    /// Why there is no use in waiting, if there is none.
+    async fn gone(&mut self, begun: Instant) -> Result<Option<String>, Failed> {
+        let running = self.session.look(PROXY).await?;
+        let last_words = || {
+            let lines: Vec<&str> = running.said.lines().collect();
+            lines[lines.len().saturating_sub(20)..].join("\n")
+        };
+        if let Some(ended) = &running.ended {
+            return Ok(Some(format!("kube-proxy: {ended}:\n{}", last_words())));
+        }
+        if begun.elapsed() > DEADLINE {
+            let seconds = DEADLINE.as_secs();
+            let why = format!(
+                "kube-proxy wrote no marker within {seconds} s:\n{}",
+                last_words()
+            );
+            return Ok(Some(why));
+        }
+        Ok(None)
+    }
+
+    async fn read(&mut self) -> Result<Texts, Failed> {
+        let rules = self.says("iptables-save", &[]).await?;
+        if self.proxy.mode != Mode::Ipvs {
+            return Ok(Texts {
+                rules,
+                ..Texts::default()
+            });
+        }
+        Ok(Texts {
+            rules,
+            sets: self.says("ipset", &["save"]).await?,
+            servers: self.says("ipvsadm", &["-S", "-n"]).await?,
+            addresses: self.says("ip", &["addr"]).await?,
+        })
+    }
+
+    async fn says(&mut self, program: &str, arguments: &[&str]) -> Result<String, Failed> {
+        let finished = self.session.run(NODE, program, arguments, "").await?;
+        if finished.success {
+            Ok(finished.stdout)
+        } else {
+            Err(format!("{program}: {}", finished.stderr).into())
+        }
+    }
+}
+
+fn api() -> Result<SocketAddr, Failed> {
+    Ok(API.parse()?)
+}
+
+/// A node, and whatever is at the other end of its cable.
+fn plan() -> Plan {
+    let end = |name: &str, other: &str, address: &str| Namespace {
+        name: name.to_owned(),
+        links: vec![Link {
+            name: "eth0".to_owned(),
+            kind: LinkKind::Veth {
+                namespace: other.to_owned(),
+                peer: "eth0".to_owned(),
+            },
+            mac: Mac::of(name, "eth0"),
+            addresses: address.parse().into_iter().collect(),
+            bridge: None,
+            hairpin: false,
+            down: false,
+            mtu: None,
+        }],
+        ..Namespace::default()
+    };
+    Plan {
+        case: "kube-proxy".to_owned(),
+        namespaces: vec![
+            end(NODE, "outside", &format!("{ADDRESS}/24")),
+            end("outside", NODE, "192.168.50.1/24"),
+        ],
+        watch: Watch {
+            links: vec![NODE.to_owned()],
+            ..Watch::default()
+        },
+        ..Plan::default()
+    }
+}
+
+/// What a kube-proxy is told so that it works as `proxy` says.
+fn arguments(proxy: &KubeProxy) -> Vec<String> {
+    let mut words = vec![
+        format!("--master=http://{API}"),
+        format!("--hostname-override={NODE}"),
+        format!("--proxy-mode={}", proxy.mode),
+        // A namespace's root may not change how many connections the kernel
+        // follows.
+        "--conntrack-max-per-core=0".to_owned(),
+        // Every change is written at once, and nothing else ever is.
+        "--iptables-min-sync-period=1ms".to_owned(),
+        "--iptables-sync-period=1h".to_owned(),
+        "--ipvs-min-sync-period=1ms".to_owned(),
+        "--ipvs-sync-period=1h".to_owned(),
+        format!("--iptables-masquerade-bit={}", proxy.masquerade_bit),
+    ];
+    if let Some(cidrs) = &proxy.cluster_cidr {
+        words.push(format!("--cluster-cidr={}", String::from(cidrs.clone())));
+    }
+    if proxy.masquerade_all {
+        words.push("--masquerade-all".to_owned());
+    }
+    if !proxy.node_port_addresses.is_empty() {
+        let addresses = proxy.node_port_addresses.iter().copied().map(String::from);
+        let addresses: Vec<String> = addresses.collect();
+        words.push(format!("--nodeport-addresses={}", addresses.join(",")));
+    }
+    if !proxy.ipvs_scheduler.is_empty() {
+        words.push(format!("--ipvs-scheduler={}", proxy.ipvs_scheduler));
+    }
+    if proxy.strict_arp {
+        words.push("--ipvs-strict-arp".to_owned());
+    }
+    words
+}
+
+/// Where the kube-proxy lies that `scripts/test --full` builds.
+pub fn binary() -> Result<PathBuf, Failed> {
+    let cache = svclab::kernel::guest::locate(
+        |name| std::env::var_os(name),
+        nix::unistd::geteuid().is_root(),
+    )?;
+    let path = cache.join("kube-proxy").join(crate::VERSION);
+    path.canonicalize().map_err(|error| {
+        format!(
+            "the real kube-proxy is not at {}: {error}; `./scripts/test --full` builds it there",
+            path.display()
+        )
+        .into()
+    })
+}
+
+/// Objects as the API server takes them.
+pub fn value(object: &impl serde::Serialize) -> Result<Value, Failed> {
+    Ok(serde_json::to_value(object)?)
+}

@@ -1,0 +1,182 @@
+//! What was written, beside what svclab generates.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Debug, Display};
+use std::net::IpAddr;
+
+use libtest_mimic::Failed;
+use svclab::rules::dump::{Dump, Order, compare};
+use svclab::rules::kube_proxy::ipvs::DUMMY;
+use svclab::rules::kube_proxy::{Family, KubeProxy, Mode, ipvs_rules, rules};
+use svclab::rules::script::Script;
+
+use crate::bench::ADDRESS;
+use crate::cluster::Cluster;
+use crate::marker;
+
+/// What a kube-proxy has written, as programs print it; all but the rules is of
+/// ipvs mode.
+#[derive(Debug, Default)]
+pub struct Texts {
+    /// By `iptables-save`.
+    pub rules: String,
+    /// By `ipset save`.
+    pub sets: String,
+    /// By `ipvsadm -S -n`.
+    pub servers: String,
+    /// By `ip addr`.
+    pub addresses: String,
+}
+
+/// In what `texts` differ from what is generated for a cluster; none if in
+/// nothing.
+pub fn of(proxy: &KubeProxy, cluster: &Cluster, texts: &Texts) -> Result<Option<String>, Failed> {
+    look(proxy, cluster, texts, |_| true)
+}
+
+/// The same, but for what ipvs mode has of a marker: rules do not name it.
+pub fn but_for_marker(
+    proxy: &KubeProxy,
+    cluster: &Cluster,
+    texts: &Texts,
+) -> Result<Option<String>, Failed> {
+    look(proxy, cluster, texts, |line| !marker::names(line))
+}
+
+fn look(
+    proxy: &KubeProxy,
+    cluster: &Cluster,
+    texts: &Texts,
+    counts: impl Fn(&str) -> bool,
+) -> Result<Option<String>, Failed> {
+    let own: Vec<IpAddr> = vec!["127.0.0.1".parse()?, ADDRESS.parse()?];
+    let objects = cluster.objects(&own);
+    let mut told = Vec::new();
+    if proxy.mode == Mode::Iptables {
+        let generated = rules(proxy, &objects, Family::V4)?;
+        of_rules(&texts.rules, &generated.script, &mut told)?;
+        return Ok((!told.is_empty()).then(|| told.join("\n")));
+    }
+    let generated = ipvs_rules(proxy, &objects, Family::V4)?;
+    of_rules(&texts.rules, &generated.script, &mut told)?;
+    let counting = |text: &str| -> String {
+        let lines: Vec<&str> = text.lines().filter(|line| counts(line)).collect();
+        lines.join("\n")
+    };
+    let sets = |text: &str| sets(&counting(text));
+    of_maps(
+        &sets(&texts.sets)?,
+        &sets(&generated.sets.to_string())?,
+        &mut told,
+    );
+    let servers = |text: &str| lines(&counting(text));
+    let generated_servers: String = generated.servers.iter().map(ToString::to_string).collect();
+    of_sets(
+        &servers(&texts.servers),
+        &servers(&generated_servers),
+        &mut told,
+    );
+    let bound = generated.bound.iter().map(ToString::to_string);
+    of_sets(
+        &addresses(&counting(&texts.addresses))?,
+        &bound.filter(|address| counts(address)).collect(),
+        &mut told,
+    );
+    Ok((!told.is_empty()).then(|| told.join("\n")))
+}
+
+fn of_rules(written: &str, generated: &Script, told: &mut Vec<String>) -> Result<(), Failed> {
+    let (written, generated) = (Dump::parse(written)?, Dump::of_script(generated)?);
+    let differences = compare(&written, &generated, Order::ServicesInAnyOrder);
+    told.extend(differences.iter().map(ToString::to_string));
+    Ok(())
+}
+
+fn of_sets<T: Ord + Display>(
+    written: &BTreeSet<T>,
+    generated: &BTreeSet<T>,
+    told: &mut Vec<String>,
+) {
+    let only = |these: &BTreeSet<T>, those: &BTreeSet<T>, sign: char| -> Vec<String> {
+        let lines = these.difference(those);
+        lines.map(|line| format!("{sign} {line}")).collect()
+    };
+    told.extend(only(written, generated, '-'));
+    told.extend(only(generated, written, '+'));
+}
+
+fn of_maps<T: PartialEq + Debug>(
+    written: &BTreeMap<String, T>,
+    generated: &BTreeMap<String, T>,
+    told: &mut Vec<String>,
+) {
+    let names: BTreeSet<_> = written.keys().chain(generated.keys()).collect();
+    for name in names {
+        let (one, other) = (written.get(name), generated.get(name));
+        if one != other {
+            told.push(format!("- set {name}: {one:?}\n+ set {name}: {other:?}"));
+        }
+    }
+}
+
+/// By name: what a set was created as, and its entries.
+type Sets = BTreeMap<String, (Vec<String>, BTreeSet<String>)>;
+
+/// Reads what `ipset save` prints. A hash's random start and
+/// the size of its buckets, which new versions of the tool print, say nothing.
+fn sets(text: &str) -> Result<Sets, Failed> {
+    let mut sets = Sets::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["create", name, ref kind @ ..] => {
+                let noise = |at: usize| {
+                    let noise = ["initval", "bucketsize"];
+                    noise.contains(&kind[at]) || (at > 0 && noise.contains(&kind[at - 1]))
+                };
+                let kind = (0..kind.len()).filter(|at| !noise(*at));
+                let kind = kind.map(|at| words[at + 2].to_owned()).collect();
+                sets.insert(name.to_owned(), (kind, BTreeSet::new()));
+            }
+            ["add", name, entry] => {
+                let set = sets.get_mut(name).ok_or("an entry of no set")?;
+                set.1.insert(entry.to_owned());
+            }
+            _ => return Err(format!("`{line}` is neither create nor add").into()),
+        }
+    }
+    Ok(sets)
+}
+
+fn lines(text: &str) -> BTreeSet<String> {
+    text.lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
+}
+
+/// The addresses of the dummy interface.
+fn addresses(text: &str) -> Result<BTreeSet<String>, Failed> {
+    let mut lines = text
+        .lines()
+        .skip_while(|line| !line.contains(&format!(" {DUMMY}:")));
+    // It is made in the middle of the first sync.
+    let Some(first) = lines.next() else {
+        return Ok(BTreeSet::new());
+    };
+    if !(first.contains("<BROADCAST,NOARP>") && first.contains("state DOWN")) {
+        return Err(format!("{DUMMY} is not as a kube-proxy leaves it: {first}").into());
+    }
+    let of_link = lines.take_while(|line| line.starts_with(' '));
+    let addresses = of_link.filter_map(|line| line.trim().strip_prefix("inet "));
+    addresses
+        .map(|line| {
+            let address = line.split('/').next().unwrap_or_default();
+            let expected = format!("{address}/32 scope global {DUMMY}");
+            if line.trim() == expected {
+                Ok(address.to_owned())
+            } else {
+                Err(format!("`{line}` is not how a kube-proxy binds an address").into())
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,114 @@
+//! Random cases, one after another, in one kernel.
+
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+
+use libtest_mimic::Failed;
+use proptest::test_runner::{
+    Config, FileFailurePersistence, RngSeed, TestCaseError, TestError, TestRunner,
+};
+use svclab::kernel::Agent;
+use svclab::rules::kube_proxy::Mode;
+
+use crate::agent;
+use crate::bench::Bench;
+use crate::draw::{Case, cases};
+
+/// What draws the ordinary cases.
+const SEED: u64 = 20_210_113;
+
+/// How many sets of objects there must be at least, and in how many cases they
+/// come; with `SVCLAB_FULL`, and without.
+const FULL: (usize, u32) = (200, 100);
+const SHORT: (usize, u32) = (8, 8);
+
+/// Tries random cases of a mode; in one of so many `parts`, which are drawn by
+/// seeds of their own and tried side by side.
+pub fn try_all(mode: Mode, part: u32, parts: u32) -> Result<(), Failed> {
+    let seed = match std::env::var("SVCLAB_SEED") {
+        Ok(text) => text.parse()?,
+        Err(_) => SEED,
+    };
+    let seed = seed + u64::from(part);
+    let full = std::env::var_os("SVCLAB_FULL").is_some();
+    let (sets, number) = if full { FULL } else { SHORT };
+    let (sets, number) = (sets / parts as usize, number / parts);
+    let kept: &'static str = match mode {
+        Mode::Ipvs => concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/kube_proxy_real/regressions/ipvs.txt"
+        ),
+        _ => concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/kube_proxy_real/regressions/iptables.txt"
+        ),
+    };
+    assert!(Path::new(kept).parent().is_some_and(Path::is_dir), "{kept}");
+    let config = Config {
+        cases: number,
+        rng_seed: RngSeed::Fixed(seed),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(kept))),
+        // Each step is a kube-proxy of its own.
+        max_shrink_iters: 400,
+        ..Config::default()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (agent, binary) = runtime.block_on(agent(mode))?;
+    let (shown, why) = (Cell::new(0), RefCell::new(String::new()));
+    let tried = TestRunner::new(config).run(&cases(mode), |case| {
+        runtime
+            .block_on(one(&agent, &binary, mode, &case, &shown))
+            .map_err(|failed| {
+                let told = failed.message().unwrap_or("no reason").to_owned();
+                why.replace(told);
+                TestCaseError::fail("see below")
+            })
+    });
+    match tried {
+        Ok(()) if shown.get() >= sets => {
+            println!("{mode}: {} sets of objects, seed {seed}", shown.get());
+            Ok(())
+        }
+        Ok(()) => Err(format!(
+            "only {} sets of objects were drawn, seed {seed}",
+            shown.get()
+        )
+        .into()),
+        Err(TestError::Fail(_, case)) => {
+            // What the last failing step said is of the smallest case, unless
+            // shrinking ended with one that passes.
+            let again = runtime.block_on(one(&agent, &binary, mode, &case, &shown));
+            let told = again
+                .err()
+                .and_then(|failed| failed.message().map(str::to_owned));
+            let told = told.unwrap_or_else(|| why.take());
+            Err(format!("seed {seed}: {told}\n{case:#?}").into())
+        }
+        Err(TestError::Abort(reason)) => Err(format!("seed {seed}: {reason}").into()),
+    }
+}
+
+async fn one(
+    agent: &Agent,
+    binary: &str,
+    mode: Mode,
+    case: &Case,
+    shown: &Cell<usize>,
+) -> Result<(), Failed> {
+    let proxy = case.proxy(mode)?;
+    let mut bench: Option<Bench> = None;
+    for (restart, cluster) in case.clusters(mode)? {
+        match &mut bench {
+            None => bench = Some(Bench::start(agent, binary, &proxy, &cluster).await?),
+            Some(bench) if restart => bench.restart(binary, &cluster).await?,
+            Some(_) => {}
+        }
+        if let Some(bench) = &mut bench {
+            bench.agrees(&cluster).await?;
+        }
+        shown.set(shown.get() + 1);
+    }
+    Ok(())
+}
