@@ -5,7 +5,7 @@ use std::fmt::{Debug, Display};
 use std::net::IpAddr;
 
 use libtest_mimic::Failed;
-use svclab::rules::dump::{Dump, Order, compare};
+use svclab::dump::iptables::{Dump, Order, compare};
 use svclab::rules::kube_proxy::ipvs::DUMMY;
 use svclab::rules::kube_proxy::{Family, KubeProxy, Mode, ipvs_rules, rules};
 use svclab::rules::script::Script;

@@ -34,7 +34,6 @@ mod cluster;
 mod differences;
 mod draw;
 #[path = "../shared/guests.rs"]
-#[expect(dead_code, reason = "labs' cases are other tests' business")]
 mod guests;
 mod marker;
 mod random;
