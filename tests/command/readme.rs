@@ -157,6 +157,7 @@ fn the_commands_and_arguments_exist() {
         "diff",
         "doctor",
         "kernel",
+        "rules",
         "schema",
         "completions",
     ] {
