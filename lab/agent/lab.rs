@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
 use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::task::JoinSet;
 
 use super::api::Api;
@@ -59,6 +60,7 @@ impl Lab {
         step("make its namespaces".to_owned());
         let mut made: Vec<(NetNs, Wire)> = Vec::with_capacity(plan.namespaces.len());
         let mut begun = Vec::with_capacity(plan.namespaces.len());
+        let mut waiting = 0;
         for namespace in &plan.namespaces {
             let ns = NetNs::new().map_err(|error| {
                 failure::machine(
@@ -78,7 +80,10 @@ impl Lab {
                     .filter(|setting| setting.link.is_none()),
             )?;
             let wire = Wire::open(&ns, namespace).await?;
-            begun.push(rules::begin(&ns, namespace, standing)?);
+            let enough = waiting >= rules::AT_ONCE;
+            let loads = rules::begin(&ns, namespace, standing, enough)?;
+            waiting += loads.waiting();
+            begun.push(loads);
             made.push((ns, wire));
         }
         step("make its interfaces".to_owned());
@@ -104,7 +109,10 @@ impl Lab {
         }
         step("load its rules".to_owned());
         let loads = begun.into_iter().map(rules::finish);
-        let loaders = try_join_all(loads).await?;
+        let loaders: Vec<Loaders> = stream::iter(loads)
+            .buffered(rules::AT_ONCE)
+            .try_collect()
+            .await?;
         let loaders = loaders.into_iter().flatten().collect();
         let (namespaces, wires): (Vec<NetNs>, Vec<Wire>) = made.into_iter().unzip();
         let namespaces: HashMap<String, NetNs> = plan

@@ -10,11 +10,25 @@ use crate::plan::Namespace;
 use crate::plan::needs::iptables_program;
 use crate::protocol::Failure;
 
+/// How many programs wait at most before there is something for them, and how many
+/// namespaces are loaded at once. Each program takes memory, and a guest has little.
+pub const AT_ONCE: usize = 16;
+
 /// What is to be loaded in a namespace, by programs that wait for it.
 pub struct Begun<'a> {
+    ns: NetNs,
     namespace: &'a str,
-    /// In this order: rules name sets.
-    loads: Vec<(String, &'a str, Program)>,
+    standing: bool,
+    /// In this order: rules name sets. Programs that were not started yet are none.
+    loads: Vec<(String, &'a str, Option<Program>)>,
+}
+
+impl Begun<'_> {
+    /// How many programs wait.
+    pub fn waiting(&self) -> usize {
+        let programs = self.loads.iter();
+        programs.filter(|(_, _, program)| program.is_some()).count()
+    }
 }
 
 /// A program that waits for its input.
@@ -25,8 +39,24 @@ enum Program {
     Stays(Box<Loader>),
 }
 
+impl Program {
+    fn start(ns: &NetNs, namespace: &str, program: &str, standing: bool) -> Result<Self, Failure> {
+        if standing {
+            let loader = Loader::start(ns, namespace, program)?;
+            return Ok(Self::Stays(Box::new(loader)));
+        }
+        let arguments: &[&str] = if program == "ipset" {
+            &["restore"]
+        } else {
+            &[]
+        };
+        program::start(ns, namespace, program, arguments).map(Self::Once)
+    }
+}
+
 /// Starts a program for everything that the namespace has to load, and none for
-/// what it has not. In a lab that stands they will wait for more.
+/// what it has not; none at all yet if there are `enough`. In a lab that stands
+/// they will wait for more.
 ///
 /// # Errors
 ///
@@ -35,6 +65,7 @@ pub fn begin<'a>(
     ns: &NetNs,
     namespace: &'a Namespace,
     standing: bool,
+    enough: bool,
 ) -> Result<Begun<'a>, Failure> {
     let name = &namespace.name;
     let sets = ("ipset".to_owned(), namespace.ipset.as_str());
@@ -50,21 +81,15 @@ pub fn begin<'a>(
         .chain(rules)
         .filter(|(_, input)| !input.is_empty())
         .map(|(program, input)| {
-            let started = if standing {
-                Program::Stays(Box::new(Loader::start(ns, name, &program)?))
-            } else {
-                let arguments: &[&str] = if program == "ipset" {
-                    &["restore"]
-                } else {
-                    &[]
-                };
-                Program::Once(program::start(ns, name, &program, arguments)?)
-            };
+            let start = || Program::start(ns, name, &program, standing);
+            let started = (!enough).then(start).transpose()?;
             Ok((program, input, started))
         })
         .collect::<Result<_, Failure>>()?;
     Ok(Begun {
+        ns: ns.clone(),
         namespace: name,
+        standing,
         loads,
     })
 }
@@ -78,6 +103,10 @@ pub fn begin<'a>(
 pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
     let mut loaders = Loaders::new();
     for (program, input, started) in begun.loads {
+        let started = match started {
+            Some(started) => started,
+            None => Program::start(&begun.ns, begun.namespace, &program, begun.standing)?,
+        };
         match started {
             Program::Once(child) => {
                 let finished = program::finish(child, begun.namespace, &program, input).await?;
