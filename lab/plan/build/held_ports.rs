@@ -24,7 +24,8 @@ use crate::rules::kube_proxy::{Family, KubeProxy};
 pub fn held(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server]) -> Vec<Server> {
     let mut held: Vec<Server> = Vec::new();
     for node in &cluster.nodes {
-        let Some(proxy) = &node.kube_proxy else {
+        let holds = |proxy: &&KubeProxy| proxy.version.has(&HOLDS_PORTS);
+        let Some(proxy) = node.kube_proxy.as_ref().filter(holds) else {
             continue;
         };
         let own: Vec<IpAddr> = namespaces
@@ -35,9 +36,6 @@ pub fn held(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server]) -> Ve
             .filter(|link| link.name != DUMMY)
             .flat_map(|link| link.addresses.iter().map(IpNetwork::ip))
             .collect();
-        if !proxy.version.has(&HOLDS_PORTS) {
-            continue;
-        }
         let families = [Some(Family::V4), cluster.speaks_v6().then_some(Family::V6)];
         for family in families.into_iter().flatten() {
             // What cannot be read was told of when the rules were written.
@@ -50,7 +48,7 @@ pub fn held(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server]) -> Ve
                 let is_there = |server: &Server| {
                     server.namespace == node.name
                         && (server.port, server.protocol) == (port, protocol)
-                        && (meets(server.address, address))
+                        && meets(server.address, address)
                 };
                 if !taken.iter().chain(&held).any(is_there) {
                     held.push(Server {
@@ -100,13 +98,9 @@ fn of_port(
 
 /// The addresses on which node ports are held; the unspecified one is all.
 fn node_addresses(proxy: &KubeProxy, own: &[IpAddr], family: Family) -> Vec<IpAddr> {
-    let all = match family {
-        Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
     let serving = Serving::of(proxy, family);
     if serving == Serving::All || proxy.version.has(&HOLDS_PORTS_EVERYWHERE) {
-        return vec![all];
+        return vec![family.unspecified()];
     }
     let loopback = match family {
         Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
