@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use super::netns::NetNs;
-use super::{failure, program};
+use super::{batches, failure, program};
 use crate::protocol::Failure;
 
 /// More than a C library keeps back of what a program prints into a pipe: what
@@ -181,8 +181,9 @@ pub async fn load(
         let loader = Loader::start(ns, name, &key.1)?;
         loaders.insert(key.clone(), loader);
     }
+    let batch = batches::for_program(&key.1, batch);
     match loaders.get_mut(&key) {
-        Some(loader) => loader.load(batch).await,
+        Some(loader) => loader.load(&batch).await,
         None => Ok(()),
     }
 }

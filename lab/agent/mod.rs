@@ -4,6 +4,7 @@
 
 mod accounting;
 mod api;
+mod batches;
 mod capture;
 mod carrier;
 mod change;

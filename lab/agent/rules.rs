@@ -3,6 +3,7 @@
 
 use tokio::process::Child;
 
+use super::batches;
 use super::loader::{Loader, Loaders};
 use super::netns::NetNs;
 use super::program;
@@ -48,7 +49,8 @@ impl Program {
         let arguments: &[&str] = if program == "ipset" {
             &["restore"]
         } else {
-            &[]
+            // There is nothing to flush, and it may come in batches.
+            &["--noflush"]
         };
         program::start(ns, namespace, program, arguments).map(Self::Once)
     }
@@ -107,16 +109,17 @@ pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
             Some(started) => started,
             None => Program::start(&begun.ns, begun.namespace, &program, begun.standing)?,
         };
+        let input = batches::for_program(&program, input);
         match started {
             Program::Once(child) => {
-                let finished = program::finish(child, begun.namespace, &program, input).await?;
+                let finished = program::finish(child, begun.namespace, &program, &input).await?;
                 if !finished.success {
                     let said = finished.stderr.trim();
-                    return Err(program::refused(begun.namespace, &program, said, input, 0));
+                    return Err(program::refused(begun.namespace, &program, said, &input, 0));
                 }
             }
             Program::Stays(mut loader) => {
-                loader.load(input).await?;
+                loader.load(&input).await?;
                 loaders.insert((begun.namespace.to_owned(), program), *loader);
             }
         }

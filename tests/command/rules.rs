@@ -101,6 +101,38 @@ fn what_is_passed_by_is_named_to_who_asks() {
     insta::assert_snapshot!(passed.join("\n"));
 }
 
+/// More rules than a user namespace's iptables-nft can send at once.
+#[test]
+fn a_node_of_many_services_is_loaded_as_it_was_written() {
+    let services: Vec<String> = (0..150)
+        .map(|n| {
+            format!(
+                "---\napiVersion: v1\nkind: Service\nmetadata: {{name: web-{n}, namespace: ns2}}\n\
+                 spec: {{clusterIP: 10.96.1.{n}, ports: [{{port: 80}}]}}\n---\n\
+                 apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+                 metadata: {{name: web-{n}, namespace: ns2, \
+                 labels: {{kubernetes.io/service-name: web-{n}}}}}\n\
+                 addressType: IPv4\nports: [{{port: 8080}}]\n\
+                 endpoints: [{{addresses: [10.244.2.{n}]}}]\n"
+            )
+        })
+        .collect();
+    let text = format!("{OBJECTS}{}", services.concat());
+    let arguments = ["--kube-version=v1.36", "--kernel=host"];
+    let (_directory, printed) = rules(&text, &arguments);
+    let (directory, loaded) = rules(&text, &[&arguments[..], &["--loaded=back"]].concat());
+    assert_eq!(loaded.status.code(), Some(0), "{}", stderr(&loaded));
+    let back = fs::read_to_string(directory.path().join("back/iptables-save")).unwrap();
+    let rules = |text: &str| {
+        let rules = text.lines().filter(|line| line.starts_with("-A KUBE-"));
+        rules.count()
+    };
+    // What is printed is for IPv4 and IPv6, and services are of IPv4 alone.
+    let six = fs::read_to_string(directory.path().join("back/ip6tables-save")).unwrap();
+    assert!(rules(&back) > 600, "{back}");
+    assert_eq!(rules(&back) + rules(&six), rules(&stdout(&printed)));
+}
+
 #[test]
 fn what_is_loaded_is_read_back_into_files() {
     let (directory, output) = rules(

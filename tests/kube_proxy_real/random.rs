@@ -62,7 +62,10 @@ pub fn try_all(mode: Mode, part: u32, parts: u32) -> Result<(), Failed> {
             .block_on(one(&agent, &binary, mode, &case, &shown))
             .map_err(|failed| {
                 let told = failed.message().unwrap_or("no reason").to_owned();
-                why.replace(told);
+                if why.replace(told.clone()).is_empty() {
+                    // Shrinking may take long.
+                    println!("{mode}: seed {seed}: {told}\n{case:?}\nshrinking");
+                }
                 TestCaseError::fail("see below")
             })
     });
