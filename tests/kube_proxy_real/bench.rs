@@ -22,6 +22,14 @@ pub const ADDRESS: &str = "192.168.50.10";
 /// Where the API server is, on the node itself.
 const API: &str = "127.0.0.1:16443";
 
+/// Where iptables-legacy goes by the names that a kube-proxy calls.
+const LEGACY: &str = "/run/legacy";
+
+/// Makes those names.
+const LINK_LEGACY: &str = "mkdir -p /run/legacy && \
+     for word in iptables ip6tables; do for verb in '' -save -restore; do \
+     ln -sf \"$(command -v \"$word-legacy$verb\")\" \"/run/legacy/$word$verb\" || exit; done; done";
+
 /// By which the lab speaks of the process.
 const PROXY: &str = "kube-proxy";
 
@@ -43,6 +51,7 @@ fn pause(mode: Mode) -> Duration {
 /// A node with a kube-proxy on it.
 pub struct Bench {
     session: Session,
+    binary: String,
     proxy: KubeProxy,
     marker: Marker,
 }
@@ -61,25 +70,36 @@ impl Bench {
         session
             .serve(NODE, api()?, first.with(&marker)?.values()?)
             .await?;
-        session
-            .start(NODE, PROXY, binary, &arguments(proxy))
-            .await?;
-        Ok(Self {
+        let mut bench = Self {
             session,
+            binary: binary.to_owned(),
             proxy: proxy.clone(),
             marker,
-        })
+        };
+        if proxy.mode != Mode::Ipvs {
+            bench.says("sh", &["-c", LINK_LEGACY]).await?;
+        }
+        bench.start_proxy().await?;
+        Ok(bench)
+    }
+
+    /// Starts the kube-proxy; on the host with iptables-legacy. iptables-nft may
+    /// not send as much at once in a user namespace as a kube-proxy has it send.
+    async fn start_proxy(&mut self) -> Result<(), Failed> {
+        let path = format!("PATH={LEGACY}:/usr/sbin:/usr/bin:/sbin:/bin");
+        let mut words = vec![path, self.binary.clone()];
+        words.extend(arguments(&self.proxy));
+        self.session.start(NODE, PROXY, "env", &words).await?;
+        Ok(())
     }
 
     /// Kills the kube-proxy, changes the objects, and starts another where that one
     /// was.
-    pub async fn restart(&mut self, binary: &str, next: &Cluster) -> Result<(), Failed> {
+    pub async fn restart(&mut self, next: &Cluster) -> Result<(), Failed> {
         self.session.stop(PROXY).await?;
         let marked = next.with(&self.marker)?;
         self.session.serve(NODE, api()?, marked.values()?).await?;
-        let words = arguments(&self.proxy);
-        self.session.start(NODE, PROXY, binary, &words).await?;
-        Ok(())
+        self.start_proxy().await
     }
 
     /// Gives the API server these objects, and waits until the kube-proxy has
@@ -151,7 +171,7 @@ impl Bench {
     /// Whether the kube-proxy has written the marker.
     async fn marker_came(&mut self) -> Result<bool, Failed> {
         if self.proxy.mode != Mode::Ipvs {
-            let rules = self.says("iptables-save", &["-t", "nat"]).await?;
+            let rules = self.says("iptables-legacy-save", &["-t", "nat"]).await?;
             return Ok(self.marker.is_in(&rules));
         }
         // To start a program costs much in a guest, and most of it is taken from
@@ -193,15 +213,14 @@ impl Bench {
     }
 
     async fn read(&mut self) -> Result<Texts, Failed> {
-        let rules = self.says("iptables-save", &[]).await?;
         if self.proxy.mode != Mode::Ipvs {
             return Ok(Texts {
-                rules,
+                rules: self.says("iptables-legacy-save", &[]).await?,
                 ..Texts::default()
             });
         }
         Ok(Texts {
-            rules,
+            rules: self.says("iptables-save", &[]).await?,
             sets: self.says("ipset", &["save"]).await?,
             servers: self.says("ipvsadm", &["-S", "-n"]).await?,
             addresses: self.says("ip", &["addr"]).await?,

@@ -105,7 +105,7 @@ async fn one(
     for (restart, cluster) in case.clusters(mode)? {
         match &mut bench {
             None => bench = Some(Bench::start(agent, binary, &proxy, &cluster).await?),
-            Some(bench) if restart => bench.restart(binary, &cluster).await?,
+            Some(bench) if restart => bench.restart(&cluster).await?,
             Some(_) => {}
         }
         if let Some(bench) = &mut bench {
