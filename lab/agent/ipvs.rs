@@ -29,7 +29,12 @@ const SET_DEST: u8 = 6;
 const SET_CONFIG: u8 = 12;
 
 /// The virtual server stays with a client's real server.
-const PERSISTENT: u32 = 1;
+pub(super) const PERSISTENT: u32 = 1;
+
+/// What the schedulers `sh` and `mh` call `fallback`, and `port` (Linux v6.12,
+/// `include/uapi/linux/ip_vs.h`).
+pub(super) const SCHEDULER_1: u32 = 0x8;
+pub(super) const SCHEDULER_2: u32 = 0x10;
 
 /// A request to the kernel's IPVS: a command and its attributes.
 #[derive(Debug, Clone)]
@@ -277,11 +282,16 @@ pub(super) fn identity(takes: &Virtual) -> Vec<DefaultNla> {
 fn service(server: &VirtualServer) -> Vec<DefaultNla> {
     let mut scheduler = server.scheduler.clone().into_bytes();
     scheduler.push(0);
-    let flags = if server.persistence.is_some() {
-        PERSISTENT
-    } else {
-        0
-    };
+    let mut flags = 0;
+    for (set, flag) in [
+        (server.persistence.is_some(), PERSISTENT),
+        (server.flags.fallback, SCHEDULER_1),
+        (server.flags.port, SCHEDULER_2),
+    ] {
+        if set {
+            flags |= flag;
+        }
+    }
     let mut flags_and_mask = flags.to_ne_bytes().to_vec();
     flags_and_mask.extend_from_slice(&u32::MAX.to_ne_bytes());
     let v6 = match server.takes {

@@ -13,10 +13,10 @@ use netlink_packet_core::{
 use netlink_packet_generic::GenlMessage;
 
 use super::failure;
-use super::ipvs::{Ask, identity, nested, open};
+use super::ipvs::{Ask, PERSISTENT, SCHEDULER_1, SCHEDULER_2, identity, nested, open};
 use super::netns::NetNs;
 use crate::plan::VirtualServer;
-use crate::plan::ipvs::{Forwarding, RealServer, Transport, Virtual};
+use crate::plan::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport, Virtual};
 use crate::protocol::Failure;
 
 const GET_SERVICE: u8 = 4;
@@ -26,9 +26,6 @@ const GET_DEST: u8 = 8;
 /// that holds a real one.
 const SERVICE: u16 = 1;
 const DEST: u16 = 2;
-
-/// The virtual server stays with a client's real server.
-const PERSISTENT: u32 = 1;
 
 /// All virtual servers of a namespace, each with its real servers.
 ///
@@ -105,11 +102,16 @@ fn service(of: &Attributes) -> Option<VirtualServer> {
     let scheduler = of.bytes(6)?;
     let scheduler = scheduler.strip_suffix(&[0]).unwrap_or(scheduler);
     // The flags come with a mask behind them.
-    let persistent = of.word(7)? & PERSISTENT != 0;
+    let flags = of.word(7)?;
+    let persistent = flags & PERSISTENT != 0;
     Some(VirtualServer {
         takes,
         scheduler: String::from_utf8(scheduler.to_vec()).ok()?,
         persistence: if persistent { Some(of.word(8)?) } else { None },
+        flags: SchedulerFlags {
+            fallback: flags & SCHEDULER_1 != 0,
+            port: flags & SCHEDULER_2 != 0,
+        },
         servers: Vec::new(),
     })
 }

@@ -144,7 +144,7 @@ fn braced(items: &BTreeSet<impl Display + Ord>) -> String {
 mod tests {
     use super::*;
     use crate::plan::VirtualServer;
-    use crate::plan::ipvs::{Forwarding, RealServer, Transport};
+    use crate::plan::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport};
 
     fn held() -> Held {
         let real = |to: &str| RealServer {
@@ -165,6 +165,7 @@ mod tests {
                 },
                 scheduler: "rr".to_owned(),
                 persistence: None,
+                flags: SchedulerFlags::default(),
                 servers: vec![real("10.0.0.2:6443"), real("10.0.0.1:6443")],
             }],
             links: vec![HeldLink {

@@ -243,7 +243,7 @@ impl From<Missing> for Failure {
 mod tests {
     use super::*;
     use crate::kernel::Lists;
-    use crate::plan::ipvs::{Transport, Virtual, VirtualServer};
+    use crate::plan::ipvs::{SchedulerFlags, Transport, Virtual, VirtualServer};
     use crate::plan::{Namespace, Plan};
 
     fn balanced() -> Needs {
@@ -258,6 +258,7 @@ mod tests {
                     },
                     scheduler: "rr".to_owned(),
                     persistence: None,
+                    flags: SchedulerFlags::default(),
                     servers: Vec::new(),
                 }],
                 ..Namespace::default()

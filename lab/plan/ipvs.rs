@@ -85,8 +85,31 @@ pub struct VirtualServer {
     /// without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistence: Option<u32>,
+    /// What its scheduler heeds besides.
+    #[serde(default, skip_serializing_if = "SchedulerFlags::is_none")]
+    pub flags: SchedulerFlags,
     /// Its real servers, in the order they are added.
     pub servers: Vec<RealServer>,
+}
+
+/// What the hashing schedulers `sh` and `mh` heed besides addresses.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
+#[serde(default)]
+pub struct SchedulerFlags {
+    /// Where the real server that is hashed to takes nothing, another does.
+    pub fallback: bool,
+    /// The source's port is hashed, too.
+    pub port: bool,
+}
+
+impl SchedulerFlags {
+    /// Whether none is set.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        !self.fallback && !self.port
+    }
 }
 
 /// A real server.
@@ -146,6 +169,14 @@ impl fmt::Display for VirtualServer {
         if let Some(seconds) = self.persistence {
             write!(f, " -p {seconds}")?;
         }
+        let flags = [(self.flags.fallback, "fallback"), (self.flags.port, "port")];
+        let flags: Vec<String> = flags
+            .into_iter()
+            .filter_map(|(set, word)| set.then(|| format!("{}-{word}", self.scheduler)))
+            .collect();
+        if !flags.is_empty() {
+            write!(f, " -b {}", flags.join(","))?;
+        }
         writeln!(f)?;
         for server in &self.servers {
             let forwarding = match server.forwarding {
@@ -178,6 +209,7 @@ mod tests {
             },
             scheduler: "rr".to_owned(),
             persistence: Some(10800),
+            flags: SchedulerFlags::default(),
             servers: vec![RealServer {
                 to: "10.19.9.120:6443".parse().unwrap(),
                 weight: 1,

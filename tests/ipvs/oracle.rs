@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use svclab::plan::ipvs::{Forwarding, RealServer, Timeouts, Transport, Virtual, VirtualServer};
+use svclab::plan::ipvs::{
+    Forwarding, RealServer, SchedulerFlags, Timeouts, Transport, Virtual, VirtualServer,
+};
 use svclab::plan::print::{Stage, steps};
 use svclab::plan::{Namespace, Plan};
 
@@ -34,6 +36,7 @@ fn by_address(
         },
         scheduler: scheduler.to_owned(),
         persistence,
+        flags: SchedulerFlags::default(),
         servers,
     }
 }
@@ -43,6 +46,7 @@ fn by_mark(mark: u32, v6: bool, scheduler: &str, servers: Vec<RealServer>) -> Vi
         takes: Virtual::FwMark { mark, v6 },
         scheduler: scheduler.to_owned(),
         persistence: None,
+        flags: SchedulerFlags::default(),
         servers,
     }
 }
@@ -128,6 +132,24 @@ fn every_kind() -> Vec<VirtualServer> {
             None,
             vec![real("10.0.1.6:8080", 1, Masquerade)],
         ));
+    }
+    // What hashing schedulers heed besides, one, the other, and both.
+    for (scheduler, port) in [("sh", 2000), ("mh", 2010)] {
+        for (fallback, hashed) in [(true, false), (false, true), (true, true)] {
+            let port = port + u16::from(fallback) + 2 * u16::from(hashed);
+            let mut server = by_address(
+                Tcp,
+                &format!("10.96.0.20:{port}"),
+                scheduler,
+                (port % 2 == 0).then_some(60),
+                vec![real("10.0.1.6:8080", 1, Masquerade)],
+            );
+            server.flags = SchedulerFlags {
+                fallback,
+                port: hashed,
+            };
+            servers.push(server);
+        }
     }
     servers
 }

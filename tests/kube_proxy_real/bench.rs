@@ -86,6 +86,13 @@ impl Bench {
     /// Starts the kube-proxy; on the host with iptables-legacy. iptables-nft may
     /// not send as much at once in a user namespace as a kube-proxy has it send.
     async fn start_proxy(&mut self) -> Result<(), Failed> {
+        if self.proxy.mode == Mode::Ipvs {
+            let words = arguments(&self.proxy);
+            self.session
+                .start(NODE, PROXY, &self.binary, &words)
+                .await?;
+            return Ok(());
+        }
         let path = format!("PATH={LEGACY}:/usr/sbin:/usr/bin:/sbin:/bin");
         let mut words = vec![path, self.binary.clone()];
         words.extend(arguments(&self.proxy));

@@ -64,7 +64,7 @@ pub fn try_all(mode: Mode, part: u32, parts: u32) -> Result<(), Failed> {
                 let told = failed.message().unwrap_or("no reason").to_owned();
                 if why.replace(told.clone()).is_empty() {
                     // Shrinking may take long.
-                    println!("{mode}: seed {seed}: {told}\n{case:?}\nshrinking");
+                    println!("{mode}: seed {seed}: {told}\nshrinking");
                 }
                 TestCaseError::fail("see below")
             })

@@ -9,7 +9,9 @@ use std::time::Duration;
 use parts::{asked, default_route, end_of, host, join, know_each_other, link, setting};
 
 use crate::evidence::{Evidence, Verdict};
-use crate::plan::ipvs::{Forwarding as ByIpvs, RealServer, Transport, Virtual, VirtualServer};
+use crate::plan::ipvs::{
+    Forwarding as ByIpvs, RealServer, SchedulerFlags, Transport, Virtual, VirtualServer,
+};
 use crate::plan::{Backend, Forwarding, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Plan};
 
 /// How long a connection that must come about may take on a busy machine.
@@ -264,6 +266,7 @@ fn balanced() -> Plan {
             },
             scheduler: scheduler.to_owned(),
             persistence: None,
+            flags: SchedulerFlags::default(),
             servers: vec![RealServer {
                 to: (TWO, PORT).into(),
                 weight: 1,

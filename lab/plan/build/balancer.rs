@@ -15,7 +15,7 @@ use ipnetwork::IpNetwork;
 use super::topology::{Port, Topology, everywhere};
 use crate::cluster::{Balancer, BalancerBackend, BalancerPort, Cluster, FABRIC, INTERNET};
 use crate::plan::health::{Guarded, Question};
-use crate::plan::ipvs::{Forwarding, RealServer, Virtual};
+use crate::plan::ipvs::{Forwarding, RealServer, SchedulerFlags, Virtual};
 use crate::plan::{HealthCheck, LinkKind, Protocol, Server, ServerKind, VirtualServer};
 use crate::rules::script::{Script, Table};
 use crate::scenario::lab::NoBackend;
@@ -209,6 +209,7 @@ fn services(
                 takes,
                 scheduler: balancer.spec.scheduler.clone(),
                 persistence: None,
+                flags: SchedulerFlags::default(),
                 servers,
             };
             (this, own, service)

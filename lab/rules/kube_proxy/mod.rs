@@ -121,18 +121,6 @@ pub enum KubeProxyError {
     /// A mode that cannot be written yet.
     #[error("kube-proxy: mode {0} is not supported")]
     Mode(Mode),
-    /// A scheduler that this version gives a flag which a virtual server of a
-    /// plan cannot carry.
-    #[error(
-        "kube-proxy {version}: ipvsScheduler `{scheduler}` sets the flag mh-port, which is not \
-         supported: use another scheduler, or a version up to v1.26"
-    )]
-    Scheduler {
-        /// The version.
-        version: Version,
-        /// The scheduler.
-        scheduler: String,
-    },
     /// Sets that cannot stand together.
     #[error("kube-proxy: {0}")]
     Sets(#[from] IpsetError),

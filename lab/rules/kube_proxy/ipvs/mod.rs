@@ -45,7 +45,7 @@ mod timeouts;
 use std::net::IpAddr;
 
 use super::endpoints::EndpointMap;
-use super::history::{IPVS_BROADCAST, IPVS_CHAINS, IPVS_HASHES_PORTS, IPVS_LOOPBACK_NODE_PORTS};
+use super::history::{IPVS_BROADCAST, IPVS_CHAINS, IPVS_LOOPBACK_NODE_PORTS};
 use super::iptables::local::LocalTraffic;
 use super::node_ports::Serving;
 use super::services::ServicePort;
@@ -110,12 +110,6 @@ pub(super) fn rules(
     let version = proxy.version;
     let scheduler = match proxy.ipvs_scheduler.as_str() {
         "" => DEFAULT_SCHEDULER,
-        "mh" if version.has(&IPVS_HASHES_PORTS) => {
-            return Err(KubeProxyError::Scheduler {
-                version,
-                scheduler: proxy.ipvs_scheduler.clone(),
-            });
-        }
         other => other,
     };
     let context = Context {

@@ -9,11 +9,11 @@ use ipnetwork::IpNetwork;
 use super::Context;
 use super::sets::{Name, Sets};
 use crate::plan::VirtualServer;
-use crate::plan::ipvs::{Forwarding, RealServer, Transport, Virtual};
+use crate::plan::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport, Virtual};
 use crate::rules::kube_proxy::endpoints::Endpoint;
 use crate::rules::kube_proxy::history::{
     EXTERNAL_IPS_OBEY_POLICY, IPVS_BINDS_EXTERNAL, IPVS_CHAINS, IPVS_EXTERNAL_IPS_OBEYED,
-    IPVS_LOCAL_FALLS_BACK, IPVS_LOOP_BACK_LOCAL, IPVS_MASQUERADES_OWN_TRAFFIC,
+    IPVS_HASHES_PORTS, IPVS_LOCAL_FALLS_BACK, IPVS_LOOP_BACK_LOCAL, IPVS_MASQUERADES_OWN_TRAFFIC,
     IPVS_NODE_PORTS_OBEY_POLICY, IPVS_OWN_ADDRESSES_NOT_BOUND, IPVS_POLICY_FOR_CLUSTER_IP,
     IPVS_POLICY_NEEDS_AFFINITY, IPVS_SCTP, IPVS_SCTP_ONE_ADDRESS, IPVS_UNSERVED_NODE_PORTS_KEPT,
 };
@@ -268,6 +268,11 @@ impl Maker<'_> {
             takes,
             scheduler: self.context.scheduler.to_owned(),
             persistence: self.port.affinity_seconds,
+            flags: SchedulerFlags {
+                fallback: false,
+                port: self.context.scheduler == "mh"
+                    && self.context.version.has(&IPVS_HASHES_PORTS),
+            },
             servers: self.real_servers(only_local),
         };
         self.made.servers.insert(takes, server);
