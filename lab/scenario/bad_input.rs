@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::Source;
 use super::example_tests::{EXAMPLE, told, with};
+use super::source::MAX_BYTES;
 
 #[test]
 fn the_example_is_right() {
@@ -425,8 +426,8 @@ fn files_that_are_no_text() {
     insta::assert_snapshot!(read(&path), @"PATH: there is no such file");
     std::fs::write(&path, b"a: 1\n\xc3(\n").expect("written");
     insta::assert_snapshot!(read(&path), @"PATH: line 2 is not UTF-8; save the file as UTF-8");
-    std::fs::write(&path, "[".repeat(10 << 20)).expect("written");
-    insta::assert_snapshot!(read(&path), @"PATH: larger than 4 MiB, the most that svclab reads; leave out objects that play no part");
+    std::fs::write(&path, "[".repeat(MAX_BYTES + 1)).expect("written");
+    insta::assert_snapshot!(read(&path), @"PATH: larger than 64 MiB, the most that svclab reads; leave out objects that play no part");
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The largest file that is read, in bytes: 4 MiB. A dump of a cluster with a
-/// thousand services has about half of that.
-pub const MAX_BYTES: usize = 4 << 20;
+/// The largest file that is read, in bytes: 64 MiB, as dumps have. A cluster of ten
+/// thousand services has about half of that, as `kubectl` prints it.
+pub const MAX_BYTES: usize = 64 << 20;
 
 /// One file's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,8 +219,8 @@ mod tests {
         assert!(message(Source::read(&path)).contains("the file is empty"));
         fs::write(&path, b"a: 1\nb: \xff\n").expect("written");
         assert!(message(Source::read(&path)).contains("line 2 is not UTF-8"));
-        fs::write(&path, "[".repeat(10 << 20)).expect("written");
-        assert!(message(Source::read(&path)).contains("larger than 4 MiB"));
+        fs::write(&path, "[".repeat(MAX_BYTES + 1)).expect("written");
+        assert!(message(Source::read(&path)).contains("larger than 64 MiB"));
     }
 
     #[test]

@@ -111,7 +111,7 @@ fn measure(criterion: &mut Criterion) {
             };
             let id = BenchmarkId::from_parameter(format!("{size} services"));
             group.bench_function(id, |bencher| {
-                bencher.iter(|| written(black_box(&proxy), black_box(&cluster)));
+                bencher.iter_with_large_drop(|| written(black_box(&proxy), black_box(&cluster)));
             });
         }
         group.finish();
