@@ -172,7 +172,8 @@ impl fmt::Display for VirtualServer {
         let flags = [(self.flags.fallback, "fallback"), (self.flags.port, "port")];
         let flags: Vec<String> = flags
             .into_iter()
-            .filter_map(|(set, word)| set.then(|| format!("{}-{word}", self.scheduler)))
+            .filter(|(set, _)| *set)
+            .map(|(_, word)| format!("{}-{word}", self.scheduler))
             .collect();
         if !flags.is_empty() {
             write!(f, " -b {}", flags.join(","))?;
