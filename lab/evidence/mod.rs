@@ -1,7 +1,11 @@
 //! What was seen: plain data, serialisable, from whichever kernel ran the plan.
 
 mod attempt;
+mod bytes;
+mod connection;
+mod dropped;
 mod held;
+pub mod met;
 mod packet;
 
 use std::collections::BTreeMap;
@@ -11,7 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Backend;
 
 pub use attempt::{Attempt, Verdict};
+pub use connection::{Balanced, Connection, Tuple};
+pub use dropped::{Dropped, Drops};
 pub use held::{Held, HeldLink};
+pub use met::Met;
 pub use packet::{Direction, Packet};
 
 /// Everything one run of a plan's probes left behind.
@@ -24,6 +31,22 @@ pub struct Evidence {
     /// Packets that were not kept: they came faster than they could be read, or
     /// the bound was reached.
     pub packets_left_out: u64,
+    /// What netfilter did with packets, in traced namespaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub met: Vec<Met>,
+    /// Steps that were not kept, as with packets.
+    #[serde(default)]
+    pub met_left_out: u64,
+    /// What conntrack of traced namespaces knew when the probes were over, and what
+    /// it had forgotten by then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connections: Vec<Connection>,
+    /// What IPVS of traced namespaces knew when the probes were over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub balanced: Vec<Balanced>,
+    /// Packets that ended in traced namespaces.
+    #[serde(default)]
+    pub drops: Drops,
     /// By namespace, what each kernel counter grew by; those that did not are
     /// left out.
     pub counters: BTreeMap<String, BTreeMap<String, i64>>,

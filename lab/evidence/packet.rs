@@ -1,7 +1,8 @@
 //! One packet on one interface.
 
-use data_encoding::BASE64;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
+
+use super::bytes;
 
 /// Which way a packet crossed an interface, as its namespace sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -28,17 +29,6 @@ pub struct Packet {
     /// How long it was on the wire, in bytes.
     pub length: u32,
     /// Its first bytes, from the Ethernet header on.
-    #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
+    #[serde(with = "bytes")]
     pub bytes: Vec<u8>,
-}
-
-fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&BASE64.encode(bytes))
-}
-
-fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    BASE64
-        .decode(text.as_bytes())
-        .map_err(serde::de::Error::custom)
 }

@@ -171,6 +171,10 @@ pub struct Sysctl {
 pub struct Watch {
     /// Namespaces whose every packet is kept.
     pub packets: Vec<String>,
+    /// Namespaces whose netfilter, conntrack and IPVS are asked what they do with each
+    /// packet, and whose kernel is asked which it drops.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trace: Vec<String>,
     /// Namespaces whose kernel counters (`/proc/net/netstat`, `/proc/net/snmp`)
     /// are compared before and after.
     pub counters: Vec<String>,

@@ -1,0 +1,48 @@
+//! What a kernel remembers of connections: conntrack's entries, and IPVS's.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// Who speaks to whom; of ping, the port of both is the echo's identifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Tuple {
+    /// From where.
+    pub source: SocketAddr,
+    /// To where.
+    pub destination: SocketAddr,
+}
+
+/// An entry of conntrack's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// The namespace.
+    pub namespace: String,
+    /// The IP protocol by number: 6 is TCP.
+    pub protocol: u8,
+    /// As its first packet was, before anything was rewritten.
+    pub original: Tuple,
+    /// As an answer must be to belong to it.
+    pub reply: Tuple,
+    /// Its mark.
+    #[serde(default)]
+    pub mark: u32,
+    /// Its status bits (`IPS_CONFIRMED` and its like, Linux v6.12
+    /// `include/uapi/linux/netfilter/nf_conntrack_common.h`).
+    pub status: u32,
+}
+
+/// An entry of IPVS's: to which real server it sends a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Balanced {
+    /// The namespace.
+    pub namespace: String,
+    /// The IP protocol by number.
+    pub protocol: u8,
+    /// The client.
+    pub client: SocketAddr,
+    /// The virtual server, or what the packet was sent to where a mark made it one.
+    pub server: SocketAddr,
+    /// The real server.
+    pub real: SocketAddr,
+}

@@ -1,0 +1,43 @@
+//! Packets that a kernel dropped, and why.
+
+use serde::{Deserialize, Serialize};
+
+use super::bytes;
+
+/// A packet that ended in a kernel, by its own account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dropped {
+    /// Nanoseconds since the epoch, as in [`super::Packet`].
+    pub time: u64,
+    /// The namespace.
+    pub namespace: String,
+    /// The interface it was on, if it was on one of the plan's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// The kernel's word for it: `IP_RPFILTER`.
+    pub reason: String,
+    /// The kernel's function it ended in: `ip_rcv_finish_core`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// The packet, from the IP header on and for some bytes beyond.
+    #[serde(with = "bytes")]
+    pub packet: Vec<u8>,
+}
+
+/// How drops are known.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Drops {
+    /// Not at all: nobody asked.
+    #[default]
+    Unwatched,
+    /// No tracer could be opened, for this reason: counters must do.
+    Uncertain(String),
+    /// Every one of them, but for so many that came faster than they could be read.
+    Watched {
+        /// Those that were lost.
+        lost: u64,
+        /// Those that were seen, in the order of time.
+        dropped: Vec<Dropped>,
+    },
+}
