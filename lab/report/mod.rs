@@ -21,6 +21,8 @@ pub mod doctor;
 mod format;
 mod github;
 mod human;
+pub mod journey;
+pub mod journeys;
 mod json;
 mod junit;
 mod markdown;

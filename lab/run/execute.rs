@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use super::pool::{Pool, Pools};
 use super::prepare::{Prepared, problems_to_diagnostics};
 use crate::cluster::{Problem, place};
+use crate::evidence::Evidence;
 use crate::explain::Judgement;
 use crate::kernel::{Agent, Choice, KernelError, Session};
 use crate::protocol::{Failure, Fault};
@@ -193,7 +194,7 @@ async fn one(
     let judged = try_one(prepared, &agent).await;
     result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     match judged {
-        Ok((judgement, session)) => {
+        Ok((judgement, _, session)) => {
             result.result = if judgement.holds() {
                 Outcome::Pass
             } else {
@@ -262,7 +263,12 @@ fn in_the_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
     })
 }
 
-async fn try_one(prepared: &Prepared, agent: &Agent) -> Result<(Judgement, Session), KernelError> {
+/// Builds a case, runs its probes, and holds what was seen against what is expected.
+/// The lab stands as long as its session.
+pub(super) async fn try_one(
+    prepared: &Prepared,
+    agent: &Agent,
+) -> Result<(Judgement, Evidence, Session), KernelError> {
     let mut session = agent.build(prepared.plan.clone()).await?;
     let evidence = session.probe().await?;
     let judge = prepared.judge().map_err(|problems| {
@@ -278,7 +284,7 @@ async fn try_one(prepared: &Prepared, agent: &Agent) -> Result<(Judgement, Sessi
             rejected: None,
         })
     })?;
-    Ok((judge.judge(&evidence), session))
+    Ok((judge.judge(&evidence), evidence, session))
 }
 
 /// What a user is told of an error, and what to do about it.
