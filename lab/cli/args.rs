@@ -192,6 +192,10 @@ pub struct RunArguments {
     /// as wanted; directories are made
     #[arg(long, value_name = "FORMAT=FILE", value_parser = written)]
     pub write: Vec<Written>,
+    /// Watch everything, and write what was seen of each case into a directory: a
+    /// capture with comments, the evidence, what is to be said of it; and JUnit XML
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
     /// How many cases stand at once [default: eight for each processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -419,6 +423,10 @@ pub enum Described {
     Doctor,
     /// What `diff --format json` prints.
     Diff,
+    /// What `explain --format json` prints.
+    Journeys,
+    /// The `evidence.json` of `run --report`.
+    Evidence,
 }
 
 /// A mode that can be written.
