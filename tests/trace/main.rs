@@ -1,5 +1,6 @@
 //! What happens to packets by this host's own account: rules met, connections.
 
+mod during;
 #[path = "../shared/traced.rs"]
 mod traced;
 

@@ -190,9 +190,8 @@ impl<'a> Lines<'a> {
     fn met(&mut self, step: Step) -> Met {
         let at = match step.place {
             Place::Handle(family, handle) => At::Rule(self.line(family, &step.table, handle)),
-            Place::Rule(line) => At::Rule(line),
             Place::Last(line, end) if line > self.rules(&step) => end.into(),
-            Place::Last(line, _) => At::Rule(line),
+            Place::Rule(line) | Place::Last(line, _) => At::Rule(line),
             Place::End(end) => end.into(),
         };
         let named = |index: Option<u32>| self.traced.interfaces.get(&index?).cloned();

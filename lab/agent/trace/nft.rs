@@ -14,7 +14,7 @@ use crate::evidence::met::Verdict;
 use crate::plan::Backend;
 
 /// The message that tells a step, and the group that hears it.
-pub const STEP: u16 = 10 << 8 | 17;
+pub const STEP: u16 = 0x0a11;
 pub const GROUP: u32 = 9;
 
 /// Attributes of a step (`enum nft_trace_attributes`).

@@ -8,7 +8,7 @@ use crate::agent::netns::NetNs;
 use crate::agent::nfnetlink;
 
 /// A list of rules.
-const RULES: u16 = 10 << 8 | 7;
+const RULES: u16 = 0x0a00 | 7;
 
 /// A chain, by the family of its table.
 type Chain = (u8, String, String);

@@ -20,10 +20,10 @@ pub const NAME: &str = "svclab-trace";
 /// `NFPROTO_INET`.
 const INET: u8 = 1;
 
-const NEW_TABLE: u16 = 10 << 8;
-const DELETE_TABLE: u16 = 10 << 8 | 2;
-const NEW_CHAIN: u16 = 10 << 8 | 3;
-const NEW_RULE: u16 = 10 << 8 | 6;
+const NEW_TABLE: u16 = 0x0a00;
+const DELETE_TABLE: u16 = 0x0a00 | 2;
+const NEW_CHAIN: u16 = 0x0a00 | 3;
+const NEW_RULE: u16 = 0x0a00 | 6;
 
 /// Where packets come from: other interfaces, and the machine itself, with the
 /// number of the hook (`NF_INET_PRE_ROUTING`, `NF_INET_LOCAL_OUT`).
