@@ -15,6 +15,7 @@ use super::capture::{Basket, Capture};
 use super::daemon::Daemon;
 use super::loader::Loaders;
 use super::netns::NetNs;
+use super::trace::Trace;
 use super::wire::{self, Wire};
 use super::{
     accounting, counters, failure, health, held, ipvs, prober, program, rules, server, sysctl,
@@ -193,6 +194,7 @@ impl Lab {
         for name in &watch.counters {
             before.insert(name.clone(), counters::read(self.namespace(name)?, name)?);
         }
+        let trace = Trace::begin(self.traced()?.into_iter())?;
         step("run its probes".to_owned());
         let attempts = prober::run(&self.plan.probes, &self.namespaces).await?;
         for capture in &captures {
@@ -205,6 +207,9 @@ impl Lab {
             ..Evidence::default()
         };
         (evidence.packets, evidence.packets_left_out) = basket.borrow_mut().take();
+        if let Some(trace) = trace {
+            trace.end(&mut evidence)?;
+        }
         for (name, before) in &before {
             let after = counters::read(self.namespace(name)?, name)?;
             evidence
@@ -349,6 +354,18 @@ impl Lab {
         self.namespaces
             .get(name)
             .ok_or_else(|| failure::bug(format!("the plan watches {name}, which it has not got")))
+    }
+
+    /// The namespaces to trace, each with its interfaces by index.
+    #[expect(clippy::type_complexity, reason = "it is what `Trace::begin` takes")]
+    fn traced(&self) -> Result<Vec<(&NetNs, &Namespace, HashMap<u32, String>)>, Failure> {
+        let all = self.plan.namespaces.iter().zip(&self.wires);
+        all.filter(|(namespace, _)| self.plan.watch.trace.contains(&namespace.name))
+            .map(|(namespace, wire)| {
+                let ns = self.namespace(&namespace.name)?;
+                Ok((ns, namespace, wire.names()))
+            })
+            .collect()
     }
 
     async fn saved(&self, namespace: &Namespace) -> Result<Vec<SavedRules>, Failure> {

@@ -34,7 +34,8 @@ pub struct Met {
     /// The interface it is to go out by, once that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Its mark before the step.
+    /// Its mark before the step. Where both filters are in one namespace, what the
+    /// other one did to it since the step before is told a step late.
     #[serde(default)]
     pub mark: u32,
     /// The table: `nat`.
@@ -52,9 +53,11 @@ pub struct Met {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum At {
-    /// At this rule, counted from 1 as `iptables -L --line-numbers` does.
+    /// At this rule, counted from 1 as `iptables -L --line-numbers` does; 0 of a rule
+    /// that came and went while probes ran.
     Rule(u32),
-    /// At the end of a chain that was jumped to.
+    /// At the end of a chain that was jumped to; with legacy only, as newer kernels do
+    /// not tell it of `nf_tables`.
     Return,
     /// At the end of a hook's own chain.
     Policy,

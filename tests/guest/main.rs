@@ -18,3 +18,6 @@ mod outcome;
 mod processes;
 mod room;
 mod support;
+mod trace;
+#[path = "../shared/traced.rs"]
+mod traced;
