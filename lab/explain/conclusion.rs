@@ -96,7 +96,15 @@ fn return_of(answer: &Flight, request: &Flight, journey: &Journey, book: &Book<'
     let expected = journey.called.map(super::journey::Flow::reversed);
     if !home || !matches!(answer.end, End::Delivered | End::Answered(_)) {
         let seen = match answer.end {
-            End::Delivered | End::Answered(_) => format!(
+            End::Answered(ref by) => format!(
+                "{kind} to {} was refused in {} with {}",
+                named(hop.after.destination, book),
+                hop.namespace,
+                by.first()
+                    .and_then(|at| journey.flights.get(*at))
+                    .map_or("an error", |flight| flight.kind.word())
+            ),
+            End::Delivered => format!(
                 "{kind} to {} ended in {}, which is not who called",
                 named(hop.after.destination, book),
                 hop.namespace

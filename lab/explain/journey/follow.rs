@@ -126,6 +126,7 @@ impl Ends {
         let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
         for (flown, end) in all.iter().zip(&by_flight) {
             if end.is_none()
+                && flown.kind != Kind::Other
                 && let Some(hop) = flown.hops.last()
             {
                 *lost.entry(&hop.namespace).or_default() += 1;
@@ -181,7 +182,16 @@ fn known(evidence: &Evidence, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<En
         })
         .map(|(at, _)| at)
         .collect();
-    let refused = |at: &usize| matches!(all[*at].kind, Kind::Rst | Kind::Unreachable);
+    // What came after it was sent again answers that one.
+    let again = all
+        .iter()
+        .filter(|other| other.time > flown.time && repeats(other, flown))
+        .map(|other| other.time)
+        .min();
+    let refused = |at: &usize| {
+        matches!(all[*at].kind, Kind::Rst | Kind::Unreachable)
+            && again.is_none_or(|again| all[*at].time < again)
+    };
     let refusals: Vec<usize> = answers.iter().copied().filter(refused).collect();
     if flown.kind != Kind::Rst && !refusals.is_empty() {
         return Some(End::Answered(refusals));
@@ -190,12 +200,19 @@ fn known(evidence: &Evidence, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<En
         flown.kind,
         Kind::Rst | Kind::SynAck | Kind::Pong | Kind::Unreachable | Kind::Fin | Kind::Segment
     );
+    let wanted = flown.quoted.unwrap_or(hop.after.reversed());
     let is_asked = || {
-        all.iter().any(|other| {
-            other.hops[0].namespace == hop.namespace && other.before() == hop.after.reversed()
-        })
+        all.iter()
+            .any(|other| other.hops[0].namespace == hop.namespace && other.before() == wanted)
     };
     (!answers.is_empty() || (ends_there && is_asked())).then_some(End::Delivered)
+}
+
+/// Whether two packets are one that was sent twice.
+fn repeats(one: &Flown<'_>, other: &Flown<'_>) -> bool {
+    one.identity.repeated() == other.identity.repeated()
+        && one.before() == other.before()
+        && one.kind == other.kind
 }
 
 /// What the kernel itself says of a packet's end.
@@ -236,10 +253,7 @@ fn journey(probe: &Probe, attempt: &Attempt, all: &[Flown<'_>], ends: &Ends) -> 
         let flown = &all[*at];
         let repeats = flights.iter().enumerate().find_map(|(earlier, flight)| {
             let (other, _) = mine[earlier];
-            let same = all[other].identity.repeated() == flown.identity.repeated()
-                && all[other].before() == flown.before()
-                && flight.kind == flown.kind;
-            same.then_some(flight.repeats.unwrap_or(earlier))
+            repeats(flown, &all[other]).then_some(flight.repeats.unwrap_or(earlier))
         });
         let end = match &ends.by_flight[*at] {
             End::Answered(by) => End::Answered(by.iter().filter_map(|at| place(*at)).collect()),
@@ -310,8 +324,10 @@ fn belonging(called: Flow, from: &str, all: &[Flown<'_>]) -> Vec<(usize, bool)> 
     }
 }
 
-/// The interface by which a packet came into a hop, if it came.
+/// The interface by which a packet came to a hop's own addresses and routes, if it
+/// came: that of the bridge, not its port; that of the tunnel, not the cable.
 #[must_use]
 pub fn came_by(hop: &Hop) -> Option<&Seen> {
-    hop.seen.first().filter(|seen| !seen.out)
+    let came = hop.seen.iter().take_while(|seen| !seen.out);
+    came.last()
 }

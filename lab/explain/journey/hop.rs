@@ -106,7 +106,7 @@ pub fn hop(
     let before = match (first, met.first()) {
         (Some(first), _) if came => first.flow,
         // What set out here was rewritten before any interface saw it.
-        (_, Some(step)) => step.flow,
+        (_, Some(step)) => set_out(evidence, namespace, step.flow),
         (Some(first), None) => set_out(evidence, namespace, first.flow),
         (None, None) => return None,
     };
@@ -189,7 +189,8 @@ fn rewritten(
     }
 }
 
-/// As a packet was that left a namespace so, and was the first of its connection.
+/// As a packet was before conntrack rewrote it on its way out of the namespace that it
+/// set out in: rules see only the first of a connection as it was.
 fn set_out(evidence: &Evidence, namespace: &str, left: Flow) -> Flow {
     evidence
         .connections

@@ -65,7 +65,7 @@ impl<'e> RuleBook<'e> {
             table: met.table.clone(),
             chain: met.chain.clone(),
             number,
-            rule: rule.map(|rule| rule.written().to_owned()),
+            rule: rule.map(|rule| rule.written().trim().to_owned()),
             entries: rule
                 .map(|rule| self.entries(&met.namespace, rule, flow, payload))
                 .unwrap_or_default(),
