@@ -1,9 +1,10 @@
-//! What kernels tell of packets while probes run: rules met, connections and where
-//! IPVS sends them. Nothing of it changes what becomes of a packet.
+//! What kernels tell of packets while probes run: rules met, connections, where IPVS
+//! sends them, and which are dropped. Nothing of it changes what becomes of a packet.
 
 mod attributes;
 mod balanced;
 mod connections;
+mod drops;
 mod legacy;
 mod legacy_table;
 mod logger;
@@ -23,9 +24,10 @@ use netlink_sys::Socket;
 use super::netns::NetNs;
 use super::{failure, nfnetlink};
 use crate::evidence::met::At;
-use crate::evidence::{Evidence, Met};
+use crate::evidence::{Drops, Evidence, Met};
 use crate::plan::{Backend, Namespace};
 use crate::protocol::Failure;
+use drops::Tracer;
 use legacy::Log;
 use logger::Logger;
 use nft::Passes;
@@ -42,6 +44,7 @@ pub struct Trace {
     reader: Reader,
     /// One a socket.
     ears: Vec<Ear>,
+    drops: Result<Tracer, String>,
     traced: Vec<Traced>,
 }
 
@@ -100,6 +103,7 @@ impl Trace {
         Ok(Some(Self {
             reader,
             ears,
+            drops: Tracer::begin(),
             traced,
         }))
     }
@@ -113,6 +117,7 @@ impl Trace {
         let Self {
             reader,
             mut ears,
+            drops,
             traced,
         } = self;
         let Some(first) = traced.first() else {
@@ -121,6 +126,10 @@ impl Trace {
         let heard = reader
             .end()
             .map_err(|error| failed("trace the packets", &first.name, &error))?;
+        evidence.drops = match drops {
+            Ok(tracer) => tracer.drops(&traced),
+            Err(why) => Drops::Uncertain(why),
+        };
         for ((ear, socket), left_out) in ears.iter().zip(&heard.sockets).zip(&heard.left_out) {
             let traced = &traced[ear.place];
             if !matches!(ear.hears, Hears::Forgotten) {
