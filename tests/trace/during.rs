@@ -12,7 +12,7 @@ use svclab::plan::{Backend, Plan};
 use super::{traced, with_agent};
 
 /// How long a probe waits at most: until everything has been looked at.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Everything that rules are read back with. Who asks for legacy tables makes them.
 const NFT: [&str; 3] = [

@@ -1,6 +1,9 @@
 //! What happens to packets by this host's own account: rules met, connections.
 
+#[path = "../shared/cases.rs"]
+mod cases;
 mod during;
+mod labs;
 #[path = "../shared/traced.rs"]
 mod traced;
 

@@ -42,7 +42,9 @@ pub fn hear(socket: &Socket) -> io::Result<()> {
     let mut mode = SNAP.to_be_bytes().to_vec();
     // Copy packets; and a byte to fill up.
     mode.extend_from_slice(&[2, 0]);
-    let copy = Written::default().with(2, &mode);
+    // One packet fills no more; without this each takes a whole page of the socket's
+    // room.
+    let copy = Written::default().with(2, &mode).word(3, 1024);
     for attributes in [bind, copy] {
         let request = Request {
             what: CONFIGURE,

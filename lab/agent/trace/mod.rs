@@ -1,9 +1,10 @@
-//! What kernels tell of packets while probes run: rules met, connections and where
-//! IPVS sends them. Nothing of it changes what becomes of a packet.
+//! What kernels tell of packets while probes run: rules met, connections, where IPVS
+//! sends them, and which are dropped. Nothing of it changes what becomes of a packet.
 
 mod attributes;
 mod balanced;
 mod connections;
+mod drops;
 mod legacy;
 mod legacy_table;
 mod logger;
@@ -18,24 +19,45 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use super::failure;
+use netlink_sys::Socket;
+
 use super::netns::NetNs;
+use super::{failure, nfnetlink};
 use crate::evidence::met::At;
-use crate::evidence::{Evidence, Met};
+use crate::evidence::{Drops, Evidence, Met};
 use crate::plan::{Backend, Namespace};
 use crate::protocol::Failure;
+use drops::Tracer;
 use legacy::Log;
 use logger::Logger;
 use nft::Passes;
-use reader::{Ear, Hears, Reader};
+use reader::Reader;
 use rules::Rules;
 use step::{End, Place, Step};
 use table::Table;
 
+/// The most steps that are kept of one lab's run.
+const MOST: usize = 200_000;
+
 /// Traced namespaces, until it is ended or dropped.
 pub struct Trace {
     reader: Reader,
+    /// One a socket.
+    ears: Vec<Ear>,
+    drops: Result<Tracer, String>,
     traced: Vec<Traced>,
+}
+
+/// What is heard on a socket of one of them.
+struct Ear {
+    place: usize,
+    hears: Hears,
+}
+
+enum Hears {
+    Nft(Passes),
+    Legacy(Log),
+    Forgotten,
 }
 
 /// One of them.
@@ -62,18 +84,28 @@ impl Trace {
     pub fn begin<'a>(
         namespaces: impl Iterator<Item = (&'a NetNs, &'a Namespace, HashMap<u32, String>)>,
     ) -> Result<Option<Self>, Failure> {
-        let (mut traced, mut ears) = (Vec::new(), Vec::new());
+        let (mut traced, mut sockets, mut ears) = (Vec::new(), Vec::new(), Vec::new());
         for (ns, plan, interfaces) in namespaces {
-            let begun = Traced::begin(ns, plan, interfaces, traced.len(), &mut ears)
+            let place = traced.len();
+            let hear = |socket, hears| {
+                sockets.push(socket);
+                ears.push(Ear { place, hears });
+            };
+            let begun = Traced::begin(ns, plan, interfaces, hear)
                 .map_err(|error| failed("trace the packets", &plan.name, &error))?;
             traced.push(begun);
         }
         let Some(first) = traced.first() else {
             return Ok(None);
         };
-        let reader = Reader::begin(ears)
+        let reader = Reader::begin(sockets)
             .map_err(|error| failed("trace the packets", &first.name, &error))?;
-        Ok(Some(Self { reader, traced }))
+        Ok(Some(Self {
+            reader,
+            ears,
+            drops: Tracer::begin(),
+            traced,
+        }))
     }
 
     /// Ends it and says what was heard.
@@ -82,31 +114,54 @@ impl Trace {
     ///
     /// When a namespace cannot be entered, or its kernel does not answer.
     pub fn end(self, evidence: &mut Evidence) -> Result<(), Failure> {
-        let Self { reader, traced } = self;
+        let Self {
+            reader,
+            mut ears,
+            drops,
+            traced,
+        } = self;
         let Some(first) = traced.first() else {
             return Ok(());
         };
         let heard = reader
             .end()
             .map_err(|error| failed("trace the packets", &first.name, &error))?;
-        evidence.met_left_out = heard.left_out;
-        for ear in &heard.ears {
+        evidence.drops = match drops {
+            Ok(tracer) => tracer.drops(&traced),
+            Err(why) => Drops::Uncertain(why),
+        };
+        for ((ear, socket), left_out) in ears.iter().zip(&heard.sockets).zip(&heard.left_out) {
             let traced = &traced[ear.place];
             if !matches!(ear.hears, Hears::Forgotten) {
-                evidence.met_left_out +=
-                    socket::lost(&traced.ns, &ear.socket).map_err(|error| {
-                        failed("count what was not heard of packets", &traced.name, &error)
-                    })?;
+                let lost = socket::lost(&traced.ns, socket).map_err(|error| {
+                    failed("count what was not heard of packets", &traced.name, &error)
+                })?;
+                evidence.met_left_out += lost + left_out;
             }
         }
-        drop(heard.ears);
-        evidence.connections = heard.forgotten;
         let mut lines: Vec<Lines<'_>> = traced.iter().map(Lines::new).collect();
-        evidence.met = heard
-            .steps
-            .into_iter()
-            .map(|(place, step)| lines[place].met(step))
-            .collect();
+        for (socket, bytes) in heard.all() {
+            let Ear { place, hears } = &mut ears[socket];
+            for message in nfnetlink::messages(bytes) {
+                let step = match hears {
+                    Hears::Nft(passes) => passes.step(&message),
+                    Hears::Legacy(log) => log.step(&message),
+                    Hears::Forgotten => {
+                        let forgotten = connections::forgotten(&message, &traced[*place].name);
+                        evidence.connections.extend(forgotten);
+                        None
+                    }
+                };
+                match step {
+                    Some(step) if evidence.met.len() < MOST => {
+                        evidence.met.push(lines[*place].met(step));
+                    }
+                    Some(_) => evidence.met_left_out += 1,
+                    None => {}
+                }
+            }
+        }
+        drop(heard);
         for Traced { ns, name, .. } in &traced {
             let held = connections::all(ns, name)
                 .map_err(|error| failed("read the connections", name, &error))?;
@@ -124,17 +179,8 @@ impl Traced {
         ns: &NetNs,
         plan: &Namespace,
         interfaces: HashMap<u32, String>,
-        place: usize,
-        ears: &mut Vec<Ear>,
+        mut hear: impl FnMut(Socket, Hears),
     ) -> io::Result<Self> {
-        let mut hear = |socket, hears| {
-            ears.push(Ear {
-                socket,
-                place,
-                name: plan.name.clone(),
-                hears,
-            });
-        };
         let passes = Passes::default();
         hear(socket::open(ns, Some(nft::GROUP))?, Hears::Nft(passes));
         hear(

@@ -8,44 +8,21 @@ use std::thread::{self, JoinHandle};
 use netlink_sys::Socket;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::connections;
-use super::legacy::Log;
-use super::nft::Passes;
-use super::step::Step;
-use crate::agent::nfnetlink::{self, messages};
-use crate::evidence::Connection;
+use crate::agent::nfnetlink;
 
-/// The most steps that are kept of one lab's run.
-const MOST: usize = 200_000;
+/// The most messages that are kept of one lab's run.
+const MOST: usize = 250_000;
 
-/// A socket of one namespace, and what is heard on it.
-pub struct Ear {
-    pub socket: Socket,
-    /// Which of the traced namespaces, and its name.
-    pub place: usize,
-    pub name: String,
-    pub hears: Hears,
-}
-
-/// What is heard on a socket.
-pub enum Hears {
-    Nft(Passes),
-    Legacy(Log),
-    Forgotten,
-}
-
-/// What was heard.
+/// What was heard, as it was received: it is understood when there is time.
 #[derive(Default)]
 pub struct Heard {
-    /// Steps, each with which of the traced namespaces it was taken in; those of one
-    /// socket are in the order in which they were told.
-    pub steps: Vec<(usize, Step)>,
-    /// Steps that were more than are kept.
-    pub left_out: u64,
-    /// Entries that conntrack forgot.
-    pub forgotten: Vec<Connection>,
     /// The sockets, still open.
-    pub ears: Vec<Ear>,
+    pub sockets: Vec<Socket>,
+    /// By whose socket and up to where in `bytes`, in the order in which it was read.
+    ends: Vec<(usize, usize)>,
+    bytes: Vec<u8>,
+    /// By socket, messages that were more than are kept.
+    pub left_out: Vec<u64>,
 }
 
 /// Hears until it is ended or dropped.
@@ -61,13 +38,14 @@ impl Reader {
     /// # Errors
     ///
     /// When no descriptor or no thread is left.
-    pub fn begin(ears: Vec<Ear>) -> io::Result<Self> {
+    pub fn begin(sockets: Vec<Socket>) -> io::Result<Self> {
         let (ended, stop) = io::pipe()?;
         let thread = thread::Builder::new()
             .name("trace".to_owned())
             .spawn(move || {
                 let mut heard = Heard {
-                    ears,
+                    left_out: vec![0; sockets.len()],
+                    sockets,
                     ..Heard::default()
                 };
                 heard.until(&ended);
@@ -104,13 +82,23 @@ impl Drop for Reader {
 }
 
 impl Heard {
+    /// Everything, each with whose socket it was received by.
+    pub fn all(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let mut begin = 0;
+        self.ends.iter().map(move |(socket, end)| {
+            let bytes = &self.bytes[begin..*end];
+            begin = *end;
+            (*socket, bytes)
+        })
+    }
+
     fn until(&mut self, ended: &PipeReader) {
         let mut room = Vec::with_capacity(nfnetlink::ROOM);
         loop {
             let (over, ready) = {
-                let ears = self.ears.iter().map(|ear| ear.socket.as_fd());
+                let sockets = self.sockets.iter().map(AsFd::as_fd);
                 let mut all: Vec<PollFd> = std::iter::once(ended.as_fd())
-                    .chain(ears)
+                    .chain(sockets)
                     .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
                     .collect();
                 match poll(&mut all, PollTimeout::NONE) {
@@ -121,9 +109,9 @@ impl Heard {
                 let over = ready.next().unwrap_or(true);
                 (over, ready.collect::<Vec<_>>())
             };
-            for (ear, ready) in ready.into_iter().enumerate() {
+            for (socket, ready) in ready.into_iter().enumerate() {
                 if ready || over {
-                    self.hear(ear, &mut room);
+                    self.hear(socket, &mut room);
                 }
             }
             if over {
@@ -133,31 +121,16 @@ impl Heard {
     }
 
     /// Reads what a socket holds.
-    fn hear(&mut self, ear: usize, room: &mut Vec<u8>) {
+    fn hear(&mut self, socket: usize, room: &mut Vec<u8>) {
         loop {
-            let ear = &mut self.ears[ear];
             room.clear();
-            match ear.socket.recv(room, nix::libc::MSG_DONTWAIT) {
+            match self.sockets[socket].recv(room, nix::libc::MSG_DONTWAIT) {
                 Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-            for message in messages(room) {
-                let step = match &mut ear.hears {
-                    Hears::Nft(passes) => passes.step(&message),
-                    Hears::Legacy(log) => log.step(&message),
-                    Hears::Forgotten => {
-                        self.forgotten
-                            .extend(connections::forgotten(&message, &ear.name));
-                        None
-                    }
-                };
-                if let Some(step) = step {
-                    if self.steps.len() < MOST {
-                        self.steps.push((ear.place, step));
-                    } else {
-                        self.left_out += 1;
-                    }
+                Ok(_) if self.ends.len() < MOST => {
+                    self.bytes.extend_from_slice(room);
+                    self.ends.push((socket, self.bytes.len()));
                 }
+                Ok(_) => self.left_out[socket] += 1,
             }
         }
     }

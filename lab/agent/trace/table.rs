@@ -35,6 +35,10 @@ const FIRST: i32 = i32::MIN;
 /// The register that a value passes through.
 const REGISTER: u32 = 1;
 
+/// The register that ends a chain (`NFT_REG_VERDICT`), and how (`NF_ACCEPT`).
+const VERDICT: u32 = 0;
+const ACCEPT: u32 = 1;
+
 /// `NFT_META_NFTRACE`.
 const TRACED: u32 = 12;
 
@@ -98,13 +102,17 @@ fn request(what: u16, flags: u16, attributes: &Written) -> Request<'_> {
     }
 }
 
-/// The expressions of `meta nftrace set 1`.
+/// The expressions of `meta nftrace set 1 accept`; without the last, what follows
+/// would be told as well.
 fn trace() -> Written {
     let one = Written::default().with(1, &[1]);
     let load = Written::default().word(1, REGISTER).nest(2, &one);
     let set = Written::default().word(2, TRACED).word(3, REGISTER);
+    let accept = Written::default().nest(2, &Written::default().word(1, ACCEPT));
+    let end = Written::default().word(1, VERDICT).nest(2, &accept);
     let expression = |name, about| Written::default().text(1, name).nest(2, about);
     Written::default()
         .nest(1, &expression("immediate", &load))
         .nest(1, &expression("meta", &set))
+        .nest(1, &expression("immediate", &end))
 }
