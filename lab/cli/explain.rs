@@ -1,7 +1,5 @@
 //! `svclab explain`
 
-use std::num::NonZero;
-
 use super::args::{Common, ExplainArguments, Explanation};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
@@ -26,8 +24,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     {
         return exit;
     }
-    let one = NonZero::<u16>::MIN.get();
-    let options = options(Some(one), false, arguments.place.choice());
+    let options = options(None, false, arguments.place.choice());
     let ran = unless_interrupted(explained(cases, &options, std::future::pending()));
     let explained = match ran {
         Ok(Some(Some(explained))) => explained,
@@ -87,6 +84,7 @@ fn human(told: &[Explained], arguments: &ExplainArguments) -> String {
             let telling = Telling {
                 book: book(one),
                 verbose: arguments.verbose,
+                brief: told.len() > 1,
             };
             telling.case(&head(one), wanted(one, arguments))
         })

@@ -226,6 +226,11 @@ fn kept_source(hop: &Hop, request: &Flight) -> Option<String> {
         return None;
     }
     let said = format!("{} kept its source {}", hop.namespace, source.ip());
+    // Only of who had a mind to rewrite it: a balancer keeps sources on purpose.
+    let by_kube_proxy = |step: &Step| step.chain.starts_with("KUBE-");
+    if !hop.met.iter().any(by_kube_proxy) {
+        return None;
+    }
     let returns: Vec<String> = hop
         .met
         .iter()
@@ -271,7 +276,7 @@ pub fn place(step: &Step) -> String {
     format!("{} {}{number}{rule}{entries}", step.table, step.chain)
 }
 
-/// What rewrote a packet in a hop, in short.
+/// What rewrote a packet in a hop, in short, as it goes on after "it became this".
 #[must_use]
 pub fn rewriting(hop: &Hop) -> Option<String> {
     let rules = |at: &[usize]| -> Vec<String> {
@@ -284,18 +289,18 @@ pub fn rewriting(hop: &Hop) -> Option<String> {
             .collect()
     };
     Some(match hop.rewritten.as_ref()? {
-        Rewritten::ByRules(at) => rules(at).join(", "),
+        Rewritten::ByRules(at) => format!("by {}", rules(at).join(", ")),
         Rewritten::ByIpvs {
             server,
             real,
             rules: at,
         } => {
-            let mut by = vec![format!("IPVS {server} chose {real}")];
+            let mut by = vec![format!("by IPVS, which chose {real} for {server}")];
             by.extend(rules(at));
-            by.join(", ")
+            by.join(", and by ")
         }
         Rewritten::AsRemembered => "as the connection is remembered".to_owned(),
-        Rewritten::Unknown => "it is not known by what".to_owned(),
+        Rewritten::Unknown => "by what is not known".to_owned(),
     })
 }
 

@@ -45,12 +45,12 @@ fn of_flight(flight: &Flight) -> Vec<(usize, String)> {
             let by = if rules.is_empty() {
                 by
             } else {
-                rules.join(", ")
+                format!("by {}", rules.join(", "))
             };
             said.push((
                 seen.packet,
                 format!(
-                    "rewritten in {}: {} is {} by {by}",
+                    "rewritten in {}: {} became {}, {by}",
                     hop.namespace, hop.before, hop.after
                 ),
             ));

@@ -7,6 +7,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::journeys::Head;
 use super::words::wrap;
+use crate::evidence::Verdict;
 use crate::explain::journey::{End, Flight, Flow, Hop, Journey, Kind};
 use crate::explain::{Book, answer, conclusion, request, rewriting};
 
@@ -27,6 +28,8 @@ pub struct Telling<'a> {
     pub book: Book<'a>,
     /// Every rule and every packet, not only what matters.
     pub verbose: bool,
+    /// Of connections that came to their end only what is to be said of them.
+    pub brief: bool,
 }
 
 impl Telling<'_> {
@@ -100,6 +103,10 @@ impl Telling<'_> {
                 let _ = writeln!(text, "    {line}");
             }
         }
+        let well = matches!(journey.verdict, Verdict::Connected | Verdict::Answered);
+        if self.brief && well && !self.verbose {
+            return;
+        }
         let request = request(journey);
         let answer = request.and_then(|request| answer(journey, request));
         let mut left_out = 0_usize;
@@ -167,7 +174,7 @@ impl Telling<'_> {
             if let Some(by) = rewriting(hop) {
                 let _ = writeln!(
                     text,
-                    "  {MATTERS}{MARK}  becomes {}{MATTERS:#} by {by}",
+                    "  {MATTERS}{MARK}  becomes {}{MATTERS:#} {by}",
                     hop.after
                 );
             }
@@ -263,11 +270,12 @@ fn end(flight: &Flight, journey: &Journey) -> String {
     match &flight.end {
         End::Delivered => "delivered".to_owned(),
         End::Answered(by) => {
-            let words: Vec<&str> = by
+            let mut words: Vec<&str> = by
                 .iter()
                 .filter_map(|at| journey.flights.get(*at))
                 .map(|flight| flight.kind.word())
                 .collect();
+            words.dedup();
             format!("answered by {}", words.join(", "))
         }
         End::ByRule => "dropped by that rule".to_owned(),

@@ -259,6 +259,7 @@ fn seen(prepared: &Prepared, result: &CaseResult, evidence: &Evidence) -> Seen {
     let telling = Telling {
         book,
         verbose: false,
+        brief: false,
     };
     let text = telling.case(&head, connections.iter().map(|told| &told.journey));
     let interfaces = prepared.plan.namespaces.iter().flat_map(|namespace| {

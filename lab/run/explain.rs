@@ -2,6 +2,8 @@
 
 use std::future::Future;
 
+use futures_util::stream::{self, StreamExt as _};
+
 use super::execute::{Options, trouble, try_one};
 use super::pool::Pools;
 use super::prepare::Prepared;
@@ -26,7 +28,7 @@ pub struct Explained {
     pub journeys: Vec<Journey>,
 }
 
-/// Runs cases one after another, each with all of its namespaces watched. Returns
+/// Runs cases side by side, each with all of its namespaces watched. Returns
 /// what came of each, in order; nothing when `enough` ends first.
 pub async fn explain(
     cases: Vec<Prepared>,
@@ -35,13 +37,15 @@ pub async fn explain(
 ) -> Option<Vec<Result<Explained, (String, RunError)>>> {
     let pools = Pools::new(options);
     let all = async {
-        let mut explained = Vec::with_capacity(cases.len());
-        for prepared in cases {
-            let case = prepared.case.id.clone();
-            let one = one(prepared, &pools).await;
-            explained.push(one.map_err(|error| (case, error)));
-        }
-        explained
+        stream::iter(cases)
+            .map(|prepared| async {
+                let case = prepared.case.id.clone();
+                let explained = one(prepared, &pools).await;
+                explained.map_err(|error| (case, error))
+            })
+            .buffered(options.jobs.max(1))
+            .collect()
+            .await
     };
     tokio::select! {
         biased;
