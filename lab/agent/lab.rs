@@ -15,6 +15,7 @@ use super::capture::{Basket, Capture};
 use super::daemon::Daemon;
 use super::loader::Loaders;
 use super::netns::NetNs;
+use super::timestamps::Timestamps;
 use super::trace::Trace;
 use super::wire::{self, Wire};
 use super::{
@@ -42,6 +43,8 @@ pub struct Lab {
     apis: HashMap<(String, SocketAddr), Api>,
     /// Programs that were started and let run, by their names.
     daemons: HashMap<String, Daemon>,
+    /// Has the kernel say when it saw each packet.
+    _timestamps: Timestamps,
 }
 
 impl Lab {
@@ -58,6 +61,7 @@ impl Lab {
         step: &impl Fn(String),
         turned: &Rc<dyn Fn(Turn)>,
     ) -> Result<Self, Failure> {
+        let timestamps = Timestamps::begin();
         step("make its namespaces".to_owned());
         let mut made: Vec<(NetNs, Wire)> = Vec::with_capacity(plan.namespaces.len());
         let mut begun = Vec::with_capacity(plan.namespaces.len());
@@ -137,6 +141,7 @@ impl Lab {
             loaders,
             apis: HashMap::new(),
             daemons: HashMap::new(),
+            _timestamps: timestamps,
         };
         lab.check(step, turned).await?;
         Ok(lab)

@@ -44,6 +44,7 @@ mod stream;
 mod surroundings;
 mod sysctl;
 mod tcp;
+mod timestamps;
 mod trace;
 mod udp;
 mod wire;
