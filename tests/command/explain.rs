@@ -48,7 +48,7 @@ fn all_is_told_to_who_asks() {
     let told = stdout(&output);
     for words in [
         "nat OUTPUT 1: ",
-        "nat OUTPUT: policy",
+        "nat PREROUTING: policy",
         "by DNAT in nat KUBE-SEP-",
         "SYN-ACK came back from ",
     ] {

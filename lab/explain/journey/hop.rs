@@ -105,10 +105,13 @@ pub fn hop(
     let came = first.is_some_and(|first| !first.out);
     let before = match (first, met.first()) {
         (Some(first), _) if came => first.flow,
-        // What set out here was rewritten before any interface saw it.
-        (_, Some(step)) => set_out(evidence, namespace, step.flow),
-        (Some(first), None) => set_out(evidence, namespace, first.flow),
-        (None, None) => return None,
+        // What set out here was rewritten before any interface saw it, and later
+        // packets of a connection before any rule did.
+        (_, step) => {
+            let left = last.filter(|last| last.out).map(|last| last.flow);
+            let set_out = left.and_then(|left| set_out(evidence, namespace, left));
+            set_out.or(step.map(|step| step.flow)).or(left)?
+        }
     };
     let after = match (last, met.last()) {
         (Some(last), _) if last.out => last.flow,
@@ -118,8 +121,8 @@ pub fn hop(
     };
     let delivered = last.is_none_or(|last| !last.out) && !met.iter().any(|step| step.dropped);
     let after = match remembered(evidence, namespace, before) {
-        // The answer to a connection that was rewritten here, on its way to a socket.
-        Some(original) if delivered && after == before => original,
+        // On its way to a socket it is rewritten after the last rule, too.
+        Some(other) if delivered => other,
         _ => after,
     };
     Some(Hop {
@@ -191,14 +194,14 @@ fn rewritten(
 
 /// As a packet was before conntrack rewrote it on its way out of the namespace that it
 /// set out in: rules see only the first of a connection as it was.
-fn set_out(evidence: &Evidence, namespace: &str, left: Flow) -> Flow {
+fn set_out(evidence: &Evidence, namespace: &str, left: Flow) -> Option<Flow> {
     evidence
         .connections
         .iter()
         .filter(|connection| connection.namespace == namespace)
         .map(|connection| (flow_of(connection.original), flow_of(connection.reply)))
         .find(|(_, reply)| reply.reversed() == left)
-        .map_or(left, |(original, _)| original)
+        .map(|(original, _)| original)
 }
 
 fn flow_of(tuple: Tuple) -> Flow {
