@@ -227,7 +227,10 @@ fn kept_source(hop: &Hop, request: &Flight) -> Option<String> {
     }
     let said = format!("{} kept its source {}", hop.namespace, source.ip());
     // Only of who had a mind to rewrite it: a balancer keeps sources on purpose.
-    let by_kube_proxy = |step: &Step| step.chain.starts_with("KUBE-");
+    let by_kube_proxy = |step: &Step| {
+        let target = step.target.as_deref().unwrap_or_default();
+        step.chain.starts_with("KUBE-") || target.starts_with("KUBE-")
+    };
     if !hop.met.iter().any(by_kube_proxy) {
         return None;
     }

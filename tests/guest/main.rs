@@ -10,6 +10,7 @@ mod caches;
 #[path = "../shared/cases.rs"]
 mod cases;
 mod command;
+mod explain;
 #[path = "../shared/guests.rs"]
 mod guests;
 mod kept;

@@ -164,11 +164,8 @@ fn known(evidence: &Evidence, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<En
     if hop.met.last().is_some_and(|step| step.dropped) {
         return Some(End::ByRule);
     }
-    if let Some(end) = dropped(evidence, flown, hop) {
-        return Some(end);
-    }
     if flown.last.is_some_and(|last| last.out) {
-        return Some(End::Gone);
+        return Some(dropped(evidence, flown, hop).unwrap_or(End::Gone));
     }
     // Whoever got it speaks to the one who sent it.
     let answers: Vec<usize> = all
@@ -205,7 +202,13 @@ fn known(evidence: &Evidence, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<En
         all.iter()
             .any(|other| other.hops[0].namespace == hop.namespace && other.before() == wanted)
     };
-    (!answers.is_empty() || (ends_there && is_asked())).then_some(End::Delivered)
+    let arrives = ends_there && is_asked();
+    // To a kernel, a reset is a packet that it drops once it has understood it.
+    if flown.kind == Kind::Rst && arrives {
+        return Some(End::Delivered);
+    }
+    dropped(evidence, flown, hop)
+        .or_else(|| (!answers.is_empty() || arrives).then_some(End::Delivered))
 }
 
 /// Whether two packets are one that was sent twice.
