@@ -5,6 +5,7 @@ mod claims;
 mod diff;
 mod doctor;
 mod exit;
+mod explain;
 mod interrupt;
 mod kernel;
 mod labs;
@@ -54,6 +55,7 @@ pub fn main() -> ExitCode {
     log();
     let exit = match &arguments.command {
         Command::Run(run) => run::run(&arguments.common, run),
+        Command::Explain(asked) => explain::explain(&arguments.common, asked),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
         Command::Rules(arguments) => rules::rules(arguments),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),

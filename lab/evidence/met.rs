@@ -6,7 +6,7 @@ use super::bytes;
 use crate::plan::Backend;
 
 /// A rule that a packet met and that matched, or the end of a chain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Met {
     /// The namespace. Within one, and one [`Met::by`], steps are in the order in which
     /// they were taken.
@@ -24,6 +24,7 @@ pub struct Met {
         skip_serializing_if = "Option::is_none",
         with = "bytes::maybe"
     )]
+    #[schemars(with = "Option<String>")]
     pub packet: Option<Vec<u8>>,
     /// 4 or 6.
     pub ip: u8,
@@ -49,7 +50,7 @@ pub struct Met {
 }
 
 /// Where in a chain a step was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum At {
     /// At this rule, counted from 1 as `iptables -L --line-numbers` does; 0 of a rule
@@ -63,7 +64,7 @@ pub enum At {
 }
 
 /// What came of a step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
     /// The packet is through with this hook's chain.

@@ -5,7 +5,8 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
 use super::claims::{self, Claims};
-use super::{Results, SCHEMA, diff, doctor};
+use super::journeys::{self, Journeys};
+use super::{Results, SCHEMA, diff, doctor, seen};
 use crate::evidence::Verdict;
 
 /// The schema of the document that `svclab run --format json` prints, in JSON
@@ -44,6 +45,18 @@ pub fn doctor() -> Schema {
 #[must_use]
 pub fn diff() -> Schema {
     of::<diff::Document>(diff::SCHEMA)
+}
+
+/// The schema of the document that `svclab explain --format json` prints.
+#[must_use]
+pub fn journeys() -> Schema {
+    of::<Journeys>(journeys::SCHEMA)
+}
+
+/// The schema of a case's `evidence.json` that `svclab run --report` writes.
+#[must_use]
+pub fn evidence() -> Schema {
+    of::<seen::Document>(seen::SCHEMA)
 }
 
 fn of<T: JsonSchema>(format: &str) -> Schema {
@@ -85,6 +98,8 @@ mod tests {
             ("results.v1.json", results()),
             ("claims.v1.json", claims()),
             ("diff.v1.json", super::diff()),
+            ("journeys.v1.json", super::journeys()),
+            ("evidence.v1.json", super::evidence()),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);
