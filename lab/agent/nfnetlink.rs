@@ -150,8 +150,7 @@ pub fn ask_together(requests: &[Request<'_>]) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// What the kernel refuses, or a list that changed while it was read, which is to
-/// be asked for again.
+/// What the kernel refuses.
 pub fn list(what: u16, mut each: impl FnMut(Message<'_>)) -> io::Result<()> {
     let request = Request {
         what,

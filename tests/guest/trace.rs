@@ -1,10 +1,14 @@
 //! What happens to packets by each kernel's own account: as on the host.
 
+use svclab::evidence::{Drops, Evidence};
 use svclab::plan::Backend;
 
 use super::guests::{block_on, guest};
 use super::support::SERIES;
 use super::traced;
+
+/// In nanoseconds.
+const SECOND: u64 = 1_000_000_000;
 
 #[test]
 fn both_kernels_tell_every_step_through_either_iptables() {
@@ -15,7 +19,39 @@ fn both_kernels_tell_every_step_through_either_iptables() {
                 let mut session = agent.build(traced::plan(backend)).await.expect("a lab");
                 let evidence = session.probe().await.expect("evidence");
                 traced::check(&evidence, backend);
+                check_drops(&evidence, backend);
             }
         });
     }
+}
+
+/// What a kernel that tells of its drops says of that plan's.
+fn check_drops(evidence: &Evidence, backend: Backend) {
+    let Drops::Watched { lost, dropped } = &evidence.drops else {
+        panic!("{:?}", evidence.drops);
+    };
+    assert_eq!(*lost, 0);
+    let mut said = Vec::new();
+    for each in dropped.iter().filter(|each| !each.packet.is_empty()) {
+        let version = each.packet[0] >> 4;
+        if traced::port(version, &each.packet) == 9999 {
+            let at = (each.namespace.as_str(), each.interface.as_deref());
+            said.push((version, at, each.reason.as_str()));
+            // By the clock that packets are stamped with: it came in just before.
+            let header = if version == 4 { 20 } else { 40 };
+            let came = evidence.packets.iter().find(|packet| {
+                let behind = packet.bytes.get(14 + header..);
+                packet.interface == "client" && behind == Some(&each.packet[header..])
+            });
+            let came = came.expect("it is captured, too").time;
+            assert!(came.abs_diff(each.time) < SECOND, "{came} {each:?}");
+            // Newer kernels drop what `nf_tables` says where it says so.
+            let place = each.place.as_deref();
+            let nft = backend == Backend::Nft && place == Some("nft_do_chain");
+            assert!(nft || place == Some("nf_hook_slow"), "{each:?}");
+        }
+    }
+    // The rule that drops, and the one that refuses.
+    let one = |version| (version, ("router", Some("client")), "NETFILTER_DROP");
+    assert_eq!(said, [one(4), one(6)], "{dropped:#?}");
 }

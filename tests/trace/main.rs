@@ -9,7 +9,7 @@ mod traced;
 
 use std::path::PathBuf;
 
-use svclab::evidence::Evidence;
+use svclab::evidence::{Drops, Evidence};
 use svclab::kernel::{Agent, Host};
 use svclab::plan::{Backend, Plan};
 use tokio::runtime::Builder;
@@ -43,10 +43,19 @@ fn every_step_through_iptables_legacy_is_told() {
 }
 
 #[test]
+fn an_agent_that_is_contained_says_why_it_knows_of_no_drops() {
+    let Drops::Uncertain(why) = probe(traced::plan(Backend::Nft)).drops else {
+        panic!("it may trace this machine's kernel");
+    };
+    insta::assert_snapshot!(why, @"the kernel does not let svclab trace what it drops: Operation not permitted (os error 1)");
+}
+
+#[test]
 fn a_plan_that_traces_nothing_hears_nothing() {
     let mut plan = traced::plan(Backend::Nft);
     plan.watch.trace.clear();
     let evidence = probe(plan);
     assert!(evidence.met.is_empty() && evidence.connections.is_empty());
     assert_eq!(evidence.met_left_out, 0);
+    assert_eq!(evidence.drops, Drops::Unwatched);
 }

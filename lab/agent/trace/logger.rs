@@ -1,8 +1,8 @@
 //! To whom a namespace's netfilter logs: a setting, put back when this is dropped.
 //!
-//! Only what is logged goes another way by that, and in a namespace of its own it
-//! goes nowhere without it (Linux v6.12, `net/netfilter/nf_log_syslog.c`,
-//! `nf_log_allowed`... `sysctl_nf_log_all_netns`).
+//! Only what is logged goes another way by that, and in a namespace of its own it goes
+//! nowhere without it (Linux v6.12, `net/netfilter/nf_log_syslog.c`, where
+//! `sysctl_nf_log_all_netns` is asked).
 
 use std::fs;
 use std::io;

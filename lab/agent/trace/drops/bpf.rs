@@ -49,9 +49,10 @@ fn bpf(command: libc::c_long, attributes: &mut [u64]) -> io::Result<OwnedFd> {
 
 /// Two numbers of four bytes, as they stand in memory.
 fn pair(first: u32, second: u32) -> u64 {
-    let [a, b, c, d] = first.to_ne_bytes();
-    let [e, f, g, h] = second.to_ne_bytes();
-    u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+    let mut both = [0; 8];
+    both[..4].copy_from_slice(&first.to_ne_bytes());
+    both[4..].copy_from_slice(&second.to_ne_bytes());
+    u64::from_ne_bytes(both)
 }
 
 /// A ring of that many bytes, a power of two and of whole pages.
@@ -121,18 +122,23 @@ impl Shared {
     }
 
     /// A number in it, which the kernel may change.
+    #[expect(
+        clippy::cast_ptr_alignment,
+        reason = "it begins with a page, and the place is asked about"
+    )]
     fn long(&self, at: usize) -> &AtomicU64 {
         assert!(
-            at + 8 <= self.length && at % 8 == 0,
+            at + 8 <= self.length && at.is_multiple_of(8),
             "outside of what is shared"
         );
         // SAFETY: it is inside, aligned, and lives as long as this.
         unsafe { &*self.begin.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
+    #[expect(clippy::cast_ptr_alignment, reason = "as above")]
     fn word(&self, at: usize) -> &AtomicU32 {
         assert!(
-            at + 4 <= self.length && at % 4 == 0,
+            at + 4 <= self.length && at.is_multiple_of(4),
             "outside of what is shared"
         );
         // SAFETY: as above.

@@ -23,6 +23,8 @@ pub struct Btf {
     strings: usize,
     /// Where each type is described; the first has the number 1.
     types: Vec<usize>,
+    /// Where those are described that have members: few of all.
+    whole: Vec<usize>,
 }
 
 impl Btf {
@@ -37,17 +39,21 @@ impl Btf {
         let begin = header + word(&bytes, 8)?;
         let end = begin + word(&bytes, 12)?;
         let strings = header + word(&bytes, 16)?;
-        let mut types = Vec::new();
+        let (mut types, mut whole) = (Vec::new(), Vec::new());
         let mut at = begin;
         while at < end {
             types.push(at);
             let info = u32::try_from(word(&bytes, at + 4)?).ok()?;
+            if matches!(info >> 24 & 0x1f, STRUCT | ENUM) {
+                whole.push(at);
+            }
             at += TYPE + behind(info)?;
         }
         Some(Self {
             bytes,
             strings,
             types,
+            whole,
         })
     }
 
@@ -82,8 +88,8 @@ impl Btf {
 
     /// A type of that kind and name.
     fn named(&self, kind: u32, name: &str) -> Option<usize> {
-        let mut all = self.types.iter().copied();
-        all.find(|at| self.kind(*at) == Some(kind) && self.text(*at) == Some(name))
+        let mut all = self.whole.iter().copied();
+        all.find(|at| self.kind(*at) == Some(kind) && self.is(*at, name))
     }
 
     /// At which bit a structure has a member, also inside those of its members that
@@ -132,6 +138,13 @@ impl Btf {
     fn kind(&self, at: usize) -> Option<u32> {
         let info = u32::try_from(word(&self.bytes, at + 4)?).ok()?;
         Some(info >> 24 & 0x1f)
+    }
+
+    /// Whether the name that is referred to at a place is this one.
+    fn is(&self, at: usize, name: &str) -> bool {
+        let rest = word(&self.bytes, at).and_then(|at| self.bytes.get(self.strings + at..));
+        let rest = rest.and_then(|rest| rest.strip_prefix(name.as_bytes()));
+        rest.is_some_and(|rest| rest.first() == Some(&0))
     }
 
     /// The name that is referred to at a place.

@@ -6,7 +6,8 @@ mod btf;
 mod program;
 mod symbols;
 
-use std::collections::{HashMap, HashSet};
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -37,13 +38,15 @@ const NONE: [&str; 2] = ["SKB_NOT_DROPPED_YET", "SKB_CONSUMED"];
 
 thread_local! {
     /// What this kernel says of itself, which it says once.
-    static KERNEL: std::cell::OnceCell<Result<Rc<Described>, String>> = const { std::cell::OnceCell::new() };
+    static KERNEL: OnceCell<Result<Rc<Described>, String>> = const { OnceCell::new() };
 }
 
 /// What is asked of a kernel's description.
 struct Described {
     offsets: Offsets,
     reasons: HashMap<u32, String>,
+    /// Its functions, as far as they were asked for.
+    functions: RefCell<BTreeMap<u64, String>>,
 }
 
 /// A kernel that tells of every packet it drops, until this is dropped.
@@ -98,13 +101,17 @@ impl Tracer {
             functions.insert(place);
             dropped.push((place, each));
         }
-        let functions = File::open(FUNCTIONS)
-            .and_then(|list| symbols::functions(BufReader::new(list), functions.into_iter()))
-            .unwrap_or_default();
+        let mut known = self.kernel.functions.borrow_mut();
+        functions.retain(|place| !known.contains_key(place));
+        if !functions.is_empty() {
+            let list = File::open(FUNCTIONS).map(BufReader::new);
+            let found = list.and_then(|list| symbols::functions(list, functions.into_iter()));
+            known.extend(found.unwrap_or_default());
+        }
         let mut dropped: Vec<Dropped> = dropped
             .into_iter()
             .map(|(place, each)| Dropped {
-                place: functions.get(&place).cloned(),
+                place: known.get(&place).cloned(),
                 ..each
             })
             .collect();
@@ -175,6 +182,7 @@ fn describe() -> Result<Rc<Described>, String> {
     Ok(Rc::new(Described {
         offsets: Offsets::of(&btf).ok_or_else(lacks)?,
         reasons,
+        functions: RefCell::default(),
     }))
 }
 

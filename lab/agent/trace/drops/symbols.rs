@@ -14,8 +14,8 @@ pub fn functions(
     mut list: impl BufRead,
     addresses: impl Iterator<Item = u64>,
 ) -> io::Result<BTreeMap<u64, String>> {
-    let mut best: BTreeMap<u64, (u64, String)> = addresses
-        .map(|address| (address, (0, String::new())))
+    let mut best: BTreeMap<u64, (Digits, Digits, String)> = addresses
+        .map(|address| (address, (digits(address), digits(0), String::new())))
         .collect();
     let mut line = Vec::new();
     while !best.is_empty() {
@@ -23,29 +23,44 @@ pub fn functions(
         if list.read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        let Some((begin, name)) = symbol(&line) else {
+        // There are some hundred thousand lines: they are compared as they stand.
+        let Some(begin) = line.first_chunk() else {
             continue;
         };
-        for (address, (closest, function)) in &mut best {
-            if begin <= *address && begin > *closest {
-                *closest = begin;
+        for (address, closest, function) in best.values_mut() {
+            if begin <= address
+                && begin > closest
+                && let Some(name) = name(&line)
+            {
+                *closest = *begin;
                 name.clone_into(function);
             }
         }
     }
     Ok(best
         .into_iter()
-        .filter(|(_, (closest, _))| *closest > 0)
-        .map(|(address, (_, function))| (address, function))
+        .filter(|(_, (_, _, function))| !function.is_empty())
+        .map(|(address, (_, _, function))| (address, function))
         .collect())
 }
 
-/// The address and name in `ffffffff81000000 T _text`, of a function.
-fn symbol(line: &[u8]) -> Option<(u64, &str)> {
+/// An address as it is listed.
+type Digits = [u8; 16];
+
+fn digits(address: u64) -> Digits {
+    let mut digits = [b'0'; 16];
+    let text = format!("{address:016x}");
+    for (to, from) in digits.iter_mut().zip(text.bytes()) {
+        *to = from;
+    }
+    digits
+}
+
+/// The name in `ffffffff81000000 T _text`, of a function.
+fn name(line: &[u8]) -> Option<&str> {
     let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
-    let address = u64::from_str_radix(words.next()?, 16).ok()?;
-    matches!(words.next()?, "t" | "T" | "w" | "W").then_some(())?;
-    Some((address, words.next()?))
+    let kind = words.nth(1)?;
+    matches!(kind, "t" | "T" | "w" | "W").then(|| words.next())?
 }
 
 #[cfg(test)]
