@@ -15,6 +15,7 @@ use super::capture::{Basket, Capture};
 use super::daemon::Daemon;
 use super::loader::Loaders;
 use super::netns::NetNs;
+use super::streams::Place;
 use super::wire::{self, Wire};
 use super::{
     accounting, counters, failure, health, held, ipvs, prober, program, rules, server, sysctl,
@@ -330,6 +331,19 @@ impl Lab {
         let ns = self.inside(namespace, program)?;
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         program::run(ns, namespace, program, &arguments, input).await
+    }
+
+    /// Where one can be attached to it.
+    pub fn places(&self) -> HashMap<String, Place> {
+        let of = |(namespace, wire): (&Namespace, &Wire)| {
+            let place = Place {
+                ns: self.namespaces.get(&namespace.name)?.clone(),
+                interfaces: wire.names(),
+            };
+            Some((namespace.name.clone(), place))
+        };
+        let all = self.plan.namespaces.iter().zip(&self.wires);
+        all.filter_map(of).collect()
     }
 
     /// Ends it, but for its namespaces, which nothing is in any more.

@@ -25,18 +25,10 @@ pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local
 pub fn start(ns: &NetNs, name: &str, program: &str, arguments: &[&str]) -> Result<Child, Failure> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let found = find(program).ok_or_else(|| unstarted(program, &missing()))?;
-    let mut command = Command::new(found);
+    let mut command = command(ns, &found);
     command
         .args(arguments)
-        .env_clear()
-        .env("PATH", PATH)
         .env("LC_ALL", "C")
-        // iptables-legacy takes one lock for the whole machine unless told
-        // otherwise; a namespace's rules concern nobody else.
-        .env(
-            "XTABLES_LOCKFILE",
-            format!("/run/xtables-{}.lock", ns.number()),
-        )
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -48,10 +40,26 @@ pub fn start(ns: &NetNs, name: &str, program: &str, arguments: &[&str]) -> Resul
         .map_err(|error| unstarted(program, &error))
 }
 
+/// What starts a program that lies there, with what every program's environment
+/// holds here.
+pub fn command(ns: &NetNs, found: &Path) -> Command {
+    let mut command = Command::new(found);
+    command
+        .env_clear()
+        .env("PATH", PATH)
+        // iptables-legacy takes one lock for the whole machine unless told
+        // otherwise; a namespace's rules concern nobody else.
+        .env(
+            "XTABLES_LOCKFILE",
+            format!("/run/xtables-{}.lock", ns.number()),
+        );
+    command
+}
+
 /// Where a program lies. A program that is started by its path is started
 /// without a copy of this process (Rust's library, `posix_spawn`): where a copy
 /// costs most, in a guest, that is a good part of a start.
-fn find(program: &str) -> Option<PathBuf> {
+pub fn find(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(program.into());
     }

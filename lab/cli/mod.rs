@@ -1,18 +1,26 @@
 //! The command: what users type, and the exit codes they get.
 
 mod args;
+mod attach;
+mod capture;
 mod claims;
 mod diff;
 mod doctor;
+mod down;
+mod exec;
 mod exit;
 mod interrupt;
 mod kernel;
 mod labs;
 mod output;
 mod plan;
+mod probe;
+mod ps;
 mod rules;
 mod run;
 mod schema;
+mod up;
+mod which;
 
 use std::process::ExitCode;
 
@@ -55,6 +63,13 @@ pub fn main() -> ExitCode {
     let exit = match &arguments.command {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
+        Command::Up(up) => up::up(&arguments.common, up),
+        Command::Ps(ps) => ps::ps(ps),
+        Command::Exec(exec) => exec::exec(exec),
+        Command::Shell(shell) => exec::shell(shell),
+        Command::Probe(probe) => probe::probe(probe),
+        Command::Capture(capture) => capture::capture(capture),
+        Command::Down(down) => down::down(down),
         Command::Rules(arguments) => rules::rules(arguments),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
         Command::Diff(diff) => diff::diff(diff),

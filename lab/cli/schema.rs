@@ -13,6 +13,7 @@ pub fn schema(of: Described) -> Exit {
         Described::Claims => report::schema::claims(),
         Described::Doctor => report::schema::doctor(),
         Described::Diff => report::schema::diff(),
+        Described::Ps => report::schema::ps(),
     };
     match serde_json::to_string_pretty(&schema) {
         Ok(text) => print(&format!("{text}\n")),

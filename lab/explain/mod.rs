@@ -16,4 +16,4 @@ pub use check::Check;
 pub use claim::{ClaimOutcome, ClaimVerdict};
 pub use judge::{Judge, Judgement};
 pub use packet::{Frame, Payload};
-pub use probe::{Observed, ProbeOutcome, observed_words};
+pub use probe::{Observed, ProbeOutcome, observe, observed_words};

@@ -26,6 +26,7 @@ mod junit;
 mod markdown;
 pub mod node_rules;
 mod output;
+pub mod pcapng;
 mod results;
 pub mod schema;
 mod several;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::claims::{self, Claims};
 use super::{Results, SCHEMA, diff, doctor};
 use crate::evidence::Verdict;
+use crate::live;
 
 /// The schema of the document that `svclab run --format json` prints, in JSON
 /// Schema 2020-12.
@@ -44,6 +45,12 @@ pub fn doctor() -> Schema {
 #[must_use]
 pub fn diff() -> Schema {
     of::<diff::Document>(diff::SCHEMA)
+}
+
+/// The schema of the document that `svclab ps --format json` prints.
+#[must_use]
+pub fn ps() -> Schema {
+    of::<live::Document>(live::SCHEMA)
 }
 
 fn of<T: JsonSchema>(format: &str) -> Schema {
@@ -85,6 +92,7 @@ mod tests {
             ("results.v1.json", results()),
             ("claims.v1.json", claims()),
             ("diff.v1.json", super::diff()),
+            ("ps.v1.json", ps()),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);
