@@ -1,8 +1,9 @@
 //! A program in a lab, attached to the streams of this process: what it reads and
 //! writes is passed through as it comes.
 
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::thread;
 
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
@@ -208,10 +209,15 @@ async fn next(input: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
 /// Reads standard input on a thread of its own, which ends with the process: a read
 /// cannot be given up.
 fn reader() -> mpsc::Receiver<Vec<u8>> {
-    let (tell, told) = mpsc::channel(1);
+    let (tell, told) = mpsc::channel(WINDOW);
     thread::spawn(move || {
         let mut chunk = vec![0; CHUNK];
-        while let Ok(length @ 1..) = io::stdin().lock().read(&mut chunk) {
+        // Without the buffer that is before it otherwise.
+        let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else {
+            return;
+        };
+        let mut stdin = File::from(stdin);
+        while let Ok(length @ 1..) = stdin.read(&mut chunk) {
             if tell.blocking_send(chunk[..length].to_vec()).is_err() {
                 return;
             }

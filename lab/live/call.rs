@@ -9,6 +9,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use serde::Serialize;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
 use tokio_util::codec::{FramedRead, FramedWrite, LengthDelimitedCodec};
 
 use super::about::About;
@@ -74,15 +75,27 @@ impl Line {
         hear(&mut self.reading).await
     }
 
-    /// Both directions apart.
+    /// Both directions apart. What is told is read from now on, whatever its reader
+    /// does: two that wait for each other to read would wait for ever.
     #[must_use]
     pub fn split(self) -> (Hearing, Saying) {
-        (Hearing(self.reading), Saying(self.writing))
+        let mut reading = self.reading;
+        let (tell, told) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            loop {
+                let heard = hear(&mut reading).await;
+                let is_last = heard.is_err();
+                if tell.send(heard).is_err() || is_last {
+                    return;
+                }
+            }
+        });
+        (Hearing(told), Saying(self.writing))
     }
 }
 
 /// One direction of a [`Line`].
-pub struct Hearing(FramedRead<OwnedReadHalf, LengthDelimitedCodec>);
+pub struct Hearing(mpsc::UnboundedReceiver<Result<Told, CallError>>);
 
 impl Hearing {
     /// What is told next.
@@ -91,7 +104,7 @@ impl Hearing {
     ///
     /// As of [`Line::hear`].
     pub async fn next(&mut self) -> Result<Told, CallError> {
-        hear(&mut self.0).await
+        self.0.recv().await.unwrap_or(Err(CallError::Ended))
     }
 }
 
