@@ -74,7 +74,9 @@ pub async fn run(
         })
         .collect();
     let pumping = async {
-        let each = pumps.iter().map(|pump| pump.run(end.clone(), is_terminal, say));
+        let each = pumps
+            .iter()
+            .map(|pump| pump.run(end.clone(), is_terminal, say));
         futures_util::future::join_all(each).await;
     };
     let obeying = obey(told, &pumps, &group, terminal, feed);
@@ -125,6 +127,8 @@ fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
     let found = program::find(program).ok_or_else(|| absent(program))?;
     let mut command = program::command(ns, &found);
     command
+        // Some tell by it what they are to be.
+        .arg0(program)
         .args(&wanted.arguments)
         .env("HOME", "/")
         .env("LANG", "C.UTF-8")
@@ -159,8 +163,7 @@ fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
             None
         }
     };
-    let mut child = ns
-        .enter(|| command.spawn())
+    let mut child = program::spawn(ns, &mut command)
         .map_err(|error| failed(failure::entering(namespace, &error)))?
         .map_err(unstarted)?;
     // Its terminal's other end must be its own alone.

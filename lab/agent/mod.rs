@@ -30,6 +30,7 @@ mod lab;
 mod loader;
 mod netns;
 mod nfnetlink;
+mod orphans;
 mod ping;
 mod pktinfo;
 mod poll;

@@ -10,6 +10,7 @@ use tokio::process::{Child, ChildStdin, Command};
 
 use super::failure;
 use super::netns::NetNs;
+use super::orphans;
 use crate::plan::needs::package;
 use crate::protocol::{Failure, Fault, Finished, Rejected};
 
@@ -35,9 +36,22 @@ pub fn start(ns: &NetNs, name: &str, program: &str, arguments: &[&str]) -> Resul
         // So that what it starts can be ended with it.
         .process_group(0)
         .kill_on_drop(true);
-    ns.enter(|| command.spawn())
+    spawn(ns, &mut command)
         .map_err(|error| failure::entering(name, &error))?
         .map_err(|error| unstarted(program, &error))
+}
+
+/// Starts what is to be started in a namespace.
+///
+/// # Errors
+///
+/// When the namespace cannot be entered; within, when the program cannot be started.
+pub fn spawn(ns: &NetNs, command: &mut Command) -> io::Result<io::Result<Child>> {
+    let spawned = ns.enter(|| command.spawn())?;
+    if let Ok(child) = &spawned {
+        orphans::own(child.id());
+    }
+    Ok(spawned)
 }
 
 /// What starts a program that lies there, with what every program's environment

@@ -298,7 +298,12 @@ pub struct ExecArguments {
     #[arg(value_name = "NAMESPACE")]
     pub namespace: String,
     /// The program and what it is told
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     pub command: Vec<String>,
 }
 

@@ -121,7 +121,10 @@ pub async fn attach(line: Line, on_terminal: bool) -> Result<Outcome, CallError>
 struct Attached {
     hearing: Hearing,
     saying: Saying,
-    outputs: Option<(std::sync::mpsc::Sender<Vec<u8>>, std::sync::mpsc::Sender<Vec<u8>>)>,
+    outputs: Option<(
+        std::sync::mpsc::Sender<Vec<u8>>,
+        std::sync::mpsc::Sender<Vec<u8>>,
+    )>,
     /// How many messages of input have not been answered.
     unfed: usize,
 }
@@ -191,9 +194,7 @@ impl Attached {
                 None
             }
             FromStream::Ended { end } => Some(Outcome::Ended(end)),
-            FromStream::Failed { absent, failure } => {
-                Some(Outcome::Unstarted { absent, failure })
-            }
+            FromStream::Failed { absent, failure } => Some(Outcome::Unstarted { absent, failure }),
             FromStream::Opened | FromStream::Packets { .. } => None,
         }
     }

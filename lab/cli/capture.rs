@@ -254,7 +254,9 @@ fn write_all(
     took: impl Fn(),
 ) -> io::Result<()> {
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let interfaces = interfaces.into_iter().map(|each| (each.namespace, each.name));
+    let interfaces = interfaces
+        .into_iter()
+        .map(|each| (each.namespace, each.name));
     let out = Whole {
         file: stdout,
         packets,

@@ -15,6 +15,7 @@ mod labs;
 mod output;
 mod plan;
 mod probe;
+mod progress;
 mod ps;
 mod rules;
 mod run;

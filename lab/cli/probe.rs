@@ -14,9 +14,10 @@ use crate::live::{Ask, CallError, Probed, Told, Wish, call};
 pub fn probe(arguments: &ProbeArguments) -> Exit {
     match unless_interrupted(attempt(arguments)) {
         Ok(Some(Ok(probed))) => {
-            let all = probed.attempts.iter().all(|attempt| {
-                matches!(attempt.verdict, Verdict::Connected | Verdict::Answered)
-            });
+            let all = probed
+                .attempts
+                .iter()
+                .all(|attempt| matches!(attempt.verdict, Verdict::Connected | Verdict::Answered));
             match print(&text(arguments, &probed)) {
                 Exit::Success if !all => Exit::Failed,
                 exit => exit,

@@ -81,7 +81,11 @@ fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
             let names = cases.iter().chain(&last);
             let all: Vec<String> = names.map(|case| format!("  '{}'", case.named)).collect();
             Err(wrong(
-                format!("`{}` is {} cases, and one is to stand", arguments.name, all.len()),
+                format!(
+                    "`{}` is {} cases, and one is to stand",
+                    arguments.name,
+                    all.len()
+                ),
                 format!("name one of them:\n{}", all.join("\n")),
             ))
         }
@@ -262,7 +266,11 @@ fn words(about: &About, case: &Prepared, several: bool, detached: bool) -> Strin
         lines.push(format!("svclab probe{lab} {from} {to}{protocol}"));
     }
     lines.push(format!("svclab capture{lab} | wireshark -k -i -"));
-    let where_from = if detached { "Try:" } else { "Try, from another terminal:" };
+    let where_from = if detached {
+        "Try:"
+    } else {
+        "Try, from another terminal:"
+    };
     text.push_str(where_from);
     text.push('\n');
     for line in lines {

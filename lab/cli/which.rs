@@ -11,7 +11,9 @@ use crate::report::{RunError, Trouble};
 /// What the command ends with, after telling on standard error why.
 pub async fn which(name: Option<&str>, with: &'static str) -> Result<(Directory, About), Exit> {
     let directory = Directory::of_environment().map_err(|error| misplaced(&error))?;
-    let mut labs = standing(&directory).await.map_err(|error| uncalled(&error))?;
+    let mut labs = standing(&directory)
+        .await
+        .map_err(|error| uncalled(&error))?;
     let at = pick(&labs, name, with).map_err(|error| unpicked(&error))?;
     Ok((directory, labs.swap_remove(at)))
 }

@@ -134,9 +134,7 @@ async fn hear(
 ) -> Result<Told, CallError> {
     match reading.next().await {
         None => Err(CallError::Ended),
-        Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
-            Err(CallError::Ended)
-        }
+        Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => Err(CallError::Ended),
         Some(Err(error)) => Err(error.into()),
         Some(Ok(frame)) => match serde_json::from_slice(&frame) {
             Ok(Told::Refused { error }) => Err(CallError::Refused(error)),

@@ -280,11 +280,16 @@ fn asked(frame: &[u8]) -> Result<Ask, RunError> {
                 env!("CARGO_PKG_VERSION"),
                 greeting.version
             ),
-            remedy: Some("end its holder, whose process `svclab ps` names, and build it anew".to_owned()),
+            remedy: Some(
+                "end its holder, whose process `svclab ps` names, and build it anew".to_owned(),
+            ),
         });
     }
-    serde_json::from_value(greeting.ask)
-        .map_err(|error| bug(format!("the holder was asked for what it does not know: {error}")))
+    serde_json::from_value(greeting.ask).map_err(|error| {
+        bug(format!(
+            "the holder was asked for what it does not know: {error}"
+        ))
+    })
 }
 
 /// Whether who connects is this user or root: whoever else could come by the
@@ -343,10 +348,7 @@ impl Holder {
 }
 
 /// Tries what is asked, one after the other, until the lab is lost.
-async fn try_all(
-    session: &mut Session,
-    asked: &mut mpsc::UnboundedReceiver<Trial>,
-) -> KernelError {
+async fn try_all(session: &mut Session, asked: &mut mpsc::UnboundedReceiver<Trial>) -> KernelError {
     loop {
         tokio::select! {
             Some(Trial { probe, done }) = asked.recv() => {

@@ -6,9 +6,9 @@ mod about;
 mod call;
 mod holder;
 mod names;
+mod pick;
 mod place;
 pub mod programs;
-mod pick;
 mod talk;
 
 pub use about::{About, Document, SCHEMA, State, document};

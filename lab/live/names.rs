@@ -66,7 +66,11 @@ pub fn capturable(
         let of_it = interfaces_of(namespace);
         interfaces.extend(
             of_it
-                .filter(|name| each.interface.as_deref().is_none_or(|wanted| wanted == *name))
+                .filter(|name| {
+                    each.interface
+                        .as_deref()
+                        .is_none_or(|wanted| wanted == *name)
+                })
                 .map(|name| Interface {
                     namespace: each.namespace.clone(),
                     name: name.to_owned(),

@@ -94,13 +94,15 @@ fn is_meant(lab: &About, name: &str) -> bool {
     let values = |case: &str| -> Vec<String> { case.split(',').map(str::to_owned).collect() };
     let of_case = lab.case.strip_prefix(&lab.lab).unwrap_or_default();
     let of_case = values(of_case.trim_start_matches('/'));
-    [lab.lab.as_str(), lab.named_lab()].into_iter().any(|known| {
-        name == known
-            || name
-                .strip_prefix(known)
-                .and_then(|rest| rest.strip_prefix('/'))
-                .is_some_and(|some| values(some).iter().all(|value| of_case.contains(value)))
-    })
+    [lab.lab.as_str(), lab.named_lab()]
+        .into_iter()
+        .any(|known| {
+            name == known
+                || name
+                    .strip_prefix(known)
+                    .and_then(|rest| rest.strip_prefix('/'))
+                    .is_some_and(|some| values(some).iter().all(|value| of_case.contains(value)))
+        })
 }
 
 impl About {

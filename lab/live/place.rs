@@ -62,9 +62,7 @@ impl PlaceError {
                  written"
                     .to_owned()
             }
-            Self::Up { .. } => {
-                "`svclab ps` shows it, `svclab down` takes it away".to_owned()
-            }
+            Self::Up { .. } => "`svclab ps` shows it, `svclab down` takes it away".to_owned(),
         }
     }
 }
@@ -76,11 +74,7 @@ pub struct Directory(PathBuf);
 /// Where that directory is to be: in the runtime directory if that is the user's,
 /// else where root, or this user, has one of its own. A root who came by `sudo -E`
 /// still has the runtime directory of the user it was.
-fn locate(
-    runtime: Option<OsString>,
-    user: u32,
-    owner: impl Fn(&Path) -> Option<u32>,
-) -> PathBuf {
+fn locate(runtime: Option<OsString>, user: u32, owner: impl Fn(&Path) -> Option<u32>) -> PathBuf {
     let runtime = runtime.map(PathBuf::from);
     let own = runtime.filter(|path| path.is_absolute() && owner(path) == Some(user));
     match (own, user) {
@@ -165,7 +159,10 @@ impl Directory {
         let entries = fs::read_dir(&self.0).map_err(refused("read", &self.0))?;
         let mut sockets: Vec<PathBuf> = entries
             .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.extension().is_some_and(|extension| extension == "sock"))
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "sock")
+            })
             .collect();
         sockets.sort();
         let mut living = Vec::new();

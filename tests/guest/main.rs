@@ -17,4 +17,7 @@ mod lacking;
 mod outcome;
 mod processes;
 mod room;
+mod standing;
+#[path = "../shared/standing.rs"]
+mod standing_labs;
 mod support;

@@ -35,9 +35,7 @@ impl Runtime {
 
     /// What the command did.
     pub fn run(&self, arguments: &[&str]) -> Output {
-        self.svclab(arguments)
-            .output()
-            .expect("the command starts")
+        self.svclab(arguments).output().expect("the command starts")
     }
 
     /// The command, under way.
@@ -61,7 +59,13 @@ impl Runtime {
     pub fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.sockets()).expect("a directory");
         let mut names: Vec<String> = entries
-            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .to_string_lossy()
+                    .into_owned()
+            })
             .collect();
         names.sort();
         names
@@ -90,7 +94,10 @@ impl Runtime {
             "{}{}ends with {}",
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr),
-            output.status.code().map_or("a signal".to_owned(), |code| code.to_string())
+            output
+                .status
+                .code()
+                .map_or("a signal".to_owned(), |code| code.to_string())
         );
         text.replace(&self.directory.path().display().to_string(), "RUNTIME")
     }

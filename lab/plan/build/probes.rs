@@ -40,8 +40,7 @@ fn one(
         let at = place!["spec", "probes", name, field];
         Box::new(Problem::in_lab(at, error.message).help(error.help))
     };
-    let planned =
-        probe_of(order.cluster, namespaces, name, probe, order.patience).map_err(at)?;
+    let planned = probe_of(order.cluster, namespaces, name, probe, order.patience).map_err(at)?;
     if let Some(after) = &probe.after {
         waits(order, name, after)?;
     }

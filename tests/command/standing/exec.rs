@@ -32,7 +32,10 @@ fn streams_and_status_are_passed_on() {
     let labs = Labs::one();
     let output = exec(&labs, &["sh", "-c", "cat; echo wrong >&2; exit 7"], b"word");
     assert_eq!(output.status.code(), Some(7));
-    assert_eq!((&*output.stdout, &*output.stderr), (&b"word"[..], &b"wrong\n"[..]));
+    assert_eq!(
+        (&*output.stdout, &*output.stderr),
+        (&b"word"[..], &b"wrong\n"[..])
+    );
     let output = exec(&labs, &["sh", "-c", "kill -TERM $$"], b"");
     assert_eq!(output.status.code(), Some(128 + 15));
     // It is in the namespace, and alone there.
@@ -51,7 +54,10 @@ fn much_is_passed_through_both_ways() {
     // What was written right before the end is there.
     for _ in 0..20 {
         let output = exec(&labs, &["sh", "-c", "echo out; echo err >&2"], b"");
-        assert_eq!((&*output.stdout, &*output.stderr), (&b"out\n"[..], &b"err\n"[..]));
+        assert_eq!(
+            (&*output.stdout, &*output.stderr),
+            (&b"out\n"[..], &b"err\n"[..])
+        );
     }
 }
 
@@ -60,11 +66,19 @@ fn who_reads_or_writes_no_more_is_told() {
     let labs = Labs::one();
     // The program stops reading.
     let output = exec(&labs, &["head", "-c", "3"], &[b'x'; 3_000_000]);
-    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"xxx"[..]));
+    assert_eq!(
+        (output.status.code(), &*output.stdout),
+        (Some(0), &b"xxx"[..])
+    );
     // Nobody reads what it writes: it ends by that, as it would without svclab.
     let mut child = labs.runtime.start(&["exec", "node-1", "--", "yes"]);
     let mut some = [0; 4];
-    child.stdout.take().expect("a pipe").read_exact(&mut some).expect("it writes");
+    child
+        .stdout
+        .take()
+        .expect("a pipe")
+        .read_exact(&mut some)
+        .expect("it writes");
     assert_eq!(&some, b"y\ny\n");
     assert_eq!(child.wait().expect("an end").code(), Some(128 + 13));
 }
@@ -76,15 +90,16 @@ fn the_end_of_a_program_does_not_wait_for_what_it_left() {
     assert_eq!(output.status.code(), Some(0));
     let left = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     // It goes on, until the lab goes.
-    let output = exec(&labs, &["kill", "-0", &left], b"");
-    let is_there = exec(&labs, &["sh", "-c", &format!("kill -0 {left}")], b"");
-    assert_eq!(is_there.status.code(), Some(0), "{output:?}");
+    let output = exec(&labs, &["sh", "-c", &format!("kill -0 {left}")], b"");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
 /// A program in the lab that says that it runs, and then waits.
 fn waiting(labs: &Labs) -> (Child, BufReader<std::process::ChildStdout>) {
     let script = "trap 'echo asked; exit 3' INT; echo runs; while :; do sleep 600 & wait; done";
-    let mut child = labs.runtime.start(&["exec", "node-1", "--", "sh", "-c", script]);
+    let mut child = labs
+        .runtime
+        .start(&["exec", "node-1", "--", "sh", "-c", script]);
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut line = String::new();
     lines.read_line(&mut line).expect("a line");
@@ -122,7 +137,10 @@ fn a_program_whose_user_is_gone_is_ended() {
     let without = below(holder);
     let (mut child, _lines) = waiting(&labs);
     let with = below(holder);
-    let started: Vec<i32> = with.into_iter().filter(|one| !without.contains(one)).collect();
+    let started: Vec<i32> = with
+        .into_iter()
+        .filter(|one| !without.contains(one))
+        .collect();
     assert!(!started.is_empty());
     child.kill().expect("it runs");
     child.wait().expect("an end");
@@ -154,8 +172,14 @@ fn what_is_not_there_is_told() {
     assert_told!(labs, run(&["exec", "node-1"]));
     assert_told!(labs, run(&["shell", "node-1"]));
     // By the names of labs.
-    assert_eq!(run(&["exec", "node/node-1", "--", "true"]).status.code(), Some(0));
-    assert_eq!(run(&["exec", "host/laptop", "--", "true"]).status.code(), Some(0));
+    assert_eq!(
+        run(&["exec", "node/node-1", "--", "true"]).status.code(),
+        Some(0)
+    );
+    assert_eq!(
+        run(&["exec", "host/laptop", "--", "true"]).status.code(),
+        Some(0)
+    );
 }
 
 #[test]
@@ -174,7 +198,12 @@ fn further_programs_are_at_hand_that_were_asked_for() {
 #[test]
 fn what_is_done_to_a_lab_shows_in_probes() {
     let labs = Labs::one();
-    let call = ["probe", "pod/default/client", "service/default/web:80", "--connections=3"];
+    let call = [
+        "probe",
+        "pod/default/client",
+        "service/default/web:80",
+        "--connections=3",
+    ];
     let run = |arguments: &[&str]| labs.runtime.run(arguments);
     assert_told!(labs, run(&call));
     let rule = ["iptables-nft", "-I", "FORWARD", "-p", "tcp", "-j", "REJECT"];
@@ -186,9 +215,35 @@ fn what_is_done_to_a_lab_shows_in_probes() {
     assert_told!(labs, run(&[&call[..], &["--patience=100ms"]].concat()));
     let ping = ["probe", "node-1", "pod/default/web", "--protocol=ping"];
     assert_told!(labs, run(&ping));
-    assert_told!(labs, run(&["probe", "pod/default/client", "10.244.1.10:8080", "--protocol=udp", "--patience=100ms"]));
-    assert_told!(labs, run(&["probe", "pod/default/clint", "service/default/web:80"]));
-    assert_told!(labs, run(&["probe", "pod/default/client", "service/default/web"]));
-    assert_told!(labs, run(&["probe", "pod/default/client", "svc/default/web:80"]));
-    assert_told!(labs, run(&["probe", "pod/default/client", "10.0.0.1:80", "--protocol=sctp"]));
+    assert_told!(
+        labs,
+        run(&[
+            "probe",
+            "pod/default/client",
+            "10.244.1.10:8080",
+            "--protocol=udp",
+            "--patience=100ms"
+        ])
+    );
+    assert_told!(
+        labs,
+        run(&["probe", "pod/default/clint", "service/default/web:80"])
+    );
+    assert_told!(
+        labs,
+        run(&["probe", "pod/default/client", "service/default/web"])
+    );
+    assert_told!(
+        labs,
+        run(&["probe", "pod/default/client", "svc/default/web:80"])
+    );
+    assert_told!(
+        labs,
+        run(&[
+            "probe",
+            "pod/default/client",
+            "10.0.0.1:80",
+            "--protocol=sctp"
+        ])
+    );
 }

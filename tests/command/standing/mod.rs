@@ -2,8 +2,8 @@
 
 mod capture;
 mod exec;
-mod up;
 mod terminal;
+mod up;
 
 use std::process::Output;
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{Winsize, openpty};
 
 use super::Labs;
@@ -61,6 +62,9 @@ impl User {
                 return std::mem::replace(&mut self.seen, rest);
             }
             let mut some = [0; 1024];
+            let mut on = [PollFd::new(self.terminal.as_fd(), PollFlags::POLLIN)];
+            let came = poll(&mut on, PollTimeout::from(60_000_u16)).expect("a terminal");
+            assert!(came > 0, "`{words}` was not seen: {}", self.seen);
             // A terminal that nobody holds any more is in error.
             let read = self.terminal.read(&mut some).unwrap_or(0);
             assert!(read > 0, "`{words}` was never seen: {}", self.seen);
@@ -69,7 +73,9 @@ impl User {
     }
 
     fn types(&mut self, words: &str) {
-        self.terminal.write_all(words.as_bytes()).expect("a terminal");
+        self.terminal
+            .write_all(words.as_bytes())
+            .expect("a terminal");
     }
 
     fn resizes(&self, rows: u16, columns: u16) {
@@ -105,7 +111,8 @@ fn a_shell_is_on_a_terminal_of_its_own() {
         user.types("until stty size | grep 50; do :; done\r");
         user.sees("50 120");
         // Ctrl-C is for what runs there, and not for svclab.
-        user.types("echo be''gun; sleep 600\r");
+        // What says so is what the terminal belongs to.
+        user.types("sh -c \"echo be''gun; sleep 600\"\r");
         user.sees("begun");
         user.types("\x03");
         user.sees("[node-1] ");
@@ -117,10 +124,14 @@ fn a_shell_is_on_a_terminal_of_its_own() {
 #[test]
 fn where_the_lab_has_not_got_the_users_shell_there_is_another() {
     let labs = Labs::one();
-    let mut user = User::runs(&labs, &["shell", "pod/default/web"], &[("SHELL", "/home/me/zsh")]);
+    let mut user = User::runs(
+        &labs,
+        &["shell", "pod/default/web"],
+        &[("SHELL", "/home/me/zsh")],
+    );
     user.sees("[pod/default/web] $ ");
     user.types("echo $0\r");
-    user.sees("\nsh");
+    user.sees("\nsh\r");
     user.types("exit\r");
     assert_eq!(user.ends(), Some(0));
 }
@@ -133,7 +144,12 @@ fn a_terminal_is_as_it_was_when_a_program_ends() {
     let before = nix::sys::termios::tcgetattr(&user.terminal).expect("a terminal");
     assert_eq!(user.child.wait().expect("an end").code(), Some(0));
     let after = nix::sys::termios::tcgetattr(&user.terminal).expect("a terminal");
-    assert!(after.local_flags.contains(nix::sys::termios::LocalFlags::ECHO), "{before:?}");
+    assert!(
+        after
+            .local_flags
+            .contains(nix::sys::termios::LocalFlags::ECHO),
+        "{before:?}"
+    );
 }
 
 #[test]
@@ -141,6 +157,20 @@ fn a_capture_is_not_for_a_terminal() {
     let labs = Labs::none();
     let mut user = User::runs(&labs, &["capture"], &[]);
     user.sees("error: a capture is not for a terminal\r\n");
-    user.sees("what to do: `svclab capture > FILE.pcapng`, or `svclab capture | wireshark -k -i -`");
+    user.sees(
+        "what to do: `svclab capture > FILE.pcapng`, or `svclab capture | wireshark -k -i -`",
+    );
     assert_eq!(user.ends(), Some(2));
+}
+
+#[test]
+fn a_run_of_more_than_a_second_tells_which_case_is_running() {
+    let labs = Labs::none();
+    let case = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
+    let mut user = User::runs(&labs, &["run", case], &[]);
+    user.sees(&format!("0/1 {case}"));
+    user.sees(&format!("PASS {case}"));
+    let after = user.sees("1 passed, 0 failed");
+    assert!(!after.contains("0/1"), "{after:?}");
+    assert_eq!(user.ends(), Some(0));
 }

@@ -44,9 +44,18 @@ fn of_several_labs_one_is_named() {
     // From now on what is to be typed names the lab.
     assert_told!(labs, run(&["up", "--detach", &labs.case("Cluster")]));
     assert_told!(labs, run(&["exec", "node-1", "--", "true"]));
-    assert_told!(labs, run(&["exec", "--lab", "other", "node-1", "--", "true"]));
-    assert_told!(labs, run(&["exec", "--lab", "lab/policy=Local", "node-1", "--", "true"]));
-    assert_told!(labs, run(&["probe", "pod/default/client", "service/default/web:80"]));
+    assert_told!(
+        labs,
+        run(&["exec", "--lab", "other", "node-1", "--", "true"])
+    );
+    assert_told!(
+        labs,
+        run(&["exec", "--lab", "lab/policy=Local", "node-1", "--", "true"])
+    );
+    assert_told!(
+        labs,
+        run(&["probe", "pod/default/client", "service/default/web:80"])
+    );
     assert_told!(labs, run(&["down"]));
     assert_told!(labs, run(&["down", "--all"]));
     assert_told!(labs, run(&["down", "--all"]));
@@ -101,10 +110,13 @@ fn in_the_foreground_it_stands_until_ctrl_c() {
         output
     };
     assert_told!(labs, ended_by(&|holder| signal(holder, Signal::SIGINT)));
-    assert_told!(labs, ended_by(&|_| {
-        let output = labs.runtime.run(&["down"]);
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-    }));
+    assert_told!(
+        labs,
+        ended_by(&|_| {
+            let output = labs.runtime.run(&["down"]);
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+        })
+    );
 }
 
 #[test]
@@ -122,7 +134,13 @@ fn a_holder_that_is_killed_takes_all_with_it() {
     // What it left is removed by whoever looks first.
     assert_eq!(labs.runtime.files().len(), 3);
     assert_told!(labs, labs.runtime.run(&["exec", "node-1", "--", "true"]));
-    assert!(!labs.runtime.files().iter().any(|file| file.ends_with(".sock")));
+    assert!(
+        !labs
+            .runtime
+            .files()
+            .iter()
+            .any(|file| file.ends_with(".sock"))
+    );
     labs.runtime.up(&labs.case("Local"));
 }
 
@@ -133,7 +151,9 @@ fn a_lab_that_is_lost_is_told_of_in_its_log() {
     let [waits] = children(holder)[..] else {
         panic!("there is one agent");
     };
-    let exec = labs.runtime.start(&["exec", "node-1", "--", "cat", "/dev/zero"]);
+    let exec = labs
+        .runtime
+        .start(&["exec", "node-1", "--", "cat", "/dev/zero"]);
     signal(waits, Signal::SIGKILL);
     let exec = exec.wait_with_output().expect("an end");
     assert_eq!(exec.status.code(), Some(125));
