@@ -67,6 +67,8 @@ fn text(arguments: &ProbeArguments, probed: &Probed) -> String {
     let mut errors: Vec<&str> = probed
         .attempts
         .iter()
+        // The other verdicts say all that the kernel did.
+        .filter(|attempt| attempt.verdict == Verdict::Unreachable)
         .filter_map(|attempt| attempt.error.as_deref())
         .collect();
     errors.sort_unstable();

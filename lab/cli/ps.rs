@@ -83,6 +83,10 @@ mod tests {
             lab("lab/a=longer", Some("6.12.117"), true),
             lab("other", None, false),
         ]), @r"
+        LAB           KERNEL                   SINCE                 HOLDER  NAMESPACES
+        lab/a=b       Linux 6.18.44            2026-11-22T06:40:11Z  4711    fabric pod/default/client
+        lab/a=longer  Linux 6.12.117, a guest  2026-11-22T06:40:11Z  4711    fabric pod/default/client
+        other         being built              2026-11-22T06:40:11Z  4711    fabric pod/default/client
         ");
         insta::assert_snapshot!(table(&[]), @"no lab stands; `svclab up LAB/CASE` builds one");
     }

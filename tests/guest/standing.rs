@@ -92,7 +92,7 @@ fn programs_probes_and_captures_work_as_on_this_host() {
     let call = runtime.run(&[
         "probe",
         "node-1",
-        "service/default/web:80",
+        "service/default/app:80",
         "--connections=3",
     ]);
     assert_eq!(call.status.code(), Some(0), "{call:?}");
