@@ -53,9 +53,10 @@ macro_rules! assert_told {
         insta::with_settings!({filters => vec![
             (r"Linux \d\S*", "Linux RELEASE"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
-            (r"(TIME)  \d+ +", "$1  HOLDER  "),
+            (r"(TIME) +\d+ +", "$1  HOLDER  "),
             (r"[0-9a-f]{16}\.log", "CASE.log"),
             (r"(?m) +$", ""),
+            (r" {2,}", "  "),
         ]}, {
             insta::assert_snapshot!($labs.told(&$output));
         })

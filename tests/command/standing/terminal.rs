@@ -111,8 +111,9 @@ fn a_shell_is_on_a_terminal_of_its_own() {
         user.types("until stty size | grep 50; do :; done\r");
         user.sees("50 120");
         // Ctrl-C is for what runs there, and not for svclab.
-        // What says so is what the terminal belongs to.
-        user.types("sh -c \"echo be''gun; sleep 600\"\r");
+        // What says so is what the terminal belongs to, and all there is of it: a
+        // shell that is just starting another program may miss the signal.
+        user.types("sh -c \"echo be''gun; exec sleep 600\"\r");
         user.sees("begun");
         user.types("\x03");
         user.sees("[node-1] ");

@@ -1,7 +1,6 @@
 //! How labs come to stand, are listed, and go.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -32,7 +31,8 @@ fn a_lab_stands_until_it_is_taken_away() {
     assert_told!(labs, run(&["up", &labs.case("Local")]));
     let holder = labs.runtime.holder();
     assert_told!(labs, run(&["down"]));
-    assert!(!Path::new(&format!("/proc/{holder}")).exists());
+    let left = left(holder, Instant::now() + SOON);
+    assert!(left.is_empty(), "{left:?} go on");
     assert_eq!(labs.runtime.files(), ["lock"]);
     assert_told!(labs, run(&["down"]));
 }
@@ -81,7 +81,7 @@ fn a_lab_that_cannot_be_built_is_told_of_in_the_foreground() {
     let text = std::fs::read_to_string(&path).expect("the lab");
     let wrong = text.replacen(
         "leftovers: {iptables: []}",
-        r#"leftovers: {iptables: ["-t nat -A POSTROUTING -j NOPE"]}"#,
+        r#"leftovers: {iptables: ["*nat", "-A POSTROUTING -m nosuchmatch -j RETURN"]}"#,
         1,
     );
     std::fs::write(&path, wrong).expect("the lab can be written");
