@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::Child;
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 
 use super::daemon::Group;
@@ -142,26 +142,23 @@ fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
             &error,
         )),
     };
-    let own = match &wanted.terminal {
-        Some(wanted) => {
-            command.env("TERM", &wanted.kind);
-            let (ours, theirs) = terminal::open_pair(wanted.size).map_err(|error| {
-                let message = format!("cannot open a terminal for {program}: {error}");
-                failed(failure::machine(message, &error))
-            })?;
-            let copy = || theirs.try_clone().map(Stdio::from).map_err(unstarted);
-            command.stdin(copy()?).stdout(copy()?).stderr(copy()?);
-            terminal::take_as_own(&mut command);
-            Some(ours)
-        }
-        None => {
-            command
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .process_group(0);
-            None
-        }
+    let own = if let Some(wanted) = &wanted.terminal {
+        command.env("TERM", &wanted.kind);
+        let (ours, theirs) = terminal::open_pair(wanted.size).map_err(|error| {
+            let message = format!("cannot open a terminal for {program}: {error}");
+            failed(failure::machine(message, &error))
+        })?;
+        let copy = || theirs.try_clone().map(Stdio::from).map_err(unstarted);
+        command.stdin(copy()?).stdout(copy()?).stderr(copy()?);
+        terminal::take_as_own(&mut command);
+        Some(ours)
+    } else {
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        None
     };
     let mut child = program::spawn(ns, &mut command)
         .map_err(|error| failed(failure::entering(namespace, &error)))?
@@ -176,9 +173,9 @@ fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
             return Ok((Some(Stream::new(input)?), outputs));
         }
         let (input, stdout, stderr) = (
-            child.stdin.take().map(|pipe| pipe.into_owned_fd()),
-            child.stdout.take().map(|pipe| pipe.into_owned_fd()),
-            child.stderr.take().map(|pipe| pipe.into_owned_fd()),
+            child.stdin.take().map(ChildStdin::into_owned_fd),
+            child.stdout.take().map(ChildStdout::into_owned_fd),
+            child.stderr.take().map(ChildStderr::into_owned_fd),
         );
         let mut outputs = Vec::new();
         for (of, pipe) in [(Written::Stdout, stdout), (Written::Stderr, stderr)] {
@@ -271,7 +268,7 @@ async fn pass_on(
         }
         say(FromStream::Fed);
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// What one stream of a program writes, on its way.

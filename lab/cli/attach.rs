@@ -103,7 +103,7 @@ pub async fn attach(line: Line, on_terminal: bool) -> Result<Outcome, CallError>
     let mut attached = Attached {
         hearing,
         saying,
-        outputs: Some((stdout, stderr)),
+        outputs: Some([stdout, stderr]),
         unfed: 0,
     };
     let ended = attached.until_its_end(&mut signals, &mut events).await;
@@ -121,10 +121,8 @@ pub async fn attach(line: Line, on_terminal: bool) -> Result<Outcome, CallError>
 struct Attached {
     hearing: Hearing,
     saying: Saying,
-    outputs: Option<(
-        std::sync::mpsc::Sender<Vec<u8>>,
-        std::sync::mpsc::Sender<Vec<u8>>,
-    )>,
+    /// What takes what is to be written, to standard output and standard error.
+    outputs: Option<[std::sync::mpsc::Sender<Vec<u8>>; 2]>,
     /// How many messages of input have not been answered.
     unfed: usize,
 }
@@ -180,7 +178,7 @@ impl Attached {
     fn heard(&mut self, word: FromStream) -> Option<Outcome> {
         match word {
             FromStream::Output { of, bytes } => {
-                if let Some((stdout, stderr)) = &self.outputs {
+                if let Some([stdout, stderr]) = &self.outputs {
                     // Whose reader is gone has said so.
                     let _ = match of {
                         Written::Stdout => stdout.send(bytes),
@@ -233,9 +231,9 @@ fn writer(
     mut out: impl io::Write + Send + 'static,
     wrote: mpsc::UnboundedSender<Wrote>,
 ) -> std::sync::mpsc::Sender<Vec<u8>> {
-    let (write, to_write) = std::sync::mpsc::channel::<Vec<u8>>();
+    let (give, given) = std::sync::mpsc::channel::<Vec<u8>>();
     thread::spawn(move || {
-        for bytes in to_write {
+        for bytes in given {
             let read = out.write_all(&bytes).and_then(|()| out.flush()).is_ok();
             let _ = wrote.send(Wrote { of, read });
             if !read {
@@ -243,7 +241,7 @@ fn writer(
             }
         }
     });
-    write
+    give
 }
 
 /// What this process is told by signals.

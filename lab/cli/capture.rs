@@ -30,8 +30,7 @@ pub fn capture(arguments: &CaptureArguments) -> Exit {
         return Exit::Input;
     }
     match drive(run(arguments)) {
-        Ok(Ok(exit)) => exit,
-        Ok(Err(exit)) => exit,
+        Ok(Ok(exit) | Err(exit)) => exit,
         Err(error) => refused(&error),
     }
 }

@@ -1,5 +1,7 @@
 //! `svclab probe`
 
+use std::fmt::Write as _;
+
 use super::args::ProbeArguments;
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
@@ -61,9 +63,9 @@ fn text(arguments: &ProbeArguments, probed: &Probed) -> String {
         _ => probed.target.socket().to_string(),
     };
     if address != arguments.to {
-        text.push_str(&format!(" ({address})"));
+        let _ = write!(text, " ({address})");
     }
-    text.push_str(&format!("\n  {seen}\n"));
+    let _ = writeln!(text, "\n  {seen}");
     let mut errors: Vec<&str> = probed
         .attempts
         .iter()
@@ -74,7 +76,7 @@ fn text(arguments: &ProbeArguments, probed: &Probed) -> String {
     errors.sort_unstable();
     errors.dedup();
     for error in errors {
-        text.push_str(&format!("  the kernel said: {error}\n"));
+        let _ = writeln!(text, "  the kernel said: {error}");
     }
     text
 }

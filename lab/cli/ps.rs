@@ -1,5 +1,7 @@
 //! `svclab ps`
 
+use std::fmt::Write as _;
+
 use super::args::{PsArguments, PsFormat};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
@@ -52,9 +54,10 @@ fn table(labs: &[About]) -> String {
     let mut text = String::new();
     for [lab, kernel, since, holder, namespaces] in &rows {
         let [a, b, c, d] = widths;
-        text.push_str(&format!(
-            "{lab:a$}  {kernel:b$}  {since:c$}  {holder:d$}  {namespaces}\n"
-        ));
+        let _ = writeln!(
+            text,
+            "{lab:a$}  {kernel:b$}  {since:c$}  {holder:d$}  {namespaces}"
+        );
     }
     text
 }

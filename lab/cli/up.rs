@@ -1,5 +1,6 @@
 //! `svclab up`
 
+use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -243,7 +244,7 @@ fn words(about: &About, case: &Prepared, several: bool, detached: bool) -> Strin
         about.kernel_words()
     );
     for namespace in &about.namespaces {
-        text.push_str(&format!("  {namespace}\n"));
+        let _ = writeln!(text, "  {namespace}");
     }
     let mut lines = Vec::new();
     let inside = case
@@ -274,7 +275,7 @@ fn words(about: &About, case: &Prepared, several: bool, detached: bool) -> Strin
     text.push_str(where_from);
     text.push('\n');
     for line in lines {
-        text.push_str(&format!("  {line}\n"));
+        let _ = writeln!(text, "  {line}");
     }
     let down = if several {
         format!("svclab down {name}")
@@ -282,9 +283,9 @@ fn words(about: &About, case: &Prepared, several: bool, detached: bool) -> Strin
         "svclab down".to_owned()
     };
     if detached {
-        text.push_str(&format!("`{down}` takes it away.\n"));
+        let _ = writeln!(text, "`{down}` takes it away.");
     } else {
-        text.push_str(&format!("Ctrl-C or `{down}` takes it away.\n"));
+        let _ = writeln!(text, "Ctrl-C or `{down}` takes it away.");
     }
     text
 }
@@ -359,12 +360,11 @@ async fn until_it_stands(mut child: Child) -> Waited {
         if let Some(mut out) = child.stdout.take() {
             let _ = out.read_to_end(&mut said);
         }
-        let waited = match said.split_first() {
-            Some((&STANDS, words)) => Waited::Stands(String::from_utf8_lossy(words).into_owned()),
-            _ => {
-                let status = child.wait().ok().and_then(|status| status.code());
-                Waited::Ended(status.and_then(|code| u8::try_from(code).ok()).unwrap_or(5))
-            }
+        let waited = if let Some((&STANDS, words)) = said.split_first() {
+            Waited::Stands(String::from_utf8_lossy(words).into_owned())
+        } else {
+            let status = child.wait().ok().and_then(|status| status.code());
+            Waited::Ended(status.and_then(|code| u8::try_from(code).ok()).unwrap_or(5))
         };
         let _ = tell.blocking_send(waited);
     });

@@ -95,7 +95,11 @@ impl Holder {
         let _ = self.down.subscribe().wait_for(|down| *down).await;
     }
 
-    /// Answers who connects, for ever; what is attached goes on meanwhile.
+    /// Answers who connects, until the lab is gone; what is attached goes on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When the socket cannot be waited for.
     pub async fn answer(self: Arc<Self>, listener: UnixListener) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let mut talks = JoinSet::new();
