@@ -77,7 +77,7 @@ fn programs_probes_and_captures_work_as_on_this_host() {
         assert_eq!(runtime.run(&asks).status.code(), Some(0), "{program}");
     }
     let absent = runtime.run(&["exec", "node-1", "--", "no-such-program"]);
-    assert_eq!(absent.status.code(), Some(127), "{absent:?}");
+    assert_eq!(absent.status.code(), Some(127), "{}", runtime.told(&absent));
 
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("guest.pcapng");
@@ -130,6 +130,7 @@ fn a_holder_that_is_killed_takes_its_guest_with_it() {
         running.iter().any(|name| name.contains("qemu")),
         "{running:?}"
     );
+    let exec = runtime.start(&["exec", "node-1", "--", "sleep", "600"]);
     let held = Held::new(holder);
     kill(Pid::from_raw(holder), Signal::SIGKILL).expect("it runs");
     held.is_gone();
@@ -142,6 +143,8 @@ fn a_holder_that_is_killed_takes_its_guest_with_it() {
         );
         std::thread::yield_now();
     }
+    let ended = exec.wait_with_output().expect("an end");
+    assert_eq!(ended.status.code(), Some(125), "{}", runtime.told(&ended));
     let output = runtime.run(&["down"]);
     assert_eq!(output.status.code(), Some(4), "{output:?}");
 }

@@ -65,7 +65,7 @@ fn much_is_passed_through_both_ways() {
 fn who_reads_or_writes_no_more_is_told() {
     let labs = Labs::one();
     // The program stops reading.
-    let output = exec(&labs, &["head", "-c", "3"], &[b'x'; 3_000_000]);
+    let output = exec(&labs, &["head", "-c", "3"], &vec![b'x'; 3_000_000]);
     assert_eq!(
         (output.status.code(), &*output.stdout),
         (Some(0), &b"xxx"[..])

@@ -1,6 +1,7 @@
 //! How labs come to stand, are listed, and go.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -14,6 +15,13 @@ use crate::waiting::children;
 
 /// How soon everything must be gone.
 const SOON: Duration = Duration::from_secs(2);
+
+/// Whether a file's name ends so.
+fn is_of(file: &str, extension: &str) -> bool {
+    Path::new(file)
+        .extension()
+        .is_some_and(|known| known == extension)
+}
 
 fn signal(process: i32, signal: Signal) {
     kill(Pid::from_raw(process), signal).expect("the signal can be sent");
@@ -134,13 +142,7 @@ fn a_holder_that_is_killed_takes_all_with_it() {
     // What it left is removed by whoever looks first.
     assert_eq!(labs.runtime.files().len(), 3);
     assert_told!(labs, labs.runtime.run(&["exec", "node-1", "--", "true"]));
-    assert!(
-        !labs
-            .runtime
-            .files()
-            .iter()
-            .any(|file| file.ends_with(".sock"))
-    );
+    assert!(!labs.runtime.files().iter().any(|file| is_of(file, "sock")));
     labs.runtime.up(&labs.case("Local"));
 }
 
@@ -160,10 +162,10 @@ fn a_lab_that_is_lost_is_told_of_in_its_log() {
     let left = left(holder, Instant::now() + SOON);
     assert!(left.is_empty(), "{left:?} go on");
     let files = labs.runtime.files();
-    let log = files.iter().find(|file| file.ends_with(".log"));
+    let log = files.iter().find(|file| is_of(file, "log"));
     let log = labs.runtime.sockets().join(log.expect("its log is left"));
     insta::assert_snapshot!(std::fs::read_to_string(log).expect("text"));
-    assert!(!files.iter().any(|file| file.ends_with(".sock")));
+    assert!(!files.iter().any(|file| is_of(file, "sock")));
 }
 
 #[test]
