@@ -100,7 +100,7 @@ fn the_lab_that_stands_is_told_as_is_shown() {
     for (command, code) in [
         ("exec node-1 -- ip route", 0),
         ("exec node-1 -- iptables-save", 0),
-        ("probe laptop node-1:30080 --connections 4", 1),
+        ("probe host/laptop node-1:30080 --connections 4", 1),
     ] {
         let words: Vec<&str> = command.split(' ').collect();
         assert!(readme().contains(&format!("svclab {command}")), "{command}");
