@@ -8,7 +8,8 @@
 //! it (the only code that touches a kernel), [`evidence`] is what was seen,
 //! [`explain`] judges it, and [`report`] prints it. [`dump`] is what programs
 //! print of a node that stands, read and compared. [`certify`] compares the
-//! machine before a run with the machine after it. [`apiserver`] answers a real
+//! machine before a run with the machine after it. [`live`] keeps a lab standing and
+//! lets users into it. [`apiserver`] answers a real
 //! kube-proxy that runs in a lab.
 
 pub mod agent;
@@ -20,6 +21,7 @@ pub mod dump;
 pub mod evidence;
 pub mod explain;
 pub mod kernel;
+pub mod live;
 pub mod plan;
 pub mod protocol;
 pub mod report;

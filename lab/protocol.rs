@@ -2,6 +2,8 @@
 //! [`Request`] one way and an [`Event`] the other. It runs over a pipe to a
 //! process on this host and over a serial port into a guest alike.
 
+pub mod stream;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,9 +13,10 @@ use tokio_util::codec::LengthDelimitedCodec;
 
 use crate::evidence::{Evidence, Surroundings};
 use crate::plan::{Delta, Plan};
+use stream::{FromStream, Opening, StreamId, ToStream};
 
 /// The version of this conversation; both ends must speak the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The largest message, in bytes: a plan with thousands of services fits, a
 /// torn stream that reads as a huge length does not.
@@ -128,6 +131,32 @@ pub enum Request {
         /// What it reads.
         input: String,
     },
+    /// Attach to a standing lab. Answered by [`Event::Heard`], until
+    /// [`FromStream::Ended`] or [`FromStream::Failed`].
+    Open {
+        /// Which lab.
+        lab: LabId,
+        /// The number to speak of the stream by; must be free.
+        stream: StreamId,
+        /// What to attach to.
+        opening: Box<Opening>,
+    },
+    /// Say something to a stream; one that is over does not hear it.
+    Tell {
+        /// Of which lab.
+        lab: LabId,
+        /// Which stream.
+        stream: StreamId,
+        /// What.
+        word: ToStream,
+    },
+    /// Nobody listens to a stream any more: a program that runs for it is killed.
+    Close {
+        /// Of which lab.
+        lab: LabId,
+        /// Which stream.
+        stream: StreamId,
+    },
     /// Take a lab away. Answered by [`Event::Gone`].
     Remove {
         /// Which lab.
@@ -150,6 +179,9 @@ impl Request {
             | Self::Start { lab, .. }
             | Self::Look { lab, .. }
             | Self::Run { lab, .. }
+            | Self::Open { lab, .. }
+            | Self::Tell { lab, .. }
+            | Self::Close { lab, .. }
             | Self::Remove { lab } => Some(*lab),
         }
     }
@@ -245,6 +277,15 @@ pub enum Event {
         /// What was found.
         turn: Turn,
     },
+    /// A stream says something.
+    Heard {
+        /// Of which lab.
+        lab: LabId,
+        /// Which stream.
+        stream: StreamId,
+        /// What.
+        word: FromStream,
+    },
     /// The lab is no more: nothing of it is left.
     Gone {
         /// Which lab.
@@ -276,6 +317,7 @@ impl Event {
             | Self::Looked { lab, .. }
             | Self::Ran { lab, .. }
             | Self::Turned { lab, .. }
+            | Self::Heard { lab, .. }
             | Self::Gone { lab }
             | Self::Failed { lab, .. } => Some(*lab),
         }

@@ -75,27 +75,7 @@ impl Capture {
         names: HashMap<u32, String>,
         basket: Rc<RefCell<Basket>>,
     ) -> Result<Self, Failure> {
-        let open = || -> io::Result<OwnedFd> {
-            let fd = socket(
-                AddressFamily::Packet,
-                SockType::Raw,
-                SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
-                SockProtocol::EthAll,
-            )?;
-            setsockopt(&fd, ReceiveTimestampns, &true)?;
-            setsockopt(&fd, RcvBufForce, &ROOM).or_else(|_| setsockopt(&fd, RcvBuf, &ROOM))?;
-            Ok(fd)
-        };
-        let fd = ns
-            .enter(open)
-            .and_then(|opened| opened)
-            .and_then(poll::register)
-            .map_err(|error| {
-                failure::machine(
-                    format!("cannot watch the packets of {namespace}: {error}"),
-                    &error,
-                )
-            })?;
+        let fd = open(ns, namespace)?;
         let (fd, namespace, names) = (Rc::new(fd), Rc::from(namespace), Rc::new(names));
         let reader = tokio::task::spawn_local(read_on(
             Rc::clone(&fd),
@@ -123,8 +103,36 @@ impl Capture {
     }
 }
 
+/// A socket that hears every packet of a namespace.
+///
+/// # Errors
+///
+/// When the namespace cannot be entered or the kernel gives no such socket.
+pub fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
+    let open = || -> io::Result<OwnedFd> {
+        let fd = socket(
+            AddressFamily::Packet,
+            SockType::Raw,
+            SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
+            SockProtocol::EthAll,
+        )?;
+        setsockopt(&fd, ReceiveTimestampns, &true)?;
+        setsockopt(&fd, RcvBufForce, &ROOM).or_else(|_| setsockopt(&fd, RcvBuf, &ROOM))?;
+        Ok(fd)
+    };
+    ns.enter(open)
+        .and_then(|opened| opened)
+        .and_then(poll::register)
+        .map_err(|error| {
+            failure::machine(
+                format!("cannot watch the packets of {namespace}: {error}"),
+                &error,
+            )
+        })
+}
+
 /// How many packets a socket had no room for since it was asked last.
-fn dropped(socket: RawFd) -> u64 {
+pub fn dropped(socket: RawFd) -> u64 {
     let mut counts = nix::libc::tpacket_stats {
         tp_packets: 0,
         tp_drops: 0,
@@ -178,8 +186,23 @@ fn receive(
     namespace: &str,
     names: &HashMap<u32, String>,
 ) -> io::Result<Option<Packet>> {
-    let mut bytes = [0; SNAP];
-    let mut slices = [IoSliceMut::new(&mut bytes)];
+    receive_in(&mut [0; SNAP], socket, namespace, names)
+}
+
+/// The next packet, of which as much is kept as there is room; none for one of
+/// an interface that is not the plan's.
+///
+/// # Errors
+///
+/// When there is none at this moment.
+pub fn receive_in(
+    bytes: &mut [u8],
+    socket: RawFd,
+    namespace: &str,
+    names: &HashMap<u32, String>,
+) -> io::Result<Option<Packet>> {
+    let snap = bytes.len();
+    let mut slices = [IoSliceMut::new(bytes)];
     let mut room = nix::cmsg_space!(TimeSpec);
     let message = recvmsg::<SockaddrStorage>(
         socket,
@@ -218,6 +241,6 @@ fn receive(
         interface: interface.clone(),
         direction,
         length: u32::try_from(length).unwrap_or(u32::MAX),
-        bytes: bytes[..length.min(SNAP)].to_vec(),
+        bytes: bytes[..length.min(snap)].to_vec(),
     }))
 }

@@ -94,26 +94,36 @@ async fn live(mut child: Child, life: Rc<RefCell<Life>>, unwanted: oneshot::Rece
     };
     // A program that it started may speak on when it has ended itself.
     let ((), (), status) = tokio::join!(listen(said, &life), listen(complained, &life), end);
-    // Its number may become another's.
-    group.0 = None;
+    group.release();
     let how = status.map_or_else(|error| format!("it was lost: {error}"), how);
     life.borrow_mut().ended = Some(how);
 }
 
 /// A program and all that it started, which is killed when this is dropped.
-struct Group(Option<Pid>);
+pub struct Group(Option<Pid>);
 
 impl Group {
-    fn of(leader: &Child) -> Self {
+    /// The group that a program leads.
+    pub fn of(leader: &Child) -> Self {
         let leader = leader.id().and_then(|id| i32::try_from(id).ok());
         Self(leader.map(Pid::from_raw))
     }
 
     fn kill(&self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    /// Sends a signal to all of it.
+    pub fn signal(&self, signal: Signal) {
         if let Some(leader) = self.0 {
             // Those that have ended need not be.
-            let _ = killpg(leader, Signal::SIGKILL);
+            let _ = killpg(leader, signal);
         }
+    }
+
+    /// Lets it be: its leader has ended, and its number may become another's.
+    pub fn release(&mut self) {
+        self.0 = None;
     }
 }
 

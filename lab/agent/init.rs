@@ -22,10 +22,11 @@ pub const MODULES: &str = "/modules";
 pub const PORT: &str = "svclab";
 
 /// What every Linux program expects to be mounted.
-const MOUNTS: [(&str, &str); 5] = [
+const MOUNTS: [(&str, &str); 6] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
     ("devtmpfs", "/dev"),
+    ("devpts", "/dev/pts"),
     ("tmpfs", "/run"),
     ("tmpfs", "/tmp"),
 ];

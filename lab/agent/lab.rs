@@ -15,6 +15,7 @@ use super::capture::{Basket, Capture};
 use super::daemon::Daemon;
 use super::loader::Loaders;
 use super::netns::NetNs;
+use super::streams::Place;
 use super::timestamps::Timestamps;
 use super::trace::Trace;
 use super::wire::{self, Wire};
@@ -340,6 +341,19 @@ impl Lab {
         let ns = self.inside(namespace, program)?;
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         program::run(ns, namespace, program, &arguments, input).await
+    }
+
+    /// Where one can be attached to it.
+    pub fn places(&self) -> HashMap<String, Place> {
+        let of = |(namespace, wire): (&Namespace, &Wire)| {
+            let place = Place {
+                ns: self.namespaces.get(&namespace.name)?.clone(),
+                interfaces: wire.names(),
+            };
+            Some((namespace.name.clone(), place))
+        };
+        let all = self.plan.namespaces.iter().zip(&self.wires);
+        all.filter_map(of).collect()
     }
 
     /// Ends it, but for its namespaces, which nothing is in any more.

@@ -10,6 +10,7 @@ use tokio::process::{Child, ChildStdin, Command};
 
 use super::failure;
 use super::netns::NetNs;
+use super::orphans;
 use crate::plan::needs::package;
 use crate::protocol::{Failure, Fault, Finished, Rejected};
 
@@ -25,33 +26,54 @@ pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local
 pub fn start(ns: &NetNs, name: &str, program: &str, arguments: &[&str]) -> Result<Child, Failure> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let found = find(program).ok_or_else(|| unstarted(program, &missing()))?;
-    let mut command = Command::new(found);
+    let mut command = command(ns, &found);
     command
         .args(arguments)
-        .env_clear()
-        .env("PATH", PATH)
         .env("LC_ALL", "C")
-        // iptables-legacy takes one lock for the whole machine unless told
-        // otherwise; a namespace's rules concern nobody else.
-        .env(
-            "XTABLES_LOCKFILE",
-            format!("/run/xtables-{}.lock", ns.number()),
-        )
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // So that what it starts can be ended with it.
         .process_group(0)
         .kill_on_drop(true);
-    ns.enter(|| command.spawn())
+    spawn(ns, &mut command)
         .map_err(|error| failure::entering(name, &error))?
         .map_err(|error| unstarted(program, &error))
+}
+
+/// Starts what is to be started in a namespace.
+///
+/// # Errors
+///
+/// When the namespace cannot be entered; within, when the program cannot be started.
+pub fn spawn(ns: &NetNs, command: &mut Command) -> io::Result<io::Result<Child>> {
+    let spawned = ns.enter(|| command.spawn())?;
+    if let Ok(child) = &spawned {
+        orphans::own(child.id());
+    }
+    Ok(spawned)
+}
+
+/// What starts a program that lies there, with what every program's environment
+/// holds here.
+pub fn command(ns: &NetNs, found: &Path) -> Command {
+    let mut command = Command::new(found);
+    command
+        .env_clear()
+        .env("PATH", PATH)
+        // iptables-legacy takes one lock for the whole machine unless told
+        // otherwise; a namespace's rules concern nobody else.
+        .env(
+            "XTABLES_LOCKFILE",
+            format!("/run/xtables-{}.lock", ns.number()),
+        );
+    command
 }
 
 /// Where a program lies. A program that is started by its path is started
 /// without a copy of this process (Rust's library, `posix_spawn`): where a copy
 /// costs most, in a guest, that is a good part of a start.
-fn find(program: &str) -> Option<PathBuf> {
+pub fn find(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(program.into());
     }

@@ -106,6 +106,7 @@ pub fn build(owner: u32, programs: &[PathBuf]) -> Result<(), (String, Errno)> {
         )
         .map_err(at(&format!("mount {writable} for the agent")))?;
     }
+    terminals(base).map_err(at("mount terminals for the agent"))?;
     write_etc(base)
         .map_err(|error| os(&error))
         .map_err(at("write the agent's /etc"))?;
@@ -145,6 +146,21 @@ pub fn seal_settings() -> nix::Result<()> {
         mount(none, path, none, again, none)?;
     }
     Ok(())
+}
+
+/// Terminals of the agent's own, of which anybody in there may have one: each
+/// mount has its own (Linux v6.12, `Documentation/filesystems/devpts.rst`).
+fn terminals(base: &Path) -> nix::Result<()> {
+    let made = fs::create_dir_all(base.join("dev/pts"))
+        .and_then(|()| std::os::unix::fs::symlink("pts/ptmx", base.join("dev/ptmx")));
+    made.map_err(|error| os(&error))?;
+    mount(
+        Some("svclab"),
+        &base.join("dev/pts"),
+        Some("devpts"),
+        MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC,
+        Some("ptmxmode=0666,mode=0600"),
+    )
 }
 
 /// The tables programs look themselves up in, where the host's may not be shown.

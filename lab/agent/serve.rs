@@ -16,7 +16,9 @@ use super::graveyard::Graveyard;
 use super::lab::Lab;
 use super::netns::NetNs;
 use super::stream::Stream;
+use super::streams::{Say, Streams, failed};
 use super::{failure, greeting, surroundings};
+use crate::protocol::stream::StreamId;
 use crate::protocol::{Event, Failure, LabId, Request, Turn, VERSION, framing};
 
 /// Serves requests until the stream ends.
@@ -55,6 +57,15 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
                 greeting::seed(*seed)?;
                 let _ = say.send(ready.clone());
             }
+            (
+                Request::Open { stream, .. }
+                | Request::Tell { stream, .. }
+                | Request::Close { stream, .. },
+                Some(lab),
+            ) => {
+                let stream = *stream;
+                attached(lab, stream, request, &labs, &say);
+            }
             (_, Some(lab)) => answer(lab, request, &labs, &graveyard, &say),
             (_, None) => drop(say.send(Event::Alive)),
         }
@@ -64,7 +75,40 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-type Labs = Rc<RefCell<HashMap<LabId, mpsc::UnboundedSender<Request>>>>;
+type Labs = Rc<RefCell<HashMap<LabId, Kept>>>;
+
+/// How a lab is spoken to.
+struct Kept {
+    /// What it does one after the other.
+    ask: mpsc::UnboundedSender<Request>,
+    /// What goes on meanwhile.
+    streams: Rc<Streams>,
+}
+
+/// Hands a word on to a lab's streams, which wait for nothing else.
+fn attached(
+    lab: LabId,
+    stream: StreamId,
+    request: Request,
+    labs: &Labs,
+    say: &mpsc::UnboundedSender<Event>,
+) {
+    let say: Say = {
+        let say = say.clone();
+        Rc::new(move |word| drop(say.send(Event::Heard { lab, stream, word })))
+    };
+    let labs = labs.borrow();
+    match (request, labs.get(&lab)) {
+        (Request::Open { opening, .. }, Some(kept)) => kept.streams.open(stream, *opening, say),
+        (Request::Tell { word, .. }, Some(kept)) => kept.streams.tell(stream, word),
+        (Request::Close { .. }, Some(kept)) => kept.streams.close(stream),
+        (Request::Open { .. }, None) => {
+            say(failed(failure::bug(format!("there is no lab {lab}"))));
+        }
+        // Who is attached to what is gone has been told.
+        _ => {}
+    }
+}
 
 /// Hands a request to its lab's own task, so that labs do not wait for each
 /// other and one lab's requests are answered in their order.
@@ -78,9 +122,14 @@ fn answer(
     let mut standing = labs.borrow_mut();
     if matches!(request, Request::Build { .. }) && !standing.contains_key(&lab) {
         let (ask, asked) = mpsc::unbounded_channel();
-        standing.insert(lab, ask);
+        let streams = Rc::<Streams>::default();
+        let kept = Kept {
+            ask,
+            streams: Rc::clone(&streams),
+        };
+        standing.insert(lab, kept);
         let (labs, graveyard) = (Rc::clone(labs), Rc::clone(graveyard));
-        tokio::task::spawn_local(keep(lab, asked, labs, graveyard, say.clone()));
+        tokio::task::spawn_local(keep(lab, asked, streams, labs, graveyard, say.clone()));
     } else if matches!(request, Request::Build { .. }) {
         let failure = failure::bug(format!("there is a lab {lab} already"));
         let _ = say.send(Event::Failed { lab, failure });
@@ -88,7 +137,7 @@ fn answer(
     }
     let asked = standing
         .get(&lab)
-        .is_some_and(|ask| ask.send(request).is_ok());
+        .is_some_and(|kept| kept.ask.send(request).is_ok());
     if !asked {
         let failure = failure::bug(format!("there is no lab {lab}"));
         let _ = say.send(Event::Failed { lab, failure });
@@ -99,6 +148,7 @@ fn answer(
 async fn keep(
     id: LabId,
     mut asked: mpsc::UnboundedReceiver<Request>,
+    streams: Rc<Streams>,
     labs: Labs,
     graveyard: Rc<Graveyard>,
     say: mpsc::UnboundedSender<Event>,
@@ -125,6 +175,7 @@ async fn keep(
                 drop(hush);
                 match built {
                     Ok(lab) => {
+                        streams.stand(lab.places());
                         tell(Event::Built {
                             lab: id,
                             descriptors: lab.descriptors(),
@@ -150,6 +201,7 @@ async fn keep(
             }
         }
     }
+    streams.end().await;
     if let Some(lab) = standing {
         graveyard.bury(lab.end());
     }
@@ -216,7 +268,13 @@ async fn act(
             finished: lab.run(&namespace, &program, &arguments, &input).await?,
         },
         // Who keeps labs acts on these.
-        Request::Build { .. } | Request::Remove { .. } | Request::Greet { .. } | Request::Ping => {
+        Request::Build { .. }
+        | Request::Remove { .. }
+        | Request::Open { .. }
+        | Request::Tell { .. }
+        | Request::Close { .. }
+        | Request::Greet { .. }
+        | Request::Ping => {
             return Err(failure::bug(format!("lab {id} was asked to {request:?}")));
         }
     })

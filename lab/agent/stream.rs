@@ -6,10 +6,11 @@
 //! that there is no more.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -30,6 +31,25 @@ impl Stream {
         let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
         fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
         Ok(Self(poll::register(fd)?))
+    }
+
+    /// Reads what is there at this moment; none when nothing is.
+    ///
+    /// # Errors
+    ///
+    /// What reading says.
+    pub fn read_now(&self, room: &mut [u8]) -> io::Result<Option<usize>> {
+        match nix::unistd::read(self.0.get_ref(), room) {
+            Ok(length) => Ok(Some(length)),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get_ref().as_fd()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::kernel::Choice;
-use crate::plan::Backend;
+use crate::plan::{Backend, Protocol};
 use crate::report::Format;
 use crate::rules::kube_proxy::{
     Cidrs, ConfigError, DetectLocalMode, Mode, NodePortAddress, Version,
@@ -50,6 +50,25 @@ pub enum Command {
     Explain(ExplainArguments),
     /// Show, namespace by namespace, what a case would apply
     Plan(PlanArguments),
+    /// Build one case and let it stand, until Ctrl-C or `svclab down`
+    #[command(after_help = GUESTS)]
+    Up(UpArguments),
+    /// List the labs that stand
+    Ps(PsArguments),
+    /// Run a program in a namespace of a lab that stands
+    #[command(after_help = STATUS)]
+    Exec(ExecArguments),
+    /// Run a shell in a namespace of a lab that stands
+    #[command(after_help = STATUS)]
+    Shell(ShellArguments),
+    /// Try one thing in a lab that stands, and say what became of it
+    Probe(ProbeArguments),
+    /// Write the packets of a lab that stands to standard output, as pcapng, while
+    /// they come
+    #[command(after_help = CAPTURES)]
+    Capture(CaptureArguments),
+    /// Take a lab away that stands
+    Down(DownArguments),
     /// Print what kube-proxy of a version writes on a node for a cluster's objects
     Rules(Box<RulesArguments>),
     /// Run the labs that speak of claims, and print what became of each claim
@@ -193,7 +212,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "FORMAT=FILE", value_parser = written)]
     pub write: Vec<Written>,
     /// Watch everything, and write what was seen of each case into a directory: a
-    /// capture with comments, the evidence, what is to be said of it; and JUnit XML
+    /// capture with comments, the evidence, what is to be said of it; and `JUnit` XML
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
     /// How many cases stand at once [default: eight for each processor]
@@ -236,6 +255,137 @@ pub enum Explanation {
     Human,
     /// `svclab/journeys/v1`; its schema is printed by `svclab schema journeys`
     Json,
+}
+
+/// What a guest has for those who look around in it.
+const GUESTS: &str = "\
+In a guest, `exec` and `shell` find these of this machine's programs, with their \
+libraries: sh, bash, cat, ls, grep, head, tail, wc, sleep, seq, tr, cut, sort, sed, env, \
+true, false, dd, ip, ss, tc, bridge, sysctl, ping, nc, curl, tcpdump, conntrack, ipvsadm, \
+and those that load rules. The first lab in a guest boots it, which takes some seconds.";
+
+/// How programs in labs end.
+const STATUS: &str = "\
+Ends with the program's own status, with 128 and its number if a signal ended it, with \
+127 if there is no such program, 126 if it cannot be started, and 125 if svclab could not \
+bring it to that.";
+
+/// How captures are used.
+const CAPTURES: &str = "\
+Examples:
+  svclab capture node-1 | wireshark -k -i -
+  svclab capture node-1/eth0 pod/default/client > ticket.pcapng
+  svclab capture | tcpdump -n -r -
+
+Without a name, every interface of the lab. Ends by Ctrl-C, with its reader, or with the lab.";
+
+/// Which of the labs that stand.
+#[derive(Debug, Args)]
+pub struct WhichArguments {
+    /// Which lab, if several stand: its name, or as much of its case's as tells it
+    /// from the others
+    #[arg(long, value_name = "LAB[/CASE]")]
+    pub lab: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct UpArguments {
+    /// The case: NAME, NAME/axis=value,…, or a path to a lab's file
+    #[arg(value_name = "LAB/CASE")]
+    pub name: String,
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// Return once the lab stands, and hold it in the background
+    #[arg(short, long)]
+    pub detach: bool,
+    /// Have a program at hand in the lab that is not the system's. As often as wanted
+    #[arg(long = "program", value_name = "PATH")]
+    pub programs: Vec<PathBuf>,
+    /// Be the process in the background, which writes to this file
+    #[arg(long, hide = true, value_name = "LOG")]
+    pub held: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct PsArguments {
+    /// How labs are printed
+    #[arg(long, value_enum, default_value_t = PsFormat::Human)]
+    pub format: PsFormat,
+}
+
+/// How labs that stand are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PsFormat {
+    /// For people.
+    Human,
+    /// One document, described by `svclab schema ps`.
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub struct ExecArguments {
+    #[command(flatten)]
+    pub which: WhichArguments,
+    /// The namespace: a node, `pod/NAMESPACE/NAME`, a host, as `svclab ps` shows them
+    #[arg(value_name = "NAMESPACE")]
+    pub namespace: String,
+    /// The program and what it is told
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ShellArguments {
+    #[command(flatten)]
+    pub which: WhichArguments,
+    /// The namespace: a node, `pod/NAMESPACE/NAME`, a host, as `svclab ps` shows them
+    #[arg(value_name = "NAMESPACE")]
+    pub namespace: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ProbeArguments {
+    #[command(flatten)]
+    pub which: WhichArguments,
+    /// Who calls: a node, `pod/NAMESPACE/NAME` or a host
+    #[arg(value_name = "FROM")]
+    pub from: String,
+    /// Whom: a name or an address with its port, as in labs: `service/default/web:80`
+    #[arg(value_name = "TO")]
+    pub to: String,
+    /// What is spoken
+    #[arg(long, value_name = "PROTOCOL", default_value = "tcp", value_parser = protocol)]
+    pub protocol: Protocol,
+    /// How many connections are opened
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub connections: u32,
+    /// How long an answer is waited for
+    #[arg(long, default_value = "3s", value_parser = patience, value_name = "DURATION")]
+    pub patience: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct CaptureArguments {
+    #[command(flatten)]
+    pub which: WhichArguments,
+    /// Namespaces, or interfaces of them. Without any, everything
+    #[arg(value_name = "NAMESPACE[/INTERFACE]")]
+    pub of: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct DownArguments {
+    /// Which lab, if several stand
+    #[arg(value_name = "LAB[/CASE]", conflicts_with = "all")]
+    pub lab: Option<String>,
+    /// All of them
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// A file that a run is written to.
@@ -427,6 +577,8 @@ pub enum Described {
     Journeys,
     /// The `evidence.json` of `run --report`.
     Evidence,
+    /// What `ps --format json` prints.
+    Ps,
 }
 
 /// A mode that can be written.
@@ -453,6 +605,15 @@ fn detect_local_mode(text: &str) -> Result<DetectLocalMode, String> {
 
 fn node_port_address(text: &str) -> Result<NodePortAddress, ConfigError> {
     text.to_owned().try_into()
+}
+
+fn protocol(text: &str) -> Result<Protocol, String> {
+    match text {
+        "tcp" => Ok(Protocol::Tcp),
+        "udp" => Ok(Protocol::Udp),
+        "ping" => Ok(Protocol::Ping),
+        _ => Err("there are tcp, udp and ping".to_owned()),
+    }
 }
 
 fn backend(text: &str) -> Result<Backend, String> {

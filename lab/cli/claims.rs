@@ -10,12 +10,12 @@ use super::exit::Exit;
 use super::interrupt::{Interrupts, drive};
 use super::labs::{prepared, tell};
 use super::output::{colour, refused, told, width};
-use super::run::{options, running};
+use super::run::{options, print as telling, running};
 use crate::cluster::place;
-use crate::report::Results;
 use crate::report::claims::{
     Declared, Differing, Layout, differing, document, exit_code, print, tally,
 };
+use crate::report::{Results, Several};
 use crate::run::choose;
 use crate::scenario::reference::DocumentRef;
 use crate::scenario::{Diagnostic, Scenario};
@@ -83,10 +83,11 @@ fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
     let options = options(arguments.jobs, false, arguments.place.choice());
     let ran = drive(async {
         let mut interrupts = Interrupts::listen();
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let (ran, ()) = tokio::join!(running(cases, &options, tell, &mut interrupts), async {
-            while told.recv().await.is_some() {}
-        });
+        let (tell, told) = mpsc::unbounded_channel();
+        // Cases are told of by the progress only.
+        let mut nobody = Several(Vec::new());
+        let progress = telling(&mut nobody, told, false);
+        let (ran, _) = tokio::join!(running(cases, &options, tell, &mut interrupts), progress);
         ran
     });
     match ran {

@@ -1,9 +1,13 @@
 //! The command: what users type, and the exit codes they get.
 
 mod args;
+mod attach;
+mod capture;
 mod claims;
 mod diff;
 mod doctor;
+mod down;
+mod exec;
 mod exit;
 mod explain;
 mod interrupt;
@@ -11,9 +15,14 @@ mod kernel;
 mod labs;
 mod output;
 mod plan;
+mod probe;
+mod progress;
+mod ps;
 mod rules;
 mod run;
 mod schema;
+mod up;
+mod which;
 
 use std::process::ExitCode;
 
@@ -57,6 +66,13 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Explain(asked) => explain::explain(&arguments.common, asked),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
+        Command::Up(up) => up::up(&arguments.common, up),
+        Command::Ps(ps) => ps::ps(ps),
+        Command::Exec(exec) => exec::exec(exec),
+        Command::Shell(shell) => exec::shell(shell),
+        Command::Probe(probe) => probe::probe(probe),
+        Command::Capture(capture) => capture::capture(capture),
+        Command::Down(down) => down::down(down),
         Command::Rules(arguments) => rules::rules(arguments),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
         Command::Diff(diff) => diff::diff(diff),

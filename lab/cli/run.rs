@@ -13,6 +13,7 @@ use super::exit::Exit;
 use super::interrupt::{Interrupts, drive, unless_interrupted};
 use super::labs::prepared;
 use super::output::{colour, refused, told};
+use super::progress::Progress;
 use crate::kernel::{Choice, Witness, enter};
 use crate::plan::Watch;
 use crate::report::folder::Folder;
@@ -112,19 +113,30 @@ pub async fn running(
 
 /// Prints what happens. The end, if it is withheld, is for the caller to tell,
 /// with the time that the run took.
-async fn print(
+pub async fn print(
     writer: &mut dyn report::Writer,
     mut events: mpsc::UnboundedReceiver<report::Event>,
     withhold: bool,
 ) -> io::Result<Option<Duration>> {
     let mut over = None;
-    while let Some(event) = events.recv().await {
-        match event {
-            report::Event::Over { took, .. } if withhold => over = Some(took),
-            event => writer.event(&event)?,
-        }
+    let mut progress = Progress::begin();
+    loop {
+        let event = tokio::select! {
+            event = events.recv() => event,
+            () = progress.show() => continue,
+        };
+        let Some(event) = event else {
+            return Ok(over);
+        };
+        let told = progress.event(&event, || match &event {
+            report::Event::Over { took, .. } if withhold => {
+                over = Some(*took);
+                Ok(())
+            }
+            event => writer.event(event),
+        });
+        told?;
     }
-    Ok(over)
 }
 
 /// What writes to standard output and to files.

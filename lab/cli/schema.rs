@@ -15,6 +15,7 @@ pub fn schema(of: Described) -> Exit {
         Described::Diff => report::schema::diff(),
         Described::Journeys => report::schema::journeys(),
         Described::Evidence => report::schema::evidence(),
+        Described::Ps => report::schema::ps(),
     };
     match serde_json::to_string_pretty(&schema) {
         Ok(text) => print(&format!("{text}\n")),

@@ -16,7 +16,7 @@ pub enum Name {
     Pod(String, String),
     /// `node/NAME`, or the name alone; likewise for a host.
     Machine(String),
-    /// `service/NAMESPACE/NAME`: its cluster IP.
+    /// `service/NAMESPACE/NAME`, or `svc/…` as kubectl has it: its cluster IP.
     Service(String, String),
     /// `lb/NAMESPACE/NAME`: its load balancer's address.
     LoadBalancer(String, String),
@@ -108,11 +108,11 @@ impl Reference {
         };
         let name = match parts.as_slice() {
             ["pod", namespace, name] => two(Name::Pod, namespace, name),
-            ["service", namespace, name] => two(Name::Service, namespace, name),
+            ["service" | "svc", namespace, name] => two(Name::Service, namespace, name),
             ["lb", namespace, name] => two(Name::LoadBalancer, namespace, name),
             ["external", namespace, name] => two(Name::External, namespace, name),
             ["node" | "host", name] | [name] => Name::Machine((*name).to_owned()),
-            [kind @ ("pod" | "service" | "lb" | "external"), name] => {
+            [kind @ ("pod" | "service" | "svc" | "lb" | "external"), name] => {
                 return Err(NameError {
                     message: format!("`{kind}/{name}` lacks its namespace"),
                     help: Some(format!("write `{kind}/default/{name}`")),

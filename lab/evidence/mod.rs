@@ -1,7 +1,7 @@
 //! What was seen: plain data, serialisable, from whichever kernel ran the plan.
 
 mod attempt;
-mod bytes;
+pub(crate) mod bytes;
 mod connection;
 mod dropped;
 mod held;

@@ -19,4 +19,4 @@ pub use claim::{ClaimOutcome, ClaimVerdict};
 pub use conclusion::{answer, conclusion, place, request, rewriting};
 pub use judge::{Judge, Judgement};
 pub use packet::{Frame, Payload};
-pub use probe::{Observed, ProbeOutcome, observed_words};
+pub use probe::{Observed, ProbeOutcome, observe, observed_words};

@@ -18,6 +18,7 @@ use super::memory;
 use super::session::Session;
 use crate::evidence::Surroundings;
 use crate::plan::Plan;
+use crate::protocol::stream::{FromStream, StreamId};
 use crate::protocol::{Event, LabId, Request, VERSION, framing};
 
 /// How to take up the conversation with an agent.
@@ -74,6 +75,7 @@ pub(super) struct Link {
 #[derive(Debug, Default)]
 struct Shared {
     labs: HashMap<LabId, mpsc::UnboundedSender<Event>>,
+    streams: HashMap<StreamId, mpsc::UnboundedSender<FromStream>>,
     last_step: Option<String>,
     lost: Option<LostAgent>,
 }
@@ -222,6 +224,23 @@ impl Link {
         let _ = self.requests.send(request);
     }
 
+    /// A number for a stream, and what is heard of it from now on.
+    pub(super) fn listen(&self) -> (StreamId, mpsc::UnboundedReceiver<FromStream>) {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (say, said) = mpsc::unbounded_channel();
+        let mut shared = self.shared();
+        // Of an agent that is lost nothing is ever heard.
+        if shared.lost.is_none() {
+            shared.streams.insert(id, say);
+        }
+        (id, said)
+    }
+
+    /// Nothing is to be heard of a stream any more.
+    pub(super) fn cease(&self, stream: StreamId) {
+        self.shared().streams.remove(&stream);
+    }
+
     pub(super) fn forget(&self, lab: LabId) {
         self.shared().labs.remove(&lab);
     }
@@ -320,6 +339,13 @@ async fn read_on(
                     Event::Ready { .. } | Event::Unable { .. } => {
                         break Some("it began anew".to_owned());
                     }
+                    Event::Heard { .. } => {
+                        if let Event::Heard { stream, word, .. } = event
+                            && let Some(listener) = shared.streams.get(&stream)
+                        {
+                            let _ = listener.send(word);
+                        }
+                    }
                     _ => {
                         // A session that is gone waits for nothing.
                         if let Some(session) = event.lab().and_then(|lab| shared.labs.get(&lab)) {
@@ -347,4 +373,5 @@ async fn read_on(
     let mut shared = lock();
     shared.lost = Some(lost);
     shared.labs.clear();
+    shared.streams.clear();
 }

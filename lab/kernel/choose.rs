@@ -18,6 +18,10 @@ use crate::agent::contain::Standing;
 use crate::plan::Plan;
 use crate::plan::needs::Needs;
 
+/// How much more memory a guest has that has further programs, in MiB: they lie in
+/// it twice while it boots.
+const FURTHER: u32 = 128;
+
 /// A place to run plans.
 #[derive(Debug, Clone)]
 pub enum Kernel {
@@ -177,6 +181,8 @@ pub struct Kernels {
     choice: Choice,
     host: Host,
     cache: Option<Cache>,
+    /// What guests have besides what labs need.
+    further: Vec<PathBuf>,
     guests: OnceCell<Result<Vec<Kernel>, Arc<GuestError>>>,
 }
 
@@ -194,6 +200,16 @@ impl Kernels {
     #[must_use]
     pub fn with_cache(mut self, cache: Cache) -> Self {
         self.cache = Some(cache);
+        self
+    }
+
+    /// The same, where agents have further programs: `everywhere`, and `in_guests`
+    /// besides, which have more memory then.
+    #[must_use]
+    pub fn with_programs(mut self, everywhere: Vec<PathBuf>, in_guests: Vec<PathBuf>) -> Self {
+        self.further = in_guests;
+        self.further.extend(everywhere.iter().cloned());
+        self.host = self.host.with_programs(everywhere);
         self
     }
 
@@ -254,7 +270,12 @@ impl Kernels {
         };
         let mut guests = Vec::new();
         for wanted in &wanted {
-            let guest = Guest::new(cache.clone(), wanted).await?;
+            let mut guest = Guest::new(cache.clone(), wanted).await?;
+            if !self.further.is_empty() {
+                guest = guest
+                    .with_programs(self.further.iter().cloned())
+                    .with_memory(guest::MEMORY + FURTHER);
+            }
             guests.push(Kernel::Guest(Box::new(guest)));
         }
         Ok(guests)

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::agent::Agent;
 use super::error::KernelError;
+use super::flow::Opener;
 use crate::evidence::Evidence;
 use crate::plan::{Delta, Plan, Probe};
 use crate::protocol::{Event, Finished, LabId, Request, Running, Turn};
@@ -263,6 +264,12 @@ impl Session {
             Event::Ran { finished, .. } => Ok(finished),
             other => Err(self.unexpected(&other)),
         }
+    }
+
+    /// What attaches to the lab, whatever else it is asked meanwhile.
+    #[must_use]
+    pub fn opener(&self) -> Opener {
+        Opener::new(self.agent.clone(), self.lab)
     }
 
     /// Waits until a balancer of the lab has found a backend in another state

@@ -8,6 +8,7 @@ use super::claims::{self, Claims};
 use super::journeys::{self, Journeys};
 use super::{Results, SCHEMA, diff, doctor, seen};
 use crate::evidence::Verdict;
+use crate::live;
 
 /// The schema of the document that `svclab run --format json` prints, in JSON
 /// Schema 2020-12.
@@ -59,6 +60,12 @@ pub fn evidence() -> Schema {
     of::<seen::Document>(seen::SCHEMA)
 }
 
+/// The schema of the document that `svclab ps --format json` prints.
+#[must_use]
+pub fn ps() -> Schema {
+    of::<live::Document>(live::SCHEMA)
+}
+
 fn of<T: JsonSchema>(format: &str) -> Schema {
     let mut schema = SchemaSettings::draft2020_12()
         .for_serialize()
@@ -100,6 +107,7 @@ mod tests {
             ("diff.v1.json", super::diff()),
             ("journeys.v1.json", super::journeys()),
             ("evidence.v1.json", super::evidence()),
+            ("ps.v1.json", ps()),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);

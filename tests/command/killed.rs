@@ -187,7 +187,7 @@ fn is_called(process: i32, name: &str) -> bool {
 }
 
 /// The processes of a session that have not ended.
-fn of_session(session: i32) -> BTreeSet<i32> {
+pub fn of_session(session: i32) -> BTreeSet<i32> {
     let all = fs::read_dir("/proc").expect("processes").flatten();
     all.filter_map(|entry| {
         let process: i32 = entry.file_name().to_str()?.parse().ok()?;
@@ -202,7 +202,7 @@ fn of_session(session: i32) -> BTreeSet<i32> {
 }
 
 /// Waits for the end of all processes of a session; those that are left.
-fn left(session: i32, deadline: Instant) -> BTreeSet<i32> {
+pub fn left(session: i32, deadline: Instant) -> BTreeSet<i32> {
     loop {
         let processes = of_session(session);
         for process in &processes {

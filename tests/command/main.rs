@@ -22,6 +22,9 @@ mod node_ports;
 mod readme;
 mod rules;
 mod short;
+mod standing;
+#[path = "../shared/standing.rs"]
+mod standing_labs;
 mod support;
 mod untouched;
 #[path = "../shared/waiting.rs"]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::standing_labs::Runtime;
 use super::support::{project, run, stderr, stdout, svclab};
 
 /// A fenced block of README.md.
@@ -77,6 +78,35 @@ fn the_lab_runs_and_prints_what_is_shown() {
         .map(anywhere)
         .collect();
     assert_eq!(printed, shown);
+}
+
+#[test]
+fn the_lab_that_stands_is_told_as_is_shown() {
+    let lab = blocks()
+        .into_iter()
+        .find(|block| block.language == "yaml" && block.text.contains("kind: Lab"));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("node-port.yaml");
+    std::fs::write(&file, lab.expect("a lab").text).expect("the lab can be written");
+    let runtime = Runtime::of(svclab);
+    let said = runtime.up(&format!("{}/policy=Local", file.display()));
+    let shown = shown("svclab up --detach node-port.yaml/policy=Local");
+    let plain = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with("Its log: "));
+        lines.map(anywhere).collect()
+    };
+    assert_eq!(plain(&said), plain(&shown));
+    // What is to be typed next can be, and what the table shows.
+    for (command, code) in [
+        ("exec node-1 -- ip route", 0),
+        ("exec node-1 -- iptables-save", 0),
+        ("probe host/laptop node-1:30080 --connections 4", 1),
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        assert!(readme().contains(&format!("svclab {command}")), "{command}");
+        let output = runtime.run(&words);
+        assert_eq!(output.status.code(), Some(code), "{command}: {output:?}");
+    }
 }
 
 /// Whether every line that is shown is printed; `…` stands for others.
@@ -158,6 +188,13 @@ fn the_commands_and_arguments_exist() {
         "doctor",
         "kernel",
         "rules",
+        "up",
+        "ps",
+        "exec",
+        "shell",
+        "probe",
+        "capture",
+        "down",
         "schema",
         "completions",
     ] {

@@ -18,6 +18,9 @@ mod lacking;
 mod outcome;
 mod processes;
 mod room;
+mod standing;
+#[path = "../shared/standing.rs"]
+mod standing_labs;
 mod support;
 mod trace;
 #[path = "../shared/traced.rs"]

@@ -23,6 +23,7 @@ use crate::scenario::expectation::Row;
 use crate::scenario::lab::Probe;
 
 pub use alone::{kube_proxy_alone, with_the_kubelets_chain};
+pub use probes::probe_of;
 use topology::Topology;
 
 /// What of a case a plan is made of.

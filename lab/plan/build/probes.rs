@@ -1,6 +1,7 @@
 //! From the names in a lab's probes to namespaces and addresses.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::cluster::{Cluster, Name, NameError, Problem, Reference, place};
 use crate::plan::{Namespace, Probe, Protocol, Target};
@@ -35,14 +36,37 @@ fn one(
     name: &str,
     probe: &lab::Probe,
 ) -> Result<Probe, Box<Problem>> {
-    let cluster = order.cluster;
-    let at = |field: &str, error: NameError| {
+    let at = |(field, error): (&str, NameError)| {
         let at = place!["spec", "probes", name, field];
         Box::new(Problem::in_lab(at, error.message).help(error.help))
     };
-    let from = cluster
-        .start(&probe.from)
-        .map_err(|error| at("from", error))?;
+    let planned = probe_of(order.cluster, namespaces, name, probe, order.patience).map_err(at)?;
+    if let Some(after) = &probe.after {
+        waits(order, name, after)?;
+    }
+    if let Some(expected) = order.row.expected.probes.get(name)
+        && wants_answer(expected)
+    {
+        somebody_serves(order.cluster, probe, planned.to).map_err(|error| at(("to", error)))?;
+    }
+    Ok(planned)
+}
+
+/// A probe as a user writes it, with namespaces and addresses for its names. One
+/// that says nothing of it waits for `patience`.
+///
+/// # Errors
+///
+/// The field that names nothing, and why.
+pub fn probe_of(
+    cluster: &Cluster,
+    namespaces: &[Namespace],
+    name: &str,
+    probe: &lab::Probe,
+    patience: Duration,
+) -> Result<Probe, (&'static str, NameError)> {
+    let at = |field| move |error| (field, error);
+    let from = cluster.start(&probe.from).map_err(at("from"))?;
     let own: Vec<IpAddr> = namespaces
         .iter()
         .filter(|namespace| namespace.name == from)
@@ -53,21 +77,13 @@ fn one(
                 .flat_map(|link| link.addresses.iter().map(ipnetwork::IpNetwork::ip))
         })
         .collect();
-    let to = target(cluster, &own, probe).map_err(|error| at("to", error))?;
+    let to = target(cluster, &own, probe).map_err(at("to"))?;
     let bind = probe
         .bind
         .as_deref()
         .map(|bind| bound(cluster, &own, bind, to.address))
         .transpose()
-        .map_err(|error| at("bind", error))?;
-    if let Some(after) = &probe.after {
-        waits(order, name, after)?;
-    }
-    if let Some(expected) = order.row.expected.probes.get(name)
-        && wants_answer(expected)
-    {
-        somebody_serves(cluster, probe, to).map_err(|error| at("to", error))?;
-    }
+        .map_err(at("bind"))?;
     Ok(Probe {
         name: name.to_owned(),
         from,
@@ -75,7 +91,7 @@ fn one(
         protocol: probe.protocol,
         connections: probe.connections,
         bind,
-        patience: probe.patience.unwrap_or(order.patience),
+        patience: probe.patience.unwrap_or(patience),
         after: probe.after.clone(),
     })
 }

@@ -1,0 +1,100 @@
+//! How far a run has come, on a terminal: nothing of it anywhere else, and nothing
+//! of a run that is over within a second.
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use indexmap::IndexSet;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::time::Instant;
+
+use crate::report::Event;
+
+/// After how long it is shown.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A line on standard error.
+pub struct Progress {
+    bar: ProgressBar,
+    /// When it is shown; never where there is no terminal.
+    due: Option<Instant>,
+    running: IndexSet<String>,
+}
+
+impl Progress {
+    /// Of a run that begins now.
+    pub fn begin() -> Self {
+        let bar = ProgressBar::hidden();
+        if let Ok(style) = ProgressStyle::with_template("{pos}/{len} {wide_msg}") {
+            bar.set_style(style);
+        }
+        let due = io::stderr().is_terminal().then(|| Instant::now() + SOON);
+        Self {
+            bar,
+            due,
+            running: IndexSet::new(),
+        }
+    }
+
+    /// Shows it when it is time to.
+    pub async fn show(&mut self) {
+        match self.due {
+            Some(due) => tokio::time::sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+        self.due = None;
+        self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        self.bar.tick();
+    }
+
+    /// Notes what happens, which is told by `tell` on the same terminal.
+    pub fn event<T>(&mut self, event: &Event, tell: impl FnOnce() -> T) -> T {
+        match event {
+            Event::Begun { cases } => {
+                self.bar
+                    .set_length(u64::try_from(*cases).unwrap_or(u64::MAX));
+            }
+            Event::Started { case } => {
+                self.running.insert(case.clone());
+            }
+            Event::Finished { result, .. } => {
+                self.running.shift_remove(&result.case);
+                self.bar.inc(1);
+            }
+            Event::Over { .. } => {
+                self.due = None;
+                self.bar.finish_and_clear();
+            }
+        }
+        self.bar.set_message(words(&self.running));
+        self.bar.suspend(tell)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The case that has been running longest, and how many more there are.
+fn words(running: &IndexSet<String>) -> String {
+    match (running.first(), running.len()) {
+        (None, _) => String::new(),
+        (Some(only), 1) => only.clone(),
+        (Some(first), many) => format!("{first} and {} more", many - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_longest_is_named() {
+        let words = |cases: &[&str]| words(&cases.iter().map(|case| (*case).to_owned()).collect());
+        assert_eq!(words(&[]), "");
+        assert_eq!(words(&["a/x=1"]), "a/x=1");
+        assert_eq!(words(&["a/x=1", "b", "c"]), "a/x=1 and 2 more");
+    }
+}

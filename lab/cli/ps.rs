@@ -1,0 +1,96 @@
+//! `svclab ps`
+
+use std::fmt::Write as _;
+
+use super::args::{PsArguments, PsFormat};
+use super::exit::Exit;
+use super::interrupt::unless_interrupted;
+use super::output::{print, refused};
+use super::which::{misplaced, uncalled};
+use crate::live::{About, Directory, document, standing};
+
+/// Lists the labs that stand.
+pub fn ps(arguments: &PsArguments) -> Exit {
+    let directory = match Directory::of_environment() {
+        Ok(directory) => directory,
+        Err(error) => return misplaced(&error),
+    };
+    let labs = match unless_interrupted(standing(&directory)) {
+        Ok(Some(Ok(labs))) => labs,
+        Ok(Some(Err(error))) => return uncalled(&error),
+        Ok(None) => return Exit::Interrupted,
+        Err(error) => return refused(&error),
+    };
+    match arguments.format {
+        PsFormat::Human => print(&table(&labs)),
+        PsFormat::Json => match serde_json::to_string_pretty(&document(labs)) {
+            Ok(text) => print(&(text + "\n")),
+            Err(error) => {
+                eprintln!("error: {error}");
+                Exit::Of(70)
+            }
+        },
+    }
+}
+
+/// The labs as people read them.
+fn table(labs: &[About]) -> String {
+    if labs.is_empty() {
+        return "no lab stands; `svclab up LAB/CASE` builds one\n".to_owned();
+    }
+    let head = ["LAB", "KERNEL", "SINCE", "HOLDER", "NAMESPACES"].map(str::to_owned);
+    let mut rows = vec![head];
+    rows.extend(labs.iter().map(|lab| {
+        [
+            lab.case.clone(),
+            lab.kernel_words(),
+            lab.since.clone(),
+            lab.holder.to_string(),
+            lab.namespaces.join(" "),
+        ]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: [usize; 4] = std::array::from_fn(width);
+    let mut text = String::new();
+    for [lab, kernel, since, holder, namespaces] in &rows {
+        let [a, b, c, d] = widths;
+        let _ = writeln!(
+            text,
+            "{lab:a$}  {kernel:b$}  {since:c$}  {holder:d$}  {namespaces}"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::State;
+
+    #[test]
+    fn labs_are_listed() {
+        let lab = |case: &str, kernel: Option<&str>, guest| About {
+            case: case.to_owned(),
+            lab: "lab".to_owned(),
+            named: case.to_owned(),
+            state: State::Standing,
+            kernel: kernel.map(str::to_owned),
+            guest,
+            since: "2026-11-22T06:40:11Z".to_owned(),
+            namespaces: vec!["fabric".to_owned(), "pod/default/client".to_owned()],
+            holder: 4711,
+            svclab: "0.1.0".to_owned(),
+        };
+        insta::assert_snapshot!(table(&[
+            lab("lab/a=b", Some("6.18.44"), false),
+            lab("lab/a=longer", Some("6.12.117"), true),
+            lab("other", None, false),
+        ]), @r"
+        LAB           KERNEL                   SINCE                 HOLDER  NAMESPACES
+        lab/a=b       Linux 6.18.44            2026-11-22T06:40:11Z  4711    fabric pod/default/client
+        lab/a=longer  Linux 6.12.117, a guest  2026-11-22T06:40:11Z  4711    fabric pod/default/client
+        other         being built              2026-11-22T06:40:11Z  4711    fabric pod/default/client
+        ");
+        insta::assert_snapshot!(table(&[]), @"no lab stands; `svclab up LAB/CASE` builds one");
+    }
+}

@@ -1,0 +1,249 @@
+//! Programs in a lab that stands: their streams, their ends, and what they do there.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{Labs, assert_told};
+use crate::waiting::children;
+
+fn exec(labs: &Labs, command: &[&str], input: &[u8]) -> Output {
+    let arguments = [&["exec", "node-1", "--"], command].concat();
+    let mut child = labs
+        .runtime
+        .svclab(&arguments)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = input.to_vec();
+    // Who does not read to the end closes it.
+    let feeding = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().expect("an end");
+    feeding.join().expect("it ends");
+    output
+}
+
+#[test]
+fn streams_and_status_are_passed_on() {
+    let labs = Labs::one();
+    let output = exec(&labs, &["sh", "-c", "cat; echo wrong >&2; exit 7"], b"word");
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(
+        (&*output.stdout, &*output.stderr),
+        (&b"word"[..], &b"wrong\n"[..])
+    );
+    let output = exec(&labs, &["sh", "-c", "kill -TERM $$"], b"");
+    assert_eq!(output.status.code(), Some(128 + 15));
+    // It is in the namespace, and alone there.
+    let output = exec(&labs, &["ip", "-br", "address", "show", "eth0"], b"");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(told.contains("192.168.50.11/"), "{told}");
+}
+
+#[test]
+fn much_is_passed_through_both_ways() {
+    let labs = Labs::one();
+    let much: Vec<u8> = (0..4_000_000_u32).map(|at| at.to_le_bytes()[1]).collect();
+    let output = exec(&labs, &["cat"], &much);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stdout == much, "{} bytes came", output.stdout.len());
+    // What was written right before the end is there.
+    for _ in 0..20 {
+        let output = exec(&labs, &["sh", "-c", "echo out; echo err >&2"], b"");
+        assert_eq!(
+            (&*output.stdout, &*output.stderr),
+            (&b"out\n"[..], &b"err\n"[..])
+        );
+    }
+}
+
+#[test]
+fn who_reads_or_writes_no_more_is_told() {
+    let labs = Labs::one();
+    // The program stops reading.
+    let output = exec(&labs, &["head", "-c", "3"], &vec![b'x'; 3_000_000]);
+    assert_eq!(
+        (output.status.code(), &*output.stdout),
+        (Some(0), &b"xxx"[..])
+    );
+    // Nobody reads what it writes: it ends by that, as it would without svclab.
+    let mut child = labs.runtime.start(&["exec", "node-1", "--", "yes"]);
+    let mut some = [0; 4];
+    child
+        .stdout
+        .take()
+        .expect("a pipe")
+        .read_exact(&mut some)
+        .expect("it writes");
+    assert_eq!(&some, b"y\ny\n");
+    assert_eq!(child.wait().expect("an end").code(), Some(128 + 13));
+}
+
+#[test]
+fn the_end_of_a_program_does_not_wait_for_what_it_left() {
+    let labs = Labs::one();
+    let output = exec(&labs, &["sh", "-c", "sleep 600 & echo $!"], b"");
+    assert_eq!(output.status.code(), Some(0));
+    let left = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    // It goes on, until the lab goes.
+    let output = exec(&labs, &["sh", "-c", &format!("kill -0 {left}")], b"");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+/// A program in the lab that says that it runs, and then waits.
+fn waiting(labs: &Labs) -> (Child, BufReader<std::process::ChildStdout>) {
+    let script = "trap 'echo asked; exit 3' INT; echo runs; while :; do sleep 600 & wait; done";
+    let mut child = labs
+        .runtime
+        .start(&["exec", "node-1", "--", "sh", "-c", script]);
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    lines.read_line(&mut line).expect("a line");
+    assert_eq!(line, "runs\n");
+    (child, lines)
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let labs = Labs::one();
+    let (mut child, mut lines) = waiting(&labs);
+    let front = Pid::from_raw(i32::try_from(child.id()).expect("a small number"));
+    kill(front, Signal::SIGINT).expect("the signal can be sent");
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).expect("text");
+    assert_eq!(rest, "asked\n");
+    assert_eq!(child.wait().expect("an end").code(), Some(3));
+}
+
+/// The processes below one, however far.
+fn below(process: i32) -> Vec<i32> {
+    let mut all = children(process);
+    let mut at = 0;
+    while let Some(next) = all.get(at) {
+        all.extend(children(*next));
+        at += 1;
+    }
+    all
+}
+
+#[test]
+fn a_program_whose_user_is_gone_is_ended() {
+    let labs = Labs::one();
+    let holder = labs.runtime.holder();
+    let without = below(holder);
+    let (mut child, _lines) = waiting(&labs);
+    let with = below(holder);
+    let started: Vec<i32> = with
+        .into_iter()
+        .filter(|one| !without.contains(one))
+        .collect();
+    assert!(!started.is_empty());
+    child.kill().expect("it runs");
+    child.wait().expect("an end");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let is_there = |process: &i32| Path::new(&format!("/proc/{process}")).exists();
+    while started.iter().any(is_there) {
+        assert!(std::time::Instant::now() < deadline, "{started:?} go on");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_program_and_its_lab_go_together() {
+    let labs = Labs::one();
+    let (child, _lines) = waiting(&labs);
+    let down = labs.runtime.run(&["down"]);
+    assert_eq!(down.status.code(), Some(0), "{down:?}");
+    assert_told!(labs, child.wait_with_output().expect("an end"));
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let labs = Labs::one();
+    let run = |arguments: &[&str]| labs.runtime.run(arguments);
+    assert_told!(labs, run(&["exec", "node-9", "--", "true"]));
+    assert_told!(labs, run(&["exec", "pod/default/clinet", "--", "true"]));
+    assert_told!(labs, run(&["exec", "node-1", "--", "no-such-program"]));
+    assert_told!(labs, run(&["exec", "node-1", "--", "/etc/services"]));
+    assert_told!(labs, run(&["exec", "node-1"]));
+    assert_told!(labs, run(&["shell", "node-1"]));
+    // By the names of labs.
+    assert_eq!(
+        run(&["exec", "node/node-1", "--", "true"]).status.code(),
+        Some(0)
+    );
+    assert_eq!(
+        run(&["exec", "host/laptop", "--", "true"]).status.code(),
+        Some(0)
+    );
+}
+
+#[test]
+fn further_programs_are_at_hand_that_were_asked_for() {
+    let labs = Labs::none();
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let program = directory.path().join("mine");
+    std::fs::copy("/bin/true", &program).expect("it can be copied");
+    let program = program.display().to_string();
+    let up = ["up", "--detach", &labs.case("Local"), "--program", &program];
+    let output = labs.runtime.run(&up);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(exec(&labs, &[&program], b"").status.code(), Some(0));
+}
+
+#[test]
+fn what_is_done_to_a_lab_shows_in_probes() {
+    let labs = Labs::one();
+    let call = [
+        "probe",
+        "pod/default/client",
+        "service/default/web:80",
+        "--connections=3",
+    ];
+    let run = |arguments: &[&str]| labs.runtime.run(arguments);
+    assert_told!(labs, run(&call));
+    let rule = ["iptables-nft", "-I", "FORWARD", "-p", "tcp", "-j", "REJECT"];
+    let output = exec(&labs, &rule, b"");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_told!(labs, run(&call));
+    let output = exec(&labs, &["sysctl", "-w", "net.ipv4.ip_forward=0"], b"");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_told!(labs, run(&[&call[..], &["--patience=100ms"]].concat()));
+    let ping = ["probe", "node-1", "pod/default/web", "--protocol=ping"];
+    assert_told!(labs, run(&ping));
+    assert_told!(
+        labs,
+        run(&[
+            "probe",
+            "pod/default/client",
+            "10.244.1.10:8080",
+            "--protocol=udp",
+            "--patience=100ms"
+        ])
+    );
+    assert_told!(
+        labs,
+        run(&["probe", "pod/default/clint", "service/default/web:80"])
+    );
+    assert_told!(
+        labs,
+        run(&["probe", "pod/default/client", "service/default/web"])
+    );
+    assert_told!(
+        labs,
+        run(&["probe", "pod/default/client", "svc/default/web:80"])
+    );
+    assert_told!(
+        labs,
+        run(&[
+            "probe",
+            "pod/default/client",
+            "10.0.0.1:80",
+            "--protocol=sctp"
+        ])
+    );
+}

@@ -1,0 +1,150 @@
+//! A lab that stands in a guest: what is done in it goes the same way as on this
+//! host.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::guests::{SVCLAB, block_on, guest, shared};
+use super::processes::{Held, of_session};
+use super::standing_labs::Runtime;
+
+/// A case that connects.
+const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
+
+fn svclab() -> Command {
+    let mut command = Command::new(SVCLAB);
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("NO_COLOR", "1")
+        .env("SVCLAB_KERNEL", "6.12")
+        .env("SVCLAB_CACHE", shared().directory());
+    command
+}
+
+fn standing() -> Runtime {
+    // Its kernel is fetched.
+    block_on(guest("6.12"));
+    let runtime = Runtime::of(svclab);
+    runtime.up(CASE);
+    runtime
+}
+
+#[test]
+fn programs_probes_and_captures_work_as_on_this_host() {
+    let runtime = standing();
+    let about = runtime.about();
+    assert_eq!(about["guest"], true);
+    assert!(
+        about["kernel"]
+            .as_str()
+            .is_some_and(|kernel| kernel.starts_with("6.12."))
+    );
+    // Streams and status, and much of it.
+    let much = vec![b'x'; 1_000_000];
+    let mut child = runtime
+        .svclab(&[
+            "exec",
+            "node-1",
+            "--",
+            "sh",
+            "-c",
+            "cat; echo wrong >&2; exit 7",
+        ])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = much.clone();
+    let feeding = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().expect("an end");
+    feeding.join().expect("it ends").expect("it is read");
+    assert_eq!(output.status.code(), Some(7), "{:?}", output.stderr);
+    assert!(output.stdout == much && output.stderr == b"wrong\n");
+    // It is the guest's kernel, and what one looks around with is there.
+    for program in ["ip", "ss", "sysctl", "iptables-nft-save", "tcpdump"] {
+        let asks = [
+            "exec",
+            "node-1",
+            "--",
+            "sh",
+            "-c",
+            "command -v \"$0\"",
+            program,
+        ];
+        assert_eq!(runtime.run(&asks).status.code(), Some(0), "{program}");
+    }
+    let absent = runtime.run(&["exec", "node-1", "--", "no-such-program"]);
+    assert_eq!(absent.status.code(), Some(127), "{}", runtime.told(&absent));
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("guest.pcapng");
+    let capture = runtime
+        .svclab(&["capture"])
+        .stdout(std::fs::File::create(&file).expect("a file"))
+        .spawn()
+        .expect("the command starts");
+    while std::fs::metadata(&file).expect("a file").len() == 0 {
+        std::thread::yield_now();
+    }
+    let call = runtime.run(&[
+        "probe",
+        "node-1",
+        "service/default/app:80",
+        "--connections=3",
+    ]);
+    assert_eq!(call.status.code(), Some(0), "{call:?}");
+    assert!(
+        String::from_utf8_lossy(&call.stdout).contains("connected 3, "),
+        "{call:?}"
+    );
+    let front = i32::try_from(capture.id()).expect("a small number");
+    kill(Pid::from_raw(front), Signal::SIGINT).expect("it runs");
+    let output = capture.wait_with_output().expect("an end");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let read = Command::new("tcpdump")
+        .args(["-n", "-r"])
+        .arg(&file)
+        .output()
+        .expect("tcpdump is installed");
+    assert!(read.status.success(), "{read:?}");
+    let packets = String::from_utf8_lossy(&read.stdout).lines().count();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said, format!("{packets} packets\n"));
+    assert!(packets > 20, "{packets}");
+
+    let holder = Held::new(runtime.holder());
+    assert_eq!(runtime.run(&["down"]).status.code(), Some(0));
+    holder.is_gone();
+    assert_eq!(runtime.files(), ["lock"]);
+}
+
+#[test]
+fn a_holder_that_is_killed_takes_its_guest_with_it() {
+    let runtime = standing();
+    let holder = runtime.holder();
+    let running = of_session(holder);
+    assert!(
+        running.iter().any(|name| name.contains("qemu")),
+        "{running:?}"
+    );
+    let exec = runtime.start(&["exec", "node-1", "--", "sleep", "600"]);
+    let held = Held::new(holder);
+    kill(Pid::from_raw(holder), Signal::SIGKILL).expect("it runs");
+    held.is_gone();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !of_session(holder).is_empty() {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{:?}",
+            of_session(holder)
+        );
+        std::thread::yield_now();
+    }
+    let ended = exec.wait_with_output().expect("an end");
+    assert_eq!(ended.status.code(), Some(125), "{}", runtime.told(&ended));
+    let output = runtime.run(&["down"]);
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+}
