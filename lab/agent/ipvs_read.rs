@@ -34,13 +34,34 @@ const DEST: u16 = 2;
 /// When the kernel has no IPVS or does not answer as it is known to.
 pub async fn all(ns: &NetNs, name: &str) -> Result<Vec<VirtualServer>, Failure> {
     let (mut handle, driver) = open(ns, name)?;
-    let read = read(&mut handle).await;
+    let read = twice_alike(&mut handle).await;
     driver.abort();
     read.ok_or_else(|| {
         failure::bug(format!(
             "the kernel's list of virtual servers in {name} cannot be read"
         ))
     })
+}
+
+/// How often they are read before they are taken not to come to rest.
+const READS: usize = 20;
+
+/// Reads them until they were read twice alike.
+///
+/// The kernel hands them out in parts and counts where it is in its list of all
+/// namespaces' servers (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
+/// `ip_vs_genl_dump_services`): when those of another namespace come or go between
+/// two parts, some are told twice and some not at all.
+async fn twice_alike(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {
+    let mut before = read(handle).await?;
+    for _ in 1..READS {
+        let now = read(handle).await?;
+        if now == before {
+            return Some(now);
+        }
+        before = now;
+    }
+    None
 }
 
 async fn read(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {

@@ -16,6 +16,8 @@ use super::daemon::Daemon;
 use super::loader::Loaders;
 use super::netns::NetNs;
 use super::streams::Place;
+use super::timestamps::Timestamps;
+use super::trace::Trace;
 use super::wire::{self, Wire};
 use super::{
     accounting, counters, failure, health, held, ipvs, prober, program, rules, server, sysctl,
@@ -42,6 +44,8 @@ pub struct Lab {
     apis: HashMap<(String, SocketAddr), Api>,
     /// Programs that were started and let run, by their names.
     daemons: HashMap<String, Daemon>,
+    /// Has the kernel say when it saw each packet.
+    _timestamps: Timestamps,
 }
 
 impl Lab {
@@ -58,6 +62,7 @@ impl Lab {
         step: &impl Fn(String),
         turned: &Rc<dyn Fn(Turn)>,
     ) -> Result<Self, Failure> {
+        let timestamps = Timestamps::begin();
         step("make its namespaces".to_owned());
         let mut made: Vec<(NetNs, Wire)> = Vec::with_capacity(plan.namespaces.len());
         let mut begun = Vec::with_capacity(plan.namespaces.len());
@@ -137,6 +142,7 @@ impl Lab {
             loaders,
             apis: HashMap::new(),
             daemons: HashMap::new(),
+            _timestamps: timestamps,
         };
         lab.check(step, turned).await?;
         Ok(lab)
@@ -194,6 +200,7 @@ impl Lab {
         for name in &watch.counters {
             before.insert(name.clone(), counters::read(self.namespace(name)?, name)?);
         }
+        let trace = Trace::begin(self.traced()?.into_iter())?;
         step("run its probes".to_owned());
         let attempts = prober::run(&self.plan.probes, &self.namespaces).await?;
         for capture in &captures {
@@ -206,6 +213,9 @@ impl Lab {
             ..Evidence::default()
         };
         (evidence.packets, evidence.packets_left_out) = basket.borrow_mut().take();
+        if let Some(trace) = trace {
+            trace.end(&mut evidence)?;
+        }
         for (name, before) in &before {
             let after = counters::read(self.namespace(name)?, name)?;
             evidence
@@ -363,6 +373,18 @@ impl Lab {
         self.namespaces
             .get(name)
             .ok_or_else(|| failure::bug(format!("the plan watches {name}, which it has not got")))
+    }
+
+    /// The namespaces to trace, each with its interfaces by index.
+    #[expect(clippy::type_complexity, reason = "it is what `Trace::begin` takes")]
+    fn traced(&self) -> Result<Vec<(&NetNs, &Namespace, HashMap<u32, String>)>, Failure> {
+        let all = self.plan.namespaces.iter().zip(&self.wires);
+        all.filter(|(namespace, _)| self.plan.watch.trace.contains(&namespace.name))
+            .map(|(namespace, wire)| {
+                let ns = self.namespace(&namespace.name)?;
+                Ok((ns, namespace, wire.names()))
+            })
+            .collect()
     }
 
     async fn saved(&self, namespace: &Namespace) -> Result<Vec<SavedRules>, Failure> {

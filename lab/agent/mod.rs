@@ -49,6 +49,8 @@ mod sysctl;
 mod tap;
 mod tcp;
 mod terminal;
+mod timestamps;
+mod trace;
 mod udp;
 mod wire;
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
@@ -32,7 +33,7 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
     }
     if let Err(error) = socket
         .connect(&to.into())
-        .and_then(|()| socket.send(b"?").map(drop))
+        .and_then(|()| socket.send(question().as_bytes()).map(drop))
     {
         return Ok(Box::pin(async move {
             Outcome::ended(verdict_of(&error), None, Some(error))
@@ -40,6 +41,13 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
     }
     let socket = UdpSocket::from_std(socket.into())?;
     Ok(Box::pin(exchange(socket, probe.patience)))
+}
+
+/// What is asked: no two datagrams are alike, so that each is known wherever it is
+/// seen.
+fn question() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    format!("? {}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
 async fn exchange(socket: UdpSocket, patience: Duration) -> Outcome {

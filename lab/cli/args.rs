@@ -46,6 +46,8 @@ pub struct Common {
 pub enum Command {
     /// Build labs, run their probes, and say whether all came out as expected
     Run(RunArguments),
+    /// Run cases and tell where their packets went, and what became of them and why
+    Explain(ExplainArguments),
     /// Show, namespace by namespace, what a case would apply
     Plan(PlanArguments),
     /// Build one case and let it stand, until Ctrl-C or `svclab down`
@@ -209,6 +211,10 @@ pub struct RunArguments {
     /// as wanted; directories are made
     #[arg(long, value_name = "FORMAT=FILE", value_parser = written)]
     pub write: Vec<Written>,
+    /// Watch everything, and write what was seen of each case into a directory: a
+    /// capture with comments, the evidence, what is to be said of it; and JUnit XML
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
     /// How many cases stand at once [default: eight for each processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -354,6 +360,32 @@ pub struct DownArguments {
     /// All of them
     #[arg(long)]
     pub all: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ExplainArguments {
+    #[command(flatten)]
+    pub selection: Selection,
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// Only the connections of this probe
+    #[arg(long, value_name = "NAME")]
+    pub probe: Option<String>,
+    /// As text for people, or as data
+    #[arg(long, value_enum, default_value_t = Explanation::Human)]
+    pub format: Explanation,
+    /// Every packet, every namespace and every rule
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// How journeys are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Explanation {
+    /// Text for people
+    Human,
+    /// `svclab/journeys/v1`; its schema is printed by `svclab schema journeys`
+    Json,
 }
 
 /// A file that a run is written to.
@@ -543,6 +575,10 @@ pub enum Described {
     Diff,
     /// What `ps --format json` prints.
     Ps,
+    /// What `explain --format json` prints.
+    Journeys,
+    /// The `evidence.json` of `run --report`.
+    Evidence,
 }
 
 /// A mode that can be written.

@@ -9,6 +9,7 @@ mod doctor;
 mod down;
 mod exec;
 mod exit;
+mod explain;
 mod interrupt;
 mod kernel;
 mod labs;
@@ -63,6 +64,7 @@ pub fn main() -> ExitCode {
     log();
     let exit = match &arguments.command {
         Command::Run(run) => run::run(&arguments.common, run),
+        Command::Explain(asked) => explain::explain(&arguments.common, asked),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
         Command::Up(up) => up::up(&arguments.common, up),
         Command::Ps(ps) => ps::ps(ps),

@@ -57,7 +57,7 @@ impl Progress {
             Event::Started { case } => {
                 self.running.insert(case.clone());
             }
-            Event::Finished { result } => {
+            Event::Finished { result, .. } => {
                 self.running.shift_remove(&result.case);
                 self.bar.inc(1);
             }

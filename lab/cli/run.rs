@@ -15,6 +15,8 @@ use super::labs::prepared;
 use super::output::{colour, refused, told};
 use super::progress::Progress;
 use crate::kernel::{Choice, Witness, enter};
+use crate::plan::Watch;
+use crate::report::folder::Folder;
 use crate::report::{self, Format, Results, Several};
 use crate::run::{Kept, Options, Prepared, execute};
 
@@ -28,12 +30,18 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
-    let cases = labs.into_iter().flat_map(|(_, cases)| cases).collect();
-    let options = options(
+    let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
+    let mut options = options(
         arguments.jobs,
         arguments.keep_on_failure,
         arguments.place.choice(),
     );
+    if arguments.report.is_some() {
+        options.see = true;
+        for case in &mut cases {
+            case.plan.watch = Watch::everything(&case.plan);
+        }
+    }
     let witness = arguments.certify.then(Witness::begin);
     let mut writer = match writers(arguments) {
         Ok(writers) => Several(writers),
@@ -152,6 +160,14 @@ fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn report::Writer>>, Exi
         };
         writers.push(written.format.writer(file, plain));
     }
+    if let Some(at) = &arguments.report {
+        let folder = Folder::make(at, &again(arguments)).map_err(|error| {
+            eprintln!("error: cannot write {error}");
+            eprintln!("what to do: name a directory that can be written with --report");
+            Exit::Of(3)
+        })?;
+        writers.push(Box::new(folder));
+    }
     Ok(writers)
 }
 
@@ -212,5 +228,6 @@ pub fn options(jobs: Option<u16>, keep: bool, kernels: Choice) -> Options {
         jobs,
         agents: cores.min(jobs),
         keep,
+        see: false,
     }
 }

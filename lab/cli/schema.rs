@@ -14,6 +14,8 @@ pub fn schema(of: Described) -> Exit {
         Described::Doctor => report::schema::doctor(),
         Described::Diff => report::schema::diff(),
         Described::Ps => report::schema::ps(),
+        Described::Journeys => report::schema::journeys(),
+        Described::Evidence => report::schema::evidence(),
     };
     match serde_json::to_string_pretty(&schema) {
         Ok(text) => print(&format!("{text}\n")),

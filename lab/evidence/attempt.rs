@@ -72,7 +72,7 @@ impl fmt::Display for Verdict {
 }
 
 /// One connection of one probe.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Attempt {
     /// The probe, by name.
     pub probe: String,

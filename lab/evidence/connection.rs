@@ -5,7 +5,19 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 /// Who speaks to whom; of ping, the port of both is the echo's identifier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 pub struct Tuple {
     /// From where.
     pub source: SocketAddr,
@@ -14,7 +26,7 @@ pub struct Tuple {
 }
 
 /// An entry of conntrack's.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Connection {
     /// The namespace.
     pub namespace: String,
@@ -33,7 +45,7 @@ pub struct Connection {
 }
 
 /// An entry of IPVS's: to which real server it sends a client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Balanced {
     /// The namespace.
     pub namespace: String,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::bytes;
 
 /// A packet that ended in a kernel, by its own account.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Dropped {
     /// Nanoseconds since the epoch, as in [`super::Packet`].
     pub time: u64,
@@ -21,11 +21,12 @@ pub struct Dropped {
     pub place: Option<String>,
     /// The packet, from the IP header on and for some bytes beyond.
     #[serde(with = "bytes")]
+    #[schemars(with = "String")]
     pub packet: Vec<u8>,
 }
 
 /// How drops are known.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Drops {
     /// Not at all: nobody asked.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::VirtualServer;
 
 /// What was read back of a namespace; what was not asked for is empty.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Held {
     /// What `ipset save` printed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -20,12 +20,13 @@ pub struct Held {
 }
 
 /// An interface.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HeldLink {
     /// Its name.
     pub name: String,
     /// Its flags (`IFF_UP` and its like, Linux v6.12 `include/uapi/linux/if.h`).
     pub flags: u32,
     /// Its addresses with their prefix lengths.
+    #[schemars(with = "Vec<String>")]
     pub addresses: Vec<IpNetwork>,
 }

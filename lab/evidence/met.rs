@@ -6,7 +6,7 @@ use super::bytes;
 use crate::plan::Backend;
 
 /// A rule that a packet met and that matched, or the end of a chain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Met {
     /// The namespace. Within one, and one [`Met::by`], steps are in the order in which
     /// they were taken.
@@ -24,6 +24,7 @@ pub struct Met {
         skip_serializing_if = "Option::is_none",
         with = "bytes::maybe"
     )]
+    #[schemars(with = "Option<String>")]
     pub packet: Option<Vec<u8>>,
     /// 4 or 6.
     pub ip: u8,
@@ -33,7 +34,8 @@ pub struct Met {
     /// The interface it is to go out by, once that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Its mark before the step.
+    /// Its mark before the step. Where both filters are in one namespace, what the
+    /// other one did to it since the step before is told a step late.
     #[serde(default)]
     pub mark: u32,
     /// The table: `nat`.
@@ -48,19 +50,21 @@ pub struct Met {
 }
 
 /// Where in a chain a step was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum At {
-    /// At this rule, counted from 1 as `iptables -L --line-numbers` does.
+    /// At this rule, counted from 1 as `iptables -L --line-numbers` does; 0 of a rule
+    /// that came and went while probes ran.
     Rule(u32),
-    /// At the end of a chain that was jumped to.
+    /// At the end of a chain that was jumped to; with legacy only, as newer kernels do
+    /// not tell it of `nf_tables`.
     Return,
     /// At the end of a hook's own chain.
     Policy,
 }
 
 /// What came of a step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
     /// The packet is through with this hook's chain.

@@ -22,7 +22,7 @@ pub use met::Met;
 pub use packet::{Direction, Packet};
 
 /// Everything one run of a plan's probes left behind.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Evidence {
     /// One entry a connection, in the order they were begun.
     pub attempts: Vec<Attempt>,
@@ -58,7 +58,7 @@ pub struct Evidence {
 }
 
 /// The rules of one namespace as its own tool prints them, counters included.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SavedRules {
     /// The namespace.
     pub namespace: String,

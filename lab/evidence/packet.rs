@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::bytes;
 
 /// Which way a packet crossed an interface, as its namespace sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// It came in.
@@ -15,7 +15,7 @@ pub enum Direction {
 }
 
 /// A frame as an interface carried it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Packet {
     /// Nanoseconds since the epoch, by the kernel that carried it and its clock as
     /// it was when the lab began: setting it changes nothing.
@@ -30,5 +30,6 @@ pub struct Packet {
     pub length: u32,
     /// Its first bytes, from the Ethernet header on.
     #[serde(with = "bytes")]
+    #[schemars(with = "String")]
     pub bytes: Vec<u8>,
 }

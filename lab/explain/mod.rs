@@ -4,7 +4,9 @@
 mod book;
 mod check;
 mod claim;
+mod conclusion;
 mod held;
+pub mod journey;
 mod judge;
 mod packet;
 mod probe;
@@ -14,6 +16,7 @@ mod rule;
 pub use book::Book;
 pub use check::Check;
 pub use claim::{ClaimOutcome, ClaimVerdict};
+pub use conclusion::{answer, conclusion, place, request, rewriting};
 pub use judge::{Judge, Judgement};
 pub use packet::{Frame, Payload};
 pub use probe::{Observed, ProbeOutcome, observe, observed_words};

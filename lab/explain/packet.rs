@@ -1,5 +1,6 @@
 //! Reading a frame: who to whom, and what kind of packet.
 
+use std::hash::Hasher as _;
 use std::net::IpAddr;
 
 use pnet::packet::Packet as _;
@@ -37,6 +38,23 @@ pub struct Frame {
     pub segment: Option<Segment>,
     /// The packet it carries through a tunnel.
     pub inner: Option<Box<Frame>>,
+    /// The beginning of the packet that an ICMP error speaks of.
+    pub quoted: Option<Box<Frame>>,
+    /// By what a packet is known wherever it is seen.
+    pub marks: Marks,
+}
+
+/// What no router and no rewriting of addresses and ports changes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Marks {
+    /// The IPv4 header's identification.
+    pub identification: u16,
+    /// The sequence and acknowledgment numbers of TCP, and its flags.
+    pub segment: Option<(u32, u32, u8)>,
+    /// The sequence number of an ICMP echo.
+    pub echo: Option<u16>,
+    /// The length of what UDP or an ICMP error carries, in bytes, and a digest of it.
+    pub data: Option<(usize, u64)>,
 }
 
 /// What a TCP header says besides ports and flags.
@@ -44,6 +62,8 @@ pub struct Frame {
 pub struct Segment {
     /// The sequence number.
     pub sequence: u32,
+    /// The next that it expects.
+    pub acknowledgment: u32,
     /// The window as it stands there, not scaled.
     pub window: u16,
     /// The maximum segment size it offers, in bytes.
@@ -51,7 +71,7 @@ pub struct Segment {
 }
 
 /// What an IP packet carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Payload {
     /// TCP, with its flags.
     Tcp(u8),
@@ -64,6 +84,7 @@ pub enum Payload {
     /// ICMP destination unreachable.
     Unreachable,
     /// Anything else, a later fragment among it.
+    #[default]
     Other,
 }
 
@@ -82,6 +103,17 @@ impl Frame {
         }
     }
 
+    /// Reads an IP packet, or the beginning of one.
+    #[must_use]
+    pub fn of_ip(bytes: &[u8]) -> Option<Self> {
+        let kind = match bytes.first()? >> 4 {
+            4 => EtherTypes::Ipv4,
+            6 => EtherTypes::Ipv6,
+            _ => return None,
+        };
+        Self::of_type(kind, bytes)
+    }
+
     fn of_type(kind: pnet::packet::ethernet::EtherType, bytes: &[u8]) -> Option<Self> {
         match kind {
             EtherTypes::Ipv4 => {
@@ -94,13 +126,15 @@ impl Frame {
                     .clamp(header.min(bytes.len()), bytes.len());
                 let payload = bytes.get(header..end)?;
                 let first = packet.get_fragment_offset() == 0;
-                Some(Self::over_ip(
+                let mut frame = Self::over_ip(
                     source,
                     destination,
                     packet.get_next_level_protocol(),
                     payload,
                     first,
-                ))
+                );
+                frame.marks.identification = packet.get_identification();
+                Some(frame)
             }
             EtherTypes::Ipv6 => {
                 let packet = Ipv6Packet::new(bytes)?;
@@ -125,21 +159,27 @@ impl Frame {
         bytes: &[u8],
         first: bool,
     ) -> Self {
-        let (payload, ports, inner) = if first {
+        let carried = if first {
             transport(protocol, bytes)
         } else {
-            (Payload::Other, None, None)
+            Transport::default()
         };
-        let segment = matches!(payload, Payload::Tcp(_))
+        let segment = matches!(carried.payload, Payload::Tcp(_))
             .then(|| segment(bytes))
             .flatten();
+        let mut marks = carried.marks;
+        if let (Payload::Tcp(flags), Some(segment)) = (carried.payload, segment) {
+            marks.segment = Some((segment.sequence, segment.acknowledgment, flags));
+        }
         Self {
             source,
             destination,
-            ports,
-            payload,
+            ports: carried.ports,
+            payload: carried.payload,
             segment,
-            inner,
+            inner: carried.inner.map(Box::new),
+            quoted: carried.quoted.map(Box::new),
+            marks,
         }
     }
 
@@ -182,54 +222,116 @@ fn segment(bytes: &[u8]) -> Option<Segment> {
         });
     Some(Segment {
         sequence: tcp.get_sequence(),
+        acknowledgment: tcp.get_acknowledgement(),
         window: tcp.get_window(),
         mss,
     })
 }
 
-type Transport = (Payload, Option<(u16, u16)>, Option<Box<Frame>>);
+/// What there is above the IP header.
+#[derive(Default)]
+struct Transport {
+    payload: Payload,
+    ports: Option<(u16, u16)>,
+    inner: Option<Frame>,
+    quoted: Option<Frame>,
+    marks: Marks,
+}
 
 fn transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
-    let other = (Payload::Other, None, None);
-    match protocol {
-        IpNextHeaderProtocols::Tcp => TcpPacket::new(bytes).map_or(other, |tcp| {
-            (
-                Payload::Tcp(tcp.get_flags()),
-                Some((tcp.get_source(), tcp.get_destination())),
-                None,
-            )
+    let read = match protocol {
+        IpNextHeaderProtocols::Tcp => TcpPacket::new(bytes).map(|tcp| Transport {
+            payload: Payload::Tcp(tcp.get_flags()),
+            ports: Some((tcp.get_source(), tcp.get_destination())),
+            ..Transport::default()
         }),
-        IpNextHeaderProtocols::Udp => UdpPacket::new(bytes).map_or(other, |udp| {
+        IpNextHeaderProtocols::Udp => UdpPacket::new(bytes).map(|udp| {
             let inner = VXLAN_PORTS
                 .contains(&udp.get_destination())
                 .then(|| udp.payload().get(VXLAN_HEADER..).and_then(Frame::read))
                 .flatten();
-            (
-                Payload::Udp,
-                Some((udp.get_source(), udp.get_destination())),
-                inner.map(Box::new),
-            )
+            Transport {
+                payload: Payload::Udp,
+                ports: Some((udp.get_source(), udp.get_destination())),
+                inner,
+                quoted: None,
+                marks: Marks {
+                    data: Some(digest(udp.payload())),
+                    ..Marks::default()
+                },
+            }
         }),
-        IpNextHeaderProtocols::Icmp => IcmpPacket::new(bytes).map_or(other, |icmp| {
+        IpNextHeaderProtocols::Icmp => IcmpPacket::new(bytes).map(|icmp| {
             let payload = match icmp.get_icmp_type() {
                 IcmpTypes::EchoRequest => Payload::Ping,
                 IcmpTypes::EchoReply => Payload::Pong,
                 IcmpTypes::DestinationUnreachable => Payload::Unreachable,
                 _ => Payload::Other,
             };
-            (payload, None, None)
+            icmp_of(payload, bytes)
         }),
-        IpNextHeaderProtocols::Icmpv6 => Icmpv6Packet::new(bytes).map_or(other, |icmp| {
+        IpNextHeaderProtocols::Icmpv6 => Icmpv6Packet::new(bytes).map(|icmp| {
             let payload = match icmp.get_icmpv6_type() {
                 Icmpv6Types::EchoRequest => Payload::Ping,
                 Icmpv6Types::EchoReply => Payload::Pong,
                 Icmpv6Types::DestinationUnreachable => Payload::Unreachable,
                 _ => Payload::Other,
             };
-            (payload, None, None)
+            icmp_of(payload, bytes)
         }),
-        _ => other,
+        _ => None,
+    };
+    read.unwrap_or_else(|| Transport {
+        // Of what an ICMP error speaks it quotes no more than the ports.
+        ports: ports(protocol, bytes),
+        ..Transport::default()
+    })
+}
+
+/// Type, code, checksum; of an echo, identifier and sequence number.
+const ICMP_HEADER: usize = 8;
+
+fn icmp_of(payload: Payload, bytes: &[u8]) -> Transport {
+    let word = |at: usize| {
+        let word = bytes.get(at..at + 2)?.first_chunk::<2>()?;
+        Some(u16::from_be_bytes(*word))
+    };
+    let mut carried = Transport {
+        payload,
+        ..Transport::default()
+    };
+    match payload {
+        Payload::Ping | Payload::Pong => {
+            carried.ports = word(4).map(|identifier| (identifier, identifier));
+            carried.marks.echo = word(6);
+        }
+        Payload::Unreachable => {
+            carried.quoted = bytes.get(ICMP_HEADER..).and_then(Frame::of_ip);
+        }
+        _ => {}
     }
+    carried
+}
+
+fn ports(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Option<(u16, u16)> {
+    if !matches!(
+        protocol,
+        IpNextHeaderProtocols::Tcp | IpNextHeaderProtocols::Udp
+    ) {
+        return None;
+    }
+    let [one, two, three, four] = *bytes.first_chunk::<4>()?;
+    Some((
+        u16::from_be_bytes([one, two]),
+        u16::from_be_bytes([three, four]),
+    ))
+}
+
+/// The length of some bytes, and what tells them from others of that length.
+fn digest(bytes: &[u8]) -> (usize, u64) {
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write(bytes);
+    (bytes.len(), hasher.finish())
 }
 
 #[cfg(test)]
@@ -279,6 +381,7 @@ mod tests {
             Frame::read(&ethernet(&ipv4(6, &syn))).unwrap().segment,
             Some(Segment {
                 sequence: 1,
+                acknowledgment: 0,
                 window: 0xffff,
                 mss: None
             })

@@ -191,6 +191,23 @@ pub struct Watch {
     pub links: Vec<String>,
 }
 
+impl Watch {
+    /// Everything there is to see of a plan.
+    #[must_use]
+    pub fn everything(plan: &Plan) -> Self {
+        let names: Vec<String> = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
+        Self {
+            packets: names.clone(),
+            trace: names.clone(),
+            counters: names.clone(),
+            rules: names.clone(),
+            sets: names.clone(),
+            ipvs: names.clone(),
+            links: names,
+        }
+    }
+}
+
 impl Namespace {
     /// Whether it asks anything of IPVS.
     #[must_use]

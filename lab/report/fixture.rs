@@ -291,6 +291,7 @@ pub(super) fn events() -> Vec<Event> {
     });
     let finished = results.cases.iter().rev().map(|case| Event::Finished {
         result: Box::new(case.clone()),
+        seen: None,
     });
     let begun = Event::Begun {
         cases: results.cases.len(),

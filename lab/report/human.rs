@@ -27,7 +27,7 @@ impl<W: Write> Writer for Human<'_, W> {
         };
         match event {
             Event::Begun { .. } | Event::Started { .. } => return Ok(()),
-            Event::Finished { result } => {
+            Event::Finished { result, .. } => {
                 // One write a case: what else goes to this terminal stays apart.
                 let text = format!("{}\n{}", Telling::head(result), telling.details(result));
                 let text = if self.options.colour {

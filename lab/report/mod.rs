@@ -16,11 +16,15 @@ pub mod about;
 mod case_text;
 mod certificate;
 pub mod claims;
+mod comments;
 pub mod diff;
 pub mod doctor;
+pub mod folder;
 mod format;
 mod github;
 mod human;
+pub mod journey;
+pub mod journeys;
 mod json;
 mod junit;
 mod markdown;
@@ -29,6 +33,7 @@ mod output;
 pub mod pcapng;
 mod results;
 pub mod schema;
+pub mod seen;
 mod several;
 mod words;
 mod writer;
@@ -36,7 +41,10 @@ mod writer;
 #[cfg(test)]
 mod fixture;
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use seen::Seen;
 
 pub use format::Format;
 pub use results::{
@@ -62,6 +70,9 @@ pub enum Event {
     Finished {
         /// What became of it.
         result: Box<CaseResult>,
+        /// All that was seen of it, where somebody asked for that and there is
+        /// something.
+        seen: Option<Arc<Seen>>,
     },
     /// The run is over.
     Over {

@@ -5,7 +5,8 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
 use super::claims::{self, Claims};
-use super::{Results, SCHEMA, diff, doctor};
+use super::journeys::{self, Journeys};
+use super::{Results, SCHEMA, diff, doctor, seen};
 use crate::evidence::Verdict;
 use crate::live;
 
@@ -53,6 +54,18 @@ pub fn ps() -> Schema {
     of::<live::Document>(live::SCHEMA)
 }
 
+/// The schema of the document that `svclab explain --format json` prints.
+#[must_use]
+pub fn journeys() -> Schema {
+    of::<Journeys>(journeys::SCHEMA)
+}
+
+/// The schema of a case's `evidence.json` that `svclab run --report` writes.
+#[must_use]
+pub fn evidence() -> Schema {
+    of::<seen::Document>(seen::SCHEMA)
+}
+
 fn of<T: JsonSchema>(format: &str) -> Schema {
     let mut schema = SchemaSettings::draft2020_12()
         .for_serialize()
@@ -93,6 +106,8 @@ mod tests {
             ("claims.v1.json", claims()),
             ("diff.v1.json", super::diff()),
             ("ps.v1.json", ps()),
+            ("journeys.v1.json", super::journeys()),
+            ("evidence.v1.json", super::evidence()),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);

@@ -4,15 +4,21 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
+use anstream::adapter::strip_str;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::pool::{Pool, Pools};
 use super::prepare::{Prepared, problems_to_diagnostics};
 use crate::cluster::{Problem, place};
-use crate::explain::Judgement;
+use crate::evidence::Evidence;
+use crate::explain::journey::journeys;
+use crate::explain::{Book, Judgement, conclusion};
 use crate::kernel::{Agent, Choice, KernelError, Session};
 use crate::protocol::{Failure, Fault};
+use crate::report::journey::Telling;
+use crate::report::journeys::{Head, Told};
+use crate::report::seen::{self, Document, Seen};
 use crate::report::{CaseResult, Event, Outcome, Results, RunError, Trouble};
 use crate::scenario::Rendering;
 use crate::shortage;
@@ -29,6 +35,8 @@ pub struct Options {
     /// Whether a case that failed is left standing until the run's sessions are
     /// dropped.
     pub keep: bool,
+    /// Whether all that was seen of each case is told of with it.
+    pub see: bool,
 }
 
 /// A case that was left standing.
@@ -105,6 +113,7 @@ async fn all(
     let mut running = JoinSet::new();
     for (at, (prepared, pool)) in runs.into_iter().enumerate() {
         let (gate, events) = (Arc::clone(&gate), events.clone());
+        let see = options.see;
         running.spawn(async move {
             let _room = match &pool {
                 Ok(pool) => pool.place(&prepared.plan).await,
@@ -114,7 +123,12 @@ async fn all(
             let _ = events.send(Event::Started {
                 case: prepared.case.id.clone(),
             });
-            let (result, session) = one(&prepared, pool).await;
+            let (result, stood) = one(&prepared, pool).await;
+            let seen = stood
+                .as_ref()
+                .filter(|_| see)
+                .map(|(_, evidence)| Arc::new(seen(&prepared, &result, evidence)));
+            let session = stood.map(|(session, _)| session);
             let namespaces = prepared
                 .plan
                 .namespaces
@@ -123,6 +137,7 @@ async fn all(
                 .collect();
             let _ = events.send(Event::Finished {
                 result: Box::new(result.clone()),
+                seen,
             });
             (
                 at,
@@ -150,7 +165,7 @@ async fn all(
 async fn one(
     prepared: &Prepared,
     pool: Result<Arc<Pool>, KernelError>,
-) -> (CaseResult, Option<Session>) {
+) -> (CaseResult, Option<(Session, Evidence)>) {
     let mut result = CaseResult {
         lab: prepared.case.lab.clone(),
         case: prepared.case.id.clone(),
@@ -193,7 +208,7 @@ async fn one(
     let judged = try_one(prepared, &agent).await;
     result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     match judged {
-        Ok((judgement, session)) => {
+        Ok((judgement, evidence, session)) => {
             result.result = if judgement.holds() {
                 Outcome::Pass
             } else {
@@ -215,12 +230,54 @@ async fn one(
                 result.held,
                 result.claims,
             ) = (probes, wire, counters, rules, held, claims);
-            (result, Some(session))
+            (result, Some((session, evidence)))
         }
         Err(error) => {
             result.error = Some(in_the_lab(prepared, &error).unwrap_or_else(|| trouble(&error)));
             (result, None)
         }
+    }
+}
+
+/// All that was seen of a case that was watched.
+fn seen(prepared: &Prepared, result: &CaseResult, evidence: &Evidence) -> Seen {
+    let book = Book::new(&prepared.cluster, &prepared.plan);
+    let connections: Vec<Told> = journeys(&prepared.plan, evidence)
+        .into_iter()
+        .map(|journey| Told {
+            conclusion: conclusion(&journey, &book),
+            journey,
+        })
+        .collect();
+    let head = Head {
+        case: result.case.clone(),
+        kernel: result.kernel.clone(),
+        expected: result.result == Outcome::Pass,
+        packets_left_out: evidence.packets_left_out,
+        steps_left_out: evidence.met_left_out,
+    };
+    let telling = Telling {
+        book,
+        verbose: false,
+        brief: false,
+    };
+    let text = telling.case(&head, connections.iter().map(|told| &told.journey));
+    let interfaces = prepared.plan.namespaces.iter().flat_map(|namespace| {
+        let links = namespace.links.iter().map(|link| link.name.as_str());
+        links
+            .chain(["lo"])
+            .map(|link| (namespace.name.clone(), link.to_owned()))
+    });
+    Seen {
+        interfaces: interfaces.collect(),
+        text: strip_str(&text).to_string(),
+        document: Document {
+            schema: seen::SCHEMA.to_owned(),
+            case: head.case,
+            kernel: head.kernel,
+            evidence: evidence.clone(),
+            connections,
+        },
     }
 }
 
@@ -262,7 +319,12 @@ fn in_the_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
     })
 }
 
-async fn try_one(prepared: &Prepared, agent: &Agent) -> Result<(Judgement, Session), KernelError> {
+/// Builds a case, runs its probes, and holds what was seen against what is expected.
+/// The lab stands as long as its session.
+pub(super) async fn try_one(
+    prepared: &Prepared,
+    agent: &Agent,
+) -> Result<(Judgement, Evidence, Session), KernelError> {
     let mut session = agent.build(prepared.plan.clone()).await?;
     let evidence = session.probe().await?;
     let judge = prepared.judge().map_err(|problems| {
@@ -278,7 +340,7 @@ async fn try_one(prepared: &Prepared, agent: &Agent) -> Result<(Judgement, Sessi
             rejected: None,
         })
     })?;
-    Ok((judge.judge(&evidence), session))
+    Ok((judge.judge(&evidence), evidence, session))
 }
 
 /// What a user is told of an error, and what to do about it.

@@ -2,10 +2,12 @@
 //! them side by side.
 
 mod execute;
+mod explain;
 mod pool;
 mod prepare;
 mod select;
 
 pub use execute::{Kept, Options, execute, trouble};
+pub use explain::{Explained, explain};
 pub use prepare::{Prepared, prepare, problems_to_diagnostics};
 pub use select::{Chosen, SelectError, choose};

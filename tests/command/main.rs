@@ -10,6 +10,7 @@ mod claims;
 #[path = "../shared/copied.rs"]
 mod copied;
 mod diff;
+mod explain;
 #[path = "../shared/full.rs"]
 mod full;
 #[path = "../shared/guests.rs"]

@@ -21,3 +21,6 @@ mod standing;
 #[path = "../shared/standing.rs"]
 mod standing_labs;
 mod support;
+mod trace;
+#[path = "../shared/traced.rs"]
+mod traced;

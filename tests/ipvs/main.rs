@@ -11,3 +11,4 @@ mod balancer;
 mod dump;
 mod oracle;
 mod programs;
+mod traced;

@@ -313,10 +313,12 @@ pub(super) fn head(line: &str) -> Result<Head<'_>, Problem> {
     let mut at = 0;
     let mut counters = None;
     if let Some(rest) = line.strip_prefix('[') {
-        let end = rest.find(']').map_or(line.len(), |end| end + 1);
-        let bad = || Problem::new(Wrong::Counters, 0..line.len().min(end + 1));
-        counters = Some(counted(&line[1..end]).ok_or_else(bad)?);
-        at = end + 1;
+        let Some((inside, _)) = rest.split_once(']') else {
+            return Err(Problem::new(Wrong::Counters, 0..line.len()));
+        };
+        at = inside.len() + 2;
+        let bad = || Problem::new(Wrong::Counters, 0..at);
+        counters = Some(counted(inside).ok_or_else(bad)?);
     }
     let mut words = Words::new(&line[at..]);
     let command = words.next();
@@ -420,5 +422,6 @@ mod tests {
         assert_eq!(wrong("-I X -j Y"), (Wrong::NoChain, "-I X -j Y"));
         assert_eq!(wrong("[a:1] -A X -j Y"), (Wrong::Counters, "[a:1]"));
         assert_eq!(wrong("[12"), (Wrong::Counters, "[12"));
+        assert_eq!(wrong("[0:0"), (Wrong::Counters, "[0:0"));
     }
 }

@@ -180,7 +180,7 @@ pub struct Machine {
 #[must_use]
 pub fn command_line() -> String {
     format!(
-        "console=ttyS0 quiet panic=-1 random.trust_cpu=on audit=0 rdinit={} -- {} --init",
+        "console=ttyS0 quiet panic=-1 no_timer_check random.trust_cpu=on audit=0 rdinit={} -- {} --init",
         super::userland::INIT,
         crate::kernel::stage::AGENT,
     )

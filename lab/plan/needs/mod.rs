@@ -63,6 +63,7 @@ impl Needs {
         if let Some(namespace) = plan.watch.packets.first() {
             needs.module("af_packet", namespace, || "the capture".to_owned());
         }
+        needs.trace(plan);
         needs
     }
 
@@ -169,6 +170,21 @@ impl Needs {
             self.module("nfnetlink_acct", &namespace.name, || {
                 format!("the nfacct object {name}")
             });
+        }
+    }
+
+    /// Parts of netfilter's netlink are asked for as `nfnetlink_acct` is, above.
+    /// Logging to one that is not there loads nothing, and only legacy rules log.
+    fn trace(&mut self, plan: &Plan) {
+        let what = || "the trace".to_owned();
+        for name in &plan.watch.trace {
+            for module in ["nfnetlink", "nf_tables", "nf_conntrack_netlink"] {
+                self.module(module, name, what);
+            }
+            let rules = plan.namespace(name).and_then(|of| of.iptables.as_ref());
+            if rules.is_some_and(|rules| rules.backend == Backend::Legacy) {
+                self.module("nfnetlink_log", name, what);
+            }
         }
     }
 
@@ -281,6 +297,7 @@ mod tests {
             }],
             watch: Watch {
                 packets: vec!["node-1".to_owned()],
+                trace: vec!["node-1".to_owned()],
                 ..Watch::default()
             },
             ..Plan::default()
@@ -302,6 +319,10 @@ mod tests {
         ipt_set: the rule `-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1` in node-1
         ipt_DNAT: the rule `-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1` in node-1
         af_packet: the capture in node-1
+        nfnetlink: the trace in node-1
+        nf_tables: the trace in node-1
+        nf_conntrack_netlink: the trace in node-1
+        nfnetlink_log: the trace in node-1
         ipset: the address sets in node-1
         iptables-legacy-restore: the IPv4 rules in node-1
         ");

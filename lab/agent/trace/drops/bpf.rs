@@ -1,0 +1,221 @@
+//! What is asked of a kernel to run a program for its drops: `bpf(2)`, and memory
+//! shared with it.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use nix::libc;
+
+use super::program::Instruction;
+
+/// What can be asked (`enum bpf_cmd`).
+const CREATE_MAP: libc::c_long = 0;
+const LOAD: libc::c_long = 5;
+const OPEN_TRACEPOINT: libc::c_long = 17;
+
+/// Kinds of maps and programs, and a map's flag that lets it be shared.
+const RING: u32 = 27;
+const ARRAY: u32 = 2;
+const SHARED: u32 = 1 << 10;
+const RAW_TRACEPOINT: u32 = 17;
+
+/// Bits of a record's length in a ring: it is being written, it was given up.
+const BUSY: u32 = 1 << 31;
+const GIVEN_UP: u32 = 1 << 30;
+
+/// A record's length and a number, in a ring.
+const HEADER: usize = 8;
+
+fn bpf(command: libc::c_long, attributes: &mut [u64]) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel reads as many bytes of attributes as it is told there are,
+    // and what they point to lives as long as the caller's own.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            attributes.as_mut_ptr(),
+            size_of_val(attributes),
+        )
+    };
+    let fd = i32::try_from(fd).unwrap_or(-1);
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it, for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Two numbers of four bytes, as they stand in memory.
+fn pair(first: u32, second: u32) -> u64 {
+    let [a, b, c, d] = first.to_ne_bytes();
+    let [e, f, g, h] = second.to_ne_bytes();
+    u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// A ring of that many bytes, a power of two and of whole pages.
+pub fn ring(size: u32) -> io::Result<OwnedFd> {
+    bpf(CREATE_MAP, &mut [pair(RING, 0), pair(0, size), 0])
+}
+
+/// One number, to be shared.
+pub fn number() -> io::Result<OwnedFd> {
+    bpf(
+        CREATE_MAP,
+        &mut [pair(ARRAY, 4), pair(8, 1), pair(SHARED, 0)],
+    )
+}
+
+/// Has the kernel check a program and keep it.
+pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
+    let count = u32::try_from(program.len()).map_err(io::Error::other)?;
+    let license = c"GPL";
+    let mut attributes = [
+        pair(RAW_TRACEPOINT, count),
+        program.as_ptr().expose_provenance() as u64,
+        license.as_ptr().expose_provenance() as u64,
+        0,
+        0,
+        0,
+    ];
+    bpf(LOAD, &mut attributes)
+}
+
+/// Has the kernel run a program at the tracepoint until the descriptor is closed.
+pub fn attach(program: &OwnedFd) -> io::Result<OwnedFd> {
+    let name = c"kfree_skb";
+    let program = u32::try_from(program.as_raw_fd()).map_err(io::Error::other)?;
+    let mut attributes = [name.as_ptr().expose_provenance() as u64, pair(program, 0)];
+    bpf(OPEN_TRACEPOINT, &mut attributes)
+}
+
+/// Memory shared with the kernel.
+#[derive(Debug)]
+struct Shared {
+    begin: NonNull<u8>,
+    length: usize,
+}
+
+impl Shared {
+    fn new(fd: &OwnedFd, length: usize, offset: usize, write: bool) -> io::Result<Self> {
+        let rights = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
+        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+        // SAFETY: nothing is mapped over, and what is mapped is the map's own memory.
+        let begin = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                rights,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                offset,
+            )
+        };
+        if begin == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let begin = NonNull::new(begin.cast());
+        let begin = begin.ok_or_else(|| io::Error::other("memory at no address"))?;
+        Ok(Self { begin, length })
+    }
+
+    /// A number in it, which the kernel may change.
+    fn long(&self, at: usize) -> &AtomicU64 {
+        assert!(
+            at + 8 <= self.length && at % 8 == 0,
+            "outside of what is shared"
+        );
+        // SAFETY: it is inside, aligned, and lives as long as this.
+        unsafe { &*self.begin.as_ptr().add(at).cast::<AtomicU64>() }
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        assert!(
+            at + 4 <= self.length && at % 4 == 0,
+            "outside of what is shared"
+        );
+        // SAFETY: as above.
+        unsafe { &*self.begin.as_ptr().add(at).cast::<AtomicU32>() }
+    }
+
+    /// Bytes in it that the kernel changes no more until it is told that they were
+    /// read.
+    fn bytes(&self, at: usize, length: usize) -> Vec<u8> {
+        assert!(at + length <= self.length, "outside of what is shared");
+        // SAFETY: they are inside, and nobody writes to them.
+        unsafe { std::slice::from_raw_parts(self.begin.as_ptr().add(at), length) }.to_vec()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and nobody has a reference to it.
+        unsafe { libc::munmap(self.begin.as_ptr().cast(), self.length) };
+    }
+}
+
+/// A ring that is read (Linux v6.12, `Documentation/bpf/ringbuf.rst` and
+/// `kernel/bpf/ringbuf.c`): how far it was read, how far it is written, and twice
+/// over, so that no record is divided, what is in it.
+#[derive(Debug)]
+pub struct Ring {
+    read: Shared,
+    written: Shared,
+    page: usize,
+    size: usize,
+}
+
+impl Ring {
+    pub fn new(fd: &OwnedFd, size: usize) -> io::Result<Self> {
+        let page = page()?;
+        Ok(Self {
+            read: Shared::new(fd, page, 0, true)?,
+            written: Shared::new(fd, page + 2 * size, page, false)?,
+            page,
+            size,
+        })
+    }
+
+    /// The next record; none when all were read.
+    pub fn next(&self) -> Option<Vec<u8>> {
+        loop {
+            let read = self.read.long(0).load(Ordering::Acquire);
+            if read >= self.written.long(0).load(Ordering::Acquire) {
+                return None;
+            }
+            let at = self.page + usize::try_from(read).ok()? % self.size;
+            let header = self.written.word(at).load(Ordering::Acquire);
+            if header & BUSY != 0 {
+                return None;
+            }
+            let length = usize::try_from(header & !GIVEN_UP).ok()?;
+            let record = self.written.bytes(at + HEADER, length.min(self.size));
+            let next = read + u64::try_from((HEADER + length).next_multiple_of(8)).ok()?;
+            self.read.long(0).store(next, Ordering::Release);
+            if header & GIVEN_UP == 0 {
+                return Some(record);
+            }
+        }
+    }
+}
+
+/// A number that a program adds to.
+#[derive(Debug)]
+pub struct Number(Shared);
+
+impl Number {
+    pub fn new(fd: &OwnedFd) -> io::Result<Self> {
+        Ok(Self(Shared::new(fd, page()?, 0, false)?))
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.long(0).load(Ordering::Acquire)
+    }
+}
+
+fn page() -> io::Result<usize> {
+    // SAFETY: it reads a constant of the system's.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).map_err(io::Error::other)
+}

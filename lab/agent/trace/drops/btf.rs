@@ -1,0 +1,253 @@
+//! A kernel's own description of its types, of which only places in structures and
+//! names of numbers are asked (Linux v6.12, `Documentation/bpf/btf.rst`).
+
+use std::collections::HashMap;
+
+const MAGIC: u16 = 0xeb9f;
+
+/// Kinds of types that matter here.
+const STRUCT: u32 = 4;
+const UNION: u32 = 5;
+const ENUM: u32 = 6;
+
+/// A type's name, what it is, and its size or what it refers to.
+const TYPE: usize = 12;
+
+/// How deep structures without a name are looked into.
+const DEPTH: usize = 16;
+
+/// The types of one kernel.
+#[derive(Debug)]
+pub struct Btf {
+    bytes: Vec<u8>,
+    strings: usize,
+    /// Where each type is described; the first has the number 1.
+    types: Vec<usize>,
+}
+
+impl Btf {
+    /// Reads `/sys/kernel/btf/vmlinux`, or none where it is cut off or of another
+    /// machine's order of bytes.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Option<Self> {
+        if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
+            return None;
+        }
+        let header = word(&bytes, 4)?;
+        let begin = header + word(&bytes, 8)?;
+        let end = begin + word(&bytes, 12)?;
+        let strings = header + word(&bytes, 16)?;
+        let mut types = Vec::new();
+        let mut at = begin;
+        while at < end {
+            types.push(at);
+            let info = u32::try_from(word(&bytes, at + 4)?).ok()?;
+            at += TYPE + behind(info)?;
+        }
+        Some(Self {
+            bytes,
+            strings,
+            types,
+        })
+    }
+
+    /// How many bytes from its beginning a structure has a member; `path` leads into
+    /// structures inside.
+    #[must_use]
+    pub fn offset(&self, structure: &str, path: &[&str]) -> Option<u32> {
+        let mut at = self.named(STRUCT, structure)?;
+        let mut offset = 0;
+        for name in path {
+            let (bits, of) = self.member(at, name, DEPTH)?;
+            offset += bits / 8;
+            at = self.plain(of)?;
+        }
+        Some(offset)
+    }
+
+    /// The names of an enumeration's numbers.
+    #[must_use]
+    pub fn names(&self, enumeration: &str) -> HashMap<u32, String> {
+        let Some(at) = self.named(ENUM, enumeration) else {
+            return HashMap::new();
+        };
+        (0..self.members(at))
+            .filter_map(|each| {
+                let at = at + TYPE + 8 * each;
+                let number = u32::try_from(word(&self.bytes, at + 4)?).ok()?;
+                Some((number, self.text(at)?.to_owned()))
+            })
+            .collect()
+    }
+
+    /// A type of that kind and name.
+    fn named(&self, kind: u32, name: &str) -> Option<usize> {
+        let mut all = self.types.iter().copied();
+        all.find(|at| self.kind(*at) == Some(kind) && self.text(*at) == Some(name))
+    }
+
+    /// At which bit a structure has a member, also inside those of its members that
+    /// have no name, and of which type that is.
+    fn member(&self, at: usize, name: &str, deeper: usize) -> Option<(u32, usize)> {
+        let flag = word(&self.bytes, at + 4)? >> 31 == 1;
+        (0..self.members(at)).find_map(|each| {
+            let at = at + TYPE + 12 * each;
+            let of = word(&self.bytes, at + 4)?;
+            let mut bits = u32::try_from(word(&self.bytes, at + 8)?).ok()?;
+            if flag {
+                // The upper byte is the width of a field of bits.
+                bits &= 0xff_ffff;
+            }
+            match self.text(at)? {
+                "" if deeper > 0 => {
+                    let (inside, of) = self.member(self.plain(of)?, name, deeper - 1)?;
+                    Some((bits + inside, of))
+                }
+                own => (own == name).then_some((bits, of)),
+            }
+        })
+    }
+
+    /// How many members a type has.
+    fn members(&self, at: usize) -> usize {
+        match self.kind(at) {
+            Some(STRUCT | UNION | ENUM) => word(&self.bytes, at + 4).unwrap_or(0) & 0xffff,
+            _ => 0,
+        }
+    }
+
+    /// Where the type with a number is described, through other names for it.
+    fn plain(&self, mut number: usize) -> Option<usize> {
+        for _ in 0..DEPTH {
+            let at = *self.types.get(number.checked_sub(1)?)?;
+            match self.kind(at)? {
+                // Typedef, volatile, const, restrict, and a tag.
+                8..=11 | 18 => number = word(&self.bytes, at + 8)?,
+                _ => return Some(at),
+            }
+        }
+        None
+    }
+
+    fn kind(&self, at: usize) -> Option<u32> {
+        let info = u32::try_from(word(&self.bytes, at + 4)?).ok()?;
+        Some(info >> 24 & 0x1f)
+    }
+
+    /// The name that is referred to at a place.
+    fn text(&self, at: usize) -> Option<&str> {
+        let from = self.strings + word(&self.bytes, at)?;
+        let rest = self.bytes.get(from..)?;
+        let end = rest.iter().position(|each| *each == 0)?;
+        std::str::from_utf8(&rest[..end]).ok()
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<usize> {
+    usize::try_from(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?)).ok()
+}
+
+/// How many bytes there are behind a type, by what it is.
+fn behind(info: u32) -> Option<usize> {
+    let members = usize::try_from(info & 0xffff).ok()?;
+    Some(match info >> 24 & 0x1f {
+        // An integer, a variable, a tag of a declaration.
+        1 | 14 | 17 => 4,
+        // An array.
+        3 => 12,
+        // Structures, unions, sections and wide enumerations.
+        4 | 5 | 15 | 19 => 12 * members,
+        // Enumerations and functions.
+        6 | 13 => 8 * members,
+        2 | 7..=12 | 16 | 18 => 0,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `struct outer { u8 a; struct { renamed b; }; }`, where `renamed` is
+    /// `struct inner { u32 x; u32 y; }`, and `enum why { NO = 0, YES = 7 }`.
+    fn description() -> Vec<u8> {
+        let strings = b"\0outer\0a\0b\0inner\0x\0y\0renamed\0why\0NO\0YES\0";
+        let text = |name: &str| {
+            let wanted: Vec<u8> = name.bytes().chain([0]).collect();
+            let at = strings
+                .windows(wanted.len())
+                .position(|each| each == wanted);
+            u32::try_from(at.unwrap()).unwrap()
+        };
+        let info = |kind: u32, members: u32| kind << 24 | members;
+        let words = [
+            // 1: an integer, 2: the inner structure, 3: its other name.
+            vec![0, info(1, 0), 4, 32],
+            vec![
+                text("inner"),
+                info(4, 2),
+                8,
+                text("x"),
+                1,
+                0,
+                text("y"),
+                1,
+                32,
+            ],
+            vec![text("renamed"), info(8, 0), 2],
+            // 4: what has no name, 5: the outer structure, its offsets with widths.
+            vec![0, info(4, 1), 8, text("b"), 3, 0],
+            vec![
+                text("outer"),
+                info(4, 2) | 1 << 31,
+                12,
+                text("a"),
+                1,
+                8 << 24,
+                0,
+                4,
+                32,
+            ],
+            vec![text("why"), info(6, 2), 4, text("NO"), 0, text("YES"), 7],
+        ]
+        .concat();
+        let types: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let size = |bytes: usize| u32::try_from(bytes).unwrap().to_ne_bytes();
+        let mut all = MAGIC.to_ne_bytes().to_vec();
+        all.extend([1, 0]);
+        for word in [size(24), size(0), size(types.len()), size(types.len())] {
+            all.extend(word);
+        }
+        all.extend(size(strings.len()));
+        all.extend(types);
+        all.extend(strings);
+        all
+    }
+
+    #[test]
+    fn members_are_found_inside_what_has_no_name() {
+        let btf = Btf::new(description()).unwrap();
+        assert_eq!(btf.offset("outer", &["a"]), Some(0));
+        assert_eq!(btf.offset("outer", &["b"]), Some(4));
+        assert_eq!(btf.offset("outer", &["b", "y"]), Some(8));
+        assert_eq!(btf.offset("outer", &["y"]), None);
+        assert_eq!(btf.offset("other", &["a"]), None);
+        let names = btf.names("why");
+        assert_eq!(names.len(), 2);
+        assert_eq!(names[&7], "YES");
+    }
+
+    #[test]
+    fn what_is_cut_off_or_another_s_says_nothing() {
+        let whole = description();
+        for length in 0..whole.len() {
+            if let Some(btf) = Btf::new(whole[..length].to_vec()) {
+                let _ = btf.offset("outer", &["b", "y"]);
+                let _ = btf.names("why");
+            }
+        }
+        let mut swapped = whole;
+        swapped.swap(0, 1);
+        assert!(Btf::new(swapped).is_none());
+    }
+}

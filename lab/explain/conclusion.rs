@@ -1,0 +1,348 @@
+//! A journey in plain words: where it ended, and what on its way decided that.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use super::book::Book;
+use super::journey::{End, Flight, Hop, Journey, Kind, Rewritten, Step, came_by};
+use crate::evidence::Verdict;
+
+/// What a person should know of a connection first, a sentence each.
+#[must_use]
+pub fn conclusion(journey: &Journey, book: &Book<'_>) -> Vec<String> {
+    let Some(request) = request(journey) else {
+        let never = match journey.called {
+            None => "nothing set out: the caller's own kernel refused the call",
+            Some(_) => "nothing was seen of it",
+        };
+        return vec![never.to_owned()];
+    };
+    let mut said = vec![fate(request, journey, book)];
+    let answer = answer(journey, request);
+    if let Some(answer) = answer {
+        said.push(return_of(answer, request, journey, book));
+    } else if matches!(request.end, End::Delivered) {
+        said.push("nobody answered it".to_owned());
+    }
+    if !matches!(journey.verdict, Verdict::Connected | Verdict::Answered) {
+        said.extend(
+            request
+                .hops
+                .iter()
+                .filter_map(|hop| kept_source(hop, request)),
+        );
+    }
+    said
+}
+
+/// The first packet of the call.
+#[must_use]
+pub fn request(journey: &Journey) -> Option<&Flight> {
+    journey.flights.iter().find(|flight| {
+        flight.outward
+            && flight
+                .hops
+                .first()
+                .is_some_and(|hop| hop.namespace == journey.from)
+    })
+}
+
+/// The first packet that answers it, from where it had come to.
+#[must_use]
+pub fn answer<'j>(journey: &'j Journey, request: &Flight) -> Option<&'j Flight> {
+    let there = &request.hops.last()?.namespace;
+    let mut inward = journey.flights.iter().filter(|flight| !flight.outward);
+    let from_there = |flight: &&Flight| {
+        flight
+            .hops
+            .first()
+            .is_some_and(|hop| hop.namespace == *there)
+    };
+    inward.clone().find(from_there).or_else(|| inward.next())
+}
+
+/// Where the request came to.
+fn fate(request: &Flight, journey: &Journey, book: &Book<'_>) -> String {
+    let kind = request.kind.word();
+    let Some(hop) = request.hops.last() else {
+        return format!("{kind} was not seen");
+    };
+    match &request.end {
+        End::Delivered | End::Answered(_) => {
+            let own = book.name(hop.after.destination.ip()) == hop.namespace;
+            let at = if own {
+                bare(hop.after.destination)
+            } else {
+                named(hop.after.destination, book)
+            };
+            let from = if Some(hop.after.source) == journey.called.map(|called| called.source) {
+                String::new()
+            } else {
+                format!(", from {}", named(hop.after.source, book))
+            };
+            format!("{kind} reached {} at {at}{from}", hop.namespace)
+        }
+        end => ended(kind, hop, end, book),
+    }
+}
+
+/// What became of the answer.
+fn return_of(answer: &Flight, request: &Flight, journey: &Journey, book: &Book<'_>) -> String {
+    let kind = answer.kind.word();
+    let Some(hop) = answer.hops.last() else {
+        return format!("{kind} was not seen");
+    };
+    let home = hop.namespace == journey.from;
+    let expected = journey.called.map(super::journey::Flow::reversed);
+    if !home || !matches!(answer.end, End::Delivered | End::Answered(_)) {
+        let seen = match answer.end {
+            End::Answered(ref by) => format!(
+                "{kind} to {} was refused in {} with {}",
+                named(hop.after.destination, book),
+                hop.namespace,
+                by.first()
+                    .and_then(|at| journey.flights.get(*at))
+                    .map_or("an error", |flight| flight.kind.word())
+            ),
+            End::Delivered => format!(
+                "{kind} to {} ended in {}, which is not who called",
+                named(hop.after.destination, book),
+                hop.namespace
+            ),
+            ref end => ended(kind, hop, end, book),
+        };
+        return seen + &bypassed(answer, request);
+    }
+    let sender = &answer.hops[0].namespace;
+    if Some(hop.after) == expected {
+        return match answer.kind {
+            Kind::Rst | Kind::Unreachable => format!("{sender} refused with {kind}"),
+            _ => format!("{kind} came back from {sender}"),
+        };
+    }
+    let mut said = format!(
+        "{kind} reached {} from {}, which it never called",
+        hop.namespace,
+        named(hop.after.source, book)
+    );
+    let reset = journey.flights.iter().any(|flight| {
+        flight.kind == Kind::Rst
+            && flight.hops.first().is_some_and(|own| {
+                own.namespace == hop.namespace && own.before == hop.after.reversed()
+            })
+    });
+    if reset {
+        said.push_str("; it answered RST");
+    }
+    said + &bypassed(answer, request)
+}
+
+/// Who rewrote the request and never saw its answer.
+fn bypassed(answer: &Flight, request: &Flight) -> String {
+    let way: BTreeSet<&str> = answer
+        .hops
+        .iter()
+        .map(|hop| hop.namespace.as_str())
+        .collect();
+    let missed: Vec<&str> = request
+        .hops
+        .iter()
+        .filter(|hop| hop.rewritten.is_some() && !way.contains(hop.namespace.as_str()))
+        .map(|hop| hop.namespace.as_str())
+        .collect();
+    match missed.as_slice() {
+        [] => String::new(),
+        [one] => format!("; {one}, which had rewritten the call, never saw it"),
+        several => format!(
+            "; {}, which had rewritten the call, never saw it",
+            several.join(" and ")
+        ),
+    }
+}
+
+/// A packet that did not arrive.
+fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
+    let namespace = &hop.namespace;
+    let by = came_by(hop).map_or_else(String::new, |seen| {
+        format!(" as it came in by {}", seen.interface)
+    });
+    match end {
+        End::ByRule => {
+            let rule = hop.met.last().map_or_else(String::new, place);
+            format!("{kind} was dropped in {namespace} by {rule}")
+        }
+        End::Dropped { reason, place } => {
+            let at = place
+                .as_ref()
+                .map_or_else(String::new, |place| format!(" in {place}"));
+            let why = reason_words(reason).map_or_else(String::new, |words| format!("{words}: "));
+            format!(
+                "{kind} from {} was dropped in {namespace}{by}: {why}{reason}{at}",
+                named(hop.before.source, book)
+            )
+        }
+        End::Counted {
+            counter,
+            by: count,
+            lost,
+        } => {
+            let words = counter_words(counter);
+            format!(
+                "{kind} from {} was dropped in {namespace}{by}: {words} (the kernel counted {count} there, \
+                 {counter}, where {lost} were lost)",
+                named(hop.before.source, book)
+            )
+        }
+        End::Gone => {
+            let interface = hop.seen.last().map_or("?", |seen| seen.interface.as_str());
+            format!(
+                "{kind} to {} left {namespace} by {interface}, and nobody got it",
+                named(hop.after.destination, book)
+            )
+        }
+        End::Unknown => format!(
+            "{kind} to {} came to {namespace}{}, and what became of it is not known",
+            named(hop.after.destination, book),
+            by.replace(" as it came in", "")
+        ),
+        End::Delivered | End::Answered(_) => format!("{kind} reached {namespace}"),
+    }
+}
+
+/// Of a hop that rewrote where a call goes and not from where it comes: which rules
+/// returned before one could mark or masquerade it.
+fn kept_source(hop: &Hop, request: &Flight) -> Option<String> {
+    hop.rewritten.as_ref()?;
+    if hop.before.source != hop.after.source || hop.before.destination == hop.after.destination {
+        return None;
+    }
+    let source = hop.after.source;
+    let later = request
+        .hops
+        .iter()
+        .skip_while(|own| *own != hop)
+        .any(|own| own.after.source != source);
+    if later {
+        return None;
+    }
+    let said = format!("{} kept its source {}", hop.namespace, source.ip());
+    // Only of who had a mind to rewrite it: a balancer keeps sources on purpose.
+    let by_kube_proxy = |step: &Step| step.chain.starts_with("KUBE-");
+    if !hop.met.iter().any(by_kube_proxy) {
+        return None;
+    }
+    let returns: Vec<String> = hop
+        .met
+        .iter()
+        .filter(|step| decides(step))
+        .map(place)
+        .collect();
+    if returns.is_empty() {
+        let marked = hop.met.iter().any(|step| step.mark != 0);
+        return Some(if marked {
+            format!("{said}, though it was marked")
+        } else {
+            format!("{said}: no rule marked it for masquerading")
+        });
+    }
+    Some(format!(
+        "{said}: it was let off by {}",
+        returns.join(" and ")
+    ))
+}
+
+/// Whether a step is a rule that let a packet off; not one that only looks whether it
+/// was marked before.
+fn decides(step: &Step) -> bool {
+    let asks_for_mark = |rule: &String| rule.contains("--mark");
+    step.target.as_deref() == Some("RETURN") && !step.rule.as_ref().is_some_and(asks_for_mark)
+}
+
+/// A rule and where it stands.
+#[must_use]
+pub fn place(step: &Step) -> String {
+    let number = step.number.map_or_else(
+        || format!(" ({})", step.target.as_deref().unwrap_or("its end")),
+        |number| format!(" rule {number}"),
+    );
+    let rule = step
+        .rule
+        .as_ref()
+        .map_or_else(String::new, |rule| format!(": `{rule}`"));
+    let entries = match step.entries.as_slice() {
+        [] => String::new(),
+        entries => format!(", by the entry {}", entries.join(" and ")),
+    };
+    format!("{} {}{number}{rule}{entries}", step.table, step.chain)
+}
+
+/// What rewrote a packet in a hop, in short, as it goes on after "it became this".
+#[must_use]
+pub fn rewriting(hop: &Hop) -> Option<String> {
+    let rules = |at: &[usize]| -> Vec<String> {
+        let steps = at.iter().filter_map(|at| hop.met.get(*at));
+        steps
+            .map(|step| {
+                let target = step.target.as_deref().unwrap_or("a rule");
+                format!("{target} in {} {}", step.table, step.chain)
+            })
+            .collect()
+    };
+    Some(match hop.rewritten.as_ref()? {
+        Rewritten::ByRules(at) => format!("by {}", rules(at).join(", ")),
+        Rewritten::ByIpvs {
+            server,
+            real,
+            rules: at,
+        } => {
+            let mut by = vec![format!("by IPVS, which chose {real} for {server}")];
+            by.extend(rules(at));
+            by.join(", and by ")
+        }
+        Rewritten::AsRemembered => "as the connection is remembered".to_owned(),
+        Rewritten::Unknown => "by what is not known".to_owned(),
+    })
+}
+
+fn bare(address: SocketAddr) -> String {
+    match address.port() {
+        0 => address.ip().to_string(),
+        _ => address.to_string(),
+    }
+}
+
+/// An address with what a user calls it.
+fn named(address: SocketAddr, book: &Book<'_>) -> String {
+    let name = book.name(address.ip());
+    let address = bare(address);
+    if address.starts_with(&name) {
+        address
+    } else {
+        format!("{address} ({name})")
+    }
+}
+
+/// What the kernel's word for a drop means.
+fn reason_words(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "IP_RPFILTER" => "reverse path filtering (rp_filter)",
+        "IP_INNOROUTES" => "no route",
+        "NETFILTER_DROP" => "netfilter",
+        "NO_SOCKET" => "nobody listens",
+        "NEIGH_FAILED" | "NEIGH_QUEUEFULL" => "the neighbour does not answer",
+        "IP_OUTNOROUTES" => "no route out",
+        "PKT_TOO_BIG" => "too large",
+        "OTHERHOST" => "for another host",
+        _ => return None,
+    })
+}
+
+/// What a counter counts.
+fn counter_words(counter: &str) -> &'static str {
+    match counter {
+        "TcpExtIPReversePathFilter" => "reverse path filtering (rp_filter)",
+        "IpExtInNoRoutes" => "no route",
+        "IpInAddrErrors" => "an address that is not for this machine to receive",
+        _ => "a header it refuses",
+    }
+}

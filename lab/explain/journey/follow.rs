@@ -1,0 +1,333 @@
+//! From what was seen to the journeys of a case's connections.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::flight::{Kind, Track, tracks};
+use super::hop::{Visits, hop};
+use super::rules::RuleBook;
+use super::sighting::{self, Identity, Sighting};
+use super::{End, Flight, Flow, Hop, Journey, Seen, Step};
+use crate::evidence::{Attempt, Drops, Evidence};
+use crate::explain::packet::Frame;
+use crate::plan::{Plan, Probe, Protocol};
+
+/// Counters that grow when a kernel drops packets on their way.
+const LOSSES: [&str; 4] = [
+    "TcpExtIPReversePathFilter",
+    "IpExtInNoRoutes",
+    "IpInAddrErrors",
+    "IpInHdrErrors",
+];
+
+/// Follows every packet that belongs to an attempt of a probe. The evidence is of a
+/// plan whose every namespace was watched.
+#[must_use]
+pub fn journeys(plan: &Plan, evidence: &Evidence) -> Vec<Journey> {
+    let book = RuleBook::of(evidence);
+    let sightings = sighting::all(&evidence.packets, plan);
+    let mut visits = Visits::of(evidence, &book);
+    let mut all: Vec<Flown<'_>> = tracks(&sightings)
+        .iter()
+        .filter_map(|track| Flown::of(evidence, track, &mut visits))
+        .collect();
+    all.extend(visits.rest().filter_map(|(namespace, identity, visit)| {
+        Flown::unseen(evidence, namespace, identity, visit)
+    }));
+    let ends = Ends::of(evidence, &all);
+    evidence
+        .attempts
+        .iter()
+        .filter_map(|attempt| {
+            let probe = plan
+                .probes
+                .iter()
+                .find(|probe| probe.name == attempt.probe)?;
+            Some(journey(probe, attempt, &all, &ends))
+        })
+        .collect()
+}
+
+/// A packet with its way, before it is known to whom it belongs.
+struct Flown<'s> {
+    identity: Identity,
+    time: u64,
+    kind: Kind,
+    quoted: Option<Flow>,
+    hops: Vec<Hop>,
+    /// Where it was seen last.
+    last: Option<&'s Sighting<'s>>,
+}
+
+impl<'s> Flown<'s> {
+    fn of<'e: 's>(
+        evidence: &'e Evidence,
+        track: &Track<'s, 'e>,
+        visits: &mut Visits<'e>,
+    ) -> Option<Self> {
+        let first = track.first();
+        let hops = track
+            .stays
+            .iter()
+            .map(|stay| {
+                let namespace = stay.first()?.namespace;
+                let met = visits.take(namespace, track.identity);
+                hop(evidence, namespace, stay, met)
+            })
+            .collect::<Option<Vec<_>>>()?;
+        Some(Self {
+            identity: track.identity,
+            time: first.time,
+            kind: Kind::of(&first.frame),
+            quoted: first.quoted,
+            hops,
+            last: track.sightings().last(),
+        })
+    }
+
+    /// A packet that no interface carried: it ended where it set out.
+    fn unseen(
+        evidence: &Evidence,
+        namespace: &str,
+        identity: Identity,
+        met: Vec<Step>,
+    ) -> Option<Self> {
+        Some(Self {
+            identity,
+            time: 0,
+            kind: Kind::Other,
+            quoted: None,
+            hops: vec![hop(evidence, namespace, &[], met)?],
+            last: None,
+        })
+    }
+
+    fn before(&self) -> Flow {
+        self.hops[0].before
+    }
+
+    fn flows(&self) -> impl Iterator<Item = Flow> {
+        self.hops.iter().flat_map(|hop| [hop.before, hop.after])
+    }
+}
+
+/// What is known of how packets ended.
+struct Ends {
+    /// Each flight's, by its place among all.
+    by_flight: Vec<End>,
+}
+
+impl Ends {
+    fn of(evidence: &Evidence, all: &[Flown<'_>]) -> Self {
+        let mut by_flight: Vec<Option<End>> = all
+            .iter()
+            .map(|flown| known(evidence, flown, all))
+            .collect();
+        // What is left has no end of its own: a counter of the namespace may tell.
+        let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
+        for (flown, end) in all.iter().zip(&by_flight) {
+            if end.is_none()
+                && flown.kind != Kind::Other
+                && let Some(hop) = flown.hops.last()
+            {
+                *lost.entry(&hop.namespace).or_default() += 1;
+            }
+        }
+        for (flown, end) in all.iter().zip(&mut by_flight) {
+            let Some(hop) = flown.hops.last() else {
+                continue;
+            };
+            if end.is_some() {
+                continue;
+            }
+            let grown = LOSSES.iter().find_map(|counter| {
+                let by = *evidence.counters.get(&hop.namespace)?.get(*counter)?;
+                Some((*counter, u64::try_from(by).ok().filter(|by| *by > 0)?))
+            });
+            *end = Some(match grown {
+                Some((counter, by)) => End::Counted {
+                    counter: counter.to_owned(),
+                    by,
+                    lost: lost.get(hop.namespace.as_str()).copied().unwrap_or(0),
+                },
+                None => End::Unknown,
+            });
+        }
+        Self {
+            by_flight: by_flight.into_iter().flatten().collect(),
+        }
+    }
+}
+
+/// How a packet ended, as far as that can be seen of it.
+fn known(evidence: &Evidence, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<End> {
+    let hop = flown.hops.last()?;
+    if hop.met.last().is_some_and(|step| step.dropped) {
+        return Some(End::ByRule);
+    }
+    if let Some(end) = dropped(evidence, flown, hop) {
+        return Some(end);
+    }
+    if flown.last.is_some_and(|last| last.out) {
+        return Some(End::Gone);
+    }
+    // Whoever got it speaks to the one who sent it.
+    let answers: Vec<usize> = all
+        .iter()
+        .enumerate()
+        .filter(|(_, other)| {
+            other.time >= flown.time
+                && other.hops[0].namespace == hop.namespace
+                && other.hops[0].seen.first().is_none_or(|seen| seen.out)
+                && (other.before() == hop.after.reversed() || other.quoted == Some(hop.after))
+        })
+        .map(|(at, _)| at)
+        .collect();
+    // What came after it was sent again answers that one.
+    let again = all
+        .iter()
+        .filter(|other| other.time > flown.time && repeats(other, flown))
+        .map(|other| other.time)
+        .min();
+    let refused = |at: &usize| {
+        matches!(all[*at].kind, Kind::Rst | Kind::Unreachable)
+            && again.is_none_or(|again| all[*at].time < again)
+    };
+    let refusals: Vec<usize> = answers.iter().copied().filter(refused).collect();
+    if flown.kind != Kind::Rst && !refusals.is_empty() {
+        return Some(End::Answered(refusals));
+    }
+    let ends_there = matches!(
+        flown.kind,
+        Kind::Rst | Kind::SynAck | Kind::Pong | Kind::Unreachable | Kind::Fin | Kind::Segment
+    );
+    let wanted = flown.quoted.unwrap_or(hop.after.reversed());
+    let is_asked = || {
+        all.iter()
+            .any(|other| other.hops[0].namespace == hop.namespace && other.before() == wanted)
+    };
+    (!answers.is_empty() || (ends_there && is_asked())).then_some(End::Delivered)
+}
+
+/// Whether two packets are one that was sent twice.
+fn repeats(one: &Flown<'_>, other: &Flown<'_>) -> bool {
+    one.identity.repeated() == other.identity.repeated()
+        && one.before() == other.before()
+        && one.kind == other.kind
+}
+
+/// What the kernel itself says of a packet's end.
+fn dropped(evidence: &Evidence, flown: &Flown<'_>, hop: &Hop) -> Option<End> {
+    let Drops::Watched { dropped, .. } = &evidence.drops else {
+        return None;
+    };
+    let drop = dropped.iter().find(|drop| {
+        drop.namespace == hop.namespace
+            && drop.time >= flown.time
+            && Frame::of_ip(&drop.packet).is_some_and(|frame| {
+                let frame = frame.inner.clone().map_or(frame, |inner| *inner);
+                Identity::of(&frame).beginning() == flown.identity.beginning()
+            })
+    })?;
+    Some(End::Dropped {
+        reason: drop.reason.clone(),
+        place: drop.place.clone(),
+    })
+}
+
+/// The packets of one connection.
+fn journey(probe: &Probe, attempt: &Attempt, all: &[Flown<'_>], ends: &Ends) -> Journey {
+    let called = attempt.local.map(|local| {
+        let mut destination = probe.to.socket();
+        if probe.protocol == Protocol::Ping {
+            destination.set_port(local.port());
+        }
+        Flow {
+            source: local,
+            destination,
+        }
+    });
+    let mine = called.map_or_else(Vec::new, |called| belonging(called, &probe.from, all));
+    let place = |at: usize| mine.iter().position(|(own, _)| *own == at);
+    let mut flights: Vec<Flight> = Vec::with_capacity(mine.len());
+    for (at, outward) in &mine {
+        let flown = &all[*at];
+        let repeats = flights.iter().enumerate().find_map(|(earlier, flight)| {
+            let (other, _) = mine[earlier];
+            repeats(flown, &all[other]).then_some(flight.repeats.unwrap_or(earlier))
+        });
+        let end = match &ends.by_flight[*at] {
+            End::Answered(by) => End::Answered(by.iter().filter_map(|at| place(*at)).collect()),
+            other => other.clone(),
+        };
+        flights.push(Flight {
+            kind: flown.kind,
+            time: flown.time,
+            repeats,
+            outward: *outward,
+            hops: flown.hops.clone(),
+            end,
+        });
+    }
+    Journey {
+        probe: attempt.probe.clone(),
+        number: attempt.number,
+        verdict: attempt.verdict,
+        called,
+        from: probe.from.clone(),
+        flights,
+    }
+}
+
+/// Which packets belong to a connection, and whether each goes the way of the call:
+/// those that set out as it was called, what they become on their way, what answers
+/// any of that, and so on.
+fn belonging(called: Flow, from: &str, all: &[Flown<'_>]) -> Vec<(usize, bool)> {
+    let mut outward = HashSet::from([called]);
+    let mut inward = HashSet::from([called.reversed()]);
+    let mut mine: BTreeMap<usize, bool> = BTreeMap::new();
+    loop {
+        let known = mine.len();
+        for (at, flown) in all.iter().enumerate() {
+            if mine.contains_key(&at) {
+                continue;
+            }
+            let before = flown.before();
+            // Another host may call with the same numbers.
+            let starts = before != called || flown.hops[0].namespace == from;
+            let goes = if outward.contains(&before) && starts {
+                true
+            } else if inward.contains(&before) {
+                false
+            } else {
+                match flown.quoted {
+                    Some(quoted) if outward.contains(&quoted) => false,
+                    Some(quoted) if inward.contains(&quoted) => true,
+                    _ => continue,
+                }
+            };
+            mine.insert(at, goes);
+            if flown.quoted.is_none() {
+                for flow in flown.flows() {
+                    let (to, back) = if goes {
+                        (&mut outward, &mut inward)
+                    } else {
+                        (&mut inward, &mut outward)
+                    };
+                    to.insert(flow);
+                    back.insert(flow.reversed());
+                }
+            }
+        }
+        if mine.len() == known {
+            return mine.into_iter().collect();
+        }
+    }
+}
+
+/// The interface by which a packet came to a hop's own addresses and routes, if it
+/// came: that of the bridge, not its port; that of the tunnel, not the cable.
+#[must_use]
+pub fn came_by(hop: &Hop) -> Option<&Seen> {
+    let came = hop.seen.iter().take_while(|seen| !seen.out);
+    came.last()
+}

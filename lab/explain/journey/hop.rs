@@ -1,0 +1,232 @@
+//! What one namespace did with a packet.
+
+use std::collections::HashMap;
+
+use super::rules::RuleBook;
+use super::sighting::{Identity, Sighting, flow};
+use super::{Flow, Hop, Rewritten, Seen, Step};
+use crate::evidence::{Evidence, Met, Tuple};
+use crate::explain::packet::Frame;
+
+/// The targets that rewrite a packet's addresses.
+const REWRITES: [&str; 5] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"];
+
+/// The steps of one packet's stay in one namespace.
+pub type Visit = Vec<Step>;
+
+/// The steps that packets took in each namespace, by packet, stay by stay.
+pub struct Visits<'e> {
+    by_packet: HashMap<(&'e str, Identity), Vec<Visit>>,
+}
+
+impl<'e> Visits<'e> {
+    /// Takes the evidence's steps apart.
+    pub fn of(evidence: &'e Evidence, book: &RuleBook<'_>) -> Self {
+        let mut by_packet: HashMap<(&str, Identity), Vec<Visit>> = HashMap::new();
+        let mut stages: HashMap<(&str, Identity), u8> = HashMap::new();
+        // A pass tells the packet once, and then what changes.
+        let mut passes: HashMap<(&str, u32), Frame> = HashMap::new();
+        for met in &evidence.met {
+            let Some(frame) = told(met, &mut passes) else {
+                continue;
+            };
+            let key = (met.namespace.as_str(), Identity::of(&frame).beginning());
+            let step = book.step(met, flow(&frame), frame.payload);
+            let visits = by_packet.entry(key).or_default();
+            let before = stages.get(&key).copied();
+            let stage = stage(&met.chain).or(before).unwrap_or(0);
+            if before.is_none_or(|before| stage < before) {
+                visits.push(Vec::new());
+            }
+            stages.insert(key, stage);
+            if let Some(visit) = visits.last_mut() {
+                visit.push(step);
+            }
+        }
+        // In the order in which they are asked for.
+        for visits in by_packet.values_mut() {
+            visits.reverse();
+        }
+        Self { by_packet }
+    }
+
+    /// The next stay of that packet in that namespace that was not taken yet.
+    pub fn take(&mut self, namespace: &'e str, packet: Identity) -> Visit {
+        self.by_packet
+            .get_mut(&(namespace, packet.beginning()))
+            .and_then(Vec::pop)
+            .unwrap_or_default()
+    }
+
+    /// What nobody took: packets that no interface carried.
+    pub fn rest(self) -> impl Iterator<Item = (&'e str, Identity, Visit)> {
+        self.by_packet
+            .into_iter()
+            .flat_map(|((namespace, packet), visits)| {
+                visits
+                    .into_iter()
+                    .rev()
+                    .map(move |visit| (namespace, packet, visit))
+            })
+    }
+}
+
+/// The packet of a step.
+fn told<'e>(met: &'e Met, passes: &mut HashMap<(&'e str, u32), Frame>) -> Option<Frame> {
+    let key = (met.namespace.as_str(), met.pass);
+    if let Some(frame) = met.packet.as_deref().and_then(Frame::of_ip) {
+        passes.insert(key, frame.clone());
+        return Some(frame);
+    }
+    passes.get(&key).cloned()
+}
+
+/// How far a packet has come through a namespace when it is at a hook's own chain.
+/// IPVS sends on what was on its way to this machine as if it were this machine's own.
+fn stage(chain: &str) -> Option<u8> {
+    match chain {
+        "PREROUTING" => Some(0),
+        "INPUT" | "FORWARD" => Some(1),
+        "OUTPUT" => Some(2),
+        "POSTROUTING" => Some(3),
+        _ => None,
+    }
+}
+
+/// What one namespace did with a packet that was seen there in `stay`, and took these
+/// steps.
+pub fn hop(
+    evidence: &Evidence,
+    namespace: &str,
+    stay: &[&Sighting<'_>],
+    met: Visit,
+) -> Option<Hop> {
+    let (first, last) = (stay.first(), stay.last());
+    let came = first.is_some_and(|first| !first.out);
+    let before = match (first, met.first()) {
+        (Some(first), _) if came => first.flow,
+        // What set out here was rewritten before any interface saw it, and later
+        // packets of a connection before any rule did.
+        (_, step) => {
+            let left = last.filter(|last| last.out).map(|last| last.flow);
+            let set_out = left.and_then(|left| set_out(evidence, namespace, left));
+            set_out.or(step.map(|step| step.flow)).or(left)?
+        }
+    };
+    let after = match (last, met.last()) {
+        (Some(last), _) if last.out => last.flow,
+        (_, Some(step)) => step.flow,
+        (Some(last), None) => last.flow,
+        (None, None) => before,
+    };
+    let delivered = last.is_none_or(|last| !last.out) && !met.iter().any(|step| step.dropped);
+    let after = match remembered(evidence, namespace, before) {
+        // On its way to a socket it is rewritten after the last rule, too.
+        Some(other) if delivered => other,
+        _ => after,
+    };
+    Some(Hop {
+        namespace: namespace.to_owned(),
+        seen: stay
+            .iter()
+            .map(|sighting| Seen {
+                interface: sighting.interface.to_owned(),
+                out: sighting.out,
+                wrapped: sighting.wrapped,
+                packet: sighting.packet,
+            })
+            .collect(),
+        before,
+        after,
+        rewritten: (before != after).then(|| rewritten(evidence, namespace, before, after, &met)),
+        met,
+    })
+}
+
+/// What rewrote a packet.
+fn rewritten(
+    evidence: &Evidence,
+    namespace: &str,
+    before: Flow,
+    after: Flow,
+    met: &[Step],
+) -> Rewritten {
+    let rules: Vec<usize> = met
+        .iter()
+        .enumerate()
+        .filter(|(_, step)| {
+            let target = step.target.as_deref();
+            target.is_some_and(|target| REWRITES.contains(&target))
+        })
+        .map(|(at, _)| at)
+        .collect();
+    let balanced = evidence.balanced.iter().find(|entry| {
+        entry.namespace == namespace
+            && entry.client == before.source
+            && entry.server == before.destination
+            && entry.real == after.destination
+    });
+    if let Some(entry) = balanced.filter(|_| before.destination != after.destination) {
+        return Rewritten::ByIpvs {
+            server: entry.server,
+            real: entry.real,
+            rules,
+        };
+    }
+    if !rules.is_empty() {
+        return Rewritten::ByRules(rules);
+    }
+    if remembered(evidence, namespace, before).is_some() {
+        return Rewritten::AsRemembered;
+    }
+    let answered = evidence.balanced.iter().any(|entry| {
+        entry.namespace == namespace
+            && entry.real == before.source
+            && entry.server == after.source
+            && entry.client == after.destination
+    });
+    if answered {
+        Rewritten::AsRemembered
+    } else {
+        Rewritten::Unknown
+    }
+}
+
+/// As a packet was before conntrack rewrote it on its way out of the namespace that it
+/// set out in: rules see only the first of a connection as it was.
+fn set_out(evidence: &Evidence, namespace: &str, left: Flow) -> Option<Flow> {
+    evidence
+        .connections
+        .iter()
+        .filter(|connection| connection.namespace == namespace)
+        .map(|connection| (flow_of(connection.original), flow_of(connection.reply)))
+        .find(|(_, reply)| reply.reversed() == left)
+        .map(|(original, _)| original)
+}
+
+fn flow_of(tuple: Tuple) -> Flow {
+    Flow {
+        source: tuple.source,
+        destination: tuple.destination,
+    }
+}
+
+/// As conntrack knows a packet's connection from its other side, if it does and that
+/// is something else.
+fn remembered(evidence: &Evidence, namespace: &str, before: Flow) -> Option<Flow> {
+    evidence
+        .connections
+        .iter()
+        .filter(|connection| connection.namespace == namespace)
+        .find_map(|connection| {
+            let (original, reply) = (flow_of(connection.original), flow_of(connection.reply));
+            if before == reply {
+                Some(original.reversed())
+            } else if before == original {
+                Some(reply.reversed())
+            } else {
+                None
+            }
+        })
+        .filter(|other| *other != before)
+}

@@ -1,0 +1,173 @@
+//! A run as files: for each case what it takes to look into it later, and `JUnit`
+//! XML of all.
+//!
+//! A file has its name when it is whole, and not before.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+use tempfile::NamedTempFile;
+
+use super::comments::comments;
+use super::junit::Junit;
+use super::pcapng::Pcapng;
+use super::seen::Seen;
+use super::writer::{Options, Writer};
+use super::{CaseResult, Event};
+
+/// The longest name of a case's directory, in bytes; file systems take 255.
+const LONGEST: usize = 120;
+
+/// Writes a run's files into a directory.
+#[derive(Debug)]
+pub struct Folder {
+    at: PathBuf,
+    again: String,
+    /// The directories of this run.
+    written: HashSet<PathBuf>,
+}
+
+impl Folder {
+    /// Makes the directory. `again` is the command that runs a case again, up to its
+    /// name.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    pub fn make(at: &Path, again: &str) -> io::Result<Self> {
+        fs::create_dir_all(at).map_err(|error| naming(at, &error))?;
+        Ok(Self {
+            at: at.to_owned(),
+            again: again.to_owned(),
+            written: HashSet::new(),
+        })
+    }
+
+    fn case(&mut self, result: &CaseResult, seen: &Seen) -> io::Result<()> {
+        let mut at = self
+            .at
+            .join(name(&result.lab))
+            .join(name(result.short_name()));
+        if !self.written.insert(at.clone()) {
+            // The same case in another kernel.
+            at = at.with_file_name(name(&format!("{}@{}", result.short_name(), result.kernel)));
+            self.written.insert(at.clone());
+        }
+        fs::create_dir_all(&at).map_err(|error| naming(&at, &error))?;
+        file(&at.join("capture.pcapng"), |out| {
+            let evidence = &seen.document.evidence;
+            let said = comments(&seen.document);
+            let mut pcapng = Pcapng::begin(out, seen.interfaces.iter().cloned())?;
+            for (number, packet) in evidence.packets.iter().enumerate() {
+                pcapng.packet(packet, said.get(&number).map(String::as_str))?;
+            }
+            if evidence.packets_left_out > 0 {
+                pcapng.missed(evidence.packets_left_out)?;
+            }
+            pcapng.flush()
+        })?;
+        file(&at.join("evidence.json"), |out| {
+            serde_json::to_writer(&mut *out, &seen.document)?;
+            out.write_all(b"\n")
+        })?;
+        file(&at.join("explain.txt"), |out| {
+            out.write_all(seen.text.as_bytes())
+        })
+    }
+}
+
+impl Writer for Folder {
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        match event {
+            Event::Finished {
+                result,
+                seen: Some(seen),
+            } => self.case(result, seen),
+            Event::Over { .. } => {
+                let options = Options {
+                    again: self.again.clone(),
+                    ..Options::default()
+                };
+                file(&self.at.join("junit.xml"), |out| {
+                    Junit::new(out, options).event(event)
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Writes a file: whole, or not at all.
+fn file(at: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let written = || {
+        let folder = at.parent().unwrap_or(Path::new("."));
+        let mut out = BufWriter::new(NamedTempFile::new_in(folder)?);
+        write(&mut out)?;
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        // Whoever may read the directory may read what is in it.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        file.as_file().set_permissions(mode)?;
+        file.persist(at).map_err(|error| error.error)?;
+        Ok(())
+    };
+    written().map_err(|error: io::Error| naming(at, &error))
+}
+
+fn naming(at: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", at.display()))
+}
+
+/// A text as the name of a file: what could mean something else is replaced.
+fn name(text: &str) -> String {
+    let plain: String = text
+        .chars()
+        .map(|each| match each {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '=' | ',' | '+' | '-' | '@' => each,
+            _ => '_',
+        })
+        .collect();
+    if plain == text && text.len() <= LONGEST && !text.starts_with('.') && !text.is_empty() {
+        return plain;
+    }
+    let digest = data_encoding::HEXLOWER.encode(&Sha256::digest(text)[..4]);
+    let plain = plain.trim_start_matches('.');
+    format!("{}-{digest}", &plain[..plain.len().min(LONGEST)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_in_their_directory() {
+        assert_eq!(name("policy=Local,rpFilter=0"), "policy=Local,rpFilter=0");
+        for odd in ["../../etc", "..", "", "a/b", "a\0b", &"x".repeat(1000)] {
+            let name = name(odd);
+            assert!(
+                !name.contains('/') && !name.starts_with('.') && name.len() <= 130,
+                "{name}"
+            );
+            assert!(!name.is_empty());
+        }
+        assert_ne!(name("a/b"), name("a:b"));
+    }
+
+    #[test]
+    fn a_file_that_was_not_finished_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("half");
+        let error = file(&at, |out| {
+            out.write_all(b"half")?;
+            Err(io::ErrorKind::StorageFull.into())
+        })
+        .unwrap_err();
+        assert!(
+            error.to_string().contains("half: no storage space"),
+            "{error}"
+        );
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

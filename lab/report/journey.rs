@@ -1,0 +1,302 @@
+//! Journeys as people read them: a line for each namespace, and what matters of the
+//! rules in it. Nothing is told by colour alone.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+
+use super::journeys::Head;
+use super::words::wrap;
+use crate::evidence::Verdict;
+use crate::explain::journey::{End, Flight, Flow, Hop, Journey, Kind};
+use crate::explain::{Book, answer, conclusion, request, rewriting};
+
+const HEAD: Style = Style::new().bold();
+const MATTERS: Style = AnsiColor::Yellow.on_default().bold();
+const FAINT: Style = Style::new().dimmed();
+
+/// How wide what is said in sentences is, in columns.
+const WIDTH: usize = 92;
+
+/// What stands before a line that matters.
+const MARK: &str = "> ";
+
+/// How journeys are told.
+#[derive(Debug, Clone, Copy)]
+pub struct Telling<'a> {
+    /// Who knows the names.
+    pub book: Book<'a>,
+    /// Every rule and every packet, not only what matters.
+    pub verbose: bool,
+    /// Of connections that came to their end only what is to be said of them.
+    pub brief: bool,
+}
+
+impl Telling<'_> {
+    /// A case in a line, and its connections.
+    #[must_use]
+    pub fn case<'j>(&self, head: &Head, journeys: impl Iterator<Item = &'j Journey>) -> String {
+        let out = if head.expected {
+            "as expected"
+        } else {
+            "not as expected"
+        };
+        let mut text = format!("{HEAD}{}{HEAD:#}  {out}, on {}\n", head.case, head.kernel);
+        for (left_out, what) in [
+            (head.packets_left_out, "packets"),
+            (head.steps_left_out, "steps through rules"),
+        ] {
+            if left_out > 0 {
+                let _ = writeln!(text, "{MATTERS}{left_out} {what} were not kept{MATTERS:#}");
+            }
+        }
+        text.push('\n');
+        text + &self.journeys(journeys)
+    }
+
+    /// The connections of a case; those that went alike are told once. The text has
+    /// colours as escape sequences.
+    #[must_use]
+    pub fn journeys<'j>(&self, journeys: impl Iterator<Item = &'j Journey>) -> String {
+        let mut groups: Vec<(String, &Journey, usize)> = Vec::new();
+        for journey in journeys {
+            let key = format!(
+                "{} {} {}",
+                journey.probe,
+                journey.verdict,
+                without_port(journey, &conclusion(journey, &self.book).join("\n"))
+            );
+            match groups.iter_mut().find(|(own, ..)| *own == key) {
+                Some((_, _, count)) => *count += 1,
+                None => groups.push((key, journey, 1)),
+            }
+        }
+        let mut text = String::new();
+        for (_, journey, count) in groups {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            self.journey(&mut text, journey, count);
+        }
+        text
+    }
+
+    fn journey(&self, text: &mut String, journey: &Journey, count: usize) {
+        let probe = &journey.probe;
+        let alike = match count {
+            1 => String::new(),
+            2 => " (and another like it)".to_owned(),
+            more => format!(" (and {} like it)", more - 1),
+        };
+        let number = journey.number + 1;
+        let _ = writeln!(
+            text,
+            "{HEAD}{probe} #{number}: {}{HEAD:#}{alike}",
+            journey.verdict
+        );
+        for sentence in conclusion(journey, &self.book) {
+            let mut lines = wrap(&sentence, WIDTH).into_iter();
+            if let Some(first) = lines.next() {
+                let _ = writeln!(text, "  - {first}");
+            }
+            for line in lines {
+                let _ = writeln!(text, "    {line}");
+            }
+        }
+        let well = matches!(journey.verdict, Verdict::Connected | Verdict::Answered);
+        if self.brief && well && !self.verbose {
+            return;
+        }
+        let request = request(journey);
+        let answer = request.and_then(|request| answer(journey, request));
+        let mut left_out = 0_usize;
+        for flight in &journey.flights {
+            let matters = [request, answer]
+                .into_iter()
+                .flatten()
+                .any(|own| std::ptr::eq(own, flight))
+                || (flight.repeats.is_none()
+                    && matches!(flight.kind, Kind::Rst | Kind::Unreachable));
+            if matters || self.verbose {
+                self.flight(text, flight, journey);
+            } else {
+                left_out += 1;
+            }
+        }
+        if left_out > 0 {
+            let packets = if left_out == 1 { "packet" } else { "packets" };
+            let _ = writeln!(
+                text,
+                "\n  {FAINT}and {left_out} more {packets} (-v shows them){FAINT:#}"
+            );
+        }
+    }
+
+    fn flight(&self, text: &mut String, flight: &Flight, journey: &Journey) {
+        let way = if flight.outward { "out" } else { "back" };
+        let again = flight
+            .repeats
+            .map_or_else(String::new, |_| ", sent again".to_owned());
+        let _ = writeln!(
+            text,
+            "\n  {HEAD}{} {way}{again}{HEAD:#}",
+            flight.kind.word()
+        );
+        let names = flight.hops.iter().map(|hop| hop.namespace.chars().count());
+        let wide = names.max().unwrap_or(0);
+        let ways: Vec<String> = flight.hops.iter().map(interfaces).collect();
+        let ways_wide = ways
+            .iter()
+            .map(|way| way.chars().count())
+            .max()
+            .unwrap_or(0);
+        let last = flight.hops.len().saturating_sub(1);
+        let mut folded: Vec<&str> = Vec::new();
+        for (at, (hop, way)) in flight.hops.iter().zip(&ways).enumerate() {
+            let plain = hop.rewritten.is_none() && at != 0 && at != last;
+            if plain && !self.verbose {
+                folded.push(&hop.namespace);
+                continue;
+            }
+            fold(text, &mut folded);
+            let ends_badly = at == last && !matches!(flight.end, End::Delivered);
+            let (mark, style) = if hop.rewritten.is_some() || ends_badly {
+                (MARK, MATTERS)
+            } else {
+                ("  ", Style::new())
+            };
+            let _ = writeln!(
+                text,
+                "  {style}{mark}{:wide$}  {way:ways_wide$}  {}{style:#}",
+                hop.namespace, hop.before
+            );
+            self.steps(text, hop);
+            if let Some(by) = rewriting(hop) {
+                let _ = writeln!(
+                    text,
+                    "  {MATTERS}{MARK}  becomes {}{MATTERS:#} {by}",
+                    hop.after
+                );
+            }
+        }
+        fold(text, &mut folded);
+        let _ = writeln!(text, "      {}", end(flight, journey));
+    }
+
+    /// The rules of a hop that are told of.
+    fn steps(&self, text: &mut String, hop: &Hop) {
+        let mut flow: Flow = hop.before;
+        for (at, step) in hop.met.iter().enumerate() {
+            let next_mark = hop.met.get(at + 1).map_or(step.mark, |next| next.mark);
+            let matters = step.dropped
+                || next_mark != step.mark
+                || matches!(
+                    step.target.as_deref(),
+                    Some(
+                        "RETURN" | "DNAT" | "SNAT" | "MASQUERADE" | "REDIRECT" | "REJECT" | "MARK"
+                    )
+                ) && step.number.is_some();
+            if self.verbose || matters {
+                let number = step
+                    .number
+                    .map_or_else(String::new, |number| format!(" {number}"));
+                let mark = if step.mark == 0 {
+                    String::new()
+                } else {
+                    format!(" mark={:#x}", step.mark)
+                };
+                let rule = match (&step.rule, &step.target) {
+                    (Some(rule), _) => format!(": {rule}"),
+                    (None, Some(target)) => format!(": {target}"),
+                    (None, None) => String::new(),
+                };
+                let entries = match step.entries.as_slice() {
+                    [] => String::new(),
+                    entries => format!(" [{}]", entries.join("; ")),
+                };
+                let became = if step.flow == flow {
+                    String::new()
+                } else {
+                    format!(" ({})", step.flow)
+                };
+                let _ = writeln!(
+                    text,
+                    "        {FAINT}{} {}{number}{FAINT:#}{mark}{rule}{entries}{became}",
+                    step.table, step.chain
+                );
+            }
+            flow = step.flow;
+        }
+    }
+}
+
+/// Namespaces that only passed a packet on.
+fn fold(text: &mut String, folded: &mut Vec<&str>) {
+    if !folded.is_empty() {
+        let _ = writeln!(
+            text,
+            "      {FAINT}... through {}{FAINT:#}",
+            folded.join(", ")
+        );
+        folded.clear();
+    }
+}
+
+/// By which interfaces a packet came and went: `eth0, cni0 -> veth1`.
+fn interfaces(hop: &Hop) -> String {
+    let by = |out: bool| {
+        let seen = hop.seen.iter().filter(|seen| seen.out == out);
+        let names: Vec<String> = seen
+            .map(|seen| {
+                if seen.wrapped {
+                    format!("{} (wrapped)", seen.interface)
+                } else {
+                    seen.interface.clone()
+                }
+            })
+            .collect();
+        names.join(", ")
+    };
+    let (came, went) = (by(false), by(true));
+    match (came.is_empty(), went.is_empty()) {
+        (true, true) => String::new(),
+        (true, false) => format!("-> {went}"),
+        (false, true) => format!("{came} ->"),
+        (false, false) => format!("{came} -> {went}"),
+    }
+}
+
+fn end(flight: &Flight, journey: &Journey) -> String {
+    match &flight.end {
+        End::Delivered => "delivered".to_owned(),
+        End::Answered(by) => {
+            let mut words: Vec<&str> = by
+                .iter()
+                .filter_map(|at| journey.flights.get(*at))
+                .map(|flight| flight.kind.word())
+                .collect();
+            words.dedup();
+            format!("answered by {}", words.join(", "))
+        }
+        End::ByRule => "dropped by that rule".to_owned(),
+        End::Dropped { reason, place } => {
+            let place = place
+                .as_ref()
+                .map_or_else(String::new, |place| format!(" in {place}"));
+            format!("dropped by the kernel: {reason}{place}")
+        }
+        End::Counted { counter, by, .. } => {
+            format!("lost here; the kernel counted {counter} +{by}")
+        }
+        End::Gone => "nobody got it".to_owned(),
+        End::Unknown => "what became of it is not known".to_owned(),
+    }
+}
+
+/// A text without the port that the kernel chose for this connection.
+fn without_port(journey: &Journey, text: &str) -> String {
+    match journey.called {
+        Some(called) => text.replace(&format!(":{}", called.source.port()), ""),
+        None => text.to_owned(),
+    }
+}

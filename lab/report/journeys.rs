@@ -1,0 +1,78 @@
+//! Journeys as data: `svclab/journeys/v1`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::explain::journey::Journey;
+
+/// What the document calls itself.
+pub const SCHEMA: &str = "svclab/journeys/v1";
+
+/// The journeys of some cases.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Journeys {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The cases, in the order in which they were run.
+    pub cases: Vec<CaseJourneys>,
+}
+
+/// The journeys of a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CaseJourneys {
+    /// Which, and how it was watched.
+    #[serde(flatten)]
+    pub head: Head,
+    /// Its connections, in the order in which they were begun.
+    pub connections: Vec<Told>,
+}
+
+/// A case that was watched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Head {
+    /// The case.
+    pub case: String,
+    /// The release of the kernel that it ran in.
+    pub kernel: String,
+    /// Whether it came out as expected.
+    pub expected: bool,
+    /// Packets that were not kept; where there are any, journeys may lack some.
+    #[serde(rename = "packetsLeftOut")]
+    pub packets_left_out: u64,
+    /// Steps through rules that were not kept.
+    #[serde(rename = "stepsLeftOut")]
+    pub steps_left_out: u64,
+}
+
+/// A connection and what is to be said of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Told {
+    /// In plain words, a sentence each.
+    pub conclusion: Vec<String>,
+    /// All its packets.
+    #[serde(flatten)]
+    pub journey: Journey,
+}
+
+impl Journeys {
+    /// Those of some cases.
+    #[must_use]
+    pub fn of(cases: Vec<CaseJourneys>) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            cases,
+        }
+    }
+
+    /// As JSON, line ended.
+    ///
+    /// # Panics
+    ///
+    /// Never: there is nothing in it that JSON has not.
+    #[must_use]
+    pub fn json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("texts, numbers and lists");
+        text.push('\n');
+        text
+    }
+}

@@ -1,0 +1,37 @@
+//! All that was seen of a case, for files that somebody looks into later.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::journeys::Told;
+use crate::evidence::Evidence;
+
+/// What the document calls itself.
+pub const SCHEMA: &str = "svclab/evidence/v1";
+
+/// All that was seen of a case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// As data.
+    pub document: Document,
+    /// Every interface of every namespace: `node-1`, `eth0`.
+    pub interfaces: Vec<(String, String)>,
+    /// For people, without colours.
+    pub text: String,
+}
+
+/// What was seen of a case, and where its packets went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Document {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The case.
+    pub case: String,
+    /// The release of the kernel that it ran in.
+    pub kernel: String,
+    /// What was gathered.
+    pub evidence: Evidence,
+    /// Its connections, in the order in which they were begun; packets are counted in
+    /// `evidence.packets` from 0.
+    pub connections: Vec<Told>,
+}

@@ -1,0 +1,85 @@
+//! Running cases to see everything that happens in them.
+
+use std::future::Future;
+
+use futures_util::stream::{self, StreamExt as _};
+
+use super::execute::{Options, trouble, try_one};
+use super::pool::Pools;
+use super::prepare::Prepared;
+use crate::evidence::Evidence;
+use crate::explain::Judgement;
+use crate::explain::journey::{Journey, journeys};
+use crate::plan::Watch;
+use crate::report::{RunError, Trouble};
+
+/// A case that was watched.
+#[derive(Debug)]
+pub struct Explained {
+    /// The case and what it was built from.
+    pub prepared: Prepared,
+    /// The release of the kernel it ran in.
+    pub kernel: String,
+    /// What was seen.
+    pub evidence: Evidence,
+    /// Whether it came out as expected.
+    pub judgement: Judgement,
+    /// Its connections, in the order in which they were begun.
+    pub journeys: Vec<Journey>,
+}
+
+/// Runs cases side by side, each with all of its namespaces watched. Returns
+/// what came of each, in order; nothing when `enough` ends first.
+pub async fn explain(
+    cases: Vec<Prepared>,
+    options: &Options,
+    enough: impl Future<Output = ()>,
+) -> Option<Vec<Result<Explained, (String, RunError)>>> {
+    let pools = Pools::new(options);
+    let all = async {
+        stream::iter(cases)
+            .map(|prepared| async {
+                let case = prepared.case.id.clone();
+                let explained = one(prepared, &pools).await;
+                explained.map_err(|error| (case, error))
+            })
+            .buffered(options.jobs.max(1))
+            .collect()
+            .await
+    };
+    tokio::select! {
+        biased;
+        explained = all => Some(explained),
+        () = enough => None,
+    }
+}
+
+async fn one(mut prepared: Prepared, pools: &Pools) -> Result<Explained, RunError> {
+    prepared.plan.watch = Watch::everything(&prepared.plan);
+    let found = pools
+        .of_case(&prepared)
+        .await
+        .map_err(|error| trouble(&error))?;
+    // Where it is to run in several, one is enough to see what happens.
+    let Some(pool) = found.into_iter().next() else {
+        return Err(RunError {
+            trouble: Trouble::Bug,
+            message: "no kernel was found for the case".to_owned(),
+            remedy: None,
+        });
+    };
+    let _room = pool.place(&prepared.plan).await;
+    let agent = pool.agent().await.map_err(|error| trouble(&error))?;
+    let (judgement, evidence, _session) = try_one(&prepared, &agent)
+        .await
+        .map_err(|error| trouble(&error))?;
+    let kernel = agent.surroundings().kernel.clone();
+    let journeys = journeys(&prepared.plan, &evidence);
+    Ok(Explained {
+        prepared,
+        kernel,
+        evidence,
+        judgement,
+        journeys,
+    })
+}

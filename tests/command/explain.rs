@@ -1,0 +1,157 @@
+//! `svclab explain` and `svclab run --report`: what is said of the write-ups' cases,
+//! and what tshark and tcpdump make of a capture.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::support::{LAB, lab, run, stderr, stdout, svclab};
+
+/// The node-to-service call of the second write-up, with its stale rule.
+const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
+
+/// Without what differs from run to run: the caller's port and the kernel's release.
+fn settled(text: &str) -> String {
+    let mut settled = text.to_owned();
+    let release = nix::sys::utsname::uname().expect("a kernel");
+    settled = settled.replace(&release.release().to_string_lossy().into_owned(), "RELEASE");
+    // Of the ports that a kernel chooses from.
+    let ports: std::collections::BTreeSet<&str> = text
+        .split(':')
+        .skip(1)
+        .map(|rest| {
+            rest.split(|each: char| !each.is_ascii_digit())
+                .next()
+                .unwrap_or("")
+        })
+        .filter(|port| port.parse::<u16>().is_ok_and(|port| port >= 32768))
+        .collect();
+    for port in ports {
+        settled = settled.replace(&format!(":{port}"), ":PORT");
+    }
+    settled
+}
+
+#[test]
+fn the_stale_rule_and_the_reverse_path_filter_are_named() {
+    let output = run(&["explain", "--kernel=host", STALE]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    insta::assert_snapshot!(settled(&stdout(&output)));
+}
+
+#[test]
+fn all_is_told_to_who_asks() {
+    let cured = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
+    let output = run(&["explain", "--kernel=host", "-v", cured]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = stdout(&output);
+    for words in [
+        "nat OUTPUT 1: ",
+        "nat PREROUTING: policy",
+        "by DNAT in nat KUBE-SEP-",
+        "SYN-ACK came back from ",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
+#[test]
+fn journeys_are_data_for_who_asks() {
+    let output = run(&[
+        "explain",
+        "--kernel=host",
+        "--format=json",
+        "--probe=call",
+        STALE,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let schema = include_str!("../schema/journeys.v1.json");
+    let schema: Value = serde_json::from_str(schema).expect("JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    let complaints: Vec<String> = validator
+        .iter_errors(&told)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert_eq!(complaints, Vec::<String>::new());
+    let connection = &told["cases"][0]["connections"][0];
+    assert_eq!(connection["verdict"], "timeout");
+    let hops = connection["flights"][0]["hops"].as_array().expect("hops");
+    let names: Vec<&str> = hops
+        .iter()
+        .filter_map(|hop| hop["namespace"].as_str())
+        .collect();
+    assert_eq!(names, ["node-1", "fabric", "node-2"]);
+}
+
+#[test]
+fn a_probe_that_is_not_there_is_named() {
+    let (_directory, path) = lab(LAB);
+    let output = run(&["explain", "--probe=nobody", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(stderr(&output));
+}
+
+#[test]
+fn a_run_leaves_files_that_others_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path().join("report");
+    let output = svclab()
+        .args(["run", "--kernel=host", STALE, "--report"])
+        .arg(&at)
+        .output()
+        .expect("the command starts");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let case = at.join("canal-stale-rule/stale=present,rpFilter=1,underlay=passes");
+    let says = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program)
+            .args(arguments)
+            .arg(case.join("capture.pcapng"))
+            .output()
+            .unwrap_or_else(|error| panic!("{program}: {error}"));
+        assert!(output.status.success(), "{program}: {}", stderr(&output));
+        (stdout(&output), stderr(&output))
+    };
+    let fields = [
+        "-Y",
+        "frame.comment",
+        "-T",
+        "fields",
+        "-e",
+        "frame.interface_name",
+        "-e",
+        "frame.comment",
+        "-r",
+    ];
+    let (commented, _) = says("tshark", &fields);
+    assert!(
+        commented.contains("node-1/flannel.1\trewritten in node-1: ")
+            && commented.contains("DNAT --to-destination 192.168.66.10:8080")
+            && commented.contains("node-2/flannel.1\tlost in node-2"),
+        "{commented}"
+    );
+    let (packets, complaints) = says("tcpdump", &["-nr"]);
+    assert!(!complaints.contains("truncated"), "{complaints}");
+    let document = fs::read(case.join("evidence.json")).expect("evidence");
+    let document: Value = serde_json::from_slice(&document).expect("JSON");
+    let captured = document["evidence"]["packets"].as_array().expect("packets");
+    let (frames, _) = says("tshark", &["-T", "fields", "-e", "frame.number", "-r"]);
+    assert_eq!(frames.lines().count(), captured.len(), "{packets}");
+    let schema: Value =
+        serde_json::from_str(include_str!("../schema/evidence.v1.json")).expect("JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    assert!(validator.is_valid(&document));
+    let text = fs::read_to_string(case.join("explain.txt")).expect("a text");
+    assert!(text.contains("(rp_filter)"), "{text}");
+    let junit = fs::read_to_string(at.join("junit.xml")).expect("a file");
+    assert!(junit.contains("<testcase name="), "{junit}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_anything_runs() {
+    let output = run(&["run", "--kernel=host", STALE, "--report=/dev/null/report"]);
+    assert_eq!(output.status.code(), Some(3));
+    insta::assert_snapshot!(stderr(&output));
+    assert!(output.stdout.is_empty());
+}

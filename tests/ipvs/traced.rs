@@ -1,0 +1,95 @@
+//! What IPVS remembers of connections, as evidence has it.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use svclab::evidence::Verdict;
+use svclab::plan::ipvs::{
+    Forwarding, RealServer, SchedulerFlags, Transport, Virtual, VirtualServer,
+};
+use svclab::plan::{Plan, Probe};
+
+use super::guests::{block_on, guest};
+
+/// A virtual server and its real one, IPv4 and IPv6.
+const SERVED: [(&str, &str); 2] = [
+    ("10.96.0.1:80", "10.0.2.2:8080"),
+    ("[fd00:96::1]:80", "[fd00:2::2]:8080"),
+];
+
+fn socket(text: &str) -> SocketAddr {
+    text.parse().expect("an address and a port")
+}
+
+/// A client, a router that is a balancer, and a server.
+fn plan() -> Plan {
+    let mut plan: Plan = serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
+    plan.watch.trace = vec!["router".to_owned(), "host/client".to_owned()];
+    let probe = plan.probes.remove(0);
+    plan.probes = SERVED
+        .iter()
+        .map(|(served, _)| {
+            let mut probe = Probe {
+                name: (*served).to_owned(),
+                connections: 2,
+                ..probe.clone()
+            };
+            probe.to.address = socket(served).ip();
+            probe
+        })
+        .collect();
+    for router in &mut plan.namespaces {
+        if router.name != "router" {
+            continue;
+        }
+        router.iptables = None;
+        router.ipset.clear();
+        for (served, by) in SERVED {
+            router.links[0].addresses.push(socket(served).ip().into());
+            router.ipvs.push(VirtualServer {
+                takes: Virtual::Address {
+                    protocol: Transport::Tcp,
+                    address: socket(served).ip(),
+                    port: socket(served).port(),
+                },
+                scheduler: "rr".to_owned(),
+                persistence: None,
+                flags: SchedulerFlags::default(),
+                servers: vec![RealServer {
+                    to: socket(by),
+                    weight: 1,
+                    forwarding: Forwarding::Masquerade,
+                }],
+            });
+        }
+    }
+    plan
+}
+
+#[test]
+fn a_traced_namespace_tells_whom_ipvs_chose() {
+    block_on(async {
+        let agent = guest("6.12").await.start().await.expect("a guest");
+        let mut session = agent.build(plan()).await.expect("a lab");
+        let evidence = session.probe().await.expect("evidence");
+        for attempt in &evidence.attempts {
+            assert_eq!(attempt.verdict, Verdict::Connected, "{attempt:?}");
+        }
+        let seen: BTreeSet<SocketAddr> = evidence
+            .attempts
+            .iter()
+            .filter_map(|attempt| attempt.seen_source)
+            .collect();
+        assert_eq!(seen.len(), 4, "{:#?}", evidence.attempts);
+        let clients: BTreeSet<SocketAddr> =
+            evidence.balanced.iter().map(|each| each.client).collect();
+        assert_eq!(clients, seen);
+        assert_eq!(evidence.balanced.len(), 4, "{:#?}", evidence.balanced);
+        for each in &evidence.balanced {
+            assert_eq!((each.namespace.as_str(), each.protocol), ("router", 6));
+            let (server, real) = SERVED[usize::from(each.client.is_ipv6())];
+            assert_eq!(each.server, socket(server));
+            assert_eq!(each.real, socket(real));
+        }
+    });
+}

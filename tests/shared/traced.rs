@@ -1,0 +1,296 @@
+//! A router that rewrites, marks, masquerades and drops, and what its rules must do
+//! with packets by iptables' own semantics.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use svclab::evidence::met::{At, Met, Verdict};
+use svclab::evidence::{Evidence, SavedRules};
+use svclab::plan::{Backend, Iptables, Plan};
+
+/// One service, marked and masqueraded as kube-proxy does it, and a forbidden port.
+/// The last rules of `OUTER` and `FORWARD` have no condition.
+const V4: &str = "*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:SERVICES - [0:0]
+:MARK-MASQ - [0:0]
+:SEP - [0:0]
+-A PREROUTING -m comment --comment \"service portals\" -j SERVICES
+-A POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
+-A POSTROUTING -j MARK --set-xmark 0x4000/0x0
+-A POSTROUTING -j MASQUERADE
+-A SERVICES -d 10.96.0.2/32 -p tcp -m tcp --dport 80 -j RETURN
+-A SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j MARK-MASQ
+-A SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j SEP
+-A MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
+-A SEP -p tcp -m tcp -j DNAT --to-destination 10.0.2.2:8080
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:OUTER - [0:0]
+-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A FORWARD -d 10.0.2.2/32 -p tcp -m tcp --dport 9999 -j DROP
+-A FORWARD -j OUTER
+-A FORWARD -j ACCEPT
+-A OUTER -s 192.0.2.0/24 -j DROP
+-A OUTER -j RETURN
+COMMIT
+";
+
+/// What answers are accepted by, and what lets through all that is not marked. They
+/// also count what comes when nobody looks: the last packets of connections, and what
+/// a kernel tells of multicast groups.
+const COMMON: [&str; 2] = ["--ctstate RELATED,ESTABLISHED", "! --mark"];
+
+const V6: &str = "*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+-A FORWARD -p tcp -m tcp --dport 9999 -j REJECT --reject-with tcp-reset
+COMMIT
+";
+
+/// The plan, traced at its router.
+pub fn plan(backend: Backend) -> Plan {
+    let mut plan: Plan = serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
+    plan.watch.trace = vec!["router".to_owned()];
+    for namespace in &mut plan.namespaces {
+        if namespace.name == "router" {
+            namespace.ipset.clear();
+            namespace.iptables = Some(Iptables {
+                backend,
+                v4: V4.to_owned(),
+                v6: V6.to_owned(),
+            });
+        }
+    }
+    for probe in &mut plan.probes {
+        if probe.name == "blocked" {
+            // It is not sent again within this time.
+            probe.patience = Duration::from_millis(300);
+        }
+    }
+    plan.probes
+        .retain(|probe| ["service", "blocked", "refused6"].contains(&probe.name.as_str()));
+    plan
+}
+
+/// A step without its verdict, and the verdict.
+type Step = (String, Verdict);
+
+/// What becomes of the first packet to the service.
+pub fn of_service() -> Vec<Step> {
+    let jump = |chain: &str| Verdict::Jump(chain.to_owned());
+    [
+        ("nat PREROUTING 1 mark 0x0", jump("SERVICES")),
+        ("nat SERVICES 2 mark 0x0", jump("MARK-MASQ")),
+        ("nat MARK-MASQ 1 mark 0x0", Verdict::Continue),
+        ("nat MARK-MASQ return mark 0x4000", Verdict::Return),
+        ("nat SERVICES 3 mark 0x4000", jump("SEP")),
+        ("nat SEP 1 mark 0x4000", Verdict::Accept),
+        ("filter FORWARD 3 mark 0x4000", jump("OUTER")),
+        ("filter OUTER 2 mark 0x4000", Verdict::Return),
+        ("filter FORWARD 4 mark 0x4000", Verdict::Accept),
+        ("nat POSTROUTING 2 mark 0x4000", Verdict::Continue),
+        ("nat POSTROUTING 3 mark 0x0", Verdict::Accept),
+    ]
+    .map(|(step, verdict)| (step.to_owned(), verdict))
+    .to_vec()
+}
+
+/// What becomes of the one to the forbidden port.
+pub fn of_blocked() -> Vec<Step> {
+    let jump = Verdict::Jump("SERVICES".to_owned());
+    [
+        ("nat PREROUTING 1 mark 0x0", jump),
+        ("nat SERVICES return mark 0x0", Verdict::Return),
+        ("nat PREROUTING policy mark 0x0", Verdict::Accept),
+        ("filter FORWARD 2 mark 0x0", Verdict::Drop),
+    ]
+    .map(|(step, verdict)| (step.to_owned(), verdict))
+    .to_vec()
+}
+
+/// What becomes of the one that is refused, IPv6.
+pub fn of_refused() -> Vec<Step> {
+    vec![("filter FORWARD 1 mark 0x0".to_owned(), Verdict::Drop)]
+}
+
+/// Those of the steps that a kernel tells: of `nf_tables` not that a chain has come to
+/// its end.
+fn told(steps: &[Step], backend: Backend) -> impl Iterator<Item = &Step> {
+    let all = backend == Backend::Legacy;
+    steps
+        .iter()
+        .filter(move |(step, _)| all || !step.contains(" return "))
+}
+
+/// A step in words.
+pub fn words(met: &Met) -> String {
+    let at = match met.at {
+        At::Rule(line) => line.to_string(),
+        At::Return => "return".to_owned(),
+        At::Policy => "policy".to_owned(),
+    };
+    format!("{} {} {at} mark {:#x}", met.table, met.chain, met.mark)
+}
+
+/// The steps of one family's packets with a TCP destination, SYNs only, each with
+/// the packet as it was then.
+pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&Met, Vec<u8>)> {
+    let mut now: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+    let mut steps = Vec::new();
+    for met in evidence.met.iter().filter(|met| met.namespace == "router") {
+        if let Some(packet) = &met.packet {
+            now.insert(met.pass, packet.clone());
+        }
+        let packet = now.get(&met.pass).expect("a packet is told at first");
+        let header = if ip == 6 { 40 } else { 20 };
+        let (protocol, flags) = if ip == 6 {
+            (packet[6], packet.get(header + 13))
+        } else {
+            (packet[9], packet.get(header + 13))
+        };
+        if met.ip == ip && protocol == 6 && flags.is_some_and(|flags| flags & 0x12 == 2) {
+            steps.push((met, packet.clone()));
+        }
+    }
+    steps
+}
+
+/// The port a packet is for.
+pub fn port(ip: u8, packet: &[u8]) -> u16 {
+    let at = if ip == 6 { 42 } else { 22 };
+    u16::from_be_bytes([packet[at], packet[at + 1]])
+}
+
+/// Holds what was met against the counters of every rule.
+pub fn agrees_with_counters(evidence: &Evidence, backend: Backend) {
+    let mut steps: BTreeMap<(u8, &str, &str, u32), u64> = BTreeMap::new();
+    for met in &evidence.met {
+        if let At::Rule(line) = met.at {
+            let rule = (met.ip, met.table.as_str(), met.chain.as_str(), line);
+            *steps.entry(rule).or_default() += 1;
+        }
+        assert_eq!(met.by, backend, "{met:?}");
+    }
+    let mut rules = 0;
+    for SavedRules { ip, text, .. } in &evidence.rules {
+        let mut table = "";
+        let mut lines: BTreeMap<&str, u32> = BTreeMap::new();
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix('*') {
+                table = name;
+                lines.clear();
+            }
+            let Some((counted, chain, number)) = rule(line, &mut lines) else {
+                continue;
+            };
+            rules += 1;
+            let met = steps.remove(&(*ip, table, chain, number)).unwrap_or(0);
+            if COMMON.iter().any(|words| line.contains(words)) {
+                assert!(met <= counted, "{met}: {line}");
+                assert!(met > 0 || !line.contains(COMMON[0]), "{line}");
+            } else {
+                assert_eq!(met, counted, "{line}");
+            }
+        }
+    }
+    assert_eq!(rules, 16, "{:#?}", evidence.rules);
+    assert_eq!(steps, BTreeMap::new());
+    assert_eq!(evidence.met_left_out, 0);
+}
+
+/// The packets a rule counted, its chain, and its line there.
+fn rule<'a>(line: &'a str, lines: &mut BTreeMap<&'a str, u32>) -> Option<(u64, &'a str, u32)> {
+    let (counters, rule) = line.strip_prefix('[')?.split_once("] -A ")?;
+    let (packets, _) = counters.split_once(':')?;
+    let chain = rule.split(' ').next()?;
+    let number = lines.entry(chain).or_default();
+    *number += 1;
+    Some((packets.parse().ok()?, chain, *number))
+}
+
+/// All of it, for evidence of that plan.
+pub fn check(evidence: &Evidence, backend: Backend) {
+    let said = |steps: &[&Met]| -> Vec<String> { steps.iter().map(|met| words(met)).collect() };
+    let to = |ip, wanted: &[u16]| -> Vec<&Met> {
+        let syns = syns(evidence, ip).into_iter();
+        syns.filter(|(_, packet)| wanted.contains(&port(ip, packet)))
+            .map(|(met, _)| met)
+            .collect()
+    };
+    let wanted = |steps: &[Step], times: usize| -> Vec<String> {
+        let once = || told(steps, backend).map(|(step, _)| step.clone());
+        (0..times).flat_map(|_| once()).collect()
+    };
+    let service = to(4, &[80, 8080]);
+    let blocked = to(4, &[9999]);
+    let refused: Vec<&Met> = to(6, &[9999]);
+    // Connections are tried one after another.
+    assert_eq!(said(&service), wanted(&of_service(), 2));
+    assert_eq!(said(&blocked), wanted(&of_blocked(), 1));
+    assert_eq!(said(&refused), wanted(&of_refused(), 1));
+    let verdicts = [
+        (&service, of_service()),
+        (&blocked, of_blocked()),
+        (&refused, of_refused()),
+    ];
+    for (steps, wanted) in verdicts {
+        let wanted: Vec<&Step> = told(&wanted, backend).collect();
+        for (met, (step, verdict)) in steps.iter().zip(wanted.into_iter().cycle()) {
+            let told = (backend == Backend::Nft).then(|| verdict.clone());
+            assert_eq!(met.verdict, told, "{step}");
+        }
+    }
+    for met in &service {
+        let (input, output) = match met.chain.as_str() {
+            "FORWARD" | "OUTER" => (Some("client"), Some("br0")),
+            "POSTROUTING" => (None, Some("br0")),
+            _ => (Some("client"), None),
+        };
+        let told = (met.input.as_deref(), met.output.as_deref());
+        // Since 5.17 or so a packet's way in is told behind the routing, too.
+        assert_eq!(told.1, output, "{met:?}");
+        assert!(told.0 == input || met.chain == "POSTROUTING", "{met:?}");
+    }
+    // DNAT is done behind its chain: the next one sees it.
+    let ports: Vec<u16> = syns(evidence, 4)
+        .iter()
+        .filter(|(met, _)| met.table == "filter" && met.chain == "OUTER")
+        .map(|(_, packet)| port(4, packet))
+        .collect();
+    assert_eq!(ports, [8080, 8080]);
+    agrees_with_counters(evidence, backend);
+    connections(evidence);
+}
+
+/// What conntrack knows of the service's connections.
+fn connections(evidence: &Evidence) {
+    let of: Vec<_> = evidence
+        .connections
+        .iter()
+        .filter(|each| each.original.destination.port() == 80)
+        .collect();
+    assert_eq!(of.len(), 2, "{:#?}", evidence.connections);
+    for each in of {
+        assert_eq!((each.namespace.as_str(), each.protocol), ("router", 6));
+        assert_eq!(each.original.source.ip().to_string(), "10.0.1.2");
+        assert_eq!(each.original.destination.to_string(), "10.96.0.1:80");
+        assert_eq!(each.reply.source.to_string(), "10.0.2.2:8080");
+        // Masqueraded.
+        assert_eq!(each.reply.destination.ip().to_string(), "10.0.2.1");
+        // Confirmed, and both ends rewritten (`IPS_CONFIRMED`, `IPS_SRC_NAT`,
+        // `IPS_DST_NAT`).
+        assert_eq!(each.status & (1 << 3 | 1 << 4 | 1 << 5), 0x38, "{each:?}");
+    }
+    let dropped = evidence.connections.iter();
+    let dropped = dropped.filter(|each| each.original.destination.port() == 9999);
+    // What is dropped before it leaves is never confirmed.
+    assert_eq!(dropped.count(), 0, "{:#?}", evidence.connections);
+}
