@@ -32,6 +32,8 @@ pub struct Frame {
     pub destination: IpAddr,
     /// The source and destination ports, of TCP and UDP.
     pub ports: Option<(u16, u16)>,
+    /// The identifier of an ICMP echo.
+    pub identifier: Option<u16>,
     /// What it is.
     pub payload: Payload,
     /// What its TCP header says, if it has one.
@@ -175,6 +177,7 @@ impl Frame {
             source,
             destination,
             ports: carried.ports,
+            identifier: carried.identifier,
             payload: carried.payload,
             segment,
             inner: carried.inner.map(Box::new),
@@ -233,6 +236,7 @@ fn segment(bytes: &[u8]) -> Option<Segment> {
 struct Transport {
     payload: Payload,
     ports: Option<(u16, u16)>,
+    identifier: Option<u16>,
     inner: Option<Frame>,
     quoted: Option<Frame>,
     marks: Marks,
@@ -254,11 +258,11 @@ fn transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
                 payload: Payload::Udp,
                 ports: Some((udp.get_source(), udp.get_destination())),
                 inner,
-                quoted: None,
                 marks: Marks {
                     data: Some(digest(udp.payload())),
                     ..Marks::default()
                 },
+                ..Transport::default()
             }
         }),
         IpNextHeaderProtocols::Icmp => IcmpPacket::new(bytes).map(|icmp| {
@@ -302,7 +306,7 @@ fn icmp_of(payload: Payload, bytes: &[u8]) -> Transport {
     };
     match payload {
         Payload::Ping | Payload::Pong => {
-            carried.ports = word(4).map(|identifier| (identifier, identifier));
+            carried.identifier = word(4);
             carried.marks.echo = word(6);
         }
         Payload::Unreachable => {

@@ -91,7 +91,7 @@ fn whole(table: Table, chain: &Chain, only: Side) -> Vec<Change> {
     let line = chain.line;
     let rules = chain.rules.iter().map(|rule| Change::Item {
         only,
-        item: rule.written().trim().to_owned(),
+        item: rule.written().trim_ascii().to_owned(),
         line: rule.line,
     });
     std::iter::once(Change::Whole { only, line })
@@ -138,7 +138,7 @@ fn in_order(chain: &Chain, order: Order) -> Vec<Item> {
     for rule in &chain.rules {
         let item = Item {
             key: rule.text(),
-            written: rule.written().trim().to_owned(),
+            written: rule.written().trim_ascii().to_owned(),
             line: rule.line,
         };
         match service(rule) {

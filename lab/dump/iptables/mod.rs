@@ -68,7 +68,7 @@ impl fmt::Display for Dump {
                     if let (Some(packets), Some(bytes)) = (rule.packets, rule.bytes) {
                         write!(f, "[{packets}:{bytes}] ")?;
                     }
-                    writeln!(f, "-A {name} {}", rule.written().trim())?;
+                    writeln!(f, "-A {name} {}", rule.written().trim_ascii())?;
                 }
             }
             writeln!(f, "COMMIT")?;

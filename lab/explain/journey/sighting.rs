@@ -63,9 +63,11 @@ pub struct Sighting<'e> {
 
 /// The addresses of a frame.
 pub fn flow(frame: &Frame) -> Flow {
+    let echo = frame.identifier.map(|identifier| (identifier, identifier));
+    let ports = frame.ports.or(echo);
     Flow {
-        source: socket(frame.source, frame.ports.map(|ports| ports.0)),
-        destination: socket(frame.destination, frame.ports.map(|ports| ports.1)),
+        source: socket(frame.source, ports.map(|ports| ports.0)),
+        destination: socket(frame.destination, ports.map(|ports| ports.1)),
     }
 }
 
