@@ -6,10 +6,10 @@ use super::interrupt::unless_interrupted;
 use super::labs::prepared;
 use super::output::{colour, print, refused};
 use super::run::options;
+use crate::explain::Book;
 use crate::explain::journey::Journey;
-use crate::explain::{Book, conclusion};
 use crate::report::journey::Telling;
-use crate::report::journeys::{CaseJourneys, Head, Journeys, Told};
+use crate::report::journeys::{CaseJourneys, Head, Journeys};
 use crate::run::{Explained, Prepared, explain as explained};
 
 /// Runs the chosen cases and tells of their packets.
@@ -98,15 +98,11 @@ fn human(told: &[Explained], arguments: &ExplainArguments) -> String {
 }
 
 fn as_data(one: &Explained, arguments: &ExplainArguments) -> CaseJourneys {
-    let book = book(one);
-    let connections = wanted(one, arguments).map(|journey| Told {
-        conclusion: conclusion(journey, &book),
-        journey: journey.clone(),
-    });
-    CaseJourneys {
-        head: head(one),
-        connections: connections.collect(),
-    }
+    CaseJourneys::of(
+        head(one),
+        wanted(one, arguments).cloned().collect(),
+        &book(one),
+    )
 }
 
 fn book(one: &Explained) -> Book<'_> {

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::explain::journey::Journey;
+use crate::explain::{Book, conclusion};
 
 /// What the document calls itself.
 pub const SCHEMA: &str = "svclab/journeys/v1";
@@ -52,6 +53,21 @@ pub struct Told {
     /// All its packets.
     #[serde(flatten)]
     pub journey: Journey,
+}
+
+impl CaseJourneys {
+    /// A case's journeys, each with what is to be said of it.
+    #[must_use]
+    pub fn of(head: Head, journeys: Vec<Journey>, book: &Book<'_>) -> Self {
+        let connections = journeys.into_iter().map(|journey| Told {
+            conclusion: conclusion(&journey, book),
+            journey,
+        });
+        Self {
+            head,
+            connections: connections.collect(),
+        }
+    }
 }
 
 impl Journeys {

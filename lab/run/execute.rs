@@ -13,11 +13,11 @@ use super::prepare::{Prepared, problems_to_diagnostics};
 use crate::cluster::{Problem, place};
 use crate::evidence::Evidence;
 use crate::explain::journey::journeys;
-use crate::explain::{Book, Judgement, conclusion};
+use crate::explain::{Book, Judgement};
 use crate::kernel::{Agent, Choice, KernelError, Session};
 use crate::protocol::{Failure, Fault};
 use crate::report::journey::Telling;
-use crate::report::journeys::{Head, Told};
+use crate::report::journeys::{CaseJourneys, Head};
 use crate::report::seen::{self, Document, Seen};
 use crate::report::{CaseResult, Event, Outcome, Results, RunError, Trouble};
 use crate::scenario::Rendering;
@@ -242,13 +242,6 @@ async fn one(
 /// All that was seen of a case that was watched.
 fn seen(prepared: &Prepared, result: &CaseResult, evidence: &Evidence) -> Seen {
     let book = Book::new(&prepared.cluster, &prepared.plan);
-    let connections: Vec<Told> = journeys(&prepared.plan, evidence)
-        .into_iter()
-        .map(|journey| Told {
-            conclusion: conclusion(&journey, &book),
-            journey,
-        })
-        .collect();
     let head = Head {
         case: result.case.clone(),
         kernel: result.kernel.clone(),
@@ -261,6 +254,8 @@ fn seen(prepared: &Prepared, result: &CaseResult, evidence: &Evidence) -> Seen {
         verbose: false,
         brief: false,
     };
+    let CaseJourneys { head, connections } =
+        CaseJourneys::of(head, journeys(&prepared.plan, evidence), &book);
     let text = telling.case(&head, connections.iter().map(|told| &told.journey));
     let interfaces = prepared.plan.namespaces.iter().flat_map(|namespace| {
         let links = namespace.links.iter().map(|link| link.name.as_str());
