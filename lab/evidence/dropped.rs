@@ -42,3 +42,22 @@ pub enum Drops {
         dropped: Vec<Dropped>,
     },
 }
+
+impl Drops {
+    /// Adds what was seen later.
+    pub fn add(&mut self, later: Self) {
+        match (&mut *self, later) {
+            (
+                Self::Watched { lost, dropped },
+                Self::Watched {
+                    lost: lost_by_now,
+                    dropped: more,
+                },
+            ) => {
+                *lost = lost_by_now;
+                dropped.extend(more);
+            }
+            (own, later) => *own = later,
+        }
+    }
+}
