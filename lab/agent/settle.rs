@@ -65,10 +65,7 @@ impl<'a> Settler<'a> {
     /// When a kernel does not say what it remembers.
     pub async fn settled(&mut self, waiting: &[Waiting]) -> Result<Vec<usize>, Failure> {
         sleep(self.pause).await;
-        for capture in self.captures {
-            capture.drain();
-        }
-        let seen = self.basket.borrow().len();
+        let seen = self.drain();
         let quiet = std::mem::replace(&mut self.seen, seen) == seen;
         if !quiet {
             self.pause = PAUSES[0];
@@ -85,6 +82,11 @@ impl<'a> Settler<'a> {
         (evidence.packets, evidence.packets_left_out) = self.basket.borrow().so_far();
         self.trace.so_far(&mut evidence)?;
         self.read(&evidence.met).await?;
+        // What a packet did that came meanwhile is known in part only.
+        if self.drain() != seen {
+            self.tried = 0;
+            return Ok(Vec::new());
+        }
         evidence.rules = self.rules.values().flatten().cloned().collect();
         let proof = Proof::new(&self.lab.plan, &evidence);
         let journeys = journeys(&self.lab.plan, &evidence);
@@ -94,6 +96,14 @@ impl<'a> Settler<'a> {
             .filter(|(_, journey)| proof.timeout(journey).is_ok())
             .map(|(at, _)| at)
             .collect())
+    }
+
+    /// Reads what was captured, and says how many packets there are.
+    fn drain(&self) -> usize {
+        for capture in self.captures {
+            capture.drain();
+        }
+        self.basket.borrow().len()
     }
 
     /// Reads the rules of namespaces that packets met rules in.

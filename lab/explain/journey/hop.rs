@@ -24,6 +24,7 @@ impl<'e> Visits<'e> {
     pub fn of(evidence: &'e Evidence, book: &RuleBook<'_>) -> Self {
         let mut by_packet: HashMap<(&str, Identity), Vec<Visit>> = HashMap::new();
         let mut stages: HashMap<(&str, Identity), u8> = HashMap::new();
+        let mut places: HashMap<(&str, Identity), HashMap<(&str, &str), u32>> = HashMap::new();
         // A pass tells the packet once, and then what changes.
         let mut passes: HashMap<(&str, u32), Frame> = HashMap::new();
         for met in &evidence.met {
@@ -34,9 +35,23 @@ impl<'e> Visits<'e> {
             let step = book.step(met, flow(&frame), frame.payload);
             let visits = by_packet.entry(key).or_default();
             let before = stages.get(&key).copied();
-            let stage = stage(&met.chain).or(before).unwrap_or(0);
-            if before.is_none_or(|before| stage < before) {
+            let own = stage(&met.chain);
+            let stage = own.or(before).unwrap_or(0);
+            let places = places.entry(key).or_default();
+            let number = step.number.unwrap_or(u32::MAX);
+            // Nobody goes back in a hook's own chain, and nobody goes on once dropped.
+            let again = own.is_some()
+                && places
+                    .get(&(met.table.as_str(), met.chain.as_str()))
+                    .is_some_and(|last| number <= *last);
+            let last = visits.last().and_then(|visit| visit.last());
+            let is_over = last.is_none_or(|last| last.dropped);
+            if is_over || again || before.is_none_or(|before| stage < before) {
                 visits.push(Vec::new());
+                places.clear();
+            }
+            if own.is_some() {
+                places.insert((&met.table, &met.chain), number);
             }
             stages.insert(key, stage);
             if let Some(visit) = visits.last_mut() {
