@@ -116,11 +116,11 @@ impl Lab {
             assert_eq!(attempt.settled, is_timeout, "{attempt:#?}");
             assert!(attempt.took < PATIENCE, "{attempt:#?}");
         }
-        let waited = self.run(false);
-        assert_eq!(verdicts(&waited), wanted, "{waited:#?}");
-        let late = |one: &&Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
-        assert_eq!(waited.iter().find(late), None);
-        assert!(!waited.iter().any(|attempt| attempt.settled));
+        let late = self.run(false);
+        assert_eq!(verdicts(&late), wanted, "{late:#?}");
+        let saved = |one: &&Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
+        assert_eq!(late.iter().find(saved), None);
+        assert!(!late.iter().any(|attempt| attempt.settled));
     }
 
     /// No timeout is settled.
@@ -141,7 +141,8 @@ fn verdicts(attempts: &[Attempt]) -> Vec<Verdict> {
 }
 
 /// What is tried with both kinds of iptables.
-const TRIALS: [(&str, fn(Backend)); 10] = [
+type Tried = (&'static str, fn(Backend));
+const TRIALS: [Tried; 10] = [
     (
         "what is dropped where it was chosen is waited for",
         what_is_dropped_where_it_was_chosen_is_waited_for,
