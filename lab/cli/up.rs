@@ -73,7 +73,8 @@ fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
     }
     let selection = Selection {
         names: vec![arguments.name.clone()],
-        patience: Patience::SETTLED,
+        // What stands may be changed by hand: nothing of it is proven by its plan.
+        patience: Patience::SETTLED.longest.into(),
     };
     let labs = prepared(common, &selection)?;
     let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
