@@ -36,7 +36,7 @@ struct Life {
 }
 
 impl Daemon {
-    /// Starts `program` in a namespace.
+    /// Starts `program` in a namespace; what it calls itself is looked for in `path`.
     ///
     /// # Errors
     ///
@@ -46,8 +46,9 @@ impl Daemon {
         name: &str,
         program: &str,
         arguments: &[&str],
+        path: &str,
     ) -> Result<Self, Failure> {
-        let child = program::start(ns, name, program, arguments)?;
+        let child = program::start(ns, name, program, arguments, path)?;
         let life = Rc::<RefCell<Life>>::default();
         let mut tasks = JoinSet::new();
         let (wanted, unwanted) = oneshot::channel();

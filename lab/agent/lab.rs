@@ -21,8 +21,8 @@ use super::timestamps::Timestamps;
 use super::trace::Trace;
 use super::wire::{self, Wire};
 use super::{
-    accounting, capture, counters, failure, health, held, ipvs, prober, program, rules, server,
-    sysctl,
+    accounting, capture, counters, failure, health, held, ipvs, prober, program, real_proxy, rules,
+    server, sysctl,
 };
 use crate::evidence::{Evidence, Packet, SavedRules};
 use crate::plan::needs::iptables_program;
@@ -146,6 +146,10 @@ impl Lab {
             daemons: HashMap::new(),
             _timestamps: timestamps,
         };
+        if !lab.plan.proxies.is_empty() {
+            step("wait for its kube-proxies' rules".to_owned());
+            real_proxy::start(&mut lab).await?;
+        }
         lab.check(step, turned).await?;
         Ok(lab)
     }
@@ -254,6 +258,7 @@ impl Lab {
                 evidence.held.insert(namespace.name.clone(), held);
             }
         }
+        evidence.logs.extend(real_proxy::said(self)?);
         Ok(evidence)
     }
 
@@ -317,13 +322,14 @@ impl Lab {
         name: &str,
         program: &str,
         arguments: &[String],
+        path: &str,
     ) -> Result<(), Failure> {
         if self.daemons.contains_key(name) {
             return Err(failure::bug(format!("{name} was started already")));
         }
         let ns = self.inside(namespace, program)?;
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let daemon = Daemon::start(ns, namespace, program, &arguments)?;
+        let daemon = Daemon::start(ns, namespace, program, &arguments, path)?;
         self.daemons.insert(name.to_owned(), daemon);
         Ok(())
     }

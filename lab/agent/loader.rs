@@ -70,7 +70,7 @@ impl Loader {
         } else {
             (Manner::Restore, &["--noflush", "--verbose"])
         };
-        let mut child = program::start(ns, namespace, program, arguments)?;
+        let mut child = program::start(ns, namespace, program, arguments, program::PATH)?;
         let (Some(input), Some(output), Some(errors)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {

@@ -36,6 +36,7 @@ mod pktinfo;
 mod poll;
 mod prober;
 mod program;
+mod real_proxy;
 mod rewire;
 pub(crate) mod rights;
 mod rootfs;

@@ -23,13 +23,20 @@ pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local
 /// # Errors
 ///
 /// When the program is not there or cannot be started.
-pub fn start(ns: &NetNs, name: &str, program: &str, arguments: &[&str]) -> Result<Child, Failure> {
+pub fn start(
+    ns: &NetNs,
+    name: &str,
+    program: &str,
+    arguments: &[&str],
+    path: &str,
+) -> Result<Child, Failure> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let found = find(program).ok_or_else(|| unstarted(program, &missing()))?;
     let mut command = command(ns, &found);
     command
         .args(arguments)
         .env("LC_ALL", "C")
+        .env("PATH", path)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -96,7 +103,7 @@ pub async fn run(
     arguments: &[&str],
     input: &str,
 ) -> Result<Finished, Failure> {
-    let child = start(ns, name, program, arguments)?;
+    let child = start(ns, name, program, arguments, PATH)?;
     finish(child, name, program, input).await
 }
 

@@ -52,7 +52,7 @@ impl Program {
             // There is nothing to flush, and it may come in batches.
             &["--noflush"]
         };
-        program::start(ns, namespace, program, arguments).map(Self::Once)
+        program::start(ns, namespace, program, arguments, program::PATH).map(Self::Once)
     }
 }
 

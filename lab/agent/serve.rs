@@ -17,7 +17,7 @@ use super::lab::Lab;
 use super::netns::NetNs;
 use super::stream::Stream;
 use super::streams::{Say, Streams, failed};
-use super::{failure, greeting, surroundings};
+use super::{failure, greeting, program, surroundings};
 use crate::protocol::stream::StreamId;
 use crate::protocol::{Event, Failure, LabId, Request, Turn, VERSION, framing};
 
@@ -250,7 +250,7 @@ async fn act(
             arguments,
             ..
         } => {
-            lab.start(&namespace, &name, &program, &arguments)?;
+            lab.start(&namespace, &name, &program, &arguments, program::PATH)?;
             Event::Started { lab: id }
         }
         Request::Look { name, .. } => Event::Looked {

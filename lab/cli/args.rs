@@ -11,6 +11,7 @@ use crate::report::Format;
 use crate::rules::kube_proxy::{
     Cidrs, ConfigError, DetectLocalMode, Mode, NodePortAddress, Version,
 };
+use crate::run::Wishes;
 
 /// A lab bench for Kubernetes Service networking: real namespaces, real rules,
 /// real packets, and what became of them.
@@ -159,6 +160,20 @@ pub struct Selection {
     /// than it takes to prove that no answer can come any more; or a time, such as 8s
     #[arg(long, default_value_t = Patience::SETTLED, value_parser = settled, value_name = "settled|DURATION")]
     pub patience: Patience,
+    /// A kube-proxy that runs on every node that has one, in place of generated rules;
+    /// the lab says what it is told
+    #[arg(long, value_name = "PATH")]
+    pub kube_proxy: Option<PathBuf>,
+}
+
+impl Selection {
+    /// How cases are prepared.
+    pub fn wishes(&self) -> Wishes {
+        Wishes {
+            patience: self.patience,
+            kube_proxy: self.kube_proxy.clone(),
+        }
+    }
 }
 
 /// Where cases run.

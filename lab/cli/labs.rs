@@ -28,7 +28,7 @@ pub fn prepared(
         let mut told = HashSet::new();
         let mut cases = Vec::new();
         for at in &lab.cases {
-            match prepare(&lab, &lab.scenario.cases()[*at], selection.patience) {
+            match prepare(&lab, &lab.scenario.cases()[*at], selection.wishes()) {
                 Ok(case) => cases.push(case),
                 Err(diagnostics) => {
                     wrong = true;

@@ -201,7 +201,10 @@ fn again(arguments: &RunArguments) -> String {
     } else {
         format!(" --patience {patience}")
     };
-    format!("svclab run{patience}{}", arguments.place.again())
+    let proxy = arguments.selection.kube_proxy.as_ref();
+    let proxy = proxy.map(|path| format!(" --kube-proxy {}", path.display()));
+    let (proxy, place) = (proxy.unwrap_or_default(), arguments.place.again());
+    format!("svclab run{patience}{proxy}{place}")
 }
 
 /// Says how to enter what was kept, and waits for Ctrl-C.

@@ -75,6 +75,7 @@ fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
         names: vec![arguments.name.clone()],
         // What stands may be changed by hand: nothing of it is proven by its plan.
         patience: Patience::SETTLED.longest.into(),
+        kube_proxy: None,
     };
     let labs = prepared(common, &selection)?;
     let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();

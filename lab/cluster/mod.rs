@@ -94,6 +94,16 @@ pub struct Node {
     pub kube_proxy: Option<KubeProxy>,
 }
 
+impl Node {
+    /// Its kube-proxy, if its rules are generated.
+    #[must_use]
+    pub fn generated_proxy(&self) -> Option<&KubeProxy> {
+        self.kube_proxy
+            .as_ref()
+            .filter(|proxy| proxy.binary.is_none())
+    }
+}
+
 /// A pod that runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pod {

@@ -55,6 +55,10 @@ pub struct Evidence {
     /// By namespace, what was read back of sets, virtual servers and interfaces.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<String, Held>,
+    /// What programs said that ran in it, the last of it, by their names: `kube-proxy of
+    /// node-1`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub logs: BTreeMap<String, String>,
 }
 
 /// The rules of one namespace as its own tool prints them, counters included.

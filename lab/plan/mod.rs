@@ -10,6 +10,7 @@ mod link;
 pub mod needs;
 pub mod print;
 mod probe;
+mod real_proxy;
 mod size;
 
 use ipnetwork::IpNetwork;
@@ -21,6 +22,7 @@ pub use health::HealthCheck;
 pub use ipvs::VirtualServer;
 pub use link::{Link, LinkKind, Mac};
 pub use probe::{Count, Patience, Probe, Protocol, Server, ServerKind, Target};
+pub use real_proxy::{API, RealProxy};
 
 /// A cluster's network as one kernel is to build it, and what to try in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -37,6 +39,12 @@ pub struct Plan {
     /// answer before anything is tried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub health: Vec<HealthCheck>,
+    /// Real kube-proxies, which have written their rules before anything is tried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxies: Vec<RealProxy>,
+    /// The Kubernetes objects that they are told of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<serde_json::Value>,
     /// What to look at while probing.
     pub watch: Watch,
 }

@@ -65,7 +65,7 @@ pub async fn execute(
     enough: impl Future<Output = ()>,
 ) -> (Results, Vec<Kept>) {
     let begun = Instant::now();
-    let pools = Pools::new(options);
+    let pools = Pools::new(options, &cases);
     let (mut results, mut kept) = (Vec::new(), Vec::new());
     let is_interrupted = tokio::select! {
         biased;

@@ -35,7 +35,7 @@ pub async fn explain(
     options: &Options,
     enough: impl Future<Output = ()>,
 ) -> Option<Vec<Result<Explained, (String, RunError)>>> {
-    let pools = Pools::new(options);
+    let pools = Pools::new(options, &cases);
     let all = async {
         stream::iter(cases)
             .map(|prepared| async {

@@ -1,13 +1,15 @@
 //! From what a user asks for to results: choosing cases, preparing them, running
 //! them side by side.
 
+mod binary;
 mod execute;
 mod explain;
 mod pool;
 mod prepare;
 mod select;
 
+pub use binary::BinaryError;
 pub use execute::{Kept, Options, execute, trouble};
 pub use explain::{Explained, explain};
-pub use prepare::{Prepared, prepare, problems_to_diagnostics};
+pub use prepare::{Prepared, Wishes, prepare, problems_to_diagnostics};
 pub use select::{Chosen, SelectError, choose};

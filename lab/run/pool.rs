@@ -1,6 +1,7 @@
 //! The agents of a run: some for each kernel that its cases need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,9 +9,10 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::execute::Options;
 use super::prepare::Prepared;
+use crate::agent::PATH;
 use crate::agent::contain::Standing;
 use crate::kernel::{Agent, Kernel, KernelError, Kernels, NoRoom};
-use crate::plan::Plan;
+use crate::plan::{Backend, Plan};
 
 /// In what memory is counted, in KiB.
 const UNIT: u64 = 1024;
@@ -21,6 +23,26 @@ fn units(memory: u64) -> u32 {
     u32::try_from(memory.div_ceil(UNIT)).map_or(most, |units| units.min(most))
 }
 
+/// What real kube-proxies call, where it lies on this machine: guests lack what
+/// generated rules do without. What is not there is missed by whoever calls it.
+fn called() -> Vec<PathBuf> {
+    let iptables = [Backend::Nft, Backend::Legacy].map(|backend| {
+        ["", "-save", "-restore"].map(|verb| {
+            ["iptables", "ip6tables"].map(|family| format!("{family}-{}{verb}", backend.word()))
+        })
+    });
+    let names = iptables.into_iter().flatten().flatten();
+    let others = ["ipset", "nft", "conntrack"].map(str::to_owned);
+    names
+        .chain(others)
+        .filter_map(|name| {
+            PATH.split(':')
+                .map(|directory| Path::new(directory).join(&name))
+                .find(|path| path.is_file())
+        })
+        .collect()
+}
+
 /// The agents of a run, by kernel.
 pub struct Pools {
     kernels: Kernels,
@@ -29,10 +51,18 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// None yet: agents are started as they are needed.
-    pub fn new(options: &Options) -> Self {
+    /// None yet: agents are started as they are needed. They have the programs at hand
+    /// that the cases' nodes run.
+    pub fn new(options: &Options, cases: &[Prepared]) -> Self {
+        let proxies = cases.iter().flat_map(|case| &case.plan.proxies);
+        let programs: BTreeSet<PathBuf> =
+            proxies.map(|proxy| proxy.program.clone().into()).collect();
+        let mut kernels = Kernels::new(options.kernels.clone());
+        if !programs.is_empty() {
+            kernels = kernels.with_programs(programs.into_iter().collect(), called());
+        }
         Self {
-            kernels: Kernels::new(options.kernels.clone()),
+            kernels,
             agents: options.agents.max(1),
             by_kernel: Mutex::default(),
         }

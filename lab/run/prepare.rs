@@ -1,15 +1,21 @@
 //! From a case to its plan, or to what is wrong with it.
 
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
 use crate::cluster::place;
 use crate::cluster::{self, Cluster, Inputs, Problem};
 use crate::explain::{ClaimOutcome, ClaimVerdict, Judge};
 use crate::plan::build::{Order, plan};
 use crate::plan::{Patience, Plan};
 use crate::report::Place;
+use crate::scenario::lab::LabSpec;
 use crate::scenario::objects::Object;
 use crate::scenario::reference::DocumentRef;
 use crate::scenario::{Case, Diagnostic, Sources};
 
+use super::binary;
 use super::select::Chosen;
 
 /// A case that can be run.
@@ -27,7 +33,31 @@ pub struct Prepared {
     pub named: String,
 }
 
-/// Prepares a case. Probes that say nothing of their own wait for `patience`.
+/// What a user wishes of cases besides what they say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wishes {
+    /// How long probes wait that say nothing of their own.
+    pub patience: Patience,
+    /// What runs as kube-proxy on nodes that have one, by its path.
+    pub kube_proxy: Option<PathBuf>,
+}
+
+impl From<Patience> for Wishes {
+    fn from(patience: Patience) -> Self {
+        Self {
+            patience,
+            kube_proxy: None,
+        }
+    }
+}
+
+impl From<Duration> for Wishes {
+    fn from(longest: Duration) -> Self {
+        Patience::of(longest).into()
+    }
+}
+
+/// Prepares a case.
 ///
 /// # Errors
 ///
@@ -35,15 +65,18 @@ pub struct Prepared {
 pub fn prepare(
     lab: &Chosen,
     case: &Case,
-    patience: impl Into<Patience>,
+    wishes: impl Into<Wishes>,
 ) -> Result<Prepared, Vec<Diagnostic>> {
+    let wishes = wishes.into();
     let told = |problems: Vec<Problem>| problems_to_diagnostics(case, &problems);
+    let spec = with_programs(&case.spec, &directory(lab), wishes.kube_proxy.as_deref());
+    let spec = spec.map_err(told)?;
     let nodes = values(&case.objects.nodes);
     let pods = values(&case.objects.pods);
     let services = values(&case.objects.services);
     let slices = values(&case.objects.endpoint_slices);
     let inputs = Inputs {
-        spec: &case.spec,
+        spec: &spec,
         nodes: &nodes,
         pods: &pods,
         services: &services,
@@ -56,7 +89,7 @@ pub fn prepare(
         probes: &case.spec.probes,
         row: case.expected(),
         row_at: case.row,
-        patience: patience.into(),
+        patience: wishes.patience,
     };
     let plan = plan(&order).map_err(told)?;
     let prepared = Prepared {
@@ -68,6 +101,78 @@ pub fn prepare(
     };
     prepared.judge().map(drop).map_err(told)?;
     Ok(prepared)
+}
+
+/// Where a lab's file is.
+fn directory(lab: &Chosen) -> PathBuf {
+    let source = lab.scenario.sources.iter().next();
+    let file = source.map(|(_, source)| Path::new(source.name()));
+    file.and_then(Path::parent)
+        .map(Path::to_owned)
+        .unwrap_or_default()
+}
+
+/// What a lab says, with the whole paths of the programs that run as kube-proxy.
+fn with_programs<'s>(
+    spec: &'s LabSpec,
+    directory: &Path,
+    wanted: Option<&Path>,
+) -> Result<Cow<'s, LabSpec>, Vec<Problem>> {
+    let mut spec = Cow::Borrowed(spec);
+    let names: Vec<Option<String>> = std::iter::once(None)
+        .chain(spec.nodes.keys().cloned().map(Some))
+        .collect();
+    let mut problems = Vec::new();
+    for node in names {
+        let said = match &node {
+            None => spec.kube_proxy.as_ref(),
+            Some(node) => spec
+                .nodes
+                .get(node)
+                .and_then(|node| node.kube_proxy.as_ref()),
+        };
+        let Some(said) = said else {
+            continue;
+        };
+        let path = match (wanted, &said.binary) {
+            (Some(wanted), _) => wanted.to_owned(),
+            (None, Some(own)) => directory.join(own),
+            (None, None) => continue,
+        };
+        let found = match binary::find(&path) {
+            Ok(found) => found,
+            Err(error) => {
+                let problem = match &node {
+                    None => {
+                        let at = place!["spec", "kubeProxy", "binary"];
+                        Problem::in_lab(at, error.to_string())
+                    }
+                    Some(node) => {
+                        let at = place!["spec", "nodes", node, "kubeProxy", "binary"];
+                        Problem::in_lab(at, error.to_string())
+                    }
+                };
+                problems.push(problem.help(error.remedy().to_owned()));
+                continue;
+            }
+        };
+        let spec = spec.to_mut();
+        let proxy = match &node {
+            None => spec.kube_proxy.as_mut(),
+            Some(node) => spec
+                .nodes
+                .get_mut(node)
+                .and_then(|node| node.kube_proxy.as_mut()),
+        };
+        if let Some(proxy) = proxy {
+            proxy.binary = Some(found);
+        }
+    }
+    if problems.is_empty() {
+        Ok(spec)
+    } else {
+        Err(problems)
+    }
 }
 
 fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {

@@ -25,7 +25,7 @@ pub fn held(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server]) -> Ve
     let mut held: Vec<Server> = Vec::new();
     for node in &cluster.nodes {
         let holds = |proxy: &&KubeProxy| proxy.version.has(&HOLDS_PORTS);
-        let Some(proxy) = node.kube_proxy.as_ref().filter(holds) else {
+        let Some(proxy) = node.generated_proxy().filter(holds) else {
             continue;
         };
         let own: Vec<IpAddr> = namespaces

@@ -8,6 +8,7 @@ mod node;
 mod overlay;
 mod pod;
 mod probes;
+mod real_proxies;
 mod rules;
 mod sysctls;
 mod topology;
@@ -66,6 +67,7 @@ pub fn plan(order: &Order<'_>) -> Result<Plan, Vec<Problem>> {
     for namespace in &mut namespaces {
         sysctls::set(namespace, cluster, &mut problems);
     }
+    let (proxies, objects) = real_proxies::real_proxies(cluster, &mut problems);
     let probes = probes::resolve(order, &namespaces, &mut problems);
     let watch = watch::watch(order, &namespaces, &mut problems);
     if !problems.is_empty() {
@@ -80,6 +82,8 @@ pub fn plan(order: &Order<'_>) -> Result<Plan, Vec<Problem>> {
         servers,
         health: balancing.health,
         probes,
+        proxies,
+        objects,
         watch,
     })
 }
@@ -124,7 +128,7 @@ fn health_ports(cluster: &Cluster) -> Vec<Server> {
         for node in cluster
             .nodes
             .iter()
-            .filter(|node| node.kube_proxy.is_some())
+            .filter(|node| node.generated_proxy().is_some())
         {
             servers.push(Server {
                 namespace: node.name.clone(),

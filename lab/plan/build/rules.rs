@@ -83,16 +83,12 @@ pub fn write(
             namespace.ipset = work.sets();
             namespace.accounting = work.accounting.into_iter().map(str::to_owned).collect();
             namespace.ipvs.append(&mut work.servers);
-            if node
-                .kube_proxy
-                .as_ref()
-                .is_some_and(|proxy| proxy.mode == Mode::Ipvs)
+            if let Some(proxy) = node
+                .generated_proxy()
+                .filter(|proxy| proxy.mode == Mode::Ipvs)
             {
                 namespace.links.push(holder(&node.name, &work.bound));
-                namespace.ipvs_timeouts = node
-                    .kube_proxy
-                    .as_ref()
-                    .and_then(kube_proxy::ipvs::timeouts);
+                namespace.ipvs_timeouts = kube_proxy::ipvs::timeouts(proxy);
             }
             namespace.iptables = loaded(cluster, &v4, &v6);
         }
@@ -225,7 +221,7 @@ impl Work<'_> {
             return Script::new();
         };
         let mut script = kubelet::rules(proxy.version, family, kubelet::DROP_BIT);
-        if !kube_proxy::families(proxy, &self.objects).contains(&family) {
+        if proxy.binary.is_some() || !kube_proxy::families(proxy, &self.objects).contains(&family) {
             return script;
         }
         if proxy.mode == Mode::Ipvs {

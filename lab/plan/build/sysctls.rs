@@ -130,7 +130,7 @@ fn bridge(settings: &mut Settings, node: bool, rules: bool) {
 
 /// What components of the node set.
 fn as_node(settings: &mut Settings, node: &Node, links: &[String]) {
-    let proxy = node.kube_proxy.as_ref();
+    let proxy = node.generated_proxy();
     if proxy.is_some_and(|proxy| proxy.mode == Mode::Iptables && proxy.localhost_node_ports) {
         // kubernetes v1.20.2, `pkg/proxy/iptables/proxier.go`, `NewProxier`: so
         // that node ports answer on 127.0.0.1.

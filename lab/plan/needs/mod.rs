@@ -16,6 +16,7 @@ use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 
 use super::{Backend, LinkKind, Namespace, Plan};
+use crate::rules::kube_proxy::Mode;
 
 /// The longest piece of a rule that a message quotes, in characters.
 const QUOTED: usize = 100;
@@ -47,6 +48,19 @@ pub struct Needs {
     programs: IndexMap<String, Asker>,
 }
 
+/// Modules without which a kube-proxy takes iptables mode for ipvs mode (kubernetes
+/// v1.20.2, `pkg/proxy/ipvs/proxier.go`, `CanUseIPVSProxier`), and what it makes
+/// addresses and sets of.
+const IPVS: [&str; 7] = [
+    "ip_vs",
+    "ip_vs_rr",
+    "ip_vs_wrr",
+    "ip_vs_sh",
+    "nf_conntrack",
+    "dummy",
+    "ip_set",
+];
+
 impl Needs {
     /// What building a plan and running its probes would ask for.
     #[must_use]
@@ -64,6 +78,7 @@ impl Needs {
             needs.module("af_packet", namespace, || "the capture".to_owned());
         }
         needs.trace(plan);
+        needs.proxies(plan);
         needs
     }
 
@@ -138,6 +153,33 @@ impl Needs {
                 self.module("ipv6", &namespace.name, || {
                     format!("the address {}", IpNetwork::ip(address))
                 });
+            }
+        }
+    }
+
+    /// What a real kube-proxy asks for when it starts, in each of its modes.
+    fn proxies(&mut self, plan: &Plan) {
+        for proxy in &plan.proxies {
+            let what = || format!("kube-proxy in {} mode", proxy.mode);
+            let modules: &[&str] = match proxy.mode {
+                Mode::Iptables => &[],
+                Mode::Ipvs => &IPVS,
+                Mode::Nftables => &["nf_tables"],
+            };
+            for module in modules {
+                self.module(module, &proxy.namespace, what);
+            }
+            let programs: &[&str] = match proxy.mode {
+                Mode::Nftables => &["nft"],
+                Mode::Ipvs => &["ipset"],
+                Mode::Iptables => &[],
+            };
+            for program in programs {
+                self.program(program, &proxy.namespace, what);
+            }
+            if proxy.mode != Mode::Nftables {
+                let restore = iptables_program(4, proxy.backend, "restore");
+                self.program(&restore, &proxy.namespace, what);
             }
         }
     }

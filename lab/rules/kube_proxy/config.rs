@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use ipnetwork::IpNetwork;
@@ -17,8 +18,8 @@ use super::version::Version;
 /// One node's kube-proxy.
 ///
 /// Names and defaults are those of `KubeProxyConfiguration` (flattened), except
-/// `version`, `bindLoadBalancerIPs`, `randomFully` and `accounting`, which say
-/// what binary and node it meets.
+/// `version`, `bindLoadBalancerIPs`, `randomFully`, `accounting`, `binary` and `args`,
+/// which say what binary and node it meets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(
@@ -95,6 +96,13 @@ pub struct KubeProxy {
     /// v1.31.
     #[serde(default = "yes")]
     pub accounting: bool,
+    /// The program itself, by its path, seen from the lab's file: it runs on the node in
+    /// place of generated rules, told what is said here by its flags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary: Option<PathBuf>,
+    /// Further flags for it, behind those.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
 }
 
 /// What kube-proxy writes rules with.
@@ -305,6 +313,8 @@ impl KubeProxy {
             tcp_be_liberal: false,
             random_fully: true,
             accounting: true,
+            binary: None,
+            args: Vec::new(),
         }
     }
 }

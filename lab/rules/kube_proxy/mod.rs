@@ -14,6 +14,7 @@ pub mod change;
 pub mod config;
 pub mod endpoints;
 pub mod family;
+mod flags;
 pub mod history;
 mod iptables;
 pub mod ipvs;
@@ -25,6 +26,7 @@ pub mod version;
 
 pub use config::{Cidrs, ConfigError, DetectLocalMode, KubeProxy, Mode, NodePortAddress};
 pub use family::Family;
+pub use flags::flags;
 pub use iptables::chains;
 pub use ipvs::IpvsRules;
 pub use version::{Version, VersionError};

@@ -1,0 +1,226 @@
+//! Real kube-proxies in a lab's nodes, each with an API server beside it.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::health::connect;
+use super::lab::Lab;
+use super::netns::NetNs;
+use super::{failure, program};
+use crate::plan::{API, Backend, RealProxy};
+use crate::protocol::{Failure, Fault};
+
+/// Where it tells how often it has written rules, unless it is told otherwise
+/// (kubernetes v1.20.2, `pkg/proxy/apis/config/v1alpha1/defaults.go`).
+const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10249);
+
+/// Counts what it has finished writing, once in each IP family it writes. It begins to
+/// write when it has been told of all services and endpoints (`pkg/proxy/metrics`,
+/// and `isInitialized` of `pkg/proxy/iptables/proxier.go`, v1.20.2).
+const WRITTEN: &str = "kubeproxy_sync_proxy_rules_duration_seconds_count";
+
+/// After which time it is taken not to come to it any more. Without KVM a sync in a
+/// guest takes some seconds.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+/// How long it is left alone before it is asked again: it tells nobody by itself.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How much of what it said last is told, in lines.
+const LAST: usize = 12;
+
+/// The names by which it calls programs that there are two kinds of.
+const NAMES: [&str; 6] = [
+    "iptables",
+    "iptables-save",
+    "iptables-restore",
+    "ip6tables",
+    "ip6tables-save",
+    "ip6tables-restore",
+];
+
+/// Starts the plan's kube-proxies, and waits until each has written its rules.
+///
+/// # Errors
+///
+/// When one cannot be started, ends, or does not come to it.
+pub async fn start(lab: &mut Lab) -> Result<(), Failure> {
+    let proxies = lab.plan.proxies.clone();
+    for proxy in &proxies {
+        let objects = lab.plan.objects.clone();
+        lab.serve(&proxy.namespace, API, objects)?;
+        let path = format!("{}:{}", names(proxy.backend)?, program::PATH);
+        let (own, words) = (&proxy.program, &proxy.arguments);
+        lab.start(&proxy.namespace, &name(proxy), own, words, &path)?;
+    }
+    for proxy in &proxies {
+        written(lab, proxy).await?;
+    }
+    Ok(())
+}
+
+/// Says of each kube-proxy what it said, by node.
+///
+/// # Errors
+///
+/// When one has ended.
+pub fn said(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure> {
+    let mut all = Vec::new();
+    for proxy in &lab.plan.proxies {
+        let running = lab.look(&name(proxy))?;
+        if let Some(how) = &running.ended {
+            return Err(ended(proxy, how, &running.said));
+        }
+        all.push((name(proxy), running.said));
+    }
+    Ok(all.into_iter())
+}
+
+/// How it is called among the lab's programs.
+fn name(proxy: &RealProxy) -> String {
+    format!("kube-proxy of {}", proxy.namespace)
+}
+
+/// Waits until a kube-proxy has written everything once.
+async fn written(lab: &Lab, proxy: &RealProxy) -> Result<(), Failure> {
+    let ns = lab.namespace(&proxy.namespace)?;
+    let begun = Instant::now();
+    loop {
+        let running = lab.look(&name(proxy))?;
+        if let Some(how) = &running.ended {
+            return Err(ended(proxy, how, &running.said));
+        }
+        if let Ok(Ok(text)) = timeout(DEADLINE, metrics(ns)).await
+            && has_written(&text)
+        {
+            return Ok(());
+        }
+        if begun.elapsed() > DEADLINE {
+            return Err(Failure {
+                fault: Fault::Input,
+                message: format!(
+                    "the kube-proxy of {} ({}) wrote no rules within {} s; it said last:\n{}",
+                    proxy.namespace,
+                    proxy.program,
+                    DEADLINE.as_secs(),
+                    last(&running.said)
+                ),
+                remedy: Some(
+                    "see what it waits for; it must be a kube-proxy that serves its metrics on \
+                     127.0.0.1:10249"
+                        .to_owned(),
+                ),
+                rejected: None,
+            });
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// What it says of itself.
+async fn metrics(ns: &NetNs) -> io::Result<String> {
+    let mut stream = connect(ns, METRICS, None).await?;
+    let question = format!("GET /metrics HTTP/1.1\r\nHost: {METRICS}\r\nConnection: close\r\n\r\n");
+    stream.write_all(question.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Whether it has written rules in every family of which it counts that.
+fn has_written(metrics: &str) -> bool {
+    let mut counts = metrics
+        .lines()
+        .filter(|line| line.starts_with(WRITTEN))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .peekable();
+    counts.peek().is_some() && counts.all(|count| count > 0)
+}
+
+fn ended(proxy: &RealProxy, how: &str, said: &str) -> Failure {
+    Failure {
+        fault: Fault::Input,
+        message: format!(
+            "the kube-proxy of {} ({}): {how}; it said last:\n{}",
+            proxy.namespace,
+            proxy.program,
+            last(said)
+        ),
+        remedy: Some("give the path of a kube-proxy, and flags that it knows".to_owned()),
+        rejected: None,
+    }
+}
+
+/// The last lines of a text.
+fn last(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(LAST)..].join("\n")
+}
+
+/// The directory in which iptables of that kind bears the names that everybody calls.
+fn names(backend: Backend) -> Result<String, Failure> {
+    let directory = PathBuf::from(format!("/run/iptables-{}", backend.word()));
+    let made = fs::create_dir_all(&directory).and_then(|()| {
+        NAMES
+            .iter()
+            .try_for_each(|name| link(&directory, name, backend))
+    });
+    made.map_err(|error| {
+        failure::machine(
+            format!(
+                "cannot give iptables its usual names in {}: {error}",
+                directory.display()
+            ),
+            &error,
+        )
+    })?;
+    Ok(directory.to_string_lossy().into_owned())
+}
+
+fn link(directory: &Path, name: &str, backend: Backend) -> io::Result<()> {
+    let own = match name.split_once('-') {
+        Some((family, verb)) => format!("{family}-{}-{verb}", backend.word()),
+        None => format!("{name}-{}", backend.word()),
+    };
+    // What is not there is missed by whoever calls it.
+    let Some(found) = program::find(&own) else {
+        return Ok(());
+    };
+    match symlink(found, directory.join(name)) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kube_proxy_has_written_when_every_family_has() {
+        let old = "kubeproxy_sync_proxy_rules_duration_seconds_sum 0.1\n\
+                   kubeproxy_sync_proxy_rules_duration_seconds_count ";
+        assert!(has_written(&format!("{old}1\n")));
+        assert!(!has_written(&format!("{old}0\n")));
+        assert!(!has_written("HTTP/1.1 200 OK\r\n\r\n"));
+        let new = "kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 2\n\
+                   kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv6\"} ";
+        assert!(has_written(&format!("{new}1\n")));
+        assert!(!has_written(&format!("{new}0\n")));
+    }
+
+    #[test]
+    fn only_the_last_lines_are_told() {
+        let many: String = (0..50).map(|line| format!("{line}\n")).collect();
+        let told = last(&many);
+        assert_eq!(told.lines().next(), Some("38"));
+        assert_eq!(told.lines().count(), LAST);
+    }
+}

@@ -1,0 +1,27 @@
+//! A real kube-proxy on a node.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use super::Backend;
+use crate::rules::kube_proxy::Mode;
+
+/// Where the API server is that a node's kube-proxy talks to: on the node itself, so
+/// that nothing of it is on any network.
+pub const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 16443);
+
+/// A kube-proxy that runs in a node's namespace in place of generated rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RealProxy {
+    /// The node's namespace.
+    pub namespace: String,
+    /// The program, by its path in this machine.
+    pub program: String,
+    /// What it is told.
+    pub arguments: Vec<String>,
+    /// What it writes rules with.
+    pub mode: Mode,
+    /// Which iptables it finds by that name.
+    pub backend: Backend,
+}

@@ -1,0 +1,88 @@
+//! How a real kube-proxy is told what a lab says of it.
+//!
+//! Flags are those of `cmd/kube-proxy/app/server.go` (v1.20.2; `options.go` of later
+//! versions).
+
+use std::net::SocketAddr;
+
+use super::change::Change;
+use super::config::{DetectLocalMode, KubeProxy, Mode};
+
+/// nftables mode must be asked for by its gate, too. (`NFTablesProxyMode` in
+/// `pkg/features/kube_features.go`, v1.30.5, v1.31.0.)
+const GATED: Change = Change::until(30);
+
+/// The flags with which a kube-proxy on `node` works as `proxy` says, with the API
+/// server there.
+#[must_use]
+pub fn flags(proxy: &KubeProxy, node: &str, api: SocketAddr) -> Vec<String> {
+    let mut words = vec![
+        format!("--master=http://{api}"),
+        format!("--hostname-override={node}"),
+        format!("--proxy-mode={}", proxy.mode),
+        // A namespace's root may not change how many connections the kernel follows.
+        "--conntrack-max-per-core=0".to_owned(),
+        // Every change is written at once, and nothing else ever is.
+        "--iptables-min-sync-period=1ms".to_owned(),
+        "--iptables-sync-period=1h".to_owned(),
+        "--ipvs-min-sync-period=1ms".to_owned(),
+        "--ipvs-sync-period=1h".to_owned(),
+        format!("--iptables-masquerade-bit={}", proxy.masquerade_bit),
+    ];
+    if let Some(cidrs) = &proxy.cluster_cidr {
+        words.push(format!("--cluster-cidr={}", String::from(cidrs.clone())));
+    }
+    if proxy.masquerade_all {
+        words.push("--masquerade-all".to_owned());
+    }
+    if !proxy.node_port_addresses.is_empty() {
+        let addresses = proxy.node_port_addresses.iter().copied().map(String::from);
+        let addresses: Vec<String> = addresses.collect();
+        words.push(format!("--nodeport-addresses={}", addresses.join(",")));
+    }
+    if !proxy.ipvs_scheduler.is_empty() {
+        words.push(format!("--ipvs-scheduler={}", proxy.ipvs_scheduler));
+    }
+    if proxy.strict_arp {
+        words.push("--ipvs-strict-arp".to_owned());
+    }
+    let local = match proxy.detect_local_mode {
+        DetectLocalMode::ClusterCIDR => None,
+        DetectLocalMode::NodeCIDR => Some("NodeCIDR"),
+        DetectLocalMode::BridgeInterface => Some("BridgeInterface"),
+        DetectLocalMode::InterfaceNamePrefix => Some("InterfaceNamePrefix"),
+    };
+    let texts = [
+        ("detect-local-mode", local.map(str::to_owned)),
+        ("pod-bridge-interface", proxy.bridge_interface.clone()),
+        (
+            "pod-interface-name-prefix",
+            proxy.interface_name_prefix.clone(),
+        ),
+    ];
+    let times = [
+        ("ipvs-tcp-timeout", proxy.tcp_timeout),
+        ("ipvs-tcpfin-timeout", proxy.tcp_fin_timeout),
+        ("ipvs-udp-timeout", proxy.udp_timeout),
+    ]
+    .map(|(flag, time)| {
+        (
+            flag,
+            (time.seconds() > 0).then(|| format!("{}s", time.seconds())),
+        )
+    });
+    for (flag, value) in texts.into_iter().chain(times) {
+        words.extend(value.map(|value| format!("--{flag}={value}")));
+    }
+    if !proxy.localhost_node_ports {
+        words.push("--iptables-localhost-nodeports=false".to_owned());
+    }
+    if proxy.tcp_be_liberal {
+        words.push("--conntrack-tcp-be-liberal".to_owned());
+    }
+    if proxy.mode == Mode::Nftables && proxy.version.has(&GATED) {
+        words.push("--feature-gates=NFTablesProxyMode=true".to_owned());
+    }
+    words.extend(proxy.args.iter().cloned());
+    words
+}
