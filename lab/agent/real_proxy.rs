@@ -14,17 +14,29 @@ use super::health::connect;
 use super::lab::Lab;
 use super::netns::NetNs;
 use super::{failure, program};
-use crate::plan::{API, Backend, RealProxy};
+use crate::plan::{API, Backend, Heard, RealProxy};
 use crate::protocol::{Failure, Fault};
 
 /// Where it tells how often it has written rules, unless it is told otherwise
 /// (kubernetes v1.20.2, `pkg/proxy/apis/config/v1alpha1/defaults.go`).
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10249);
 
-/// Counts what it has finished writing, once in each IP family it writes. It begins to
-/// write when it has been told of all services and endpoints (`pkg/proxy/metrics`,
-/// and `isInitialized` of `pkg/proxy/iptables/proxier.go`, v1.20.2).
+/// Counts how often it has written rules, once in each IP family it writes
+/// (`pkg/proxy/metrics/metrics.go`, v1.20.2).
 const WRITTEN: &str = "kubeproxy_sync_proxy_rules_duration_seconds_count";
+
+/// Count the objects that it has heard of, and those that it has heard of and not
+/// written yet. It begins to write when the objects were read, not when each was handed
+/// on (`Run` of `pkg/proxy/config/config.go`, v1.20.2), so what it wrote first may lack
+/// some. Versions that count no such thing are believed.
+const SERVICES: [&str; 2] = [
+    "kubeproxy_sync_proxy_rules_service_changes_total",
+    "kubeproxy_sync_proxy_rules_service_changes_pending",
+];
+const ENDPOINTS: [&str; 2] = [
+    "kubeproxy_sync_proxy_rules_endpoint_changes_total",
+    "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
+];
 
 /// After which time it is taken not to come to it any more. Without KVM a sync in a
 /// guest takes some seconds.
@@ -98,7 +110,7 @@ async fn written(lab: &Lab, proxy: &RealProxy) -> Result<(), Failure> {
             return Err(ended(proxy, how, &running.said));
         }
         if let Ok(Ok(text)) = timeout(DEADLINE, metrics(ns)).await
-            && has_written(&text)
+            && has_written(&text, proxy.hears)
         {
             return Ok(());
         }
@@ -134,14 +146,28 @@ async fn metrics(ns: &NetNs) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Whether it has written rules in every family of which it counts that.
-fn has_written(metrics: &str) -> bool {
-    let mut counts = metrics
-        .lines()
-        .filter(|line| line.starts_with(WRITTEN))
-        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
-        .peekable();
-    counts.peek().is_some() && counts.all(|count| count > 0)
+/// Whether it has heard of all that there is, and has written it in every family of
+/// which it counts that.
+fn has_written(metrics: &str, hears: Heard) -> bool {
+    let mut written = counts(metrics, WRITTEN).peekable();
+    written.peek().is_some()
+        && written.all(|count| count > 0)
+        && [(SERVICES, hears.services), (ENDPOINTS, hears.endpoints)]
+            .into_iter()
+            .all(|([total, pending], all)| {
+                counts(metrics, total).all(|count| count >= all)
+                    && counts(metrics, pending).all(|count| count == 0)
+            })
+}
+
+/// The values of a count, whatever it is of.
+fn counts<'m>(metrics: &'m str, name: &'m str) -> impl Iterator<Item = u64> + 'm {
+    metrics.lines().filter_map(move |line| {
+        let rest = line.strip_prefix(name)?;
+        // Small numbers are written without an exponent.
+        rest.starts_with([' ', '{'])
+            .then(|| rest.rsplit(' ').next()?.parse().ok())?
+    })
 }
 
 fn ended(proxy: &RealProxy, how: &str, said: &str) -> Failure {
@@ -205,15 +231,35 @@ mod tests {
 
     #[test]
     fn a_kube_proxy_has_written_when_every_family_has() {
+        let written = |metrics: String| has_written(&metrics, Heard::default());
         let old = "kubeproxy_sync_proxy_rules_duration_seconds_sum 0.1\n\
                    kubeproxy_sync_proxy_rules_duration_seconds_count ";
-        assert!(has_written(&format!("{old}1\n")));
-        assert!(!has_written(&format!("{old}0\n")));
-        assert!(!has_written("HTTP/1.1 200 OK\r\n\r\n"));
+        assert!(written(format!("{old}1\n")));
+        assert!(!written(format!("{old}0\n")));
+        assert!(!written("HTTP/1.1 200 OK\r\n\r\n".to_owned()));
         let new = "kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 2\n\
                    kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv6\"} ";
-        assert!(has_written(&format!("{new}1\n")));
-        assert!(!has_written(&format!("{new}0\n")));
+        assert!(written(format!("{new}1\n")));
+        assert!(!written(format!("{new}0\n")));
+    }
+
+    #[test]
+    fn it_has_written_all_when_it_has_heard_of_all() {
+        let hears = Heard {
+            services: 2,
+            endpoints: 1,
+        };
+        let written = |services: u64, pending: u64, endpoints: u64| {
+            let metrics = format!(
+                "kubeproxy_sync_proxy_rules_duration_seconds_count 1\n\
+                 kubeproxy_sync_proxy_rules_service_changes_total {services}\n\
+                 kubeproxy_sync_proxy_rules_service_changes_pending {pending}\n\
+                 kubeproxy_sync_proxy_rules_endpoint_changes_total {endpoints}\n"
+            );
+            has_written(&metrics, hears)
+        };
+        assert!(written(2, 0, 1) && written(3, 0, 2));
+        assert!(!written(1, 0, 1) && !written(2, 1, 1) && !written(2, 0, 0));
     }
 
     #[test]

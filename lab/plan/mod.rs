@@ -22,7 +22,7 @@ pub use health::HealthCheck;
 pub use ipvs::VirtualServer;
 pub use link::{Link, LinkKind, Mac};
 pub use probe::{Count, Patience, Probe, Protocol, Server, ServerKind, Target};
-pub use real_proxy::{API, RealProxy};
+pub use real_proxy::{API, Heard, RealProxy};
 
 /// A cluster's network as one kernel is to build it, and what to try in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

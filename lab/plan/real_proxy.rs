@@ -24,4 +24,15 @@ pub struct RealProxy {
     pub mode: Mode,
     /// Which iptables it finds by that name.
     pub backend: Backend,
+    /// How many of the objects it hears of at least before it has written all rules.
+    pub hears: Heard,
+}
+
+/// How many objects a kube-proxy hears of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Heard {
+    /// Services.
+    pub services: u64,
+    /// Endpoint slices, or `Endpoints`.
+    pub endpoints: u64,
 }

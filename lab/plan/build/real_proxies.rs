@@ -1,10 +1,13 @@
 //! Real kube-proxies in place of generated rules.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Problem, place};
-use crate::plan::{API, RealProxy};
-use crate::rules::kube_proxy::flags;
+use crate::plan::{API, Heard, RealProxy};
+use crate::rules::kube_proxy::history::ENDPOINTS_OBJECTS;
+use crate::rules::kube_proxy::{Version, flags};
 
 /// Those of the cluster's nodes, and the objects that they are told of.
 pub fn real_proxies(
@@ -44,6 +47,7 @@ pub fn real_proxies(
             arguments: flags(proxy, &node.name, API),
             mode: proxy.mode,
             backend: cluster.backend,
+            hears: heard(cluster, proxy.version),
         });
     }
     if proxies.is_empty() {
@@ -53,6 +57,45 @@ pub fn real_proxies(
     let services = cluster.services.iter().map(value);
     let slices = cluster.slices.iter().map(value);
     (proxies, nodes.chain(services).chain(slices).collect())
+}
+
+/// What every kube-proxy of that version watches: services that have an address, and
+/// whose endpoints, unless a label keeps them from it.
+fn heard(cluster: &Cluster, version: Version) -> Heard {
+    const LABELS: [&str; 2] = [
+        "service.kubernetes.io/service-proxy-name",
+        "service.kubernetes.io/headless",
+    ];
+    let is_watched = |labels: Option<&BTreeMap<String, String>>| {
+        let labelled = |label: &str| labels.is_some_and(|labels| labels.contains_key(label));
+        !LABELS.into_iter().any(labelled)
+    };
+    let services = cluster.services.iter().filter(|service| {
+        let address = service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.cluster_ip.as_deref());
+        is_watched(service.metadata.labels.as_ref()) && address != Some("None")
+    });
+    let slices = cluster.slices.iter().filter_map(|slice| {
+        let labels = slice.metadata.labels.as_ref();
+        let service = labels?.get("kubernetes.io/service-name")?;
+        is_watched(labels).then_some((slice.metadata.namespace.as_deref(), service))
+    });
+    let slices: Vec<_> = slices.collect();
+    let endpoints = if version.has(&ENDPOINTS_OBJECTS) {
+        slices.into_iter().collect::<BTreeSet<_>>().len()
+    } else {
+        slices.len()
+    };
+    Heard {
+        services: count(services.count()),
+        endpoints: count(endpoints),
+    }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 /// An object as the API has it; what was read from YAML can be written as JSON.
