@@ -7,9 +7,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::agent::Agent;
+use super::drops::Tracing;
 use super::error::KernelError;
 use super::flow::Opener;
-use crate::evidence::Evidence;
+use crate::agent::drops::Untraced;
+use crate::evidence::{Drops, Evidence};
 use crate::plan::{Delta, Plan, Probe};
 use crate::protocol::{Event, Finished, LabId, Request, Running, Turn};
 
@@ -27,6 +29,8 @@ pub struct Session {
     turns: VecDeque<Turn>,
     probing: Duration,
     descriptors: BTreeMap<String, i32>,
+    /// The namespaces whose packets are followed.
+    traced: Vec<String>,
     ended: bool,
 }
 
@@ -51,6 +55,7 @@ impl Session {
         Self {
             agent,
             descriptors: BTreeMap::new(),
+            traced: plan.watch.trace.clone(),
             turns: VecDeque::new(),
             ended: false,
             lab,
@@ -96,6 +101,9 @@ impl Session {
         if let Some(probes) = &delta.probes {
             self.probing = probing(probes);
         }
+        if let Some(watch) = &delta.watch {
+            self.traced.clone_from(&watch.trace);
+        }
         self.agent.link.ask(Request::Change {
             lab: self.lab,
             delta: Box::new(delta),
@@ -127,11 +135,27 @@ impl Session {
     ///
     /// What the agent could not do, or how it was lost.
     pub async fn probe(&mut self) -> Result<Evidence, KernelError> {
+        let tracing = self.trace_drops().await;
         self.agent.link.ask(Request::Probe { lab: self.lab });
-        match self.answer(self.probing + HANG).await? {
-            Event::Probed { evidence, .. } => Ok(*evidence),
-            other => Err(self.unexpected(&other)),
+        let mut evidence = match self.answer(self.probing + HANG).await? {
+            Event::Probed { evidence, .. } => *evidence,
+            other => return Err(self.unexpected(&other)),
+        };
+        match tracing {
+            Some(Ok(tracing)) => evidence.drops = beside(move || tracing.end()).await,
+            Some(Err(why)) => evidence.drops = Drops::Uncertain(why.told()),
+            None => {}
         }
+        Ok(evidence)
+    }
+
+    /// Begins to trace what is dropped of the lab's packets, where that is for the front
+    /// end to do and any packets are followed.
+    async fn trace_drops(&self) -> Option<Result<Tracing, Untraced>> {
+        let agent = self.agent.traced_as.filter(|_| !self.traced.is_empty())?;
+        let of = |name: &String| Some((name.clone(), *self.descriptors.get(name)?));
+        let namespaces = self.traced.iter().filter_map(of).collect();
+        Some(beside(move || Tracing::begin(agent, namespaces)).await)
     }
 
     /// Ends whatever the lab serves under a name, as if its process were
@@ -318,6 +342,18 @@ impl Session {
         let mut lost = self.agent.link.lost("");
         lost.how = format!("it answered with {event:?}, which was not asked");
         KernelError::Lost(lost)
+    }
+}
+
+/// Does what takes some milliseconds without keeping others waiting.
+async fn beside<T: Send + 'static>(doing: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(doing).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panicked) => std::panic::resume_unwind(panicked),
+            // Everything ends, this too.
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 

@@ -1,7 +1,8 @@
 //! Trials: a lab built for one connection, and a standing lab that changes by a
 //! rule or a set's entry, forgets its connections and is probed again; on this
 //! host and in a guest, each beside its aim. Then as many of them as two cores
-//! hold, and namespaces by the hundred beside bare `unshare`s and `ip -batch`.
+//! hold, what it costs to watch packets and what a kernel drops of them, and namespaces
+//! by the hundred beside bare `unshare`s and `ip -batch`.
 //!
 //! Trials on this host stand beside the same by a shell script of `ip`,
 //! `iptables`, `ipset`, `conntrack` and `nc`, in the same run.
@@ -12,6 +13,7 @@
 mod many;
 mod plan;
 mod script;
+mod watched;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -172,6 +174,7 @@ fn main() {
         }
     }
     println!("{table}");
+    println!("{}", watched::table(&runtime));
     println!("{}", many::table(&runtime, &start(&runtime, Place::Host)));
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!(

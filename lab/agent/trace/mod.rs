@@ -4,7 +4,6 @@
 mod attributes;
 mod balanced;
 mod connections;
-mod drops;
 mod legacy;
 mod legacy_table;
 mod logger;
@@ -21,13 +20,13 @@ use std::sync::Arc;
 
 use netlink_sys::Socket;
 
+use super::drops::{Scope, Tracer, Untraced};
 use super::netns::NetNs;
-use super::{failure, nfnetlink};
+use super::{failure, netns, nfnetlink};
 use crate::evidence::met::At;
 use crate::evidence::{Drops, Evidence, Met};
 use crate::plan::{Backend, Namespace};
 use crate::protocol::Failure;
-use drops::Tracer;
 use legacy::Log;
 use logger::Logger;
 use nft::Passes;
@@ -100,10 +99,12 @@ impl Trace {
         };
         let reader = Reader::begin(sockets)
             .map_err(|error| failed("trace the packets", &first.name, &error))?;
+        let drops =
+            begin_drops(&traced).map_err(|error| failed("trace the drops", &first.name, &error))?;
         Ok(Some(Self {
             reader,
             ears,
-            drops: Tracer::begin(),
+            drops,
             traced,
         }))
     }
@@ -127,7 +128,7 @@ impl Trace {
             .end()
             .map_err(|error| failed("trace the packets", &first.name, &error))?;
         evidence.drops = match drops {
-            Ok(tracer) => tracer.drops(&traced),
+            Ok(tracer) => tracer.end(),
             Err(why) => Drops::Uncertain(why),
         };
         for ((ear, socket), left_out) in ears.iter().zip(&heard.sockets).zip(&heard.left_out) {
@@ -172,6 +173,17 @@ impl Trace {
         }
         Ok(())
     }
+}
+
+/// Begins to trace drops, which on this host is not an agent's to do: there the front
+/// end puts its own words for these.
+fn begin_drops(traced: &[Traced]) -> io::Result<Result<Tracer, String>> {
+    let numbered = |each: &Traced| Some((u32::try_from(each.ns.number()).ok()?, each.name.clone()));
+    let scope = Scope {
+        namespaces: traced.iter().filter_map(numbered).collect(),
+        owner: netns::owner()?,
+    };
+    Ok(Tracer::begin(scope).map_err(Untraced::told))
 }
 
 impl Traced {
