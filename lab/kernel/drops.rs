@@ -133,7 +133,8 @@ fn owner_of(namespace: &File) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
 
@@ -149,6 +150,62 @@ mod tests {
             let refused = network_namespace(other).unwrap_err();
             assert_eq!(refused.raw_os_error(), Some(libc::EBADF), "{other:?}");
         }
+    }
+
+    /// A process that is like an agent, or not quite: a shell in namespaces of its
+    /// own, with the outer network namespace at descriptor 8 and its own at 9.
+    struct Like(Child);
+
+    impl Like {
+        fn started(words: &[&str]) -> (Self, Agent) {
+            let script = "exec 9</proc/self/ns/net; echo; read end";
+            let mut child = Command::new("sh")
+                .args(["-c", "exec 8</proc/self/ns/net; exec \"$@\"", "sh"])
+                .args(["unshare", "--user", "--map-root-user", "--pid", "--fork"])
+                .args(words)
+                .args(["--mount-proc", "sh", "-c", script])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("a shell");
+            let process = child.id();
+            let mut said = child.stdout.take().expect("a pipe");
+            said.read_exact(&mut [0]).expect("it is there");
+            let standing = Standing::Contained;
+            (Self(child), Agent { process, standing })
+        }
+    }
+
+    impl Drop for Like {
+        fn drop(&mut self) {
+            // What it reads ends, and so it does.
+            drop(self.0.stdin.take());
+            let _ = self.0.wait();
+        }
+    }
+
+    fn refusal(agent: Agent, descriptor: i32) -> Option<i32> {
+        let scope = scope(agent, vec![("lab".to_owned(), descriptor)]);
+        scope.err().map(|error| error.raw_os_error().unwrap_or(0))
+    }
+
+    #[test]
+    fn an_agent_is_believed_of_its_own_namespaces_only() {
+        let (_like, agent) = Like::started(&["--net"]);
+        assert_eq!(refusal(agent, 9), None);
+        // That of others; its pipe; nothing.
+        assert_eq!(refusal(agent, 8), Some(libc::EPERM));
+        assert_eq!(refusal(agent, 0), Some(libc::EBADF));
+        assert_eq!(refusal(agent, 7), Some(libc::ENOENT));
+        // One that was to have no user namespace has got one.
+        let machine = Agent {
+            standing: Standing::Machine,
+            ..agent
+        };
+        assert_eq!(refusal(machine, 9), Some(libc::EPERM));
+        // One that has not made itself a network namespace.
+        let (_like, agent) = Like::started(&[]);
+        assert_eq!(refusal(agent, 9), Some(libc::EPERM));
     }
 
     #[test]

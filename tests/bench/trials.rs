@@ -8,7 +8,8 @@
 //! `iptables`, `ipset`, `conntrack` and `nc`, in the same run.
 //!
 //! Run it by `scripts/bench`, on a quiet machine; it needs root. Of several
-//! measurements of one thing the median is told, and the best.
+//! measurements of one thing the median is told, and the best. `cargo bench --bench
+//! trials -- watched` measures watching alone.
 
 mod many;
 mod plan;
@@ -119,6 +120,10 @@ fn main() {
         .enable_all()
         .build()
         .expect("a runtime");
+    if std::env::args().any(|argument| argument == "watched") {
+        println!("{}", watched::table(&runtime));
+        return;
+    }
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header([
         "where",
