@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::UdpSocket;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::thread;
 
@@ -15,6 +15,7 @@ use svclab::kernel::Agent;
 use svclab::plan::{Backend, Plan};
 
 use super::inside::{self, Inside};
+use super::rights::may_ask;
 use super::{block_on, copied, dropped, host, traced};
 
 /// Where a flood goes: nobody is there.
@@ -22,16 +23,6 @@ const FLOODED: &str = "127.0.0.1:9";
 
 /// More than what is written down has room for.
 const FLOOD: u64 = 40_000;
-
-/// Whether this process may ask the kernel: the machine's own root with all its rights.
-pub fn may_ask() -> bool {
-    let namespace = fs::metadata("/proc/self/ns/user").expect("a namespace");
-    let status = fs::read_to_string("/proc/self/status").expect("a status");
-    let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let held = u64::from_str_radix(held.expect("a line").trim(), 16).expect("a number");
-    // CAP_PERFMON and CAP_BPF, and the first user namespace.
-    held >> 38 & 3 == 3 && namespace.ino() == 0xEFFF_FFFD
-}
 
 /// Somebody who may not ask is told so, and what would change it.
 fn is_told_why(drops: &Drops) {

@@ -10,6 +10,8 @@ mod drops;
 mod during;
 mod inside;
 mod labs;
+#[path = "../shared/rights.rs"]
+mod rights;
 #[path = "../shared/traced.rs"]
 mod traced;
 

@@ -65,3 +65,21 @@ impl Untraced {
 fn errno(error: &io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_told_with_what_would_change_it() {
+        let all = [
+            Untraced::Refused(Errno::EPERM),
+            Untraced::Refused(Errno::ENOMEM),
+            Untraced::Undescribed(Errno::ENOENT),
+            Untraced::Strange,
+            Untraced::Reasonless,
+            Untraced::Unheld(Errno::EPERM),
+        ];
+        insta::assert_snapshot!(all.map(Untraced::told).join("\n"));
+    }
+}
