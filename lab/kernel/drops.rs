@@ -67,6 +67,15 @@ impl Tracing {
     }
 }
 
+/// Asks whether drops could be traced here, of which none are.
+///
+/// # Errors
+///
+/// Why they cannot.
+pub fn ask() -> Result<(), Untraced> {
+    Tracer::begin(Scope::default()).map(drop)
+}
+
 /// What is to be traced, and what keeps it what it is.
 fn scope(agent: Agent, namespaces: Vec<(String, i32)>) -> io::Result<(Scope, Vec<OwnedFd>)> {
     let process = enter::innermost(agent.process).ok_or(Errno::ESRCH)?;
