@@ -1,17 +1,20 @@
 //! What this host's kernel drops of a lab's packets, for who may ask and for who may
 //! not, while others on the machine drop theirs.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::thread;
 
 use futures_util::future::join_all;
-use nix::sched::{CloneFlags, unshare};
+use nix::libc;
+use nix::net::if_::if_nametoindex;
+use nix::sched::{CloneFlags, setns, unshare};
 use serde_json::Value;
+use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
 use svclab::evidence::{Drops, Evidence, Verdict};
-use svclab::kernel::Agent;
+use svclab::kernel::{Agent, enter};
 use svclab::plan::{Backend, Plan};
 
 use super::inside::{self, Inside};
@@ -22,7 +25,7 @@ use super::{block_on, copied, dropped, host, traced};
 const FLOODED: &str = "127.0.0.1:9";
 
 /// More than what is written down has room for.
-const FLOOD: u64 = 40_000;
+const FLOOD: u64 = 20_000;
 
 /// Somebody who may not ask is told so, and what would change it.
 fn is_told_why(drops: &Drops) {
@@ -75,73 +78,123 @@ fn each_lab_s_drops_are_its_own_and_as_many_as_are_counted_legacy() {
     several_at_once(Backend::Legacy);
 }
 
-/// Somebody's network namespace, in which many packets are dropped; returns how many
-/// the kernel counted there.
-fn flood() -> u64 {
-    let doing = thread::spawn(|| {
-        unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
-        let up = Command::new("ip")
-            .args(["link", "set", "lo", "up"])
-            .status();
-        assert!(up.expect("ip starts").success());
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        for _ in 0..FLOOD {
-            socket
-                .send_to(b"nobody's business", FLOODED)
-                .expect("it is sent");
+/// Goes to somebody else's network namespace and has packets dropped there.
+fn flood_elsewhere() {
+    unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
+    let up = Command::new("ip")
+        .args(["link", "set", "lo", "up"])
+        .status();
+    assert!(up.expect("ip starts").success());
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for _ in 0..FLOOD {
+        let sent = socket.send_to(b"nobody's business", FLOODED);
+        sent.expect("it is sent");
+    }
+    let counters = fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
+    let mut lines = counters
+        .lines()
+        .filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, numbers) = (lines.next().expect("names"), lines.next().expect("numbers"));
+    let mut counted = names.split(' ').zip(numbers.split(' '));
+    let unheard = counted.find(|(name, _)| *name == "NoPorts");
+    assert_eq!(unheard.expect("it").1, FLOOD.to_string());
+}
+
+/// Sends from the client's namespace what the router drops before it meets a rule: an
+/// IP header whose checksum is wrong.
+fn flood_the_router(client: &File) {
+    setns(client, CloneFlags::CLONE_NEWNET).expect("root may");
+    let mut frame = [0_u8; 60];
+    frame[..6].copy_from_slice(&[0x0a, 0x58, 0xc5, 0xf6, 0xca, 0xfd]);
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14..18].copy_from_slice(&[0x45, 0, 0, 46]);
+    frame[22..24].copy_from_slice(&[64, 17]);
+    frame[26..30].copy_from_slice(&[10, 0, 1, 2]);
+    frame[30..34].copy_from_slice(&[10, 0, 2, 2]);
+    let socket = Socket::new(Domain::PACKET, Type::RAW, None).expect("root may");
+    let mut to = SockAddrStorage::zeroed();
+    // SAFETY: it is one of the addresses that it has room for, and noughts are one.
+    let link = unsafe { to.view_as::<libc::sockaddr_ll>() };
+    link.sll_family = u16::try_from(libc::AF_PACKET).expect("a small number");
+    let index = if_nametoindex("eth0").expect("its interface");
+    link.sll_ifindex = i32::try_from(index).expect("a small number");
+    let length = u32::try_from(size_of::<libc::sockaddr_ll>()).expect("a small number");
+    // SAFETY: the address is of that family and length.
+    let to = unsafe { SockAddr::new(to, length) };
+    for _ in 0..FLOOD {
+        socket.send_to(&frame, &to).expect("it is sent");
+    }
+}
+
+/// The evidence of a traced router during which something is done, in a thread of its
+/// own and with the client's namespace; none where drops cannot be traced.
+fn meanwhile(doing: impl FnOnce(&File) + Send + 'static) -> Option<Evidence> {
+    let evidence = block_on(async {
+        let agent = host().start().await.expect("an agent");
+        if !may_ask() {
+            return probe(&agent, traced::plan(Backend::Nft)).await;
         }
-        let counters = fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
-        let mut lines = counters
-            .lines()
-            .filter_map(|line| line.strip_prefix("Udp: "));
-        let (names, numbers) = (lines.next().expect("names"), lines.next().expect("numbers"));
-        let mut counted = names.split(' ').zip(numbers.split(' '));
-        let (_, number) = counted.find(|(name, _)| *name == "NoPorts").expect("it");
-        number.parse().expect("a number")
+        let mut plan = inside::plan(Backend::Nft);
+        plan.watch.counters = vec!["router".to_owned()];
+        let mut session = agent.build(plan).await.expect("a lab");
+        let inside = Inside::of(&session);
+        let enter = enter::command(&session, "host/client").expect("a process here");
+        let client = enter
+            .split(' ')
+            .find_map(|word| word.strip_prefix("--net="));
+        let client = File::open(client.expect("a path")).expect("a namespace");
+        let there = thread::spawn(move || {
+            inside.await_trace();
+            let there = thread::spawn(move || doing(&client));
+            there.join().expect("it is done");
+            inside.let_through(Backend::Nft);
+        });
+        let evidence = session.probe().await.expect("evidence");
+        there.join().expect("it is done");
+        assert_eq!(evidence.attempts[0].verdict, Verdict::Connected);
+        evidence
     });
-    doing.join().expect("a flood")
+    if may_ask() {
+        return Some(evidence);
+    }
+    is_told_why(&evidence.drops);
+    None
 }
 
 /// Were they written down and left out afterwards, they would find no room.
 #[test]
 fn what_others_drop_is_not_looked_at() {
-    if !may_ask() {
-        // Who may not ask cannot look at others either, and is told so.
-        let evidence = block_on(async {
-            let agent = host().start().await.expect("an agent");
-            probe(&agent, traced::plan(Backend::Nft)).await
-        });
-        return is_told_why(&evidence.drops);
-    }
-    let evidence = block_on(async {
-        let agent = host().start().await.expect("an agent");
-        let mut session = agent
-            .build(inside::plan(Backend::Nft))
-            .await
-            .expect("a lab");
-        let inside = Inside::of(&session);
-        let flooding = thread::spawn(move || {
-            inside.await_trace();
-            let counted = flood();
-            inside.let_through(Backend::Nft);
-            counted
-        });
-        let evidence = session.probe().await.expect("evidence");
-        assert_eq!(flooding.join().expect("a flood"), FLOOD);
-        evidence
-    });
-    assert_eq!(evidence.attempts[0].verdict, Verdict::Connected);
+    let Some(evidence) = meanwhile(|_| flood_elsewhere()) else {
+        return;
+    };
     let Drops::Watched { lost, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
     };
     assert_eq!(*lost, 0);
-    let blocked = dropped
-        .iter()
-        .filter(|each| each.reason == "NETFILTER_DROP");
-    assert!(blocked.count() > 0, "{dropped:#?}");
-    // The client and the pod are not watched.
+    let mut reasons = dropped.iter().map(|each| each.reason.as_str());
+    assert!(
+        reasons.any(|reason| reason == "NETFILTER_DROP"),
+        "{dropped:#?}"
+    );
+    // Neither the client nor the pod is traced.
     let elsewhere = dropped.iter().find(|each| each.namespace != "router");
     assert_eq!(elsewhere, None);
+}
+
+#[test]
+fn what_finds_no_room_is_counted() {
+    let Some(evidence) = meanwhile(flood_the_router) else {
+        return;
+    };
+    let Drops::Watched { lost, dropped } = &evidence.drops else {
+        panic!("{:?}", evidence.drops);
+    };
+    let seen = dropped.iter().filter(|each| each.reason == "IP_CSUM");
+    let seen = u64::try_from(seen.count()).expect("a number");
+    assert!(seen > 0 && *lost > 0, "{seen} {lost}");
+    // All that are not there are told of.
+    let counted = evidence.counters["router"]["IpExtInCsumErrors"];
+    assert!(seen + lost >= u64::try_from(counted).expect("a number"));
 }
 
 /// The evidence of a case that svclab runs, started by these words.
