@@ -8,7 +8,8 @@ use std::time::Duration;
 use svclab::evidence::{Dropped, Drops, Evidence};
 use svclab::plan::{Backend, Iptables, Plan, Probe, Protocol, Sysctl, Target, Watch};
 
-/// Longer than the kernel needs, shorter than until a SYN is sent again.
+/// Longer than the kernel needs. What nobody answers are datagrams: a SYN would be sent
+/// again if this takes longer.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The client's addresses: of its own network, and of one that the router knows no
@@ -25,7 +26,7 @@ const RULES: &str = "*filter
 :INPUT DROP [0:0]
 :FORWARD ACCEPT [0:0]
 :OUTPUT ACCEPT [0:0]
--A FORWARD -d 10.0.2.2/32 -p tcp -m tcp --dport 7001 -j DROP
+-A FORWARD -d 10.0.2.2/32 -p udp -m udp --dport 7001 -j DROP
 COMMIT
 ";
 
@@ -80,10 +81,7 @@ fn ways(short: bool) -> Vec<Way> {
     };
     let rule = Counted::Rule("--dport 7001 -j DROP");
     vec![
-        Way {
-            protocol: Protocol::Tcp,
-            ..way(7001, SERVER, 2, "NETFILTER_DROP", rule)
-        },
+        way(7001, SERVER, 2, "NETFILTER_DROP", rule),
         way(7002, ROUTER, 3, "NETFILTER_DROP", Counted::Policy("INPUT")),
         Way {
             from: STRANGE,

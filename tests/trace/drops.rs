@@ -1,9 +1,12 @@
 //! What this host's kernel drops of a lab's packets, for who may ask and for who may
 //! not, while others on the machine drop theirs.
 
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::net::UdpSocket;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -33,7 +36,7 @@ fn is_told_why(drops: &Drops) {
         panic!("{drops:?}");
     };
     insta::allow_duplicates! {
-    insta::assert_snapshot!(why, @"the kernel does not let svclab trace what it drops: Operation not permitted; run svclab as root of the machine itself, or with CAP_BPF and CAP_PERFMON, or in a guest (`--kernel 6.12`)");
+    insta::assert_snapshot!(why, @"the kernel does not let svclab trace what it drops: Operation not permitted; run svclab as root of the machine itself, or with two capabilities (`setcap cap_bpf,cap_perfmon+ep` on its file), or in a guest (`--kernel 6.12`)");
     }
 }
 
@@ -199,10 +202,16 @@ fn what_finds_no_room_is_counted() {
 
 /// The evidence of a case that svclab runs, started by these words.
 fn run(by: &[&str]) -> Evidence {
+    run_after(by, |_| {})
+}
+
+/// The same after something was done with its file.
+fn run_after(by: &[&str], prepare: impl FnOnce(&Path)) -> Evidence {
     let directory = tempfile::tempdir().expect("a directory");
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(directory.path(), open).expect("permissions");
     let program = copied::copied(directory.path());
+    prepare(&program);
     let lab = directory.path().join("canal-stale-rule.yaml");
     let from = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -229,7 +238,7 @@ fn run(by: &[&str]) -> Evidence {
 #[test]
 fn who_may_not_ask_is_told_so() {
     let nobody: &[&str] = if nix::unistd::geteuid().is_root() {
-        &["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"]
+        &ORDINARY
     } else {
         &[]
     };
@@ -239,20 +248,11 @@ fn who_may_not_ask_is_told_so() {
     is_told_why(&run(&[nobody, &root_there].concat()).drops);
 }
 
-#[test]
-fn two_capabilities_are_enough_to_ask() {
-    if !may_ask() {
-        // They cannot be given either.
-        return is_told_why(&run(&[]).drops);
-    }
-    let evidence = run(&[
-        "setpriv",
-        "--reuid=1000",
-        "--regid=1000",
-        "--clear-groups",
-        "--inh-caps=+bpf,+perfmon",
-        "--ambient-caps=+bpf,+perfmon",
-    ]);
+/// Has root be somebody else.
+const ORDINARY: [&str; 4] = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"];
+
+/// What both capabilities have to come to.
+fn asks(evidence: &Evidence) {
     let Drops::Watched { lost: 0, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
     };
@@ -260,4 +260,41 @@ fn two_capabilities_are_enough_to_ask() {
     let counted = evidence.counters["node-2"]["TcpExtIPReversePathFilter"];
     assert_eq!(i64::try_from(filtered.count()), Ok(counted), "{dropped:#?}");
     assert!(counted > 0);
+}
+
+#[test]
+fn two_capabilities_are_enough_to_ask() {
+    if !may_ask() {
+        // They cannot be given either.
+        return is_told_why(&run(&[]).drops);
+    }
+    let capable = ["--inh-caps=+bpf,+perfmon", "--ambient-caps=+bpf,+perfmon"];
+    asks(&run(&[&ORDINARY[..], &capable].concat()));
+}
+
+#[test]
+fn a_file_with_two_capabilities_is_enough_to_ask() {
+    if !may_ask() {
+        // It cannot be given them either.
+        return is_told_why(&run(&[]).drops);
+    }
+    asks(&run_after(&ORDINARY, |program| {
+        // What `setcap cap_bpf,cap_perfmon+ep` writes (Linux v6.12,
+        // `include/uapi/linux/capability.h`, `struct vfs_cap_data`): its second
+        // revision, effective; what is permitted below and above 32.
+        let words: [u32; 5] = [0x0200_0001, 0, 0, 1 << (39 - 32) | 1 << (38 - 32), 0];
+        let value = words.map(u32::to_le_bytes).concat();
+        let path = CString::new(program.as_os_str().as_bytes()).expect("a path");
+        // SAFETY: both texts end in a nought, and the value is as long as it is said.
+        let set = unsafe {
+            libc::setxattr(
+                path.as_ptr(),
+                c"security.capability".as_ptr(),
+                value.as_ptr().cast(),
+                value.len(),
+                0,
+            )
+        };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    }));
 }

@@ -41,8 +41,8 @@ impl Untraced {
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Refused(Errno::EPERM) => {
-                "run svclab as root of the machine itself, or with CAP_BPF and CAP_PERFMON, or in a \
-                 guest (`--kernel 6.12`)"
+                "run svclab as root of the machine itself, or with two capabilities (`setcap \
+                 cap_bpf,cap_perfmon+ep` on its file), or in a guest (`--kernel 6.12`)"
             }
             Self::Undescribed(_) | Self::Strange => {
                 "run in a guest (`--kernel 6.12`), or boot a kernel that was built with \
