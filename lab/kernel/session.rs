@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::agent::Agent;
 use super::drops::Tracing;
@@ -345,15 +347,29 @@ impl Session {
     }
 }
 
-/// Does what takes some milliseconds without keeping others waiting.
+/// Does what takes some milliseconds without keeping others waiting, unless there is no
+/// room for a thread to do it in.
 async fn beside<T: Send + 'static>(doing: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(doing).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panicked) => std::panic::resume_unwind(panicked),
-            // Everything ends, this too.
-            Err(_) => std::future::pending().await,
-        },
+    let (say, said) = oneshot::channel();
+    let doing = Arc::new(Mutex::new(Some(doing)));
+    let take = |doing: &Mutex<Option<_>>| {
+        let mut doing = doing.lock().unwrap_or_else(PoisonError::into_inner);
+        doing.take()
+    };
+    let there = Arc::clone(&doing);
+    let spawned = thread::Builder::new().spawn(move || {
+        if let Some(doing) = take(&there) {
+            let _ = say.send(doing());
+        }
+    });
+    if spawned.is_ok()
+        && let Ok(done) = said.await
+    {
+        return done;
+    }
+    match take(&doing) {
+        Some(doing) => doing(),
+        None => unreachable!("it was done, or has told of its panic"),
     }
 }
 

@@ -4,6 +4,8 @@ use std::io;
 
 use nix::errno::Errno;
 
+use crate::shortage;
+
 /// Where a kernel describes its types.
 pub const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
@@ -38,7 +40,12 @@ impl Untraced {
 
     /// What would change that.
     #[must_use]
-    pub const fn remedy(self) -> &'static str {
+    pub fn remedy(self) -> &'static str {
+        if let Self::Refused(errno) | Self::Undescribed(errno) | Self::Unheld(errno) = self
+            && let Some(remedy) = shortage::remedy(&errno.into())
+        {
+            return remedy;
+        }
         match self {
             Self::Refused(Errno::EPERM) => {
                 "run svclab as root of the machine itself, or with two capabilities (`setcap \
@@ -74,7 +81,8 @@ mod tests {
     fn each_reason_is_told_with_what_would_change_it() {
         let all = [
             Untraced::Refused(Errno::EPERM),
-            Untraced::Refused(Errno::ENOMEM),
+            Untraced::Refused(Errno::EINVAL),
+            Untraced::Refused(Errno::EMFILE),
             Untraced::Undescribed(Errno::ENOENT),
             Untraced::Strange,
             Untraced::Reasonless,
