@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
+use std::thread;
 
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, ReceiveTimestampns};
 use nix::sys::socket::{
@@ -13,6 +14,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::clock::Clock;
@@ -40,6 +42,18 @@ pub struct Basket {
 }
 
 impl Basket {
+    /// How many packets it holds.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// The same as [`Basket::take`], which it goes on to hold.
+    pub fn so_far(&self) -> (Vec<Packet>, u64) {
+        let mut packets = self.packets.clone();
+        packets.sort_by_key(|packet| packet.time);
+        (packets, self.left_out)
+    }
+
     /// What it holds, in the order of time, and how many did not fit.
     pub fn take(&mut self) -> (Vec<Packet>, u64) {
         let mut packets = std::mem::take(&mut self.packets);
@@ -100,6 +114,33 @@ impl Capture {
             keep(&self.basket, packet);
         }
         self.basket.borrow_mut().left_out += dropped(self.fd.get_ref().as_raw_fd());
+    }
+}
+
+/// Ends captures beside everything else that this process does: for each the kernel
+/// waits until no processor is busy with its socket any more, some twenty milliseconds
+/// (Linux v6.12, `net/packet/af_packet.c`, `packet_release`), and for several at once no
+/// longer.
+pub async fn end(captures: Vec<Capture>) {
+    let closing: Vec<_> = captures
+        .into_iter()
+        .filter_map(|capture| {
+            // As long as there is another descriptor of it, closing one costs nothing.
+            let other = capture.fd.get_ref().try_clone().ok()?;
+            drop(capture);
+            let (closed, over) = oneshot::channel();
+            let close = move || {
+                drop(other);
+                // Who waits for it may have been given up.
+                let _ = closed.send(());
+            };
+            // Where no thread is to be had, it is closed at once.
+            let _ = thread::Builder::new().name("close".to_owned()).spawn(close);
+            Some(over)
+        })
+        .collect();
+    for over in closing {
+        let _ = over.await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 
 use nix::errno::Errno;
@@ -13,20 +14,16 @@ pub struct Outcome {
     /// What became of it.
     pub verdict: Verdict,
     /// Who answered and whom it saw.
-    pub answer: Option<(String, std::net::SocketAddr)>,
+    pub answer: Option<(String, SocketAddr)>,
     /// The socket's own address.
-    pub local: Option<std::net::SocketAddr>,
+    pub local: Option<SocketAddr>,
     /// The system's words.
     pub error: Option<io::Error>,
 }
 
 impl Outcome {
     /// An exchange that ended without an answer.
-    pub fn ended(
-        verdict: Verdict,
-        local: Option<std::net::SocketAddr>,
-        error: Option<io::Error>,
-    ) -> Self {
+    pub fn ended(verdict: Verdict, local: Option<SocketAddr>, error: Option<io::Error>) -> Self {
         Self {
             verdict,
             answer: None,
@@ -37,7 +34,31 @@ impl Outcome {
 }
 
 /// An exchange whose first packet is on its way.
-pub type Exchange = Pin<Box<dyn Future<Output = Outcome>>>;
+pub struct Exchange {
+    /// The socket's own address.
+    pub local: Option<SocketAddr>,
+    /// What it comes to.
+    pub outcome: Pin<Box<dyn Future<Output = Outcome>>>,
+}
+
+impl Exchange {
+    /// One that has begun.
+    pub fn begun(
+        local: Option<SocketAddr>,
+        outcome: impl Future<Output = Outcome> + 'static,
+    ) -> Self {
+        Self {
+            local,
+            outcome: Box::pin(outcome),
+        }
+    }
+
+    /// One that the system did not let begin, as the network would not have it.
+    pub fn refused(error: io::Error) -> Self {
+        let outcome = Outcome::ended(verdict_of(&error), None, Some(error));
+        Self::begun(None, std::future::ready(outcome))
+    }
+}
 
 /// What an error on the way to an answer means.
 pub fn verdict_of(error: &io::Error) -> Verdict {

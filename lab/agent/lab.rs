@@ -15,14 +15,16 @@ use super::capture::{Basket, Capture};
 use super::daemon::Daemon;
 use super::loader::Loaders;
 use super::netns::NetNs;
+use super::settle::Settler;
 use super::streams::Place;
 use super::timestamps::Timestamps;
 use super::trace::Trace;
 use super::wire::{self, Wire};
 use super::{
-    accounting, counters, failure, health, held, ipvs, prober, program, rules, server, sysctl,
+    accounting, capture, counters, failure, health, held, ipvs, prober, program, rules, server,
+    sysctl,
 };
-use crate::evidence::{Evidence, SavedRules};
+use crate::evidence::{Evidence, Packet, SavedRules};
 use crate::plan::needs::iptables_program;
 use crate::plan::{Backend, Namespace, Plan, Server};
 use crate::protocol::{Failure, Finished, Running, Turn};
@@ -184,9 +186,11 @@ impl Lab {
         step("watch its packets".to_owned());
         let watch = &self.plan.watch;
         let basket = Rc::new(RefCell::new(Basket::default()));
+        // What proves a timeout may have happened anywhere.
+        let settles = self.plan.probes.iter().any(|probe| probe.settle);
         let mut captures = Vec::new();
         for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
-            if watch.packets.contains(&namespace.name) {
+            if settles || watch.packets.contains(&namespace.name) {
                 let ns = self.namespace(&namespace.name)?;
                 captures.push(Capture::begin(
                     ns,
@@ -200,20 +204,31 @@ impl Lab {
         for name in &watch.counters {
             before.insert(name.clone(), counters::read(self.namespace(name)?, name)?);
         }
-        let trace = Trace::begin(self.traced()?.into_iter())?;
+        let traced = if settles {
+            self.places_of(|_| true)
+        } else {
+            self.places_of(|namespace| watch.trace.contains(&namespace.name))
+        };
+        let mut trace = Trace::begin(traced?.into_iter())?;
         step("run its probes".to_owned());
-        let attempts = prober::run(&self.plan.probes, &self.namespaces).await?;
+        let settler = trace
+            .as_mut()
+            .filter(|_| settles)
+            .map(|trace| Settler::new(self, &captures, Rc::clone(&basket), trace));
+        let attempts = prober::run(&self.plan.probes, &self.namespaces, settler).await?;
         for capture in &captures {
             capture.drain();
         }
-        drop(captures);
+        capture::end(captures).await;
         step("read back counters and rules".to_owned());
         let mut evidence = Evidence {
             attempts,
             ..Evidence::default()
         };
         (evidence.packets, evidence.packets_left_out) = basket.borrow_mut().take();
-        if let Some(trace) = trace {
+        let watched = |packet: &Packet| watch.packets.contains(&packet.namespace);
+        evidence.packets.retain(watched);
+        if let Some(trace) = trace.filter(|_| !watch.trace.is_empty()) {
             trace.end(&mut evidence)?;
         }
         for (name, before) in &before {
@@ -375,11 +390,14 @@ impl Lab {
             .ok_or_else(|| failure::bug(format!("the plan watches {name}, which it has not got")))
     }
 
-    /// The namespaces to trace, each with its interfaces by index.
+    /// Some of the namespaces, each with its interfaces by index.
     #[expect(clippy::type_complexity, reason = "it is what `Trace::begin` takes")]
-    fn traced(&self) -> Result<Vec<(&NetNs, &Namespace, HashMap<u32, String>)>, Failure> {
+    fn places_of(
+        &self,
+        some: impl Fn(&Namespace) -> bool,
+    ) -> Result<Vec<(&NetNs, &Namespace, HashMap<u32, String>)>, Failure> {
         let all = self.plan.namespaces.iter().zip(&self.wires);
-        all.filter(|(namespace, _)| self.plan.watch.trace.contains(&namespace.name))
+        all.filter(|(namespace, _)| some(namespace))
             .map(|(namespace, wire)| {
                 let ns = self.namespace(&namespace.name)?;
                 Ok((ns, namespace, wire.names()))
@@ -387,7 +405,8 @@ impl Lab {
             .collect()
     }
 
-    async fn saved(&self, namespace: &Namespace) -> Result<Vec<SavedRules>, Failure> {
+    /// Its rules as they are now.
+    pub(super) async fn saved(&self, namespace: &Namespace) -> Result<Vec<SavedRules>, Failure> {
         let Some(rules) = &namespace.iptables else {
             return Ok(Vec::new());
         };

@@ -43,6 +43,7 @@ mod rootfs;
 mod rules;
 mod serve;
 mod server;
+mod settle;
 mod stream;
 mod streams;
 mod surroundings;

@@ -46,12 +46,11 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
         .connect(&to.into())
         .and_then(|()| socket.send(&request(peer)).map(drop));
     if let Err(error) = sent {
-        return Ok(Box::pin(async move {
-            Outcome::ended(verdict_of(&error), None, Some(error))
-        }));
+        return Ok(Exchange::refused(error));
     }
     let socket = UdpSocket::from_std(socket.into())?;
-    Ok(Box::pin(exchange(socket, probe.patience)))
+    let local = socket.local_addr().ok();
+    Ok(Exchange::begun(local, exchange(socket, probe.patience)))
 }
 
 /// The kernel fills in the identifier and the checksum.

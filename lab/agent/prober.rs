@@ -2,21 +2,26 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use nix::errno::Errno;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use super::exchange::Outcome;
 use super::failure;
 use super::netns::NetNs;
+use super::settle::Settler;
 use super::{ping, tcp, udp};
-use crate::evidence::Attempt;
+use crate::evidence::{Attempt, Verdict};
 use crate::plan::{Probe, Protocol};
 use crate::protocol::{Failure, Fault};
 
 /// Tries all probes and says what became of each connection, in the plan's
 /// order. The first packets of those that wait for nobody leave in the plan's
 /// order too, one after the other, so that a round robin is met in a known order.
+/// What the settler says is settled ends then.
 ///
 /// # Errors
 ///
@@ -25,8 +30,9 @@ use crate::protocol::{Failure, Fault};
 pub async fn run(
     probes: &[Probe],
     namespaces: &HashMap<String, NetNs>,
+    mut settler: Option<Settler<'_>>,
 ) -> Result<Vec<Attempt>, Failure> {
-    let mut running: JoinSet<(usize, Attempt)> = JoinSet::new();
+    let mut running = Running::default();
     let mut left: Vec<u32> = probes.iter().map(|probe| probe.connections).collect();
     let mut done: Vec<(usize, Attempt)> = Vec::new();
     for (at, probe) in probes
@@ -34,18 +40,35 @@ pub async fn run(
         .enumerate()
         .filter(|(_, probe)| probe.after.is_none())
     {
-        begin(at, probe, namespaces, &mut running)?;
+        running.begin(at, probe, namespaces)?;
     }
-    while let Some(finished) = running.join_next().await {
+    loop {
+        let finished = match &mut settler {
+            Some(settler) if running.waits() => tokio::select! {
+                biased;
+                finished = running.tasks.join_next() => finished,
+                settled = settler.settled(&running.waiting) => {
+                    running.settle(&settled?);
+                    continue;
+                }
+            },
+            _ => running.tasks.join_next().await,
+        };
+        let Some(finished) = finished else {
+            break;
+        };
         let (at, attempt) = finished
             .map_err(|error| failure::bug(format!("a probe did not come to its end: {error}")))?;
+        running
+            .waiting
+            .retain(|one| one.at != at || one.number != attempt.number);
         left[at] -= 1;
         done.push((at, attempt));
         if left[at] == 0 {
             let over = probes[at].name.as_str();
             for (next, probe) in probes.iter().enumerate() {
                 if probe.after.as_deref() == Some(over) {
-                    begin(next, probe, namespaces, &mut running)?;
+                    running.begin(next, probe, namespaces)?;
                 }
             }
         }
@@ -60,46 +83,96 @@ pub async fn run(
     Ok(done.into_iter().map(|(_, attempt)| attempt).collect())
 }
 
-fn begin(
-    at: usize,
-    probe: &Probe,
-    namespaces: &HashMap<String, NetNs>,
-    running: &mut JoinSet<(usize, Attempt)>,
-) -> Result<(), Failure> {
-    let ns = namespaces.get(&probe.from).ok_or_else(|| {
-        failure::bug(format!(
-            "the probe {} starts in {}, which the plan has not got",
-            probe.name, probe.from
-        ))
-    })?;
-    for number in 0..probe.connections {
-        let started = Instant::now();
-        let exchange = ns
-            .enter(|| match probe.protocol {
-                Protocol::Tcp => tcp::begin(probe),
-                Protocol::Udp => udp::begin(probe),
-                Protocol::Ping => ping::begin(probe),
-            })
-            .and_then(|begun| begun)
-            .map_err(|error| unbegun(probe, &error))?;
-        let name = probe.name.clone();
-        running.spawn_local(async move {
-            let outcome = exchange.await;
-            let (endpoint, seen_source) = outcome.answer.unzip();
-            let attempt = Attempt {
-                probe: name,
-                number,
-                verdict: outcome.verdict,
-                endpoint,
-                seen_source,
-                local: outcome.local,
-                took: started.elapsed(),
-                error: outcome.error.map(|error| error.to_string()),
-            };
-            (at, attempt)
-        });
+/// A connection that may be settled and has not ended.
+pub struct Waiting {
+    /// Which of the plan's probes it is of.
+    pub at: usize,
+    /// Which of its connections, from 0.
+    pub number: u32,
+    /// The address of its socket.
+    pub local: SocketAddr,
+    settle: Option<oneshot::Sender<()>>,
+}
+
+/// The connections that have begun.
+#[derive(Default)]
+struct Running {
+    tasks: JoinSet<(usize, Attempt)>,
+    waiting: Vec<Waiting>,
+}
+
+impl Running {
+    /// Whether one of them may be settled.
+    fn waits(&self) -> bool {
+        self.waiting.iter().any(|one| one.settle.is_some())
     }
-    Ok(())
+
+    /// Ends those at these places as timeouts.
+    fn settle(&mut self, settled: &[usize]) {
+        for at in settled {
+            if let Some(settle) = self.waiting[*at].settle.take() {
+                // It may have ended at this very moment.
+                let _ = settle.send(());
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        at: usize,
+        probe: &Probe,
+        namespaces: &HashMap<String, NetNs>,
+    ) -> Result<(), Failure> {
+        let ns = namespaces.get(&probe.from).ok_or_else(|| {
+            failure::bug(format!(
+                "the probe {} starts in {}, which the plan has not got",
+                probe.name, probe.from
+            ))
+        })?;
+        for number in 0..probe.connections {
+            let started = Instant::now();
+            let exchange = ns
+                .enter(|| match probe.protocol {
+                    Protocol::Tcp => tcp::begin(probe),
+                    Protocol::Udp => udp::begin(probe),
+                    Protocol::Ping => ping::begin(probe),
+                })
+                .and_then(|begun| begun)
+                .map_err(|error| unbegun(probe, &error))?;
+            let (settle, settled) = oneshot::channel();
+            let local = exchange.local;
+            if let Some(local) = local.filter(|_| probe.settle) {
+                self.waiting.push(Waiting {
+                    at,
+                    number,
+                    local,
+                    settle: Some(settle),
+                });
+            }
+            let name = probe.name.clone();
+            self.tasks.spawn_local(async move {
+                let (outcome, settled) = tokio::select! {
+                    biased;
+                    outcome = exchange.outcome => (outcome, false),
+                    Ok(()) = settled => (Outcome::ended(Verdict::Timeout, local, None), true),
+                };
+                let (endpoint, seen_source) = outcome.answer.unzip();
+                let attempt = Attempt {
+                    probe: name,
+                    number,
+                    verdict: outcome.verdict,
+                    endpoint,
+                    seen_source,
+                    local: outcome.local,
+                    took: started.elapsed(),
+                    settled,
+                    error: outcome.error.map(|error| error.to_string()),
+                };
+                (at, attempt)
+            });
+        }
+        Ok(())
+    }
 }
 
 fn unbegun(probe: &Probe, error: &io::Error) -> Failure {

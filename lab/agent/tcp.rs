@@ -40,14 +40,13 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
             match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
                 // Out of ports or memory: the lab could not try at all.
                 Errno::EADDRNOTAVAIL | Errno::ENOBUFS | Errno::ENOMEM | Errno::EINVAL => Err(error),
-                _ => Ok(Box::pin(async move {
-                    Outcome::ended(verdict_of(&error), None, Some(error))
-                })),
+                _ => Ok(Exchange::refused(error)),
             }
         }
         _ => {
             let stream = TcpStream::from_std(socket.into())?;
-            Ok(Box::pin(exchange(stream, patience)))
+            let local = stream.local_addr().ok();
+            Ok(Exchange::begun(local, exchange(stream, patience)))
         }
     }
 }

@@ -35,12 +35,11 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
         .connect(&to.into())
         .and_then(|()| socket.send(question().as_bytes()).map(drop))
     {
-        return Ok(Box::pin(async move {
-            Outcome::ended(verdict_of(&error), None, Some(error))
-        }));
+        return Ok(Exchange::refused(error));
     }
     let socket = UdpSocket::from_std(socket.into())?;
-    Ok(Box::pin(exchange(socket, probe.patience)))
+    let local = socket.local_addr().ok();
+    Ok(Exchange::begun(local, exchange(socket, probe.patience)))
 }
 
 /// What is asked: no two datagrams are alike, so that each is known wherever it is

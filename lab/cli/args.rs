@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::kernel::Choice;
-use crate::plan::{Backend, Protocol};
+use crate::plan::{Backend, Patience, Protocol};
 use crate::report::Format;
 use crate::rules::kube_proxy::{
     Cidrs, ConfigError, DetectLocalMode, Mode, NodePortAddress, Version,
@@ -147,10 +147,6 @@ pub enum KernelCommand {
     },
 }
 
-/// How long probes wait that say nothing of it, unless a user says otherwise:
-/// two retransmissions.
-pub const PATIENCE: Duration = Duration::from_secs(3);
-
 /// Which cases, and how they are prepared.
 #[derive(Debug, Args)]
 pub struct Selection {
@@ -159,9 +155,10 @@ pub struct Selection {
     #[arg(value_name = "LAB[/CASE]")]
     pub names: Vec<String>,
     /// How long an answer is waited for by probes that say nothing of it
-    /// themselves
-    #[arg(long, default_value = "3s", value_parser = patience, value_name = "DURATION")]
-    pub patience: Duration,
+    /// themselves: `settled`, three seconds, but where a timeout is expected no longer
+    /// than it takes to prove that no answer can come any more; or a time, such as 8s
+    #[arg(long, default_value_t = Patience::SETTLED, value_parser = settled, value_name = "settled|DURATION")]
+    pub patience: Patience,
 }
 
 /// Where cases run.
@@ -635,6 +632,14 @@ fn written(text: &str) -> Result<Written, String> {
             .map_err(|_| format!("`{format}` is no format; write human, json, junit or github"))?,
         file: file.into(),
     })
+}
+
+/// `settled`, or a duration.
+fn settled(text: &str) -> Result<Patience, String> {
+    match text {
+        "settled" => Ok(Patience::SETTLED),
+        text => patience(text).map(Patience::of),
+    }
 }
 
 /// A duration such as `3s`, `500ms` or `1m`; at least a millisecond.

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::args::{Common, PATIENCE, RunArguments};
+use super::args::{Common, RunArguments};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive, unless_interrupted};
 use super::labs::prepared;
 use super::output::{colour, refused, told};
 use super::progress::Progress;
 use crate::kernel::{Choice, Witness, enter};
-use crate::plan::Watch;
+use crate::plan::{Patience, Watch};
 use crate::report::folder::Folder;
 use crate::report::{self, Format, Results, Several};
 use crate::run::{Kept, Options, Prepared, execute};
@@ -196,11 +196,10 @@ fn manner(arguments: &RunArguments) -> report::Options<'static> {
 /// The command that runs a case again, with what it depends on.
 fn again(arguments: &RunArguments) -> String {
     let patience = arguments.selection.patience;
-    let patience = if patience == PATIENCE {
+    let patience = if patience == Patience::SETTLED {
         String::new()
     } else {
-        let patience = humantime::format_duration(patience).to_string();
-        format!(" --patience {}", patience.replace(' ', ""))
+        format!(" --patience {patience}")
     };
     format!("svclab run{patience}{}", arguments.place.again())
 }

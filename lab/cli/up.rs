@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::sync::mpsc;
 
-use super::args::{Common, PATIENCE, Selection, UpArguments};
+use super::args::{Common, Selection, UpArguments};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive};
 use super::labs::prepared;
@@ -21,6 +21,7 @@ use super::output::{print, refused};
 use super::which::{misplaced, told};
 use crate::kernel::{Choice, Kernel, KernelError, Kernels, NoRoom, Session};
 use crate::live::{About, Directory, Ending, Holder, State, hold, programs, standing};
+use crate::plan::Patience;
 use crate::report::{RunError, Trouble};
 use crate::run::{Prepared, trouble};
 
@@ -72,7 +73,8 @@ fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
     }
     let selection = Selection {
         names: vec![arguments.name.clone()],
-        patience: PATIENCE,
+        // What stands may be changed by hand: nothing of it is proven by its plan.
+        patience: Patience::SETTLED.longest.into(),
     };
     let labs = prepared(common, &selection)?;
     let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();

@@ -91,6 +91,10 @@ pub struct Attempt {
     pub local: Option<SocketAddr>,
     /// From the first packet to the verdict.
     pub took: Duration,
+    /// Whether it is a timeout that was told before the probe's patience was over,
+    /// because what was seen proves it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
     /// The system's own words where it gave an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -42,6 +42,13 @@ pub struct Connection {
     /// Its status bits (`IPS_CONFIRMED` and its like, Linux v6.12
     /// `include/uapi/linux/netfilter/nf_conntrack_common.h`).
     pub status: u32,
+    /// Of TCP, its state as conntrack names it: `SYN_SENT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// In how many seconds it would be forgotten when it was read; none of what was
+    /// forgotten by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<u32>,
 }
 
 /// An entry of IPVS's: to which real server it sends a client.
@@ -57,4 +64,10 @@ pub struct Balanced {
     pub server: SocketAddr,
     /// The real server.
     pub real: SocketAddr,
+    /// Its state as IPVS names it: `SYN_RECV`.
+    #[serde(default)]
+    pub state: String,
+    /// In how many seconds it would be forgotten when it was read.
+    #[serde(default)]
+    pub expires: u32,
 }

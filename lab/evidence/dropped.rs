@@ -61,4 +61,21 @@ impl Drops {
             Self::Unwatched | Self::Watched { .. } => None,
         }
     }
+
+    /// Adds what was seen later.
+    pub fn add(&mut self, later: Self) {
+        match (&mut *self, later) {
+            (
+                Self::Watched { lost, dropped },
+                Self::Watched {
+                    lost: lost_by_now,
+                    dropped: more,
+                },
+            ) => {
+                *lost = lost_by_now;
+                dropped.extend(more);
+            }
+            (own, later) => *own = later,
+        }
+    }
 }

@@ -12,6 +12,7 @@ mod packet;
 mod probe;
 mod resent;
 mod rule;
+pub mod settled;
 
 pub use book::Book;
 pub use check::Check;

@@ -63,7 +63,7 @@ impl Tracing {
     /// Ends it and says what was dropped.
     #[must_use]
     pub fn end(self) -> Drops {
-        self.tracer.end()
+        self.tracer.drops()
     }
 }
 

@@ -20,7 +20,7 @@ pub use delta::{Delta, Rebuild};
 pub use health::HealthCheck;
 pub use ipvs::VirtualServer;
 pub use link::{Link, LinkKind, Mac};
-pub use probe::{Count, Probe, Protocol, Server, ServerKind, Target};
+pub use probe::{Count, Patience, Probe, Protocol, Server, ServerKind, Target};
 
 /// A cluster's network as one kernel is to build it, and what to try in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

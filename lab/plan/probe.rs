@@ -76,6 +76,50 @@ impl fmt::Display for Protocol {
     }
 }
 
+/// How long probes wait that say nothing of it themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// At most so long.
+    pub longest: Duration,
+    /// And no longer than it takes to prove that nothing can come any more.
+    pub settle: bool,
+}
+
+impl Patience {
+    /// Two retransmissions of a TCP segment, unless it is proven before that nothing
+    /// can come.
+    pub const SETTLED: Self = Self {
+        longest: Duration::from_secs(3),
+        settle: true,
+    };
+
+    /// So long and no shorter.
+    #[must_use]
+    pub const fn of(longest: Duration) -> Self {
+        Self {
+            longest,
+            settle: false,
+        }
+    }
+}
+
+impl From<Duration> for Patience {
+    fn from(longest: Duration) -> Self {
+        Self::of(longest)
+    }
+}
+
+/// `settled`, or how long.
+impl fmt::Display for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.settle {
+            return f.write_str("settled");
+        }
+        let longest = humantime::format_duration(self.longest).to_string();
+        f.write_str(&longest.replace(' ', ""))
+    }
+}
+
 /// How many connections a probe opens.
 pub type Count = u32;
 
@@ -97,6 +141,10 @@ pub struct Probe {
     pub bind: Option<IpAddr>,
     /// How long an answer is waited for.
     pub patience: Duration,
+    /// Whether a timeout is told as soon as what was seen proves it. In a case with
+    /// such a probe the agent watches everything, whatever the plan says of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settle: bool,
     /// Begun only when this probe is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,

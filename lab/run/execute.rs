@@ -13,7 +13,7 @@ use super::prepare::{Prepared, problems_to_diagnostics};
 use crate::cluster::{Problem, place};
 use crate::evidence::Evidence;
 use crate::explain::journey::journeys;
-use crate::explain::{Book, Judgement};
+use crate::explain::{Book, ClaimOutcome, ClaimVerdict, Judgement};
 use crate::kernel::{Agent, Choice, KernelError, Session};
 use crate::protocol::{Failure, Fault};
 use crate::report::journey::Telling;
@@ -205,7 +205,12 @@ async fn one(
     };
     result.kernel.clone_from(&agent.surroundings().kernel);
     let begun = Instant::now();
-    let judged = try_one(prepared, &agent).await;
+    let judged = match try_one(prepared, &agent).await {
+        Ok((judgement, evidence, _)) if may_want_more(&judgement, &evidence) => {
+            try_one(&waiting(prepared), &agent).await
+        }
+        judged => judged,
+    };
     result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     match judged {
         Ok((judgement, evidence, session)) => {
@@ -237,6 +242,23 @@ async fn one(
             (result, None)
         }
     }
+}
+
+/// Whether something is expected besides the probes' verdicts that did not come, of a
+/// case whose timeouts were settled: it may be of what is sent again.
+fn may_want_more(judgement: &Judgement, evidence: &Evidence) -> bool {
+    let refuted = |claim: &ClaimOutcome| claim.verdict == ClaimVerdict::Refuted;
+    evidence.attempts.iter().any(|attempt| attempt.settled)
+        && (judgement.checks().any(|check| !check.holds) || judgement.claims.iter().any(refuted))
+}
+
+/// The same case, in which timeouts are waited for.
+pub(super) fn waiting(prepared: &Prepared) -> Prepared {
+    let mut waiting = prepared.clone();
+    for probe in &mut waiting.plan.probes {
+        probe.settle = false;
+    }
+    waiting
 }
 
 /// All that was seen of a case that was watched.

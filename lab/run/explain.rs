@@ -4,7 +4,7 @@ use std::future::Future;
 
 use futures_util::stream::{self, StreamExt as _};
 
-use super::execute::{Options, trouble, try_one};
+use super::execute::{Options, trouble, try_one, waiting};
 use super::pool::Pools;
 use super::prepare::Prepared;
 use crate::evidence::Evidence;
@@ -55,6 +55,8 @@ pub async fn explain(
 }
 
 async fn one(mut prepared: Prepared, pools: &Pools) -> Result<Explained, RunError> {
+    // What is sent again is a part of what happens.
+    prepared = waiting(&prepared);
     prepared.plan.watch = Watch::everything(&prepared.plan);
     let found = pools
         .of_case(&prepared)

@@ -1,12 +1,10 @@
 //! From a case to its plan, or to what is wrong with it.
 
-use std::time::Duration;
-
 use crate::cluster::place;
 use crate::cluster::{self, Cluster, Inputs, Problem};
 use crate::explain::{ClaimOutcome, ClaimVerdict, Judge};
-use crate::plan::Plan;
 use crate::plan::build::{Order, plan};
+use crate::plan::{Patience, Plan};
 use crate::report::Place;
 use crate::scenario::objects::Object;
 use crate::scenario::reference::DocumentRef;
@@ -34,7 +32,11 @@ pub struct Prepared {
 /// # Errors
 ///
 /// Everything that is wrong with it.
-pub fn prepare(lab: &Chosen, case: &Case, patience: Duration) -> Result<Prepared, Vec<Diagnostic>> {
+pub fn prepare(
+    lab: &Chosen,
+    case: &Case,
+    patience: impl Into<Patience>,
+) -> Result<Prepared, Vec<Diagnostic>> {
     let told = |problems: Vec<Problem>| problems_to_diagnostics(case, &problems);
     let nodes = values(&case.objects.nodes);
     let pods = values(&case.objects.pods);
@@ -54,7 +56,7 @@ pub fn prepare(lab: &Chosen, case: &Case, patience: Duration) -> Result<Prepared
         probes: &case.spec.probes,
         row: case.expected(),
         row_at: case.row,
-        patience,
+        patience: patience.into(),
     };
     let plan = plan(&order).map_err(told)?;
     let prepared = Prepared {

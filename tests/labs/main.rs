@@ -11,6 +11,7 @@ mod guests;
 mod patience;
 mod repeat;
 mod settings;
+mod settled;
 mod stage;
 
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         .chain(patience::trials())
         .chain(repeat::trials(&cases))
         .chain(settings::trials(&cases))
+        .chain(settled::trials())
         .chain(cases.iter().cloned().map(trial))
         .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);

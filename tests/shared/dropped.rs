@@ -147,6 +147,7 @@ pub fn plan(backend: Backend, times: u32, short: bool) -> Plan {
             connections: way.packets * times,
             bind: Some(way.from.into()),
             patience: PATIENCE,
+            settle: false,
             after: None,
         })
         .collect();

@@ -100,9 +100,9 @@ impl Tracer {
         })
     }
 
-    /// Ends it and says what was dropped.
+    /// Says what was dropped since it said so last; of what was left out, all.
     #[must_use]
-    pub fn end(self) -> Drops {
+    pub fn drops(&self) -> Drops {
         let records = std::iter::from_fn(|| self.ring.next());
         let mut dropped: Vec<Dropped> = records.filter_map(|record| self.one(&record)).collect();
         dropped.sort_by_key(|each| each.time);

@@ -34,12 +34,15 @@ fn entry(line: &str, name: &str) -> Option<Balanced> {
         let port = u16::from_str_radix(port, 16).ok()?;
         Some(SocketAddr::new(host(address)?, port))
     };
+    let (client, server, real) = (socket()?, socket()?, socket()?);
     Some(Balanced {
         namespace: name.to_owned(),
         protocol,
-        client: socket()?,
-        server: socket()?,
-        real: socket()?,
+        client,
+        server,
+        real,
+        state: words.next()?.to_owned(),
+        expires: words.next()?.parse().ok()?,
     })
 }
 

@@ -21,7 +21,25 @@ pub const GROUP: u32 = 3;
 const ORIGINAL: u16 = 1;
 const REPLY: u16 = 2;
 const STATUS: u16 = 3;
+const STATE: u16 = 4;
+const EXPIRES: u16 = 7;
 const MARK: u16 = 8;
+
+/// States of TCP by their numbers (Linux v6.12,
+/// `include/uapi/linux/netfilter/nf_conntrack_tcp.h`, `enum tcp_conntrack`), called as
+/// `net/netfilter/nf_conntrack_proto_tcp.c` calls them.
+const STATES: [&str; 10] = [
+    "NONE",
+    "SYN_SENT",
+    "SYN_RECV",
+    "ESTABLISHED",
+    "FIN_WAIT",
+    "CLOSE_WAIT",
+    "LAST_ACK",
+    "TIME_WAIT",
+    "CLOSE",
+    "SYN_SENT2",
+];
 
 /// Every entry of a namespace, IPv4 and IPv6.
 ///
@@ -45,7 +63,11 @@ pub fn forgotten(message: &nfnetlink::Message<'_>, name: &str) -> Option<Connect
     if message.what != FORGOTTEN {
         return None;
     }
-    connection(message.attributes, name)
+    let connection = connection(message.attributes, name)?;
+    Some(Connection {
+        expires: None,
+        ..connection
+    })
 }
 
 fn connection(attributes: &[u8], name: &str) -> Option<Connection> {
@@ -59,7 +81,18 @@ fn connection(attributes: &[u8], name: &str) -> Option<Connection> {
         reply,
         mark: of.word(MARK).unwrap_or(0),
         status: of.word(STATUS).unwrap_or(0),
+        state: state(of),
+        expires: of.word(EXPIRES),
     })
+}
+
+/// The state of a TCP connection: a byte, inside what is told of TCP, inside what is
+/// told of the protocol.
+fn state(of: Read<'_>) -> Option<String> {
+    let number = *of.inside(STATE)?.inside(1)?.get(1)?.first()?;
+    STATES
+        .get(usize::from(number))
+        .map(|name| (*name).to_owned())
 }
 
 /// A tuple and its protocol.
@@ -96,11 +129,14 @@ mod tests {
             .with(one, &[1; 16][..size])
             .with(two, &[2; 16][..size]);
         let tuple = Written::default().nest(1, &addresses).nest(2, ports);
+        let state = Written::default().with(1, &[1]);
         Written::default()
             .nest(ORIGINAL, &tuple)
             .nest(REPLY, &tuple)
             .word(STATUS, 0x18e)
             .word(MARK, 7)
+            .nest(STATE, &Written::default().nest(1, &state))
+            .word(EXPIRES, 119)
     }
 
     #[test]
@@ -114,6 +150,8 @@ mod tests {
         assert_eq!(read.original.source, "1.1.1.1:4660".parse().unwrap());
         assert_eq!(read.original.destination, "2.2.2.2:80".parse().unwrap());
         assert_eq!((read.mark, read.status), (7, 0x18e));
+        assert_eq!(read.state.as_deref(), Some("SYN_SENT"));
+        assert_eq!(read.expires, Some(119));
         for (v6, protocol, kind) in [(false, 1, 4), (true, 58, 7)] {
             let ping = Written::default().with(1, &[protocol]).with(kind, &[0, 9]);
             let read = connection(told(v6, &ping).bytes(), "node-1").unwrap();

@@ -24,7 +24,7 @@ use super::drops::{Scope, Tracer, Untraced};
 use super::netns::NetNs;
 use super::{failure, netns, nfnetlink};
 use crate::evidence::met::At;
-use crate::evidence::{Drops, Evidence, Met};
+use crate::evidence::{Connection, Drops, Evidence, Met};
 use crate::plan::{Backend, Namespace};
 use crate::protocol::Failure;
 use legacy::Log;
@@ -40,11 +40,25 @@ const MOST: usize = 200_000;
 
 /// Traced namespaces, until it is ended or dropped.
 pub struct Trace {
-    reader: Reader,
+    /// None only while it is exchanged for another.
+    reader: Option<Reader>,
     /// One a socket.
     ears: Vec<Ear>,
     drops: Result<Tracer, String>,
     traced: Vec<Traced>,
+    gathered: Gathered,
+}
+
+/// What was heard so far.
+#[derive(Default)]
+struct Gathered {
+    met: Vec<Met>,
+    /// Steps that were more than are kept.
+    left_out: u64,
+    /// Steps that found no room, by socket.
+    lost: HashMap<usize, u64>,
+    forgotten: Vec<Connection>,
+    drops: Drops,
 }
 
 /// What is heard on a socket of one of them.
@@ -102,11 +116,29 @@ impl Trace {
         let drops =
             begin_drops(&traced).map_err(|error| failed("trace the drops", &first.name, &error))?;
         Ok(Some(Self {
-            reader,
+            reader: Some(reader),
             ears,
             drops,
             traced,
+            gathered: Gathered::default(),
         }))
+    }
+
+    /// Says what was heard so far, and goes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::end`].
+    pub fn so_far(&mut self, evidence: &mut Evidence) -> Result<(), Failure> {
+        let sockets = self.hear()?;
+        let reader = Reader::begin(sockets).map_err(|error| self.failed(&error))?;
+        self.reader = Some(reader);
+        let gathered = &self.gathered;
+        evidence.met.clone_from(&gathered.met);
+        evidence.met_left_out = gathered.left_out();
+        evidence.drops.clone_from(&gathered.drops);
+        evidence.connections.clone_from(&gathered.forgotten);
+        self.remembered(evidence)
     }
 
     /// Ends it and says what was heard.
@@ -114,56 +146,64 @@ impl Trace {
     /// # Errors
     ///
     /// When a namespace cannot be entered, or its kernel does not answer.
-    pub fn end(self, evidence: &mut Evidence) -> Result<(), Failure> {
-        let Self {
-            reader,
-            mut ears,
-            drops,
-            traced,
-        } = self;
-        let Some(first) = traced.first() else {
-            return Ok(());
-        };
-        let heard = reader
-            .end()
-            .map_err(|error| failed("trace the packets", &first.name, &error))?;
-        evidence.drops = match drops {
-            Ok(tracer) => tracer.end(),
-            Err(why) => Drops::Uncertain(why),
-        };
-        for ((ear, socket), left_out) in ears.iter().zip(&heard.sockets).zip(&heard.left_out) {
-            let traced = &traced[ear.place];
+    pub fn end(mut self, evidence: &mut Evidence) -> Result<(), Failure> {
+        self.hear()?;
+        let gathered = std::mem::take(&mut self.gathered);
+        evidence.met_left_out = gathered.left_out();
+        evidence.met = gathered.met;
+        evidence.drops = gathered.drops;
+        evidence.connections = gathered.forgotten;
+        self.remembered(evidence)
+    }
+
+    /// Understands what was heard since it did so last. Returns the sockets.
+    fn hear(&mut self) -> Result<Vec<Socket>, Failure> {
+        let heard = self.reader.take().map(Reader::end);
+        let heard = heard.unwrap_or_else(|| Err(io::Error::other("nobody hears it")));
+        let heard = heard.map_err(|error| self.failed(&error))?;
+        let gathered = &mut self.gathered;
+        match &self.drops {
+            Ok(tracer) => gathered.drops.add(tracer.drops()),
+            Err(why) => gathered.drops = Drops::Uncertain(why.clone()),
+        }
+        for (at, (ear, socket)) in self.ears.iter().zip(&heard.sockets).enumerate() {
+            let traced = &self.traced[ear.place];
             if !matches!(ear.hears, Hears::Forgotten) {
                 let lost = socket::lost(&traced.ns, socket).map_err(|error| {
                     failed("count what was not heard of packets", &traced.name, &error)
                 })?;
-                evidence.met_left_out += lost + left_out;
+                gathered.lost.insert(at, lost);
+                gathered.left_out += heard.left_out[at];
             }
         }
-        let mut lines: Vec<Lines<'_>> = traced.iter().map(Lines::new).collect();
+        let mut lines: Vec<Lines<'_>> = self.traced.iter().map(Lines::new).collect();
         for (socket, bytes) in heard.all() {
-            let Ear { place, hears } = &mut ears[socket];
+            let Ear { place, hears } = &mut self.ears[socket];
             for message in nfnetlink::messages(bytes) {
                 let step = match hears {
                     Hears::Nft(passes) => passes.step(&message),
                     Hears::Legacy(log) => log.step(&message),
                     Hears::Forgotten => {
-                        let forgotten = connections::forgotten(&message, &traced[*place].name);
-                        evidence.connections.extend(forgotten);
+                        let forgotten = connections::forgotten(&message, &self.traced[*place].name);
+                        gathered.forgotten.extend(forgotten);
                         None
                     }
                 };
                 match step {
-                    Some(step) if evidence.met.len() < MOST => {
-                        evidence.met.push(lines[*place].met(step));
+                    Some(step) if gathered.met.len() < MOST => {
+                        gathered.met.push(lines[*place].met(step));
                     }
-                    Some(_) => evidence.met_left_out += 1,
+                    Some(_) => gathered.left_out += 1,
                     None => {}
                 }
             }
         }
-        drop(heard);
-        for Traced { ns, name, .. } in &traced {
+        Ok(heard.sockets)
+    }
+
+    /// What kernels remember at this moment.
+    fn remembered(&self, evidence: &mut Evidence) -> Result<(), Failure> {
+        for Traced { ns, name, .. } in &self.traced {
             let held = connections::all(ns, name)
                 .map_err(|error| failed("read the connections", name, &error))?;
             evidence.connections.extend(held);
@@ -172,6 +212,18 @@ impl Trace {
             evidence.balanced.extend(held);
         }
         Ok(())
+    }
+
+    fn failed(&self, error: &io::Error) -> Failure {
+        let first = self.traced.first().map_or("", |first| first.name.as_str());
+        failed("trace the packets", first, error)
+    }
+}
+
+impl Gathered {
+    /// Steps that were not kept.
+    fn left_out(&self) -> u64 {
+        self.left_out + self.lost.values().sum::<u64>()
     }
 }
 

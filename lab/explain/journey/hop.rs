@@ -22,8 +22,7 @@ pub struct Visits<'e> {
 impl<'e> Visits<'e> {
     /// Takes the evidence's steps apart.
     pub fn of(evidence: &'e Evidence, book: &RuleBook<'_>) -> Self {
-        let mut by_packet: HashMap<(&str, Identity), Vec<Visit>> = HashMap::new();
-        let mut stages: HashMap<(&str, Identity), u8> = HashMap::new();
+        let mut by_packet: HashMap<(&str, Identity), Stays<'_>> = HashMap::new();
         // A pass tells the packet once, and then what changes.
         let mut passes: HashMap<(&str, u32), Frame> = HashMap::new();
         for met in &evidence.met {
@@ -32,21 +31,13 @@ impl<'e> Visits<'e> {
             };
             let key = (met.namespace.as_str(), Identity::of(&frame).beginning());
             let step = book.step(met, flow(&frame), frame.payload);
-            let visits = by_packet.entry(key).or_default();
-            let before = stages.get(&key).copied();
-            let stage = stage(&met.chain).or(before).unwrap_or(0);
-            if before.is_none_or(|before| stage < before) {
-                visits.push(Vec::new());
-            }
-            stages.insert(key, stage);
-            if let Some(visit) = visits.last_mut() {
-                visit.push(step);
-            }
+            by_packet.entry(key).or_default().add(met, step);
         }
         // In the order in which they are asked for.
-        for visits in by_packet.values_mut() {
-            visits.reverse();
-        }
+        let by_packet = by_packet
+            .into_iter()
+            .map(|(key, stays)| (key, stays.visits.into_iter().rev().collect()))
+            .collect();
         Self { by_packet }
     }
 
@@ -68,6 +59,41 @@ impl<'e> Visits<'e> {
                     .rev()
                     .map(move |visit| (namespace, packet, visit))
             })
+    }
+}
+
+/// A packet's stays in one namespace, as its steps are told one after the other.
+#[derive(Default)]
+struct Stays<'e> {
+    visits: Vec<Visit>,
+    /// How far the last has come through the namespace, by [`stage`].
+    stage: Option<u8>,
+    /// Its last rule in each hook's own chain, by table and chain.
+    reached: HashMap<(&'e str, &'e str), u32>,
+}
+
+impl<'e> Stays<'e> {
+    fn add(&mut self, met: &'e Met, step: Step) {
+        let own = stage(&met.chain);
+        let stage = own.or(self.stage).unwrap_or(0);
+        let place = (met.table.as_str(), met.chain.as_str());
+        let number = step.number.unwrap_or(u32::MAX);
+        // Nobody goes back in a hook's own chain, and nobody goes on once dropped.
+        let goes_back = own.is_some()
+            && (self.stage.is_some_and(|before| stage < before)
+                || self.reached.get(&place).is_some_and(|last| number <= *last));
+        let last = self.visits.last().and_then(|visit| visit.last());
+        if goes_back || last.is_none_or(|last| last.dropped) {
+            self.visits.push(Vec::new());
+            self.reached.clear();
+        }
+        if own.is_some() {
+            self.reached.insert(place, number);
+        }
+        self.stage = Some(stage);
+        if let Some(visit) = self.visits.last_mut() {
+            visit.push(step);
+        }
     }
 }
 

@@ -379,6 +379,7 @@ mod tests {
         let trial = &all()[1];
         let mut evidence = Evidence {
             attempts: vec![Attempt {
+                settled: false,
                 probe: "call".to_owned(),
                 number: 0,
                 verdict: Verdict::Connected,

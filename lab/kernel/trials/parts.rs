@@ -105,6 +105,7 @@ pub fn asked(mut plan: Plan, address: IpAddr, port: u16, patience: Duration) -> 
         connections: 1,
         bind: None,
         patience,
+        settle: false,
         after: None,
     });
     plan

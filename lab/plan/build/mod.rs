@@ -13,11 +13,9 @@ mod sysctls;
 mod topology;
 mod watch;
 
-use std::time::Duration;
-
 use indexmap::IndexMap;
 
-use super::{Plan, Protocol, Server, ServerKind};
+use super::{Patience, Plan, Protocol, Server, ServerKind};
 use crate::cluster::{Cluster, Problem};
 use crate::scenario::expectation::Row;
 use crate::scenario::lab::Probe;
@@ -40,7 +38,7 @@ pub struct Order<'a> {
     /// Which row of the lab that is, from 0.
     pub row_at: usize,
     /// How long a probe waits that says nothing of its own.
-    pub patience: Duration,
+    pub patience: Patience,
 }
 
 /// The plan of one case.

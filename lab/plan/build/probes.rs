@@ -40,7 +40,9 @@ fn one(
         let at = place!["spec", "probes", name, field];
         Box::new(Problem::in_lab(at, error.message).help(error.help))
     };
-    let planned = probe_of(order.cluster, namespaces, name, probe, order.patience).map_err(at)?;
+    let longest = order.patience.longest;
+    let mut planned = probe_of(order.cluster, namespaces, name, probe, longest).map_err(at)?;
+    planned.settle = order.patience.settle && may_settle(order, name, probe);
     if let Some(after) = &probe.after {
         waits(order, name, after)?;
     }
@@ -92,6 +94,7 @@ pub fn probe_of(
         connections: probe.connections,
         bind,
         patience: probe.patience.unwrap_or(patience),
+        settle: false,
         after: probe.after.clone(),
     })
 }
@@ -201,6 +204,24 @@ fn wants_answer(expected: &ProbeExpectation) -> bool {
             .endpoints
             .as_ref()
             .is_some_and(|pods| !pods.is_empty())
+}
+
+/// Whether a timeout of a probe may be told before its patience is over: where one is
+/// expected, so that all is watched that proves it, and nothing is expected of what a
+/// longer wait would show.
+fn may_settle(order: &Order<'_>, name: &str, probe: &lab::Probe) -> bool {
+    let expected = order.row.expected.probes.get(name);
+    let timeout = expected.and_then(|expected| expected.timeout);
+    let said = order
+        .row
+        .claims
+        .iter()
+        .filter_map(|claim| claim.says.as_ref());
+    let waits = said
+        .chain([&order.row.expected])
+        .flat_map(|expected| &expected.wire)
+        .any(|wire| wire.resent.is_some());
+    probe.patience.is_none() && !waits && timeout.is_some_and(|count| count.max() != Some(0))
 }
 
 /// Where a row expects an answer, there must be somebody who could give it.

@@ -96,7 +96,7 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
             probes: &case.spec.probes,
             row: case.expected(),
             row_at: case.row,
-            patience: Duration::from_secs(1),
+            patience: Duration::from_secs(1).into(),
         })
         .expect("a plan");
         let mut held: Vec<String> = plan

@@ -1,0 +1,78 @@
+//! What is settled stays so: every case whose timeouts are told early comes to the same
+//! when one waits.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use svclab::evidence::{Evidence, Verdict};
+use svclab::plan::Patience;
+use svclab::run::{Prepared, choose, prepare};
+
+use super::full::ordinary_or_full;
+use super::{guests, stage};
+
+/// How long the others wait: three times a SYN is sent again.
+const LONG: Duration = Duration::from_secs(8);
+
+/// One trial a case that expects timeouts; of those an ordinary run takes a few, some
+/// of this host's and some of guests'.
+pub fn trials() -> Vec<Trial> {
+    let labs = choose(&[], &stage::topologies()).expect("the labs are well-formed");
+    let mut cases = Vec::new();
+    for lab in &labs {
+        for case in lab.scenario.cases() {
+            let of = |patience: Patience| {
+                prepare(lab, case, patience).expect("every case can be prepared")
+            };
+            let settled = of(Patience::SETTLED);
+            if settled.plan.probes.iter().any(|probe| probe.settle) {
+                cases.push((settled, of(LONG.into())));
+            }
+        }
+    }
+    cases
+        .into_iter()
+        .step_by(ordinary_or_full(6, 1))
+        .map(|(settled, waiting)| {
+            let name = format!("settled/{}", settled.case.id);
+            Trial::test(name, move || agree(&settled, &waiting))
+        })
+        .collect()
+}
+
+fn agree(settled: &Prepared, waiting: &Prepared) -> Result<(), Failed> {
+    let (early, late) = (guests::run(settled)?, guests::run(waiting)?);
+    for probe in &settled.plan.probes {
+        let (early, late) = (verdicts(&early, &probe.name), verdicts(&late, &probe.name));
+        if early != late {
+            let words = format!("{}: settled {early:?}, waited for {late:?}", probe.name);
+            return Err(Failed::from(words));
+        }
+    }
+    for attempt in early.attempts.iter().filter(|attempt| attempt.settled) {
+        if attempt.verdict != Verdict::Timeout || attempt.took >= LONG {
+            return Err(Failed::from(format!("{attempt:?}")));
+        }
+    }
+    for (prepared, evidence) in [(settled, &early), (waiting, &late)] {
+        let judge = prepared
+            .judge()
+            .map_err(|problems| format!("{problems:?}"))?;
+        let probes = judge.judge(evidence).probes;
+        if let Some(probe) = probes.iter().find(|probe| !probe.holds) {
+            return Err(Failed::from(format!("{probe:#?}")));
+        }
+    }
+    Ok(())
+}
+
+/// The verdicts of a probe's connections, each once: where endpoints are drawn, how
+/// often each comes is drawn, too.
+fn verdicts(evidence: &Evidence, probe: &str) -> BTreeSet<Verdict> {
+    let attempts = evidence.attempts.iter();
+    attempts
+        .filter(|attempt| attempt.probe == probe)
+        .map(|attempt| attempt.verdict)
+        .collect()
+}

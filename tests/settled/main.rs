@@ -1,0 +1,311 @@
+//! Timeouts that are told early because they are proven, and those that must not be:
+//! whatever is settled stays so, however long one waits.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Trial};
+use svclab::evidence::{Attempt, Verdict};
+use svclab::kernel::Host;
+use svclab::plan::{Backend, Iptables, Plan, Protocol, Sysctl};
+use tokio::runtime::Builder;
+
+/// How long everything else is waited for: three times a SYN is sent again.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// A SYN is sent again after a second; who is answered later was not by the first.
+const AGAIN: Duration = Duration::from_millis(900);
+
+/// So many connections that a coin that each of them throws falls on both sides.
+const MANY: u32 = 32;
+
+/// Sends a service to one of two ports, by the coin, and to the only one.
+const EITHER: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -m statistic --mode random \
+                      --probability 0.5 -j DNAT --to-destination 10.0.2.2:8080\n\
+                      -A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -j DNAT --to-destination \
+                      10.0.2.2:9999\n";
+const ONE: &str = "-A PREROUTING -d 10.96.0.1/32 -p tcp --dport 80 -j DNAT --to-destination \
+                   10.0.2.2:9999\n";
+
+/// A client, a router and whom it sends to, who serves two ports.
+struct Lab {
+    backend: Backend,
+    /// Rules of the router's `nat` and `filter`, and of the server's `filter`.
+    nat: &'static str,
+    router: &'static str,
+    server: &'static str,
+    setting: Option<(&'static str, &'static str)>,
+    protocol: Protocol,
+    connections: u32,
+}
+
+impl Lab {
+    const fn of(backend: Backend, nat: &'static str) -> Self {
+        Self {
+            backend,
+            nat,
+            router: "",
+            server: "",
+            setting: None,
+            protocol: Protocol::Tcp,
+            connections: MANY,
+        }
+    }
+
+    fn plan(&self, settle: bool) -> Plan {
+        let mut plan: Plan =
+            serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
+        for namespace in &mut plan.namespaces {
+            namespace.ipset.clear();
+            let (nat, filter) = match namespace.name.as_str() {
+                "router" => (self.nat, self.router),
+                "pod/default/web" => ("", self.server),
+                _ => continue,
+            };
+            namespace.iptables = Some(Iptables {
+                backend: self.backend,
+                v4: format!("*nat\n{nat}COMMIT\n*filter\n{filter}COMMIT\n"),
+                v6: String::new(),
+            });
+            if let Some((key, value)) = self.setting.filter(|_| namespace.name == "router") {
+                namespace.sysctls.push(Sysctl {
+                    key: key.to_owned(),
+                    value: value.to_owned(),
+                    link: None,
+                    optional: false,
+                });
+            }
+        }
+        plan.probes.retain(|probe| probe.name == "service");
+        let probe = &mut plan.probes[0];
+        probe.protocol = self.protocol;
+        if self.protocol == Protocol::Udp {
+            probe.to.address = "10.0.2.2".parse().expect("an address");
+            probe.to.port = 8080;
+        }
+        (probe.connections, probe.patience, probe.settle) = (self.connections, PATIENCE, settle);
+        plan
+    }
+
+    fn run(&self, settle: bool) -> Vec<Attempt> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let host = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab")));
+            let agent = host.start().await.expect("an agent");
+            let mut session = agent.build(self.plan(settle)).await.expect("a lab");
+            let evidence = session.probe().await.expect("evidence");
+            // What proves it was not asked for.
+            assert!(evidence.met.is_empty() && evidence.connections.is_empty());
+            let unasked = |packet: &svclab::evidence::Packet| packet.namespace != "router";
+            assert!(!evidence.packets.iter().any(unasked));
+            evidence.attempts
+        })
+    }
+
+    /// Every timeout is settled, and whoever waits sees as many kinds of verdicts; with
+    /// a coin thrown, nobody is helped by being sent again.
+    fn is_settled(&self, wanted: &[Verdict]) {
+        let attempts = self.run(true);
+        assert_eq!(verdicts(&attempts), wanted, "{attempts:#?}");
+        for attempt in &attempts {
+            let is_timeout = attempt.verdict == Verdict::Timeout;
+            assert_eq!(attempt.settled, is_timeout, "{attempt:#?}");
+            assert!(attempt.took < PATIENCE, "{attempt:#?}");
+        }
+        let late = self.run(false);
+        assert_eq!(verdicts(&late), wanted, "{late:#?}");
+        let saved = |one: &&Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
+        assert_eq!(late.iter().find(saved), None);
+        assert!(!late.iter().any(|attempt| attempt.settled));
+    }
+
+    /// No timeout is settled.
+    fn is_waited_for(&self) -> Vec<Attempt> {
+        let attempts = self.run(true);
+        let settled = attempts.iter().find(|attempt| attempt.settled);
+        assert_eq!(settled, None);
+        attempts
+    }
+}
+
+/// The verdicts there are, in order, each once.
+fn verdicts(attempts: &[Attempt]) -> Vec<Verdict> {
+    let mut all: Vec<Verdict> = attempts.iter().map(|attempt| attempt.verdict).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// What is tried with both kinds of iptables.
+type Tried = (&'static str, fn(Backend));
+const TRIALS: [Tried; 10] = [
+    (
+        "what is dropped where it was chosen is waited for",
+        what_is_dropped_where_it_was_chosen_is_waited_for,
+    ),
+    (
+        "what is dropped behind where it was chosen is settled",
+        what_is_dropped_behind_where_it_was_chosen_is_settled,
+    ),
+    (
+        "what had no choice is settled where it is dropped",
+        what_had_no_choice_is_settled_where_it_is_dropped,
+    ),
+    (
+        "an answer that is dropped is settled",
+        an_answer_that_is_dropped_is_settled,
+    ),
+    (
+        "a policy settles as a rule does",
+        a_policy_settles_as_a_rule_does,
+    ),
+    (
+        "what a coin drops is waited for",
+        what_a_coin_drops_is_waited_for,
+    ),
+    (
+        "what came by a coin is waited for",
+        what_came_by_a_coin_is_waited_for,
+    ),
+    (
+        "what is soon forgotten is waited for",
+        what_is_soon_forgotten_is_waited_for,
+    ),
+    (
+        "what is refused without a word is waited for",
+        what_is_refused_without_a_word_is_waited_for,
+    ),
+    (
+        "a datagram that is dropped is settled",
+        a_datagram_that_is_dropped_is_settled,
+    ),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Most of each is waiting.
+    arguments.test_threads.get_or_insert(2 * TRIALS.len());
+    let trials = [Backend::Nft, Backend::Legacy].map(|backend| {
+        TRIALS.map(|(name, trial)| {
+            let name = format!("{} {name}", backend.word());
+            Trial::test(name, move || {
+                trial(backend);
+                Ok(())
+            })
+        })
+    });
+    let trials = trials.into_iter().flatten().collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+// Before conntrack confirms it, and the coin is thrown again.
+fn what_is_dropped_where_it_was_chosen_is_waited_for(backend: Backend) {
+    let lab = Lab {
+        router: "-A FORWARD -p tcp --dport 9999 -j DROP\n",
+        ..Lab::of(backend, EITHER)
+    };
+    let attempts = lab.is_waited_for();
+    let saved = |one: &Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
+    assert!(attempts.iter().any(saved), "{attempts:#?}");
+}
+
+// Conntrack of the router has confirmed what was chosen.
+fn what_is_dropped_behind_where_it_was_chosen_is_settled(backend: Backend) {
+    let lab = Lab {
+        server: "-A INPUT -p tcp --dport 9999 -j DROP\n",
+        ..Lab::of(backend, EITHER)
+    };
+    lab.is_settled(&[Verdict::Connected, Verdict::Timeout]);
+}
+
+fn what_had_no_choice_is_settled_where_it_is_dropped(backend: Backend) {
+    let lab = Lab {
+        router: "-A FORWARD -p tcp --dport 9999 -j DROP\n",
+        ..Lab::of(backend, ONE)
+    };
+    lab.is_settled(&[Verdict::Timeout]);
+}
+
+fn an_answer_that_is_dropped_is_settled(backend: Backend) {
+    let lab = Lab {
+        router: "-A FORWARD -s 10.0.2.2/32 -p tcp --sport 9999 -j DROP\n",
+        ..Lab::of(backend, EITHER)
+    };
+    lab.is_settled(&[Verdict::Connected, Verdict::Timeout]);
+}
+
+fn a_policy_settles_as_a_rule_does(backend: Backend) {
+    let lab = Lab {
+        router: ":FORWARD DROP [0:0]\n",
+        ..Lab::of(backend, ONE)
+    };
+    lab.is_settled(&[Verdict::Timeout]);
+}
+
+fn what_a_coin_drops_is_waited_for(backend: Backend) {
+    let coin = "-A FORWARD -p tcp --syn -m statistic --mode random --probability 0.5 -j DROP\n";
+    let lab = Lab {
+        router: coin,
+        ..Lab::of(backend, ONE)
+    };
+    let attempts = lab.is_waited_for();
+    let saved = |one: &Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
+    assert!(attempts.iter().any(saved), "{attempts:#?}");
+}
+
+// The coin is of a chain that takes no step of its own where it does not match.
+fn what_came_by_a_coin_is_waited_for(backend: Backend) {
+    let coin = ":COIN - [0:0]\n-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n\
+                -A FORWARD -j COIN\n-A FORWARD -p tcp --dport 9999 -j DROP\n\
+                -A COIN -p tcp --syn -m statistic --mode random --probability 0.3 -j ACCEPT\n";
+    let lab = Lab {
+        router: coin,
+        ..Lab::of(backend, ONE)
+    };
+    let attempts = lab.is_waited_for();
+    let saved = |one: &Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
+    assert!(attempts.iter().any(saved), "{attempts:#?}");
+}
+
+// By the time it is sent again, the choice is forgotten.
+fn what_is_soon_forgotten_is_waited_for(backend: Backend) {
+    let lab = Lab {
+        server: "-A INPUT -p tcp --dport 9999 -j DROP\n",
+        setting: Some(("net.netfilter.nf_conntrack_tcp_timeout_syn_sent", "1")),
+        ..Lab::of(backend, EITHER)
+    };
+    lab.is_waited_for();
+}
+
+// A kernel sends so many errors a second: the next SYN's may come.
+fn what_is_refused_without_a_word_is_waited_for(backend: Backend) {
+    let lab = Lab {
+        router: "-A FORWARD -p tcp --dport 9999 -j REJECT\n-A OUTPUT -p icmp -j DROP\n",
+        ..Lab::of(backend, ONE)
+    };
+    lab.is_waited_for();
+}
+
+// It is sent once, so that no coin matters.
+fn a_datagram_that_is_dropped_is_settled(backend: Backend) {
+    let coin =
+        "-A FORWARD -p udp --dport 8080 -m statistic --mode random --probability 0.5 -j DROP\n";
+    let lab = Lab {
+        router: coin,
+        protocol: Protocol::Udp,
+        ..Lab::of(backend, "")
+    };
+    let attempts = lab.run(true);
+    assert_eq!(verdicts(&attempts), [Verdict::Answered, Verdict::Timeout]);
+    for attempt in &attempts {
+        assert_eq!(
+            attempt.settled,
+            attempt.verdict == Verdict::Timeout,
+            "{attempt:#?}"
+        );
+    }
+}
