@@ -1,8 +1,12 @@
 //! `svclab doctor`, on this machine as it is and on one that forbids what svclab
 //! lives on.
 
+#[path = "shared/rights.rs"]
+mod rights;
+
 use std::process::{Command, Output, Stdio};
 
+use rights::may_ask;
 use svclab::kernel::doctor::Health;
 use svclab::report::doctor::Document;
 
@@ -39,6 +43,14 @@ fn what_it_says_and_its_exit_code_agree() {
         let finding = findings.find(|finding| finding.feature == feature);
         let state = finding.map(|finding| finding.host.state);
         assert_eq!(state, Some(Health::Works), "{finding:?}");
+    }
+    let mut findings = document.diagnosis.findings.iter();
+    let drops = findings.find(|finding| !finding.needed).expect("drops");
+    if may_ask() {
+        assert_eq!(drops.host.state, Health::Works, "{drops:?}");
+    } else {
+        assert_eq!(drops.host.state, Health::Lacking, "{drops:?}");
+        assert!(drops.host.remedy.is_some(), "{drops:?}");
     }
     // Nothing is fetched to find out.
     let guest = document.diagnosis.guest;
@@ -77,6 +89,29 @@ fn a_machine_without_user_namespaces_is_told_what_to_change() {
     assert!(!others.is_empty());
     let mut others = others.iter();
     assert!(others.all(|finding| finding.host.state == Health::Untried));
+}
+
+#[test]
+fn who_may_not_ask_what_is_dropped_is_told_what_would_change_that() {
+    let cache = empty();
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user"])
+        .arg(assert_cmd::cargo::cargo_bin!("svclab"))
+        .args(["doctor", "--format", "json"])
+        .env("SVCLAB_CACHE", cache.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("unshare(1) runs");
+    let document = said(&output);
+    let mut findings = document.diagnosis.findings.iter();
+    let drops = findings.find(|finding| !finding.needed).expect("drops");
+    assert_eq!(drops.host.state, Health::Lacking, "{drops:?}");
+    assert!(
+        drops.host.reason.contains("does not let svclab trace"),
+        "{drops:?}"
+    );
+    let remedy = drops.host.remedy.as_ref().expect("a remedy");
+    assert!(remedy.contains("run svclab as root"), "{remedy}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod conntrack;
 pub mod contain;
 mod counters;
 mod daemon;
+pub(crate) mod drops;
 mod exchange;
 mod exec;
 mod failure;

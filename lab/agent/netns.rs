@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::rc::Rc;
 
 use nix::sched::{CloneFlags, setns, unshare};
@@ -53,6 +54,17 @@ impl NetNs {
         setns(&*self.0, CloneFlags::CLONE_NEWNET)?;
         Ok(inside())
     }
+}
+
+/// What the kernel calls the user namespace that this process is in, to which the
+/// network namespaces belong that it makes.
+///
+/// # Errors
+///
+/// When `/proc` is not there.
+pub fn owner() -> std::io::Result<u32> {
+    let number = std::fs::metadata("/proc/self/ns/user")?.ino();
+    u32::try_from(number).map_err(std::io::Error::other)
 }
 
 impl AsRawFd for NetNs {

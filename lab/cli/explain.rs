@@ -116,6 +116,8 @@ fn head(one: &Explained) -> Head {
         expected: one.judgement.holds(),
         packets_left_out: one.evidence.packets_left_out,
         steps_left_out: one.evidence.met_left_out,
+        drops_left_out: one.evidence.drops.left_out(),
+        drops_unknown: one.evidence.drops.unknown().map(str::to_owned),
     }
 }
 

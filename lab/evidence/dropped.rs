@@ -11,7 +11,7 @@ pub struct Dropped {
     pub time: u64,
     /// The namespace.
     pub namespace: String,
-    /// The interface it was on, if it was on one of the plan's.
+    /// The interface it was on, if it was on one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// The kernel's word for it: `IP_RPFILTER`.
@@ -34,9 +34,9 @@ pub enum Drops {
     Unwatched,
     /// No tracer could be opened, for this reason: counters must do.
     Uncertain(String),
-    /// Every one of them, but for so many that came faster than they could be read.
+    /// Every one of them, but for so many that came when there was no room left.
     Watched {
-        /// Those that were lost.
+        /// Those that were left out.
         lost: u64,
         /// Those that were seen, in the order of time.
         dropped: Vec<Dropped>,
@@ -44,6 +44,24 @@ pub enum Drops {
 }
 
 impl Drops {
+    /// How many are known to lack.
+    #[must_use]
+    pub const fn left_out(&self) -> u64 {
+        match self {
+            Self::Watched { lost, .. } => *lost,
+            Self::Unwatched | Self::Uncertain(_) => 0,
+        }
+    }
+
+    /// Why they are not known, where somebody wanted to know.
+    #[must_use]
+    pub fn unknown(&self) -> Option<&str> {
+        match self {
+            Self::Uncertain(why) => Some(why),
+            Self::Unwatched | Self::Watched { .. } => None,
+        }
+    }
+
     /// Adds what was seen later.
     pub fn add(&mut self, later: Self) {
         match (&mut *self, later) {

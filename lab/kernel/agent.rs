@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
+use super::drops;
 use super::error::{KernelError, LostAgent};
 use super::memory;
 use super::session::Session;
@@ -61,6 +62,8 @@ pub struct Agent {
     pub(super) link: Arc<Link>,
     surroundings: Arc<Surroundings>,
     process: Option<u32>,
+    /// As which this front end traces what is dropped of its labs' packets.
+    pub(super) traced_as: Option<drops::Agent>,
 }
 
 #[derive(Debug)]
@@ -162,7 +165,13 @@ impl Agent {
             link: Arc::new(link),
             surroundings: Arc::new(surroundings),
             process,
+            traced_as: None,
         })
+    }
+
+    /// The same agent, whose labs' drops this front end traces, if anybody's.
+    pub(super) fn traced_as(self, traced_as: Option<drops::Agent>) -> Self {
+        Self { traced_as, ..self }
     }
 
     /// The kernel and programs it found.

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::agent::Agent;
+use super::drops;
 use super::error::KernelError;
 use super::guest::{self, Cache, Guest, GuestError, Kvm, Wanted};
 use super::host::Host;
@@ -53,12 +54,14 @@ pub struct GuestDiagnosis {
     pub remedy: Option<String>,
 }
 
-/// One thing that a lab may need.
+/// One thing that a lab may need, or be explained better with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     /// What it is.
     pub feature: String,
+    /// Whether a lab may need it to run. What it does not, tells more of labs that run.
+    pub needed: bool,
     /// Whether this host has it.
     pub host: Way,
     /// Whether a guest has it.
@@ -100,7 +103,8 @@ impl Diagnosis {
     /// Whether every lab can run here, one way or the other.
     #[must_use]
     pub fn is_well(&self) -> bool {
-        self.findings.iter().all(Finding::is_there)
+        let mut needed = self.findings.iter().filter(|finding| finding.needed);
+        needed.all(Finding::is_there)
     }
 
     /// The exit code that says so: 0, or 3 for a machine that cannot.
@@ -176,6 +180,7 @@ pub async fn examine(host: &Host, cache: Result<Cache, GuestError>) -> Diagnosis
         findings: findings
             .map(|(trial, (host, guest))| Finding {
                 feature: trial.name.to_owned(),
+                needed: trial.dropped.is_none(),
                 host,
                 guest,
             })
@@ -197,6 +202,13 @@ async fn examine_host(host: &Host, trials: &[Trial]) -> (Option<Surroundings>, V
 async fn on_host(host: &Host, agent: &Agent, trial: &Trial) -> Way {
     if let Err(missing) = host.missing(&trial.plan) {
         return Way::lacks(&missing);
+    }
+    // Why it is not told is told with what would change that.
+    if trial.dropped.is_some()
+        && let Err(why) = drops::ask()
+    {
+        let remedy = Some(why.remedy().to_owned());
+        return Way::but(Health::Lacking, why.to_string(), remedy);
     }
     if Needs::of(&trial.plan).ipvs_by().is_none() {
         return attempt(agent, trial).await;
@@ -316,6 +328,7 @@ mod tests {
     fn finding(host: Way, guest: Way) -> Finding {
         Finding {
             feature: "IPVS".to_owned(),
+            needed: true,
             host,
             guest,
         }
@@ -353,6 +366,20 @@ mod tests {
             diagnosis.modprobe().as_deref(),
             Some("modprobe -a ip_vs dummy")
         );
+    }
+
+    #[test]
+    fn what_no_lab_needs_may_lack() {
+        let diagnosis = Diagnosis {
+            root: false,
+            surroundings: None,
+            guest: GuestDiagnosis::default(),
+            findings: vec![Finding {
+                needed: false,
+                ..finding(lacking(&[]), lacking(&[]))
+            }],
+        };
+        assert_eq!(diagnosis.exit_code(), 0);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub fn command(session: &Session, namespace: &str) -> Option<String> {
 
 /// The agent's own process: PID 1 of the PID namespace that the process we
 /// started, or a child of it, made.
-fn innermost(process: u32) -> Option<u32> {
+pub(super) fn innermost(process: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     if is_first(&status) {
         return Some(process);

@@ -11,6 +11,7 @@ use tokio::process::{ChildStderr, Command};
 use tokio::sync::oneshot;
 
 use super::agent::{Agent, Manner};
+use super::drops;
 use super::error::KernelError;
 use super::lists;
 use super::missing::Missing;
@@ -31,6 +32,8 @@ pub struct Host {
     standing: Standing,
     /// Programs besides those of the system.
     further: Vec<PathBuf>,
+    /// Whether its drops are left to counters.
+    untraced: bool,
 }
 
 /// The name of the subcommand that is the agent's whole life.
@@ -59,7 +62,16 @@ impl Host {
             modules: Arc::default(),
             standing: Standing::Contained,
             further: Vec::new(),
+            untraced: false,
         }
+    }
+
+    /// The same host, whose drops are not traced even if they may be: what its
+    /// evidence says of them is what a user without rights is told.
+    #[must_use]
+    pub fn without_drops(mut self) -> Self {
+        self.untraced = true;
+        self
     }
 
     /// The same host, whose agents have further programs at hand, where they lie
@@ -171,7 +183,12 @@ impl Host {
             });
             (how(status.ok()), said)
         };
-        Agent::new(output, input, obituary, kill, process, Manner::default()).await
+        let agent = Agent::new(output, input, obituary, kill, process, Manner::default()).await?;
+        let traced_as = process.filter(|_| !self.untraced);
+        Ok(agent.traced_as(traced_as.map(|process| drops::Agent {
+            process,
+            standing: self.standing,
+        })))
     }
 }
 

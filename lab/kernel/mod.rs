@@ -4,6 +4,7 @@
 mod agent;
 mod choose;
 pub mod doctor;
+mod drops;
 pub mod enter;
 mod error;
 mod flow;

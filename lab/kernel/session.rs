@@ -2,14 +2,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::agent::Agent;
+use super::drops::Tracing;
 use super::error::KernelError;
 use super::flow::Opener;
-use crate::evidence::Evidence;
+use crate::agent::drops::Untraced;
+use crate::evidence::{Drops, Evidence};
 use crate::plan::{Delta, Plan, Probe};
 use crate::protocol::{Event, Finished, LabId, Request, Running, Turn};
 
@@ -27,6 +31,8 @@ pub struct Session {
     turns: VecDeque<Turn>,
     probing: Duration,
     descriptors: BTreeMap<String, i32>,
+    /// The namespaces whose packets are followed.
+    traced: Vec<String>,
     ended: bool,
 }
 
@@ -51,6 +57,7 @@ impl Session {
         Self {
             agent,
             descriptors: BTreeMap::new(),
+            traced: plan.watch.trace.clone(),
             turns: VecDeque::new(),
             ended: false,
             lab,
@@ -96,6 +103,9 @@ impl Session {
         if let Some(probes) = &delta.probes {
             self.probing = probing(probes);
         }
+        if let Some(watch) = &delta.watch {
+            self.traced.clone_from(&watch.trace);
+        }
         self.agent.link.ask(Request::Change {
             lab: self.lab,
             delta: Box::new(delta),
@@ -127,11 +137,27 @@ impl Session {
     ///
     /// What the agent could not do, or how it was lost.
     pub async fn probe(&mut self) -> Result<Evidence, KernelError> {
+        let tracing = self.trace_drops().await;
         self.agent.link.ask(Request::Probe { lab: self.lab });
-        match self.answer(self.probing + HANG).await? {
-            Event::Probed { evidence, .. } => Ok(*evidence),
-            other => Err(self.unexpected(&other)),
+        let mut evidence = match self.answer(self.probing + HANG).await? {
+            Event::Probed { evidence, .. } => *evidence,
+            other => return Err(self.unexpected(&other)),
+        };
+        match tracing {
+            Some(Ok(tracing)) => evidence.drops = beside(move || tracing.end()).await,
+            Some(Err(why)) => evidence.drops = Drops::Uncertain(why.told()),
+            None => {}
         }
+        Ok(evidence)
+    }
+
+    /// Begins to trace what is dropped of the lab's packets, where that is for the front
+    /// end to do and any packets are followed.
+    async fn trace_drops(&self) -> Option<Result<Tracing, Untraced>> {
+        let agent = self.agent.traced_as.filter(|_| !self.traced.is_empty())?;
+        let of = |name: &String| Some((name.clone(), *self.descriptors.get(name)?));
+        let namespaces = self.traced.iter().filter_map(of).collect();
+        Some(beside(move || Tracing::begin(agent, namespaces)).await)
     }
 
     /// Ends whatever the lab serves under a name, as if its process were
@@ -318,6 +344,32 @@ impl Session {
         let mut lost = self.agent.link.lost("");
         lost.how = format!("it answered with {event:?}, which was not asked");
         KernelError::Lost(lost)
+    }
+}
+
+/// Does what takes some milliseconds without keeping others waiting, unless there is no
+/// room for a thread to do it in.
+async fn beside<T: Send + 'static>(doing: impl FnOnce() -> T + Send + 'static) -> T {
+    let (say, said) = oneshot::channel();
+    let doing = Arc::new(Mutex::new(Some(doing)));
+    let take = |doing: &Mutex<Option<_>>| {
+        let mut doing = doing.lock().unwrap_or_else(PoisonError::into_inner);
+        doing.take()
+    };
+    let there = Arc::clone(&doing);
+    let spawned = thread::Builder::new().spawn(move || {
+        if let Some(doing) = take(&there) {
+            let _ = say.send(doing());
+        }
+    });
+    if spawned.is_ok()
+        && let Ok(done) = said.await
+    {
+        return done;
+    }
+    match take(&doing) {
+        Some(doing) => doing(),
+        None => unreachable!("it was done, or has told of its panic"),
     }
 }
 

@@ -165,6 +165,7 @@ mod tests {
     fn finding(feature: &str, host: Way, guest: Way) -> Finding {
         Finding {
             feature: feature.to_owned(),
+            needed: true,
             host,
             guest,
         }
@@ -235,6 +236,17 @@ mod tests {
                     },
                     untried(),
                 ),
+                Finding {
+                    needed: false,
+                    ..finding(
+                        "drops and their reasons",
+                        Way {
+                            remedy: Some("run svclab as root".to_owned()),
+                            ..way(Health::Lacking, "the kernel does not let svclab trace them")
+                        },
+                        untried(),
+                    )
+                },
             ],
         }
     }
@@ -257,6 +269,14 @@ mod tests {
                     works(),
                 ),
                 finding("bridges", works(), way(Health::Fails, "the guest is full")),
+                Finding {
+                    needed: false,
+                    ..finding(
+                        "drops and their reasons",
+                        way(Health::Lacking, "the kernel does not let svclab trace them"),
+                        way(Health::Fails, "this kernel gives no reasons"),
+                    )
+                },
             ],
         }
     }

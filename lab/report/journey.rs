@@ -36,22 +36,11 @@ impl Telling<'_> {
     /// A case in a line, and its connections.
     #[must_use]
     pub fn case<'j>(&self, head: &Head, journeys: impl Iterator<Item = &'j Journey>) -> String {
-        let out = if head.expected {
-            "as expected"
-        } else {
-            "not as expected"
-        };
-        let mut text = format!("{HEAD}{}{HEAD:#}  {out}, on {}\n", head.case, head.kernel);
-        for (left_out, what) in [
-            (head.packets_left_out, "packets"),
-            (head.steps_left_out, "steps through rules"),
-        ] {
-            if left_out > 0 {
-                let _ = writeln!(text, "{MATTERS}{left_out} {what} were not kept{MATTERS:#}");
-            }
-        }
+        let journeys: Vec<&Journey> = journeys.collect();
+        let guessed = journeys.iter().any(|journey| is_guessed(journey));
+        let mut text = title(head, guessed);
         text.push('\n');
-        text + &self.journeys(journeys)
+        text + &self.journeys(journeys.into_iter())
     }
 
     /// The connections of a case; those that went alike are told once. The text has
@@ -230,6 +219,39 @@ impl Telling<'_> {
     }
 }
 
+/// A case in a line, and what is not known of it: that drops are not, nobody need be
+/// told of whom no end is `guessed`.
+fn title(head: &Head, guessed: bool) -> String {
+    let out = if head.expected {
+        "as expected"
+    } else {
+        "not as expected"
+    };
+    let mut text = format!("{HEAD}{}{HEAD:#}  {out}, on {}\n", head.case, head.kernel);
+    for (left_out, what) in [
+        (head.packets_left_out, "packets"),
+        (head.steps_left_out, "steps through rules"),
+        (head.drops_left_out, "dropped packets"),
+    ] {
+        if left_out > 0 {
+            let _ = writeln!(text, "{MATTERS}{left_out} {what} were not kept{MATTERS:#}");
+        }
+    }
+    if let Some(why) = head.drops_unknown.as_ref().filter(|_| guessed) {
+        let said = format!("What was dropped is known by counters only: {why}");
+        for line in wrap(&said, WIDTH) {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    text
+}
+
+/// Whether the kernel's own word would say more of how a packet ended.
+fn is_guessed(journey: &Journey) -> bool {
+    let mut flights = journey.flights.iter();
+    flights.any(|flight| matches!(flight.end, End::Counted { .. } | End::Gone | End::Unknown))
+}
+
 /// Namespaces that only passed a packet on.
 fn fold(text: &mut String, folded: &mut Vec<&str>) {
     if !folded.is_empty() {
@@ -298,5 +320,35 @@ fn without_port(journey: &Journey, text: &str) -> String {
     match journey.called {
         Some(called) => text.replace(&format!(":{}", called.source.port()), ""),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_told() {
+        let head = Head {
+            case: "a-lab/case=1".to_owned(),
+            kernel: "6.12".to_owned(),
+            expected: true,
+            packets_left_out: 3,
+            steps_left_out: 2,
+            drops_left_out: 1,
+            drops_unknown: None,
+        };
+        let unknown = Head {
+            packets_left_out: 0,
+            steps_left_out: 0,
+            drops_left_out: 0,
+            drops_unknown: Some("the kernel does not tell; ask another one".to_owned()),
+            ..head.clone()
+        };
+        let told = [(&head, true), (&unknown, true), (&unknown, false)];
+        let told = told.map(|(head, guessed)| title(head, guessed));
+        insta::assert_snapshot!(strip_str(&told.join("\n")).to_string());
     }
 }

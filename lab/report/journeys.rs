@@ -43,6 +43,17 @@ pub struct Head {
     /// Steps through rules that were not kept.
     #[serde(rename = "stepsLeftOut")]
     pub steps_left_out: u64,
+    /// Packets that the kernel dropped and that were not kept.
+    #[serde(rename = "dropsLeftOut")]
+    pub drops_left_out: u64,
+    /// Why the kernel could not be asked what it drops, and what would change that;
+    /// its counters stand for that then.
+    #[serde(
+        rename = "dropsUnknown",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub drops_unknown: Option<String>,
 }
 
 /// A connection and what is to be said of it.

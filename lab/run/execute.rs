@@ -270,6 +270,8 @@ fn seen(prepared: &Prepared, result: &CaseResult, evidence: &Evidence) -> Seen {
         expected: result.result == Outcome::Pass,
         packets_left_out: evidence.packets_left_out,
         steps_left_out: evidence.met_left_out,
+        drops_left_out: evidence.drops.left_out(),
+        drops_unknown: evidence.drops.unknown().map(str::to_owned),
     };
     let telling = Telling {
         book,

@@ -1,17 +1,20 @@
 //! Trials: a lab built for one connection, and a standing lab that changes by a
 //! rule or a set's entry, forgets its connections and is probed again; on this
 //! host and in a guest, each beside its aim. Then as many of them as two cores
-//! hold, and namespaces by the hundred beside bare `unshare`s and `ip -batch`.
+//! hold, what it costs to watch packets and what a kernel drops of them, and namespaces
+//! by the hundred beside bare `unshare`s and `ip -batch`.
 //!
 //! Trials on this host stand beside the same by a shell script of `ip`,
 //! `iptables`, `ipset`, `conntrack` and `nc`, in the same run.
 //!
 //! Run it by `scripts/bench`, on a quiet machine; it needs root. Of several
-//! measurements of one thing the median is told, and the best.
+//! measurements of one thing the median is told, and the best. `cargo bench --bench
+//! trials -- watched` measures watching alone.
 
 mod many;
 mod plan;
 mod script;
+mod watched;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -117,6 +120,10 @@ fn main() {
         .enable_all()
         .build()
         .expect("a runtime");
+    if std::env::args().any(|argument| argument == "watched") {
+        println!("{}", watched::table(&runtime));
+        return;
+    }
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header([
         "where",
@@ -172,6 +179,7 @@ fn main() {
         }
     }
     println!("{table}");
+    println!("{}", watched::table(&runtime));
     println!("{}", many::table(&runtime, &start(&runtime, Place::Host)));
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!(

@@ -20,6 +20,8 @@ mod kept;
 mod killed;
 mod node_ports;
 mod readme;
+#[path = "../shared/rights.rs"]
+mod rights;
 mod rules;
 mod short;
 mod standing;

@@ -113,7 +113,12 @@ fn no_processes() {
     } else {
         &["unshare", "--user", "--map-root-user"]
     };
-    for most in 1..=12 {
+    // Where all is watched, it is done in a thread of its own what may take longer.
+    let report = directory.path().join("report");
+    fs::create_dir(&report).expect("a directory");
+    fs::set_permissions(&report, fs::Permissions::from_mode(0o777)).expect("permissions");
+    let watched = format!("--report={}", report.display());
+    for (most, watched) in (1..=12).flat_map(|most| [(most, None), (most, Some(&watched))]) {
         let output = Command::new(user[0])
             .args(&user[1..])
             .arg("prlimit")
@@ -121,6 +126,7 @@ fn no_processes() {
             .arg(&program)
             .arg("run")
             .arg(&path)
+            .args(watched)
             .current_dir("/")
             .stdin(Stdio::null())
             .output()

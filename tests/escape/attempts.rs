@@ -133,6 +133,11 @@ pub const ALL: &[Attempt] = &[
     attempt("load a program into the kernel", FORBIDDEN, |_| {
         kernel_program()
     }),
+    attempt(
+        "find what programs in the kernel write to",
+        FORBIDDEN,
+        |_| kernel_map(),
+    ),
     attempt("set the clock", FORBIDDEN, |_| set_clock()),
     attempt("name the machine", FORBIDDEN, |_| {
         done(sethostname("svclab"))
@@ -283,7 +288,8 @@ fn environments(target: &Target) -> io::Result<String> {
     Err(nothing())
 }
 
-/// Descriptors of the agent and its programs that lead to files.
+/// Descriptors of the agent and its programs that lead to files, or to programs in the
+/// kernel and what those write to.
 fn descriptors(_: &Target) -> io::Result<String> {
     let own = std::process::id().to_string();
     let mut seen = 0;
@@ -297,7 +303,10 @@ fn descriptors(_: &Target) -> io::Result<String> {
                 continue;
             };
             seen += 1;
-            if leads_to.is_absolute() && leads_to != Path::new("/dev/null") {
+            // Who traces drops is outside, and shares nothing of that.
+            let is_a_program_s = leads_to.to_string_lossy().starts_with("anon_inode:bpf");
+            let is_a_file_s = leads_to.is_absolute() && leads_to != Path::new("/dev/null");
+            if is_a_program_s || is_a_file_s {
                 return Ok(format!(
                     "{} leads to {}",
                     entry.path().display(),
@@ -421,6 +430,20 @@ fn kernel_program() -> io::Result<String> {
             libc::SYS_bpf,
             5,
             attributes.as_ptr(),
+            size_of_val(&attributes),
+        )
+    })
+}
+
+fn kernel_map() -> io::Result<String> {
+    // `BPF_MAP_GET_NEXT_ID`, from the first on.
+    let mut attributes = [0_u64; 2];
+    // SAFETY: the attributes live through the call.
+    call(|| unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            12,
+            attributes.as_mut_ptr(),
             size_of_val(&attributes),
         )
     })

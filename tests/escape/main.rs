@@ -14,6 +14,8 @@ mod copied;
 mod identity;
 mod intruder;
 mod outside;
+#[path = "../shared/rights.rs"]
+mod rights;
 #[path = "../shared/waiting.rs"]
 mod waiting;
 

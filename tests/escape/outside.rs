@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::copied::copied;
+use super::rights::may_ask;
 use super::{attempts, waiting};
 
 /// As whom svclab runs.
@@ -204,6 +205,14 @@ impl Outside {
     }
 }
 
+/// What the descriptors of a process lead to.
+fn descriptors(process: &Child) -> impl Iterator<Item = String> {
+    let all = fs::read_dir(format!("/proc/{}/fd", process.id())).expect("a process");
+    all.flatten()
+        .filter_map(|each| fs::read_link(each.path()).ok())
+        .map(|to| to.display().to_string())
+}
+
 /// Starts a run as a user; returns it with the process that waits outside for the
 /// agent, and the agent.
 fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) {
@@ -243,7 +252,14 @@ fn start(user: User, directory: &TempDir, target: &Target) -> (Child, i32, i32) 
         .env("HOME", &target.home)
         .env("SECRET", &target.word)
         .stdout(Stdio::null());
-    let run = waiting::start(command, &[]);
+    // Everything is watched, and drops are traced by who may.
+    let report = directory.path().join("report");
+    fs::create_dir(&report).expect("a directory");
+    fs::set_permissions(&report, fs::Permissions::from_mode(0o777)).expect("permissions");
+    let report = report.display().to_string();
+    let run = waiting::start(command, &["--report", &report]);
+    let traces = descriptors(&run).any(|to| to.starts_with("anon_inode:bpf"));
+    assert_eq!(traces, user == User::Root && may_ask());
     let (waiting, agent) = waiting::agent_below(&run).expect("an agent");
     (run, waiting, agent)
 }

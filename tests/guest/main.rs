@@ -10,6 +10,8 @@ mod caches;
 #[path = "../shared/cases.rs"]
 mod cases;
 mod command;
+#[path = "../shared/dropped.rs"]
+mod dropped;
 mod explain;
 #[path = "../shared/guests.rs"]
 mod guests;

@@ -5,7 +5,7 @@ use svclab::plan::Backend;
 
 use super::guests::{block_on, guest};
 use super::support::SERIES;
-use super::traced;
+use super::{dropped, traced};
 
 /// In nanoseconds.
 const SECOND: u64 = 1_000_000_000;
@@ -20,6 +20,23 @@ fn both_kernels_tell_every_step_through_either_iptables() {
                 let evidence = session.probe().await.expect("evidence");
                 traced::check(&evidence, backend);
                 check_drops(&evidence, backend);
+            }
+        });
+    }
+}
+
+#[test]
+fn both_kernels_tell_of_all_that_they_drop() {
+    for series in SERIES {
+        block_on(async {
+            let agent = guest(series).await.start().await.expect("a guest");
+            for backend in [Backend::Nft, Backend::Legacy] {
+                for short in [false, true] {
+                    let plan = dropped::plan(backend, 1, short);
+                    let mut session = agent.build(plan).await.expect("a lab");
+                    let evidence = session.probe().await.expect("evidence");
+                    dropped::check(&evidence, 1, short);
+                }
             }
         });
     }

@@ -12,6 +12,8 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::unistd::{chdir, chroot};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use svclab::evidence::Drops;
 use svclab::kernel::doctor::Way;
 use svclab::report::doctor::Document;
 use svclab::report::{Outcome, Results};
@@ -38,6 +40,8 @@ pub struct Said {
     /// Of `svclab run --kernel host`: its exit code, and of each case what came
     /// of it in which kernel, and what went wrong.
     pub run: (Option<i32>, Vec<(Outcome, String, String)>),
+    /// How what that dropped is known, of each case.
+    pub drops: Vec<String>,
     /// The same as a user without privileges: its exit code and its words.
     pub refused: (Option<i32>, String),
     /// What `svclab doctor` found of this host's IPVS.
@@ -58,7 +62,8 @@ pub fn live() -> ! {
     let before = setting();
     // One after the other: it is a slow machine with one processor.
     let json = ["--kernel", "host", "--jobs", "1", "--format", "json"];
-    let ran = svclab(&[&["run", &one, &two][..], &json].concat(), 0);
+    let report = ["--report", "/tmp/report"];
+    let ran = svclab(&[&["run", &one, &two][..], &json, &report].concat(), 0);
     let refused = svclab(&["run", &one, "--kernel", "host"], 1000);
     let doctor = svclab(&["doctor", "--format", "json"], 0);
     // The kernel's own; this process is the first of both.
@@ -89,6 +94,7 @@ pub fn live() -> ! {
                 })
                 .collect(),
         ),
+        drops: CASES.iter().map(|case| how_drops_are_known(case)).collect(),
         refused: (
             refused.status.code(),
             String::from_utf8_lossy(&refused.stdout).into_owned(),
@@ -104,6 +110,20 @@ pub fn live() -> ! {
     println!("{}", serde_json::to_string(&said).expect("it is text"));
     let _ = reboot(RebootMode::RB_POWER_OFF);
     std::process::exit(0)
+}
+
+/// Whether they were seen, and of whom, or why they were not.
+fn how_drops_are_known(case: &str) -> String {
+    let evidence = format!("/tmp/report/{LAB}/{case}/evidence.json");
+    let Ok(text) = fs::read(&evidence) else {
+        return format!("there is no {evidence}");
+    };
+    let document: Option<Value> = serde_json::from_slice(&text).ok();
+    let drops = document.map(|document| document["evidence"]["drops"].clone());
+    match drops.map(serde_json::from_value) {
+        Some(Ok(Drops::Watched { lost: 0, dropped })) if !dropped.is_empty() => "seen".to_owned(),
+        other => format!("{other:?}"),
+    }
 }
 
 fn svclab(words: &[&str], user: u32) -> Output {

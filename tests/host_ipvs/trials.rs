@@ -126,6 +126,8 @@ pub fn a_host_with_ipvs_runs_what_needs_it() {
         assert!(kernel.starts_with("6.12."), "{kernel}");
     }
     assert_eq!(code, Some(0));
+    // By who has no user namespace of its own.
+    assert_eq!(said.drops, ["seen", "seen"]);
     let (code, words) = said.refused;
     assert_eq!(code, Some(3), "{words}");
     assert!(

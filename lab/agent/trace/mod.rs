@@ -4,7 +4,6 @@
 mod attributes;
 mod balanced;
 mod connections;
-mod drops;
 mod legacy;
 mod legacy_table;
 mod logger;
@@ -21,13 +20,13 @@ use std::sync::Arc;
 
 use netlink_sys::Socket;
 
+use super::drops::{Scope, Tracer, Untraced};
 use super::netns::NetNs;
-use super::{failure, nfnetlink};
+use super::{failure, netns, nfnetlink};
 use crate::evidence::met::At;
 use crate::evidence::{Connection, Drops, Evidence, Met};
 use crate::plan::{Backend, Namespace};
 use crate::protocol::Failure;
-use drops::Tracer;
 use legacy::Log;
 use logger::Logger;
 use nft::Passes;
@@ -114,10 +113,12 @@ impl Trace {
         };
         let reader = Reader::begin(sockets)
             .map_err(|error| failed("trace the packets", &first.name, &error))?;
+        let drops =
+            begin_drops(&traced).map_err(|error| failed("trace the drops", &first.name, &error))?;
         Ok(Some(Self {
             reader: Some(reader),
             ears,
-            drops: Tracer::begin(),
+            drops,
             traced,
             gathered: Gathered::default(),
         }))
@@ -162,7 +163,7 @@ impl Trace {
         let heard = heard.map_err(|error| self.failed(&error))?;
         let gathered = &mut self.gathered;
         match &self.drops {
-            Ok(tracer) => gathered.drops.add(tracer.drops(&self.traced)),
+            Ok(tracer) => gathered.drops.add(tracer.drops()),
             Err(why) => gathered.drops = Drops::Uncertain(why.clone()),
         }
         for (at, (ear, socket)) in self.ears.iter().zip(&heard.sockets).enumerate() {
@@ -224,6 +225,17 @@ impl Gathered {
     fn left_out(&self) -> u64 {
         self.left_out + self.lost.values().sum::<u64>()
     }
+}
+
+/// Begins to trace drops, which on this host is not an agent's to do: there the front
+/// end puts its own words for these.
+fn begin_drops(traced: &[Traced]) -> io::Result<Result<Tracer, String>> {
+    let numbered = |each: &Traced| Some((u32::try_from(each.ns.number()).ok()?, each.name.clone()));
+    let scope = Scope {
+        namespaces: traced.iter().filter_map(numbered).collect(),
+        owner: netns::owner()?,
+    };
+    Ok(Tracer::begin(scope).map_err(Untraced::told))
 }
 
 impl Traced {

@@ -207,8 +207,21 @@ fn known(evidence: &Evidence, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<En
     if flown.kind == Kind::Rst && arrives {
         return Some(End::Delivered);
     }
+    let reached = !answers.is_empty() || arrives;
     dropped(evidence, flown, hop)
-        .or_else(|| (!answers.is_empty() || arrives).then_some(End::Delivered))
+        .filter(|end| !(reached && is_put_away(end)))
+        .or_else(|| reached.then_some(End::Delivered))
+}
+
+/// Whether a kernel only did away with a packet that it had no more use for, such as a
+/// FIN after the last one (Linux v6.12, `net/ipv4/tcp_ipv4.c`, `tcp_v4_rcv`), or what
+/// nobody has read when a socket closes.
+fn is_put_away(end: &End) -> bool {
+    matches!(
+        end,
+        End::Dropped { reason, .. }
+            if matches!(reason.as_str(), "NOT_SPECIFIED" | "QUEUE_PURGE" | "SOCKET_CLOSE")
+    )
 }
 
 /// Whether two packets are one that was sent twice.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parts::{asked, default_route, end_of, host, join, know_each_other, link, setting};
 
-use crate::evidence::{Evidence, Verdict};
+use crate::evidence::{Drops, Evidence, Verdict};
 use crate::plan::ipvs::{
     Forwarding as ByIpvs, RealServer, SchedulerFlags, Transport, Virtual, VirtualServer,
 };
@@ -43,6 +43,9 @@ pub struct Trial {
     pub plan: Plan,
     /// What every probe of it has to come to.
     pub verdict: Verdict,
+    /// Why the second host has to drop a packet, by its kernel's own account. Labs do
+    /// without that account; they are explained by counters then.
+    pub dropped: Option<&'static str>,
 }
 
 impl Trial {
@@ -71,9 +74,18 @@ impl Trial {
             }
         }
         let seen = |name: &String| evidence.packets.iter().any(|seen| seen.namespace == *name);
-        match self.plan.watch.packets.iter().find(|name| !seen(name)) {
-            Some(name) => Err(format!("none of the packets of {name} were seen")),
-            None => Ok(()),
+        if let Some(name) = self.plan.watch.packets.iter().find(|name| !seen(name)) {
+            return Err(format!("none of the packets of {name} were seen"));
+        }
+        match (self.dropped, &evidence.drops) {
+            (None, _) => Ok(()),
+            (Some(_), Drops::Uncertain(why)) => Err(why.clone()),
+            (Some(reason), Drops::Watched { dropped, .. })
+                if dropped.iter().any(|each| each.reason == reason) =>
+            {
+                Ok(())
+            }
+            (Some(reason), _) => Err(format!("no packet was told to be dropped by {reason}")),
         }
     }
 }
@@ -85,6 +97,7 @@ pub fn all() -> Vec<Trial> {
         name,
         plan,
         verdict: Verdict::Connected,
+        dropped: None,
     };
     vec![
         connects(
@@ -108,10 +121,17 @@ pub fn all() -> Vec<Trial> {
             name: "bridged packets in iptables",
             plan: bridged_drop(),
             verdict: Verdict::Timeout,
+            dropped: None,
         },
         connects("IPv6", v6()),
         connects("dummy interfaces", dummy()),
         connects("IPVS", balanced()),
+        Trial {
+            name: "drops and their reasons",
+            plan: refused(),
+            verdict: Verdict::Refused,
+            dropped: Some("NO_SOCKET"),
+        },
     ]
 }
 
@@ -130,6 +150,14 @@ fn cable(case: &str) -> Plan {
 fn captured(mut plan: Plan) -> Plan {
     plan.watch.packets = vec!["two".to_owned()];
     plan
+}
+
+/// A connection to a port of the second host that nobody serves.
+fn refused() -> Plan {
+    let mut plan = cable("drops");
+    plan.watch.trace = vec!["two".to_owned()];
+    plan.probes.clear();
+    asked(plan, TWO, PORT + 1, PATIENCE)
 }
 
 /// Two hosts on one switch.
@@ -368,6 +396,13 @@ mod tests {
         evidence.attempts[0].verdict = Verdict::Timeout;
         let said = trial.judge(&evidence).unwrap_err();
         assert_eq!(said, "a connection came to timeout where connected was due");
+        let told = all().into_iter().find(|trial| trial.dropped.is_some());
+        let told = told.expect("a trial of drops");
+        evidence.attempts[0].verdict = Verdict::Refused;
+        let said = told.judge(&evidence).unwrap_err();
+        assert_eq!(said, "no packet was told to be dropped by NO_SOCKET");
+        evidence.drops = Drops::Uncertain("it does not tell".to_owned());
+        assert_eq!(told.judge(&evidence).unwrap_err(), "it does not tell");
         evidence.attempts.clear();
         let said = trial.judge(&evidence).unwrap_err();
         assert_eq!(said, "0 of 1 probes were tried");

@@ -1,25 +1,12 @@
-//! What is asked of a kernel to run a program for its drops: `bpf(2)`, and memory
-//! shared with it.
+//! Memory that is shared with the kernel: a ring that its program writes records to,
+//! and a number that it adds to.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nix::libc;
-
-use super::program::Instruction;
-
-/// What can be asked (`enum bpf_cmd`).
-const CREATE_MAP: libc::c_long = 0;
-const LOAD: libc::c_long = 5;
-const OPEN_TRACEPOINT: libc::c_long = 17;
-
-/// Kinds of maps and programs, and a map's flag that lets it be shared.
-const RING: u32 = 27;
-const ARRAY: u32 = 2;
-const SHARED: u32 = 1 << 10;
-const RAW_TRACEPOINT: u32 = 17;
 
 /// Bits of a record's length in a ring: it is being written, it was given up.
 const BUSY: u32 = 1 << 31;
@@ -28,75 +15,16 @@ const GIVEN_UP: u32 = 1 << 30;
 /// A record's length and a number, in a ring.
 const HEADER: usize = 8;
 
-fn bpf(command: libc::c_long, attributes: &mut [u64]) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads as many bytes of attributes as it is told there are,
-    // and what they point to lives as long as the caller's own.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            attributes.as_mut_ptr(),
-            size_of_val(attributes),
-        )
-    };
-    let fd = i32::try_from(fd).unwrap_or(-1);
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made it, for us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Two numbers of four bytes, as they stand in memory.
-fn pair(first: u32, second: u32) -> u64 {
-    let mut both = [0; 8];
-    both[..4].copy_from_slice(&first.to_ne_bytes());
-    both[4..].copy_from_slice(&second.to_ne_bytes());
-    u64::from_ne_bytes(both)
-}
-
-/// A ring of that many bytes, a power of two and of whole pages.
-pub fn ring(size: u32) -> io::Result<OwnedFd> {
-    bpf(CREATE_MAP, &mut [pair(RING, 0), pair(0, size), 0])
-}
-
-/// One number, to be shared.
-pub fn number() -> io::Result<OwnedFd> {
-    bpf(
-        CREATE_MAP,
-        &mut [pair(ARRAY, 4), pair(8, 1), pair(SHARED, 0)],
-    )
-}
-
-/// Has the kernel check a program and keep it.
-pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
-    let count = u32::try_from(program.len()).map_err(io::Error::other)?;
-    let license = c"GPL";
-    let mut attributes = [
-        pair(RAW_TRACEPOINT, count),
-        program.as_ptr().expose_provenance() as u64,
-        license.as_ptr().expose_provenance() as u64,
-        0,
-        0,
-        0,
-    ];
-    bpf(LOAD, &mut attributes)
-}
-
-/// Has the kernel run a program at the tracepoint until the descriptor is closed.
-pub fn attach(program: &OwnedFd) -> io::Result<OwnedFd> {
-    let name = c"kfree_skb";
-    let program = u32::try_from(program.as_raw_fd()).map_err(io::Error::other)?;
-    let mut attributes = [name.as_ptr().expose_provenance() as u64, pair(program, 0)];
-    bpf(OPEN_TRACEPOINT, &mut attributes)
-}
-
 /// Memory shared with the kernel.
 #[derive(Debug)]
 struct Shared {
     begin: NonNull<u8>,
     length: usize,
 }
+
+// SAFETY: it is memory of the process, not of a thread, and is read and written as
+// atomics only, but for bytes that nobody changes.
+unsafe impl Send for Shared {}
 
 impl Shared {
     fn new(fd: &OwnedFd, length: usize, offset: usize, write: bool) -> io::Result<Self> {

@@ -1,0 +1,58 @@
+//! What it costs to watch a lab, with and without its drops: from the request to the
+//! evidence of one connection that is let through, on this host.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use comfy_table::{Table, presets};
+use svclab::evidence::{Drops, Evidence};
+use svclab::kernel::Host;
+use svclab::plan::{Backend, Watch};
+use tokio::runtime::Runtime;
+
+use super::{SAMPLES, SVCLAB, milliseconds, plan, right};
+
+/// The table. The first time that drops are traced in a process the kernel's
+/// description of its types is read, so that is told apart.
+pub fn table(runtime: &Runtime) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::ASCII_MARKDOWN)
+        .set_header(["iptables", "watched", "first", "median", "best"]);
+    for backend in [Backend::Legacy, Backend::Nft] {
+        for (what, everything, drops) in [
+            ("nothing", false, false),
+            ("all but drops", true, false),
+            ("drops, too", true, true),
+        ] {
+            let mut took = runtime.block_on(probes(backend, everything, drops));
+            let first = took.remove(0);
+            took.sort();
+            let times = [first, took[took.len() / 2], took[0]];
+            let mut row = vec![backend.word().into(), what.into()];
+            row.extend(times.map(|time| right(milliseconds(time))));
+            table.add_row(row);
+        }
+    }
+    table
+}
+
+async fn probes(backend: Backend, everything: bool, drops: bool) -> Vec<Duration> {
+    let host = Host::with_agent(PathBuf::from(SVCLAB));
+    let host = if drops { host } else { host.without_drops() };
+    let agent = host.start().await.expect("an agent");
+    let mut plan = plan::plan(backend);
+    if everything {
+        plan.watch = Watch::everything(&plan);
+    }
+    let mut session = agent.build(plan).await.expect("the lab is built");
+    let mut took = Vec::new();
+    for _ in 0..=SAMPLES {
+        let begun = Instant::now();
+        let evidence: Evidence = session.probe().await.expect("the lab is probed");
+        took.push(begun.elapsed());
+        let traced = matches!(evidence.drops, Drops::Watched { .. });
+        assert_eq!(traced, everything && drops, "{:?}", evidence.drops);
+    }
+    took
+}

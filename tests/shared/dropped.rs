@@ -1,0 +1,223 @@
+//! Packets that die in each of the ways that a kernel has a word for, and as many as
+//! the kernel's own counters say.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use svclab::evidence::{Dropped, Drops, Evidence};
+use svclab::plan::{Backend, Iptables, Plan, Probe, Protocol, Sysctl, Target, Watch};
+
+/// Longer than the kernel needs. What nobody answers are datagrams: a SYN would be sent
+/// again if this takes longer.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// The client's addresses: of its own network, and of one that the router knows no
+/// way to.
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
+const STRANGE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+
+/// The router, the server behind it, and nobody.
+const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+const NOBODY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
+
+const RULES: &str = "*filter
+:INPUT DROP [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+-A FORWARD -d 10.0.2.2/32 -p udp -m udp --dport 7001 -j DROP
+COMMIT
+";
+
+/// Where else it is counted.
+enum Counted {
+    /// By the rule with these words, in front of it.
+    Rule(&'static str),
+    /// By the policy of this chain.
+    Policy(&'static str),
+    /// By this counter of the namespace's.
+    Kernel(&'static str),
+}
+
+/// A way to die.
+struct Way {
+    /// By which it is told from others, in the packet.
+    port: u16,
+    protocol: Protocol,
+    from: Ipv4Addr,
+    to: Ipv4Addr,
+    /// How many go it.
+    packets: u32,
+    /// Where it ends, and why (Linux v6.12, `include/net/dropreason-core.h`).
+    namespace: &'static str,
+    interface: &'static str,
+    reason: &'static str,
+    counted: Counted,
+}
+
+/// All ways but one; and that one, of a client whose packets may not go far.
+fn ways(short: bool) -> Vec<Way> {
+    let way = |port, to, packets, reason, counted| Way {
+        port,
+        protocol: Protocol::Udp,
+        from: CLIENT,
+        to,
+        packets,
+        namespace: "router",
+        interface: "client",
+        reason,
+        counted,
+    };
+    let kernel = Counted::Kernel;
+    if short {
+        return vec![way(7007, SERVER, 7, "IP_INHDR", kernel("IpInHdrErrors"))];
+    }
+    let refused = |port, protocol, packets, counter| Way {
+        protocol,
+        namespace: "pod/default/web",
+        interface: "eth0",
+        ..way(port, SERVER, packets, "NO_SOCKET", kernel(counter))
+    };
+    let rule = Counted::Rule("--dport 7001 -j DROP");
+    vec![
+        way(7001, SERVER, 2, "NETFILTER_DROP", rule),
+        way(7002, ROUTER, 3, "NETFILTER_DROP", Counted::Policy("INPUT")),
+        Way {
+            from: STRANGE,
+            ..way(
+                7003,
+                SERVER,
+                4,
+                "IP_RPFILTER",
+                kernel("TcpExtIPReversePathFilter"),
+            )
+        },
+        way(7004, NOBODY, 5, "IP_INNOROUTES", kernel("IpExtInNoRoutes")),
+        refused(7005, Protocol::Tcp, 2, "TcpOutRsts"),
+        refused(7006, Protocol::Udp, 6, "UdpNoPorts"),
+    ]
+}
+
+/// The plan, in which `times` as many packets die. With `short` they die of having
+/// gone too far.
+pub fn plan(backend: Backend, times: u32, short: bool) -> Plan {
+    let mut plan: Plan = serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
+    for namespace in &mut plan.namespaces {
+        match namespace.name.as_str() {
+            "router" => {
+                namespace.ipset.clear();
+                namespace.iptables = Some(Iptables {
+                    backend,
+                    v4: RULES.to_owned(),
+                    v6: String::new(),
+                });
+                for setting in &mut namespace.sysctls {
+                    if setting.link.as_deref() == Some("client") {
+                        "1".clone_into(&mut setting.value);
+                    }
+                }
+            }
+            "host/client" => {
+                let strange = IpAddr::from(STRANGE).into();
+                namespace.links[0].addresses.push(strange);
+                if short {
+                    namespace.sysctls.push(Sysctl {
+                        key: "net.ipv4.ip_default_ttl".to_owned(),
+                        value: "1".to_owned(),
+                        link: None,
+                        optional: false,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    plan.servers.clear();
+    plan.probes = ways(short)
+        .iter()
+        .map(|way| Probe {
+            name: way.port.to_string(),
+            from: "host/client".to_owned(),
+            to: Target {
+                address: way.to.into(),
+                port: way.port,
+            },
+            protocol: way.protocol,
+            connections: way.packets * times,
+            bind: Some(way.from.into()),
+            patience: PATIENCE,
+            settle: false,
+            after: None,
+        })
+        .collect();
+    plan.watch = Watch::everything(&plan);
+    plan
+}
+
+/// The port that a packet of the client's is for.
+fn port(packet: &[u8]) -> Option<u16> {
+    let source: [u8; 4] = *packet.get(12..)?.first_chunk()?;
+    let own = packet.first() == Some(&0x45) && [CLIENT, STRANGE].contains(&source.into());
+    let port = u16::from_be_bytes(*packet.get(22..)?.first_chunk()?);
+    own.then_some(port)
+}
+
+/// Holds what was dropped against what had to be, and against the counters.
+pub fn check(evidence: &Evidence, times: u32, short: bool) {
+    let Drops::Watched { lost, dropped } = &evidence.drops else {
+        panic!("{:?}", evidence.drops);
+    };
+    assert_eq!(*lost, 0);
+    let mut found: BTreeMap<u16, Vec<&Dropped>> = BTreeMap::new();
+    for each in dropped {
+        if let Some(port) = port(&each.packet) {
+            found.entry(port).or_default().push(each);
+        }
+    }
+    for way in ways(short) {
+        let packets = usize::try_from(way.packets * times).expect("a few");
+        let found = found.remove(&way.port).unwrap_or_default();
+        assert_eq!(found.len(), packets, "{} {dropped:#?}", way.port);
+        for each in found {
+            let at = (each.namespace.as_str(), each.interface.as_deref());
+            assert_eq!(at, (way.namespace, Some(way.interface)), "{each:?}");
+            assert_eq!(each.reason, way.reason, "{each:?}");
+            // A name, and nothing that tells where the kernel lies in memory.
+            let place = each.place.as_deref().expect("a function");
+            let is_name = |each: char| each.is_ascii_alphanumeric() || each == '_';
+            assert!(
+                place.chars().all(is_name) && !place.starts_with("0x"),
+                "{place}"
+            );
+        }
+        let counted = counted(evidence, &way);
+        assert_eq!(
+            counted,
+            Some(i64::try_from(packets).expect("a few")),
+            "{}",
+            way.port
+        );
+    }
+    // Nothing of the client's died another way.
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// How many were counted.
+fn counted(evidence: &Evidence, way: &Way) -> Option<i64> {
+    let rules = evidence.rules.iter();
+    let rules = rules.filter(|rules| rules.namespace == way.namespace && rules.ip == 4);
+    let mut lines = rules.flat_map(|rules| rules.text.lines());
+    let packets = |counters: &str| counters.split(':').next()?.parse().ok();
+    match way.counted {
+        Counted::Rule(words) => {
+            let line = lines.find(|line| line.ends_with(words))?;
+            packets(line.strip_prefix('[')?)
+        }
+        Counted::Policy(chain) => {
+            let line = lines.find_map(|line| line.strip_prefix(&format!(":{chain} DROP [")))?;
+            packets(line)
+        }
+        Counted::Kernel(counter) => evidence.counters.get(way.namespace)?.get(counter).copied(),
+    }
+}

@@ -1,0 +1,300 @@
+//! What this host's kernel drops of a lab's packets, for who may ask and for who may
+//! not, while others on the machine drop theirs.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::net::UdpSocket;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use futures_util::future::join_all;
+use nix::libc;
+use nix::net::if_::if_nametoindex;
+use nix::sched::{CloneFlags, setns, unshare};
+use serde_json::Value;
+use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
+use svclab::evidence::{Drops, Evidence, Verdict};
+use svclab::kernel::{Agent, enter};
+use svclab::plan::{Backend, Plan};
+
+use super::inside::{self, Inside};
+use super::rights::may_ask;
+use super::{block_on, copied, dropped, host, traced};
+
+/// Where a flood goes: nobody is there.
+const FLOODED: &str = "127.0.0.1:9";
+
+/// More than what is written down has room for.
+const FLOOD: u64 = 20_000;
+
+/// Somebody who may not ask is told so, and what would change it.
+fn is_told_why(drops: &Drops) {
+    let Drops::Uncertain(why) = drops else {
+        panic!("{drops:?}");
+    };
+    insta::allow_duplicates! {
+    insta::assert_snapshot!(why, @"the kernel does not let svclab trace what it drops: Operation not permitted; run svclab as root of the machine itself, or with two capabilities (`setcap cap_bpf,cap_perfmon+ep` on its file), or in a guest (`--kernel 6.12`)");
+    }
+}
+
+async fn probe(agent: &Agent, plan: Plan) -> Evidence {
+    let mut session = agent.build(plan).await.expect("a lab");
+    session.probe().await.expect("evidence")
+}
+
+/// Both kinds of dying packets, at the same time: in one agent and in two.
+fn several_at_once(backend: Backend) {
+    let evidence: Vec<Evidence> = block_on(async {
+        let (one, two) = (host().start().await, host().start().await);
+        let (one, two) = (one.expect("an agent"), two.expect("an agent"));
+        let labs = [
+            probe(&one, dropped::plan(backend, 1, false)),
+            probe(&one, dropped::plan(backend, 1, true)),
+            probe(&two, dropped::plan(backend, 2, false)),
+            probe(&two, dropped::plan(backend, 3, true)),
+        ];
+        join_all(labs).await
+    });
+    for (evidence, (times, short)) in
+        evidence
+            .iter()
+            .zip([(1, false), (1, true), (2, false), (3, true)])
+    {
+        if may_ask() {
+            dropped::check(evidence, times, short);
+        } else {
+            is_told_why(&evidence.drops);
+        }
+    }
+}
+
+#[test]
+fn each_lab_s_drops_are_its_own_and_as_many_as_are_counted_nft() {
+    several_at_once(Backend::Nft);
+}
+
+#[test]
+fn each_lab_s_drops_are_its_own_and_as_many_as_are_counted_legacy() {
+    several_at_once(Backend::Legacy);
+}
+
+/// Goes to somebody else's network namespace and has packets dropped there.
+fn flood_elsewhere() {
+    unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
+    let up = Command::new("ip")
+        .args(["link", "set", "lo", "up"])
+        .status();
+    assert!(up.expect("ip starts").success());
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for _ in 0..FLOOD {
+        let sent = socket.send_to(b"nobody's business", FLOODED);
+        sent.expect("it is sent");
+    }
+    let counters = fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
+    let mut lines = counters
+        .lines()
+        .filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, numbers) = (lines.next().expect("names"), lines.next().expect("numbers"));
+    let mut counted = names.split(' ').zip(numbers.split(' '));
+    let unheard = counted.find(|(name, _)| *name == "NoPorts");
+    assert_eq!(unheard.expect("it").1, FLOOD.to_string());
+}
+
+/// Sends from the client's namespace what the router drops before it meets a rule: an
+/// IP header whose checksum is wrong.
+fn flood_the_router(client: &File) {
+    setns(client, CloneFlags::CLONE_NEWNET).expect("root may");
+    let mut frame = [0_u8; 60];
+    frame[..6].copy_from_slice(&[0x0a, 0x58, 0xc5, 0xf6, 0xca, 0xfd]);
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14..18].copy_from_slice(&[0x45, 0, 0, 46]);
+    frame[22..24].copy_from_slice(&[64, 17]);
+    frame[26..30].copy_from_slice(&[10, 0, 1, 2]);
+    frame[30..34].copy_from_slice(&[10, 0, 2, 2]);
+    let socket = Socket::new(Domain::PACKET, Type::RAW, None).expect("root may");
+    let mut to = SockAddrStorage::zeroed();
+    // SAFETY: it is one of the addresses that it has room for, and noughts are one.
+    let link = unsafe { to.view_as::<libc::sockaddr_ll>() };
+    link.sll_family = u16::try_from(libc::AF_PACKET).expect("a small number");
+    let index = if_nametoindex("eth0").expect("its interface");
+    link.sll_ifindex = i32::try_from(index).expect("a small number");
+    let length = u32::try_from(size_of::<libc::sockaddr_ll>()).expect("a small number");
+    // SAFETY: the address is of that family and length.
+    let to = unsafe { SockAddr::new(to, length) };
+    for _ in 0..FLOOD {
+        socket.send_to(&frame, &to).expect("it is sent");
+    }
+}
+
+/// The evidence of a traced router during which something is done, in a thread of its
+/// own and with the client's namespace; none where drops cannot be traced.
+fn meanwhile(doing: impl FnOnce(&File) + Send + 'static) -> Option<Evidence> {
+    let evidence = block_on(async {
+        let agent = host().start().await.expect("an agent");
+        if !may_ask() {
+            return probe(&agent, traced::plan(Backend::Nft)).await;
+        }
+        let mut plan = inside::plan(Backend::Nft);
+        plan.watch.counters = vec!["router".to_owned()];
+        let mut session = agent.build(plan).await.expect("a lab");
+        let inside = Inside::of(&session);
+        let enter = enter::command(&session, "host/client").expect("a process here");
+        let client = enter
+            .split(' ')
+            .find_map(|word| word.strip_prefix("--net="));
+        let client = File::open(client.expect("a path")).expect("a namespace");
+        let there = thread::spawn(move || {
+            inside.await_trace();
+            let there = thread::spawn(move || doing(&client));
+            there.join().expect("it is done");
+            inside.let_through(Backend::Nft);
+        });
+        let evidence = session.probe().await.expect("evidence");
+        there.join().expect("it is done");
+        assert_eq!(evidence.attempts[0].verdict, Verdict::Connected);
+        evidence
+    });
+    if may_ask() {
+        return Some(evidence);
+    }
+    is_told_why(&evidence.drops);
+    None
+}
+
+/// Were they written down and left out afterwards, they would find no room.
+#[test]
+fn what_others_drop_is_not_looked_at() {
+    let Some(evidence) = meanwhile(|_| flood_elsewhere()) else {
+        return;
+    };
+    let Drops::Watched { lost, dropped } = &evidence.drops else {
+        panic!("{:?}", evidence.drops);
+    };
+    assert_eq!(*lost, 0);
+    let mut reasons = dropped.iter().map(|each| each.reason.as_str());
+    assert!(
+        reasons.any(|reason| reason == "NETFILTER_DROP"),
+        "{dropped:#?}"
+    );
+    // Neither the client nor the pod is traced.
+    let elsewhere = dropped.iter().find(|each| each.namespace != "router");
+    assert_eq!(elsewhere, None);
+}
+
+#[test]
+fn what_finds_no_room_is_counted() {
+    let Some(evidence) = meanwhile(flood_the_router) else {
+        return;
+    };
+    let Drops::Watched { lost, dropped } = &evidence.drops else {
+        panic!("{:?}", evidence.drops);
+    };
+    let seen = dropped.iter().filter(|each| each.reason == "IP_CSUM");
+    let seen = u64::try_from(seen.count()).expect("a number");
+    assert!(seen > 0 && *lost > 0, "{seen} {lost}");
+    // All that are not there are told of.
+    let counted = evidence.counters["router"]["IpExtInCsumErrors"];
+    assert!(seen + lost >= u64::try_from(counted).expect("a number"));
+}
+
+/// The evidence of a case that svclab runs, started by these words.
+fn run(by: &[&str]) -> Evidence {
+    run_after(by, |_| {})
+}
+
+/// The same after something was done with its file.
+fn run_after(by: &[&str], prepare: impl FnOnce(&Path)) -> Evidence {
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(directory.path(), open).expect("permissions");
+    let program = copied::copied(directory.path());
+    prepare(&program);
+    let lab = directory.path().join("canal-stale-rule.yaml");
+    let from = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/topologies/canal-stale-rule.yaml"
+    );
+    fs::copy(from, &lab).expect("a copy");
+    let case = "stale=present,rpFilter=1,underlay=passes";
+    let output = Command::new("env")
+        .args(by)
+        .arg(program)
+        .args(["run", "--kernel=host", "--report"])
+        .arg(directory.path().join("report"))
+        .arg(format!("{}/{case}", lab.display()))
+        .current_dir("/")
+        .output()
+        .expect("the command starts");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let case = format!("report/canal-stale-rule/{case}/evidence.json");
+    let document = fs::read(directory.path().join(case)).expect("evidence");
+    let document: Value = serde_json::from_slice(&document).expect("JSON");
+    serde_json::from_value(document["evidence"].clone()).expect("evidence")
+}
+
+#[test]
+fn who_may_not_ask_is_told_so() {
+    let nobody: &[&str] = if nix::unistd::geteuid().is_root() {
+        &ORDINARY
+    } else {
+        &[]
+    };
+    is_told_why(&run(nobody).drops);
+    // Root of a user namespace only.
+    let root_there = ["unshare", "--user", "--map-root-user"];
+    is_told_why(&run(&[nobody, &root_there].concat()).drops);
+}
+
+/// Has root be somebody else.
+const ORDINARY: [&str; 4] = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"];
+
+/// What both capabilities have to come to.
+fn asks(evidence: &Evidence) {
+    let Drops::Watched { lost: 0, dropped } = &evidence.drops else {
+        panic!("{:?}", evidence.drops);
+    };
+    let filtered = dropped.iter().filter(|each| each.reason == "IP_RPFILTER");
+    let counted = evidence.counters["node-2"]["TcpExtIPReversePathFilter"];
+    assert_eq!(i64::try_from(filtered.count()), Ok(counted), "{dropped:#?}");
+    assert!(counted > 0);
+}
+
+#[test]
+fn two_capabilities_are_enough_to_ask() {
+    if !may_ask() {
+        // They cannot be given either.
+        return is_told_why(&run(&[]).drops);
+    }
+    let capable = ["--inh-caps=+bpf,+perfmon", "--ambient-caps=+bpf,+perfmon"];
+    asks(&run(&[&ORDINARY[..], &capable].concat()));
+}
+
+#[test]
+fn a_file_with_two_capabilities_is_enough_to_ask() {
+    if !may_ask() {
+        // It cannot be given them either.
+        return is_told_why(&run(&[]).drops);
+    }
+    asks(&run_after(&ORDINARY, |program| {
+        // What `setcap cap_bpf,cap_perfmon+ep` writes (Linux v6.12,
+        // `include/uapi/linux/capability.h`, `struct vfs_cap_data`): its second
+        // revision, effective; what is permitted below and above 32.
+        let words: [u32; 5] = [0x0200_0001, 0, 0, 1 << (39 - 32) | 1 << (38 - 32), 0];
+        let value = words.map(u32::to_le_bytes).concat();
+        let path = CString::new(program.as_os_str().as_bytes()).expect("a path");
+        // SAFETY: both texts end in a nought, and the value is as long as it is said.
+        let set = unsafe {
+            libc::setxattr(
+                path.as_ptr(),
+                c"security.capability".as_ptr(),
+                value.as_ptr().cast(),
+                value.len(),
+                0,
+            )
+        };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    }));
+}

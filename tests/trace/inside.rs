@@ -1,0 +1,75 @@
+//! A lab whose one probe waits until somebody inside takes a rule away, and who that is.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use svclab::kernel::{Session, enter};
+use svclab::plan::{Backend, Plan};
+
+use super::traced;
+
+/// How long the probe waits at most: until everything has been looked at.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What nobody reads rules back with, and what it says of a trace.
+const TABLES: &str = "nft list tables";
+const OWN: &str = "svclab-trace";
+
+/// The plan.
+pub fn plan(backend: Backend) -> Plan {
+    let mut plan = traced::plan(backend);
+    plan.probes.retain(|probe| probe.name == "blocked");
+    plan.probes[0].patience = PATIENCE;
+    plan
+}
+
+/// The command that enters the router, and a lock for iptables to take there.
+pub struct Inside {
+    enter: String,
+    lock: tempfile::TempDir,
+}
+
+impl Inside {
+    pub fn of(session: &Session) -> Self {
+        Self {
+            enter: enter::command(session, "router").expect("the agent is a process here"),
+            lock: tempfile::tempdir().expect("a directory"),
+        }
+    }
+
+    /// What a command says there, on both its outputs, without counters and times.
+    pub fn said(&self, command: &str) -> String {
+        let words = self.enter.replace("COMMAND", command);
+        let mut words = words.split(' ');
+        let output = Command::new(words.next().expect("a program"))
+            .args(words)
+            .env("XTABLES_LOCKFILE", self.lock.path().join("lock"))
+            .output()
+            .expect("nsenter can be started");
+        let all = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&all)
+            .lines()
+            .filter(|line| !line.starts_with("# Generated") && !line.starts_with("# Completed"))
+            .map(|line| line.split(" [").next().unwrap_or(line).to_owned() + "\n")
+            .collect()
+    }
+
+    /// Whether packets are traced there.
+    pub fn is_traced(&self) -> bool {
+        self.said(TABLES).contains(OWN)
+    }
+
+    pub fn await_trace(&self) {
+        let begun = Instant::now();
+        while !self.is_traced() {
+            assert!(begun.elapsed() < PATIENCE, "it is never there");
+        }
+    }
+
+    /// Takes the rule away.
+    pub fn let_through(&self, backend: Backend) {
+        let word = backend.word();
+        let said = self.said(&format!("iptables-{word} -D FORWARD 2"));
+        assert_eq!(said, "");
+    }
+}
