@@ -24,6 +24,7 @@ pub async fn read(
     wire: &Wire,
     plan: &Namespace,
     watch: &Watch,
+    balances: bool,
 ) -> Result<Option<Held>, Failure> {
     let wanted = |list: &[String]| list.contains(&plan.name);
     let (sets, ipvs, links) = (
@@ -36,7 +37,7 @@ pub async fn read(
     }
     let mut held = Held::default();
     // A namespace without sets has none, and perhaps no kernel that knows any.
-    if sets && !plan.ipset.is_empty() {
+    if sets && (balances || !plan.ipset.is_empty()) {
         let finished = program::run(ns, &plan.name, "ipset", &["save"], "").await?;
         if !finished.success {
             return Err(failure::bug(format!(
@@ -47,7 +48,7 @@ pub async fn read(
         }
         held.sets = finished.stdout;
     }
-    if ipvs && !plan.ipvs.is_empty() {
+    if ipvs && (balances || !plan.ipvs.is_empty()) {
         held.ipvs = ipvs_read::all(ns, &plan.name).await?;
     }
     if links {

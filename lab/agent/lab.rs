@@ -26,8 +26,9 @@ use super::{
 };
 use crate::evidence::{Evidence, Packet, SavedRules};
 use crate::plan::needs::iptables_program;
-use crate::plan::{Backend, Namespace, Plan, Server};
+use crate::plan::{Backend, Namespace, Plan, RealProxy, Server};
 use crate::protocol::{Failure, Finished, Running, Turn};
+use crate::rules::kube_proxy::Mode;
 
 /// A lab as it stands in this kernel. Dropping it takes it away.
 pub struct Lab {
@@ -173,6 +174,14 @@ impl Lab {
         .await
     }
 
+    /// Whether a program there makes sets and virtual servers that the plan does not
+    /// know.
+    fn balances(&self, namespace: &Namespace) -> bool {
+        let ipvs =
+            |proxy: &RealProxy| proxy.namespace == namespace.name && proxy.mode == Mode::Ipvs;
+        self.plan.proxies.iter().any(ipvs)
+    }
+
     /// By which of this process's descriptors each namespace is held.
     pub fn descriptors(&self) -> BTreeMap<String, i32> {
         self.namespaces
@@ -254,7 +263,9 @@ impl Lab {
         .collect();
         for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
             let ns = self.namespace(&namespace.name)?;
-            if let Some(held) = held::read(ns, wire, namespace, watch).await? {
+            if let Some(held) =
+                held::read(ns, wire, namespace, watch, self.balances(namespace)).await?
+            {
                 evidence.held.insert(namespace.name.clone(), held);
             }
         }
