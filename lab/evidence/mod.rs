@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Backend;
 
 pub use attempt::{Attempt, Verdict};
-pub use connection::{Balanced, Connection, Tuple};
+pub use connection::{Balanced, Connection, Flow, bare};
 pub use dropped::{Dropped, Drops};
 pub use held::{Held, HeldLink};
 pub use met::Met;

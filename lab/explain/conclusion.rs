@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::book::Book;
 use super::journey::{End, Flight, Hop, Journey, Kind, Rewritten, Step, came_by};
-use crate::evidence::Verdict;
+use crate::evidence::{Flow, Verdict, bare};
 
 /// What a person should know of a connection first, a sentence each.
 #[must_use]
@@ -93,7 +93,7 @@ fn return_of(answer: &Flight, request: &Flight, journey: &Journey, book: &Book<'
         return format!("{kind} was not seen");
     };
     let home = hop.namespace == journey.from;
-    let expected = journey.called.map(super::journey::Flow::reversed);
+    let expected = journey.called.map(Flow::reversed);
     if !home || !matches!(answer.end, End::Delivered | End::Answered(_)) {
         let seen = match answer.end {
             End::Answered(ref by) => format!(
@@ -305,13 +305,6 @@ pub fn rewriting(hop: &Hop) -> Option<String> {
         Rewritten::AsRemembered => "as the connection is remembered".to_owned(),
         Rewritten::Unknown => "by what is not known".to_owned(),
     })
-}
-
-fn bare(address: SocketAddr) -> String {
-    match address.port() {
-        0 => address.ip().to_string(),
-        _ => address.to_string(),
-    }
 }
 
 /// An address with what a user calls it.

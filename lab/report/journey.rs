@@ -7,8 +7,8 @@ use anstyle::{AnsiColor, Style};
 
 use super::journeys::Head;
 use super::words::wrap;
-use crate::evidence::Verdict;
-use crate::explain::journey::{End, Flight, Flow, Hop, Journey, Kind};
+use crate::evidence::{Flow, Verdict};
+use crate::explain::journey::{End, Flight, Hop, Journey, Kind};
 use crate::explain::{Book, answer, conclusion, request, rewriting};
 
 const HEAD: Style = Style::new().bold();

@@ -1,13 +1,13 @@
 //! From what was seen to the journeys of a case's connections.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::flight::{Kind, Track, tracks};
 use super::hop::{Visits, hop};
 use super::rules::RuleBook;
 use super::sighting::{self, Identity, Sighting};
-use super::{End, Flight, Flow, Hop, Journey, Seen, Step};
-use crate::evidence::{Attempt, Drops, Evidence};
+use super::{End, Flight, Hop, Journey, Seen, Step};
+use crate::evidence::{Attempt, Dropped, Drops, Evidence, Flow};
 use crate::explain::packet::Frame;
 use crate::plan::{Plan, Probe, Protocol};
 
@@ -118,10 +118,9 @@ struct Ends {
 
 impl Ends {
     fn of(evidence: &Evidence, all: &[Flown<'_>]) -> Self {
-        let mut by_flight: Vec<Option<End>> = all
-            .iter()
-            .map(|flown| known(evidence, flown, all))
-            .collect();
+        let drops = drops(evidence);
+        let mut by_flight: Vec<Option<End>> =
+            all.iter().map(|flown| known(&drops, flown, all)).collect();
         // What is left has no end of its own: a counter of the namespace may tell.
         let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
         for (flown, end) in all.iter().zip(&by_flight) {
@@ -159,13 +158,13 @@ impl Ends {
 }
 
 /// How a packet ended, as far as that can be seen of it.
-fn known(evidence: &Evidence, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<End> {
+fn known(drops: &DropsBy<'_>, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<End> {
     let hop = flown.hops.last()?;
     if hop.met.last().is_some_and(|step| step.dropped) {
         return Some(End::ByRule);
     }
     if flown.last.is_some_and(|last| last.out) {
-        return Some(dropped(evidence, flown, hop).unwrap_or(End::Gone));
+        return Some(dropped(drops, flown, hop).unwrap_or(End::Gone));
     }
     // Whoever got it speaks to the one who sent it.
     let answers: Vec<usize> = all
@@ -207,7 +206,7 @@ fn known(evidence: &Evidence, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<En
     if flown.kind == Kind::Rst && arrives {
         return Some(End::Delivered);
     }
-    dropped(evidence, flown, hop)
+    dropped(drops, flown, hop)
         .or_else(|| (!answers.is_empty() || arrives).then_some(End::Delivered))
 }
 
@@ -218,19 +217,33 @@ fn repeats(one: &Flown<'_>, other: &Flown<'_>) -> bool {
         && one.kind == other.kind
 }
 
+/// What the kernel said that it dropped, by namespace and packet, in the order of time.
+type DropsBy<'e> = HashMap<(&'e str, Identity), Vec<&'e Dropped>>;
+
+fn drops(evidence: &Evidence) -> DropsBy<'_> {
+    let mut by = DropsBy::new();
+    if let Drops::Watched { dropped, .. } = &evidence.drops {
+        for drop in dropped {
+            let Some(frame) = Frame::of_ip(&drop.packet) else {
+                continue;
+            };
+            let frame = frame.inner.clone().map_or(frame, |inner| *inner);
+            let packet = Identity::of(&frame).beginning();
+            by.entry((drop.namespace.as_str(), packet))
+                .or_default()
+                .push(drop);
+        }
+    }
+    by
+}
+
 /// What the kernel itself says of a packet's end.
-fn dropped(evidence: &Evidence, flown: &Flown<'_>, hop: &Hop) -> Option<End> {
-    let Drops::Watched { dropped, .. } = &evidence.drops else {
-        return None;
-    };
-    let drop = dropped.iter().find(|drop| {
-        drop.namespace == hop.namespace
-            && drop.time >= flown.time
-            && Frame::of_ip(&drop.packet).is_some_and(|frame| {
-                let frame = frame.inner.clone().map_or(frame, |inner| *inner);
-                Identity::of(&frame).beginning() == flown.identity.beginning()
-            })
-    })?;
+fn dropped(drops: &DropsBy<'_>, flown: &Flown<'_>, hop: &Hop) -> Option<End> {
+    let packet = flown.identity.beginning();
+    let drop = drops
+        .get(&(hop.namespace.as_str(), packet))?
+        .iter()
+        .find(|drop| drop.time >= flown.time)?;
     Some(End::Dropped {
         reason: drop.reason.clone(),
         place: drop.place.clone(),

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::rules::RuleBook;
 use super::sighting::{Identity, Sighting, flow};
-use super::{Flow, Hop, Rewritten, Seen, Step};
-use crate::evidence::{Evidence, Met, Tuple};
+use super::{Hop, Rewritten, Seen, Step};
+use crate::evidence::{Evidence, Flow, Met};
 use crate::explain::packet::Frame;
 
 /// The targets that rewrite a packet's addresses.
@@ -199,16 +199,8 @@ fn set_out(evidence: &Evidence, namespace: &str, left: Flow) -> Option<Flow> {
         .connections
         .iter()
         .filter(|connection| connection.namespace == namespace)
-        .map(|connection| (flow_of(connection.original), flow_of(connection.reply)))
-        .find(|(_, reply)| reply.reversed() == left)
-        .map(|(original, _)| original)
-}
-
-fn flow_of(tuple: Tuple) -> Flow {
-    Flow {
-        source: tuple.source,
-        destination: tuple.destination,
-    }
+        .find(|connection| connection.reply.reversed() == left)
+        .map(|connection| connection.original)
 }
 
 /// As conntrack knows a packet's connection from its other side, if it does and that
@@ -219,11 +211,10 @@ fn remembered(evidence: &Evidence, namespace: &str, before: Flow) -> Option<Flow
         .iter()
         .filter(|connection| connection.namespace == namespace)
         .find_map(|connection| {
-            let (original, reply) = (flow_of(connection.original), flow_of(connection.reply));
-            if before == reply {
-                Some(original.reversed())
-            } else if before == original {
-                Some(reply.reversed())
+            if before == connection.reply {
+                Some(connection.original.reversed())
+            } else if before == connection.original {
+                Some(connection.reply.reversed())
             } else {
                 None
             }

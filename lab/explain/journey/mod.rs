@@ -7,7 +7,6 @@ mod hop;
 mod rules;
 mod sighting;
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -15,55 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use flight::Kind;
 pub use follow::{came_by, journeys};
 
-use crate::evidence;
-
-/// Addresses and ports as a packet has them at some place; of what has no ports they
-/// are 0, of an echo both are its identifier.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
-)]
-pub struct Flow {
-    /// From where.
-    pub source: SocketAddr,
-    /// To where.
-    pub destination: SocketAddr,
-}
-
-impl Flow {
-    /// As an answer has them.
-    #[must_use]
-    pub const fn reversed(self) -> Self {
-        Self {
-            source: self.destination,
-            destination: self.source,
-        }
-    }
-}
-
-impl fmt::Display for Flow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let without = |address: SocketAddr| match address.port() {
-            0 => address.ip().to_string(),
-            _ => address.to_string(),
-        };
-        write!(
-            f,
-            "{} > {}",
-            without(self.source),
-            without(self.destination)
-        )
-    }
-}
+use crate::evidence::{self, Flow};
 
 /// One connection of a probe and all packets that belong to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Flow, Step};
+use super::Step;
 use crate::dump::iptables::{Dump, Rule};
 use crate::dump::text::Text;
 use crate::evidence::met::{At, Verdict};
-use crate::evidence::{Evidence, Met};
+use crate::evidence::{Evidence, Flow, Met};
 use crate::explain::packet::Payload;
 use crate::plan::Backend;
 use crate::rules::script::Table;

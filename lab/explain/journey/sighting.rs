@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{Flow, socket};
-use crate::evidence::{Direction, Packet};
+use super::socket;
+use crate::evidence::{Direction, Flow, Packet};
 use crate::explain::packet::{Frame, Marks, Payload};
 use crate::plan::{LinkKind, Mac, Plan};
 
