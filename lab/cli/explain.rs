@@ -4,7 +4,7 @@ use super::args::{Common, ExplainArguments, Explanation};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
 use super::labs::prepared;
-use super::output::{colour, print, refused};
+use super::output::{colour, print, print_json, refused};
 use super::run::options;
 use crate::explain::Book;
 use crate::explain::journey::Journey;
@@ -52,7 +52,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
         Explanation::Human => print(&human(&told, arguments)),
         Explanation::Json => {
             let cases = told.iter().map(|one| as_data(one, arguments)).collect();
-            print(&Journeys::of(cases).json())
+            print_json(&Journeys::of(cases))
         }
     };
     match worst {

@@ -79,16 +79,4 @@ impl Journeys {
             cases,
         }
     }
-
-    /// As JSON, line ended.
-    ///
-    /// # Panics
-    ///
-    /// Never: there is nothing in it that JSON has not.
-    #[must_use]
-    pub fn json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("texts, numbers and lists");
-        text.push('\n');
-        text
-    }
 }
