@@ -4,25 +4,32 @@ use super::args::{Common, ExplainArguments, Explanation};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
 use super::labs::prepared;
-use super::output::{colour, print, print_json, refused};
+use super::output::{colour, print, print_json, refused, told};
 use super::run::options;
+use super::which::{uncalled, which};
 use crate::explain::Book;
 use crate::explain::journey::Journey;
+use crate::live::{Ask, CallError, Explained as Packets, Form, Told, call};
 use crate::report::journey::Telling;
 use crate::report::journeys::{CaseJourneys, Head, Journeys};
-use crate::run::{Explained, Prepared, explain as explained};
+use crate::report::{RunError, Trouble};
+use crate::run::{Explained, Prepared, explain as explained, no_such_probe};
 
-/// Runs the chosen cases and tells of their packets.
+/// Runs the chosen cases, or the probes of a lab that stands, and tells of their packets.
 pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
+    if arguments.standing {
+        return standing(arguments);
+    }
     let labs = match prepared(common, &arguments.selection) {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
     let cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
-    if let Some(probe) = &arguments.probe
-        && let Some(exit) = unknown(probe, &cases)
-    {
-        return exit;
+    if let Some(wanted) = &arguments.probe {
+        let probes = || cases.iter().flat_map(|case| &case.plan.probes);
+        if !probes().any(|probe| probe.name == *wanted) {
+            return told(&no_such_probe(wanted, probes()));
+        }
     }
     let options = options(None, false, arguments.place.choice());
     let ran = unless_interrupted(explained(cases, &options, std::future::pending()));
@@ -35,10 +42,10 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
         Err(error) => return refused(&error),
     };
     let mut worst = None;
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     for one in explained {
         match one {
-            Ok(one) => told.push(one),
+            Ok(one) => seen.push(one),
             Err((case, error)) => {
                 eprintln!("error: {case}: {}", error.message);
                 if let Some(remedy) = &error.remedy {
@@ -49,9 +56,9 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
         }
     }
     let printed = match arguments.format {
-        Explanation::Human => print(&human(&told, arguments)),
+        Explanation::Human => print(&human(&seen, arguments)),
         Explanation::Json => {
-            let cases = told.iter().map(|one| as_data(one, arguments)).collect();
+            let cases = seen.iter().map(|one| as_data(one, arguments)).collect();
             print_json(&Journeys::of(cases))
         }
     };
@@ -61,20 +68,70 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     }
 }
 
-/// What the command ends with where no case has a probe of that name.
-fn unknown(probe: &str, cases: &[Prepared]) -> Option<Exit> {
-    let mut names: Vec<&str> = cases
-        .iter()
-        .flat_map(|case| case.plan.probes.iter().map(|probe| probe.name.as_str()))
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    if names.contains(&probe) {
-        return None;
+/// Runs the probes of a lab that stands, in it, and tells of their packets.
+fn standing(arguments: &ExplainArguments) -> Exit {
+    let name = match arguments.selection.names.as_slice() {
+        [] => None,
+        [name] => Some(name.as_str()),
+        _ => {
+            return told(&RunError {
+                trouble: Trouble::Input,
+                message: "one lab that stands is explained at a time".to_owned(),
+                remedy: Some("name one of them".to_owned()),
+            });
+        }
+    };
+    let ask = Ask::Explain {
+        probe: arguments.probe.clone(),
+        patience: arguments.selection.patience,
+        form: form(arguments.format, arguments.verbose),
+    };
+    let asked = async {
+        let with = "`svclab explain --standing LAB/CASE`";
+        let (directory, lab) = which(name, with).await?;
+        let answer = async {
+            let mut line = call(&directory, &lab.case, &ask).await?;
+            match line.hear().await? {
+                Told::Explained { explained } => Ok(explained),
+                _ => Err(CallError::Nonsense),
+            }
+        };
+        answer.await.map_err(|error| uncalled(&error))
+    };
+    match unless_interrupted(asked) {
+        Ok(Some(Ok(explained))) => print_explained(explained),
+        Ok(Some(Err(exit))) => exit,
+        Ok(None) => {
+            eprintln!("interrupted");
+            Exit::Interrupted
+        }
+        Err(error) => refused(&error),
     }
-    eprintln!("error: there is no probe `{probe}`");
-    eprintln!("  what to do: name one of these: {}", names.join(", "));
-    Some(Exit::Input)
+}
+
+/// How a holder is to tell of packets.
+pub fn form(format: Explanation, verbose: bool) -> Form {
+    match format {
+        Explanation::Human => Form::Text { verbose },
+        Explanation::Json => Form::Data,
+    }
+}
+
+/// Prints what a holder tells of packets.
+pub fn print_explained(explained: Packets) -> Exit {
+    match explained {
+        Packets::Text(text) => print(&plain(text)),
+        Packets::Data(case) => print_json(&Journeys::of(vec![*case])),
+    }
+}
+
+/// A text for standard output, which takes colours or does not.
+fn plain(text: String) -> String {
+    if colour() {
+        text
+    } else {
+        anstream::adapter::strip_str(&text).to_string()
+    }
 }
 
 fn human(told: &[Explained], arguments: &ExplainArguments) -> String {
@@ -89,12 +146,7 @@ fn human(told: &[Explained], arguments: &ExplainArguments) -> String {
             telling.case(&head(one), wanted(one, arguments))
         })
         .collect();
-    let text = texts.join("\n");
-    if colour() {
-        text
-    } else {
-        anstream::adapter::strip_str(&text).to_string()
-    }
+    plain(texts.join("\n"))
 }
 
 fn as_data(one: &Explained, arguments: &ExplainArguments) -> CaseJourneys {
@@ -113,7 +165,7 @@ fn head(one: &Explained) -> Head {
     Head {
         case: one.prepared.case.id.clone(),
         kernel: one.kernel.clone(),
-        expected: one.judgement.holds(),
+        expected: Some(one.judgement.holds()),
         packets_left_out: one.evidence.packets_left_out,
         steps_left_out: one.evidence.met_left_out,
     }

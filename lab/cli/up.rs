@@ -265,6 +265,12 @@ fn words(about: &About, case: &Prepared, several: bool, detached: bool) -> Strin
             other => format!(" --protocol {other}"),
         };
         lines.push(format!("svclab probe{lab} {from} {to}{protocol}"));
+        let lab = if several {
+            format!(" {name}")
+        } else {
+            String::new()
+        };
+        lines.push(format!("svclab explain --standing{lab}"));
     }
     lines.push(format!("svclab capture{lab} | wireshark -k -i -"));
     let where_from = if detached {

@@ -36,6 +36,8 @@ pub struct Frame {
     pub identifier: Option<u16>,
     /// What it is.
     pub payload: Payload,
+    /// The code of an ICMP destination unreachable.
+    pub code: Option<u8>,
     /// What its TCP header says, if it has one.
     pub segment: Option<Segment>,
     /// The packet it carries through a tunnel.
@@ -179,6 +181,7 @@ impl Frame {
             ports: carried.ports,
             identifier: carried.identifier,
             payload: carried.payload,
+            code: carried.code,
             segment,
             inner: carried.inner.map(Box::new),
             quoted: carried.quoted.map(Box::new),
@@ -235,6 +238,7 @@ fn segment(bytes: &[u8]) -> Option<Segment> {
 #[derive(Default)]
 struct Transport {
     payload: Payload,
+    code: Option<u8>,
     ports: Option<(u16, u16)>,
     identifier: Option<u16>,
     inner: Option<Frame>,
@@ -310,6 +314,7 @@ fn icmp_of(payload: Payload, bytes: &[u8]) -> Transport {
             carried.marks.echo = word(6);
         }
         Payload::Unreachable => {
+            carried.code = bytes.get(1).copied();
             carried.quoted = bytes.get(ICMP_HEADER..).and_then(Frame::of_ip);
         }
         _ => {}
@@ -423,6 +428,8 @@ mod tests {
     fn padding_is_not_payload() {
         let mut frame = ethernet(&ipv4(1, &[3, 1, 0, 0, 0, 0, 0, 0]));
         frame.resize(60, 0);
-        assert!(Frame::read(&frame).unwrap().is(PacketKind::Unreachable));
+        let read = Frame::read(&frame).unwrap();
+        assert!(read.is(PacketKind::Unreachable));
+        assert_eq!(read.code, Some(1));
     }
 }

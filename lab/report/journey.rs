@@ -36,10 +36,10 @@ impl Telling<'_> {
     /// A case in a line, and its connections.
     #[must_use]
     pub fn case<'j>(&self, head: &Head, journeys: impl Iterator<Item = &'j Journey>) -> String {
-        let out = if head.expected {
-            "as expected"
-        } else {
-            "not as expected"
+        let out = match head.expected {
+            Some(true) => "as expected",
+            Some(false) => "not as expected",
+            None => "as it stands",
         };
         let mut text = format!("{HEAD}{}{HEAD:#}  {out}, on {}\n", head.case, head.kernel);
         for (left_out, what) in [
@@ -279,7 +279,7 @@ fn end(flight: &Flight, journey: &Journey) -> String {
             format!("answered by {}", words.join(", "))
         }
         End::ByRule => "dropped by that rule".to_owned(),
-        End::Dropped { reason, place } => {
+        End::Dropped { reason, place, .. } => {
             let place = place
                 .as_ref()
                 .map_or_else(String::new, |place| format!(" in {place}"));

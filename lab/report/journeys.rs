@@ -35,8 +35,10 @@ pub struct Head {
     pub case: String,
     /// The release of the kernel that it ran in.
     pub kernel: String,
-    /// Whether it came out as expected.
-    pub expected: bool,
+    /// Whether it came out as expected; nothing of a lab that stands, where anything may
+    /// have been changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<bool>,
     /// Packets that were not kept; where there are any, journeys may lack some.
     #[serde(rename = "packetsLeftOut")]
     pub packets_left_out: u64,

@@ -245,7 +245,7 @@ fn seen(prepared: &Prepared, result: &CaseResult, evidence: &Evidence) -> Seen {
     let head = Head {
         case: result.case.clone(),
         kernel: result.kernel.clone(),
-        expected: result.result == Outcome::Pass,
+        expected: Some(result.result == Outcome::Pass),
         packets_left_out: evidence.packets_left_out,
         steps_left_out: evidence.met_left_out,
     };

@@ -68,6 +68,10 @@ pub struct ExplainArguments {
     pub selection: Selection,
     #[command(flatten)]
     pub place: PlaceArguments,
+    /// Build nothing: try what the lab tries in one that stands, by `svclab up`, as it
+    /// stands now. Without a name, the only one there is
+    #[arg(long)]
+    pub standing: bool,
     /// Only the connections of this probe
     #[arg(long, value_name = "NAME")]
     pub probe: Option<String>,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::PlaceArguments;
 use super::selection::patience;
+use super::{Explanation, PlaceArguments};
 use crate::plan::Protocol;
 
 /// What a guest has for those who look around in it.
@@ -14,7 +14,7 @@ pub const GUESTS: &str = "\
 In a guest, `exec` and `shell` find these of this machine's programs, with their \
 libraries: sh, bash, cat, ls, grep, head, tail, wc, sleep, seq, tr, cut, sort, sed, env, \
 true, false, dd, ip, ss, tc, bridge, sysctl, ping, nc, curl, tcpdump, conntrack, ipvsadm, \
-and those that load rules. The first lab in a guest boots it, which takes some seconds.";
+iptables and ip6tables, each also as -nft and -legacy, and those that load rules. The first lab in a guest boots it, which takes some seconds.";
 
 /// How programs in labs end.
 pub const STATUS: &str = "\
@@ -119,6 +119,16 @@ pub struct ProbeArguments {
     /// How long an answer is waited for
     #[arg(long, default_value = "3s", value_parser = patience, value_name = "DURATION")]
     pub patience: Duration,
+    /// Watch everything, and tell where the packets went, and what became of them and
+    /// why
+    #[arg(long)]
+    pub explain: bool,
+    /// As text for people, or their packets as data
+    #[arg(long, value_enum, default_value_t = Explanation::Human, requires = "explain")]
+    pub format: Explanation,
+    /// Every packet, every namespace and every rule
+    #[arg(short, long, requires = "explain")]
+    pub verbose: bool,
 }
 
 #[derive(Debug, Args)]

@@ -5,18 +5,21 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::flight::{Kind, Track, tracks};
 use super::hop::{Visits, hop};
 use super::rules::RuleBook;
+use super::settings::deciding;
 use super::sighting::{self, Identity, Sighting};
 use super::{End, Flight, Hop, Journey, Seen, Step};
 use crate::evidence::{Attempt, Dropped, Drops, Evidence, Flow};
 use crate::explain::packet::Frame;
 use crate::plan::{Plan, Probe, Protocol};
 
-/// Counters that grow when a kernel drops packets on their way.
-const LOSSES: [&str; 4] = [
+/// Counters that grow when a kernel drops packets on their way, or has no route for the
+/// answer to one that it took in.
+const LOSSES: [&str; 5] = [
     "TcpExtIPReversePathFilter",
     "IpExtInNoRoutes",
     "IpInAddrErrors",
     "IpInHdrErrors",
+    "IpOutNoRoutes",
 ];
 
 /// Follows every packet that belongs to an attempt of a probe. The evidence is of a
@@ -52,6 +55,7 @@ struct Flown<'s> {
     identity: Identity,
     time: u64,
     kind: Kind,
+    code: Option<u8>,
     quoted: Option<Flow>,
     hops: Vec<Hop>,
     /// Where it was seen last.
@@ -78,6 +82,7 @@ impl<'s> Flown<'s> {
             identity: track.identity,
             time: first.time,
             kind: Kind::of(&first.frame),
+            code: first.frame.code,
             quoted: first.quoted,
             hops,
             last: track.sightings().last(),
@@ -95,6 +100,7 @@ impl<'s> Flown<'s> {
             identity,
             time: 0,
             kind: Kind::Other,
+            code: None,
             quoted: None,
             hops: vec![hop(evidence, namespace, &[], met)?],
             last: None,
@@ -114,13 +120,17 @@ impl<'s> Flown<'s> {
 struct Ends {
     /// Each flight's, by its place among all.
     by_flight: Vec<End>,
+    /// Why the kernel dropped what it answered, likewise.
+    reasons: Vec<Option<String>>,
 }
 
 impl Ends {
     fn of(evidence: &Evidence, all: &[Flown<'_>]) -> Self {
         let drops = drops(evidence);
-        let mut by_flight: Vec<Option<End>> =
-            all.iter().map(|flown| known(&drops, flown, all)).collect();
+        let mut by_flight: Vec<Option<End>> = all
+            .iter()
+            .map(|flown| known(evidence, &drops, flown, all))
+            .collect();
         // What is left has no end of its own: a counter of the namespace may tell.
         let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
         for (flown, end) in all.iter().zip(&by_flight) {
@@ -147,24 +157,37 @@ impl Ends {
                     counter: counter.to_owned(),
                     by,
                     lost: lost.get(hop.namespace.as_str()).copied().unwrap_or(0),
+                    settings: deciding(evidence, hop, counter),
                 },
                 None => End::Unknown,
             });
         }
+        let reason = |(flown, end): (&Flown<'_>, &Option<End>)| match (end, flown.hops.last()) {
+            (Some(End::Answered(_)), Some(hop)) => {
+                Some(drop_of(&drops, flown, hop)?.reason.clone())
+            }
+            _ => None,
+        };
         Self {
+            reasons: all.iter().zip(&by_flight).map(reason).collect(),
             by_flight: by_flight.into_iter().flatten().collect(),
         }
     }
 }
 
 /// How a packet ended, as far as that can be seen of it.
-fn known(drops: &DropsBy<'_>, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<End> {
+fn known(
+    evidence: &Evidence,
+    drops: &DropsBy<'_>,
+    flown: &Flown<'_>,
+    all: &[Flown<'_>],
+) -> Option<End> {
     let hop = flown.hops.last()?;
     if hop.met.last().is_some_and(|step| step.dropped) {
         return Some(End::ByRule);
     }
     if flown.last.is_some_and(|last| last.out) {
-        return Some(dropped(drops, flown, hop).unwrap_or(End::Gone));
+        return Some(dropped(evidence, drops, flown, hop).unwrap_or(End::Gone));
     }
     // Whoever got it speaks to the one who sent it.
     let answers: Vec<usize> = all
@@ -196,17 +219,23 @@ fn known(drops: &DropsBy<'_>, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<En
         flown.kind,
         Kind::Rst | Kind::SynAck | Kind::Pong | Kind::Unreachable | Kind::Fin | Kind::Segment
     );
-    let wanted = flown.quoted.unwrap_or(hop.after.reversed());
+    // An error quotes the packet as it was where the error was made, and is rewritten
+    // with it on its way back but for what is done last.
+    let quoted = flown.last.and_then(|last| last.quoted);
+    let wanted = quoted.unwrap_or(hop.after.reversed());
     let is_asked = || {
-        all.iter()
-            .any(|other| other.hops[0].namespace == hop.namespace && other.before() == wanted)
+        all.iter().any(|other| {
+            let out = &other.hops[0];
+            out.namespace == hop.namespace
+                && (out.before == wanted || quoted.is_some() && out.after == wanted)
+        })
     };
     let arrives = ends_there && is_asked();
     // To a kernel, a reset is a packet that it drops once it has understood it.
     if flown.kind == Kind::Rst && arrives {
         return Some(End::Delivered);
     }
-    dropped(drops, flown, hop)
+    dropped(evidence, drops, flown, hop)
         .or_else(|| (!answers.is_empty() || arrives).then_some(End::Delivered))
 }
 
@@ -238,16 +267,19 @@ fn drops(evidence: &Evidence) -> DropsBy<'_> {
 }
 
 /// What the kernel itself says of a packet's end.
-fn dropped(drops: &DropsBy<'_>, flown: &Flown<'_>, hop: &Hop) -> Option<End> {
-    let packet = flown.identity.beginning();
-    let drop = drops
-        .get(&(hop.namespace.as_str(), packet))?
-        .iter()
-        .find(|drop| drop.time >= flown.time)?;
+fn dropped(evidence: &Evidence, drops: &DropsBy<'_>, flown: &Flown<'_>, hop: &Hop) -> Option<End> {
+    let drop = drop_of(drops, flown, hop)?;
     Some(End::Dropped {
         reason: drop.reason.clone(),
         place: drop.place.clone(),
+        settings: deciding(evidence, hop, &drop.reason),
     })
+}
+
+fn drop_of<'e>(drops: &DropsBy<'e>, flown: &Flown<'_>, hop: &'e Hop) -> Option<&'e Dropped> {
+    let packet = flown.identity.beginning();
+    let mut drops = drops.get(&(hop.namespace.as_str(), packet))?.iter();
+    drops.find(|drop| drop.time >= flown.time).copied()
 }
 
 /// The packets of one connection.
@@ -282,12 +314,15 @@ fn journey(probe: &Probe, attempt: &Attempt, all: &[Flown<'_>], ends: &Ends) -> 
             outward: *outward,
             hops: flown.hops.clone(),
             end,
+            code: flown.code,
+            reason: ends.reasons[*at].clone(),
         });
     }
     Journey {
         probe: attempt.probe.clone(),
         number: attempt.number,
         verdict: attempt.verdict,
+        error: attempt.error.clone(),
         called,
         from: probe.from.clone(),
         flights,

@@ -4,7 +4,9 @@
 mod flight;
 mod follow;
 mod hop;
+mod native;
 mod rules;
+mod settings;
 mod sighting;
 
 use std::net::{IpAddr, SocketAddr};
@@ -15,6 +17,7 @@ pub use flight::Kind;
 pub use follow::{came_by, journeys};
 
 use crate::evidence::{self, Flow};
+use crate::plan::Backend;
 
 /// One connection of a probe and all packets that belong to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -26,6 +29,9 @@ pub struct Journey {
     pub number: u32,
     /// What became of it.
     pub verdict: evidence::Verdict,
+    /// What the system said when it would not call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// From where to where it called, as its own socket has it; none if it never had
     /// an address.
     pub called: Option<Flow>,
@@ -52,6 +58,12 @@ pub struct Flight {
     pub hops: Vec<Hop>,
     /// How it ended.
     pub end: End,
+    /// Of an ICMP error, its code, which says what cannot be reached (RFC 792, RFC 4443).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<u8>,
+    /// Why the kernel dropped it, in its own word, though it answered it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// What one namespace did with a packet.
@@ -114,7 +126,9 @@ pub enum Rewritten {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// The table.
+    /// Which of the kernel's two filters it is of.
+    pub by: Backend,
+    /// The table, led by `inet` if it is one for IPv4 and IPv6 alike.
     pub table: String,
     /// The chain.
     pub chain: String,
@@ -155,6 +169,9 @@ pub enum End {
         reason: String,
         /// The kernel's function.
         place: Option<String>,
+        /// The settings that decide on it, as they were.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        settings: Vec<Setting>,
     },
     /// The kernel does not say what it did with it, but it counted so many of this
     /// kind in that namespace while so many packets were lost there.
@@ -165,11 +182,23 @@ pub enum End {
         by: u64,
         /// How many packets were lost there.
         lost: u64,
+        /// The settings that decide on it, as they were.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        settings: Vec<Setting>,
     },
     /// It left by an interface from which nobody got it.
     Gone,
     /// It came there, and what became of it is not known.
     Unknown,
+}
+
+/// A setting of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Setting {
+    /// `net.ipv4.conf.eth0.rp_filter`.
+    pub name: String,
+    /// Its value.
+    pub value: String,
 }
 
 /// The socket address of a frame's end.
