@@ -9,6 +9,7 @@ use super::run::options;
 use super::which::{uncalled, which};
 use crate::explain::Book;
 use crate::explain::journey::Journey;
+use crate::kernel::Choice;
 use crate::live::{Ask, CallError, Explained as Packets, Form, Told, call};
 use crate::report::journey::Telling;
 use crate::report::journeys::{CaseJourneys, Head, Journeys};
@@ -70,15 +71,29 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
 
 /// Runs the probes of a lab that stands, in it, and tells of their packets.
 fn standing(arguments: &ExplainArguments) -> Exit {
+    let wrong = |message: &str, remedy: &str| {
+        told(&RunError {
+            trouble: Trouble::Input,
+            message: message.to_owned(),
+            remedy: Some(remedy.to_owned()),
+        })
+    };
+    // What the environment says of kernels is for labs that are built.
+    let by_environment = std::env::var_os("SVCLAB_KERNEL").is_some();
+    if arguments.place.choice() != Choice::Auto && !by_environment {
+        return wrong(
+            "a lab that stands has its kernel already",
+            "leave out --kernel, or --standing",
+        );
+    }
     let name = match arguments.selection.names.as_slice() {
         [] => None,
         [name] => Some(name.as_str()),
         _ => {
-            return told(&RunError {
-                trouble: Trouble::Input,
-                message: "one lab that stands is explained at a time".to_owned(),
-                remedy: Some("name one of them".to_owned()),
-            });
+            return wrong(
+                "one lab that stands is explained at a time",
+                "name one of them",
+            );
         }
     };
     let ask = Ask::Explain {

@@ -24,7 +24,8 @@ pub fn probe(arguments: &ProbeArguments) -> Exit {
             let printed = match (arguments.format, &probed.explained) {
                 // A program finds the verdicts in there.
                 (Explanation::Json, Some(_)) => Exit::Success,
-                _ => print(&text(arguments, &probed)),
+                (Explanation::Human, Some(_)) => print(&(text(arguments, &probed) + "\n")),
+                (_, None) => print(&text(arguments, &probed)),
             };
             let printed = match (printed, probed.explained) {
                 (Exit::Success, Some(explained)) => print_explained(explained),

@@ -8,6 +8,9 @@ use super::journey::{End, Flight, Hop, Journey, Kind, Rewritten, Setting, Step, 
 use crate::evidence::{Flow, Verdict, bare};
 use crate::plan::Backend;
 
+/// The word of a kernel that gives no reason.
+const UNSPECIFIED: &str = "NOT_SPECIFIED";
+
 /// What a person should know of a connection first, a sentence each.
 #[must_use]
 pub fn conclusion(journey: &Journey, book: &Book<'_>) -> Vec<String> {
@@ -116,6 +119,7 @@ fn fate(request: &Flight, journey: &Journey, book: &Book<'_>) -> String {
         let why = request
             .reason
             .as_ref()
+            .filter(|reason| *reason != UNSPECIFIED)
             .map_or_else(String::new, |reason| format!(" ({reason})"));
         return format!(
             "{kind} to {} was refused in {} with ICMP {what}{why}",
@@ -242,7 +246,8 @@ fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
             let at = place
                 .as_ref()
                 .map_or_else(String::new, |place| format!(" in {place}"));
-            let why = reason_words(reason).map_or_else(String::new, |words| format!("{words}: "));
+            let words = forwarding(settings).or(reason_words(reason));
+            let why = words.map_or_else(String::new, |words| format!("{words}: "));
             format!(
                 "{kind} from {} was dropped in {namespace}{by}: {why}{reason}{at}{}",
                 named(hop.before.source, book),
@@ -260,7 +265,10 @@ fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
                 "IpOutNoRoutes" => {
                     format!("came to {namespace}{came}, which had no route for its answer")
                 }
-                _ => format!("was dropped in {namespace}{by}: {}", counter_words(counter)),
+                _ => format!(
+                    "was dropped in {namespace}{by}: {}",
+                    forwarding(settings).unwrap_or(counter_words(counter))
+                ),
             };
             format!(
                 "{kind} from {from} {fate} (the kernel counted {count} there, {counter}, where \
@@ -281,6 +289,13 @@ fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
         ),
         End::Delivered | End::Answered(_) => format!("{kind} reached {namespace}"),
     }
+}
+
+/// What a machine does that is set not to pass packets on.
+fn forwarding(settings: &[Setting]) -> Option<&'static str> {
+    let off = |setting: &Setting| setting.name.ends_with(".forwarding");
+    let words = "it is for another machine, and this one does not forward";
+    settings.iter().any(off).then_some(words)
 }
 
 /// Settings, as they end a sentence.
@@ -417,7 +432,7 @@ fn reason_words(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "IP_RPFILTER" => "reverse path filtering (rp_filter)",
         "IP_INNOROUTES" => "no route",
-        "IP_INADDRERRORS" => "not this machine's to receive, nor to pass on",
+        "IP_INADDRERRORS" => "an address that is not for this machine to receive",
         "NETFILTER_DROP" => "netfilter",
         "NO_SOCKET" => "nobody listens",
         "NEIGH_FAILED" | "NEIGH_QUEUEFULL" => "the neighbour does not answer",
@@ -433,7 +448,7 @@ fn counter_words(counter: &str) -> &'static str {
     match counter {
         "TcpExtIPReversePathFilter" => "reverse path filtering (rp_filter)",
         "IpExtInNoRoutes" => "no route",
-        "IpInAddrErrors" => "not this machine's to receive, nor to pass on",
+        "IpInAddrErrors" => "an address that is not for this machine to receive",
         _ => "a header it refuses",
     }
 }

@@ -6,32 +6,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::settled::settled;
 use super::support::{LAB, lab, run, stderr, stdout, svclab};
 
 /// The node-to-service call of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
-
-/// Without what differs from run to run: the caller's port and the kernel's release.
-fn settled(text: &str) -> String {
-    let mut settled = text.to_owned();
-    let release = nix::sys::utsname::uname().expect("a kernel");
-    settled = settled.replace(&release.release().to_string_lossy().into_owned(), "RELEASE");
-    // Of the ports that a kernel chooses from.
-    let ports: std::collections::BTreeSet<&str> = text
-        .split(':')
-        .skip(1)
-        .map(|rest| {
-            rest.split(|each: char| !each.is_ascii_digit())
-                .next()
-                .unwrap_or("")
-        })
-        .filter(|port| port.parse::<u16>().is_ok_and(|port| port >= 32768))
-        .collect();
-    for port in ports {
-        settled = settled.replace(&format!(":{port}"), ":PORT");
-    }
-    settled
-}
 
 #[test]
 fn the_stale_rule_and_the_reverse_path_filter_are_named() {

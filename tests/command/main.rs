@@ -1,6 +1,8 @@
 //! The command as a user meets it: output, exit codes, and what it leaves alone.
 
 mod bad_input;
+#[path = "../shared/by_hand.rs"]
+mod by_hand;
 #[path = "../shared/caches.rs"]
 mod caches;
 mod certified;
@@ -21,6 +23,8 @@ mod killed;
 mod node_ports;
 mod readme;
 mod rules;
+#[path = "../shared/settled.rs"]
+mod settled;
 mod short;
 mod standing;
 #[path = "../shared/standing.rs"]

@@ -5,6 +5,8 @@
 mod agree;
 mod alive;
 mod broken;
+#[path = "../shared/by_hand.rs"]
+mod by_hand;
 #[path = "../shared/caches.rs"]
 mod caches;
 #[path = "../shared/cases.rs"]
@@ -18,6 +20,8 @@ mod lacking;
 mod outcome;
 mod processes;
 mod room;
+#[path = "../shared/settled.rs"]
+mod settled;
 mod standing;
 #[path = "../shared/standing.rs"]
 mod standing_labs;

@@ -60,7 +60,8 @@ pub struct Common {
 pub enum Command {
     /// Build labs, run their probes, and say whether all came out as expected
     Run(RunArguments),
-    /// Run cases and tell where their packets went, and what became of them and why
+    /// Run cases, or what a lab that stands tries, and tell where the packets went, what
+    /// became of them and why
     Explain(ExplainArguments),
     /// Show, namespace by namespace, what a case would apply
     Plan(PlanArguments),

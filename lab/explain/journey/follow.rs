@@ -73,8 +73,11 @@ impl<'s> Flown<'s> {
             .stays
             .iter()
             .map(|stay| {
-                let namespace = stay.first()?.namespace;
-                let met = visits.take(namespace, track.identity);
+                let first = stay.first()?;
+                let namespace = first.namespace;
+                // Where it was never unwrapped, rules met what it was wrapped in.
+                let carrier = first.outer.filter(|_| stay.iter().all(|each| each.wrapped));
+                let met = visits.take(namespace, carrier.unwrap_or(track.identity));
                 hop(evidence, namespace, stay, met)
             })
             .collect::<Option<Vec<_>>>()?;
@@ -231,8 +234,11 @@ fn known(
         })
     };
     let arrives = ends_there && is_asked();
-    // To a kernel, a reset is a packet that it drops once it has understood it.
-    if flown.kind == Kind::Rst && arrives {
+    // To a kernel, a reset or an error is a packet that it drops once it has
+    // understood it.
+    let understood = matches!(flown.kind, Kind::Rst | Kind::Unreachable)
+        && drop_of(drops, flown, hop).is_none_or(|drop| !is_on_the_way(&drop.reason));
+    if understood && arrives {
         return Some(End::Delivered);
     }
     dropped(evidence, drops, flown, hop)
@@ -274,6 +280,13 @@ fn dropped(evidence: &Evidence, drops: &DropsBy<'_>, flown: &Flown<'_>, hop: &Ho
         place: drop.place.clone(),
         settings: deciding(evidence, hop, &drop.reason),
     })
+}
+
+/// Whether a kernel gives that reason for packets that it has not understood yet (Linux
+/// v6.12, `include/net/dropreason-core.h`).
+fn is_on_the_way(reason: &str) -> bool {
+    let before = ["IP_", "NETFILTER_", "NEIGH_", "TC_", "XFRM_"];
+    before.iter().any(|before| reason.starts_with(before))
 }
 
 fn drop_of<'e>(drops: &DropsBy<'e>, flown: &Flown<'_>, hop: &'e Hop) -> Option<&'e Dropped> {

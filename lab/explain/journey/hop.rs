@@ -114,7 +114,8 @@ pub fn hop(
         }
     };
     let after = match (last, met.last()) {
-        (Some(last), _) if last.out => last.flow,
+        // Rules that met the tunnel's packet have other addresses.
+        (Some(last), _) if last.out || last.wrapped => last.flow,
         (_, Some(step)) => step.flow,
         (Some(last), None) => last.flow,
         (None, None) => before,

@@ -95,7 +95,7 @@ pub struct Seen {
     /// Whether it left by it.
     pub out: bool,
     /// Whether it was wrapped by a tunnel there.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wrapped: bool,
     /// Which packet of [`crate::evidence::Evidence::packets`] that is.
     pub packet: usize,
@@ -143,7 +143,7 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The set entry by which it matched: `KUBE-CLUSTER-IP 10.96.0.1,tcp:443`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<String>,
     /// The packet's addresses at that moment.
     pub flow: Flow,
@@ -170,7 +170,7 @@ pub enum End {
         /// The kernel's function.
         place: Option<String>,
         /// The settings that decide on it, as they were.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         settings: Vec<Setting>,
     },
     /// The kernel does not say what it did with it, but it counted so many of this
@@ -183,7 +183,7 @@ pub enum End {
         /// How many packets were lost there.
         lost: u64,
         /// The settings that decide on it, as they were.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         settings: Vec<Setting>,
     },
     /// It left by an interface from which nobody got it.
