@@ -221,6 +221,23 @@ fn bypassed(answer: &Flight, request: &Flight) -> String {
     }
 }
 
+/// If the rule that dropped a packet asked for its mark, the one that sent it to be
+/// marked, or marked it.
+fn marked_by(hop: &Hop) -> Option<&Step> {
+    let (last, before) = hop.met.split_last()?;
+    if last.mark == 0 || !last.rule.as_ref()?.contains("--mark") {
+        return None;
+    }
+    let marks = hop.met.windows(2).position(|pair| match pair {
+        [one, next] => one.mark != last.mark && next.mark == last.mark,
+        _ => false,
+    })?;
+    let mark = before.get(marks)?;
+    let mut earlier = before[..marks].iter().rev();
+    let jump = earlier.find(|step| step.target.as_ref() == Some(&mark.chain));
+    Some(jump.unwrap_or(mark))
+}
+
 /// A packet that did not arrive.
 fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
     let namespace = &hop.namespace;
@@ -236,7 +253,10 @@ fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
                 .met
                 .last()
                 .map_or_else(String::new, |step| place(step, hop));
-            format!("{kind} was dropped in {namespace} by {rule}")
+            let marked = marked_by(hop).map_or_else(String::new, |step| {
+                format!("; it was marked for that by {}", place(step, hop))
+            });
+            format!("{kind} was dropped in {namespace} by {rule}{marked}")
         }
         End::Dropped {
             reason,

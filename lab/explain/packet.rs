@@ -192,8 +192,16 @@ impl Frame {
     /// Whether it is a packet of that kind.
     #[must_use]
     pub fn is(&self, kind: PacketKind) -> bool {
-        let flags = |flags: u8| match self.payload {
-            Payload::Tcp(own) => own & flags == flags,
+        self.payload.is(kind)
+    }
+}
+
+impl Payload {
+    /// Whether it is that of a packet of that kind.
+    #[must_use]
+    pub fn is(self, kind: PacketKind) -> bool {
+        let flags = |flags: u8| match self {
+            Self::Tcp(own) => own & flags == flags,
             _ => false,
         };
         let (syn, ack, rst, fin) = (
@@ -208,10 +216,10 @@ impl Frame {
             PacketKind::Ack => ack && !syn && !rst && !fin,
             PacketKind::Rst => rst,
             PacketKind::Fin => fin,
-            PacketKind::Udp => self.payload == Payload::Udp,
-            PacketKind::Ping => self.payload == Payload::Ping,
-            PacketKind::Pong => self.payload == Payload::Pong,
-            PacketKind::Unreachable => self.payload == Payload::Unreachable,
+            PacketKind::Udp => self == Self::Udp,
+            PacketKind::Ping => self == Self::Ping,
+            PacketKind::Pong => self == Self::Pong,
+            PacketKind::Unreachable => self == Self::Unreachable,
             PacketKind::Any => true,
         }
     }

@@ -12,11 +12,27 @@ use super::support::{LAB, lab, run, stderr, stdout, svclab};
 /// The node-to-service call of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
+/// Until half a second after a retransmission, so that it is certain how many there are.
+const BETWEEN: &str = "--patience=2500ms";
+
 #[test]
 fn the_stale_rule_and_the_reverse_path_filter_are_named() {
-    let output = run(&["explain", "--kernel=host", STALE]);
+    let output = run(&["explain", "--kernel=host", BETWEEN, STALE]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     insta::assert_snapshot!(settled(&stdout(&output)));
+}
+
+/// The third write-up: a node without an endpoint drops what its pods, and with older
+/// kube-proxies it itself, call by the ingress's external address.
+#[test]
+fn the_rule_of_a_node_without_local_endpoints_is_named() {
+    let local = "local-ingress/policy=Local,clusterCIDR=none";
+    for (version, probe) in [("v1.30", "apart"), ("v1.14", "nodeWithout")] {
+        let case = format!("{local},version={version},mode=iptables");
+        let output = run(&["explain", "--kernel=host", BETWEEN, "--probe", probe, &case]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        insta::assert_snapshot!(format!("local_ingress_{probe}"), settled(&stdout(&output)));
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What somebody does by hand in a lab that stands, and what is said of a call after
 //! each of it: on this host and in guests alike.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use super::settled::settled;
@@ -130,11 +132,11 @@ fn told(runtime: &Runtime, deeds: &[Deed]) -> String {
         assert_eq!(called(runtime, "10s").0, "connected", "before {done:?}");
         for line in *done {
             by_hand(runtime, line);
-            text.push_str(&format!("# {line}\n"));
+            let _ = writeln!(text, "# {line}");
         }
         // No retransmission comes within that: each count is of one packet.
         let (verdict, said) = called(runtime, "500ms");
-        text.push_str(&format!("{verdict}\n{said}\n\n"));
+        let _ = write!(text, "{verdict}\n{said}\n\n");
         for line in *undone {
             by_hand(runtime, line);
         }

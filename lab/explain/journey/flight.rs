@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::sighting::{Identity, Sighting};
-use crate::explain::packet::Frame;
+use crate::explain::packet::Payload;
 use crate::scenario::wire::PacketKind;
 
 /// What a packet is.
@@ -35,8 +35,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What a frame is.
-    pub(super) fn of(frame: &Frame) -> Self {
+    /// What a packet is that carries that.
+    pub(super) fn of(payload: Payload) -> Self {
         [
             (PacketKind::Rst, Self::Rst),
             (PacketKind::SynAck, Self::SynAck),
@@ -49,7 +49,7 @@ impl Kind {
             (PacketKind::Unreachable, Self::Unreachable),
         ]
         .into_iter()
-        .find(|(kind, _)| frame.is(*kind))
+        .find(|(kind, _)| payload.is(*kind))
         .map_or(Self::Other, |(_, kind)| kind)
     }
 

@@ -84,7 +84,7 @@ impl<'s> Flown<'s> {
         Some(Self {
             identity: track.identity,
             time: first.time,
-            kind: Kind::of(&first.frame),
+            kind: Kind::of(first.identity.payload()),
             code: first.frame.code,
             quoted: first.quoted,
             hops,
@@ -102,7 +102,7 @@ impl<'s> Flown<'s> {
         Some(Self {
             identity,
             time: 0,
-            kind: Kind::Other,
+            kind: Kind::of(identity.payload()),
             code: None,
             quoted: None,
             hops: vec![hop(evidence, namespace, &[], met)?],
@@ -138,6 +138,7 @@ impl Ends {
         let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
         for (flown, end) in all.iter().zip(&by_flight) {
             if end.is_none()
+                && flown.last.is_some()
                 && flown.kind != Kind::Other
                 && let Some(hop) = flown.hops.last()
             {

@@ -30,6 +30,11 @@ impl Identity {
         }
     }
 
+    /// What it carries.
+    pub const fn payload(self) -> Payload {
+        self.payload
+    }
+
     /// The same, as far as the beginning of a packet tells.
     pub fn beginning(mut self) -> Self {
         self.marks.data = None;
