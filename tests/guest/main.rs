@@ -2,6 +2,9 @@
 //! way to one. QEMU and a kernel package must be at hand; where they are not,
 //! these tests fail and say so.
 
+mod accounts;
+#[path = "../shared/accounts.rs"]
+mod accounts_of;
 mod agree;
 mod alive;
 mod broken;

@@ -1,0 +1,120 @@
+//! Every packet of a case accounted for, and the case's verdicts beside those of one
+//! that nobody watches.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use futures_util::StreamExt as _;
+use svclab::evidence::Evidence;
+use svclab::explain::journey::{End, Journey, journeys};
+use svclab::kernel::Agent;
+use svclab::plan::{Plan, Watch};
+use svclab::run::Prepared;
+
+/// How packets ended.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// How many, by how.
+    ends: BTreeMap<&'static str, usize>,
+    /// Those of which it is not known, in words.
+    pub unknown: Vec<String>,
+}
+
+impl Account {
+    fn of(case: &str, journeys: &[Journey]) -> Self {
+        let mut account = Self::default();
+        for journey in journeys {
+            for flight in &journey.flights {
+                let end = match flight.end {
+                    End::Delivered => "delivered",
+                    End::Answered(_) => "answered",
+                    End::ByRule => "dropped by a rule",
+                    End::Dropped { .. } => "dropped with the kernel's reason",
+                    End::Counted { .. } => "dropped and counted",
+                    End::Gone => "gone",
+                    End::Unknown => "unknown",
+                };
+                *account.ends.entry(end).or_default() += 1;
+                if flight.end == End::Unknown {
+                    let hop = flight.hops.last().map(|hop| (&hop.namespace, hop.after));
+                    let (at, flow) = hop.expect("a packet was somewhere");
+                    account.unknown.push(format!(
+                        "{case} {} #{}: {} {flow} in {at}",
+                        journey.probe,
+                        journey.number,
+                        flight.kind.word()
+                    ));
+                }
+            }
+        }
+        account
+    }
+
+    fn add(&mut self, other: Self) {
+        for (end, count) in other.ends {
+            *self.ends.entry(end).or_default() += count;
+        }
+        self.unknown.extend(other.unknown);
+    }
+
+    /// Prints it, also where a test's output is kept back.
+    fn print(&self, kernel: &str) {
+        let all: usize = self.ends.values().sum();
+        let ends: Vec<String> = self
+            .ends
+            .iter()
+            .map(|(end, count)| format!("{count} {end}"))
+            .collect();
+        // In hundredths of a percent.
+        let share = self.unknown.len() * 10_000 / all.max(1);
+        let (percent, hundredths) = (share / 100, share % 100);
+        let _ = writeln!(
+            std::io::stderr(),
+            "{kernel}: {all} packets: {}; the end of {percent}.{hundredths:02} % is unknown",
+            ends.join(", ")
+        );
+    }
+}
+
+/// Runs every case twice, watched and unwatched. Both come out as expected, nothing
+/// that was watched was left out, and how every packet ended is told.
+pub async fn account(agent: &Agent, cases: Vec<Prepared>, at_once: usize) -> Account {
+    let kernel = agent.surroundings().kernel.clone();
+    let accounts: Vec<Account> = futures_util::stream::iter(cases)
+        .map(async |case| both(agent, &case).await)
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    let mut all = Account::default();
+    for account in accounts {
+        all.add(account);
+    }
+    all.print(&kernel);
+    all
+}
+
+async fn both(agent: &Agent, case: &Prepared) -> Account {
+    let id = &case.case.id;
+    let judge = case.judge().expect("it can be judged");
+    let evidence = run(agent, case, Watch::everything(&case.plan)).await;
+    let judgement = judge.judge(&evidence);
+    assert!(judgement.holds(), "{id}, watched: {judgement:#?}");
+    assert_eq!(evidence.packets_left_out, 0, "{id}");
+    assert_eq!(evidence.met_left_out, 0, "{id}");
+    // Of what is not watched only the verdicts are known.
+    let unwatched = run(agent, case, Watch::default()).await;
+    let judgement = judge.judge(&unwatched);
+    for probe in &judgement.probes {
+        assert!(probe.holds, "{id}, unwatched: {probe:#?}");
+    }
+    Account::of(id, &journeys(&case.plan, &evidence))
+}
+
+async fn run(agent: &Agent, case: &Prepared, watch: Watch) -> Evidence {
+    let plan = Plan {
+        watch,
+        ..case.plan.clone()
+    };
+    let mut session = agent.build(plan).await.expect("a lab");
+    session.probe().await.expect("evidence")
+}
