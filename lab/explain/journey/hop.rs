@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::rules::RuleBook;
 use super::sighting::{Identity, Sighting, flow};
+use super::visit::{Streams, Visit};
 use super::{Hop, Rewritten, Seen, Step};
 use crate::evidence::{Evidence, Flow, Met};
 use crate::explain::packet::Frame;
@@ -11,19 +12,15 @@ use crate::explain::packet::Frame;
 /// The targets that rewrite a packet's addresses.
 const REWRITES: [&str; 5] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"];
 
-/// The steps of one packet's stay in one namespace.
-pub type Visit = Vec<Step>;
-
 /// The steps that packets took in each namespace, by packet, stay by stay.
 pub struct Visits<'e> {
-    by_packet: HashMap<(&'e str, Identity), Vec<Visit>>,
+    by_packet: HashMap<(&'e str, Identity), Streams>,
 }
 
 impl<'e> Visits<'e> {
     /// Takes the evidence's steps apart.
     pub fn of(evidence: &'e Evidence, book: &RuleBook<'_>) -> Self {
-        let mut by_packet: HashMap<(&str, Identity), Vec<Visit>> = HashMap::new();
-        let mut stages: HashMap<(&str, Identity), u8> = HashMap::new();
+        let mut by_packet: HashMap<(&str, Identity), Streams> = HashMap::new();
         // A pass tells the packet once, and then what changes.
         let mut passes: HashMap<(&str, u32), Frame> = HashMap::new();
         for met in &evidence.met {
@@ -32,20 +29,7 @@ impl<'e> Visits<'e> {
             };
             let key = (met.namespace.as_str(), Identity::of(&frame).beginning());
             let step = book.step(met, flow(&frame), frame.payload);
-            let visits = by_packet.entry(key).or_default();
-            let before = stages.get(&key).copied();
-            let stage = stage(&met.chain).or(before).unwrap_or(0);
-            if before.is_none_or(|before| stage < before) {
-                visits.push(Vec::new());
-            }
-            stages.insert(key, stage);
-            if let Some(visit) = visits.last_mut() {
-                visit.push(step);
-            }
-        }
-        // In the order in which they are asked for.
-        for visits in by_packet.values_mut() {
-            visits.reverse();
+            by_packet.entry(key).or_default().add(met, step);
         }
         Self { by_packet }
     }
@@ -54,7 +38,7 @@ impl<'e> Visits<'e> {
     pub fn take(&mut self, namespace: &'e str, packet: Identity) -> Visit {
         self.by_packet
             .get_mut(&(namespace, packet.beginning()))
-            .and_then(Vec::pop)
+            .and_then(Streams::take)
             .unwrap_or_default()
     }
 
@@ -62,11 +46,11 @@ impl<'e> Visits<'e> {
     pub fn rest(self) -> impl Iterator<Item = (&'e str, Identity, Visit)> {
         self.by_packet
             .into_iter()
-            .flat_map(|((namespace, packet), visits)| {
-                visits
-                    .into_iter()
-                    .rev()
-                    .map(move |visit| (namespace, packet, visit))
+            .flat_map(|((namespace, packet), mut streams)| {
+                std::iter::from_fn(move || streams.take()).map(move |visit| {
+                    let visit: Visit = visit;
+                    (namespace, packet, visit)
+                })
             })
     }
 }
@@ -79,18 +63,6 @@ fn told<'e>(met: &'e Met, passes: &mut HashMap<(&'e str, u32), Frame>) -> Option
         return Some(frame);
     }
     passes.get(&key).cloned()
-}
-
-/// How far a packet has come through a namespace when it is at a hook's own chain.
-/// IPVS sends on what was on its way to this machine as if it were this machine's own.
-fn stage(chain: &str) -> Option<u8> {
-    match chain {
-        "PREROUTING" => Some(0),
-        "INPUT" | "FORWARD" => Some(1),
-        "OUTPUT" => Some(2),
-        "POSTROUTING" => Some(3),
-        _ => None,
-    }
 }
 
 /// What one namespace did with a packet that was seen there in `stay`, and took these

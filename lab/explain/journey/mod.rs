@@ -8,6 +8,7 @@ mod native;
 mod rules;
 mod settings;
 mod sighting;
+mod visit;
 
 use std::net::{IpAddr, SocketAddr};
 
