@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use svclab::run::Prepared;
+
 use super::accounts_of::account;
 use super::cases::cases;
 use super::guests::{block_on, guest};
@@ -10,27 +12,29 @@ use super::guests::{block_on, guest};
 /// How many cases stand in a guest at once: as many as `svclab run` has there.
 const AT_ONCE: usize = 2;
 
-/// From how many connections on a case waits longer than cases do: watching them all
-/// takes a guest its time.
+/// From how many connections on a case waits longer than cases do, and stands alone:
+/// watching them all takes a guest its time, and what another lab waits for, too.
 const MANY: u32 = 100;
 
 /// How long it waits then.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 fn none_is_unknown(series: &str) {
-    let mut all = cases(&[]);
-    for case in &mut all {
-        let connections: u32 = case.plan.probes.iter().map(|each| each.connections).sum();
-        if connections > MANY {
-            for probe in &mut case.plan.probes {
-                probe.patience = PATIENCE;
-            }
-        }
+    let (mut many, few): (Vec<Prepared>, Vec<Prepared>) =
+        cases(&[]).into_iter().partition(|case| {
+            let connections = case.plan.probes.iter().map(|each| each.connections);
+            connections.sum::<u32>() > MANY
+        });
+    for probe in many.iter_mut().flat_map(|case| &mut case.plan.probes) {
+        probe.patience = PATIENCE;
     }
     block_on(async {
         let agent = guest(series).await.start().await.expect("a guest");
-        let account = account(&agent, all, AT_ONCE).await;
-        assert_eq!(account.unknown, Vec::<String>::new());
+        let mut all = account(&agent, many, 1).await;
+        all.add(account(&agent, few, AT_ONCE).await);
+        all.print(&agent.surroundings().kernel);
+        assert_eq!(all.wrong, Vec::<String>::new());
+        assert_eq!(all.unknown, Vec::<String>::new());
     });
 }
 

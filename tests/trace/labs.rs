@@ -1,8 +1,11 @@
 //! All labs that this host's kernel can run without IPVS, with everything watched: every
 //! packet is accounted for, and verdicts are what they are when nobody watches.
 
+use svclab::explain::journey::{End, Kind, journeys};
+use svclab::plan::Watch;
+
 use super::accounts::account;
-use super::cases::cases;
+use super::cases::{case, cases};
 use super::with_agent;
 
 /// How many stand at once.
@@ -15,7 +18,33 @@ fn every_packet_is_accounted_for_and_watching_changes_no_verdict() {
     assert!(here.len() > 30, "{}", here.len());
     with_agent(async |agent| {
         let account = account(&agent, here, AT_ONCE).await;
-        // What neither rules nor counters nor answers tell.
+        account.print(&agent.surroundings().kernel);
+        assert_eq!(account.wrong, Vec::<String>::new());
         assert_eq!(account.unknown, Vec::<String>::new());
+    });
+}
+
+/// Answers that are sent again are the same in everything, the number of the IP header
+/// included.
+#[test]
+fn what_is_sent_again_meets_rules_of_its_own() {
+    let mut plan = case("canal-stale-rule/stale=present,rpFilter=0,underlay=drops").plan;
+    plan.watch = Watch::everything(&plan);
+    with_agent(async |agent| {
+        let mut session = agent.build(plan.clone()).await.expect("a lab");
+        let evidence = session.probe().await.expect("evidence");
+        let journeys = journeys(&plan, &evidence);
+        let answers: Vec<_> = journeys
+            .iter()
+            .flat_map(|journey| &journey.flights)
+            .filter(|flight| flight.kind == Kind::SynAck)
+            .collect();
+        assert!(answers.len() > 1, "{answers:#?}");
+        for answer in answers {
+            assert_eq!(answer.end, End::ByRule, "{answer:#?}");
+            let met = &answer.hops.last().expect("a hop").met;
+            let dropped = met.iter().filter(|step| step.dropped).count();
+            assert_eq!(dropped, 1, "{answer:#?}");
+        }
     });
 }
