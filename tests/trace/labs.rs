@@ -2,7 +2,7 @@
 //! packet is accounted for, and verdicts are what they are when nobody watches.
 
 use svclab::explain::journey::{End, Kind, journeys};
-use svclab::plan::Watch;
+use svclab::plan::{Namespace, Watch};
 
 use super::accounts::account;
 use super::cases::{case, cases};
@@ -14,7 +14,7 @@ const AT_ONCE: usize = 8;
 #[test]
 fn every_packet_is_accounted_for_and_watching_changes_no_verdict() {
     let mut here = cases(&[]);
-    here.retain(|case| !case.plan.namespaces.iter().any(|space| space.uses_ipvs()));
+    here.retain(|case| !case.plan.namespaces.iter().any(Namespace::uses_ipvs));
     assert!(here.len() > 30, "{}", here.len());
     with_agent(async |agent| {
         let account = account(&agent, here, AT_ONCE).await;
