@@ -109,23 +109,31 @@ fn unreachable(flight: &Flight, journey: &Journey) -> Option<&'static str> {
     })
 }
 
+/// That a packet was answered so.
+fn refusal(flight: &Flight, journey: &Journey, book: &Book<'_>) -> Option<String> {
+    let what = unreachable(flight, journey)?;
+    let hop = flight.hops.last()?;
+    let why = flight
+        .reason
+        .as_ref()
+        .filter(|reason| *reason != UNSPECIFIED)
+        .map_or_else(String::new, |reason| format!(" ({reason})"));
+    Some(format!(
+        "{} to {} was refused in {} with ICMP {what}{why}",
+        flight.kind.word(),
+        named(hop.after.destination, book),
+        hop.namespace
+    ))
+}
+
 /// Where the request came to.
 fn fate(request: &Flight, journey: &Journey, book: &Book<'_>) -> String {
     let kind = request.kind.word();
     let Some(hop) = request.hops.last() else {
         return format!("{kind} was not seen");
     };
-    if let Some(what) = unreachable(request, journey) {
-        let why = request
-            .reason
-            .as_ref()
-            .filter(|reason| *reason != UNSPECIFIED)
-            .map_or_else(String::new, |reason| format!(" ({reason})"));
-        return format!(
-            "{kind} to {} was refused in {} with ICMP {what}{why}",
-            named(hop.after.destination, book),
-            hop.namespace
-        );
+    if let Some(refusal) = refusal(request, journey, book) {
+        return refusal;
     }
     match &request.end {
         End::Delivered | End::Answered(_) => {
@@ -156,14 +164,15 @@ fn return_of(answer: &Flight, request: &Flight, journey: &Journey, book: &Book<'
     let expected = journey.called.map(Flow::reversed);
     if !home || !matches!(answer.end, End::Delivered | End::Answered(_)) {
         let seen = match answer.end {
-            End::Answered(ref by) => format!(
-                "{kind} to {} was refused in {} with {}",
-                named(hop.after.destination, book),
-                hop.namespace,
-                by.first()
-                    .and_then(|at| journey.flights.get(*at))
-                    .map_or("an error", |flight| flight.kind.word())
-            ),
+            End::Answered(ref by) => refusal(answer, journey, book).unwrap_or_else(|| {
+                let by = by.first().and_then(|at| journey.flights.get(*at));
+                format!(
+                    "{kind} to {} was refused in {} with {}",
+                    named(hop.after.destination, book),
+                    hop.namespace,
+                    by.map_or("an error", |flight| flight.kind.word())
+                )
+            }),
             End::Delivered => format!(
                 "{kind} to {} ended in {}, which is not who called",
                 named(hop.after.destination, book),

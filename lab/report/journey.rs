@@ -110,12 +110,16 @@ impl Telling<'_> {
         let request = request(journey);
         let answer = request.and_then(|request| answer(journey, request));
         let mut left_out = 0_usize;
-        for flight in &journey.flights {
+        for (at, flight) in journey.flights.iter().enumerate() {
+            let is_told = journey.flights[..at]
+                .iter()
+                .any(|other| same_way(other, flight));
             let matters = [request, answer]
                 .into_iter()
                 .flatten()
                 .any(|own| std::ptr::eq(own, flight))
                 || (flight.repeats.is_none()
+                    && !is_told
                     && matches!(flight.kind, Kind::Rst | Kind::Unreachable));
             if matters || self.verbose {
                 self.flight(text, flight, journey);
@@ -228,6 +232,17 @@ impl Telling<'_> {
             flow = step.flow;
         }
     }
+}
+
+/// Whether two packets went the same way to the same end, as errors do that answer what
+/// is sent again.
+fn same_way(one: &Flight, other: &Flight) -> bool {
+    let way = |flight: &Flight| -> Vec<(String, Flow)> {
+        let hops = flight.hops.iter();
+        hops.map(|hop| (hop.namespace.clone(), hop.before))
+            .collect()
+    };
+    one.kind == other.kind && one.end == other.end && way(one) == way(other)
 }
 
 /// Namespaces that only passed a packet on.

@@ -201,7 +201,9 @@ fn known(
             other.time >= flown.time
                 && other.hops[0].namespace == hop.namespace
                 && other.hops[0].seen.first().is_none_or(|seen| seen.out)
-                && (other.before() == hop.after.reversed() || other.quoted == Some(hop.after))
+                && (other.before() == hop.after.reversed()
+                    // As it came, where it was rewritten on its way and an error is back.
+                    || other.quoted.is_some_and(|quoted| [hop.before, hop.after].contains(&quoted)))
         })
         .map(|(at, _)| at)
         .collect();
