@@ -20,18 +20,14 @@ const MANY: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 fn none_is_unknown(series: &str) {
-    let (mut many, few): (Vec<Prepared>, Vec<Prepared>) =
-        cases(&[]).into_iter().partition(|case| {
-            let connections = case.plan.probes.iter().map(|each| each.connections);
-            connections.sum::<u32>() > MANY
-        });
-    for probe in many.iter_mut().flat_map(|case| &mut case.plan.probes) {
-        probe.patience = PATIENCE;
-    }
+    let (many, few): (Vec<Prepared>, Vec<Prepared>) = cases(&[]).into_iter().partition(|case| {
+        let connections = case.plan.probes.iter().map(|each| each.connections);
+        connections.sum::<u32>() > MANY
+    });
     block_on(async {
         let agent = guest(series).await.start().await.expect("a guest");
-        let mut all = account(&agent, many, 1).await;
-        all.add(account(&agent, few, AT_ONCE).await);
+        let mut all = account(&agent, many, 1, Some(PATIENCE)).await;
+        all.add(account(&agent, few, AT_ONCE, None).await);
         all.print(&agent.surroundings().kernel);
         assert_eq!(all.wrong, Vec::<String>::new());
         assert_eq!(all.unknown, Vec::<String>::new());

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use svclab::evidence::Evidence;
@@ -80,10 +81,16 @@ impl Account {
     }
 }
 
-/// Runs every case twice, watched and unwatched, and tells how every packet ended.
-pub async fn account(agent: &Agent, cases: Vec<Prepared>, at_once: usize) -> Account {
+/// Runs every case twice, watched and unwatched, and tells how every packet ended. Who
+/// is slow to watch many connections waits for `patience` when they are watched.
+pub async fn account(
+    agent: &Agent,
+    cases: Vec<Prepared>,
+    at_once: usize,
+    patience: Option<Duration>,
+) -> Account {
     let accounts: Vec<Account> = futures_util::stream::iter(cases)
-        .map(async |case| both(agent, &case).await)
+        .map(async |case| both(agent, &case, patience).await)
         .buffer_unordered(at_once)
         .collect()
         .await;
@@ -94,10 +101,17 @@ pub async fn account(agent: &Agent, cases: Vec<Prepared>, at_once: usize) -> Acc
     all
 }
 
-async fn both(agent: &Agent, case: &Prepared) -> Account {
+async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Account {
     let id = &case.case.id;
     let judge = case.judge().expect("it can be judged");
-    let evidence = run(agent, case, Watch::everything(&case.plan)).await;
+    let mut watched = Plan {
+        watch: Watch::everything(&case.plan),
+        ..case.plan.clone()
+    };
+    for probe in &mut watched.probes {
+        probe.patience = patience.unwrap_or(probe.patience);
+    }
+    let evidence = run(agent, watched).await;
     let mut account = Account::of(id, &journeys(&case.plan, &evidence));
     let judgement = judge.judge(&evidence);
     if !judgement.holds() {
@@ -109,7 +123,11 @@ async fn both(agent: &Agent, case: &Prepared) -> Account {
         account.wrong.push(format!("{id}: {left_out} left out"));
     }
     // Of what is not watched only the verdicts are known.
-    let unwatched = run(agent, case, Watch::default()).await;
+    let unwatched = Plan {
+        watch: Watch::default(),
+        ..case.plan.clone()
+    };
+    let unwatched = run(agent, unwatched).await;
     let probes = judge.judge(&unwatched).probes.into_iter();
     let wrong = probes.filter(|probe| !probe.holds);
     let wrong = wrong.map(|probe| format!("{id}, unwatched: {probe:#?}"));
@@ -117,11 +135,7 @@ async fn both(agent: &Agent, case: &Prepared) -> Account {
     account
 }
 
-async fn run(agent: &Agent, case: &Prepared, watch: Watch) -> Evidence {
-    let plan = Plan {
-        watch,
-        ..case.plan.clone()
-    };
+async fn run(agent: &Agent, plan: Plan) -> Evidence {
     let mut session = agent.build(plan).await.expect("a lab");
     session.probe().await.expect("evidence")
 }

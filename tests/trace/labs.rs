@@ -17,7 +17,7 @@ fn every_packet_is_accounted_for_and_watching_changes_no_verdict() {
     here.retain(|case| !case.plan.namespaces.iter().any(Namespace::uses_ipvs));
     assert!(here.len() > 30, "{}", here.len());
     with_agent(async |agent| {
-        let account = account(&agent, here, AT_ONCE).await;
+        let account = account(&agent, here, AT_ONCE, None).await;
         account.print(&agent.surroundings().kernel);
         assert_eq!(account.wrong, Vec::<String>::new());
         assert_eq!(account.unknown, Vec::<String>::new());
