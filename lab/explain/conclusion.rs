@@ -294,6 +294,9 @@ fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
                 "IpOutNoRoutes" => {
                     format!("came to {namespace}{came}, which had no route for its answer")
                 }
+                "IcmpInErrors" => {
+                    format!("came to {namespace}{came}, which knows no such connection")
+                }
                 _ => format!(
                     "was dropped in {namespace}{by}: {}",
                     forwarding(settings).unwrap_or(counter_words(counter))

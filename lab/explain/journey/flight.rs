@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::sighting::{Identity, Sighting};
+use crate::evidence::Flow;
 use crate::explain::packet::Payload;
 use crate::scenario::wire::PacketKind;
 
@@ -92,14 +93,15 @@ impl<'s, 'e> Track<'s, 'e> {
     }
 }
 
-/// Namespace, interface, whether it left, whether it was wrapped.
-type Place<'e> = (&'e str, &'e str, bool, bool);
+/// Namespace, interface, whether it left, whether it was wrapped, and its addresses
+/// there: a packet that was rewritten meanwhile may come by once more.
+type Place<'e> = (&'e str, &'e str, bool, bool, Flow);
 
 /// Gathers sightings, which are in the order of time, into the packets that set out,
 /// in that order, too.
 ///
-/// A packet that is seen a second time in the same place is another one, sent again
-/// with all its numbers, or one that goes round in a circle.
+/// A packet that is seen a second time in the same place, with the same addresses, is
+/// another one, sent again with all its numbers, or one that goes round in a circle.
 pub fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<Track<'s, 'e>> {
     let mut tracks: Vec<Track<'s, 'e>> = Vec::new();
     // By packet, its track and where it was seen on it.
@@ -110,6 +112,7 @@ pub fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<Track<'s, 'e>> {
             sighting.interface,
             sighting.out,
             sighting.wrapped,
+            sighting.flow,
         );
         let known = open.get_mut(&sighting.identity);
         if let Some((at, places)) = known

@@ -22,6 +22,10 @@ const LOSSES: [&str; 5] = [
     "IpOutNoRoutes",
 ];
 
+/// The counter of errors about connections that the kernel does not know (Linux v6.12,
+/// `net/ipv4/tcp_ipv4.c`, `tcp_v4_err`).
+const IGNORED: &str = "IcmpInErrors";
+
 /// Follows every packet that belongs to an attempt of a probe. The evidence is of a
 /// plan whose every namespace was watched.
 #[must_use]
@@ -152,7 +156,8 @@ impl Ends {
             if end.is_some() {
                 continue;
             }
-            let grown = LOSSES.iter().find_map(|counter| {
+            let of_errors = (flown.kind == Kind::Unreachable).then_some(&IGNORED);
+            let grown = of_errors.into_iter().chain(&LOSSES).find_map(|counter| {
                 let by = *evidence.counters.get(&hop.namespace)?.get(*counter)?;
                 Some((*counter, u64::try_from(by).ok().filter(|by| *by > 0)?))
             });

@@ -7,7 +7,7 @@ use super::sighting::{Identity, Sighting, flow};
 use super::visit::{Streams, Visit};
 use super::{Hop, Rewritten, Seen, Step};
 use crate::evidence::{Evidence, Flow, Met};
-use crate::explain::packet::Frame;
+use crate::explain::packet::{Frame, Payload};
 
 /// The targets that rewrite a packet's addresses.
 const REWRITES: [&str; 5] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"];
@@ -81,7 +81,8 @@ pub fn hop(
         // packets of a connection before any rule did.
         (_, step) => {
             let left = last.filter(|last| last.out).map(|last| last.flow);
-            let set_out = left.and_then(|left| set_out(evidence, namespace, left));
+            let reply = first.is_some_and(|first| first.frame.payload == Payload::Pong);
+            let set_out = left.and_then(|left| set_out(evidence, namespace, left, reply));
             set_out.or(step.map(|step| step.flow)).or(left)?
         }
     };
@@ -167,12 +168,17 @@ fn rewritten(
 
 /// As a packet was before conntrack rewrote it on its way out of the namespace that it
 /// set out in: rules see only the first of a connection as it was.
-fn set_out(evidence: &Evidence, namespace: &str, left: Flow) -> Option<Flow> {
-    evidence
+fn set_out(evidence: &Evidence, namespace: &str, left: Flow, reply: bool) -> Option<Flow> {
+    let mut own = evidence
         .connections
         .iter()
-        .filter(|connection| connection.namespace == namespace)
-        .find(|connection| connection.reply.reversed() == left)
+        .filter(|connection| connection.namespace == namespace);
+    if reply {
+        return own
+            .find(|connection| connection.original.reversed() == left)
+            .map(|connection| connection.reply);
+    }
+    own.find(|connection| connection.reply.reversed() == left)
         .map(|connection| connection.original)
 }
 
@@ -183,6 +189,8 @@ fn remembered(evidence: &Evidence, namespace: &str, before: Flow) -> Option<Flow
         .connections
         .iter()
         .filter(|connection| connection.namespace == namespace)
+        // Who speaks to itself: both directions look the same.
+        .filter(|connection| connection.original != connection.original.reversed())
         .find_map(|connection| {
             if before == connection.reply {
                 Some(connection.original.reversed())
