@@ -8,6 +8,6 @@ mod prepare;
 mod select;
 
 pub use execute::{Kept, Options, execute, trouble};
-pub use explain::{Explained, explain};
+pub use explain::{Explained, explain, no_such_probe};
 pub use prepare::{Prepared, prepare, problems_to_diagnostics};
 pub use select::{Chosen, SelectError, choose};
