@@ -22,11 +22,10 @@ use super::trace::Trace;
 use super::wire::{self, Wire};
 use super::{
     accounting, capture, counters, failure, health, held, ipvs, prober, program, real_proxy, rules,
-    server, sysctl,
+    saved, server, settings, sysctl,
 };
-use crate::evidence::{Evidence, Packet, SavedRules};
-use crate::plan::needs::iptables_program;
-use crate::plan::{Backend, Namespace, Plan, RealProxy, Server};
+use crate::evidence::{Evidence, Packet};
+use crate::plan::{Namespace, Plan, RealProxy, Server};
 use crate::protocol::{Failure, Finished, Running, Turn};
 use crate::rules::kube_proxy::Mode;
 
@@ -250,17 +249,16 @@ impl Lab {
                 .counters
                 .insert(name.clone(), counters::growth(before, &after));
         }
-        evidence.rules = try_join_all(
-            watch
-                .rules
-                .iter()
-                .filter_map(|name| self.plan.namespace(name))
-                .map(|namespace| self.saved(namespace)),
-        )
-        .await?
-        .into_iter()
-        .flatten()
-        .collect();
+        self.read_rules(&mut evidence).await?;
+        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
+            if watch.trace.contains(&namespace.name) {
+                let ns = self.namespace(&namespace.name)?;
+                let names = wire.names();
+                let names = names.values().map(String::as_str);
+                let settings = settings::read(ns, &namespace.name, names)?;
+                evidence.settings.insert(namespace.name.clone(), settings);
+            }
+        }
         for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
             let ns = self.namespace(&namespace.name)?;
             if let Some(held) =
@@ -422,47 +420,22 @@ impl Lab {
             .collect()
     }
 
-    /// Its rules as they are now.
-    pub(super) async fn saved(&self, namespace: &Namespace) -> Result<Vec<SavedRules>, Failure> {
-        let Some(rules) = &namespace.iptables else {
-            return Ok(Vec::new());
-        };
-        let ns = self.namespace(&namespace.name)?;
-        let mut saved = Vec::new();
-        for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
-            if input.is_empty() {
-                continue;
-            }
-            let program = iptables_program(ip, rules.backend, "save");
-            let mut text = String::new();
-            // By name: the list of tables that legacy keeps is root's alone to
-            // read, and a user namespace's root is not that one. With nft one
-            // start does for all.
-            let named: Vec<_> = rules::tables(input)
-                .map(|table| vec!["-c", "-t", table])
-                .collect();
-            let starts = match rules.backend {
-                Backend::Legacy => named,
-                Backend::Nft => vec![vec!["-c"]],
-            };
-            for arguments in &starts {
-                let finished = program::run(ns, &namespace.name, &program, arguments, "").await?;
-                if !finished.success {
-                    return Err(failure::bug(format!(
-                        "{program} failed in {}: {}",
-                        namespace.name,
-                        finished.stderr.trim()
-                    )));
-                }
-                text.push_str(&finished.stdout);
-            }
-            saved.push(SavedRules {
-                namespace: namespace.name.clone(),
-                backend: rules.backend,
-                ip,
-                text,
-            });
-        }
-        Ok(saved)
+    /// Reads back the rules of watched namespaces.
+    async fn read_rules(&self, evidence: &mut Evidence) -> Result<(), Failure> {
+        let met = &evidence.met;
+        let watched = self.plan.watch.rules.iter();
+        let read =
+            watched
+                .filter_map(|name| self.plan.namespace(name))
+                .map(|namespace| async move {
+                    let ns = self.namespace(&namespace.name)?;
+                    let saved = saved::iptables(ns, namespace, met).await?;
+                    let own = saved::nft(ns, &namespace.name, met, &saved).await;
+                    Ok::<_, Failure>((saved, own.map(|own| (namespace.name.clone(), own))))
+                });
+        let (saved, own): (Vec<_>, Vec<_>) = try_join_all(read).await?.into_iter().unzip();
+        evidence.rules = saved.into_iter().flatten().collect();
+        evidence.nft = own.into_iter().flatten().collect();
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Ending probes whose timeout is proven by what was seen so far.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,10 +10,12 @@ use tokio::time::sleep;
 use super::capture::{Basket, Capture};
 use super::lab::Lab;
 use super::prober::Waiting;
+use super::saved;
 use super::trace::Trace;
 use crate::evidence::{Attempt, Evidence, Met, SavedRules, Verdict};
 use crate::explain::journey::journeys;
 use crate::explain::settled::Proof;
+
 use crate::protocol::Failure;
 
 /// How long nothing must have been seen before it is looked at, at first and at most.
@@ -23,14 +25,17 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(2
 /// Of more packets nothing is settled: to follow them takes longer than to wait.
 const MOST: usize = 10_000;
 
+/// A table: by which iptables, of which family, and its name.
+type Table = (&'static str, u8, String);
+
 /// What was seen so far of a lab whose every namespace is watched and traced.
 pub struct Settler<'a> {
     lab: &'a Lab,
     captures: &'a [Capture],
     basket: Rc<RefCell<Basket>>,
     trace: &'a mut Trace,
-    /// The rules of the namespaces that packets met rules in, as far as they were read.
-    rules: BTreeMap<String, Vec<SavedRules>>,
+    /// The rules of the namespaces that packets met rules in, and of which tables.
+    rules: BTreeMap<String, (BTreeSet<Table>, Vec<SavedRules>)>,
     /// How many packets there were at the last look, and when it was last tried to
     /// prove something.
     seen: usize,
@@ -87,7 +92,11 @@ impl<'a> Settler<'a> {
             self.tried = 0;
             return Ok(Vec::new());
         }
-        evidence.rules = self.rules.values().flatten().cloned().collect();
+        evidence.rules = self
+            .rules
+            .values()
+            .flat_map(|(_, rules)| rules.clone())
+            .collect();
         let proof = Proof::new(&self.lab.plan, &evidence);
         let journeys = journeys(&self.lab.plan, &evidence);
         Ok(journeys
@@ -106,17 +115,24 @@ impl<'a> Settler<'a> {
         self.basket.borrow().len()
     }
 
-    /// Reads the rules of namespaces that packets met rules in.
-    async fn read(&mut self, met: &[Met]) -> Result<(), Failure> {
-        for met in met {
-            if self.rules.contains_key(&met.namespace) {
+    /// Reads the rules of namespaces that packets met rules in; again when they met
+    /// those of another table.
+    async fn read(&mut self, all: &[Met]) -> Result<(), Failure> {
+        let mut tables: BTreeMap<&str, BTreeSet<Table>> = BTreeMap::new();
+        for met in all {
+            let table = (met.by.word(), met.ip, met.table.clone());
+            tables.entry(&met.namespace).or_default().insert(table);
+        }
+        for (name, tables) in tables {
+            let known = self.rules.get(name);
+            if known.is_some_and(|(known, _)| *known == tables) {
                 continue;
             }
-            let rules = match self.lab.plan.namespace(&met.namespace) {
-                Some(namespace) => self.lab.saved(namespace).await?,
-                None => Vec::new(),
+            let Some(namespace) = self.lab.plan.namespace(name) else {
+                continue;
             };
-            self.rules.insert(met.namespace.clone(), rules);
+            let rules = saved::iptables(self.lab.namespace(name)?, namespace, all).await?;
+            self.rules.insert(name.to_owned(), (tables, rules));
         }
         Ok(())
     }

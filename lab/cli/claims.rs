@@ -9,7 +9,7 @@ use super::args::{ClaimsArguments, ClaimsFormat, Common};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive};
 use super::labs::{prepared, tell};
-use super::output::{colour, refused, told, width};
+use super::output::{colour, print_json, refused, width, written};
 use super::run::{options, print as telling, running};
 use crate::cluster::place;
 use crate::report::claims::{
@@ -36,8 +36,8 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
         warn(&labs, differing);
     }
     let lines = tally(&results, &declared);
-    let written = match arguments.format {
-        ClaimsFormat::Human => print(
+    let printed = match arguments.format {
+        ClaimsFormat::Human => written(print(
             &lines,
             Layout {
                 width: width(),
@@ -45,15 +45,10 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
                 verbose: arguments.verbose,
             },
             io::stdout().lock(),
-        ),
-        ClaimsFormat::Json => {
-            let document = document(lines.clone());
-            serde_json::to_writer_pretty(io::stdout().lock(), &document)
-                .map_err(io::Error::from)
-                .map(|()| println!())
-        }
+        )),
+        ClaimsFormat::Json => print_json(&document(lines.clone())),
     };
-    match told(written) {
+    match printed {
         // A run that met trouble says so before anything about claims.
         Exit::Success if results.exit_code() > 1 => {
             for error in results

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::args::{DiffArguments, DiffFormat};
 use super::exit::Exit;
 use super::labs::tell;
-use super::output::{colour, print};
+use super::output::{colour, print, print_json};
 use crate::dump::folder::Folder;
 use crate::dump::{Format, NodeDump, compare};
 use crate::report::diff::Document;
@@ -49,17 +49,11 @@ pub fn diff(arguments: &DiffArguments) -> Exit {
         compared,
         differences,
     );
-    let text = match arguments.format {
-        DiffFormat::Human => document.human(colour()),
-        DiffFormat::Json => match document.json() {
-            Ok(text) => text,
-            Err(error) => {
-                eprintln!("error: {error}");
-                return Exit::Of(70);
-            }
-        },
+    let printed = match arguments.format {
+        DiffFormat::Human => print(&document.human(colour())),
+        DiffFormat::Json => print_json(&document),
     };
-    match print(&text) {
+    match printed {
         Exit::Success if document.same => Exit::Success,
         Exit::Success => Exit::Failed,
         other => other,

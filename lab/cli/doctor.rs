@@ -3,10 +3,10 @@
 use super::args::{DoctorArguments, DoctorFormat};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
-use super::output::{print, refused};
+use super::output::{print, print_json, refused};
 use crate::kernel::guest::Cache;
 use crate::kernel::{Host, doctor::examine};
-use crate::report::doctor::{human, json};
+use crate::report::doctor::{document, human};
 
 /// Tries what this machine can run and prints what was found.
 pub fn doctor(arguments: &DoctorArguments) -> Exit {
@@ -17,17 +17,11 @@ pub fn doctor(arguments: &DoctorArguments) -> Exit {
         Ok(None) => return Exit::Interrupted,
         Err(error) => return refused(&error),
     };
-    let text = match arguments.format {
-        DoctorFormat::Human => human(&diagnosis),
-        DoctorFormat::Json => match json(&diagnosis) {
-            Ok(text) => text,
-            Err(error) => {
-                eprintln!("error: {error}");
-                return Exit::Of(70);
-            }
-        },
+    let printed = match arguments.format {
+        DoctorFormat::Human => print(&human(&diagnosis)),
+        DoctorFormat::Json => print_json(&document(&diagnosis)),
     };
-    match print(&text) {
+    match printed {
         Exit::Success => Exit::Of(diagnosis.exit_code()),
         other => other,
     }

@@ -4,25 +4,33 @@ use super::args::{Common, ExplainArguments, Explanation};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
 use super::labs::prepared;
-use super::output::{colour, print, refused};
+use super::output::{colour, print, print_json, refused, told};
 use super::run::options;
+use super::which::{uncalled, which};
 use crate::explain::Book;
 use crate::explain::journey::Journey;
+use crate::kernel::Choice;
+use crate::live::{Ask, CallError, Explained as Packets, Form, Told, call};
 use crate::report::journey::Telling;
 use crate::report::journeys::{CaseJourneys, Head, Journeys};
-use crate::run::{Explained, Prepared, explain as explained};
+use crate::report::{RunError, Trouble};
+use crate::run::{Explained, Prepared, explain as explained, no_such_probe};
 
-/// Runs the chosen cases and tells of their packets.
+/// Runs the chosen cases, or the probes of a lab that stands, and tells of their packets.
 pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
+    if arguments.standing {
+        return standing(arguments);
+    }
     let labs = match prepared(common, &arguments.selection) {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
     let cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
-    if let Some(probe) = &arguments.probe
-        && let Some(exit) = unknown(probe, &cases)
-    {
-        return exit;
+    if let Some(wanted) = &arguments.probe {
+        let probes = || cases.iter().flat_map(|case| &case.plan.probes);
+        if !probes().any(|probe| probe.name == *wanted) {
+            return told(&no_such_probe(wanted, probes()));
+        }
     }
     let options = options(None, false, arguments.place.choice());
     let ran = unless_interrupted(explained(cases, &options, std::future::pending()));
@@ -35,10 +43,10 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
         Err(error) => return refused(&error),
     };
     let mut worst = None;
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     for one in explained {
         match one {
-            Ok(one) => told.push(one),
+            Ok(one) => seen.push(one),
             Err((case, error)) => {
                 eprintln!("error: {case}: {}", error.message);
                 if let Some(remedy) = &error.remedy {
@@ -49,10 +57,10 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
         }
     }
     let printed = match arguments.format {
-        Explanation::Human => print(&human(&told, arguments)),
+        Explanation::Human => print(&human(&seen, arguments)),
         Explanation::Json => {
-            let cases = told.iter().map(|one| as_data(one, arguments)).collect();
-            print(&Journeys::of(cases).json())
+            let cases = seen.iter().map(|one| as_data(one, arguments)).collect();
+            print_json(&Journeys::of(cases))
         }
     };
     match worst {
@@ -61,20 +69,84 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     }
 }
 
-/// What the command ends with where no case has a probe of that name.
-fn unknown(probe: &str, cases: &[Prepared]) -> Option<Exit> {
-    let mut names: Vec<&str> = cases
-        .iter()
-        .flat_map(|case| case.plan.probes.iter().map(|probe| probe.name.as_str()))
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    if names.contains(&probe) {
-        return None;
+/// Runs the probes of a lab that stands, in it, and tells of their packets.
+fn standing(arguments: &ExplainArguments) -> Exit {
+    let wrong = |message: &str, remedy: &str| {
+        told(&RunError {
+            trouble: Trouble::Input,
+            message: message.to_owned(),
+            remedy: Some(remedy.to_owned()),
+        })
+    };
+    // What the environment says of kernels is for labs that are built.
+    let by_environment = std::env::var_os("SVCLAB_KERNEL").is_some();
+    if arguments.place.choice() != Choice::Auto && !by_environment {
+        return wrong(
+            "a lab that stands has its kernel already",
+            "leave out --kernel, or --standing",
+        );
     }
-    eprintln!("error: there is no probe `{probe}`");
-    eprintln!("  what to do: name one of these: {}", names.join(", "));
-    Some(Exit::Input)
+    let name = match arguments.selection.names.as_slice() {
+        [] => None,
+        [name] => Some(name.as_str()),
+        _ => {
+            return wrong(
+                "one lab that stands is explained at a time",
+                "name one of them",
+            );
+        }
+    };
+    let ask = Ask::Explain {
+        probe: arguments.probe.clone(),
+        patience: arguments.selection.patience.longest,
+        form: form(arguments.format, arguments.verbose),
+    };
+    let asked = async {
+        let with = "`svclab explain --standing LAB/CASE`";
+        let (directory, lab) = which(name, with).await?;
+        let answer = async {
+            let mut line = call(&directory, &lab.case, &ask).await?;
+            match line.hear().await? {
+                Told::Explained { explained } => Ok(explained),
+                _ => Err(CallError::Nonsense),
+            }
+        };
+        answer.await.map_err(|error| uncalled(&error))
+    };
+    match unless_interrupted(asked) {
+        Ok(Some(Ok(explained))) => print_explained(explained),
+        Ok(Some(Err(exit))) => exit,
+        Ok(None) => {
+            eprintln!("interrupted");
+            Exit::Interrupted
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+/// How a holder is to tell of packets.
+pub fn form(format: Explanation, verbose: bool) -> Form {
+    match format {
+        Explanation::Human => Form::Text { verbose },
+        Explanation::Json => Form::Data,
+    }
+}
+
+/// Prints what a holder tells of packets.
+pub fn print_explained(explained: Packets) -> Exit {
+    match explained {
+        Packets::Text(text) => print(&plain(text)),
+        Packets::Data(case) => print_json(&Journeys::of(vec![*case])),
+    }
+}
+
+/// A text for standard output, which takes colours or does not.
+fn plain(text: String) -> String {
+    if colour() {
+        text
+    } else {
+        anstream::adapter::strip_str(&text).to_string()
+    }
 }
 
 fn human(told: &[Explained], arguments: &ExplainArguments) -> String {
@@ -89,12 +161,7 @@ fn human(told: &[Explained], arguments: &ExplainArguments) -> String {
             telling.case(&head(one), wanted(one, arguments))
         })
         .collect();
-    let text = texts.join("\n");
-    if colour() {
-        text
-    } else {
-        anstream::adapter::strip_str(&text).to_string()
-    }
+    plain(texts.join("\n"))
 }
 
 fn as_data(one: &Explained, arguments: &ExplainArguments) -> CaseJourneys {
@@ -110,15 +177,13 @@ fn book(one: &Explained) -> Book<'_> {
 }
 
 fn head(one: &Explained) -> Head {
-    Head {
-        case: one.prepared.case.id.clone(),
-        kernel: one.kernel.clone(),
-        expected: one.judgement.holds(),
-        packets_left_out: one.evidence.packets_left_out,
-        steps_left_out: one.evidence.met_left_out,
-        drops_left_out: one.evidence.drops.left_out(),
-        drops_unknown: one.evidence.drops.unknown().map(str::to_owned),
-    }
+    let expected = Some(one.judgement.holds());
+    Head::of(
+        one.prepared.case.id.clone(),
+        one.kernel.clone(),
+        expected,
+        &one.evidence,
+    )
 }
 
 /// The journeys that were asked for.

@@ -3,18 +3,31 @@
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
 
 use anstream::{AutoStream, ColorChoice};
+use serde::Serialize;
 
 use super::exit::Exit;
+use crate::report::{RunError, Trouble};
 use crate::shortage;
 
 /// Writes text to standard output. A reader that has seen enough is no error.
 pub fn print(text: &str) -> Exit {
     let mut out = io::stdout().lock();
-    told(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Writes a document to standard output as JSON, its last line ended.
+pub fn print_json(document: &impl Serialize) -> Exit {
+    match serde_json::to_string_pretty(document) {
+        Ok(text) => print(&(text + "\n")),
+        Err(error) => {
+            eprintln!("error: {error}");
+            Exit::Of(Trouble::Bug.exit_code())
+        }
+    }
 }
 
 /// What a command ends with after writing.
-pub fn told(written: io::Result<()>) -> Exit {
+pub fn written(written: io::Result<()>) -> Exit {
     match written {
         Ok(()) => Exit::Success,
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Exit::Success,
@@ -23,6 +36,15 @@ pub fn told(written: io::Result<()>) -> Exit {
             Exit::Of(3)
         }
     }
+}
+
+/// Tells of an error and what to do about it.
+pub fn told(error: &RunError) -> Exit {
+    eprintln!("error: {}", error.message);
+    if let Some(remedy) = &error.remedy {
+        eprintln!("what to do: {}", remedy.replace('\n', "\n            "));
+    }
+    Exit::Of(error.trouble.exit_code())
 }
 
 /// What a command ends with that the system gives nothing to work with.

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::args::ProbeArguments;
+use super::args::{Explanation, ProbeArguments};
 use super::exit::Exit;
+use super::explain::{form, print_explained};
 use super::interrupt::unless_interrupted;
 use super::output::{print, refused};
 use super::which::{uncalled, which};
@@ -20,7 +21,17 @@ pub fn probe(arguments: &ProbeArguments) -> Exit {
                 .attempts
                 .iter()
                 .all(|attempt| matches!(attempt.verdict, Verdict::Connected | Verdict::Answered));
-            match print(&text(arguments, &probed)) {
+            let printed = match (arguments.format, &probed.explained) {
+                // A program finds the verdicts in there.
+                (Explanation::Json, Some(_)) => Exit::Success,
+                (Explanation::Human, Some(_)) => print(&(text(arguments, &probed) + "\n")),
+                (_, None) => print(&text(arguments, &probed)),
+            };
+            let printed = match (printed, probed.explained) {
+                (Exit::Success, Some(explained)) => print_explained(explained),
+                (printed, _) => printed,
+            };
+            match printed {
                 Exit::Success if !all => Exit::Failed,
                 exit => exit,
             }
@@ -43,8 +54,12 @@ async fn attempt(arguments: &ProbeArguments) -> Result<Probed, Exit> {
         connections: arguments.connections,
         patience: arguments.patience,
     };
+    let explain = arguments
+        .explain
+        .then(|| form(arguments.format, arguments.verbose));
     let answer = async {
-        let mut line = call(&directory, &lab.case, &Ask::Probe { wish }).await?;
+        let ask = Ask::Probe { wish, explain };
+        let mut line = call(&directory, &lab.case, &ask).await?;
         match line.hear().await? {
             Told::Probed { probed } => Ok(*probed),
             _ => Err(CallError::Nonsense),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::args::{PsArguments, PsFormat};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
-use super::output::{print, refused};
+use super::output::{print, print_json, refused};
 use super::which::{misplaced, uncalled};
 use crate::live::{About, Directory, document, standing};
 
@@ -23,13 +23,7 @@ pub fn ps(arguments: &PsArguments) -> Exit {
     };
     match arguments.format {
         PsFormat::Human => print(&table(&labs)),
-        PsFormat::Json => match serde_json::to_string_pretty(&document(labs)) {
-            Ok(text) => print(&(text + "\n")),
-            Err(error) => {
-                eprintln!("error: {error}");
-                Exit::Of(70)
-            }
-        },
+        PsFormat::Json => print_json(&document(labs)),
     }
 }
 

@@ -11,7 +11,7 @@ use super::args::RulesArguments;
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
 use super::labs::tell;
-use super::output::{print, refused, width};
+use super::output::{print, refused, told, width};
 use crate::evidence::Evidence;
 use crate::kernel::{KernelError, Kernels};
 use crate::plan::Plan;
@@ -56,14 +56,7 @@ pub fn rules(arguments: &RulesArguments) -> Exit {
     let node = plan.case.clone();
     match unless_interrupted(load(arguments, plan)) {
         Ok(Some(Ok(evidence))) => save(directory, &evidence, &node),
-        Ok(Some(Err(error))) => {
-            let told = trouble(&error);
-            eprintln!("error: {}", told.message);
-            if let Some(remedy) = told.remedy {
-                eprintln!("what to do: {}", remedy.replace('\n', "\n            "));
-            }
-            Exit::Of(told.trouble.exit_code())
-        }
+        Ok(Some(Err(error))) => told(&trouble(&error)),
         Ok(None) => {
             eprintln!("interrupted");
             Exit::Interrupted

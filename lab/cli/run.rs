@@ -12,7 +12,7 @@ use super::args::{Common, RunArguments};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive, unless_interrupted};
 use super::labs::prepared;
-use super::output::{colour, refused, told};
+use super::output::{colour, refused, written};
 use super::progress::Progress;
 use crate::kernel::{Choice, Witness, enter};
 use crate::plan::{Patience, Watch};
@@ -67,7 +67,7 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         (ran, _) => ran.map(|(results, printed)| Some((results, printed.map(drop)))),
     };
     match ran {
-        Ok(Some((_, Err(error)))) => told(Err(error)),
+        Ok(Some((_, Err(error)))) => written(Err(error)),
         Ok(Some((results, Ok(())))) => {
             if results.interrupted {
                 eprintln!("interrupted");

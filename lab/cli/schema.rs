@@ -2,7 +2,7 @@
 
 use super::args::Described;
 use super::exit::Exit;
-use super::output::print;
+use super::output::print_json;
 use crate::{report, scenario};
 
 /// Prints the schema of a format.
@@ -17,11 +17,5 @@ pub fn schema(of: Described) -> Exit {
         Described::Evidence => report::schema::evidence(),
         Described::Ps => report::schema::ps(),
     };
-    match serde_json::to_string_pretty(&schema) {
-        Ok(text) => print(&format!("{text}\n")),
-        Err(error) => {
-            eprintln!("error: {error}");
-            Exit::Of(70)
-        }
-    }
+    print_json(&schema)
 }

@@ -17,8 +17,8 @@ use super::args::{Common, Selection, UpArguments};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive};
 use super::labs::prepared;
-use super::output::{print, refused};
-use super::which::{misplaced, told};
+use super::output::{print, refused, told};
+use super::which::misplaced;
 use crate::kernel::{Choice, Kernel, KernelError, Kernels, NoRoom, Session};
 use crate::live::{About, Directory, Ending, Holder, State, hold, programs, standing};
 use crate::plan::Patience;
@@ -268,6 +268,12 @@ fn words(about: &About, case: &Prepared, several: bool, detached: bool) -> Strin
             other => format!(" --protocol {other}"),
         };
         lines.push(format!("svclab probe{lab} {from} {to}{protocol}"));
+        let lab = if several {
+            format!(" {name}")
+        } else {
+            String::new()
+        };
+        lines.push(format!("svclab explain --standing{lab}"));
     }
     lines.push(format!("svclab capture{lab} | wireshark -k -i -"));
     let where_from = if detached {

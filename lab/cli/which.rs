@@ -1,6 +1,7 @@
 //! The lab that stands and is meant, and how a user is told that none is.
 
 use super::exit::Exit;
+use super::output::told;
 use crate::live::{About, CallError, Directory, PickError, PlaceError, pick, standing};
 use crate::report::{RunError, Trouble};
 
@@ -55,13 +56,4 @@ pub fn uncalled(error: &CallError) -> Exit {
             Exit::Of(Trouble::Lost.exit_code())
         }
     }
-}
-
-/// Tells of an error and what to do about it.
-pub fn told(error: &RunError) -> Exit {
-    eprintln!("error: {}", error.message);
-    if let Some(remedy) = &error.remedy {
-        eprintln!("what to do: {}", remedy.replace('\n', "\n            "));
-    }
-    Exit::Of(error.trouble.exit_code())
 }

@@ -1,10 +1,12 @@
 //! What a kernel remembers of connections: conntrack's entries, and IPVS's.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Who speaks to whom; of ping, the port of both is the echo's identifier.
+/// Addresses and ports as a packet has them at some place, or as a connection is known
+/// by; of what has no ports they are 0, of an echo both are its identifier.
 #[derive(
     Debug,
     Clone,
@@ -18,11 +20,37 @@ use serde::{Deserialize, Serialize};
     Deserialize,
     schemars::JsonSchema,
 )]
-pub struct Tuple {
+pub struct Flow {
     /// From where.
     pub source: SocketAddr,
     /// To where.
     pub destination: SocketAddr,
+}
+
+impl Flow {
+    /// As an answer has them.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+        }
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} > {}", bare(self.source), bare(self.destination))
+    }
+}
+
+/// An address with its port, if it has one.
+#[must_use]
+pub fn bare(address: SocketAddr) -> String {
+    match address.port() {
+        0 => address.ip().to_string(),
+        _ => address.to_string(),
+    }
 }
 
 /// An entry of conntrack's.
@@ -33,9 +61,9 @@ pub struct Connection {
     /// The IP protocol by number: 6 is TCP.
     pub protocol: u8,
     /// As its first packet was, before anything was rewritten.
-    pub original: Tuple,
+    pub original: Flow,
     /// As an answer must be to belong to it.
-    pub reply: Tuple,
+    pub reply: Flow,
     /// Its mark.
     #[serde(default)]
     pub mark: u32,

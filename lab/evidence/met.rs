@@ -40,6 +40,10 @@ pub struct Met {
     pub mark: u32,
     /// The table: `nat`.
     pub table: String,
+    /// Whether that is one of the family `inet`, for IPv4 and IPv6 alike, of which no
+    /// iptables knows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub inet: bool,
     /// The chain: `KUBE-SERVICES`.
     pub chain: String,
     /// What it met there.

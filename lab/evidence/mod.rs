@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Backend;
 
 pub use attempt::{Attempt, Verdict};
-pub use connection::{Balanced, Connection, Tuple};
+pub use connection::{Balanced, Connection, Flow, bare};
 pub use dropped::{Dropped, Drops};
 pub use held::{Held, HeldLink};
 pub use met::Met;
@@ -52,6 +52,14 @@ pub struct Evidence {
     pub counters: BTreeMap<String, BTreeMap<String, i64>>,
     /// What `iptables-save -c` said afterwards.
     pub rules: Vec<SavedRules>,
+    /// By namespace, what `nft -a -s list ruleset` said afterwards, where packets met rules
+    /// that no iptables prints.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nft: BTreeMap<String, String>,
+    /// By traced namespace, the settings that decide whether a kernel takes a packet
+    /// in or passes it on, as they were afterwards: `net.ipv4.conf.eth0.rp_filter`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, BTreeMap<String, String>>,
     /// By namespace, what was read back of sets, virtual servers and interfaces.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<String, Held>,

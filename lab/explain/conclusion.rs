@@ -4,22 +4,30 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::book::Book;
-use super::journey::{End, Flight, Hop, Journey, Kind, Rewritten, Step, came_by};
-use crate::evidence::Verdict;
+use super::journey::{End, Flight, Hop, Journey, Kind, Rewritten, Setting, Step, came_by};
+use crate::evidence::{Flow, Verdict, bare};
+use crate::plan::Backend;
+
+/// The word of a kernel that gives no reason.
+const UNSPECIFIED: &str = "NOT_SPECIFIED";
 
 /// What a person should know of a connection first, a sentence each.
 #[must_use]
 pub fn conclusion(journey: &Journey, book: &Book<'_>) -> Vec<String> {
     let Some(request) = request(journey) else {
-        let never = match journey.called {
-            None => "nothing set out: the caller's own kernel refused the call",
-            Some(_) => "nothing was seen of it",
-        };
-        return vec![never.to_owned()];
+        return vec![unsent(journey)];
     };
     let mut said = vec![fate(request, journey, book)];
     let answer = answer(journey, request);
+    let told = |answer: &Flight| {
+        let home = answer.hops.last().map(|hop| &hop.namespace) == Some(&journey.from);
+        home && answer.end == End::Delivered
+    };
     if let Some(answer) = answer {
+        if unreachable(request, journey).is_some() && told(answer) {
+            // That has been said.
+            return said;
+        }
         said.push(return_of(answer, request, journey, book));
     } else if matches!(request.end, End::Delivered) {
         said.push("nobody answered it".to_owned());
@@ -61,12 +69,72 @@ pub fn answer<'j>(journey: &'j Journey, request: &Flight) -> Option<&'j Flight> 
     inward.clone().find(from_there).or_else(|| inward.next())
 }
 
+/// Of a call of which no packet set out.
+fn unsent(journey: &Journey) -> String {
+    if journey.called.is_some() {
+        return "nothing was seen of it".to_owned();
+    }
+    let refused = format!(
+        "nothing set out: {}'s own kernel refused the call",
+        journey.from
+    );
+    let Some(error) = &journey.error else {
+        return refused;
+    };
+    // What an address is answered with that no route leads to (Linux v6.12,
+    // `net/ipv4/fib_semantics.c`, `fib_props`).
+    let words = if error.ends_with("(os error 101)") {
+        "no route: "
+    } else {
+        ""
+    };
+    format!("{refused}: {words}{error}")
+}
+
+/// What an ICMP error says cannot be reached, if that is what a packet was answered
+/// with on its way, and not by whom it was for.
+fn unreachable(flight: &Flight, journey: &Journey) -> Option<&'static str> {
+    let End::Answered(by) = &flight.end else {
+        return None;
+    };
+    let error = journey.flights.get(*by.first()?)?;
+    let v6 = flight.hops.last()?.after.destination.is_ipv6();
+    Some(match (v6, error.code?) {
+        (false, 0) => "net unreachable: no route",
+        (true, 0) => "unreachable: no route",
+        (false, 1) => "host unreachable",
+        (true, 3) => "address unreachable",
+        (false, 9 | 10 | 13) | (true, 1) => "unreachable: prohibited",
+        _ => return None,
+    })
+}
+
+/// That a packet was answered so.
+fn refusal(flight: &Flight, journey: &Journey, book: &Book<'_>) -> Option<String> {
+    let what = unreachable(flight, journey)?;
+    let hop = flight.hops.last()?;
+    let why = flight
+        .reason
+        .as_ref()
+        .filter(|reason| *reason != UNSPECIFIED)
+        .map_or_else(String::new, |reason| format!(" ({reason})"));
+    Some(format!(
+        "{} to {} was refused in {} with ICMP {what}{why}",
+        flight.kind.word(),
+        named(hop.after.destination, book),
+        hop.namespace
+    ))
+}
+
 /// Where the request came to.
 fn fate(request: &Flight, journey: &Journey, book: &Book<'_>) -> String {
     let kind = request.kind.word();
     let Some(hop) = request.hops.last() else {
         return format!("{kind} was not seen");
     };
+    if let Some(refusal) = refusal(request, journey, book) {
+        return refusal;
+    }
     match &request.end {
         End::Delivered | End::Answered(_) => {
             let own = book.name(hop.after.destination.ip()) == hop.namespace;
@@ -93,17 +161,18 @@ fn return_of(answer: &Flight, request: &Flight, journey: &Journey, book: &Book<'
         return format!("{kind} was not seen");
     };
     let home = hop.namespace == journey.from;
-    let expected = journey.called.map(super::journey::Flow::reversed);
+    let expected = journey.called.map(Flow::reversed);
     if !home || !matches!(answer.end, End::Delivered | End::Answered(_)) {
         let seen = match answer.end {
-            End::Answered(ref by) => format!(
-                "{kind} to {} was refused in {} with {}",
-                named(hop.after.destination, book),
-                hop.namespace,
-                by.first()
-                    .and_then(|at| journey.flights.get(*at))
-                    .map_or("an error", |flight| flight.kind.word())
-            ),
+            End::Answered(ref by) => refusal(answer, journey, book).unwrap_or_else(|| {
+                let by = by.first().and_then(|at| journey.flights.get(*at));
+                format!(
+                    "{kind} to {} was refused in {} with {}",
+                    named(hop.after.destination, book),
+                    hop.namespace,
+                    by.map_or("an error", |flight| flight.kind.word())
+                )
+            }),
             End::Delivered => format!(
                 "{kind} to {} ended in {}, which is not who called",
                 named(hop.after.destination, book),
@@ -114,7 +183,8 @@ fn return_of(answer: &Flight, request: &Flight, journey: &Journey, book: &Book<'
         return seen + &bypassed(answer, request);
     }
     let sender = &answer.hops[0].namespace;
-    if Some(hop.after) == expected {
+    // An error comes from who made it, and is known by what it quotes.
+    if answer.kind == Kind::Unreachable || Some(hop.after) == expected {
         return match answer.kind {
             Kind::Rst | Kind::Unreachable => format!("{sender} refused with {kind}"),
             _ => format!("{kind} came back from {sender}"),
@@ -160,37 +230,82 @@ fn bypassed(answer: &Flight, request: &Flight) -> String {
     }
 }
 
+/// If the rule that dropped a packet asked for its mark, the one that sent it to be
+/// marked, or marked it.
+fn marked_by(hop: &Hop) -> Option<&Step> {
+    let (last, before) = hop.met.split_last()?;
+    if last.mark == 0 || !last.rule.as_ref()?.contains("--mark") {
+        return None;
+    }
+    let marks = hop.met.windows(2).position(|pair| match pair {
+        [one, next] => one.mark != last.mark && next.mark == last.mark,
+        _ => false,
+    })?;
+    let mark = before.get(marks)?;
+    let mut earlier = before[..marks].iter().rev();
+    let jump = earlier.find(|step| step.target.as_ref() == Some(&mark.chain));
+    Some(jump.unwrap_or(mark))
+}
+
 /// A packet that did not arrive.
 fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
     let namespace = &hop.namespace;
-    let by = came_by(hop).map_or_else(String::new, |seen| {
-        format!(" as it came in by {}", seen.interface)
-    });
+    let came = came_by(hop).map_or_else(String::new, |seen| format!(" by {}", seen.interface));
+    let by = if came.is_empty() {
+        String::new()
+    } else {
+        format!(" as it came in{came}")
+    };
     match end {
         End::ByRule => {
-            let rule = hop.met.last().map_or_else(String::new, place);
-            format!("{kind} was dropped in {namespace} by {rule}")
+            let rule = hop
+                .met
+                .last()
+                .map_or_else(String::new, |step| place(step, hop));
+            let marked = marked_by(hop).map_or_else(String::new, |step| {
+                format!("; it was marked for that by {}", place(step, hop))
+            });
+            format!("{kind} was dropped in {namespace} by {rule}{marked}")
         }
-        End::Dropped { reason, place } => {
+        End::Dropped {
+            reason,
+            place,
+            settings,
+        } => {
             let at = place
                 .as_ref()
                 .map_or_else(String::new, |place| format!(" in {place}"));
-            let why = reason_words(reason).map_or_else(String::new, |words| format!("{words}: "));
+            let words = forwarding(settings).or(reason_words(reason));
+            let why = words.map_or_else(String::new, |words| format!("{words}: "));
             format!(
-                "{kind} from {} was dropped in {namespace}{by}: {why}{reason}{at}",
-                named(hop.before.source, book)
+                "{kind} from {} was dropped in {namespace}{by}: {why}{reason}{at}{}",
+                named(hop.before.source, book),
+                set(settings)
             )
         }
         End::Counted {
             counter,
             by: count,
             lost,
+            settings,
         } => {
-            let words = counter_words(counter);
+            let from = named(hop.before.source, book);
+            let fate = match counter.as_str() {
+                "IpOutNoRoutes" => {
+                    format!("came to {namespace}{came}, which had no route for its answer")
+                }
+                "IcmpInErrors" => {
+                    format!("came to {namespace}{came}, which knows no such connection")
+                }
+                _ => format!(
+                    "was dropped in {namespace}{by}: {}",
+                    forwarding(settings).unwrap_or(counter_words(counter))
+                ),
+            };
             format!(
-                "{kind} from {} was dropped in {namespace}{by}: {words} (the kernel counted {count} there, \
-                 {counter}, where {lost} were lost)",
-                named(hop.before.source, book)
+                "{kind} from {from} {fate} (the kernel counted {count} there, {counter}, where \
+                 {lost} were lost){}",
+                set(settings)
             )
         }
         End::Gone => {
@@ -201,11 +316,30 @@ fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
             )
         }
         End::Unknown => format!(
-            "{kind} to {} came to {namespace}{}, and what became of it is not known",
-            named(hop.after.destination, book),
-            by.replace(" as it came in", "")
+            "{kind} to {} came to {namespace}{came}, and what became of it is not known",
+            named(hop.after.destination, book)
         ),
         End::Delivered | End::Answered(_) => format!("{kind} reached {namespace}"),
+    }
+}
+
+/// What a machine does that is set not to pass packets on.
+fn forwarding(settings: &[Setting]) -> Option<&'static str> {
+    let off = |setting: &Setting| setting.name.ends_with(".forwarding");
+    let words = "it is for another machine, and this one does not forward";
+    settings.iter().any(off).then_some(words)
+}
+
+/// Settings, as they end a sentence.
+fn set(settings: &[Setting]) -> String {
+    let all: Vec<String> = settings
+        .iter()
+        .map(|setting| format!("{} = {}", setting.name, setting.value))
+        .collect();
+    if all.is_empty() {
+        String::new()
+    } else {
+        format!("; there {}", all.join(" and "))
     }
 }
 
@@ -238,7 +372,7 @@ fn kept_source(hop: &Hop, request: &Flight) -> Option<String> {
         .met
         .iter()
         .filter(|step| decides(step))
-        .map(place)
+        .map(|step| place(step, hop))
         .collect();
     if returns.is_empty() {
         let marked = hop.met.iter().any(|step| step.mark != 0);
@@ -261,9 +395,10 @@ fn decides(step: &Step) -> bool {
     step.target.as_deref() == Some("RETURN") && !step.rule.as_ref().is_some_and(asks_for_mark)
 }
 
-/// A rule and where it stands.
+/// A rule that was met in a hop, and where it stands. Where both iptables have a say,
+/// so does the sentence.
 #[must_use]
-pub fn place(step: &Step) -> String {
+pub fn place(step: &Step, hop: &Hop) -> String {
     let number = step.number.map_or_else(
         || format!(" ({})", step.target.as_deref().unwrap_or("its end")),
         |number| format!(" rule {number}"),
@@ -276,7 +411,13 @@ pub fn place(step: &Step) -> String {
         [] => String::new(),
         entries => format!(", by the entry {}", entries.join(" and ")),
     };
-    format!("{} {}{number}{rule}{entries}", step.table, step.chain)
+    let both = hop.met.iter().any(|other| other.by != step.by);
+    let of = match step.by {
+        Backend::Legacy if both => " of iptables-legacy",
+        Backend::Nft if both && !step.table.starts_with("inet ") => " of iptables-nft",
+        _ => "",
+    };
+    format!("{} {}{number}{of}{rule}{entries}", step.table, step.chain)
 }
 
 /// What rewrote a packet in a hop, in short, as it goes on after "it became this".
@@ -307,13 +448,6 @@ pub fn rewriting(hop: &Hop) -> Option<String> {
     })
 }
 
-fn bare(address: SocketAddr) -> String {
-    match address.port() {
-        0 => address.ip().to_string(),
-        _ => address.to_string(),
-    }
-}
-
 /// An address with what a user calls it.
 fn named(address: SocketAddr, book: &Book<'_>) -> String {
     let name = book.name(address.ip());
@@ -330,6 +464,7 @@ fn reason_words(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "IP_RPFILTER" => "reverse path filtering (rp_filter)",
         "IP_INNOROUTES" => "no route",
+        "IP_INADDRERRORS" => "an address that is not for this machine to receive",
         "NETFILTER_DROP" => "netfilter",
         "NO_SOCKET" => "nobody listens",
         "NEIGH_FAILED" | "NEIGH_QUEUEFULL" => "the neighbour does not answer",

@@ -36,6 +36,8 @@ pub struct Frame {
     pub identifier: Option<u16>,
     /// What it is.
     pub payload: Payload,
+    /// The code of an ICMP destination unreachable.
+    pub code: Option<u8>,
     /// What its TCP header says, if it has one.
     pub segment: Option<Segment>,
     /// The packet it carries through a tunnel.
@@ -179,6 +181,7 @@ impl Frame {
             ports: carried.ports,
             identifier: carried.identifier,
             payload: carried.payload,
+            code: carried.code,
             segment,
             inner: carried.inner.map(Box::new),
             quoted: carried.quoted.map(Box::new),
@@ -189,8 +192,16 @@ impl Frame {
     /// Whether it is a packet of that kind.
     #[must_use]
     pub fn is(&self, kind: PacketKind) -> bool {
-        let flags = |flags: u8| match self.payload {
-            Payload::Tcp(own) => own & flags == flags,
+        self.payload.is(kind)
+    }
+}
+
+impl Payload {
+    /// Whether it is that of a packet of that kind.
+    #[must_use]
+    pub fn is(self, kind: PacketKind) -> bool {
+        let flags = |flags: u8| match self {
+            Self::Tcp(own) => own & flags == flags,
             _ => false,
         };
         let (syn, ack, rst, fin) = (
@@ -205,10 +216,10 @@ impl Frame {
             PacketKind::Ack => ack && !syn && !rst && !fin,
             PacketKind::Rst => rst,
             PacketKind::Fin => fin,
-            PacketKind::Udp => self.payload == Payload::Udp,
-            PacketKind::Ping => self.payload == Payload::Ping,
-            PacketKind::Pong => self.payload == Payload::Pong,
-            PacketKind::Unreachable => self.payload == Payload::Unreachable,
+            PacketKind::Udp => self == Self::Udp,
+            PacketKind::Ping => self == Self::Ping,
+            PacketKind::Pong => self == Self::Pong,
+            PacketKind::Unreachable => self == Self::Unreachable,
             PacketKind::Any => true,
         }
     }
@@ -235,6 +246,7 @@ fn segment(bytes: &[u8]) -> Option<Segment> {
 #[derive(Default)]
 struct Transport {
     payload: Payload,
+    code: Option<u8>,
     ports: Option<(u16, u16)>,
     identifier: Option<u16>,
     inner: Option<Frame>,
@@ -310,6 +322,7 @@ fn icmp_of(payload: Payload, bytes: &[u8]) -> Transport {
             carried.marks.echo = word(6);
         }
         Payload::Unreachable => {
+            carried.code = bytes.get(1).copied();
             carried.quoted = bytes.get(ICMP_HEADER..).and_then(Frame::of_ip);
         }
         _ => {}
@@ -423,6 +436,8 @@ mod tests {
     fn padding_is_not_payload() {
         let mut frame = ethernet(&ipv4(1, &[3, 1, 0, 0, 0, 0, 0, 0]));
         frame.resize(60, 0);
-        assert!(Frame::read(&frame).unwrap().is(PacketKind::Unreachable));
+        let read = Frame::read(&frame).unwrap();
+        assert!(read.is(PacketKind::Unreachable));
+        assert_eq!(read.code, Some(1));
     }
 }

@@ -16,15 +16,17 @@ use tokio::task::JoinSet;
 
 use super::about::{About, State};
 use super::call::{Line, say};
+use super::explained::explained;
 use super::names::{capturable, namespace};
-use super::talk::{Ask, Greeting, Probed, Told, VERSION, Wish};
+use super::talk::{Ask, Explained, Form, Greeting, Probed, Told, VERSION, Wish};
+use crate::evidence::Evidence;
 use crate::explain::{Book, observe};
 use crate::kernel::{KernelError, Opener, Session};
 use crate::plan::build::probe_of;
 use crate::plan::{Delta, Probe, Watch};
 use crate::protocol::stream::{FromStream, Opening, ToStream};
 use crate::report::{RunError, Trouble};
-use crate::run::{Prepared, trouble};
+use crate::run::{Prepared, no_such_probe, trouble};
 use crate::scenario::lab;
 
 /// How long those are waited for who are told that the lab is gone.
@@ -50,11 +52,12 @@ struct Standing {
     probes: mpsc::UnboundedSender<Trial>,
 }
 
-/// A probe that somebody waits for.
+/// Probes that somebody waits for.
 #[derive(Debug)]
 struct Trial {
-    probe: Probe,
-    done: oneshot::Sender<Result<crate::evidence::Evidence, KernelError>>,
+    probes: Vec<Probe>,
+    watch: Watch,
+    done: oneshot::Sender<Result<Evidence, KernelError>>,
 }
 
 /// Why a lab is not held any more.
@@ -155,12 +158,19 @@ impl Holder {
                 let _ = self.gone.subscribe().wait_for(|gone| *gone).await;
                 Some(Told::Gone)
             }
-            Ask::Probe { wish } => {
-                let probed = self.probe(wish).await?;
+            Ask::Probe { wish, explain } => {
+                let probed = self.probe(wish, explain).await?;
                 Some(Told::Probed {
                     probed: Box::new(probed),
                 })
             }
+            Ask::Explain {
+                probe,
+                patience,
+                form,
+            } => Some(Told::Explained {
+                explained: self.explain(probe.as_deref(), patience, form).await?,
+            }),
             Ask::Exec { mut exec } => {
                 let standing = self.standing()?;
                 let Prepared { plan, cluster, .. } = &standing.prepared;
@@ -222,7 +232,7 @@ impl Holder {
         }
     }
 
-    async fn probe(&self, wish: Wish) -> Result<Probed, RunError> {
+    async fn probe(&self, wish: Wish, explain: Option<Form>) -> Result<Probed, RunError> {
         let standing = self.standing()?;
         let Prepared { plan, cluster, .. } = &standing.prepared;
         let wanted = lab::Probe {
@@ -240,29 +250,79 @@ impl Holder {
             message: error.message,
             remedy: error.help,
         })?;
-        let (from, target) = (probe.from.clone(), probe.to);
-        let (done, outcome) = oneshot::channel();
-        let _ = standing.probes.send(Trial { probe, done });
-        let evidence = match outcome.await {
-            Ok(evidence) => evidence.map_err(|error| trouble(&error))?,
-            Err(_) => {
-                return Err(RunError {
-                    trouble: Trouble::Lost,
-                    message: "the lab was taken away before the probe ended".to_owned(),
-                    remedy: None,
-                });
-            }
+        let watch = match explain {
+            // Who wants to see packets captures them.
+            None => Watch::default(),
+            Some(_) => Watch::everything(plan),
         };
+        let evidence = self.attempt(standing, vec![probe.clone()], watch).await?;
         let book = Book::new(cluster, plan);
         let (mut observed, _) = observe(&evidence.attempts, PROBE, &book);
         // As of a run that expects nothing of them.
         observed.source_ports.clear();
         Ok(Probed {
-            from,
-            target,
+            from: probe.from.clone(),
+            target: probe.to,
             observed,
+            explained: explain.map(|form| {
+                let kernel = self.about().kernel.unwrap_or_default();
+                let probes = vec![probe];
+                explained(&standing.prepared, kernel, probes, &evidence, None, form)
+            }),
             attempts: evidence.attempts,
         })
+    }
+
+    /// Tries what the lab's file says is to be tried.
+    async fn explain(
+        &self,
+        wanted: Option<&str>,
+        patience: Duration,
+        form: Form,
+    ) -> Result<Explained, RunError> {
+        let standing = self.standing()?;
+        let Prepared { plan, case, .. } = &standing.prepared;
+        let mut probes = plan.probes.clone();
+        if let Some(wanted) = wanted
+            && !probes.iter().any(|probe| probe.name == wanted)
+        {
+            return Err(no_such_probe(wanted, &probes));
+        }
+        for probe in &mut probes {
+            let own = case.spec.probes.get(&probe.name);
+            if own.is_none_or(|own| own.patience.is_none()) {
+                probe.patience = patience;
+            }
+        }
+        let watch = Watch::everything(plan);
+        let evidence = self.attempt(standing, probes.clone(), watch).await?;
+        let kernel = self.about().kernel.unwrap_or_default();
+        let prepared = &standing.prepared;
+        Ok(explained(prepared, kernel, probes, &evidence, wanted, form))
+    }
+
+    /// What is seen of probes in the lab as it stands.
+    async fn attempt(
+        &self,
+        standing: &Standing,
+        probes: Vec<Probe>,
+        watch: Watch,
+    ) -> Result<Evidence, RunError> {
+        let (done, outcome) = oneshot::channel();
+        let trial = Trial {
+            probes,
+            watch,
+            done,
+        };
+        let _ = standing.probes.send(trial);
+        match outcome.await {
+            Ok(evidence) => evidence.map_err(|error| trouble(&error)),
+            Err(_) => Err(RunError {
+                trouble: Trouble::Lost,
+                message: "the lab was taken away before the probe ended".to_owned(),
+                remedy: None,
+            }),
+        }
     }
 }
 
@@ -355,8 +415,8 @@ impl Holder {
 async fn try_all(session: &mut Session, asked: &mut mpsc::UnboundedReceiver<Trial>) -> KernelError {
     loop {
         tokio::select! {
-            Some(Trial { probe, done }) = asked.recv() => {
-                let tried = try_one(session, probe).await;
+            Some(Trial { probes, watch, done }) = asked.recv() => {
+                let tried = try_one(session, probes, watch).await;
                 if let Err(error @ KernelError::Lost(_)) = &tried {
                     let error = error.clone();
                     let _ = done.send(tried);
@@ -376,12 +436,12 @@ async fn try_all(session: &mut Session, asked: &mut mpsc::UnboundedReceiver<Tria
 
 async fn try_one(
     session: &mut Session,
-    probe: Probe,
-) -> Result<crate::evidence::Evidence, KernelError> {
-    // Who wants to see packets captures them.
+    probes: Vec<Probe>,
+    watch: Watch,
+) -> Result<Evidence, KernelError> {
     let delta = Delta {
-        probes: Some(vec![probe]),
-        watch: Some(Watch::default()),
+        probes: Some(probes),
+        watch: Some(watch),
         ..Delta::default()
     };
     session.change(delta).await?;

@@ -4,6 +4,7 @@
 
 mod about;
 mod call;
+mod explained;
 mod holder;
 mod names;
 mod pick;
@@ -17,4 +18,4 @@ pub use holder::{Ending, Holder, hold};
 pub use names::{capturable, namespace};
 pub use pick::{PickError, pick};
 pub use place::{Berth, Directory, PlaceError};
-pub use talk::{Ask, Interface, Probed, Told, Wish};
+pub use talk::{Ask, Explained, Form, Interface, Probed, Told, Wish};

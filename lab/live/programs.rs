@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::agent;
 
 /// By name; those that this machine lacks are left out.
-const PROGRAMS: [&str; 30] = [
+const PROGRAMS: [&str; 36] = [
     "sh",
     "bash",
     "cat",
@@ -37,6 +37,12 @@ const PROGRAMS: [&str; 30] = [
     "conntrack",
     "ipvsadm",
     "echo",
+    "iptables",
+    "iptables-nft",
+    "iptables-legacy",
+    "ip6tables",
+    "ip6tables-nft",
+    "ip6tables-legacy",
 ];
 
 /// Where they lie on this machine. Scripts are left out: what runs them would have

@@ -11,9 +11,10 @@ use crate::explain::Observed;
 use crate::plan::{Protocol, Target};
 use crate::protocol::stream::{Exec, FromStream};
 use crate::report::RunError;
+use crate::report::journeys::CaseJourneys;
 
 /// The version of this conversation.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The first that is said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +47,18 @@ pub enum Ask {
     Probe {
         /// What.
         wish: Wish,
+        /// Whether its packets are to be told of, and how.
+        explain: Option<Form>,
+    },
+    /// Try what the lab's file says is to be tried, in the lab as it stands. Answered
+    /// by [`Told::Explained`].
+    Explain {
+        /// The probe whose connections are wanted; all of them without a name.
+        probe: Option<String>,
+        /// How long an answer is waited for by probes that say nothing of it.
+        patience: Duration,
+        /// How they are told.
+        form: Form,
     },
     /// Take the lab away. Answered by [`Told::Gone`]; the connection ends with the
     /// holder.
@@ -65,6 +78,29 @@ pub struct Wish {
     pub connections: u32,
     /// How long an answer is waited for.
     pub patience: Duration,
+}
+
+/// How packets are told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Form {
+    /// As text for people.
+    Text {
+        /// Every packet, every namespace and every rule.
+        verbose: bool,
+    },
+    /// As data.
+    Data,
+}
+
+/// Packets, told of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Explained {
+    /// As text, with colours as escape sequences.
+    Text(String),
+    /// As data.
+    Data(Box<CaseJourneys>),
 }
 
 /// What a holder says.
@@ -96,6 +132,11 @@ pub enum Told {
         /// That.
         probed: Box<Probed>,
     },
+    /// What became of the packets of the lab's own probes.
+    Explained {
+        /// That.
+        explained: Explained,
+    },
     /// The lab is no more.
     Gone,
 }
@@ -121,4 +162,6 @@ pub struct Probed {
     pub observed: Observed,
     /// Each connection.
     pub attempts: Vec<Attempt>,
+    /// Its packets, if they were asked for.
+    pub explained: Option<Explained>,
 }

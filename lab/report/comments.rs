@@ -38,7 +38,7 @@ fn of_flight(flight: &Flight) -> Vec<(usize, String)> {
                 Some(crate::explain::journey::Rewritten::ByRules(at)) => at
                     .iter()
                     .filter_map(|at| hop.met.get(*at))
-                    .map(place)
+                    .map(|step| place(step, hop))
                     .collect(),
                 _ => Vec::new(),
             };
@@ -63,7 +63,7 @@ fn of_flight(flight: &Flight) -> Vec<(usize, String)> {
         End::ByRule => hop
             .met
             .last()
-            .map(|step| format!("dropped in {} by {}", hop.namespace, place(step))),
+            .map(|step| format!("dropped in {} by {}", hop.namespace, place(step, hop))),
         End::Dropped { reason, .. } => Some(format!("dropped in {}: {reason}", hop.namespace)),
         End::Counted { counter, by, .. } => Some(format!(
             "lost in {}, where the kernel counted {counter} +{by}",

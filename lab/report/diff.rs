@@ -49,15 +49,6 @@ impl Document {
         }
     }
 
-    /// As JSON, with a line end.
-    ///
-    /// # Errors
-    ///
-    /// Only a flaw of the serialiser.
-    pub fn json(&self) -> serde_json::Result<String> {
-        Ok(serde_json::to_string_pretty(self)? + "\n")
-    }
-
     /// For people, in the manner of a diff: place by place, `-` what only the
     /// first has, `+` what only the second has, `~` what has moved, `!` what has
     /// another value; with lines of the files, and whose it is.
@@ -328,7 +319,7 @@ pub(super) mod tests {
 
     #[test]
     fn programs_read_the_same() {
-        insta::assert_snapshot!(document().json().unwrap());
+        insta::assert_snapshot!(serde_json::to_string_pretty(&document()).unwrap());
     }
 
     #[test]

@@ -27,19 +27,15 @@ pub struct Document {
     pub diagnosis: Diagnosis,
 }
 
-/// For programs: one document, its last line ended.
-///
-/// # Errors
-///
-/// None that a diagnosis can cause.
-pub fn json(diagnosis: &Diagnosis) -> serde_json::Result<String> {
-    let document = Document {
+/// For programs: one document.
+#[must_use]
+pub fn document(diagnosis: &Diagnosis) -> Document {
+    Document {
         schema: SCHEMA.to_owned(),
         ok: diagnosis.is_well(),
         modprobe: diagnosis.modprobe(),
         diagnosis: diagnosis.clone(),
-    };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    }
 }
 
 /// For people.
@@ -320,7 +316,7 @@ mod tests {
 
     #[test]
     fn the_document_reads_back() {
-        let text = json(&ill()).unwrap();
+        let text = serde_json::to_string_pretty(&document(&ill())).unwrap();
         insta::assert_snapshot!(text);
         let read: Document = serde_json::from_str(&text).unwrap();
         assert_eq!(read.diagnosis, ill());

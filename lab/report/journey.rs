@@ -7,8 +7,8 @@ use anstyle::{AnsiColor, Style};
 
 use super::journeys::Head;
 use super::words::wrap;
-use crate::evidence::Verdict;
-use crate::explain::journey::{End, Flight, Flow, Hop, Journey, Kind};
+use crate::evidence::{Flow, Verdict};
+use crate::explain::journey::{End, Flight, Hop, Journey, Kind};
 use crate::explain::{Book, answer, conclusion, request, rewriting};
 
 const HEAD: Style = Style::new().bold();
@@ -99,12 +99,16 @@ impl Telling<'_> {
         let request = request(journey);
         let answer = request.and_then(|request| answer(journey, request));
         let mut left_out = 0_usize;
-        for flight in &journey.flights {
+        for (at, flight) in journey.flights.iter().enumerate() {
+            let is_told = journey.flights[..at]
+                .iter()
+                .any(|other| same_way(other, flight));
             let matters = [request, answer]
                 .into_iter()
                 .flatten()
                 .any(|own| std::ptr::eq(own, flight))
                 || (flight.repeats.is_none()
+                    && !is_told
                     && matches!(flight.kind, Kind::Rst | Kind::Unreachable));
             if matters || self.verbose {
                 self.flight(text, flight, journey);
@@ -222,10 +226,10 @@ impl Telling<'_> {
 /// A case in a line, and what is not known of it: that drops are not, nobody need be
 /// told of whom no end is `guessed`.
 fn title(head: &Head, guessed: bool) -> String {
-    let out = if head.expected {
-        "as expected"
-    } else {
-        "not as expected"
+    let out = match head.expected {
+        Some(true) => "as expected",
+        Some(false) => "not as expected",
+        None => "as it stands",
     };
     let mut text = format!("{HEAD}{}{HEAD:#}  {out}, on {}\n", head.case, head.kernel);
     for (left_out, what) in [
@@ -250,6 +254,17 @@ fn title(head: &Head, guessed: bool) -> String {
 fn is_guessed(journey: &Journey) -> bool {
     let mut flights = journey.flights.iter();
     flights.any(|flight| matches!(flight.end, End::Counted { .. } | End::Gone | End::Unknown))
+}
+
+/// Whether two packets went the same way to the same end, as errors do that answer what
+/// is sent again.
+fn same_way(one: &Flight, other: &Flight) -> bool {
+    let way = |flight: &Flight| -> Vec<(String, Flow)> {
+        let hops = flight.hops.iter();
+        hops.map(|hop| (hop.namespace.clone(), hop.before))
+            .collect()
+    };
+    one.kind == other.kind && one.end == other.end && way(one) == way(other)
 }
 
 /// Namespaces that only passed a packet on.
@@ -301,7 +316,7 @@ fn end(flight: &Flight, journey: &Journey) -> String {
             format!("answered by {}", words.join(", "))
         }
         End::ByRule => "dropped by that rule".to_owned(),
-        End::Dropped { reason, place } => {
+        End::Dropped { reason, place, .. } => {
             let place = place
                 .as_ref()
                 .map_or_else(String::new, |place| format!(" in {place}"));
@@ -334,7 +349,7 @@ mod tests {
         let head = Head {
             case: "a-lab/case=1".to_owned(),
             kernel: "6.12".to_owned(),
-            expected: true,
+            expected: Some(true),
             packets_left_out: 3,
             steps_left_out: 2,
             drops_left_out: 1,

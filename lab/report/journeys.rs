@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::Evidence;
 use crate::explain::journey::Journey;
 use crate::explain::{Book, conclusion};
 
@@ -35,8 +36,10 @@ pub struct Head {
     pub case: String,
     /// The release of the kernel that it ran in.
     pub kernel: String,
-    /// Whether it came out as expected.
-    pub expected: bool,
+    /// Whether it came out as expected; nothing of a lab that stands, where anything may
+    /// have been changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<bool>,
     /// Packets that were not kept; where there are any, journeys may lack some.
     #[serde(rename = "packetsLeftOut")]
     pub packets_left_out: u64,
@@ -54,6 +57,23 @@ pub struct Head {
         skip_serializing_if = "Option::is_none"
     )]
     pub drops_unknown: Option<String>,
+}
+
+impl Head {
+    /// That of a case that was seen; `expected` says whether it came out so, if that was
+    /// asked.
+    #[must_use]
+    pub fn of(case: String, kernel: String, expected: Option<bool>, evidence: &Evidence) -> Self {
+        Self {
+            case,
+            kernel,
+            expected,
+            packets_left_out: evidence.packets_left_out,
+            steps_left_out: evidence.met_left_out,
+            drops_left_out: evidence.drops.left_out(),
+            drops_unknown: evidence.drops.unknown().map(str::to_owned),
+        }
+    }
 }
 
 /// A connection and what is to be said of it.
@@ -89,17 +109,5 @@ impl Journeys {
             schema: SCHEMA.to_owned(),
             cases,
         }
-    }
-
-    /// As JSON, line ended.
-    ///
-    /// # Panics
-    ///
-    /// Never: there is nothing in it that JSON has not.
-    #[must_use]
-    pub fn json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("texts, numbers and lists");
-        text.push('\n');
-        text
     }
 }

@@ -264,15 +264,13 @@ pub(super) fn waiting(prepared: &Prepared) -> Prepared {
 /// All that was seen of a case that was watched.
 fn seen(prepared: &Prepared, result: &CaseResult, evidence: &Evidence) -> Seen {
     let book = Book::new(&prepared.cluster, &prepared.plan);
-    let head = Head {
-        case: result.case.clone(),
-        kernel: result.kernel.clone(),
-        expected: result.result == Outcome::Pass,
-        packets_left_out: evidence.packets_left_out,
-        steps_left_out: evidence.met_left_out,
-        drops_left_out: evidence.drops.left_out(),
-        drops_unknown: evidence.drops.unknown().map(str::to_owned),
-    };
+    let expected = Some(result.result == Outcome::Pass);
+    let head = Head::of(
+        result.case.clone(),
+        result.kernel.clone(),
+        expected,
+        evidence,
+    );
     let telling = Telling {
         book,
         verbose: false,

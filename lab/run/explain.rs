@@ -1,5 +1,6 @@
 //! Running cases to see everything that happens in them.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 
 use futures_util::stream::{self, StreamExt as _};
@@ -10,7 +11,7 @@ use super::prepare::Prepared;
 use crate::evidence::Evidence;
 use crate::explain::Judgement;
 use crate::explain::journey::{Journey, journeys};
-use crate::plan::Watch;
+use crate::plan::{Probe, Watch};
 use crate::report::{RunError, Trouble};
 
 /// A case that was watched.
@@ -51,6 +52,21 @@ pub async fn explain(
         biased;
         explained = all => Some(explained),
         () = enough => None,
+    }
+}
+
+/// Of a probe that is asked for and none of these.
+#[must_use]
+pub fn no_such_probe<'p>(wanted: &str, probes: impl IntoIterator<Item = &'p Probe>) -> RunError {
+    let names: BTreeSet<&str> = probes
+        .into_iter()
+        .map(|probe| probe.name.as_str())
+        .collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    RunError {
+        trouble: Trouble::Input,
+        message: format!("there is no probe `{wanted}`"),
+        remedy: Some(format!("name one of these: {}", names.join(", "))),
     }
 }
 

@@ -10,6 +10,6 @@ mod select;
 
 pub use binary::BinaryError;
 pub use execute::{Kept, Options, execute, trouble};
-pub use explain::{Explained, explain};
+pub use explain::{Explained, explain, no_such_probe};
 pub use prepare::{Prepared, Wishes, prepare, problems_to_diagnostics};
 pub use select::{Chosen, SelectError, choose};

@@ -9,41 +9,18 @@ use serde_json::Value;
 
 use super::copied::copied;
 use super::rights::may_ask;
+use super::settled::settled;
 use super::support::{LAB, lab, project, run, stderr, stdout, svclab};
 
 /// The node-to-service call of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
-/// Without what differs from run to run and from kernel to kernel: the caller's port,
-/// the release, and which function another one was made part of.
-fn settled(text: &str) -> String {
-    let mut settled = text.to_owned();
-    let release = nix::sys::utsname::uname().expect("a kernel");
-    settled = settled.replace(&release.release().to_string_lossy().into_owned(), "RELEASE");
-    if let Some((_, rest)) = text.split_once("IP_RPFILTER in ") {
-        let function = rest.split_whitespace().next().unwrap_or_default();
-        settled = settled.replace(function, "FUNCTION");
-    }
-    // Of the ports that a kernel chooses from.
-    let ports: std::collections::BTreeSet<&str> = text
-        .split(':')
-        .skip(1)
-        .map(|rest| {
-            rest.split(|each: char| !each.is_ascii_digit())
-                .next()
-                .unwrap_or("")
-        })
-        .filter(|port| port.parse::<u16>().is_ok_and(|port| port >= 32768))
-        .collect();
-    for port in ports {
-        settled = settled.replace(&format!(":{port}"), ":PORT");
-    }
-    settled
-}
+/// Until half a second after a retransmission, so that it is certain how many there are.
+const BETWEEN: &str = "--patience=2500ms";
 
 #[test]
 fn the_stale_rule_and_the_reverse_path_filter_are_named() {
-    let output = run(&["explain", "--kernel=host", STALE]);
+    let output = run(&["explain", "--kernel=host", BETWEEN, STALE]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     if may_ask() {
         insta::assert_snapshot!("by_the_kernel", settled(&stdout(&output)));
@@ -70,7 +47,7 @@ fn who_may_not_ask_the_kernel_is_told_what_its_counters_say() {
         Command::new(program)
     };
     let output = command
-        .args(["explain", "--kernel=host", STALE, "--topologies"])
+        .args(["explain", "--kernel=host", BETWEEN, STALE, "--topologies"])
         .arg(directory.path())
         .current_dir("/")
         .env("NO_COLOR", "1")
@@ -78,6 +55,19 @@ fn who_may_not_ask_the_kernel_is_told_what_its_counters_say() {
         .expect("the command starts");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     insta::assert_snapshot!("by_counters", settled(&stdout(&output)));
+}
+
+/// The third write-up: a node without an endpoint drops what its pods, and with older
+/// kube-proxies it itself, call by the ingress's external address.
+#[test]
+fn the_rule_of_a_node_without_local_endpoints_is_named() {
+    let local = "local-ingress/policy=Local,clusterCIDR=none";
+    for (version, probe) in [("v1.30", "apart"), ("v1.14", "nodeWithout")] {
+        let case = format!("{local},version={version},mode=iptables");
+        let output = run(&["explain", "--kernel=host", BETWEEN, "--probe", probe, &case]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        insta::assert_snapshot!(format!("local_ingress_{probe}"), settled(&stdout(&output)));
+    }
 }
 
 #[test]

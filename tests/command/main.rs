@@ -1,6 +1,8 @@
 //! The command as a user meets it: output, exit codes, and what it leaves alone.
 
 mod bad_input;
+#[path = "../shared/by_hand.rs"]
+mod by_hand;
 #[path = "../shared/caches.rs"]
 mod caches;
 mod certified;
@@ -23,6 +25,8 @@ mod readme;
 #[path = "../shared/rights.rs"]
 mod rights;
 mod rules;
+#[path = "../shared/settled.rs"]
+mod settled;
 mod short;
 mod standing;
 #[path = "../shared/standing.rs"]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::settled::settled;
 use super::standing_labs::Runtime;
 use super::support::{project, run, stderr, stdout, svclab};
 
@@ -101,11 +102,46 @@ fn the_lab_that_stands_is_told_as_is_shown() {
         ("exec node-1 -- ip route", 0),
         ("exec node-1 -- iptables-save", 0),
         ("probe host/laptop node-1:30080 --connections 4", 1),
+        ("probe host/laptop node-1:30080 --explain", 1),
     ] {
         let words: Vec<&str> = command.split(' ').collect();
         assert!(readme().contains(&format!("svclab {command}")), "{command}");
         let output = runtime.run(&words);
         assert_eq!(output.status.code(), Some(code), "{command}: {output:?}");
+    }
+    // What is told of packets, before something is done by hand and after.
+    for (command, code) in [
+        ("explain --standing", 0),
+        ("exec node-2 -- sysctl -w net.ipv4.ip_forward=0", 0),
+        ("probe host/laptop node-2:30080 --explain", 1),
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let output = runtime.run(&words);
+        assert_eq!(output.status.code(), Some(code), "{command}: {output:?}");
+        let of_any_kernel = |text: &str| {
+            // How often something is sent within the patience is the kernel's own.
+            let lines = (1..10).fold(settled(text), |text, count| {
+                text.replace(&format!("counted {count} there"), "counted N there")
+                    .replace(&format!("where {count} were"), "where N were")
+            });
+            let lines = lines.lines().map(|line| {
+                let line = line.split(", on ").next().unwrap_or(line);
+                format!("{line}\n")
+            });
+            lines.collect::<String>()
+        };
+        let shown = shown_below(command);
+        assert_among(&of_any_kernel(&shown), &of_any_kernel(&stdout(&output)));
+    }
+}
+
+/// What is shown below a command of svclab's, without what a program in the lab says.
+fn shown_below(command: &str) -> String {
+    let shown = shown(&format!("svclab {command}"));
+    match shown.strip_prefix("$ ") {
+        // The next command.
+        Some(_) => String::new(),
+        None => shown,
     }
 }
 

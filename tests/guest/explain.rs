@@ -64,7 +64,7 @@ fn a_node_without_cluster_cidr_keeps_its_source_and_nothing_brings_the_answer_ba
     let said = conclusion(&connections[0]);
     for words in [
         "SYN reached apiserver-1 at 10.19.9.120:6443",
-        "was refused in fabric with ICMP unreachable",
+        "was refused in fabric with ICMP net unreachable: no route",
         "node-1 kept its source 10.20.0.1: no rule marked it for masquerading",
     ] {
         assert!(said.contains(words), "{words}: {said}");

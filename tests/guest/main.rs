@@ -2,9 +2,14 @@
 //! way to one. QEMU and a kernel package must be at hand; where they are not,
 //! these tests fail and say so.
 
+mod accounts;
+#[path = "../shared/accounts.rs"]
+mod accounts_of;
 mod agree;
 mod alive;
 mod broken;
+#[path = "../shared/by_hand.rs"]
+mod by_hand;
 #[path = "../shared/caches.rs"]
 mod caches;
 #[path = "../shared/cases.rs"]
@@ -20,6 +25,8 @@ mod lacking;
 mod outcome;
 mod processes;
 mod room;
+#[path = "../shared/settled.rs"]
+mod settled;
 mod standing;
 #[path = "../shared/standing.rs"]
 mod standing_labs;

@@ -7,12 +7,10 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::by_hand::{self, CONNECTS, UNFILTERED};
 use super::guests::{SVCLAB, block_on, guest, shared};
 use super::processes::{Held, of_session};
 use super::standing_labs::Runtime;
-
-/// A case that connects.
-const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
 
 fn svclab() -> Command {
     let mut command = Command::new(SVCLAB);
@@ -25,10 +23,14 @@ fn svclab() -> Command {
 }
 
 fn standing() -> Runtime {
+    standing_as(CONNECTS)
+}
+
+fn standing_as(case: &str) -> Runtime {
     // Its kernel is fetched.
     block_on(guest("6.12"));
     let runtime = Runtime::of(svclab);
-    runtime.up(CASE);
+    runtime.up(case);
     runtime
 }
 
@@ -110,7 +112,11 @@ fn programs_probes_and_captures_work_as_on_this_host() {
         .output()
         .expect("tcpdump is installed");
     assert!(read.status.success(), "{read:?}");
-    let packets = String::from_utf8_lossy(&read.stdout).lines().count();
+    // What a tunnel carries stands on a line of its own, without a time.
+    let packets = String::from_utf8_lossy(&read.stdout)
+        .lines()
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()))
+        .count();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(said, format!("{packets} packets\n"));
     assert!(packets > 20, "{packets}");
@@ -119,6 +125,43 @@ fn programs_probes_and_captures_work_as_on_this_host() {
     assert_eq!(runtime.run(&["down"]).status.code(), Some(0));
     holder.is_gone();
     assert_eq!(runtime.files(), ["lock"]);
+}
+
+/// Compares what is said with what is kept, but for what a compiler made of a function
+/// of the kernel's.
+macro_rules! assert_said {
+    ($said:expr) => {
+        insta::with_settings!({filters => vec![
+            (r"\.(constprop|isra|part|cold)[.\d]*", ""),
+        ]}, {
+            insta::assert_snapshot!($said);
+        })
+    };
+}
+
+#[test]
+fn what_somebody_did_is_named_with_the_kernel_s_reasons() {
+    let runtime = standing();
+    assert_said!(by_hand::rules(&runtime));
+    assert_said!(by_hand::routes(&runtime));
+    // What a host's counters do not tell.
+    assert_said!(by_hand::uncounted(&runtime));
+    // The lab's own probe, as it stands then.
+    let output = runtime.run(&["explain", "--standing", "--format=json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let case = &told["cases"][0];
+    assert!(
+        case["kernel"]
+            .as_str()
+            .is_some_and(|kernel| kernel.starts_with("6.12."))
+    );
+    assert_eq!(case["connections"][0]["verdict"], "connected");
+}
+
+#[test]
+fn settings_are_named_with_the_kernel_s_reasons() {
+    assert_said!(by_hand::settings(&standing_as(UNFILTERED)));
 }
 
 #[test]

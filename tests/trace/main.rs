@@ -1,5 +1,7 @@
 //! What happens to packets by this host's own account: rules met, connections.
 
+#[path = "../shared/accounts.rs"]
+mod accounts;
 #[path = "../shared/cases.rs"]
 mod cases;
 #[path = "../shared/copied.rs"]

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::attributes::Read;
 use crate::agent::netns::NetNs;
 use crate::agent::nfnetlink;
-use crate::evidence::{Connection, Tuple};
+use crate::evidence::{Connection, Flow};
 
 /// A list of entries; an entry as it is told, and one that is forgotten.
 const LIST: u16 = 1 << 8 | 1;
@@ -96,7 +96,7 @@ fn state(of: Read<'_>) -> Option<String> {
 }
 
 /// A tuple and its protocol.
-fn tuple(of: Read<'_>) -> Option<(u8, Tuple)> {
+fn tuple(of: Read<'_>) -> Option<(u8, Flow)> {
     let (addresses, ports) = (of.inside(1)?, of.inside(2)?);
     let v4 = |kind| {
         let bytes: &[u8; 4] = addresses.get(kind)?.first_chunk()?;
@@ -110,7 +110,7 @@ fn tuple(of: Read<'_>) -> Option<(u8, Tuple)> {
     let destination = v4(2).or_else(|| v6(4))?;
     // Ports, or a ping's identifier, or neither.
     let echo = || ports.short(4).or_else(|| ports.short(7)).unwrap_or(0);
-    let tuple = Tuple {
+    let tuple = Flow {
         source: SocketAddr::new(source, ports.short(2).unwrap_or_else(echo)),
         destination: SocketAddr::new(destination, ports.short(3).unwrap_or_else(echo)),
     };

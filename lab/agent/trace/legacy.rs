@@ -93,6 +93,7 @@ impl Log {
             // As it is before the rule's target: it is logged before.
             mark: of.word(MARK).unwrap_or(0),
             table: self.names.keep(table),
+            inet: false,
             chain: self.names.keep(chain),
             place,
             verdict: None,

@@ -315,6 +315,7 @@ impl<'a> Lines<'a> {
             output: named(step.output),
             mark: step.mark,
             table: step.table.as_ref().to_owned(),
+            inet: step.inet,
             chain: step.chain.as_ref().to_owned(),
             at,
             verdict: step.verdict,

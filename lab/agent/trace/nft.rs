@@ -123,6 +123,7 @@ impl Passes {
             output: known.output,
             mark,
             table: self.names.keep(table),
+            inet: message.family == table::INET,
             chain: self.names.keep(chain),
             place,
             verdict,

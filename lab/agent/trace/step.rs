@@ -20,6 +20,7 @@ pub struct Step {
     pub output: Option<u32>,
     pub mark: u32,
     pub table: Arc<str>,
+    pub inet: bool,
     pub chain: Arc<str>,
     pub place: Place,
     pub verdict: Option<Verdict>,

@@ -18,7 +18,7 @@ use crate::agent::nfnetlink::{self, Request};
 pub const NAME: &str = "svclab-trace";
 
 /// `NFPROTO_INET`.
-const INET: u8 = 1;
+pub const INET: u8 = 1;
 
 const NEW_TABLE: u16 = 0x0a00;
 const DELETE_TABLE: u16 = 0x0a00 | 2;

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::sighting::{Identity, Sighting};
-use crate::explain::packet::Frame;
+use crate::evidence::Flow;
+use crate::explain::packet::Payload;
 use crate::scenario::wire::PacketKind;
 
 /// What a packet is.
@@ -35,8 +36,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What a frame is.
-    pub(super) fn of(frame: &Frame) -> Self {
+    /// What a packet is that carries that.
+    pub(super) fn of(payload: Payload) -> Self {
         [
             (PacketKind::Rst, Self::Rst),
             (PacketKind::SynAck, Self::SynAck),
@@ -49,7 +50,7 @@ impl Kind {
             (PacketKind::Unreachable, Self::Unreachable),
         ]
         .into_iter()
-        .find(|(kind, _)| frame.is(*kind))
+        .find(|(kind, _)| payload.is(*kind))
         .map_or(Self::Other, |(_, kind)| kind)
     }
 
@@ -92,14 +93,15 @@ impl<'s, 'e> Track<'s, 'e> {
     }
 }
 
-/// Namespace, interface, whether it left, whether it was wrapped.
-type Place<'e> = (&'e str, &'e str, bool, bool);
+/// Namespace, interface, whether it left, whether it was wrapped, and its addresses
+/// there: a packet that was rewritten meanwhile may come by once more.
+type Place<'e> = (&'e str, &'e str, bool, bool, Flow);
 
 /// Gathers sightings, which are in the order of time, into the packets that set out,
 /// in that order, too.
 ///
-/// A packet that is seen a second time in the same place is another one, sent again
-/// with all its numbers, or one that goes round in a circle.
+/// A packet that is seen a second time in the same place, with the same addresses, is
+/// another one, sent again with all its numbers, or one that goes round in a circle.
 pub fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<Track<'s, 'e>> {
     let mut tracks: Vec<Track<'s, 'e>> = Vec::new();
     // By packet, its track and where it was seen on it.
@@ -110,6 +112,7 @@ pub fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<Track<'s, 'e>> {
             sighting.interface,
             sighting.out,
             sighting.wrapped,
+            sighting.flow,
         );
         let known = open.get_mut(&sighting.identity);
         if let Some((at, places)) = known

@@ -1,23 +1,30 @@
 //! From what was seen to the journeys of a case's connections.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::flight::{Kind, Track, tracks};
 use super::hop::{Visits, hop};
 use super::rules::RuleBook;
+use super::settings::deciding;
 use super::sighting::{self, Identity, Sighting};
-use super::{End, Flight, Flow, Hop, Journey, Seen, Step};
-use crate::evidence::{Attempt, Drops, Evidence};
+use super::{End, Flight, Hop, Journey, Seen, Step};
+use crate::evidence::{Attempt, Dropped, Drops, Evidence, Flow};
 use crate::explain::packet::Frame;
 use crate::plan::{Plan, Probe, Protocol};
 
-/// Counters that grow when a kernel drops packets on their way.
-const LOSSES: [&str; 4] = [
+/// Counters that grow when a kernel drops packets on their way, or has no route for the
+/// answer to one that it took in.
+const LOSSES: [&str; 5] = [
     "TcpExtIPReversePathFilter",
     "IpExtInNoRoutes",
     "IpInAddrErrors",
     "IpInHdrErrors",
+    "IpOutNoRoutes",
 ];
+
+/// The counter of errors about connections that the kernel does not know (Linux v6.12,
+/// `net/ipv4/tcp_ipv4.c`, `tcp_v4_err`).
+const IGNORED: &str = "IcmpInErrors";
 
 /// Follows every packet that belongs to an attempt of a probe. The evidence is of a
 /// plan whose every namespace was watched.
@@ -52,6 +59,7 @@ struct Flown<'s> {
     identity: Identity,
     time: u64,
     kind: Kind,
+    code: Option<u8>,
     quoted: Option<Flow>,
     hops: Vec<Hop>,
     /// Where it was seen last.
@@ -69,15 +77,19 @@ impl<'s> Flown<'s> {
             .stays
             .iter()
             .map(|stay| {
-                let namespace = stay.first()?.namespace;
-                let met = visits.take(namespace, track.identity);
+                let first = stay.first()?;
+                let namespace = first.namespace;
+                // Where it was never unwrapped, rules met what it was wrapped in.
+                let carrier = first.outer.filter(|_| stay.iter().all(|each| each.wrapped));
+                let met = visits.take(namespace, carrier.unwrap_or(track.identity));
                 hop(evidence, namespace, stay, met)
             })
             .collect::<Option<Vec<_>>>()?;
         Some(Self {
             identity: track.identity,
             time: first.time,
-            kind: Kind::of(&first.frame),
+            kind: Kind::of(first.identity.payload()),
+            code: first.frame.code,
             quoted: first.quoted,
             hops,
             last: track.sightings().last(),
@@ -94,7 +106,8 @@ impl<'s> Flown<'s> {
         Some(Self {
             identity,
             time: 0,
-            kind: Kind::Other,
+            kind: Kind::of(identity.payload()),
+            code: None,
             quoted: None,
             hops: vec![hop(evidence, namespace, &[], met)?],
             last: None,
@@ -114,18 +127,22 @@ impl<'s> Flown<'s> {
 struct Ends {
     /// Each flight's, by its place among all.
     by_flight: Vec<End>,
+    /// Why the kernel dropped what it answered, likewise.
+    reasons: Vec<Option<String>>,
 }
 
 impl Ends {
     fn of(evidence: &Evidence, all: &[Flown<'_>]) -> Self {
+        let drops = drops(evidence);
         let mut by_flight: Vec<Option<End>> = all
             .iter()
-            .map(|flown| known(evidence, flown, all))
+            .map(|flown| known(evidence, &drops, flown, all))
             .collect();
         // What is left has no end of its own: a counter of the namespace may tell.
         let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
         for (flown, end) in all.iter().zip(&by_flight) {
             if end.is_none()
+                && flown.last.is_some()
                 && flown.kind != Kind::Other
                 && let Some(hop) = flown.hops.last()
             {
@@ -139,7 +156,8 @@ impl Ends {
             if end.is_some() {
                 continue;
             }
-            let grown = LOSSES.iter().find_map(|counter| {
+            let of_errors = (flown.kind == Kind::Unreachable).then_some(&IGNORED);
+            let grown = of_errors.into_iter().chain(&LOSSES).find_map(|counter| {
                 let by = *evidence.counters.get(&hop.namespace)?.get(*counter)?;
                 Some((*counter, u64::try_from(by).ok().filter(|by| *by > 0)?))
             });
@@ -148,24 +166,37 @@ impl Ends {
                     counter: counter.to_owned(),
                     by,
                     lost: lost.get(hop.namespace.as_str()).copied().unwrap_or(0),
+                    settings: deciding(evidence, hop, counter),
                 },
                 None => End::Unknown,
             });
         }
+        let reason = |(flown, end): (&Flown<'_>, &Option<End>)| match (end, flown.hops.last()) {
+            (Some(End::Answered(_)), Some(hop)) => {
+                Some(drop_of(&drops, flown, hop)?.reason.clone())
+            }
+            _ => None,
+        };
         Self {
+            reasons: all.iter().zip(&by_flight).map(reason).collect(),
             by_flight: by_flight.into_iter().flatten().collect(),
         }
     }
 }
 
 /// How a packet ended, as far as that can be seen of it.
-fn known(evidence: &Evidence, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<End> {
+fn known(
+    evidence: &Evidence,
+    drops: &DropsBy<'_>,
+    flown: &Flown<'_>,
+    all: &[Flown<'_>],
+) -> Option<End> {
     let hop = flown.hops.last()?;
     if hop.met.last().is_some_and(|step| step.dropped) {
         return Some(End::ByRule);
     }
     if flown.last.is_some_and(|last| last.out) {
-        return Some(dropped(evidence, flown, hop).unwrap_or(End::Gone));
+        return Some(dropped(evidence, drops, flown, hop).unwrap_or(End::Gone));
     }
     // Whoever got it speaks to the one who sent it.
     let answers: Vec<usize> = all
@@ -175,7 +206,9 @@ fn known(evidence: &Evidence, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<En
             other.time >= flown.time
                 && other.hops[0].namespace == hop.namespace
                 && other.hops[0].seen.first().is_none_or(|seen| seen.out)
-                && (other.before() == hop.after.reversed() || other.quoted == Some(hop.after))
+                && (other.before() == hop.after.reversed()
+                    // As it came, where it was rewritten on its way and an error is back.
+                    || other.quoted.is_some_and(|quoted| [hop.before, hop.after].contains(&quoted)))
         })
         .map(|(at, _)| at)
         .collect();
@@ -197,18 +230,27 @@ fn known(evidence: &Evidence, flown: &Flown<'_>, all: &[Flown<'_>]) -> Option<En
         flown.kind,
         Kind::Rst | Kind::SynAck | Kind::Pong | Kind::Unreachable | Kind::Fin | Kind::Segment
     );
-    let wanted = flown.quoted.unwrap_or(hop.after.reversed());
+    // An error quotes the packet as it was where the error was made, and is rewritten
+    // with it on its way back but for what is done last.
+    let quoted = flown.last.and_then(|last| last.quoted);
+    let wanted = quoted.unwrap_or(hop.after.reversed());
     let is_asked = || {
-        all.iter()
-            .any(|other| other.hops[0].namespace == hop.namespace && other.before() == wanted)
+        all.iter().any(|other| {
+            let out = &other.hops[0];
+            out.namespace == hop.namespace
+                && (out.before == wanted || quoted.is_some() && out.after == wanted)
+        })
     };
     let arrives = ends_there && is_asked();
-    // To a kernel, a reset is a packet that it drops once it has understood it.
-    if flown.kind == Kind::Rst && arrives {
+    // To a kernel, a reset or an error is a packet that it drops once it has
+    // understood it.
+    let understood = matches!(flown.kind, Kind::Rst | Kind::Unreachable)
+        && drop_of(drops, flown, hop).is_none_or(|drop| !is_on_the_way(&drop.reason));
+    if understood && arrives {
         return Some(End::Delivered);
     }
     let reached = !answers.is_empty() || arrives;
-    dropped(evidence, flown, hop)
+    dropped(evidence, drops, flown, hop)
         .filter(|end| !(reached && is_put_away(end)))
         .or_else(|| reached.then_some(End::Delivered))
 }
@@ -231,23 +273,47 @@ fn repeats(one: &Flown<'_>, other: &Flown<'_>) -> bool {
         && one.kind == other.kind
 }
 
+/// What the kernel said that it dropped, by namespace and packet, in the order of time.
+type DropsBy<'e> = HashMap<(&'e str, Identity), Vec<&'e Dropped>>;
+
+fn drops(evidence: &Evidence) -> DropsBy<'_> {
+    let mut by = DropsBy::new();
+    if let Drops::Watched { dropped, .. } = &evidence.drops {
+        for drop in dropped {
+            let Some(frame) = Frame::of_ip(&drop.packet) else {
+                continue;
+            };
+            let frame = frame.inner.clone().map_or(frame, |inner| *inner);
+            let packet = Identity::of(&frame).beginning();
+            by.entry((drop.namespace.as_str(), packet))
+                .or_default()
+                .push(drop);
+        }
+    }
+    by
+}
+
 /// What the kernel itself says of a packet's end.
-fn dropped(evidence: &Evidence, flown: &Flown<'_>, hop: &Hop) -> Option<End> {
-    let Drops::Watched { dropped, .. } = &evidence.drops else {
-        return None;
-    };
-    let drop = dropped.iter().find(|drop| {
-        drop.namespace == hop.namespace
-            && drop.time >= flown.time
-            && Frame::of_ip(&drop.packet).is_some_and(|frame| {
-                let frame = frame.inner.clone().map_or(frame, |inner| *inner);
-                Identity::of(&frame).beginning() == flown.identity.beginning()
-            })
-    })?;
+fn dropped(evidence: &Evidence, drops: &DropsBy<'_>, flown: &Flown<'_>, hop: &Hop) -> Option<End> {
+    let drop = drop_of(drops, flown, hop)?;
     Some(End::Dropped {
         reason: drop.reason.clone(),
         place: drop.place.clone(),
+        settings: deciding(evidence, hop, &drop.reason),
     })
+}
+
+/// Whether a kernel gives that reason for packets that it has not understood yet (Linux
+/// v6.12, `include/net/dropreason-core.h`).
+fn is_on_the_way(reason: &str) -> bool {
+    let before = ["IP_", "NETFILTER_", "NEIGH_", "TC_", "XFRM_"];
+    before.iter().any(|before| reason.starts_with(before))
+}
+
+fn drop_of<'e>(drops: &DropsBy<'e>, flown: &Flown<'_>, hop: &'e Hop) -> Option<&'e Dropped> {
+    let packet = flown.identity.beginning();
+    let mut drops = drops.get(&(hop.namespace.as_str(), packet))?.iter();
+    drops.find(|drop| drop.time >= flown.time).copied()
 }
 
 /// The packets of one connection.
@@ -282,12 +348,15 @@ fn journey(probe: &Probe, attempt: &Attempt, all: &[Flown<'_>], ends: &Ends) -> 
             outward: *outward,
             hops: flown.hops.clone(),
             end,
+            code: flown.code,
+            reason: ends.reasons[*at].clone(),
         });
     }
     Journey {
         probe: attempt.probe.clone(),
         number: attempt.number,
         verdict: attempt.verdict,
+        error: attempt.error.clone(),
         called,
         from: probe.from.clone(),
         flights,

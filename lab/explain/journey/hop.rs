@@ -4,25 +4,23 @@ use std::collections::HashMap;
 
 use super::rules::RuleBook;
 use super::sighting::{Identity, Sighting, flow};
-use super::{Flow, Hop, Rewritten, Seen, Step};
-use crate::evidence::{Evidence, Met, Tuple};
-use crate::explain::packet::Frame;
+use super::visit::{Streams, Visit};
+use super::{Hop, Rewritten, Seen, Step};
+use crate::evidence::{Evidence, Flow, Met};
+use crate::explain::packet::{Frame, Payload};
 
 /// The targets that rewrite a packet's addresses.
 const REWRITES: [&str; 5] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"];
 
-/// The steps of one packet's stay in one namespace.
-pub type Visit = Vec<Step>;
-
 /// The steps that packets took in each namespace, by packet, stay by stay.
 pub struct Visits<'e> {
-    by_packet: HashMap<(&'e str, Identity), Vec<Visit>>,
+    by_packet: HashMap<(&'e str, Identity), Streams>,
 }
 
 impl<'e> Visits<'e> {
     /// Takes the evidence's steps apart.
     pub fn of(evidence: &'e Evidence, book: &RuleBook<'_>) -> Self {
-        let mut by_packet: HashMap<(&str, Identity), Stays<'_>> = HashMap::new();
+        let mut by_packet: HashMap<(&str, Identity), Streams> = HashMap::new();
         // A pass tells the packet once, and then what changes.
         let mut passes: HashMap<(&str, u32), Frame> = HashMap::new();
         for met in &evidence.met {
@@ -33,11 +31,6 @@ impl<'e> Visits<'e> {
             let step = book.step(met, flow(&frame), frame.payload);
             by_packet.entry(key).or_default().add(met, step);
         }
-        // In the order in which they are asked for.
-        let by_packet = by_packet
-            .into_iter()
-            .map(|(key, stays)| (key, stays.visits.into_iter().rev().collect()))
-            .collect();
         Self { by_packet }
     }
 
@@ -45,7 +38,7 @@ impl<'e> Visits<'e> {
     pub fn take(&mut self, namespace: &'e str, packet: Identity) -> Visit {
         self.by_packet
             .get_mut(&(namespace, packet.beginning()))
-            .and_then(Vec::pop)
+            .and_then(Streams::take)
             .unwrap_or_default()
     }
 
@@ -53,47 +46,12 @@ impl<'e> Visits<'e> {
     pub fn rest(self) -> impl Iterator<Item = (&'e str, Identity, Visit)> {
         self.by_packet
             .into_iter()
-            .flat_map(|((namespace, packet), visits)| {
-                visits
-                    .into_iter()
-                    .rev()
-                    .map(move |visit| (namespace, packet, visit))
+            .flat_map(|((namespace, packet), mut streams)| {
+                std::iter::from_fn(move || streams.take()).map(move |visit| {
+                    let visit: Visit = visit;
+                    (namespace, packet, visit)
+                })
             })
-    }
-}
-
-/// A packet's stays in one namespace, as its steps are told one after the other.
-#[derive(Default)]
-struct Stays<'e> {
-    visits: Vec<Visit>,
-    /// How far the last has come through the namespace, by [`stage`].
-    stage: Option<u8>,
-    /// Its last rule in each hook's own chain, by table and chain.
-    reached: HashMap<(&'e str, &'e str), u32>,
-}
-
-impl<'e> Stays<'e> {
-    fn add(&mut self, met: &'e Met, step: Step) {
-        let own = stage(&met.chain);
-        let stage = own.or(self.stage).unwrap_or(0);
-        let place = (met.table.as_str(), met.chain.as_str());
-        let number = step.number.unwrap_or(u32::MAX);
-        // Nobody goes back in a hook's own chain, and nobody goes on once dropped.
-        let goes_back = own.is_some()
-            && (self.stage.is_some_and(|before| stage < before)
-                || self.reached.get(&place).is_some_and(|last| number <= *last));
-        let last = self.visits.last().and_then(|visit| visit.last());
-        if goes_back || last.is_none_or(|last| last.dropped) {
-            self.visits.push(Vec::new());
-            self.reached.clear();
-        }
-        if own.is_some() {
-            self.reached.insert(place, number);
-        }
-        self.stage = Some(stage);
-        if let Some(visit) = self.visits.last_mut() {
-            visit.push(step);
-        }
     }
 }
 
@@ -105,18 +63,6 @@ fn told<'e>(met: &'e Met, passes: &mut HashMap<(&'e str, u32), Frame>) -> Option
         return Some(frame);
     }
     passes.get(&key).cloned()
-}
-
-/// How far a packet has come through a namespace when it is at a hook's own chain.
-/// IPVS sends on what was on its way to this machine as if it were this machine's own.
-fn stage(chain: &str) -> Option<u8> {
-    match chain {
-        "PREROUTING" => Some(0),
-        "INPUT" | "FORWARD" => Some(1),
-        "OUTPUT" => Some(2),
-        "POSTROUTING" => Some(3),
-        _ => None,
-    }
 }
 
 /// What one namespace did with a packet that was seen there in `stay`, and took these
@@ -135,12 +81,14 @@ pub fn hop(
         // packets of a connection before any rule did.
         (_, step) => {
             let left = last.filter(|last| last.out).map(|last| last.flow);
-            let set_out = left.and_then(|left| set_out(evidence, namespace, left));
+            let reply = first.is_some_and(|first| first.frame.payload == Payload::Pong);
+            let set_out = left.and_then(|left| set_out(evidence, namespace, left, reply));
             set_out.or(step.map(|step| step.flow)).or(left)?
         }
     };
     let after = match (last, met.last()) {
-        (Some(last), _) if last.out => last.flow,
+        // Rules that met the tunnel's packet have other addresses.
+        (Some(last), _) if last.out || last.wrapped => last.flow,
         (_, Some(step)) => step.flow,
         (Some(last), None) => last.flow,
         (None, None) => before,
@@ -220,21 +168,18 @@ fn rewritten(
 
 /// As a packet was before conntrack rewrote it on its way out of the namespace that it
 /// set out in: rules see only the first of a connection as it was.
-fn set_out(evidence: &Evidence, namespace: &str, left: Flow) -> Option<Flow> {
-    evidence
+fn set_out(evidence: &Evidence, namespace: &str, left: Flow, reply: bool) -> Option<Flow> {
+    let mut own = evidence
         .connections
         .iter()
-        .filter(|connection| connection.namespace == namespace)
-        .map(|connection| (flow_of(connection.original), flow_of(connection.reply)))
-        .find(|(_, reply)| reply.reversed() == left)
-        .map(|(original, _)| original)
-}
-
-fn flow_of(tuple: Tuple) -> Flow {
-    Flow {
-        source: tuple.source,
-        destination: tuple.destination,
+        .filter(|connection| connection.namespace == namespace);
+    if reply {
+        return own
+            .find(|connection| connection.original.reversed() == left)
+            .map(|connection| connection.reply);
     }
+    own.find(|connection| connection.reply.reversed() == left)
+        .map(|connection| connection.original)
 }
 
 /// As conntrack knows a packet's connection from its other side, if it does and that
@@ -244,12 +189,13 @@ fn remembered(evidence: &Evidence, namespace: &str, before: Flow) -> Option<Flow
         .connections
         .iter()
         .filter(|connection| connection.namespace == namespace)
+        // Who speaks to itself: both directions look the same.
+        .filter(|connection| connection.original != connection.original.reversed())
         .find_map(|connection| {
-            let (original, reply) = (flow_of(connection.original), flow_of(connection.reply));
-            if before == reply {
-                Some(original.reversed())
-            } else if before == original {
-                Some(reply.reversed())
+            if before == connection.reply {
+                Some(connection.original.reversed())
+            } else if before == connection.original {
+                Some(connection.reply.reversed())
             } else {
                 None
             }

@@ -4,10 +4,12 @@
 mod flight;
 mod follow;
 mod hop;
+mod native;
 mod rules;
+mod settings;
 mod sighting;
+mod visit;
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -15,55 +17,8 @@ use serde::{Deserialize, Serialize};
 pub use flight::Kind;
 pub use follow::{came_by, journeys};
 
-use crate::evidence;
-
-/// Addresses and ports as a packet has them at some place; of what has no ports they
-/// are 0, of an echo both are its identifier.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
-)]
-pub struct Flow {
-    /// From where.
-    pub source: SocketAddr,
-    /// To where.
-    pub destination: SocketAddr,
-}
-
-impl Flow {
-    /// As an answer has them.
-    #[must_use]
-    pub const fn reversed(self) -> Self {
-        Self {
-            source: self.destination,
-            destination: self.source,
-        }
-    }
-}
-
-impl fmt::Display for Flow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let without = |address: SocketAddr| match address.port() {
-            0 => address.ip().to_string(),
-            _ => address.to_string(),
-        };
-        write!(
-            f,
-            "{} > {}",
-            without(self.source),
-            without(self.destination)
-        )
-    }
-}
+use crate::evidence::{self, Flow};
+use crate::plan::Backend;
 
 /// One connection of a probe and all packets that belong to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -75,6 +30,9 @@ pub struct Journey {
     pub number: u32,
     /// What became of it.
     pub verdict: evidence::Verdict,
+    /// What the system said when it would not call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// From where to where it called, as its own socket has it; none if it never had
     /// an address.
     pub called: Option<Flow>,
@@ -101,6 +59,12 @@ pub struct Flight {
     pub hops: Vec<Hop>,
     /// How it ended.
     pub end: End,
+    /// Of an ICMP error, its code, which says what cannot be reached (RFC 792, RFC 4443).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<u8>,
+    /// Why the kernel dropped it, in its own word, though it answered it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// What one namespace did with a packet.
@@ -132,7 +96,7 @@ pub struct Seen {
     /// Whether it left by it.
     pub out: bool,
     /// Whether it was wrapped by a tunnel there.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wrapped: bool,
     /// Which packet of [`crate::evidence::Evidence::packets`] that is.
     pub packet: usize,
@@ -163,7 +127,9 @@ pub enum Rewritten {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// The table.
+    /// Which of the kernel's two filters it is of.
+    pub by: Backend,
+    /// The table, led by `inet` if it is one for IPv4 and IPv6 alike.
     pub table: String,
     /// The chain.
     pub chain: String,
@@ -178,7 +144,7 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The set entry by which it matched: `KUBE-CLUSTER-IP 10.96.0.1,tcp:443`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<String>,
     /// The packet's addresses at that moment.
     pub flow: Flow,
@@ -204,6 +170,9 @@ pub enum End {
         reason: String,
         /// The kernel's function.
         place: Option<String>,
+        /// The settings that decide on it, as they were.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        settings: Vec<Setting>,
     },
     /// The kernel does not say what it did with it, but it counted so many of this
     /// kind in that namespace while so many packets were lost there.
@@ -214,11 +183,23 @@ pub enum End {
         by: u64,
         /// How many packets were lost there.
         lost: u64,
+        /// The settings that decide on it, as they were.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        settings: Vec<Setting>,
     },
     /// It left by an interface from which nobody got it.
     Gone,
     /// It came there, and what became of it is not known.
     Unknown,
+}
+
+/// A setting of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Setting {
+    /// `net.ipv4.conf.eth0.rp_filter`.
+    pub name: String,
+    /// Its value.
+    pub value: String,
 }
 
 /// The socket address of a frame's end.

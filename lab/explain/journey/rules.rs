@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Flow, Step};
+use super::Step;
+use super::native::{self, Listing};
 use crate::dump::iptables::{Dump, Rule};
 use crate::dump::text::Text;
 use crate::evidence::met::{At, Verdict};
-use crate::evidence::{Evidence, Met};
+use crate::evidence::{Evidence, Flow, Met};
 use crate::explain::packet::Payload;
 use crate::plan::Backend;
 use crate::rules::script::Table;
@@ -16,6 +17,8 @@ use crate::rules::script::Table;
 /// The rules and sets of all namespaces, as they were read back.
 pub struct RuleBook<'e> {
     rules: HashMap<(&'e str, Backend, u8), Dump>,
+    /// By namespace, rules that no iptables prints.
+    native: HashMap<&'e str, Listing<'e>>,
     /// By namespace, what each set's entries are made of.
     sets: HashMap<&'e str, BTreeMap<String, String>>,
 }
@@ -43,7 +46,16 @@ impl<'e> RuleBook<'e> {
                 (namespace.as_str(), kinds)
             })
             .collect();
-        Self { rules, sets }
+        let native = evidence
+            .nft
+            .iter()
+            .map(|(namespace, text)| (namespace.as_str(), Listing::read(text)))
+            .collect();
+        Self {
+            rules,
+            native,
+            sets,
+        }
     }
 
     /// A step that was told of, with its rule; `flow` and `payload` are the packet's
@@ -55,17 +67,25 @@ impl<'e> RuleBook<'e> {
             At::Policy => (None, Some("policy")),
         };
         let rule = number.and_then(|number| self.rule(met, number));
+        let native = number.filter(|_| rule.is_none());
+        let native = native.and_then(|number| self.native(met, number));
         let target = match (rule, end) {
             (_, Some(end)) => Some(end.to_owned()),
             (Some(rule), None) => rule.target().map(std::borrow::Cow::into_owned),
-            (None, None) => None,
+            (None, None) => native.and_then(native::target).map(str::to_owned),
         };
+        let text = rule.map(Rule::written).or(native);
         let by_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
         Step {
-            table: met.table.clone(),
+            by: met.by,
+            table: if met.inet {
+                format!("inet {}", met.table)
+            } else {
+                met.table.clone()
+            },
             chain: met.chain.clone(),
             number,
-            rule: rule.map(|rule| rule.written().trim().to_owned()),
+            rule: text.map(|text| text.trim().to_owned()),
             entries: rule
                 .map(|rule| self.entries(&met.namespace, rule, flow, payload))
                 .unwrap_or_default(),
@@ -77,10 +97,24 @@ impl<'e> RuleBook<'e> {
     }
 
     fn rule<'s>(&'s self, met: &'s Met, number: u32) -> Option<&'s Rule> {
+        if met.inet {
+            return None;
+        }
         let dump = self.rules.get(&(met.namespace.as_str(), met.by, met.ip))?;
         let chain = dump.chain(Table::from_name(&met.table)?, &met.chain)?;
         let at = usize::try_from(number).ok()?.checked_sub(1)?;
         chain.rules.get(at)
+    }
+
+    fn native(&self, met: &Met, number: u32) -> Option<&str> {
+        let family = match (met.by, met.inet, met.ip) {
+            (Backend::Legacy, ..) => return None,
+            (Backend::Nft, true, _) => "inet",
+            (Backend::Nft, false, 6) => "ip6",
+            (Backend::Nft, false, _) => "ip",
+        };
+        let listing = self.native.get(met.namespace.as_str())?;
+        listing.rule(family, &met.table, &met.chain, number)
     }
 
     /// Whether it is the end of a chain whose policy is to drop.

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{Flow, socket};
-use crate::evidence::{Direction, Packet};
+use super::socket;
+use crate::evidence::{Direction, Flow, Packet};
 use crate::explain::packet::{Frame, Marks, Payload};
 use crate::plan::{LinkKind, Mac, Plan};
 
@@ -28,6 +28,11 @@ impl Identity {
             payload: frame.payload,
             marks,
         }
+    }
+
+    /// What it carries.
+    pub const fn payload(self) -> Payload {
+        self.payload
     }
 
     /// The same, as far as the beginning of a packet tells.
@@ -56,6 +61,8 @@ pub struct Sighting<'e> {
     /// What it quotes, if it is an error.
     pub quoted: Option<Flow>,
     pub identity: Identity,
+    /// What the packet of the tunnel is known by that it is wrapped in.
+    pub outer: Option<Identity>,
     pub frame: Frame,
     /// Which packet of the evidence it is.
     pub packet: usize,
@@ -99,6 +106,7 @@ pub fn all<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
         .filter_map(|(at, packet)| {
             let outer = Frame::read(&packet.bytes)?;
             let wrapped = outer.inner.is_some();
+            let carrier = wrapped.then(|| Identity::of(&outer));
             let frame = outer.inner.clone().map_or(outer, |inner| *inner);
             Some(Sighting {
                 time: packet.time,
@@ -109,6 +117,7 @@ pub fn all<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
                 flow: flow(&frame),
                 quoted: frame.quoted.as_deref().map(flow),
                 identity: Identity::of(&frame),
+                outer: carrier,
                 frame,
                 packet: at,
             })

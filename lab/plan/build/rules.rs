@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, FABRIC, INTERNET, Node, Problem, place};
 use crate::plan::{Iptables, Link, LinkKind, Mac, Namespace, VirtualServer};
 use crate::rules::chains::Chains;
 use crate::rules::ipset::IpsetScript;
-use crate::rules::kube_proxy::{self, Family, IpvsRules, Mode, Objects};
+use crate::rules::kube_proxy::{self, Family, IpvsRules, KubeProxy, Mode, Objects};
 use crate::rules::script::{Script, Table};
 use crate::rules::{calico, docker, flannel, ip_masq_agent, kubelet};
 use crate::scenario::lab::{FabricKind, FlannelLeftover, ForeignSources};
@@ -91,6 +91,16 @@ pub fn write(
                 namespace.ipvs_timeouts = kube_proxy::ipvs::timeouts(proxy);
             }
             namespace.iptables = loaded(cluster, &v4, &v6);
+            if node.kube_proxy.as_ref().is_some_and(writes_iptables) {
+                let rules = namespace.iptables.get_or_insert_with(|| Iptables {
+                    backend: cluster.backend,
+                    ..Iptables::default()
+                });
+                with_tables(&mut rules.v4);
+                if cluster.speaks_v6() {
+                    with_tables(&mut rules.v6);
+                }
+            }
         }
     }
 }
@@ -110,6 +120,22 @@ pub(super) fn holder(node: &str, bound: &[IpAddr]) -> Link {
         hairpin: false,
         down: true,
         mtu: None,
+    }
+}
+
+/// Whether a real kube-proxy will write rules of iptables.
+fn writes_iptables(proxy: &KubeProxy) -> bool {
+    proxy.binary.is_some() && proxy.mode != Mode::Nftables
+}
+
+/// Names the tables that a kube-proxy writes, so that they are known to be there.
+fn with_tables(text: &mut String) {
+    for table in ["nat", "filter"] {
+        let begin = format!("*{table}\n");
+        if !text.contains(&begin) {
+            text.push_str(&begin);
+            text.push_str("COMMIT\n");
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod capture;
 mod exec;
+mod explain;
 mod terminal;
 mod up;
 

@@ -1,0 +1,90 @@
+//! Which cases, and where they run.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::kernel::Choice;
+use crate::plan::Patience;
+use crate::run::Wishes;
+
+/// Which cases, and how they are prepared.
+#[derive(Debug, Args)]
+pub struct Selection {
+    /// Labs or cases: NAME, NAME/axis=value,…, or a path to a lab's file. Without
+    /// any, every lab directly in the directory of labs
+    #[arg(value_name = "LAB[/CASE]")]
+    pub names: Vec<String>,
+    /// How long an answer is waited for by probes that say nothing of it
+    /// themselves: `settled`, three seconds, but where a timeout is expected no longer
+    /// than it takes to prove that no answer can come any more; or a time, such as 8s
+    #[arg(long, default_value_t = Patience::SETTLED, value_parser = settled, value_name = "settled|DURATION")]
+    pub patience: Patience,
+    /// A kube-proxy that runs on every node that has one, in place of generated rules;
+    /// the lab says what it is told
+    #[arg(long, value_name = "PATH")]
+    pub kube_proxy: Option<PathBuf>,
+}
+
+impl Selection {
+    /// How cases are prepared.
+    pub fn wishes(&self) -> Wishes {
+        Wishes {
+            patience: self.patience,
+            kube_proxy: self.kube_proxy.clone(),
+        }
+    }
+}
+
+/// Where cases run.
+#[derive(Debug, Args)]
+pub struct PlaceArguments {
+    /// The kernel that cases run in: `host`; a guest's, by version (6.12) or by
+    /// the path of its file; `auto`, the host where it can and else the newest
+    /// guest; `all`, the host and a guest of every version there is
+    #[arg(long, default_value_t, value_name = "KERNEL", env = "SVCLAB_KERNEL")]
+    pub kernel: Choice,
+    /// The directory of the modules of the kernel whose path is given
+    #[arg(long, value_name = "DIR")]
+    pub modules: Option<PathBuf>,
+}
+
+impl PlaceArguments {
+    /// Both together.
+    pub fn choice(&self) -> Choice {
+        match &self.kernel {
+            Choice::Own { kernel, .. } => Choice::Own {
+                kernel: kernel.clone(),
+                modules: self.modules.clone(),
+            },
+            other => other.clone(),
+        }
+    }
+
+    /// The words that choose the same again; with a space before each.
+    pub fn again(&self) -> String {
+        let kernel = (self.kernel != Choice::Auto).then(|| format!(" --kernel {}", self.kernel));
+        let modules = self.modules.as_ref();
+        let modules = modules.map(|modules| format!(" --modules {}", modules.display()));
+        [kernel, modules].into_iter().flatten().collect()
+    }
+}
+
+/// `settled`, or a duration.
+fn settled(text: &str) -> Result<Patience, String> {
+    match text {
+        "settled" => Ok(Patience::SETTLED),
+        text => patience(text).map(Patience::of),
+    }
+}
+
+/// A duration such as `3s`, `500ms` or `1m`; at least a millisecond.
+pub fn patience(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write for example 3s or 500ms"))?;
+    if duration < Duration::from_millis(1) || duration > Duration::from_hours(1) {
+        return Err("it must be between 1ms and 1h".to_owned());
+    }
+    Ok(duration)
+}

@@ -1,0 +1,151 @@
+//! What it costs to watch: the same cases from a plan to its verdicts, with nothing
+//! watched, with what their labs expect something of, and with everything, as `svclab
+//! explain` and `svclab run --report` watch them; on this host and in a guest. And what
+//! it takes to make journeys of what was seen.
+//!
+//! Run it by `scripts/bench`, on a quiet machine.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use svclab::evidence::Evidence;
+use svclab::explain::journey::journeys;
+use svclab::kernel::guest::{Cache, Guest, Wanted};
+use svclab::kernel::{Agent, Host};
+use svclab::plan::{Plan, Watch};
+use svclab::run::{choose, prepare};
+
+/// The program that is measured.
+const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+
+/// Cases in which nothing is waited for, by what they are.
+const HERE: [(&str, &str); 4] = [
+    (
+        "one connection through a tunnel",
+        "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes",
+    ),
+    (
+        "288 connections",
+        "local-ingress/policy=Cluster,clusterCIDR=set,version=v1.30,mode=iptables",
+    ),
+    (
+        "six namespaces, iptables-nft",
+        "topologies/bench/six-namespaces.yaml/iptables=nft",
+    ),
+    (
+        "six namespaces, iptables-legacy",
+        "topologies/bench/six-namespaces.yaml/iptables=legacy",
+    ),
+];
+
+/// Those of a guest.
+const THERE: [(&str, &str); 2] = [
+    HERE[0],
+    (
+        "8 connections by IPVS",
+        "clb-hairpin/policy=Cluster,ingress=both,balancer=internal,rpFilter=0,byHand=nothing",
+    ),
+];
+
+/// How often each is run, after one that is not measured.
+const OFTEN: usize = 15;
+
+fn main() {
+    // What cargo adds, and filters, which this has none of.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
+        "on",
+        "a case",
+        "unwatched",
+        "as its lab expects",
+        "everything",
+        "more",
+        "journeys",
+    ]);
+    runtime.block_on(async {
+        let host = Host::with_agent(PathBuf::from(SVCLAB));
+        let agent = host.start().await.expect("an agent");
+        rows(&mut table, &agent, &HERE).await;
+        drop(agent);
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let cache = Cache::open(target.join("guests")).expect("a cache");
+        let guest = Guest::with_agent(cache, &Wanted::Newest, PathBuf::from(SVCLAB)).await;
+        let agent = guest.expect("a kernel").start().await;
+        rows(&mut table, &agent.expect("a guest comes up"), &THERE).await;
+    });
+    println!("{table}");
+}
+
+async fn rows(table: &mut Table, agent: &Agent, cases: &[(&str, &str)]) {
+    for (what, name) in cases {
+        let plan = plan(name);
+        let watches = [
+            Watch::default(),
+            plan.watch.clone(),
+            Watch::everything(&plan),
+        ];
+        let mut medians = Vec::new();
+        let mut last = None;
+        for watch in watches {
+            let plan = Plan {
+                watch,
+                ..plan.clone()
+            };
+            let mut took = Vec::new();
+            for _ in 0..=OFTEN {
+                let (one, evidence) = run(agent, &plan).await;
+                took.push(one);
+                last = Some(evidence);
+            }
+            took.remove(0);
+            medians.push(median(took));
+        }
+        let seen = last.expect("it was run");
+        let followed = (0..OFTEN).map(|_| {
+            let begun = Instant::now();
+            let journeys = journeys(&plan, &seen);
+            assert_eq!(journeys.len(), seen.attempts.len());
+            begun.elapsed()
+        });
+        let followed = median(followed.collect());
+        let more = medians[2].saturating_sub(medians[0]);
+        let kernel = agent.surroundings().kernel.as_str();
+        let mut row = vec![Cell::new(kernel), Cell::new(what)];
+        row.extend(medians.into_iter().chain([more, followed]).map(|took| {
+            let text = format!("{:.1} ms", took.as_secs_f64() * 1e3);
+            Cell::new(text).set_alignment(CellAlignment::Right)
+        }));
+        table.add_row(row);
+    }
+}
+
+/// From a plan to what is seen of it.
+async fn run(agent: &Agent, plan: &Plan) -> (Duration, Evidence) {
+    let begun = Instant::now();
+    let mut session = agent.build(plan.clone()).await.expect("a lab");
+    let evidence = session.probe().await.expect("evidence");
+    let took = begun.elapsed();
+    assert_eq!(evidence.packets_left_out + evidence.met_left_out, 0);
+    drop(session);
+    // Requests are answered in turn: once a lab of nothing stands, the one before is
+    // let go of.
+    drop(agent.build(Plan::default()).await);
+    (took, evidence)
+}
+
+fn median(mut took: Vec<Duration>) -> Duration {
+    took.sort_unstable();
+    took[took.len() / 2]
+}
+
+fn plan(name: &str) -> Plan {
+    let chosen = choose(&[name.to_owned()], Path::new("topologies")).expect("a lab");
+    let case = &chosen[0].scenario.cases()[chosen[0].cases[0]];
+    let prepared = prepare(&chosen[0], case, Duration::from_secs(3));
+    prepared.expect("it can be prepared").plan
+}

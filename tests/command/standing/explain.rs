@@ -1,0 +1,125 @@
+//! What is said of packets in a lab that stands: what happens there, whatever was
+//! planned.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{Labs, assert_told};
+use crate::by_hand::{self, CONNECTS, UNFILTERED};
+use crate::rights::may_ask;
+use crate::settled::settled;
+use crate::standing_labs::Runtime;
+use crate::support::{stderr, stdout, svclab};
+
+/// svclab as one who may not ask this kernel what it drops, and why: what counters tell
+/// is the same with every kernel. Guests' kernels are asked.
+fn uninformed() -> Command {
+    let svclab = svclab();
+    if !may_ask() {
+        return svclab;
+    }
+    let mut command = Command::new("setpriv");
+    command.arg("--bounding-set=-bpf,-perfmon,-sys_admin");
+    command.arg(svclab.get_program());
+    for (name, value) in svclab.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+fn standing(case: &str) -> Runtime {
+    let runtime = Runtime::of(uninformed);
+    runtime.up(case);
+    runtime
+}
+
+#[test]
+fn rules_that_somebody_added_are_named_by_their_texts() {
+    insta::assert_snapshot!(by_hand::rules(&standing(CONNECTS)));
+}
+
+#[test]
+fn routes_that_somebody_deleted_are_missed() {
+    insta::assert_snapshot!(by_hand::routes(&standing(CONNECTS)));
+}
+
+#[test]
+fn settings_that_somebody_made_are_named() {
+    insta::assert_snapshot!(by_hand::settings(&standing(UNFILTERED)));
+}
+
+#[test]
+fn what_no_counter_tells_is_not_known() {
+    let said = by_hand::uncounted(&standing(CONNECTS));
+    assert!(said.contains("came to node-2 by flannel.1, and what became of it is not known"));
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn a_probe_is_told_of_with_its_way() {
+    let runtime = standing(CONNECTS);
+    let probe = [
+        "probe",
+        "node-1",
+        "service/default/app:80",
+        "--explain",
+        "--patience=500ms",
+    ];
+    let drop = ["-I", "FORWARD", "-p", "tcp", "-j", "DROP"];
+    let drop = [&["exec", "node-2", "--", "iptables-nft"], &drop[..]].concat();
+    assert_eq!(runtime.run(&drop).status.code(), Some(0));
+    let output = runtime.run(&probe);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    insta::assert_snapshot!(settled(&stdout(&output)));
+    // Every rule, for who asks; and without `--explain` the verdict alone.
+    let all = runtime.run(&[&probe[..], &["-v"]].concat());
+    assert!(stdout(&all).contains("nat PREROUTING"), "{all:?}");
+    let verdict = runtime.run(&probe[..3]);
+    assert_eq!(stdout(&verdict).lines().count(), 2, "{verdict:?}");
+}
+
+#[test]
+fn the_lab_s_own_probes_are_told_of_as_it_stands() {
+    let runtime = standing(CONNECTS);
+    let asked = ["explain", "--standing"];
+    let output = runtime.run(&asked);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    insta::assert_snapshot!(settled(&stdout(&output)));
+    // A lab is named as far as it takes, and probes are, too.
+    let data = ["canal-stale-rule", "--format=json", "--probe=call"];
+    let output = runtime.run(&[&asked[..], &data].concat());
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let schema = include_str!("../../schema/journeys.v1.json");
+    let schema: Value = serde_json::from_str(schema).expect("JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    let complaints: Vec<String> = validator
+        .iter_errors(&told)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert_eq!(complaints, Vec::<String>::new());
+    assert_eq!(told["cases"][0]["expected"], Value::Null);
+    assert_eq!(told["cases"][0]["connections"][0]["verdict"], "connected");
+}
+
+#[test]
+fn what_does_not_stand_is_not_explained() {
+    let labs = Labs::none();
+    let explain = |more: &[&str]| {
+        labs.runtime
+            .run(&[&["explain", "--standing"], more].concat())
+    };
+    assert_told!(labs, explain(&[]));
+    labs.runtime.up(&labs.case("Local"));
+    assert_told!(labs, explain(&["another"]));
+    assert_told!(labs, explain(&["--probe", "nobody"]));
+    assert_told!(labs, explain(&["one", "two"]));
+    assert_told!(labs, explain(&["--kernel", "host"]));
+    labs.runtime.up(&labs.case("Cluster"));
+    assert_told!(labs, explain(&[]));
+    let all = ["probe", "node-1", "192.168.50.11:1", "-v"];
+    assert_told!(labs, labs.runtime.run(&all));
+}

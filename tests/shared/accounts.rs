@@ -1,0 +1,141 @@
+//! Every packet of a case accounted for, and the case's verdicts beside those of one
+//! that nobody watches.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use svclab::evidence::Evidence;
+use svclab::explain::journey::{End, Journey, journeys};
+use svclab::kernel::Agent;
+use svclab::plan::{Plan, Watch};
+use svclab::run::Prepared;
+
+/// How packets ended.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// How many, by how.
+    ends: BTreeMap<&'static str, usize>,
+    /// Those of which it is not known, in words.
+    pub unknown: Vec<String>,
+    /// What did not come out as expected, watched or unwatched, and what was left out.
+    pub wrong: Vec<String>,
+}
+
+impl Account {
+    fn of(case: &str, journeys: &[Journey]) -> Self {
+        let mut account = Self::default();
+        for journey in journeys {
+            for flight in &journey.flights {
+                let end = match flight.end {
+                    End::Delivered => "delivered",
+                    End::Answered(_) => "answered",
+                    End::ByRule => "dropped by a rule",
+                    End::Dropped { .. } => "dropped with the kernel's reason",
+                    End::Counted { .. } => "dropped and counted",
+                    End::Gone => "gone",
+                    End::Unknown => "unknown",
+                };
+                *account.ends.entry(end).or_default() += 1;
+                if flight.end == End::Unknown {
+                    let hop = flight.hops.last().map(|hop| (&hop.namespace, hop.after));
+                    let (at, flow) = hop.expect("a packet was somewhere");
+                    account.unknown.push(format!(
+                        "{case} {} #{}: {} {flow} in {at}",
+                        journey.probe,
+                        journey.number,
+                        flight.kind.word()
+                    ));
+                }
+            }
+        }
+        account
+    }
+
+    /// Both together.
+    pub fn add(&mut self, other: Self) {
+        for (end, count) in other.ends {
+            *self.ends.entry(end).or_default() += count;
+        }
+        self.unknown.extend(other.unknown);
+        self.wrong.extend(other.wrong);
+    }
+
+    /// Prints it, also where a test's output is kept back.
+    pub fn print(&self, kernel: &str) {
+        let all: usize = self.ends.values().sum();
+        let ends: Vec<String> = self
+            .ends
+            .iter()
+            .map(|(end, count)| format!("{count} {end}"))
+            .collect();
+        // In hundredths of a percent.
+        let share = self.unknown.len() * 10_000 / all.max(1);
+        let (percent, hundredths) = (share / 100, share % 100);
+        let _ = writeln!(
+            std::io::stderr(),
+            "{kernel}: {all} packets: {}; the end of {percent}.{hundredths:02} % is unknown",
+            ends.join(", ")
+        );
+    }
+}
+
+/// Runs every case twice, watched and unwatched, and tells how every packet ended. Who
+/// is slow to watch many connections waits for `patience` when they are watched.
+pub async fn account(
+    agent: &Agent,
+    cases: Vec<Prepared>,
+    at_once: usize,
+    patience: Option<Duration>,
+) -> Account {
+    let accounts: Vec<Account> = futures_util::stream::iter(cases)
+        .map(async |case| both(agent, &case, patience).await)
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    let mut all = Account::default();
+    for account in accounts {
+        all.add(account);
+    }
+    all
+}
+
+async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Account {
+    let id = &case.case.id;
+    let judge = case.judge().expect("it can be judged");
+    let mut watched = Plan {
+        watch: Watch::everything(&case.plan),
+        ..case.plan.clone()
+    };
+    for probe in &mut watched.probes {
+        probe.patience = patience.unwrap_or(probe.patience);
+    }
+    let evidence = run(agent, watched).await;
+    let mut account = Account::of(id, &journeys(&case.plan, &evidence));
+    let judgement = judge.judge(&evidence);
+    if !judgement.holds() {
+        let wrong = format!("{id}, watched: {judgement:#?}");
+        account.wrong.push(wrong);
+    }
+    let left_out = evidence.packets_left_out + evidence.met_left_out;
+    if left_out > 0 {
+        account.wrong.push(format!("{id}: {left_out} left out"));
+    }
+    // Of what is not watched only the verdicts are known.
+    let unwatched = Plan {
+        watch: Watch::default(),
+        ..case.plan.clone()
+    };
+    let unwatched = run(agent, unwatched).await;
+    let probes = judge.judge(&unwatched).probes.into_iter();
+    let wrong = probes.filter(|probe| !probe.holds);
+    let wrong = wrong.map(|probe| format!("{id}, unwatched: {probe:#?}"));
+    account.wrong.extend(wrong);
+    account
+}
+
+async fn run(agent: &Agent, plan: Plan) -> Evidence {
+    let mut session = agent.build(plan).await.expect("a lab");
+    session.probe().await.expect("evidence")
+}
