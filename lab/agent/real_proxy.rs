@@ -184,10 +184,32 @@ fn ended(proxy: &RealProxy, how: &str, said: &str) -> Failure {
     }
 }
 
-/// The last lines of a text.
+/// The last lines of what a program said; where it complained before them, its last
+/// complaints instead, such as of a flag, which it follows up with all that it knows.
 fn last(said: &str) -> String {
     let lines: Vec<&str> = said.lines().collect();
-    lines[lines.len().saturating_sub(LAST)..].join("\n")
+    let (before, end) = lines.split_at(lines.len().saturating_sub(LAST));
+    let complaints: Vec<&str> = before
+        .iter()
+        .copied()
+        .filter(|line| is_complaint(line))
+        .collect();
+    if complaints.is_empty() || end.iter().any(|line| is_complaint(line)) {
+        return end.join("\n");
+    }
+    complaints[complaints.len().saturating_sub(LAST)..].join("\n")
+}
+
+/// Whether a line tells of an error: of the flags' library, of Go, or of the log, whose
+/// lines begin with their severity and a date.
+fn is_complaint(line: &str) -> bool {
+    let mut rest = line.chars();
+    let severe = matches!(rest.next(), Some('E' | 'F'));
+    let dated = rest.take(4).filter(char::is_ascii_digit).count() == 4;
+    severe && dated
+        || ["Error:", "error:", "panic:", "fatal error:"]
+            .iter()
+            .any(|begin| line.starts_with(begin))
 }
 
 /// The directory in which iptables of that kind bears the names that everybody calls.
@@ -260,6 +282,20 @@ mod tests {
         };
         assert!(written(2, 0, 1) && written(3, 0, 2));
         assert!(!written(1, 0, 1) && !written(2, 1, 1) && !written(2, 0, 0));
+    }
+
+    #[test]
+    fn a_complaint_before_a_long_text_is_told() {
+        let usage: String = (0..50).map(|line| format!("  --flag{line}\n")).collect();
+        let told = last(&format!(
+            "W1122 09:00:00 a\nError: unknown flag: --x\n{usage}"
+        ));
+        assert_eq!(told, "Error: unknown flag: --x");
+        let told = last(&format!(
+            "E1122 09:00:00.1 1 a.go:2] no\n{usage}panic: over\n"
+        ));
+        assert_eq!(told.lines().last(), Some("panic: over"));
+        assert_eq!(told.lines().count(), LAST);
     }
 
     #[test]

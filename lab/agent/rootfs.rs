@@ -2,8 +2,9 @@
 //! up in, read-only, and two small places to write in.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
@@ -76,6 +77,11 @@ pub fn build(owner: u32, programs: &[PathBuf]) -> Result<(), (String, Errno)> {
                 Errno::ENOENT,
             )
         })?;
+    // A program may lie where something else is mounted by then.
+    let programs: Vec<(&Path, File)> = programs
+        .iter()
+        .filter_map(|program| Some((program.as_path(), File::open(program).ok()?)))
+        .collect();
     mount(
         Some("svclab"),
         base,
@@ -84,12 +90,13 @@ pub fn build(owner: u32, programs: &[PathBuf]) -> Result<(), (String, Errno)> {
         Some("size=1m,mode=0755"),
     )
     .map_err(at("mount a tmpfs for the agent's root"))?;
-    let shown = SHOWN.iter().map(Path::new);
-    for shown in shown.chain(programs.iter().map(PathBuf::as_path)) {
-        show(base, shown, true).map_err(at(&format!("show {} to the agent", shown.display())))?;
+    for shown in SHOWN.iter().map(Path::new) {
+        show(base, shown, shown, true)
+            .map_err(at(&format!("show {} to the agent", shown.display())))?;
     }
-    for device in DEVICES {
-        show(base, Path::new(device), false).map_err(at(&format!("show {device} to the agent")))?;
+    for device in DEVICES.iter().map(Path::new) {
+        show(base, device, device, false)
+            .map_err(at(&format!("show {} to the agent", device.display())))?;
     }
     for directory in ["proc", "run", "tmp", "old"] {
         fs::create_dir_all(base.join(directory))
@@ -106,6 +113,12 @@ pub fn build(owner: u32, programs: &[PathBuf]) -> Result<(), (String, Errno)> {
         )
         .map_err(at(&format!("mount {writable} for the agent")))?;
     }
+    for (program, file) in &programs {
+        let source = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        show(base, program, &source, true)
+            .map_err(at(&format!("show {} to the agent", program.display())))?;
+    }
+    drop(programs);
     terminals(base).map_err(at("mount terminals for the agent"))?;
     write_etc(base)
         .map_err(|error| os(&error))
@@ -171,10 +184,16 @@ fn write_etc(base: &Path) -> io::Result<()> {
     fs::write(etc.join("group"), "root:x:0:\n")
 }
 
-/// Shows one path of the host under the new root: a link as a link, all else by
-/// a bind mount, read-only if `sealed`. What the host lacks is left out.
-fn show(base: &Path, path: &Path, sealed: bool) -> nix::Result<()> {
-    let Ok(found) = fs::symlink_metadata(path) else {
+/// Shows one path of the host, which is to be had as `source`, under the new root: a
+/// link as a link, all else by a bind mount, read-only if `sealed`. What the host lacks is left out.
+fn show(base: &Path, path: &Path, source: &Path, sealed: bool) -> nix::Result<()> {
+    // What an open file stands for is no link.
+    let found = if source == path {
+        fs::symlink_metadata(path)
+    } else {
+        fs::metadata(source)
+    };
+    let Ok(found) = found else {
         return Ok(());
     };
     let inside = base.join(path.strip_prefix("/").unwrap_or(path));
@@ -200,7 +219,7 @@ fn show(base: &Path, path: &Path, sealed: bool) -> nix::Result<()> {
         return Ok(());
     }
     mount(
-        Some(path),
+        Some(source),
         &inside,
         None::<&str>,
         MsFlags::MS_BIND | MsFlags::MS_REC,

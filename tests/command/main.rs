@@ -1,6 +1,7 @@
 //! The command as a user meets it: output, exit codes, and what it leaves alone.
 
 mod bad_input;
+mod binary;
 #[path = "../shared/by_hand.rs"]
 mod by_hand;
 #[path = "../shared/caches.rs"]

@@ -2,15 +2,14 @@
 //! server beside it that has what the test gives it.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 use serde_json::Value;
 use svclab::kernel::{Agent, Session};
-use svclab::plan::{Link, LinkKind, Mac, Namespace, Plan, Watch};
-use svclab::rules::kube_proxy::{KubeProxy, Mode};
+use svclab::plan::{self, Link, LinkKind, Mac, Namespace, Plan, Watch};
+use svclab::rules::kube_proxy::{KubeProxy, Mode, flags};
 
 use crate::cluster::{Cluster, NODE};
 use crate::differences::{self, Texts};
@@ -18,9 +17,6 @@ use crate::marker::{self, Marker};
 
 /// The node's address.
 pub const ADDRESS: &str = "192.168.50.10";
-
-/// Where the API server is, on the node itself.
-const API: &str = "127.0.0.1:16443";
 
 /// Where iptables-legacy goes by the names that a kube-proxy calls.
 const LEGACY: &str = "/run/legacy";
@@ -65,10 +61,10 @@ impl Bench {
         proxy: &KubeProxy,
         first: &Cluster,
     ) -> Result<Self, Failed> {
-        let mut session = agent.build(plan()).await?;
+        let mut session = agent.build(node()).await?;
         let marker = Marker::default();
         session
-            .serve(NODE, api()?, first.with(&marker)?.values()?)
+            .serve(NODE, plan::API, first.with(&marker)?.values()?)
             .await?;
         let mut bench = Self {
             session,
@@ -105,7 +101,9 @@ impl Bench {
     pub async fn restart(&mut self, next: &Cluster) -> Result<(), Failed> {
         self.session.stop(PROXY).await?;
         let marked = next.with(&self.marker)?;
-        self.session.serve(NODE, api()?, marked.values()?).await?;
+        self.session
+            .serve(NODE, plan::API, marked.values()?)
+            .await?;
         self.start_proxy().await
     }
 
@@ -154,7 +152,9 @@ impl Bench {
         marked: &Cluster,
         patience: Duration,
     ) -> Result<Option<Texts>, Failed> {
-        self.session.serve(NODE, api()?, marked.values()?).await?;
+        self.session
+            .serve(NODE, plan::API, marked.values()?)
+            .await?;
         let begun = Instant::now();
         while !self.marker_came().await? {
             if let Some(why) = self.gone(begun).await? {
@@ -244,12 +244,8 @@ impl Bench {
     }
 }
 
-fn api() -> Result<SocketAddr, Failed> {
-    Ok(API.parse()?)
-}
-
 /// A node, and whatever is at the other end of its cable.
-fn plan() -> Plan {
+fn node() -> Plan {
     let end = |name: &str, other: &str, address: &str| Namespace {
         name: name.to_owned(),
         links: vec![Link {
@@ -283,38 +279,7 @@ fn plan() -> Plan {
 
 /// What a kube-proxy is told so that it works as `proxy` says.
 fn arguments(proxy: &KubeProxy) -> Vec<String> {
-    let mut words = vec![
-        format!("--master=http://{API}"),
-        format!("--hostname-override={NODE}"),
-        format!("--proxy-mode={}", proxy.mode),
-        // A namespace's root may not change how many connections the kernel
-        // follows.
-        "--conntrack-max-per-core=0".to_owned(),
-        // Every change is written at once, and nothing else ever is.
-        "--iptables-min-sync-period=1ms".to_owned(),
-        "--iptables-sync-period=1h".to_owned(),
-        "--ipvs-min-sync-period=1ms".to_owned(),
-        "--ipvs-sync-period=1h".to_owned(),
-        format!("--iptables-masquerade-bit={}", proxy.masquerade_bit),
-    ];
-    if let Some(cidrs) = &proxy.cluster_cidr {
-        words.push(format!("--cluster-cidr={}", String::from(cidrs.clone())));
-    }
-    if proxy.masquerade_all {
-        words.push("--masquerade-all".to_owned());
-    }
-    if !proxy.node_port_addresses.is_empty() {
-        let addresses = proxy.node_port_addresses.iter().copied().map(String::from);
-        let addresses: Vec<String> = addresses.collect();
-        words.push(format!("--nodeport-addresses={}", addresses.join(",")));
-    }
-    if !proxy.ipvs_scheduler.is_empty() {
-        words.push(format!("--ipvs-scheduler={}", proxy.ipvs_scheduler));
-    }
-    if proxy.strict_arp {
-        words.push("--ipvs-strict-arp".to_owned());
-    }
-    words
+    flags(proxy, NODE, plan::API)
 }
 
 /// Where the kube-proxy lies that `scripts/test --full` builds.

@@ -35,6 +35,7 @@ mod differences;
 mod draw;
 #[path = "../shared/guests.rs"]
 mod guests;
+mod labs;
 mod marker;
 mod random;
 #[path = "../kube_proxy_recorded/recordings.rs"]
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
             }));
         }
     }
+    trials.extend(labs::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 

@@ -1,0 +1,114 @@
+//! The real kube-proxy in the nodes of labs: what is expected of its version comes out.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use svclab::kernel::Host;
+use svclab::run::{Prepared, Wishes, choose, prepare};
+
+use crate::{bench, guests};
+
+/// The cases of its version, and one that is not of any in particular.
+const CASES: &str = "local-ingress";
+const VERSION: &str = "version=v1.20";
+
+/// One trial a case, and what goes wrong.
+pub fn trials() -> Vec<Trial> {
+    let cases = prepared().expect("the cases can be prepared");
+    let mut trials: Vec<Trial> = cases
+        .into_iter()
+        .map(|case| {
+            let id = case.case.id;
+            Trial::test(format!("labs::{id}"), move || comes_out(&id))
+        })
+        .collect();
+    trials.push(Trial::test("labs::a_flag_that_it_rejects", rejects));
+    trials.push(Trial::test("labs::it_is_killed_during_a_run", is_killed));
+    trials
+}
+
+/// The cases, with the real kube-proxy on their nodes.
+fn prepared() -> Result<Vec<Prepared>, Failed> {
+    let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+    let labs = choose(&[CASES.to_owned()], &topologies)?;
+    let wishes = Wishes {
+        kube_proxy: Some(bench::binary()?),
+        ..Wishes::from(Duration::from_secs(3))
+    };
+    let lab = labs.first().ok_or("the lab is not there")?;
+    let cases = lab.scenario.cases().iter();
+    cases
+        .filter(|case| case.id.contains(VERSION))
+        .map(|case| {
+            prepare(lab, case, wishes.clone()).map_err(|problems| format!("{problems:?}").into())
+        })
+        .collect()
+}
+
+fn svclab(arguments: &[&str]) -> Result<Output, Failed> {
+    let binary = bench::binary()?.display().to_string();
+    let output = Command::new(guests::SVCLAB)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_remove("SVCLAB_TOPOLOGIES")
+        .env("NO_COLOR", "1")
+        .args(["run", "--kube-proxy", &binary])
+        .args(arguments)
+        .output()?;
+    Ok(output)
+}
+
+fn comes_out(case: &str) -> Result<(), Failed> {
+    let output = svclab(&[case])?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Failed::from(String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Its own message is told.
+fn rejects() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies/local-ingress.yaml");
+    let text = std::fs::read_to_string(lab)?;
+    let changed = text.replacen("kubeProxy: {", "kubeProxy: {args: [--no-such-flag], ", 1);
+    let path = directory.path().join("local-ingress.yaml");
+    std::fs::write(&path, changed)?;
+    let case = "policy=Cluster,clusterCIDR=set,version=v1.20,mode=iptables";
+    let output = svclab(&[&format!("{}/{case}", path.display())])?;
+    let told = String::from_utf8_lossy(&output.stdout);
+    if output.status.code() == Some(2) && told.contains("unknown flag: --no-such-flag") {
+        return Ok(());
+    }
+    Err(Failed::from(told))
+}
+
+/// It ends while the lab stands: there is no verdict then, and it is named.
+fn is_killed() -> Result<(), Failed> {
+    let case = prepared()?
+        .into_iter()
+        .find(|case| case.case.id.contains("mode=iptables"))
+        .ok_or("there is no such case")?;
+    let binary = bench::binary()?;
+    guests::block_on(async {
+        let host = Host::with_agent(guests::SVCLAB.into()).with_programs([binary.clone()]);
+        let agent = host.start().await?;
+        let mut session = agent.build(case.plan).await?;
+        let kill = format!(
+            "for each in /proc/[0-9]*; do \
+             [ \"$(readlink \"$each/exe\")\" = '{}' ] && kill -KILL \"${{each#/proc/}}\"; done; true",
+            binary.display()
+        );
+        let words = ["-c".to_owned(), kill];
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let finished = session.run("node-1", "sh", &words, "").await?;
+        if !finished.success {
+            return Err(Failed::from(finished.stderr));
+        }
+        match session.probe().await {
+            Err(error) if error.to_string().contains("the kube-proxy of node-1") => Ok(()),
+            other => Err(Failed::from(format!("{other:?}"))),
+        }
+    })
+}
