@@ -12,12 +12,17 @@ const NAMESPACE: u64 = 512;
 /// loaded there are two of it, in the kernel and in the program that loads it.
 const RULES: u64 = 16;
 
+/// What a real kube-proxy takes, in KiB: 36 MiB of 1.20.2 were measured.
+const PROXY: u64 = 64 << 10;
+
 impl Plan {
     /// How much memory the plan takes where it stands, in KiB: an estimate that
     /// is rather too high.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        self.namespaces.iter().map(Namespace::memory).sum()
+        let namespaces: u64 = self.namespaces.iter().map(Namespace::memory).sum();
+        let proxies = u64::try_from(self.proxies.len()).unwrap_or(u64::MAX);
+        namespaces.saturating_add(proxies.saturating_mul(PROXY))
     }
 }
 

@@ -154,6 +154,10 @@ pub fn print(plan: &Plan) -> String {
     }
     let in_words = [
         ("servers", plan.servers.iter().map(words::server).collect()),
+        (
+            "kube-proxies",
+            plan.proxies.iter().map(words::real_proxy).collect(),
+        ),
         ("probes", plan.probes.iter().map(words::probe).collect()),
         ("watched", words::watched(plan)),
     ];

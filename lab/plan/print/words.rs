@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::plan::{Plan, Probe, Protocol, Server, ServerKind};
+use crate::plan::{Plan, Probe, Protocol, RealProxy, Server, ServerKind};
 
 /// One server.
 pub fn server(server: &Server) -> String {
@@ -59,10 +59,19 @@ pub fn probe(probe: &Probe) -> String {
         ", waiting {} for an answer",
         humantime::format_duration(probe.patience)
     );
+    if probe.settle {
+        line.push_str(" or until it is proven that none can come");
+    }
     if let Some(after) = &probe.after {
         let _ = write!(line, ", once {after} is over");
     }
     line
+}
+
+/// A real kube-proxy, as it is called.
+pub fn real_proxy(proxy: &RealProxy) -> String {
+    let words = proxy.arguments.join(" ");
+    format!("{}: {} {words}", proxy.namespace, proxy.program)
 }
 
 /// What is looked at while probing, a line for each kind.
