@@ -18,7 +18,7 @@ fn program_for(machine: u8) -> Vec<u8> {
 }
 
 /// What is said of a lab whose kube-proxy is `binary`, which has these bytes.
-fn said(bytes: &[u8], mode: u32, more: &str) -> (Option<i32>, String) {
+fn said(bytes: &[u8], permissions: u32, more: &str) -> (Option<i32>, String) {
     let text = LAB.replacen(
         "kubeProxy: {version",
         &format!("kubeProxy: {{binary: bin/proxy, {more}version"),
@@ -30,7 +30,7 @@ fn said(bytes: &[u8], mode: u32, more: &str) -> (Option<i32>, String) {
     fs::create_dir(&bin).expect("a directory");
     let binary = bin.join("proxy");
     fs::write(&binary, bytes).expect("a file");
-    fs::set_permissions(&binary, Permissions::from_mode(mode)).expect("permissions");
+    fs::set_permissions(&binary, Permissions::from_mode(permissions)).expect("permissions");
     let case = format!("{}/policy=Local", path.display());
     let output = run(&["run", "--kernel=host", &case]);
     told(&output, directory.path())
