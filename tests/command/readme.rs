@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::settled::settled;
 use super::standing_labs::Runtime;
-use super::support::{project, run, stderr, stdout, svclab};
+use super::support::{project, run, stderr, stdout, svclab, uninformed};
 
 /// A fenced block of README.md.
 struct Block {
@@ -89,7 +89,7 @@ fn the_lab_that_stands_is_told_as_is_shown() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("node-port.yaml");
     std::fs::write(&file, lab.expect("a lab").text).expect("the lab can be written");
-    let runtime = Runtime::of(svclab);
+    let runtime = Runtime::of(uninformed);
     let said = runtime.up(&format!("{}/policy=Local", file.display()));
     let shown = shown("svclab up --detach node-port.yaml/policy=Local");
     let plain = |text: &str| -> Vec<String> {

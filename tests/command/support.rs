@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use super::rights::may_ask;
+
 /// The directory of the project.
 pub fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -16,6 +18,25 @@ pub fn svclab() -> Command {
         .current_dir(project())
         .env_remove("SVCLAB_TOPOLOGIES")
         .env("NO_COLOR", "1");
+    command
+}
+
+/// svclab as one who may not ask this kernel what it drops, and why: what counters tell
+/// is the same with every kernel. Guests' kernels are asked.
+pub fn uninformed() -> Command {
+    let svclab = svclab();
+    if !may_ask() {
+        return svclab;
+    }
+    let mut command = Command::new("setpriv");
+    command.arg("--bounding-set=-bpf,-perfmon,-sys_admin");
+    command.arg(svclab.get_program());
+    for (name, value) in svclab.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     command
 }
 

@@ -75,7 +75,9 @@ impl PlaceArguments {
 fn settled(text: &str) -> Result<Patience, String> {
     match text {
         "settled" => Ok(Patience::SETTLED),
-        text => patience(text).map(Patience::of),
+        text => patience(text)
+            .map(Patience::of)
+            .map_err(|error| format!("{error}, or `settled`")),
     }
 }
 

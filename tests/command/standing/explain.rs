@@ -1,35 +1,13 @@
 //! What is said of packets in a lab that stands: what happens there, whatever was
 //! planned.
 
-use std::process::Command;
-
 use serde_json::Value;
 
 use super::{Labs, assert_told};
 use crate::by_hand::{self, CONNECTS, UNFILTERED};
-use crate::rights::may_ask;
 use crate::settled::settled;
 use crate::standing_labs::Runtime;
-use crate::support::{stderr, stdout, svclab};
-
-/// svclab as one who may not ask this kernel what it drops, and why: what counters tell
-/// is the same with every kernel. Guests' kernels are asked.
-fn uninformed() -> Command {
-    let svclab = svclab();
-    if !may_ask() {
-        return svclab;
-    }
-    let mut command = Command::new("setpriv");
-    command.arg("--bounding-set=-bpf,-perfmon,-sys_admin");
-    command.arg(svclab.get_program());
-    for (name, value) in svclab.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command
-}
+use crate::support::{stderr, stdout, uninformed};
 
 fn standing(case: &str) -> Runtime {
     let runtime = Runtime::of(uninformed);
