@@ -127,6 +127,7 @@ fn write(
         nodes: &nodes,
         services: &services,
         endpoint_slices: &slices,
+        service_cidrs: &[],
         interface_addresses: &[],
     };
     kube_proxy_alone(&proxy(arguments, version), &seen, arguments.iptables)

@@ -80,6 +80,7 @@ impl Cluster {
             nodes: &self.nodes,
             services: &self.services,
             endpoint_slices: &self.slices,
+            service_cidrs: &[],
             interface_addresses: &[],
         }
     }

@@ -1,0 +1,1 @@
+//! Nftables mode, by version and configuration.
