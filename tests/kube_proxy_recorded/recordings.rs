@@ -9,6 +9,7 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use libtest_mimic::Failed;
 use serde_json::Value;
 use svclab::dump::Format;
+use svclab::rules::kube_proxy::history::NFT_OBEYS_MASQUERADE_FLAG;
 use svclab::rules::kube_proxy::{Family, KubeProxy, Mode, Objects};
 
 fn home() -> PathBuf {
@@ -227,6 +228,7 @@ impl NftablesRecording {
         if proxy.cluster_cidr.is_some() {
             proxy.cluster_cidr = Some("10.244.0.0/16".parse()?);
         }
+        proxy.masquerade_all &= proxy.version.has(&NFT_OBEYS_MASQUERADE_FLAG);
         Ok(proxy)
     }
 }

@@ -393,7 +393,10 @@ history! {
     /// is asked for node ports. (v1.29.1, v1.30.3.)
     pub const NFT_ONE_ENDPOINTS_CHECK: Change = Change::between(29, 29);
     /// Source ranges are entries of the sets `firewall` and `firewall-allow`; later the
-    /// map `firewall-ips` leads to a chain of the service port. (v1.29.1, v1.30.3.)
+    /// map `firewall-ips` leads to a chain of the service port. The kernel refuses
+    /// entries that overlap, and with them all that was to be written: so it is when
+    /// the ranges admit the node and hold the load balancer's own address.
+    /// (v1.29.1, v1.30.3.)
     pub const NFT_FIREWALL_SETS: Change = Change::between(29, 29);
     /// What conntrack calls invalid is dropped when it is forwarded, unless
     /// `tcpBeLiberal` is set. (v1.29.1, v1.30.3.)
@@ -416,6 +419,10 @@ history! {
     /// (`platformApplyDefaults` in `cmd/kube-proxy/app/server_linux.go` and
     /// `newProxyServer` in `server.go` v1.31.14.)
     pub const NFT_NODE_PORTS_WITHOUT_PRIMARY: Change = Change::since(31);
+    /// The flag `--masquerade-all` is obeyed. Before, only what the configuration file
+    /// said about this mode was. (`cmd/kube-proxy/app/server.go` v1.30.3, `options.go`
+    /// v1.31.14.)
+    pub const NFT_OBEYS_MASQUERADE_FLAG: Change = Change::since(31);
     /// Interfaces are told by name (`iifname`); before, by number (`iif`), for which
     /// they must be there, and which no beginning of a name has.
     /// (`pkg/proxy/util/localdetector.go` v1.32.13, v1.33.13.)
