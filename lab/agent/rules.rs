@@ -15,6 +15,10 @@ use crate::protocol::Failure;
 /// namespaces are loaded at once. Each program takes memory, and a guest has little.
 pub const AT_ONCE: usize = 16;
 
+/// What loads tables of nftables. It does not wait for more: other tables are another
+/// lab.
+const NFT: &str = "nft";
+
 /// What is to be loaded in a namespace, by programs that wait for it.
 pub struct Begun<'a> {
     ns: NetNs,
@@ -42,12 +46,14 @@ enum Program {
 
 impl Program {
     fn start(ns: &NetNs, namespace: &str, program: &str, standing: bool) -> Result<Self, Failure> {
-        if standing {
+        if standing && program != NFT {
             let loader = Loader::start(ns, namespace, program)?;
             return Ok(Self::Stays(Box::new(loader)));
         }
         let arguments: &[&str] = if program == "ipset" {
             &["restore"]
+        } else if program == NFT {
+            &["-f", "-"]
         } else {
             // There is nothing to flush, and it may come in batches.
             &["--noflush"]
@@ -78,9 +84,11 @@ pub fn begin<'a>(
             (program(6), rules.v6.as_str()),
         ]
     });
+    let tables = (NFT.to_owned(), namespace.nft.as_str());
     let loads = [sets]
         .into_iter()
         .chain(rules)
+        .chain([tables])
         .filter(|(_, input)| !input.is_empty())
         .map(|(program, input)| {
             let start = || Program::start(ns, name, &program, standing);

@@ -269,7 +269,14 @@ fn noise_of_nft(lines: &[&str], at: usize, change: Change) -> Option<&'static st
             })?;
             let both = |is: fn(&str) -> bool| is(line) && is(next);
             let whole = |line: &str| {
-                let begins = ["type ", "size ", "flags ", "timeout ", "comment \"", "elements = {"];
+                let begins = [
+                    "type ",
+                    "size ",
+                    "flags ",
+                    "timeout ",
+                    "comment \"",
+                    "elements = {",
+                ];
                 begins.iter().any(|begins| line.starts_with(begins)) && !line.ends_with(',')
             };
             let entry = |line: &str| line.ends_with(',') && !line.starts_with("elements");

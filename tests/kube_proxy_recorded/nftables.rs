@@ -111,7 +111,9 @@ fn loads(minor: u8, objects: &str) -> Result<(), Failed> {
         if minor == 29 && objects == "everything" {
             // A load balancer's address among its own source ranges: two entries of a
             // set of intervals that overlap, which no kernel takes.
-            let refused = listed.err().and_then(|error| error.message().map(str::to_owned));
+            let refused = listed
+                .err()
+                .and_then(|error| error.message().map(str::to_owned));
             let refused = refused.ok_or("the kernel takes entries that overlap")?;
             if !refused.contains("203.0.113.7 . tcp . 80 . 203.0.113.7") {
                 return Err(refused.into());

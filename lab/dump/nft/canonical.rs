@@ -50,7 +50,10 @@ pub fn canonical(text: &str) -> String {
         {
             rest = after;
             continue;
-        } else if word.is("mark") && !out.last().is_some_and(|last| last == "meta" || last == "ct")
+        } else if word.is("mark")
+            && !out
+                .last()
+                .is_some_and(|last| last == "meta" || last == "ct")
         {
             out.push("meta".to_owned());
         }
@@ -213,8 +216,14 @@ mod tests {
     #[test]
     fn what_is_written_means_what_is_listed() {
         for (written, listed) in [
-            ("mark set mark or 0x00004000", "meta mark set meta mark | 0x00004000"),
-            ("mark and 0x4000 == 0 return", "meta mark & 0x00004000 == 0x00000000 return"),
+            (
+                "mark set mark or 0x00004000",
+                "meta mark set meta mark | 0x00004000",
+            ),
+            (
+                "mark and 0x4000 == 0 return",
+                "meta mark & 0x00004000 == 0x00000000 return",
+            ),
             (
                 "mark and 0x4000 != 0 mark set mark xor 0x4000 masquerade fully-random",
                 "meta mark & 0x00004000 != 0x00000000 meta mark set meta mark ^ 0x00004000 masquerade fully-random",
@@ -223,8 +232,14 @@ mod tests {
                 "meta l4proto tcp dnat ip addr . port to numgen random mod 2 map { 0 : 10.244.1.5 . 80 , 1 : 10.244.2.5 . 80 }",
                 "meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.5 . 80, 1 : 10.244.2.5 . 80 }",
             ),
-            ("ip saddr != { 10.1.2.3/32 } drop", "ip saddr != 10.1.2.3 drop"),
-            ("ip saddr != { 10.1.2.3/24 } drop", "ip saddr != 10.1.2.0/24 drop"),
+            (
+                "ip saddr != { 10.1.2.3/32 } drop",
+                "ip saddr != 10.1.2.3 drop",
+            ),
+            (
+                "ip saddr != { 10.1.2.3/24 } drop",
+                "ip saddr != 10.1.2.0/24 drop",
+            ),
             (
                 "ip saddr != { 10.0.0.0/24 , 10.0.1.0/24, 10.1.0.0/16, 10.1.2.0/24, 192.0.2.1 } drop",
                 "ip saddr != { 10.0.0.0/23, 10.1.0.0/16, 192.0.2.1 } drop",
@@ -233,7 +248,10 @@ mod tests {
                 "ip saddr { 10.0.0.0/24, 10.0.1.0/24, 10.0.2.0/24 } drop",
                 "ip saddr { 10.0.0.0-10.0.2.255 } drop",
             ),
-            ("ip daddr { 10.96.0.0/16,10.97.0.0/16 } drop", "ip daddr { 10.96.0.0/15 } drop"),
+            (
+                "ip daddr { 10.96.0.0/16,10.97.0.0/16 } drop",
+                "ip daddr { 10.96.0.0/15 } drop",
+            ),
             (
                 "ip6 saddr != { 2001:db8::/32, fd00:0::1, 2001:db8:1::/48 } drop",
                 "ip6 saddr != { 2001:db8::/32, fd00::1 } drop",
@@ -250,7 +268,10 @@ mod tests {
     fn what_means_something_else_is_told_apart() {
         for (one, other) in [
             ("ip saddr 10.0.0.0/24 drop", "ip saddr 10.0.0.0/25 drop"),
-            ("ip saddr != { 10.0.0.1, 10.0.0.3 } drop", "ip saddr != { 10.0.0.1, 10.0.0.2 } drop"),
+            (
+                "ip saddr != { 10.0.0.1, 10.0.0.3 } drop",
+                "ip saddr != { 10.0.0.1, 10.0.0.2 } drop",
+            ),
             ("ct mark 0x1", "meta mark 0x1"),
             ("tcp dport { 80, 81 }", "tcp dport { 80, 82 }"),
             (
@@ -266,7 +287,18 @@ mod tests {
 
     #[test]
     fn anything_can_be_said() {
-        for text in ["", "{", "}", "{ }", "{ { a } , }", "\"", "} {", "0x", "1-2", "{ 1-2, ::-1 }"] {
+        for text in [
+            "",
+            "{",
+            "}",
+            "{ }",
+            "{ { a } , }",
+            "\"",
+            "} {",
+            "0x",
+            "1-2",
+            "{ 1-2, ::-1 }",
+        ] {
             let once = canonical(text);
             assert_eq!(canonical(&once), once, "{text}");
         }

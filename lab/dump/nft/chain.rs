@@ -56,10 +56,7 @@ pub(super) fn split(line: Line<'_>) -> Result<Vec<Word<'_>>, Problem> {
 /// Something that a chain, set or table can have only once.
 pub(super) fn twice(what: &str, first: u32, line: Line<'_>) -> Problem {
     let what = what.to_owned();
-    Problem::new(
-        Wrong::Twice { what, line: first },
-        line.start..line.end(),
-    )
+    Problem::new(Wrong::Twice { what, line: first }, line.start..line.end())
 }
 
 /// Whether every brace that is opened is closed, in order.

@@ -7,7 +7,7 @@ use indexmap::IndexSet;
 use super::canonical;
 use crate::dump::difference::{Change, Difference, Owner, Place, Side};
 use crate::dump::lists::{self, Item};
-use crate::rules::nft::{Chain, Element, Other, Ruleset, Set, Table};
+use crate::rules::nft::{Chain, Element, Hook, Other, Ruleset, Set, Table};
 
 /// How many entries the kernel lets a set have that rules add to, unless it says so.
 /// (Linux v6.12, `nft_dynset_init` in `net/netfilter/nft_dynset.c`.)
@@ -35,7 +35,12 @@ pub fn compare(first: &Ruleset, second: &Ruleset) -> Vec<Difference> {
                 continue;
             }
         };
-        found.value(&place, "comment", one.comment.as_ref(), other.comment.as_ref());
+        found.value(
+            &place,
+            "comment",
+            one.comment.as_ref(),
+            other.comment.as_ref(),
+        );
         found.value(&place, "flags", one.flags.as_ref(), other.flags.as_ref());
         parts(&mut found, &name, one, other);
     }
@@ -49,7 +54,7 @@ fn parts(found: &mut Found, table: &str, one: &Table, other: &Table) {
             table: table.to_owned(),
             name,
         };
-        set(found, &place, pair);
+        set(found, &place, &pair);
     }
     for (chain, pair) in pairs(&one.chains, &other.chains, |chain| chain.name.clone()) {
         let place = Place::Chain {
@@ -58,7 +63,7 @@ fn parts(found: &mut Found, table: &str, one: &Table, other: &Table) {
             chain: chain.clone(),
         };
         let owner = owner_of(table, &chain);
-        rules(found, &place, pair, owner.as_ref());
+        rules(found, &place, &pair, owner.as_ref());
     }
     let place = Place::NftTable {
         table: table.to_owned(),
@@ -66,7 +71,11 @@ fn parts(found: &mut Found, table: &str, one: &Table, other: &Table) {
     let others = |others: &[Other]| -> Vec<Item> {
         let items = others.iter().map(|other| {
             let body = other.body.iter().map(|line| canonical(line));
-            let key = format!("{} {{ {} }}", other.head, body.collect::<Vec<_>>().join("; "));
+            let key = format!(
+                "{} {{ {} }}",
+                other.head,
+                body.collect::<Vec<_>>().join("; ")
+            );
             Item::plain(key, other.line)
         });
         let mut items: Vec<Item> = items.collect();
@@ -140,9 +149,9 @@ fn pairs<'n, N>(
     names.into_iter().filter_map(pair).collect()
 }
 
-fn set(found: &mut Found, place: &Place, pair: Pair<'_, Set>) {
+fn set(found: &mut Found, place: &Place, pair: &Pair<'_, Set>) {
     let empty = Set::default();
-    let (one, other) = match pair {
+    let (one, other) = match *pair {
         Pair::Both(one, other) => {
             let kind = |set: &Set| if set.map { "map" } else { "set" };
             found.value(place, "kind", Some(&kind(one)), Some(&kind(other)));
@@ -153,7 +162,12 @@ fn set(found: &mut Found, place: &Place, pair: Pair<'_, Set>) {
             let (a, b) = (seconds(one), seconds(other));
             found.value(place, "timeout", a.as_ref(), b.as_ref());
             found.value(place, "size", size(one).as_ref(), size(other).as_ref());
-            found.value(place, "comment", one.comment.as_ref(), other.comment.as_ref());
+            found.value(
+                place,
+                "comment",
+                one.comment.as_ref(),
+                other.comment.as_ref(),
+            );
             let properties = |set: &Set| {
                 let mut all = set.properties.clone();
                 all.sort_unstable();
@@ -165,7 +179,11 @@ fn set(found: &mut Found, place: &Place, pair: Pair<'_, Set>) {
         }
         Pair::One(only, set) => {
             let line = set.line;
-            found.add(place, Change::Whole { only, line }, owner_of_set(place, set));
+            found.add(
+                place,
+                Change::Whole { only, line },
+                owner_of_set(place, set),
+            );
             match only {
                 Side::First => (set, &empty),
                 Side::Second => (&empty, set),
@@ -213,15 +231,34 @@ fn size(set: &Set) -> Option<u64> {
     set.size.or(dynamic.then_some(DYNAMIC_SIZE))
 }
 
-fn rules(found: &mut Found, place: &Place, pair: Pair<'_, Chain>, owner: Option<&Owner>) {
+fn rules(found: &mut Found, place: &Place, pair: &Pair<'_, Chain>, owner: Option<&Owner>) {
     let empty = Chain::default();
     let before = found.0.len();
-    let (one, other) = match pair {
+    let (one, other) = match *pair {
         Pair::Both(one, other) => {
-            let hook = |chain: &Chain| chain.hook.as_ref().map(ToString::to_string);
-            let (a, b) = (hook(one), hook(other));
-            found.value(place, "hook", a.as_ref(), b.as_ref());
-            found.value(place, "comment", one.comment.as_ref(), other.comment.as_ref());
+            let of = |chain: &Chain, what: fn(&Hook) -> String| chain.hook.as_ref().map(what);
+            let hook: fn(&Hook) -> String = |hook| {
+                let Hook {
+                    kind,
+                    hook,
+                    device,
+                    priority,
+                    ..
+                } = hook;
+                let all = format!("{kind} {hook} {device}");
+                format!("{} priority {priority}", all.trim_end())
+            };
+            let policy: fn(&Hook) -> String = |hook| hook.policy.clone();
+            for (what, of_hook) in [("hook", hook), ("policy", policy)] {
+                let (a, b) = (of(one, of_hook), of(other, of_hook));
+                found.value(place, what, a.as_ref(), b.as_ref());
+            }
+            found.value(
+                place,
+                "comment",
+                one.comment.as_ref(),
+                other.comment.as_ref(),
+            );
             (one, other)
         }
         Pair::One(only, chain) => {
@@ -233,9 +270,8 @@ fn rules(found: &mut Found, place: &Place, pair: Pair<'_, Chain>, owner: Option<
             }
         }
     };
-    let written = |chain: &Chain| -> Vec<String> {
-        chain.rules.iter().map(ToString::to_string).collect()
-    };
+    let written =
+        |chain: &Chain| -> Vec<String> { chain.rules.iter().map(ToString::to_string).collect() };
     let (a, b) = (written(one), written(other));
     if a != b {
         let items = |chain: &Chain, written: Vec<String>| -> Vec<Item> {

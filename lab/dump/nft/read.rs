@@ -214,11 +214,7 @@ fn in_table(table: &mut Table, words: &[Word<'_>], line: Line<'_>) -> Result<Wit
 }
 
 /// A line of a set; what reads its entries, if it begins them.
-fn in_set(
-    set: &mut Set,
-    words: &[Word<'_>],
-    line: Line<'_>,
-) -> Result<Option<Reader>, Problem> {
+fn in_set(set: &mut Set, words: &[Word<'_>], line: Line<'_>) -> Result<Option<Reader>, Problem> {
     let Some((keyword, rest)) = words.split_first() else {
         return Ok(None);
     };

@@ -62,7 +62,7 @@ pub fn write(
                 nodes: &core_nodes,
                 services: &cluster.services,
                 endpoint_slices: &cluster.slices,
-                service_cidrs: &[],
+                service_cidrs: &cluster.service_cidrs,
                 interface_addresses: &interfaces,
             };
             let mut work = Work {

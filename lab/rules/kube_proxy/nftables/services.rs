@@ -53,11 +53,7 @@ impl Elements {
 }
 
 /// Makes what `ports` and their `endpoints` ask for.
-pub(super) fn make(
-    context: &Context<'_>,
-    ports: &[ServicePort],
-    endpoints: &EndpointMap,
-) -> Made {
+pub(super) fn make(context: &Context<'_>, ports: &[ServicePort], endpoints: &EndpointMap) -> Made {
     let mut made = Made::default();
     for port in ports {
         let of_port = endpoints.of(port);
@@ -82,15 +78,14 @@ struct Service<'a> {
 impl<'a> Service<'a> {
     fn new(context: &'a Context<'a>, port: &'a ServicePort, chosen: &'a Chosen<'a>) -> Self {
         let names = PortNames::of(port);
-        let chains =
-            port.affinity_seconds.is_some() || !context.version.has(&NFT_ENDPOINT_MAPS);
-        let named = chosen.reachable.iter().filter(|_| chains);
-        let named = named.map(|endpoint| (*endpoint, names.endpoint(endpoint)));
+        let chains = port.affinity_seconds.is_some() || !context.version.has(&NFT_ENDPOINT_MAPS);
+        let endpoints = chosen.reachable.iter().filter(|_| chains);
+        let with_names = endpoints.map(|endpoint| (*endpoint, names.endpoint(endpoint)));
         Self {
             context,
             port,
             chosen,
-            named: named.collect(),
+            named: with_names.collect(),
             names,
         }
     }
@@ -230,13 +225,14 @@ impl<'a> Service<'a> {
     fn write(&self, made: &mut Made) {
         let Self { port, chosen, .. } = self;
         if port.affinity_seconds.is_some() {
-            made.affinity.extend(self.named.iter().map(|(_, names)| Set {
-                name: names.affinity.clone(),
-                holds: format!("type {}", self.context.address_type()),
-                flags: vec!["dynamic".to_owned(), "timeout".to_owned()],
-                timeout: port.affinity_seconds.map(u64::from),
-                ..Set::default()
-            }));
+            made.affinity
+                .extend(self.named.iter().map(|(_, names)| Set {
+                    name: names.affinity.clone(),
+                    holds: format!("type {}", self.context.address_type()),
+                    flags: vec!["dynamic".to_owned(), "timeout".to_owned()],
+                    timeout: port.affinity_seconds.map(u64::from),
+                    ..Set::default()
+                }));
         }
         made.chains.extend(self.endpoints());
         if !chosen.cluster.is_empty() && port.uses_cluster_endpoints() {
@@ -310,7 +306,11 @@ impl<'a> Service<'a> {
             })
             .collect();
         if port.affinity_seconds.is_some() {
-            for EndpointNames { chain: to, affinity } in &names {
+            for EndpointNames {
+                chain: to,
+                affinity,
+            } in &names
+            {
                 chain.rule(format!("{} saddr @{affinity} goto {to}", context.ip()));
             }
         }
@@ -361,9 +361,9 @@ impl<'a> Service<'a> {
                 );
             }
             let own = "fib saddr type local";
-            chain.rules.push(
-                Rule::new(format!("{own} {masquerade}")).comment("masquerade local traffic"),
-            );
+            chain
+                .rules
+                .push(Rule::new(format!("{own} {masquerade}")).comment("masquerade local traffic"));
             chain.rules.push(
                 Rule::new(format!("{own} goto {all}")).comment("short-circuit local traffic"),
             );
@@ -372,11 +372,13 @@ impl<'a> Service<'a> {
             }
         } else {
             let rule = Rule::new(masquerade);
-            chain.rules.push(if context.version.has(&NFT_ENDPOINT_MAPS) {
-                rule.comment("masquerade")
-            } else {
-                rule
-            });
+            chain
+                .rules
+                .push(if context.version.has(&NFT_ENDPOINT_MAPS) {
+                    rule.comment("masquerade")
+                } else {
+                    rule
+                });
             if self.serves_outside() {
                 chain.rule(format!("goto {}", names.cluster));
             }
