@@ -1,6 +1,7 @@
 //! What `nft list ruleset` prints, and what `nft -f` reads where it is written line by
 //! line: tables, sets, maps, chains.
 
+mod batches;
 mod canonical;
 mod chain;
 pub mod compare;
@@ -8,6 +9,7 @@ mod elements;
 mod read;
 mod words;
 
+pub use batches::batches;
 pub use canonical::canonical;
 pub use compare::compare;
 pub use read::read;
