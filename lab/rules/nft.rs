@@ -223,7 +223,7 @@ impl fmt::Display for Table {
             writeln!(f, "\t}}")?;
         }
         for chain in &self.chains {
-            writeln!(f)?;
+            f.write_str("\n")?;
             chain.fmt(f)?;
         }
         writeln!(f, "}}")
@@ -288,9 +288,11 @@ impl fmt::Display for Chain {
             writeln!(f, "\t\t{hook}")?;
         }
         for rule in &self.rules {
-            writeln!(f, "\t\t{rule}")?;
+            f.write_str("\t\t")?;
+            rule.fmt(f)?;
+            f.write_str("\n")?;
         }
-        writeln!(f, "\t}}")
+        f.write_str("\t}\n")
     }
 }
 

@@ -86,7 +86,11 @@ impl State {
         let closes = matches!(words.as_slice(), [word] if word.is("}"));
         match (std::mem::take(&mut self.within), closes) {
             (Within::Table, true) => self.ruleset.tables.extend(self.table.take()),
-            (Within::Table, false) => self.within = in_table(table, &words, line)?,
+            (Within::Table, false) => {
+                let (within, wrong) = in_table(table, &words, line);
+                self.within = within;
+                return wrong.map_or(Ok(()), Err);
+            }
             (Within::Set(set), true) => table.sets.push(set),
             (Within::Set(mut set), false) => {
                 let read = in_set(&mut set, &words, line);
@@ -164,52 +168,51 @@ fn begin(ruleset: &Ruleset, words: &[Word<'_>], line: Line<'_>) -> Result<Table,
     })
 }
 
-/// A line of a table itself.
-fn in_table(table: &mut Table, words: &[Word<'_>], line: Line<'_>) -> Result<Within, Problem> {
+/// A line of a table itself: what the next line is in, and what is wrong.
+fn in_table(table: &mut Table, words: &[Word<'_>], line: Line<'_>) -> (Within, Option<Problem>) {
+    let again = |what: String, first: u32| twice(&what, first, line);
     match words {
         [keyword, said] if keyword.is("comment") && said.quoted => {
-            if table.comment.is_some() {
-                return Err(twice("the table's comment", table.line, line));
-            }
-            table.comment = Some(said.text.to_owned());
-            Ok(Within::Table)
+            let known = table.comment.replace(said.text.to_owned());
+            let wrong = known.map(|_| again("the table's comment".to_owned(), table.line));
+            (Within::Table, wrong)
         }
         [kind, name, brace] if brace.is("{") && (kind.is("set") || kind.is("map")) => {
-            if let Some(known) = table.set(name.text) {
-                return Err(twice(&format!("the set {}", name.text), known.line, line));
-            }
-            Ok(Within::Set(Set {
+            let known = table.set(name.text);
+            let wrong = known.map(|known| again(format!("the set {}", name.text), known.line));
+            let set = Set {
                 map: kind.is("map"),
                 name: name.text.to_owned(),
                 line: line.number,
                 ..Set::default()
-            }))
+            };
+            (Within::Set(set), wrong)
         }
         [kind, name, brace] if brace.is("{") && kind.is("chain") => {
-            if let Some(known) = table.chain(name.text) {
-                return Err(twice(&format!("the chain {}", name.text), known.line, line));
-            }
-            Ok(Within::Chain(Chain {
+            let known = table.chain(name.text);
+            let wrong = known.map(|known| again(format!("the chain {}", name.text), known.line));
+            let chain = Chain {
                 line: line.number,
                 ..Chain::regular(name.text)
-            }))
+            };
+            (Within::Chain(chain), wrong)
         }
         [kind, .., brace] if brace.is("{") && OTHERS.contains(&kind.text) => {
             let head = line.text.trim_end_matches('{').trim_end().to_owned();
-            if let Some(known) = table.others.iter().find(|known| known.head == head) {
-                return Err(twice(&head, known.line, line));
-            }
-            Ok(Within::Other(Other {
+            let known = table.others.iter().find(|known| known.head == head);
+            let wrong = known.map(|known| again(head.clone(), known.line));
+            let other = Other {
                 head,
                 body: Vec::new(),
                 line: line.number,
-            }))
+            };
+            (Within::Other(other), wrong)
         }
         [flags, said, ..] if flags.is("flags") && table.flags.is_none() => {
             table.flags = Some(line.text[said.at.start..].to_owned());
-            Ok(Within::Table)
+            (Within::Table, None)
         }
-        _ => Err(whole(line)),
+        _ => (Within::Table, Some(whole(line))),
     }
 }
 

@@ -229,6 +229,15 @@ impl Work<'_> {
         if !kube_proxy::families(proxy, &self.objects).contains(&family) {
             return script;
         }
+        if proxy.mode == Mode::Nftables {
+            if family == Family::V4 {
+                self.problem(
+                    "kubeProxy",
+                    "labs do not run nftables mode yet; `svclab rules` prints and loads it",
+                );
+            }
+            return script;
+        }
         if proxy.mode == Mode::Ipvs {
             match kube_proxy::ipvs_rules(proxy, &self.objects, family) {
                 Ok(rules) => self.ipvs(&mut script, rules),

@@ -81,8 +81,17 @@ pub struct PortNames {
 pub struct EndpointNames {
     /// Its chain: `endpoint-HASH-…__10.244.1.5/8080`.
     pub chain: String,
-    /// The set of the clients that stay with it.
-    pub affinity: String,
+}
+
+impl EndpointNames {
+    const CHAIN: &str = "endpoint-";
+
+    /// The set of the clients that stay with it: `affinity-HASH-…__10.244.1.5/8080`.
+    #[must_use]
+    pub fn affinity(&self) -> String {
+        let hashed = self.chain.strip_prefix(Self::CHAIN).unwrap_or(&self.chain);
+        format!("affinity-{hashed}")
+    }
 }
 
 impl PortNames {
@@ -106,25 +115,34 @@ impl PortNames {
     /// The names for one of its endpoints.
     #[must_use]
     pub fn endpoint(&self, endpoint: &Endpoint) -> EndpointNames {
-        // A colon may not be in a chain's name.
-        let ip = endpoint.ip().to_string().replace(':', ".");
-        let hashed = hashed(&format!("{}__{ip}/{}", self.base, endpoint.address.port()));
+        let mut ip = endpoint.ip().to_string();
+        if endpoint.address.is_ipv6() {
+            // A colon may not be in a chain's name.
+            ip = ip.replace(':', ".");
+        }
+        let name = format!("{}__{ip}/{}", self.base, endpoint.address.port());
         EndpointNames {
-            chain: format!("endpoint-{hashed}"),
-            affinity: format!("affinity-{hashed}"),
+            chain: prefixed(EndpointNames::CHAIN, &name),
         }
     }
 }
 
 /// A name behind the first 8 characters of its SHA-256 in base 32, cut if too long.
 fn hashed(name: &str) -> String {
+    prefixed("", name)
+}
+
+/// The same behind a prefix, which does not count for its length.
+fn prefixed(prefix: &str, name: &str) -> String {
     let digest = Sha256::digest(name.as_bytes());
+    let mut named = String::with_capacity(prefix.len() + 9 + name.len());
+    named.push_str(prefix);
     // Five bytes are eight characters of base 32.
-    let mut named = BASE32.encode(&digest[..5]);
+    BASE32.encode_append(&digest[..5], &mut named);
     named.push('-');
     named.push_str(name);
-    if named.len() > LONGEST {
-        named.truncate(named.floor_char_boundary(LONGEST - 3));
+    if named.len() > prefix.len() + LONGEST {
+        named.truncate(named.floor_char_boundary(prefix.len() + LONGEST - 3));
         named.push_str("...");
     }
     named

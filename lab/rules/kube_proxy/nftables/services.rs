@@ -1,6 +1,7 @@
 //! What nftables mode makes of each service port: its chains, and its entries in the
 //! sets and maps.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use indexmap::IndexMap;
@@ -133,7 +134,9 @@ impl<'a> Service<'a> {
 
     fn enter(&self, entries: &mut Entries) {
         let port = self.port;
-        for endpoint in self.chosen.reachable.iter().filter(|e| e.local) {
+        let version = self.context.version;
+        let maps = version.has(&NFT_ENDPOINT_MAPS);
+        for endpoint in self.chosen.reachable.iter().filter(|e| maps && e.local) {
             let ip = endpoint.ip();
             let number = endpoint.address.port();
             entries.hairpin.put(Element::of_set(format!(
@@ -227,7 +230,7 @@ impl<'a> Service<'a> {
         if port.affinity_seconds.is_some() {
             made.affinity
                 .extend(self.named.iter().map(|(_, names)| Set {
-                    name: names.affinity.clone(),
+                    name: names.affinity(),
                     holds: format!("type {}", self.context.address_type()),
                     flags: vec!["dynamic".to_owned(), "timeout".to_owned()],
                     timeout: port.affinity_seconds.map(u64::from),
@@ -265,7 +268,7 @@ impl<'a> Service<'a> {
                 chain.rule(format!("{ip} saddr {own} {}", context.masquerade()));
             }
             if port.affinity_seconds.is_some() {
-                chain.rule(format!("update @{} {{ {ip} saddr }}", names.affinity));
+                chain.rule(format!("update @{} {{ {ip} saddr }}", names.affinity()));
             }
             chain.rule(format!(
                 "meta l4proto {} dnat to {}",
@@ -306,22 +309,22 @@ impl<'a> Service<'a> {
             })
             .collect();
         if port.affinity_seconds.is_some() {
-            for EndpointNames {
-                chain: to,
-                affinity,
-            } in &names
-            {
-                chain.rule(format!("{} saddr @{affinity} goto {to}", context.ip()));
+            for names in &names {
+                chain.rule(format!(
+                    "{} saddr @{} goto {}",
+                    context.ip(),
+                    names.affinity(),
+                    names.chain
+                ));
             }
         }
-        let to: Vec<String> = (0..)
-            .zip(&names)
-            .map(|(at, names)| format!("{at} : goto {}", names.chain))
-            .collect();
-        chain.rule(format!(
-            "numgen random mod {count} vmap {{ {} }}",
-            to.join(", ")
-        ));
+        let mut rule = format!("numgen random mod {count} vmap {{ ");
+        for (at, names) in names.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            let _ = write!(rule, "{comma}{at} : goto {}", names.chain);
+        }
+        rule.push_str(" }");
+        chain.rule(rule);
         chain
     }
 
