@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn parts_declare_before_they_fill_and_leave_nothing_out() {
-        let rules: String = (0..400)
+        let rules: Vec<String> = (0..400)
             .map(|n| {
                 format!(
                     "\t\tip saddr 10.0.{}.{} jump b comment \"{n}\"\n",
@@ -154,9 +154,10 @@ mod tests {
             .collect();
         let text = format!(
             "table ip t {{\n\tset s {{\n\t\ttype ipv4_addr\n\t\telements = {{ {} }}\n\t}}\n\n\
-             \tchain a {{\n\t\ttype filter hook input priority 0; policy accept;\n{rules}\t}}\n\n\
+             \tchain a {{\n\t\ttype filter hook input priority 0; policy accept;\n{}\t}}\n\n\
              \tchain b {{\n\t}}\n}}\n",
-            entries.join(", ")
+            entries.join(", "),
+            rules.concat()
         );
         let parts = batches(&text);
         assert!(parts.len() > 3, "{}", parts.len());
