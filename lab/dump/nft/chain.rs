@@ -18,7 +18,9 @@ pub(super) fn line(chain: &mut Chain, line: Line<'_>, family: &str) -> Result<()
             chain.comment = Some(said.text.to_owned());
             Ok(())
         }
-        [keyword, kind, hook, name, ..] if keyword.is("type") && hook.is("hook") => {
+        [keyword, kind, hook, name, ..]
+            if keyword.is("type") && hook.is("hook") && !kind.quoted && !name.quoted =>
+        {
             if chain.hook.is_some() {
                 return Err(twice("the chain's hook", chain.line, line));
             }

@@ -51,6 +51,7 @@ impl Reader {
 
     /// Ends an entry.
     fn take(&mut self, line: Line<'_>) -> Result<(), Problem> {
+        let whole = || Problem::new(Wrong::Line(Format::Nft), line.start..line.end());
         let mut element = Element {
             line: self.line,
             ..Element::default()
@@ -60,7 +61,10 @@ impl Reader {
         let mut words = std::mem::take(&mut self.words).into_iter().peekable();
         while let Some((text, quoted)) = words.next() {
             if quoted {
-                key.push(format!("\"{text}\""));
+                value
+                    .as_mut()
+                    .unwrap_or(&mut key)
+                    .push(format!("\"{text}\""));
                 continue;
             }
             match (text.as_str(), value.is_some()) {
@@ -68,9 +72,10 @@ impl Reader {
                     element.comment = words.next().map(|(text, _)| text);
                 }
                 // How long it still stays changes all the time.
-                ("expires", false) if words.peek().is_some() => {
-                    words.next();
-                }
+                ("expires", false) => match words.next() {
+                    Some((time, false)) if time.starts_with(|c: char| c.is_ascii_digit()) => {}
+                    _ => return Err(whole()),
+                },
                 (":", false) => value = Some(Vec::new()),
                 _ => match &mut value {
                     Some(value) => value.push(text),
@@ -81,8 +86,7 @@ impl Reader {
         element.key = key.join(" ");
         element.value = value.map(|value| value.join(" "));
         if element.key.is_empty() || element.value.as_ref().is_some_and(String::is_empty) {
-            let place = line.start..line.end();
-            return Err(Problem::new(Wrong::Line(Format::Nft), place));
+            return Err(whole());
         }
         if let Some(first) = self.known.insert(element.key.clone(), element.line) {
             let what = format!("the entry {}", element.key);

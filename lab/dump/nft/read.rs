@@ -50,10 +50,13 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Ruleset {
 /// A line without the number that `nft -a` adds.
 fn without_handle(line: Line<'_>) -> Line<'_> {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match line.text.rsplit_once(" # handle ") {
-        Some((text, handle)) if number(handle) => Line { text, ..line },
-        _ => line,
+    let mut text = line.text;
+    while let Some((before, handle)) = text.rsplit_once(" # handle ")
+        && number(handle)
+    {
+        text = before.trim_ascii_end();
     }
+    Line { text, ..line }
 }
 
 /// What a line is in.
@@ -146,7 +149,7 @@ fn begin(ruleset: &Ruleset, words: &[Word<'_>], line: Line<'_>) -> Result<Table,
     let [keyword, family, name, brace] = words else {
         return Err(whole(line));
     };
-    if !keyword.is("table") || !brace.is("{") || !FAMILIES.contains(&family.text) {
+    if !keyword.is("table") || name.quoted || !brace.is("{") || !FAMILIES.contains(&family.text) {
         return Err(whole(line));
     }
     let mut known = ruleset.tables.iter();
@@ -177,6 +180,7 @@ fn in_table(table: &mut Table, words: &[Word<'_>], line: Line<'_>) -> (Within, O
             let wrong = known.map(|_| again("the table's comment".to_owned(), table.line));
             (Within::Table, wrong)
         }
+        [_, name, brace] if name.quoted && brace.is("{") => (Within::Table, Some(whole(line))),
         [kind, name, brace] if brace.is("{") && (kind.is("set") || kind.is("map")) => {
             let known = table.set(name.text);
             let wrong = known.map(|known| again(format!("the set {}", name.text), known.line));
@@ -239,7 +243,7 @@ fn in_set(set: &mut Set, words: &[Word<'_>], line: Line<'_>) -> Result<Option<Re
         ("type" | "typeof", [_, ..]) if set.holds.is_empty() => {
             line.text.clone_into(&mut set.holds);
         }
-        ("flags", [_, ..]) if set.flags.is_empty() => {
+        ("flags", [_, ..]) if set.flags.is_empty() && !rest.iter().any(|word| word.quoted) => {
             let flags = rest.iter().filter(|word| !word.is(","));
             set.flags = flags.map(|word| word.text.to_owned()).collect();
         }
