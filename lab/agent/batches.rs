@@ -1,4 +1,5 @@
-//! Rules of iptables-nft in batches that a user namespace may send.
+//! Rules of iptables-nft in batches that a user namespace may send; for tables of nftables
+//! see [`nft::batches`].
 //!
 //! iptables-nft hands a table to the kernel in one message, for which it enlarges its
 //! socket's buffer by `SO_SNDBUFFORCE` (iptables v1.8.9, `iptables/nft.c`,
@@ -9,17 +10,20 @@
 
 use std::borrow::Cow;
 
+use crate::dump::nft;
+
 /// How many rules are committed at once. The buffer has 212,992 bytes unless the
 /// machine's `net.core.wmem_default` says otherwise, and a rule with a comment, a
 /// set, a mark and a probability takes some 1,300.
 const RULES: usize = 120;
 
-/// What `program` is given of `input`.
-pub fn for_program<'a>(program: &str, input: &'a str) -> Cow<'a, str> {
-    if program.contains("-nft-") {
-        of(input)
-    } else {
-        Cow::Borrowed(input)
+/// What `program` is given of `input`, one after the other. A program that ends with its
+/// input is started for each.
+pub fn for_program<'a>(program: &str, input: &'a str) -> Vec<Cow<'a, str>> {
+    match program {
+        "nft" => nft::batches(input).into_iter().map(Cow::Owned).collect(),
+        _ if program.contains("-nft-") => vec![of(input)],
+        _ => vec![Cow::Borrowed(input)],
     }
 }
 

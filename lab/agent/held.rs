@@ -1,4 +1,5 @@
-//! Reading back what a namespace holds: sets, virtual servers, interfaces.
+//! Reading back what a namespace holds: sets, tables of nftables, virtual servers,
+//! interfaces.
 
 use std::collections::BTreeMap;
 
@@ -27,26 +28,23 @@ pub async fn read(
     balances: bool,
 ) -> Result<Option<Held>, Failure> {
     let wanted = |list: &[String]| list.contains(&plan.name);
+    // Of a namespace without tables of nftables' own, its iptables says all.
+    let tables = wanted(&watch.rules) && !plan.nft.is_empty();
     let (sets, ipvs, links) = (
         wanted(&watch.sets),
         wanted(&watch.ipvs),
         wanted(&watch.links),
     );
-    if !(sets || ipvs || links) {
+    if !(tables || sets || ipvs || links) {
         return Ok(None);
     }
     let mut held = Held::default();
     // A namespace without sets has none, and perhaps no kernel that knows any.
     if sets && (balances || !plan.ipset.is_empty()) {
-        let finished = program::run(ns, &plan.name, "ipset", &["save"], "").await?;
-        if !finished.success {
-            return Err(failure::bug(format!(
-                "ipset save failed in {}: {}",
-                plan.name,
-                finished.stderr.trim()
-            )));
-        }
-        held.sets = finished.stdout;
+        held.sets = printed(ns, &plan.name, "ipset", &["save"]).await?;
+    }
+    if tables {
+        held.nft = printed(ns, &plan.name, "nft", &["list", "ruleset"]).await?;
     }
     if ipvs && (balances || !plan.ipvs.is_empty()) {
         held.ipvs = ipvs_read::all(ns, &plan.name).await?;
@@ -57,6 +55,24 @@ pub async fn read(
             .map_err(|error| refused(&plan.name, "read the interfaces", &error))?;
     }
     Ok(Some(held))
+}
+
+/// What a program prints.
+async fn printed(
+    ns: &NetNs,
+    name: &str,
+    program: &str,
+    arguments: &[&str],
+) -> Result<String, Failure> {
+    let finished = program::run(ns, name, program, arguments, "").await?;
+    if finished.success {
+        return Ok(finished.stdout);
+    }
+    Err(failure::bug(format!(
+        "{program} {} failed in {name}: {}",
+        arguments.join(" "),
+        finished.stderr.trim()
+    )))
 }
 
 async fn interfaces(wire: &Wire) -> Result<Vec<HeldLink>, rtnetlink::Error> {

@@ -181,9 +181,14 @@ pub async fn load(
         let loader = Loader::start(ns, name, &key.1)?;
         loaders.insert(key.clone(), loader);
     }
-    let batch = batches::for_program(&key.1, batch);
+    let parts = batches::for_program(&key.1, batch);
     match loaders.get_mut(&key) {
-        Some(loader) => loader.load(&batch).await,
+        Some(loader) => {
+            for part in parts {
+                loader.load(&part).await?;
+            }
+            Ok(())
+        }
         None => Ok(()),
     }
 }

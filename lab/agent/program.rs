@@ -204,9 +204,11 @@ fn lacks_support(said: &str) -> bool {
 }
 
 /// The line of the input that a message such as `line 4: RULE_APPEND failed`,
-/// `Error occurred at line: 4` or `Error in line 4:` speaks of.
+/// `Error occurred at line: 4`, `Error in line 4:` or `/dev/stdin:4:9-44: Error:` speaks
+/// of.
 fn rejected_line(said: &str, input: &str, before: usize) -> Option<String> {
-    let after = said.split("line").skip(1).find_map(|rest| {
+    let places = said.split("/dev/stdin:").skip(1);
+    let after = places.chain(said.split("line").skip(1)).find_map(|rest| {
         let digits: String = rest
             .trim_start_matches([':', ' '])
             .chars()
@@ -247,6 +249,7 @@ mod tests {
             "iptables-restore v1.8.9 (nf_tables): \nline 3: RULE_APPEND failed (No such file or directory): rule in chain A",
             "iptables-restore: line 3 failed",
             "ipset v7.17: Error in line 3: Syntax error",
+            "/dev/stdin:3:9-44: Error: Could not process rule: File exists",
         ] {
             assert_eq!(
                 rejected_line(said, input, 0).as_deref(),

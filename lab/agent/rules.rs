@@ -15,6 +15,10 @@ use crate::protocol::Failure;
 /// namespaces are loaded at once. Each program takes memory, and a guest has little.
 pub const AT_ONCE: usize = 16;
 
+/// What loads tables of nftables. It does not wait for more: other tables are another
+/// lab.
+const NFT: &str = "nft";
+
 /// What is to be loaded in a namespace, by programs that wait for it.
 pub struct Begun<'a> {
     ns: NetNs,
@@ -42,18 +46,23 @@ enum Program {
 
 impl Program {
     fn start(ns: &NetNs, namespace: &str, program: &str, standing: bool) -> Result<Self, Failure> {
-        if standing {
+        if standing && program != NFT {
             let loader = Loader::start(ns, namespace, program)?;
             return Ok(Self::Stays(Box::new(loader)));
         }
-        let arguments: &[&str] = if program == "ipset" {
-            &["restore"]
-        } else {
-            // There is nothing to flush, and it may come in batches.
-            &["--noflush"]
-        };
-        program::start(ns, namespace, program, arguments, program::PATH).map(Self::Once)
+        once(ns, namespace, program).map(Self::Once)
     }
+}
+
+/// Starts a program that ends with its input.
+fn once(ns: &NetNs, namespace: &str, program: &str) -> Result<Child, Failure> {
+    let arguments: &[&str] = match program {
+        "ipset" => &["restore"],
+        NFT => &["-f", "-"],
+        // There is nothing to flush, and it may come in batches.
+        _ => &["--noflush"],
+    };
+    program::start(ns, namespace, program, arguments, program::PATH)
 }
 
 /// Starts a program for everything that the namespace has to load, and none for
@@ -78,9 +87,11 @@ pub fn begin<'a>(
             (program(6), rules.v6.as_str()),
         ]
     });
+    let tables = (NFT.to_owned(), namespace.nft.as_str());
     let loads = [sets]
         .into_iter()
         .chain(rules)
+        .chain([tables])
         .filter(|(_, input)| !input.is_empty())
         .map(|(program, input)| {
             let start = || Program::start(ns, name, &program, standing);
@@ -109,17 +120,26 @@ pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
             Some(started) => started,
             None => Program::start(&begun.ns, begun.namespace, &program, begun.standing)?,
         };
-        let input = batches::for_program(&program, input);
+        let parts = batches::for_program(&program, input);
         match started {
             Program::Once(child) => {
-                let finished = program::finish(child, begun.namespace, &program, &input).await?;
-                if !finished.success {
-                    let said = finished.stderr.trim();
-                    return Err(program::refused(begun.namespace, &program, said, &input, 0));
+                let mut waiting = Some(child);
+                for part in parts {
+                    let child = match waiting.take() {
+                        Some(child) => child,
+                        None => once(&begun.ns, begun.namespace, &program)?,
+                    };
+                    let finished = program::finish(child, begun.namespace, &program, &part).await?;
+                    if !finished.success {
+                        let said = finished.stderr.trim();
+                        return Err(program::refused(begun.namespace, &program, said, &part, 0));
+                    }
                 }
             }
             Program::Stays(mut loader) => {
-                loader.load(&input).await?;
+                for part in parts {
+                    loader.load(&part).await?;
+                }
                 loaders.insert((begun.namespace.to_owned(), program), *loader);
             }
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::args::RulesArguments;
 use super::exit::Exit;
@@ -18,8 +19,9 @@ use crate::plan::Plan;
 use crate::plan::build::{kube_proxy_alone, with_the_kubelets_chain};
 use crate::report::about::about;
 use crate::report::node_rules::{FILES, handed, read_back};
+use crate::rules::kube_proxy::history::NFT_OBEYS_MASQUERADE_FLAG;
 use crate::rules::kube_proxy::services::passed_by;
-use crate::rules::kube_proxy::{self, DetectLocalMode, KubeProxy, KubeProxyError, Version};
+use crate::rules::kube_proxy::{self, DetectLocalMode, KubeProxy, KubeProxyError, Mode, Version};
 use crate::run::trouble;
 use crate::scenario::objects::{Object, Objects};
 use crate::scenario::reference::{DocumentRef, ObjectKind};
@@ -88,14 +90,22 @@ fn read(arguments: &RulesArguments) -> Result<(Sources, Objects), Exit> {
 
 /// The kube-proxy that the arguments speak of.
 fn proxy(arguments: &RulesArguments, version: Version) -> KubeProxy {
+    let defaults = KubeProxy::new(version);
+    // Of its flags, nftables mode heeds those that are not named for another mode.
+    let (masquerade_all, masquerade_bit) = if arguments.proxy_mode == Mode::Nftables {
+        let heeded = version.has(&NFT_OBEYS_MASQUERADE_FLAG);
+        (arguments.masquerade_all && heeded, defaults.masquerade_bit)
+    } else {
+        (arguments.masquerade_all, arguments.iptables_masquerade_bit)
+    };
     KubeProxy {
         mode: arguments.proxy_mode,
         cluster_cidr: arguments.cluster_cidr.clone(),
         detect_local_mode: arguments.detect_local_mode,
         bridge_interface: arguments.pod_bridge_interface.clone(),
         interface_name_prefix: arguments.pod_interface_name_prefix.clone(),
-        masquerade_all: arguments.masquerade_all,
-        masquerade_bit: arguments.iptables_masquerade_bit,
+        masquerade_all,
+        masquerade_bit,
         node_port_addresses: arguments.nodeport_addresses.clone(),
         ipvs_scheduler: arguments.ipvs_scheduler.clone(),
         strict_arp: arguments.ipvs_strict_arp,
@@ -103,7 +113,7 @@ fn proxy(arguments: &RulesArguments, version: Version) -> KubeProxy {
         tcp_be_liberal: arguments.conntrack_tcp_be_liberal,
         random_fully: !arguments.no_random_fully,
         accounting: !arguments.no_nfacct,
-        ..KubeProxy::new(version)
+        ..defaults
     }
 }
 
@@ -115,11 +125,13 @@ fn write(
     let nodes: Vec<Node> = values(&objects.nodes);
     let services: Vec<Service> = values(&objects.services);
     let slices: Vec<EndpointSlice> = values(&objects.endpoint_slices);
+    let service_cidrs: Vec<ServiceCIDR> = values(&objects.service_cidrs);
     let seen = kube_proxy::Objects {
         node: node(arguments, objects)?,
         nodes: &nodes,
         services: &services,
         endpoint_slices: &slices,
+        service_cidrs: &service_cidrs,
         interface_addresses: &[],
     };
     kube_proxy_alone(&proxy(arguments, version), &seen, arguments.iptables)
@@ -158,6 +170,11 @@ fn pointed_at(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
             (ObjectKind::EndpointSlice, slice, value)
         }
         KubeProxyError::PodCidr { node, value } => (ObjectKind::Node, node, value),
+        KubeProxyError::ServiceCidr { name, value } => (ObjectKind::ServiceCidr, name, value),
+        KubeProxyError::ModeUnknown { since, .. } => {
+            return Diagnostic::error(error.to_string())
+                .help(format!("give v1.{since} or newer, or another --proxy-mode"));
+        }
         KubeProxyError::DetectLocal { mode, .. } => {
             let flag = match mode {
                 DetectLocalMode::BridgeInterface => Some("--pod-bridge-interface"),

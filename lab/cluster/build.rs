@@ -3,6 +3,7 @@
 use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::addresses;
 use super::balancer::{Ground, balancer};
@@ -29,6 +30,8 @@ pub struct Inputs<'a> {
     pub services: &'a [core::Service],
     /// `EndpointSlice` objects, those that were derived among them.
     pub slices: &'a [EndpointSlice],
+    /// The networks that cluster IPs are taken from.
+    pub service_cidrs: &'a [ServiceCIDR],
 }
 
 /// Builds the cluster of one case.
@@ -89,6 +92,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
         hosts,
         services: inputs.services.to_vec(),
         slices: inputs.slices.to_vec(),
+        service_cidrs: inputs.service_cidrs.to_vec(),
         fabric: Fabric {
             kind: inputs.spec.fabric.kind,
             subnets,

@@ -18,6 +18,7 @@ use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use crate::plan::Backend;
 use crate::rules::calico::Calico;
@@ -54,6 +55,8 @@ pub struct Cluster {
     pub services: Vec<core::Service>,
     /// Their endpoints.
     pub slices: Vec<EndpointSlice>,
+    /// The networks that cluster IPs are taken from.
+    pub service_cidrs: Vec<ServiceCIDR>,
     /// Who serves which port, pods and hosts alike.
     pub serving: Vec<Serving>,
     /// Load balancers.

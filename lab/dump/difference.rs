@@ -29,16 +29,28 @@ pub enum Place {
         /// The program whose output it holds: `ipset save`.
         program: String,
     },
-    /// A chain of iptables.
+    /// A chain of iptables or nftables.
     Chain {
         /// The program that prints it: `iptables-save`.
         program: String,
-        /// Its table: `nat`.
+        /// Its table: `nat`, `ip kube-proxy`.
         table: String,
         /// Its name.
         chain: String,
     },
-    /// A set.
+    /// A table of nftables.
+    NftTable {
+        /// Its family and name: `ip kube-proxy`.
+        table: String,
+    },
+    /// A set or map of nftables.
+    NftSet {
+        /// Its table: `ip kube-proxy`.
+        table: String,
+        /// Its name.
+        name: String,
+    },
+    /// A set of ipset.
     Set {
         /// Its name.
         name: String,
@@ -169,8 +181,11 @@ impl fmt::Display for Place {
                 chain,
             } => {
                 let program = program.strip_suffix("-save").unwrap_or(program);
+                let program = program.strip_suffix(" list ruleset").unwrap_or(program);
                 write!(f, "{program} {table} {chain}")
             }
+            Self::NftTable { table } => write!(f, "nft {table}"),
+            Self::NftSet { table, name } => write!(f, "nft {table} @{name}"),
             Self::Set { name } => write!(f, "ipset {name}"),
             Self::Server { server } => write!(f, "ipvs {server}"),
             Self::Link { name } => write!(f, "interface {name}"),
@@ -187,6 +202,7 @@ impl Place {
     pub fn program(&self) -> &str {
         match self {
             Self::File { program } | Self::Chain { program, .. } => program,
+            Self::NftTable { .. } | Self::NftSet { .. } => Format::Nft.command(),
             Self::Set { .. } => Format::Sets.command(),
             Self::Server { .. } => Format::Servers.command(),
             Self::Link { .. } => Format::Links.command(),

@@ -27,7 +27,7 @@ pub enum FolderError {
     Missing(String),
     /// A directory without any file of a known name.
     #[error(
-        "{0}: no file in this directory is named as a dump's; expected are names such as iptables-save, ipset-save, ipvsadm-Sn, ip-addr, ip-route, ip-rule, sysctl-a"
+        "{0}: no file in this directory is named as a dump's; expected are names such as iptables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-rule, sysctl-a"
     )]
     Nothing(String),
     /// More than [`MAX_FILES`].

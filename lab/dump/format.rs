@@ -28,6 +28,8 @@ pub enum Format {
     Rules(Ip, Backing),
     /// What `ipset save` prints.
     Sets,
+    /// What `nft list ruleset` prints.
+    Nft,
     /// What `ipvsadm -Sn` prints.
     Servers,
     /// What `ip addr` prints.
@@ -51,7 +53,7 @@ pub enum Backing {
 
 /// A format and the names of files that hold it, without what stands before the
 /// last dot; the first is the one svclab writes.
-const NAMES: [(Format, &[&str]); 11] = [
+const NAMES: [(Format, &[&str]); 12] = [
     (
         Format::Rules(Ip::V4, Backing::Default),
         &["iptables-save", "iptables-nft-save", "iptables"],
@@ -69,6 +71,7 @@ const NAMES: [(Format, &[&str]); 11] = [
         &["ip6tables-legacy-save"],
     ),
     (Format::Sets, &["ipset-save", "ipset"]),
+    (Format::Nft, &["nft", "nft-list-ruleset", "nftables"]),
     (Format::Servers, &["ipvsadm-Sn", "ipvsadm-sn", "ipvsadm"]),
     (Format::Links, &["ip-addr", "ip-address", "ip-a"]),
     (
@@ -123,6 +126,7 @@ impl Format {
             Self::Rules(Ip::V4, Backing::Legacy) => "iptables-legacy-save",
             Self::Rules(Ip::V6, Backing::Legacy) => "ip6tables-legacy-save",
             Self::Sets => "ipset save",
+            Self::Nft => "nft list ruleset",
             Self::Servers => "ipvsadm -Sn",
             Self::Links => "ip addr",
             Self::Routes(Ip::V4) => "ip route",
@@ -181,6 +185,7 @@ fn of_line(line: &str) -> Option<Format> {
         "create" if !second.is_empty() => return Some(Format::Sets),
         "-A" | "-a" if service.contains(&second) => return Some(Format::Servers),
         "-A" => return Some(Format::Rules(Ip::V4, Backing::Default)),
+        "table" if line.ends_with('{') => return Some(Format::Nft),
         "default" if matches!(second, "via" | "dev" | "nhid") => {
             return Some(Format::Routes(if line.contains(':') {
                 Ip::V6
@@ -228,6 +233,7 @@ mod tests {
             ),
             ("ipvsadm-Sn", Format::Servers),
             ("ipset-save.txt", Format::Sets),
+            ("a.cidr.nft", Format::Nft),
             ("ip-6-route", Format::Routes(Ip::V6)),
             ("sysctl-a", Format::Sysctls),
         ] {
@@ -245,6 +251,10 @@ mod tests {
                 Some(Format::Rules(Ip::V4, Backing::Default)),
             ),
             ("create A hash:ip family inet\n", Some(Format::Sets)),
+            (
+                "# Warning: table ip nat is managed by iptables-nft, do not touch!\ntable ip nat {\n",
+                Some(Format::Nft),
+            ),
             ("-A -t 10.0.0.1:80 -s rr\n", Some(Format::Servers)),
             ("1: lo: <LOOPBACK> mtu 65536\n", Some(Format::Links)),
             (

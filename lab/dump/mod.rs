@@ -10,6 +10,7 @@ pub mod iptables;
 pub mod limits;
 pub mod links;
 mod lists;
+pub mod nft;
 pub mod node;
 mod owner;
 pub mod policy;

@@ -14,7 +14,8 @@ use super::servers::Servers;
 use super::sets::Sets;
 use super::sysctls::Sysctls;
 use super::text::{Text, lines};
-use super::{iptables, links, policy, routes, servers, sets, sysctls};
+use super::{iptables, links, nft, policy, routes, servers, sets, sysctls};
+use crate::rules::nft::Ruleset;
 use crate::scenario::source::{FileId, Source};
 use crate::scenario::{Diagnostic, Sources};
 
@@ -26,6 +27,8 @@ pub struct NodeDump {
     pub rules: BTreeMap<(Ip, Backing), iptables::Dump>,
     /// Sets.
     pub sets: Option<Sets>,
+    /// Tables of nftables.
+    pub nft: Option<Ruleset>,
     /// Virtual servers of IPVS.
     pub servers: Option<Servers>,
     /// Interfaces and addresses.
@@ -146,6 +149,7 @@ impl NodeDump {
             .map(|(ip, kept)| Format::Rules(*ip, *kept));
         let one = [
             (Format::Sets, self.sets.is_some()),
+            (Format::Nft, self.nft.is_some()),
             (Format::Servers, self.servers.is_some()),
             (Format::Links, self.links.is_some()),
             (Format::Sysctls, self.sysctls.is_some()),
@@ -164,6 +168,7 @@ impl NodeDump {
         self.routes.retain(|ip, _| wanted(Format::Routes(*ip)));
         self.policy.retain(|ip, _| wanted(Format::Policy(*ip)));
         self.sets = self.sets.take().filter(|_| wanted(Format::Sets));
+        self.nft = self.nft.take().filter(|_| wanted(Format::Nft));
         self.servers = self.servers.take().filter(|_| wanted(Format::Servers));
         self.links = self.links.take().filter(|_| wanted(Format::Links));
         self.sysctls = self.sysctls.take().filter(|_| wanted(Format::Sysctls));
@@ -182,6 +187,7 @@ impl NodeDump {
                 self.rules.insert((ip, backing), dump);
             }
             Format::Sets => self.sets = Some(sets::read(text, problems)),
+            Format::Nft => self.nft = Some(nft::read(text, problems)),
             Format::Servers => self.servers = Some(servers::read(text, problems)),
             Format::Links => self.links = Some(links::read(text, problems)),
             Format::Routes(ip) => {
@@ -246,7 +252,7 @@ fn with_family(looks: Format, text: &str) -> Format {
 }
 
 fn unknown(name: &str) -> Diagnostic {
-    let names = "iptables-save, ip6tables-save, ipset-save, ipvsadm-Sn, ip-addr, ip-route, ip-6-route, ip-rule, ip-6-rule or sysctl-a";
+    let names = "iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-6-route, ip-rule, ip-6-rule or sysctl-a";
     Diagnostic::error(format!(
         "{name}: neither its name nor what is in it says which program printed it"
     ))

@@ -68,6 +68,9 @@ pub enum Wrong {
     /// A table that was never committed.
     #[error("table {0} is not committed: the dump is not complete")]
     Unfinished(String),
+    /// A table of nftables that does not end.
+    #[error("table {0} does not end: the dump is not complete")]
+    Open(String),
     /// A chain that is not written `:NAME POLICY [packets:bytes]`.
     #[error("this does not declare a chain")]
     Chain,
@@ -188,6 +191,7 @@ impl Wrong {
                 Some("keep the `*nat` and `COMMIT` lines; lines picked out by grep are not enough".to_owned()),
             ),
             Self::Unfinished(_) => ("begun here", incomplete()),
+            Self::Open(_) => ("its end is missing", incomplete()),
             Self::Undeclared(name) => (
                 "this chain",
                 Some(format!("a dump declares each chain of a table before its rules: `:{name} - [0:0]`")),

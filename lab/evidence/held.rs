@@ -11,6 +11,9 @@ pub struct Held {
     /// What `ipset save` printed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sets: String,
+    /// What `nft list ruleset` printed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub nft: String,
     /// The virtual servers of IPVS, by netlink, in the kernel's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ipvs: Vec<VirtualServer>,

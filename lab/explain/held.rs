@@ -153,6 +153,7 @@ mod tests {
             forwarding: Forwarding::Masquerade,
         };
         Held {
+            nft: String::new(),
             sets: "create A hash:ip,port family inet hashsize 1024 maxelem 65536\n\
                    add A 10.0.0.1,tcp:80\nadd A 10.0.0.2,tcp:80\n\
                    create B bitmap:port range 0-65535\n"

@@ -80,6 +80,9 @@ pub struct Namespace {
     /// Rules, loaded after the sets they name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables: Option<Iptables>,
+    /// Input for `nft -f`; empty when there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub nft: String,
 }
 
 /// Which iptables writes the rules. The two live side by side in a kernel.

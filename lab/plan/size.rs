@@ -32,7 +32,7 @@ impl Namespace {
             .iptables
             .as_ref()
             .map_or(0, |rules| rules.v4.len() + rules.v6.len());
-        let text = u64::try_from(rules + self.ipset.len()).unwrap_or(u64::MAX);
+        let text = u64::try_from(rules + self.ipset.len() + self.nft.len()).unwrap_or(u64::MAX);
         NAMESPACE + text.saturating_mul(RULES) / 1024
     }
 }

@@ -6,18 +6,19 @@ use std::fmt::Write as _;
 use super::words::wrap;
 use crate::rules::kube_proxy::change::Noted;
 use crate::rules::kube_proxy::history::{
-    IPTABLES_NODE, IPTABLES_SERVICES, IPVS, IPVS_KERNEL, KUBELET, OBJECTS,
+    IPTABLES_NODE, IPTABLES_SERVICES, IPVS, IPVS_KERNEL, KUBELET, NFTABLES, OBJECTS,
 };
 use crate::rules::kube_proxy::known::known;
 use crate::rules::kube_proxy::{Mode, Version};
 
 /// The parts of the history, with what they speak of.
-const PARTS: [(&str, &[Noted]); 6] = [
+const PARTS: [(&str, &[Noted]); 7] = [
     ("what is made of the objects, in every mode", OBJECTS),
     ("iptables mode, once for the node", IPTABLES_NODE),
     ("iptables mode, for each service", IPTABLES_SERVICES),
     ("ipvs mode", IPVS),
     ("ipvs mode, settings of the kernel", IPVS_KERNEL),
+    ("nftables mode", NFTABLES),
     ("the kubelet beside it", KUBELET),
 ];
 
@@ -27,7 +28,7 @@ pub fn about(version: Version, width: usize) -> String {
     let mut text = format!("kube-proxy {version}\n\n");
     for mode in [Mode::Iptables, Mode::Ipvs, Mode::Nftables] {
         let how = known(version, mode).map_or_else(
-            || "not written by this svclab".to_owned(),
+            || "not in this version".to_owned(),
             |known| known.to_string(),
         );
         let _ = writeln!(text, "  {:<9} {how}", mode.to_string());
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_version_is_told_by_what_came_and_went() {
-        for version in ["v1.18", "v1.20"] {
+        for version in ["v1.18", "v1.20", "v1.33"] {
             let version: Version = version.parse().unwrap();
             insta::assert_snapshot!(version.to_string(), about(version, 100));
         }

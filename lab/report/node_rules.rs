@@ -9,10 +9,11 @@ use crate::plan::Plan;
 use crate::plan::print::{Stage, steps};
 
 /// The names of all files that [`read_back`] may give.
-pub const FILES: [&str; 5] = [
+pub const FILES: [&str; 6] = [
     "iptables-save",
     "ip6tables-save",
     "ipset-save",
+    "nft",
     "ipvsadm-Sn",
     "ip-addr",
 ];
@@ -60,6 +61,9 @@ pub fn read_back(evidence: &Evidence, node: &str) -> Vec<(&'static str, String)>
     if let Some(held) = evidence.held.get(node) {
         if !held.sets.is_empty() {
             files.push(("ipset-save", held.sets.clone()));
+        }
+        if !held.nft.is_empty() {
+            files.push(("nft", held.nft.clone()));
         }
         if !held.ipvs.is_empty() {
             let servers = held.ipvs.iter().map(ToString::to_string).collect();

@@ -10,5 +10,6 @@ pub mod ip_masq_agent;
 pub mod ipset;
 pub mod kube_proxy;
 pub mod kubelet;
+pub mod nft;
 pub mod script;
 pub mod version;

@@ -75,12 +75,14 @@ pub fn prepare(
     let pods = values(&case.objects.pods);
     let services = values(&case.objects.services);
     let slices = values(&case.objects.endpoint_slices);
+    let service_cidrs = values(&case.objects.service_cidrs);
     let inputs = Inputs {
         spec: &spec,
         nodes: &nodes,
         pods: &pods,
         services: &services,
         slices: &slices,
+        service_cidrs: &service_cidrs,
     };
     let cluster = cluster::build(&inputs).map_err(told)?;
     let order = Order {

@@ -1,8 +1,10 @@
 //! What an API server would refuse of an object, so far as it decides about
 //! packets.
 
+use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::defaults;
 use super::diagnostic::Diagnostic;
@@ -49,6 +51,24 @@ pub(super) fn service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> 
         port_number(tree, &path("port"), port.port)?;
         if let Some(number) = port.node_port.filter(|number| *number != 0) {
             port_number(tree, &path("nodePort"), number)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the API server would refuse of the networks of cluster IPs: each is written with
+/// its prefix and nothing beyond it. (`ValidateServiceCIDR` in kubernetes/kubernetes
+/// `pkg/apis/networking/validation/validation.go` v1.36.)
+pub(super) fn service_cidr(object: &ServiceCIDR, tree: &Tree) -> Result<(), Diagnostic> {
+    let cidrs = object.spec.as_ref().and_then(|spec| spec.cidrs.as_deref());
+    for (index, text) in cidrs.unwrap_or(&[]).iter().enumerate() {
+        let network = text.parse::<IpNetwork>().ok();
+        let network = network.filter(|_| text.contains('/'));
+        if network.is_none_or(|network| network.ip() != network.network()) {
+            let path = crate::path!["spec", "cidrs", index];
+            return Err(Diagnostic::error(format!("`{text}` is not a network"))
+                .at(tree.nearest(path).span, "")
+                .help("write it as 10.96.0.0/12"));
         }
     }
     Ok(())

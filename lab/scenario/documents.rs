@@ -160,6 +160,10 @@ impl Documents {
                     diagnostics,
                 );
             }
+            // Alike in both versions.
+            Some(known @ ObjectKind::ServiceCidr) if version == "networking.k8s.io/v1beta1" => {
+                self.add(known, tree.clone(), diagnostics);
+            }
             Some(known) if known.api_version() == version => {
                 self.add(known, tree.clone(), diagnostics);
             }

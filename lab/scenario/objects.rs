@@ -7,6 +7,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use k8s_openapi::api::core::v1::{Node, Pod, PodIP, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 
@@ -48,6 +49,8 @@ pub struct Objects {
     /// Endpoint slices: those that were written, then those derived for services
     /// that have a selector and no slice that was written.
     pub endpoint_slices: Vec<Object<EndpointSlice>>,
+    /// The networks that cluster IPs are taken from.
+    pub service_cidrs: Vec<Object<ServiceCIDR>>,
     /// How many objects of other kinds there were, by kind.
     pub ignored: BTreeMap<String, usize>,
 }
@@ -100,6 +103,7 @@ impl Objects {
             ObjectKind::EndpointSlice => {
                 find(&self.endpoint_slices, namespace, name)?.tree.as_ref()
             }
+            ObjectKind::ServiceCidr => find(&self.service_cidrs, "", name)?.tree.as_ref(),
         }
     }
 
@@ -143,6 +147,9 @@ impl Objects {
                 Typed::Service(value) => all.services.push(object(reference, value, tree)),
                 Typed::EndpointSlice(value) => {
                     all.endpoint_slices.push(object(reference, value, tree));
+                }
+                Typed::ServiceCidr(value) => {
+                    all.service_cidrs.push(object(reference, value, tree));
                 }
             }
         }
@@ -262,6 +269,7 @@ pub(super) enum Typed {
     Pod(Arc<Pod>),
     Service(Arc<Service>),
     EndpointSlice(Arc<EndpointSlice>),
+    ServiceCidr(Arc<ServiceCIDR>),
 }
 
 /// Reads all of them; what cannot be read is told and left out.
@@ -324,6 +332,11 @@ pub(super) fn decode(
             check_object::endpoint_slice(&slice, tree)?;
             defaults::endpoint_slice(&mut slice);
             (Typed::EndpointSlice(Arc::new(slice)), ignored)
+        }
+        ObjectKind::ServiceCidr => {
+            let (cidr, ignored) = lenient::<ServiceCIDR>(tree)?;
+            check_object::service_cidr(&cidr, tree)?;
+            (Typed::ServiceCidr(Arc::new(cidr)), ignored)
         }
     };
     let decoded = Decoded {

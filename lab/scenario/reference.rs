@@ -14,11 +14,19 @@ pub enum ObjectKind {
     Service,
     /// `discovery.k8s.io/v1`.
     EndpointSlice,
+    /// `networking.k8s.io/v1`, without a namespace.
+    ServiceCidr,
 }
 
 impl ObjectKind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Node, Self::Pod, Self::Service, Self::EndpointSlice];
+    pub const ALL: [Self; 5] = [
+        Self::Node,
+        Self::Pod,
+        Self::Service,
+        Self::EndpointSlice,
+        Self::ServiceCidr,
+    ];
 
     /// The kind as an object's `kind` names it.
     #[must_use]
@@ -28,6 +36,7 @@ impl ObjectKind {
             Self::Pod => "Pod",
             Self::Service => "Service",
             Self::EndpointSlice => "EndpointSlice",
+            Self::ServiceCidr => "ServiceCIDR",
         }
     }
 
@@ -42,6 +51,7 @@ impl ObjectKind {
     pub const fn group(self) -> &'static str {
         match self {
             Self::EndpointSlice => "discovery.k8s.io",
+            Self::ServiceCidr => "networking.k8s.io",
             Self::Node | Self::Pod | Self::Service => "",
         }
     }
@@ -51,6 +61,7 @@ impl ObjectKind {
     pub const fn api_version(self) -> &'static str {
         match self {
             Self::EndpointSlice => "discovery.k8s.io/v1",
+            Self::ServiceCidr => "networking.k8s.io/v1",
             Self::Node | Self::Pod | Self::Service => "v1",
         }
     }
@@ -58,7 +69,7 @@ impl ObjectKind {
     /// Whether objects of this kind live in a namespace.
     #[must_use]
     pub const fn is_namespaced(self) -> bool {
-        !matches!(self, Self::Node)
+        !matches!(self, Self::Node | Self::ServiceCidr)
     }
 }
 
@@ -120,7 +131,7 @@ impl fmt::Display for DocumentRef {
 pub enum ReferenceError {
     /// The kind is none that svclab reads.
     #[error(
-        "svclab reads no objects of kind `{0}`; a patch names `Lab` or a Node, Pod, Service or EndpointSlice"
+        "svclab reads no objects of kind `{0}`; a patch names `Lab` or a Node, Pod, Service, EndpointSlice or ServiceCIDR"
     )]
     Kind(String),
     /// A kind without namespaces is named with one, or the reverse, or parts are
@@ -181,6 +192,7 @@ mod tests {
             "Node/node-1",
             "Service/default/nginx",
             "EndpointSlice/a/b",
+            "ServiceCIDR/kubernetes",
         ] {
             let reference: DocumentRef = text.parse().expect("a reference");
             assert_eq!(reference.to_string(), text);

@@ -1,6 +1,6 @@
 //! How long it takes to write the rules of a node for many services.
 //! `cargo bench --bench generate`; the aim is 150 ms for 10,000 services of five
-//! endpoints each, in either mode, on one core.
+//! endpoints each, in each mode, on one core.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -9,7 +9,9 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
-use svclab::rules::kube_proxy::{Family, KubeProxy, Mode, Objects, ipvs_rules, rules};
+use svclab::rules::kube_proxy::{
+    Family, KubeProxy, Mode, Objects, ipvs_rules, nftables_rules, rules,
+};
 
 /// How many services there are.
 const SIZES: [usize; 3] = [1_000, 5_000, 10_000];
@@ -80,6 +82,7 @@ impl Cluster {
             nodes: &self.nodes,
             services: &self.services,
             endpoint_slices: &self.slices,
+            service_cidrs: &[],
             interface_addresses: &[],
         }
     }
@@ -87,7 +90,10 @@ impl Cluster {
 
 /// What is written for one size, as texts that programs read.
 fn written(proxy: &KubeProxy, cluster: &Cluster) -> usize {
-    if proxy.mode == Mode::Ipvs {
+    if proxy.mode == Mode::Nftables {
+        let table = nftables_rules(proxy, &cluster.seen(), Family::V4).expect("a table");
+        table.to_string().len()
+    } else if proxy.mode == Mode::Ipvs {
         let rules = ipvs_rules(proxy, &cluster.seen(), Family::V4).expect("rules");
         rules.script.to_string().len() + rules.sets.to_string().len() + rules.servers.len()
     } else {
@@ -97,7 +103,7 @@ fn written(proxy: &KubeProxy, cluster: &Cluster) -> usize {
 }
 
 fn measure(criterion: &mut Criterion) {
-    for mode in [Mode::Iptables, Mode::Ipvs] {
+    for mode in [Mode::Iptables, Mode::Ipvs, Mode::Nftables] {
         let mut group = criterion.benchmark_group(format!("generate {mode}"));
         group
             .sample_size(10)

@@ -35,6 +35,7 @@ macro_rules! refused {
 
 refused! {
     unknown_field: "  axes:" => "  axess:";
+    nftables_mode: "kubeProxy: {version" => "kubeProxy: {mode: nftables, version";
     misspelt_component: "kubeProxy: {version" => "kubeproxy: {version";
     unknown_version: "version: v1.30" => "version: v1.99";
     probe_from_nobody: "from: pod/default/client" => "from: pod/default/cilent";

@@ -67,6 +67,13 @@ refused! {
     option_of_a_route: "ip-route" = "default via 10.0.0.1 dve eth0\n";
     value_that_is_missing: "ip-rule" = "100:\tfrom all lookup\n";
     address_of_no_network: "ip-addr" = "2: eth0: <UP> mtu 1500\n    inet 10.0.0.1/40 scope global eth0\n";
+    table_of_nftables_that_does_not_end: "nft" = "table ip a {\n\tchain b {\n\t\taccept\n\t}\n";
+    chain_of_nftables_that_is_there_twice: "nft" = "table ip a {\n\tchain b {\n\t}\n\tchain b {\n\t}\n}\n";
+    entry_of_nftables_that_is_there_twice: "nft" = "table ip a {\n\tset b {\n\t\ttype ipv4_addr\n\t\telements = { 10.0.0.1,\n\t\t\t     10.0.0.1 }\n\t}\n}\n";
+    rule_of_nftables_outside_of_a_chain: "nft" = "table ip a {\n\tip saddr 10.0.0.1 drop\n}\n";
+    priority_of_nftables_that_is_none: "nft" = "table ip a {\n\tchain b {\n\t\ttype filter hook input priority soon; policy accept;\n\t}\n}\n";
+    quote_of_nftables_that_is_not_closed: "nft" = "table ip a {\n\tchain b {\n\t\taccept comment \"c\n\t}\n}\n";
+    listing_of_one_chain: "nft" = "chain b {\n\taccept\n}\n";
     setting_without_a_value: "sysctl-a" = "net.ipv4.ip_forward\n";
     escape_in_a_message: "iptables-save" = "*nat\n:X - [0:0]\n-A X \u{1b}[2J\nCOMMIT\n";
 }
@@ -168,6 +175,10 @@ fn recordings_are_compared_by_name() {
     );
     assert_eq!(code, Some(1));
     insta::assert_snapshot!(said);
+    let at_nft = |flags: &str| at(&format!("v1.36.2/nftables/c_loadbalancer.{flags}"));
+    let (code, said) = diff(&at_nft("cidr"), &at_nft("nocidr"), &names);
+    assert_eq!(code, Some(1));
+    insta::assert_snapshot!("tables_of_nftables_are_compared", said);
     let (code, said) = diff(&at("v1.36.2/ipvs"), &one, &names);
     assert_eq!(code, Some(2));
     insta::assert_snapshot!(said);

@@ -101,23 +101,27 @@ fn what_is_passed_by_is_named_to_who_asks() {
     insta::assert_snapshot!(passed.join("\n"));
 }
 
+/// So many services with an endpoint each.
+fn many(services: usize) -> String {
+    (0..services).map(service).collect()
+}
+
+fn service(n: usize) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: web-{n}, namespace: ns2}}\n\
+         spec: {{clusterIP: 10.96.1.{n}, ports: [{{port: 80}}]}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{name: web-{n}, namespace: ns2, \
+         labels: {{kubernetes.io/service-name: web-{n}}}}}\n\
+         addressType: IPv4\nports: [{{port: 8080}}]\n\
+         endpoints: [{{addresses: [10.244.2.{n}]}}]\n"
+    )
+}
+
 /// More rules than a user namespace's iptables-nft can send at once.
 #[test]
 fn a_node_of_many_services_is_loaded_as_it_was_written() {
-    let services: Vec<String> = (0..150)
-        .map(|n| {
-            format!(
-                "---\napiVersion: v1\nkind: Service\nmetadata: {{name: web-{n}, namespace: ns2}}\n\
-                 spec: {{clusterIP: 10.96.1.{n}, ports: [{{port: 80}}]}}\n---\n\
-                 apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
-                 metadata: {{name: web-{n}, namespace: ns2, \
-                 labels: {{kubernetes.io/service-name: web-{n}}}}}\n\
-                 addressType: IPv4\nports: [{{port: 8080}}]\n\
-                 endpoints: [{{addresses: [10.244.2.{n}]}}]\n"
-            )
-        })
-        .collect();
-    let text = format!("{OBJECTS}{}", services.concat());
+    let text = format!("{OBJECTS}{}", many(150));
     let arguments = ["--kube-version=v1.36", "--kernel=host"];
     let (_directory, printed) = rules(&text, &arguments);
     let (directory, loaded) = rules(&text, &[&arguments[..], &["--loaded=back"]].concat());
@@ -151,6 +155,52 @@ fn what_is_loaded_is_read_back_into_files() {
     assert!(!directory.path().join("back/ipset-save").exists());
 }
 
+/// Of nftables mode, what is loaded is what was printed, however many services there
+/// are.
+#[test]
+fn tables_of_nftables_are_read_back_as_they_were_printed() {
+    let text = format!("{OBJECTS}{}", many(150));
+    for version in ["--kube-version=v1.30", "--kube-version=v1.36"] {
+        let arguments = [version, "--proxy-mode=nftables", "--kernel=host"];
+        let (_directory, printed) = rules(&text, &arguments);
+        let (directory, loaded) = rules(&text, &[&arguments[..], &["--loaded=back"]].concat());
+        assert_eq!(loaded.status.code(), Some(0), "{}", stderr(&loaded));
+        let back = directory.path().join("back/nft");
+        let written = directory.path().join("nft");
+        fs::write(&written, stdout(&printed)).expect("a file");
+        let paths = [&back, &written].map(|path| path.display().to_string());
+        let same = run(&["diff", &paths[0], &paths[1]]);
+        assert_eq!(same.status.code(), Some(0), "{}", stdout(&same));
+        assert!(!directory.path().join("back/iptables-save").exists());
+    }
+}
+
+#[test]
+fn nftables_mode_is_printed() {
+    let (_directory, output) = rules(
+        OBJECTS,
+        &[
+            "--kube-version=v1.36",
+            "--proxy-mode=nftables",
+            "--masquerade-all",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    insta::assert_snapshot!(stdout(&output));
+}
+
+/// As kube-proxy itself: the flag was another mode's up to v1.30.
+#[test]
+fn nftables_mode_heeds_masquerade_all_from_1_31() {
+    let masquerades = |version: &str| {
+        let arguments = [version, "--proxy-mode=nftables", "--masquerade-all"];
+        let (_directory, output) = rules(OBJECTS, &arguments);
+        stdout(&output).contains("ip daddr 10.96.0.10 tcp dport 80 jump mark-for-masquerade")
+    };
+    assert!(!masquerades("--kube-version=v1.30"));
+    assert!(masquerades("--kube-version=v1.31"));
+}
+
 #[test]
 fn a_version_is_told_about() {
     let output = run(&["rules", "--about", "v1.17"]);
@@ -167,7 +217,7 @@ fn wrong_arguments_are_named() {
         ("mode", &["--kube-version=v1.30", "--proxy-mode=userspace"]),
         (
             "nftables",
-            &["--kube-version=v1.30", "--proxy-mode=nftables"],
+            &["--kube-version=v1.28", "--proxy-mode=nftables"],
         ),
         (
             "cidr",
@@ -212,6 +262,11 @@ fn objects_that_no_api_server_takes_are_pointed_at() {
             "addresses: [10.244.1.x]",
         ),
         ("port", "nodePort: 30080", "nodePort: 300800"),
+        (
+            "service-cidr",
+            "apiVersion: v1\nkind: Node\n",
+            "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\nspec: {cidrs: [10.96.0.1/16]}\n---\napiVersion: v1\nkind: Node\n",
+        ),
         (
             "protocol",
             "{name: p, port: 80",

@@ -69,6 +69,7 @@ impl Cluster {
             nodes: &self.nodes,
             services: &self.services,
             endpoint_slices: &self.slices,
+            service_cidrs: &[],
             interface_addresses,
         }
     }

@@ -3,12 +3,13 @@
 //! `text` compares without a kernel. `kernel` loads the rules with the real
 //! `iptables-restore`, both flavours, in a network namespace of its own and
 //! reads them back. `ipvs` does both for ipvs mode, virtual servers and the
-//! addresses of `kube-ipvs0` as text only. `mutations` changes every line of every
+//! addresses of `kube-ipvs0` as text only. `nftables` does both for nftables mode. `mutations` changes every line of every
 //! recording, and the comparison has to notice.
 
 mod ipvs;
 mod mutations;
 mod namespace;
+mod nftables;
 mod recordings;
 
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         }
     }
     trials.extend(ipvs::trials());
+    trials.extend(nftables::trials());
     trials.extend(mutations::trials());
     for name in ["only-local-external-ips", "non-local-external-ips"] {
         trials.push(Trial::test(format!("golden::{name}"), move || golden(name)));

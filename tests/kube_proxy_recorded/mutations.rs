@@ -149,6 +149,7 @@ fn noise(
     match format {
         Format::Rules(..) => noise_of_rules(lines, at, change, changed),
         Format::Sets => noise_of_sets(lines, at, change, changed),
+        Format::Nft => noise_of_nft(lines, at, change),
         Format::Servers => noise_of_servers(lines, at, change),
         Format::Links => noise_of_links(lines, at, change),
         _ => None,
@@ -247,6 +248,52 @@ fn noise_of_sets(
             (!own).then_some("sets and their entries have no order")
         }
         _ => None,
+    }
+}
+
+fn noise_of_nft(lines: &[&str], at: usize, change: Change) -> Option<&'static str> {
+    let line = lines[at].trim();
+    let next = lines.get(at + 1).map_or("", |line| line.trim());
+    match change {
+        Change::Word(_) => None,
+        _ if line.is_empty() => Some("blank lines are nothing"),
+        Change::Drop => (line == "size 65535").then_some("the kernel gives it to such sets"),
+        Change::Duplicate => None,
+        Change::SwapWithNext if next.is_empty() => Some("blank lines are nothing"),
+        Change::SwapWithNext if line == next => Some("blanks before a line are nothing"),
+        Change::SwapWithNext => {
+            let opened = lines[..at].iter().rev().map(|line| line.trim());
+            let within = opened.clone().find(|line| {
+                let begins = ["table ", "set ", "map ", "chain "];
+                begins.iter().any(|begins| line.starts_with(begins)) && line.ends_with('{')
+            })?;
+            let both = |is: fn(&str) -> bool| is(line) && is(next);
+            let whole = |line: &str| {
+                let begins = [
+                    "type ",
+                    "size ",
+                    "flags ",
+                    "timeout ",
+                    "comment \"",
+                    "elements = {",
+                ];
+                begins.iter().any(|begins| line.starts_with(begins)) && !line.ends_with(',')
+            };
+            let entry = |line: &str| line.ends_with(',') && !line.starts_with("elements");
+            let about = |line: &str| line.starts_with("comment \"") || line.starts_with("type ");
+            let braces = |line: &str| line.ends_with('{') || line == "}";
+            if within.starts_with("chain ") {
+                let property = (about(line) || about(next)) && !braces(line) && !braces(next);
+                return property.then_some("what a chain is stands anywhere in it");
+            }
+            if within.starts_with("table ") {
+                return None;
+            }
+            if both(whole) {
+                return Some("what a set is stands in any order");
+            }
+            both(entry).then_some("entries come in any order")
+        }
     }
 }
 

@@ -77,6 +77,18 @@ pub fn load_sets(
     })
 }
 
+/// Loads a ruleset with `nft -f` into a fresh network namespace and gives what `nft list
+/// ruleset` says then.
+pub fn load_nft(ruleset: &str) -> Result<String, Failed> {
+    let ruleset = ruleset.to_owned();
+    in_thread(move || {
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("a network namespace: {e}"))?;
+        let nowhere = Path::new("/dev/null");
+        run("nft", &["-f", "-"], &ruleset, nowhere)?;
+        run("nft", &["list", "ruleset"], "", nowhere)
+    })
+}
+
 /// A thread of its own may have a namespace of its own; what it starts is born
 /// there, and the kernel takes all of it away when both have ended.
 fn in_thread<T: Send + 'static>(

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use libtest_mimic::Failed;
 use serde_json::Value;
 use svclab::dump::Format;
+use svclab::rules::kube_proxy::history::NFT_OBEYS_MASQUERADE_FLAG;
 use svclab::rules::kube_proxy::{Family, KubeProxy, Mode, Objects};
 
 fn home() -> PathBuf {
@@ -179,12 +181,65 @@ impl IpvsRecording {
     }
 }
 
+/// One recorded state of nftables mode: both families' tables.
+#[derive(Debug, Clone)]
+pub struct NftablesRecording {
+    pub version: String,
+    pub objects: String,
+    pub flags: String,
+    path: PathBuf,
+}
+
+/// All of them.
+pub fn all_nftables() -> Vec<NftablesRecording> {
+    let mut all = Vec::new();
+    for version in entries(&home()) {
+        let name = version.file_name().unwrap_or_default().to_string_lossy();
+        for path in entries(&version.join("nftables")) {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            let parts: Vec<&str> = file.split('.').collect();
+            if let [objects, flags, "nft"] = parts[..] {
+                all.push(NftablesRecording {
+                    version: name.clone().into_owned(),
+                    objects: objects.to_owned(),
+                    flags: flags.to_owned(),
+                    path: path.clone(),
+                });
+            }
+        }
+    }
+    assert!(all.len() >= 18, "recordings of nftables mode are missing");
+    all
+}
+
+impl NftablesRecording {
+    pub fn name(&self) -> String {
+        format!("{}::{}::{}", self.version, self.objects, self.flags)
+    }
+
+    pub fn text(&self) -> Result<String, Failed> {
+        Ok(fs::read_to_string(&self.path)?)
+    }
+
+    /// Here `cidr` was of IPv4 only.
+    pub fn proxy(&self) -> Result<KubeProxy, Failed> {
+        let mut proxy = proxy(&self.version, &self.flags)?;
+        proxy.mode = Mode::Nftables;
+        if proxy.cluster_cidr.is_some() {
+            proxy.cluster_cidr = Some("10.244.0.0/16".parse()?);
+        }
+        proxy.masquerade_all &= proxy.version.has(&NFT_OBEYS_MASQUERADE_FLAG);
+        Ok(proxy)
+    }
+}
+
 /// The objects of a `List`.
 #[derive(Debug, Default)]
 pub struct Cluster {
     pub nodes: Vec<Node>,
     pub services: Vec<Service>,
     pub slices: Vec<EndpointSlice>,
+    pub service_cidrs: Vec<ServiceCIDR>,
 }
 
 impl Cluster {
@@ -194,6 +249,7 @@ impl Cluster {
             nodes: &self.nodes,
             services: &self.services,
             endpoint_slices: &self.slices,
+            service_cidrs: &self.service_cidrs,
             interface_addresses: &[],
         }
     }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 /// What `svclab diff` reads.
 pub const DUMPS: &str = "\
 A dump is a directory with files named after the programs whose output they hold, \
-such as iptables-save, ip6tables-save, ipset-save, ipvsadm-Sn, ip-addr, ip-route, \
+such as iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, \
 ip-6-route, ip-rule, ip-6-rule, sysctl-a; the beginning that such names share \
 (node-1 for node-1.iptables-save and node-1.ip-addr); or one file. Counters, the \
 order of services, hash sizes, hardware addresses and the like do not count.

@@ -19,7 +19,7 @@ use crate::rules::kube_proxy::{
 #[command(arg_required_else_help = true)]
 pub struct RulesArguments {
     /// The cluster's objects, YAML or JSON, as `kubectl get -o yaml` prints them:
-    /// nodes, services, endpoint slices, or pods that services select
+    /// nodes, services, endpoint slices, or pods that services select, service CIDRs
     #[arg(value_name = "FILE", required_unless_present = "about")]
     pub files: Vec<PathBuf>,
     /// Say how well a version is known, what came with it and what went
@@ -31,16 +31,17 @@ pub struct RulesArguments {
     /// The node it runs on; without it, the only one there is
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// What it writes rules with
+    /// What it writes rules with: `iptables`, `ipvs` or, from v1.29 on, `nftables`
     #[arg(long, value_name = "MODE", default_value = "iptables", value_parser = mode)]
     pub proxy_mode: Mode,
     /// The pods' addresses, one network of each IP family
     #[arg(long, value_name = "CIDR")]
     pub cluster_cidr: Option<Cidrs>,
-    /// Masquerade all traffic to cluster IPs
+    /// Masquerade all traffic to cluster IPs; nftables mode heeds it from v1.31 on
     #[arg(long)]
     pub masquerade_all: bool,
-    /// The bit of the packet mark that asks for masquerading
+    /// The bit of the packet mark that asks for masquerading; nftables mode does not
+    /// heed it
     #[arg(long, value_name = "BIT", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
     pub iptables_masquerade_bit: u8,
     /// How it tells traffic of the cluster's own pods: `ClusterCIDR`, from v1.18 on
@@ -75,8 +76,8 @@ pub struct RulesArguments {
     #[arg(long)]
     pub no_nfacct: bool,
     /// Load it all in a namespace of a kernel's, read it back, and write what was
-    /// read to files there: iptables-save, ip6tables-save, ipset-save, ipvsadm-Sn,
-    /// ip-addr
+    /// read to files there: iptables-save, ip6tables-save, ipset-save, nft,
+    /// ipvsadm-Sn, ip-addr
     #[arg(long, value_name = "DIR")]
     pub loaded: Option<PathBuf>,
     /// Which iptables loads it
@@ -94,8 +95,8 @@ fn mode(text: &str) -> Result<Mode, String> {
     match text {
         "iptables" => Ok(Mode::Iptables),
         "ipvs" => Ok(Mode::Ipvs),
-        "nftables" => Err("nftables cannot be written yet; iptables and ipvs can".to_owned()),
-        _ => Err("there are iptables and ipvs".to_owned()),
+        "nftables" => Ok(Mode::Nftables),
+        _ => Err("there are iptables, ipvs and, from v1.29 on, nftables".to_owned()),
     }
 }
 

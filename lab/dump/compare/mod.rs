@@ -8,6 +8,8 @@
 //! - of sets: the order of sets and, but for lists of sets, of entries; `hashsize`,
 //!   `bucketsize` and `initval`, which the kernel or the program picks; what
 //!   counters count and how long an entry that times out still has;
+//! - of nftables: the order of tables, sets, chains and entries, how a rule is
+//!   written, what counters count and how long an entry that times out still has;
 //! - of virtual servers: the order that `ipvsadm` sorts them in, and their real
 //!   servers;
 //! - of interfaces: their numbers and order, hardware addresses and the link-local
@@ -31,6 +33,7 @@ use std::collections::BTreeSet;
 use super::difference::{Change, Difference, Owner, Place, Side};
 use super::format::{Backing, Format, Ip};
 use super::iptables::{self, Order};
+use super::nft;
 use super::node::NodeDump;
 use super::owner::Owners;
 
@@ -96,6 +99,11 @@ impl Comparison<'_> {
             Format::Sets => {
                 if let (Some(a), Some(b)) = (&first.sets, &second.sets) {
                     sets::compare(self, a, b);
+                }
+            }
+            Format::Nft => {
+                if let (Some(a), Some(b)) = (&first.nft, &second.nft) {
+                    self.found.extend(nft::compare(a, b));
                 }
             }
             Format::Servers => {

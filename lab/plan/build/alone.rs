@@ -1,4 +1,4 @@
-//! The plan of one node on which nothing runs but kube-proxy: its rules, sets,
+//! The plan of one node on which nothing runs but kube-proxy: its rules, sets, tables,
 //! virtual servers and the addresses it binds.
 
 use crate::plan::{Backend, Iptables, Namespace, Plan, Watch};
@@ -27,6 +27,11 @@ pub fn kube_proxy_alone(
     let mut scripts = [Script::new(), Script::new()];
     let mut bound = Vec::new();
     for family in kube_proxy::families(proxy, objects) {
+        if proxy.mode == Mode::Nftables {
+            let table = kube_proxy::nftables_rules(proxy, objects, family)?;
+            node.nft.push_str(&table.to_string());
+            continue;
+        }
         let script = match family {
             kube_proxy::Family::V4 => &mut scripts[0],
             kube_proxy::Family::V6 => &mut scripts[1],
@@ -51,8 +56,10 @@ pub fn kube_proxy_alone(
         node.ipvs_timeouts = kube_proxy::ipvs::timeouts(proxy);
     }
     node.ipset = sets.to_string();
-    let [v4, v6] = scripts.map(|script| script.to_string());
-    node.iptables = Some(Iptables { backend, v4, v6 });
+    if proxy.mode != Mode::Nftables {
+        let [v4, v6] = scripts.map(|script| script.to_string());
+        node.iptables = Some(Iptables { backend, v4, v6 });
+    }
     let all = vec![node.name.clone()];
     Ok(Plan {
         case: objects.node.to_owned(),

@@ -62,6 +62,7 @@ pub fn write(
                 nodes: &core_nodes,
                 services: &cluster.services,
                 endpoint_slices: &cluster.slices,
+                service_cidrs: &cluster.service_cidrs,
                 interface_addresses: &interfaces,
             };
             let mut work = Work {
@@ -248,6 +249,15 @@ impl Work<'_> {
         };
         let mut script = kubelet::rules(proxy.version, family, kubelet::DROP_BIT);
         if proxy.binary.is_some() || !kube_proxy::families(proxy, &self.objects).contains(&family) {
+            return script;
+        }
+        if proxy.mode == Mode::Nftables {
+            if family == Family::V4 {
+                self.problem(
+                    "kubeProxy",
+                    "labs do not run nftables mode yet; `svclab rules` prints and loads it",
+                );
+            }
             return script;
         }
         if proxy.mode == Mode::Ipvs {

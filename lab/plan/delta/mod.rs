@@ -254,6 +254,11 @@ impl Change {
                 "IPVS of {name} remembers connections otherwise"
             )));
         }
+        if there.nft != wanted.nft {
+            return Err(Rebuild::because(format_args!(
+                "the nftables of {name} are others"
+            )));
+        }
         let sets = sets::between(&there.ipset, &wanted.ipset)
             .map_err(|why| Rebuild::because(format_args!("the sets of {name}: {why}")))?;
         Ok(Self {

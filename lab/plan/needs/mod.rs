@@ -7,6 +7,7 @@
 //! `ip_set_hash:ip`. `modprobe` takes those too, and each kernel's own list
 //! says which module answers to them.
 
+mod nft;
 mod rules;
 mod sets;
 
@@ -73,6 +74,7 @@ impl Needs {
             sets::look(&mut needs, namespace);
             needs.accounting(namespace);
             needs.rules(namespace);
+            nft::look(&mut needs, namespace);
         }
         if let Some(namespace) = plan.watch.packets.first() {
             needs.module("af_packet", namespace, || "the capture".to_owned());

@@ -1,6 +1,6 @@
 //! A plan in the formats of the tools that could apply it by hand: `sysctl`,
 //! `ip -batch`, `bridge -batch`, `ipvsadm -R`, `ipset restore`,
-//! `iptables-restore`.
+//! `iptables-restore`, `nft -f`.
 //!
 //! The agent speaks netlink itself; a test applies what is printed here with the
 //! tools and holds both against each other.
@@ -38,6 +38,8 @@ pub enum Stage {
     Rules4,
     /// IPv6 rules.
     Rules6,
+    /// Tables of nftables.
+    Nft,
 }
 
 /// Input for one program in one namespace.
@@ -117,6 +119,7 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
                 step(stage, &[&program], ended(text));
             }
         }
+        step(Stage::Nft, &["nft", "-f", "-"], ended(&namespace.nft));
     }
     steps
 }

@@ -50,7 +50,8 @@ pub struct KubeProxy {
     /// How pods' interfaces are called, for `detectLocalMode: InterfaceNamePrefix`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_name_prefix: Option<String>,
-    /// Masquerade all traffic to cluster IPs.
+    /// Masquerade all traffic to cluster IPs. Of nftables mode it is what the
+    /// configuration file says: up to v1.30 that mode does not heed the flag.
     #[serde(default)]
     pub masquerade_all: bool,
     /// The bit of the packet mark that asks for masquerading, 0 to 31.
@@ -62,7 +63,7 @@ pub struct KubeProxy {
     #[serde(default = "yes", rename = "bindLoadBalancerIPs")]
     pub bind_load_balancer_ips: bool,
     /// Which of the node's addresses serve node ports: networks, or `primary`.
-    /// Empty means all.
+    /// Empty means all; in nftables mode, from v1.30 on, `primary`.
     #[serde(default)]
     pub node_port_addresses: Vec<NodePortAddress>,
     /// The scheduler of virtual servers (ipvs mode). Empty means `rr`.
@@ -114,7 +115,7 @@ pub enum Mode {
     Iptables,
     /// Virtual servers of IPVS, with ipsets and some iptables.
     Ipvs,
-    /// A table of nftables.
+    /// A table of nftables for each IP family (from v1.29).
     Nftables,
 }
 

@@ -378,3 +378,65 @@ history! {
     /// v1.14.1 has it not.)
     pub const IPVS_ARP_IF_STRICT: Change = Change::since(15).early(&[(13, 6), (14, 2)]);
 }
+
+// Of nftables mode, files are `pkg/proxy/nftables/proxier.go` unless another is named.
+
+history! {
+    /// What nftables mode writes.
+    NFTABLES;
+    /// There is a mode that writes nftables. (Gate `NFTablesProxyMode`, off unless
+    /// asked for in v1.29 and v1.30, on from v1.31.)
+    pub const NFTABLES_MODE: Change = Change::since(29);
+    /// One chain, `endpoints-check`, asks for services and node ports without
+    /// endpoints, and the filter chains come right before DNAT, at priority -101.
+    /// Later services and node ports have a chain each, and only what is for the node
+    /// is asked for node ports. (v1.29.1, v1.30.3.)
+    pub const NFT_ONE_ENDPOINTS_CHECK: Change = Change::between(29, 29);
+    /// Source ranges are entries of the sets `firewall` and `firewall-allow`; later the
+    /// map `firewall-ips` leads to a chain of the service port. The kernel refuses
+    /// entries that overlap, and with them all that was to be written: so it is when
+    /// the ranges admit the node and hold the load balancer's own address.
+    /// (v1.29.1, v1.30.3.)
+    pub const NFT_FIREWALL_SETS: Change = Change::between(29, 29);
+    /// What conntrack calls invalid is dropped when it is forwarded, unless
+    /// `tcpBeLiberal` is set. (v1.29.1, v1.30.3.)
+    pub const NFT_INVALID_DROPPED: Change = Change::between(29, 29);
+    /// What is addressed to a cluster IP but to no port of it is refused: set
+    /// `cluster-ips`, chain `cluster-ips-check`. (v1.29.1, v1.30.3.)
+    pub const NFT_CLUSTER_IPS: Change = Change::since(30);
+    /// Entries of `firewall-ips` say in a comment whose they are. (v1.30.3, v1.31.14.)
+    pub const NFT_FIREWALL_COMMENTS: Change = Change::between(30, 30);
+    /// The filter chains stand at the filter priority, after DNAT, and those that must
+    /// see packets before it are called `…-pre-dnat`. Before, they came before DNAT at
+    /// priority -110, and `filter-output-post-dnat` after it. (v1.32.13, v1.33.13.)
+    pub const NFT_FILTER_AFTER_DNAT: Change = Change::since(33);
+    /// Unless told otherwise, node ports are served on the node's primary address
+    /// only, and in a family in which the node has none, nowhere.
+    /// (`NewNodePortAddresses` in `pkg/proxy/util/nodeport_addresses.go` v1.29.1,
+    /// v1.30.3.)
+    pub const NFT_NODE_PORTS_ON_PRIMARY: Change = Change::since(30);
+    /// … and in a family in which the node has none, on every address.
+    /// (`platformApplyDefaults` in `cmd/kube-proxy/app/server_linux.go` and
+    /// `newProxyServer` in `server.go` v1.31.14.)
+    pub const NFT_NODE_PORTS_WITHOUT_PRIMARY: Change = Change::since(31);
+    /// The flag `--masquerade-all` is obeyed. Before, only what the configuration file
+    /// said about this mode was. (`cmd/kube-proxy/app/server.go` v1.30.3, `options.go`
+    /// v1.31.14.)
+    pub const NFT_OBEYS_MASQUERADE_FLAG: Change = Change::since(31);
+    /// Interfaces are told by name (`iifname`); before, by number (`iif`), for which
+    /// they must be there, and which no beginning of a name has.
+    /// (`pkg/proxy/util/localdetector.go` v1.32.13, v1.33.13.)
+    pub const NFT_INTERFACES_BY_NAME: Change = Change::since(33);
+    /// What is addressed into the cluster's service networks, as `ServiceCIDR` objects
+    /// say them, but to no cluster IP is dropped. (Gate `MultiCIDRServiceAllocator`, on
+    /// from v1.33; the rule is there from v1.30.)
+    pub const NFT_SERVICE_CIDRS: Change = Change::since(33);
+    /// The rule that masquerades traffic to a cluster IP matches the port, too.
+    /// (v1.33.13, v1.34.9.)
+    pub const NFT_MASQUERADE_BY_PORT: Change = Change::between(29, 33);
+    /// Endpoints have no chains but for client affinity: a service port's chain maps a
+    /// random number to an address and a port. The mark is set where it is decided
+    /// upon, for all cluster IPs in one rule, and what an endpoint sends to itself is
+    /// told by the set `hairpin-connections`. (v1.35.6, v1.36.2.)
+    pub const NFT_ENDPOINT_MAPS: Change = Change::since(36);
+}

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::config::Mode;
-use super::version::Version;
+use super::history::NFTABLES_MODE;
+use super::version::{OLDEST_MINOR, Version};
 
 /// How it is known what a version writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,23 +90,35 @@ const IPVS: [Known; 28] = [
     Recorded(&["v1.36.2"]),
 ];
 
-/// How it is known what a version writes in a mode; none for a mode that svclab
-/// does not write.
+/// From v1.29 on: `pkg/proxy/nftables/proxier.go`.
+const NFTABLES: [Known; 8] = [
+    Read("v1.29.1"),
+    Recorded(&["v1.30.5"]),
+    Read("v1.31.14"),
+    Read("v1.32.13"),
+    Read("v1.33.13"),
+    Read("v1.34.9"),
+    Read("v1.35.6"),
+    Recorded(&["v1.36.2"]),
+];
+
+/// How it is known what a version writes in a mode; none for a mode that the
+/// version does not have.
 #[must_use]
 pub fn known(version: Version, mode: Mode) -> Option<Known> {
-    let of = match mode {
-        Mode::Iptables => IPTABLES,
-        Mode::Ipvs => IPVS,
-        Mode::Nftables => return None,
+    let (of, first): (&[Known], u8) = match mode {
+        Mode::Iptables => (&IPTABLES, OLDEST_MINOR),
+        Mode::Ipvs => (&IPVS, OLDEST_MINOR),
+        Mode::Nftables => (&NFTABLES, NFTABLES_MODE.came()?),
     };
-    let at = version.number().checked_sub(super::version::OLDEST_MINOR)?;
+    let at = version.number().checked_sub(first)?;
     of.get(usize::from(at)).copied()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::kube_proxy::version::{NEWEST_MINOR, OLDEST_MINOR};
+    use crate::rules::kube_proxy::version::NEWEST_MINOR;
     use std::collections::BTreeSet;
     use std::path::Path;
 
@@ -121,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_is_called_recorded_was() {
-        for mode in [Mode::Iptables, Mode::Ipvs] {
+        for mode in [Mode::Iptables, Mode::Ipvs, Mode::Nftables] {
             let called: BTreeSet<u8> = (OLDEST_MINOR..=NEWEST_MINOR)
                 .filter(|minor| {
                     let version = Version::minor(*minor).unwrap();
@@ -134,8 +147,13 @@ mod tests {
 
     #[test]
     fn a_recorded_or_read_release_is_of_its_version() {
-        for mode in [Mode::Iptables, Mode::Ipvs] {
-            for minor in OLDEST_MINOR..=NEWEST_MINOR {
+        for mode in [Mode::Iptables, Mode::Ipvs, Mode::Nftables] {
+            let oldest = if mode == Mode::Nftables {
+                29
+            } else {
+                OLDEST_MINOR
+            };
+            for minor in oldest..=NEWEST_MINOR {
                 let version = Version::minor(minor).unwrap();
                 match known(version, mode).unwrap() {
                     Recorded(releases) => {

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
+use k8s_openapi::api::networking::v1 as networking;
 use thiserror::Error;
 
 pub mod change;
@@ -19,6 +20,7 @@ pub mod history;
 mod iptables;
 pub mod ipvs;
 pub mod known;
+pub mod nftables;
 pub mod node_ports;
 pub mod services;
 pub mod topology;
@@ -32,6 +34,7 @@ pub use ipvs::IpvsRules;
 pub use version::{Version, VersionError};
 
 use super::ipset::IpsetError;
+use super::nft;
 use super::script::Script;
 use endpoints::EndpointMap;
 use topology::Place;
@@ -48,6 +51,8 @@ pub struct Objects<'a> {
     /// The cluster's endpoint slices. Versions that watched `Endpoints` read
     /// from these what the endpoints controller would have written.
     pub endpoint_slices: &'a [discovery::EndpointSlice],
+    /// The networks that cluster IPs are taken from, for nftables mode from v1.33 on.
+    pub service_cidrs: &'a [networking::ServiceCIDR],
     /// The addresses of all the node's interfaces, for `nodePortAddresses`.
     /// Without it (empty) those of the `Node` object and the loopback ones
     /// stand in.
@@ -120,9 +125,27 @@ pub enum KubeProxyError {
         /// The first minor version that knows it.
         since: u8,
     },
-    /// A mode that cannot be written yet.
-    #[error("kube-proxy: mode {0} is not supported")]
+    /// Another mode than the one that was asked for.
+    #[error("kube-proxy: these are not the rules of mode {0}")]
     Mode(Mode),
+    /// A mode that the version does not have.
+    #[error("kube-proxy {version}: mode {mode} is not known before v1.{since}")]
+    ModeUnknown {
+        /// The version.
+        version: Version,
+        /// The mode.
+        mode: Mode,
+        /// The first minor version that has it.
+        since: u8,
+    },
+    /// A network of a `ServiceCIDR` that is none.
+    #[error("service CIDR {name}: `{value}` is not a network")]
+    ServiceCidr {
+        /// The object's name.
+        name: String,
+        /// What it says.
+        value: String,
+    },
     /// Sets that cannot stand together.
     #[error("kube-proxy: {0}")]
     Sets(#[from] IpsetError),
@@ -169,6 +192,36 @@ pub fn ipvs_rules(
     let ports = services::service_ports(objects.services, proxy.version, family)?;
     let endpoints = EndpointMap::new(objects.endpoint_slices, objects.node, proxy.version, family)?;
     ipvs::rules(proxy, &node, &ports, &endpoints, family)
+}
+
+/// What `proxy`, in its nftables mode, writes for `family` where it sees `objects`.
+///
+/// # Errors
+///
+/// See [`KubeProxyError`].
+pub fn nftables_rules(
+    proxy: &KubeProxy,
+    objects: &Objects<'_>,
+    family: Family,
+) -> Result<nft::Table, KubeProxyError> {
+    let version = proxy.version;
+    if proxy.mode != Mode::Nftables {
+        return Err(KubeProxyError::Mode(proxy.mode));
+    }
+    if let Some(since) = history::NFTABLES_MODE.came()
+        && !version.has(&history::NFTABLES_MODE)
+    {
+        return Err(KubeProxyError::ModeUnknown {
+            version,
+            mode: proxy.mode,
+            since,
+        });
+    }
+    let node = Node::find(objects, family)?;
+    let ports = services::service_ports(objects.services, version, family)?;
+    let endpoints = EndpointMap::new(objects.endpoint_slices, objects.node, version, family)?;
+    let cidrs = nftables::service_cidrs(objects.service_cidrs, version, family)?;
+    nftables::rules(proxy, &node, &ports, &endpoints, &cidrs, family)
 }
 
 /// The IP families that `proxy` writes rules for: both from v1.21 on, before

@@ -87,6 +87,7 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
             nodes: &nodes,
             pods: &pods,
             services: &services,
+            service_cidrs: &[],
             slices: &slices,
         })
         .expect("a cluster");

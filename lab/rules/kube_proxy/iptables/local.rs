@@ -8,10 +8,15 @@ use ipnetwork::IpNetwork;
 use crate::rules::kube_proxy::history::{DETECT_LOCAL_BY_INTERFACE, DETECT_LOCAL_MODE};
 use crate::rules::kube_proxy::{DetectLocalMode, Family, KubeProxy, KubeProxyError, Node};
 
-/// Words that match traffic from local pods.
+/// What traffic from local pods is told by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::rules::kube_proxy) struct LocalTraffic {
-    matching: String,
+pub(in crate::rules::kube_proxy) enum LocalTraffic {
+    /// Its source.
+    Source(IpNetwork),
+    /// The interface that it comes through.
+    Interface(String),
+    /// How the name of that interface begins.
+    InterfacePrefix(String),
 }
 
 impl LocalTraffic {
@@ -40,42 +45,38 @@ impl LocalTraffic {
             });
         }
         let needs = |field| KubeProxyError::DetectLocal { mode, field };
-        let matching = match mode {
+        Ok(match mode {
             DetectLocalMode::ClusterCIDR => {
                 let cidrs = proxy.cluster_cidr.as_ref();
-                cidrs.and_then(|cidrs| cidrs.of(family)).map(source)
+                cidrs.and_then(|cidrs| cidrs.of(family)).map(Self::Source)
             }
-            DetectLocalMode::NodeCIDR => pod_cidr(node, family)?.map(source),
+            DetectLocalMode::NodeCIDR => pod_cidr(node, family)?.map(Self::Source),
             DetectLocalMode::BridgeInterface => {
                 let name = proxy.bridge_interface.as_ref();
-                Some(interface(name.ok_or_else(|| needs("bridgeInterface"))?))
+                let name = name.ok_or_else(|| needs("bridgeInterface"))?;
+                Some(Self::Interface(name.clone()))
             }
             DetectLocalMode::InterfaceNamePrefix => {
                 let prefix = proxy.interface_name_prefix.as_ref();
                 let prefix = prefix.ok_or_else(|| needs("interfaceNamePrefix"))?;
-                Some(interface(&format!("{prefix}+")))
+                Some(Self::InterfacePrefix(prefix.clone()))
             }
-        };
-        Ok(matching.map(|matching| Self { matching }))
+        })
     }
 
-    /// Words that match what comes from a local pod.
+    /// Words of iptables that match what comes from a local pod.
     pub fn if_local(&self) -> String {
-        self.matching.clone()
+        match self {
+            Self::Source(network) => format!("-s {network}"),
+            Self::Interface(name) => format!("-i {name}"),
+            Self::InterfacePrefix(prefix) => format!("-i {prefix}+"),
+        }
     }
 
-    /// Words that match what does not.
+    /// Words of iptables that match what does not.
     pub fn if_not_local(&self) -> String {
-        format!("! {}", self.matching)
+        format!("! {}", self.if_local())
     }
-}
-
-fn source(network: IpNetwork) -> String {
-    format!("-s {network}")
-}
-
-fn interface(name: &str) -> String {
-    format!("-i {name}")
 }
 
 fn pod_cidr(node: &Node<'_>, family: Family) -> Result<Option<IpNetwork>, KubeProxyError> {

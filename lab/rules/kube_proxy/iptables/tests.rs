@@ -72,6 +72,7 @@ impl World {
             nodes: &nodes,
             services: &services,
             endpoint_slices: &slices,
+            service_cidrs: &[],
             interface_addresses: &[],
         };
         let mut script = crate::rules::script::Script::new();

@@ -80,6 +80,7 @@ impl World {
             nodes: &nodes,
             services: &services,
             endpoint_slices: &slices,
+            service_cidrs: &[],
             interface_addresses: &[],
         };
         ipvs_rules(&self.proxy, &objects, Family::V4)

@@ -175,6 +175,7 @@ fn each_mode_has_its_own_function() {
         nodes: &[],
         services: &[],
         endpoint_slices: &[],
+        service_cidrs: &[],
         interface_addresses: &[],
     };
     let error = rules(&world.proxy, &objects, Family::V4).unwrap_err();

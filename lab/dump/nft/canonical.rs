@@ -1,0 +1,306 @@
+//! What a rule, key or value of nftables means, as one text for all the ways to write
+//! it: kube-proxy's own words, what `nft` of different versions lists.
+//!
+//! - `mark` is `meta mark`; `and`, `or`, `xor` are `&`, `|`, `^`;
+//! - marks are numbers of eight hexadecimal digits;
+//! - networks are written without what their prefix does not cover, a single address
+//!   without a prefix;
+//! - a set in a rule has its addresses joined to ranges and sorted, as the kernel does
+//!   (`nft` calls it `auto-merge`), and one of one entry is that entry;
+//! - `dnat ip addr . port to` is `dnat ip to`, which `nft` before v1.0.7 lists;
+//! - counters count from nought.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::words::{Word, words};
+
+/// The text that stands for all that mean the same; the text itself if it cannot be
+/// split into words.
+#[must_use]
+pub fn canonical(text: &str) -> String {
+    let Ok(words) = words(text) else {
+        return text.to_owned();
+    };
+    let mut out: Vec<String> = Vec::with_capacity(words.len());
+    let mut open: Vec<usize> = Vec::new();
+    let mut rest = words.as_slice();
+    while let Some((word, after)) = rest.split_first() {
+        rest = after;
+        if word.is("{") {
+            open.push(out.len());
+        } else if word.is("}")
+            && let Some(begun) = open.pop()
+        {
+            let inner = out.split_off(begun);
+            out.extend(set(&inner[1..]));
+            continue;
+        } else if word.is("counter")
+            && let [packets, _, bytes, _, after @ ..] = after
+            && packets.is("packets")
+            && bytes.is("bytes")
+        {
+            rest = after;
+        } else if word.is("addr")
+            && let [dot, port, after @ ..] = after
+            && dot.is(".")
+            && port.is("port")
+            && translates(&out)
+        {
+            rest = after;
+            continue;
+        } else if word.is("mark")
+            && !out
+                .last()
+                .is_some_and(|last| last == "meta" || last == "ct")
+        {
+            out.push("meta".to_owned());
+        }
+        let word = said(word, &out);
+        out.push(word);
+    }
+    out.join(" ")
+}
+
+/// Whether these words end as a translation to an address of a family does.
+fn translates(words: &[String]) -> bool {
+    matches!(words, [.., what, family]
+        if matches!(what.as_str(), "dnat" | "snat") && matches!(family.as_str(), "ip" | "ip6"))
+}
+
+/// One word, as it is always said behind these.
+fn said(word: &Word<'_>, before: &[String]) -> String {
+    let text = word.text;
+    if word.quoted {
+        return text.to_owned();
+    }
+    let of_mark = matches!(before, [.., meta, mark] if meta == "meta" && mark == "mark");
+    match text {
+        "and" if of_mark => return "&".to_owned(),
+        "or" if of_mark => return "|".to_owned(),
+        "xor" if of_mark => return "^".to_owned(),
+        _ => {}
+    }
+    let operator = ["&", "|", "^", "==", "!="];
+    let last = before.last().map(String::as_str);
+    if last.is_some_and(|last| operator.contains(&last)) || text.starts_with("0x") {
+        let number = match text.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None => text.parse::<u32>().ok(),
+        };
+        if let Some(number) = number {
+            return format!("{number:#010x}");
+        }
+    }
+    address(text).unwrap_or_else(|| text.to_owned())
+}
+
+/// An address or a network, as it is always said.
+fn address(text: &str) -> Option<String> {
+    // Most words are none.
+    let first = text.as_bytes().first()?;
+    if !first.is_ascii_hexdigit() && *first != b':' {
+        return None;
+    }
+    if text.contains('/') {
+        let network: IpNetwork = text.parse().ok()?;
+        let whole = if network.is_ipv4() { 32 } else { 128 };
+        return Some(if network.prefix() == whole {
+            network.ip().to_string()
+        } else {
+            format!("{}/{}", network.network(), network.prefix())
+        });
+    }
+    let ip: IpAddr = text.parse().ok()?;
+    Some(ip.to_string())
+}
+
+/// A set of a rule, by the words between its braces.
+fn set(inner: &[String]) -> Vec<String> {
+    let mut items: Vec<String> = inner
+        .split(|word| word == ",")
+        .map(|item| item.join(" "))
+        .collect();
+    if items.len() > 1
+        && let Some(merged) = merged(&items)
+    {
+        items = merged;
+    }
+    items.sort_unstable();
+    if let [one] = items.as_slice()
+        && !one.contains(' ')
+    {
+        return vec![one.clone()];
+    }
+    vec![format!("{{ {} }}", items.join(", "))]
+}
+
+/// Addresses from the first to the last, as numbers.
+type Range = (u128, u128);
+
+/// Addresses and networks joined to ranges; none if they are something else.
+fn merged(items: &[String]) -> Option<Vec<String>> {
+    let mut four = Vec::new();
+    let mut six = Vec::new();
+    for item in items {
+        let (first, last) = match item.split_once('-') {
+            Some((first, last)) => (first.parse().ok()?, last.parse().ok()?),
+            None => ends(item)?,
+        };
+        match (first, last) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => {
+                four.push((first.to_bits().into(), last.to_bits().into()));
+            }
+            (IpAddr::V6(first), IpAddr::V6(last)) => six.push((first.to_bits(), last.to_bits())),
+            _ => return None,
+        }
+    }
+    let four = join(four).into_iter().map(|(first, last)| {
+        let [first, last] = [first, last].map(|bits| u32::try_from(bits).unwrap_or(u32::MAX));
+        range(
+            std::net::Ipv4Addr::from_bits(first).into(),
+            std::net::Ipv4Addr::from_bits(last).into(),
+        )
+    });
+    let six = join(six).into_iter().map(|(first, last)| {
+        range(
+            std::net::Ipv6Addr::from_bits(first).into(),
+            std::net::Ipv6Addr::from_bits(last).into(),
+        )
+    });
+    Some(four.chain(six).collect())
+}
+
+/// The first and the last address of a network, or an address twice.
+fn ends(text: &str) -> Option<(IpAddr, IpAddr)> {
+    let network: IpNetwork = text.parse().ok()?;
+    Some(match network {
+        IpNetwork::V4(network) => (network.network().into(), network.broadcast().into()),
+        IpNetwork::V6(network) => (network.network().into(), network.broadcast().into()),
+    })
+}
+
+/// Ranges, sorted, those that touch made one.
+fn join(mut ranges: Vec<Range>) -> Vec<Range> {
+    ranges.sort_unstable();
+    let mut joined: Vec<Range> = Vec::new();
+    for (first, last) in ranges {
+        match joined.last_mut() {
+            Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+            _ => joined.push((first, last)),
+        }
+    }
+    joined
+}
+
+/// A range as an address, a network, or its two ends.
+fn range(first: IpAddr, last: IpAddr) -> String {
+    if first == last {
+        return first.to_string();
+    }
+    let whole = if first.is_ipv4() { 32 } else { 128 };
+    let network = (0..whole).find_map(|prefix| {
+        let network = IpNetwork::new(first, prefix).ok()?;
+        let ends = ends(&network.to_string())?;
+        (ends == (first, last)).then(|| network.to_string())
+    });
+    network.unwrap_or_else(|| format!("{first}-{last}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pairs of what is handed to nft v1.0.6 and what it lists.
+    #[test]
+    fn what_is_written_means_what_is_listed() {
+        for (written, listed) in [
+            (
+                "mark set mark or 0x00004000",
+                "meta mark set meta mark | 0x00004000",
+            ),
+            (
+                "mark and 0x4000 == 0 return",
+                "meta mark & 0x00004000 == 0x00000000 return",
+            ),
+            (
+                "mark and 0x4000 != 0 mark set mark xor 0x4000 masquerade fully-random",
+                "meta mark & 0x00004000 != 0x00000000 meta mark set meta mark ^ 0x00004000 masquerade fully-random",
+            ),
+            (
+                "meta l4proto tcp dnat ip addr . port to numgen random mod 2 map { 0 : 10.244.1.5 . 80 , 1 : 10.244.2.5 . 80 }",
+                "meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.5 . 80, 1 : 10.244.2.5 . 80 }",
+            ),
+            (
+                "ip saddr != { 10.1.2.3/32 } drop",
+                "ip saddr != 10.1.2.3 drop",
+            ),
+            (
+                "ip saddr != { 10.1.2.3/24 } drop",
+                "ip saddr != 10.1.2.0/24 drop",
+            ),
+            (
+                "ip saddr != { 10.0.0.0/24 , 10.0.1.0/24, 10.1.0.0/16, 10.1.2.0/24, 192.0.2.1 } drop",
+                "ip saddr != { 10.0.0.0/23, 10.1.0.0/16, 192.0.2.1 } drop",
+            ),
+            (
+                "ip saddr { 10.0.0.0/24, 10.0.1.0/24, 10.0.2.0/24 } drop",
+                "ip saddr { 10.0.0.0-10.0.2.255 } drop",
+            ),
+            (
+                "ip daddr { 10.96.0.0/16,10.97.0.0/16 } drop",
+                "ip daddr { 10.96.0.0/15 } drop",
+            ),
+            (
+                "ip6 saddr != { 2001:db8::/32, fd00:0::1, 2001:db8:1::/48 } drop",
+                "ip6 saddr != { 2001:db8::/32, fd00::1 } drop",
+            ),
+            ("iif lo jump a", "iif \"lo\" jump a"),
+            ("iifname != cali* jump a", "iifname != \"cali*\" jump a"),
+            ("counter drop", "counter packets 5 bytes 300 drop"),
+        ] {
+            assert_eq!(canonical(written), canonical(listed), "{written}");
+        }
+    }
+
+    #[test]
+    fn what_means_something_else_is_told_apart() {
+        for (one, other) in [
+            ("ip saddr 10.0.0.0/24 drop", "ip saddr 10.0.0.0/25 drop"),
+            (
+                "ip saddr != { 10.0.0.1, 10.0.0.3 } drop",
+                "ip saddr != { 10.0.0.1, 10.0.0.2 } drop",
+            ),
+            ("ct mark 0x1", "meta mark 0x1"),
+            ("tcp dport { 80, 81 }", "tcp dport { 80, 82 }"),
+            (
+                "numgen random mod 2 vmap { 0 : goto a, 1 : goto b }",
+                "numgen random mod 2 vmap { 0 : goto b, 1 : goto a }",
+            ),
+            ("dnat ip to 10.0.0.1", "dnat to 10.0.0.1"),
+            ("update @a { ip saddr }", "update @a { ip daddr }"),
+        ] {
+            assert_ne!(canonical(one), canonical(other));
+        }
+    }
+
+    #[test]
+    fn anything_can_be_said() {
+        for text in [
+            "",
+            "{",
+            "}",
+            "{ }",
+            "{ { a } , }",
+            "\"",
+            "} {",
+            "0x",
+            "1-2",
+            "{ 1-2, ::-1 }",
+        ] {
+            let once = canonical(text);
+            assert_eq!(canonical(&once), once, "{text}");
+        }
+    }
+}

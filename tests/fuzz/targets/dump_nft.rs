@@ -1,0 +1,22 @@
+//! What is said to come from `nft list ruleset` may be anything.
+
+#![no_main]
+
+mod shared;
+
+use libfuzzer_sys::fuzz_target;
+use svclab::dump::{Format, nft};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some(dump) = shared::dump(Format::Nft, bytes) else {
+        return;
+    };
+    let ruleset = dump.nft.expect("what was read");
+    // What was read can be written, and means the same then.
+    let again = nft::parse(&ruleset.to_string()).expect("what was read can be written");
+    let differences = nft::compare(&ruleset, &again);
+    assert!(
+        differences.is_empty(),
+        "it differs when it is written: {differences:?}"
+    );
+});
