@@ -32,6 +32,7 @@ mod loader;
 mod netns;
 mod nfnetlink;
 mod orphans;
+mod patience;
 mod ping;
 mod pktinfo;
 mod poll;

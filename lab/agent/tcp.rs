@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::exchange::{Exchange, Outcome, verdict_of};
+use super::patience;
 use super::server::read_answer;
 use crate::evidence::Verdict;
 use crate::plan::Probe;
@@ -34,7 +35,7 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
         socket.bind(&SocketAddr::new(address, 0).into())?;
     }
     let connecting = socket.connect(&to.into());
-    let patience = probe.patience;
+    let longest = probe.patience;
     match connecting {
         Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => {
             match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
@@ -46,15 +47,15 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
         _ => {
             let stream = TcpStream::from_std(socket.into())?;
             let local = stream.local_addr().ok();
-            Ok(Exchange::begun(local, exchange(stream, patience)))
+            Ok(Exchange::begun(local, exchange(stream, longest)))
         }
     }
 }
 
-async fn exchange(mut stream: TcpStream, patience: Duration) -> Outcome {
+async fn exchange(mut stream: TcpStream, longest: Duration) -> Outcome {
     // The future is asked before the clock: a handshake that made it in time
     // counts, however late this thread got round to looking.
-    let writable = timeout(patience, stream.writable()).await;
+    let writable = timeout(longest, stream.writable()).await;
     let local = stream.local_addr().ok();
     match stream.take_error() {
         Ok(None) => {}
@@ -68,29 +69,33 @@ async fn exchange(mut stream: TcpStream, patience: Duration) -> Outcome {
         Ok(Ok(())) => {}
     }
     let mut line = Vec::new();
-    let asked = timeout(patience, async {
+    let ask = async {
         stream.write_all(b"?").await?;
         (&mut stream)
             .take(LONGEST as u64)
             .read_to_end(&mut line)
             .await
-    })
-    .await;
+    };
+    let asked = tokio::select! {
+        biased;
+        asked = ask => Some(asked),
+        () = patience::over(longest) => None,
+    };
     match (asked, read_answer(&line)) {
-        (Ok(Ok(_)), Some(answer)) => Outcome {
+        (Some(Ok(_)), Some(answer)) => Outcome {
             verdict: Verdict::Connected,
             answer: Some(answer),
             local,
             error: None,
         },
-        (Ok(Ok(_)), None) => Outcome::ended(
+        (Some(Ok(_)), None) => Outcome::ended(
             Verdict::Reset,
             local,
             Some(io::Error::other(
                 "the connection was closed without an answer",
             )),
         ),
-        (Ok(Err(error)), _) => Outcome::ended(Verdict::Reset, local, Some(error)),
-        (Err(_), _) => Outcome::ended(Verdict::Silent, local, None),
+        (Some(Err(error)), _) => Outcome::ended(Verdict::Reset, local, Some(error)),
+        (None, _) => Outcome::ended(Verdict::Silent, local, None),
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
-use tokio::time::timeout;
 
 use super::exchange::{Exchange, Outcome, verdict_of};
 use super::icmp_errors;
+use super::patience;
 use super::server::read_answer;
 use crate::evidence::Verdict;
 use crate::plan::Probe;
@@ -49,13 +49,18 @@ fn question() -> String {
     format!("? {}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-async fn exchange(socket: UdpSocket, patience: Duration) -> Outcome {
+async fn exchange(socket: UdpSocket, longest: Duration) -> Outcome {
     let local = socket.local_addr().ok();
     let mut line = [0; 2048];
-    match timeout(patience, socket.recv(&mut line)).await {
-        Err(_) => Outcome::ended(Verdict::Timeout, local, None),
-        Ok(Err(error)) => Outcome::ended(verdict_of(&error), local, Some(error)),
-        Ok(Ok(length)) => match read_answer(&line[..length]) {
+    let received = tokio::select! {
+        biased;
+        received = socket.recv(&mut line) => Some(received),
+        () = patience::over(longest) => None,
+    };
+    match received {
+        None => Outcome::ended(Verdict::Timeout, local, None),
+        Some(Err(error)) => Outcome::ended(verdict_of(&error), local, Some(error)),
+        Some(Ok(length)) => match read_answer(&line[..length]) {
             Some(answer) => Outcome {
                 verdict: Verdict::Answered,
                 answer: Some(answer),

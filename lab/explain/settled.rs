@@ -16,7 +16,7 @@ use crate::dump::iptables::{Chain, Dump, Rule};
 use crate::evidence::{Balanced, Connection, Drops, Evidence};
 use crate::explain::journey::{End, Flight, Hop, Journey, Kind, Rewritten, Step};
 use crate::plan::ipvs::Virtual;
-use crate::plan::{Namespace, Plan};
+use crate::plan::{Backend, Namespace, Plan};
 use crate::rules::script::Table;
 
 /// Reasons for which a kernel drops a packet by its settings alone (Linux v6.12,
@@ -101,8 +101,8 @@ pub enum Unproven {
 pub struct Proof<'e> {
     plan: &'e Plan,
     evidence: &'e Evidence,
-    /// By namespace, those of IPv4 and of IPv6.
-    rules: HashMap<&'e str, HashMap<u8, Dump>>,
+    /// By namespace, those of each iptables for IPv4 and for IPv6.
+    rules: HashMap<&'e str, HashMap<(Backend, u8), Dump>>,
 }
 
 impl<'e> Proof<'e> {
@@ -110,11 +110,11 @@ impl<'e> Proof<'e> {
     /// rules, sets and settings nobody changes.
     #[must_use]
     pub fn new(plan: &'e Plan, evidence: &'e Evidence) -> Self {
-        let mut rules: HashMap<&str, HashMap<u8, Dump>> = HashMap::new();
+        let mut rules: HashMap<&str, HashMap<(Backend, u8), Dump>> = HashMap::new();
         for saved in &evidence.rules {
             if let Ok(dump) = Dump::parse(&saved.text) {
                 let of = rules.entry(&saved.namespace).or_default();
-                of.insert(saved.ip, dump);
+                of.insert((saved.backend, saved.ip), dump);
             }
         }
         Self {
@@ -189,8 +189,8 @@ impl<'e> Proof<'e> {
             }
             self.is_steady(step, hop, answered, &mut visits)?;
         }
-        for (table, chain) in visits.unseen() {
-            for rule in &self.chain(hop, table, chain)?.rules {
+        for place in visits.unseen() {
+            for rule in &self.chain(hop, place)?.rules {
                 steady(rule, answered)?;
             }
         }
@@ -240,12 +240,13 @@ impl<'e> Proof<'e> {
         answered: bool,
         visits: &mut Visits<'s>,
     ) -> Result<(), String> {
-        let chain = self.chain(hop, &step.table, &step.chain)?;
+        let place = (step.by, step.table.as_str(), step.chain.as_str());
+        let chain = self.chain(hop, place)?;
         let number = match step.number {
             Some(number) => usize::try_from(number).map_err(|error| error.to_string())?,
             None => chain.rules.len(),
         };
-        visits.seen(&step.table, &step.chain);
+        visits.seen(place);
         let asked = chain
             .rules
             .get(..number)
@@ -256,22 +257,25 @@ impl<'e> Proof<'e> {
         let (Some(_), Some(target)) = (step.number, step.target.as_deref()) else {
             return Ok(());
         };
-        if self.chain(hop, &step.table, target).is_ok() {
-            visits.entered(&step.table, target);
+        let entered = (step.by, step.table.as_str(), target);
+        if self.chain(hop, entered).is_ok() {
+            visits.entered(entered);
             return Ok(());
         }
-        let fixed = chain.rules.get(number - 1).is_some_and(has_one_destination);
+        // A rule that came and went has no number.
+        let fixed = asked.last().is_some_and(has_one_destination);
         if !STEADILY.contains(&target) || !fixed {
             return Err(format!("{target} may do something else with it"));
         }
         Ok(())
     }
 
-    fn chain<'s>(&'s self, hop: &Hop, table: &str, chain: &str) -> Result<&'s Chain, String> {
+    fn chain<'s>(&'s self, hop: &Hop, place: Place<'_>) -> Result<&'s Chain, String> {
+        let (by, table, chain) = place;
         let ip = if hop.before.source.is_ipv4() { 4 } else { 6 };
         let of = self.rules.get(hop.namespace.as_str());
         Table::from_name(table)
-            .and_then(|table| of?.get(&ip)?.chain(table, chain))
+            .and_then(|table| of?.get(&(by, ip))?.chain(table, chain))
             .ok_or_else(|| format!("{table} {chain} is not in the plan"))
     }
 }
@@ -283,25 +287,28 @@ fn is_lasting(connection: &Connection) -> bool {
         && connection.state.as_deref().is_some_and(kept)
 }
 
+/// A chain: whose it is, its table's name and its own.
+type Place<'s> = (Backend, &'s str, &'s str);
+
 /// The chains that a packet came to in one namespace.
 #[derive(Default)]
 struct Visits<'s> {
     /// How often it was sent there, and how many steps it took there.
-    chains: HashMap<(&'s str, &'s str), (usize, usize)>,
+    chains: HashMap<Place<'s>, (usize, usize)>,
 }
 
 impl<'s> Visits<'s> {
-    fn seen(&mut self, table: &'s str, chain: &'s str) {
-        self.chains.entry((table, chain)).or_default().1 += 1;
+    fn seen(&mut self, place: Place<'s>) {
+        self.chains.entry(place).or_default().1 += 1;
     }
 
-    fn entered(&mut self, table: &'s str, chain: &'s str) {
-        self.chains.entry((table, chain)).or_default().0 += 1;
+    fn entered(&mut self, place: Place<'s>) {
+        self.chains.entry(place).or_default().0 += 1;
     }
 
     /// Those of which it is not known up to which rule it came there: it took no step,
     /// or came several times.
-    fn unseen(self) -> impl Iterator<Item = (&'s str, &'s str)> {
+    fn unseen(self) -> impl Iterator<Item = Place<'s>> {
         self.chains
             .into_iter()
             .filter(|(_, (sent, steps))| *sent > 1 || *steps == 0)
