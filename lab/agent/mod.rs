@@ -71,7 +71,7 @@ use tokio_util::codec::Encoder;
 use crate::protocol::{Event, framing};
 
 pub(crate) use init::{MODULES, PORT};
-pub(crate) use program::PATH;
+pub(crate) use program::{PATH, find as find_program};
 
 /// The agent's whole life; `programs` are to be at hand besides the system's. The
 /// calling process must have one thread.

@@ -1,9 +1,9 @@
 //! The programs that guests of standing labs have besides those that labs need:
 //! what one looks around with.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::agent;
+use crate::agent::find_program;
 
 /// By name; those that this machine lacks are left out.
 const PROGRAMS: [&str; 36] = [
@@ -49,12 +49,6 @@ const PROGRAMS: [&str; 36] = [
 /// to come along.
 #[must_use]
 pub fn of_guests() -> Vec<PathBuf> {
-    let lies = |name: &str| {
-        agent::PATH
-            .split(':')
-            .map(|directory| Path::new(directory).join(name))
-            .find(|path| path.is_file())
-    };
     let is_binary = |path: &PathBuf| {
         use std::io::Read as _;
         let mut magic = [0; 4];
@@ -63,7 +57,7 @@ pub fn of_guests() -> Vec<PathBuf> {
     };
     PROGRAMS
         .into_iter()
-        .filter_map(lies)
+        .filter_map(find_program)
         .filter(is_binary)
         .collect()
 }

@@ -1,7 +1,7 @@
 //! The agents of a run: some for each kernel that its cases need.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,8 +9,8 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::execute::Options;
 use super::prepare::Prepared;
-use crate::agent::PATH;
 use crate::agent::contain::Standing;
+use crate::agent::find_program;
 use crate::kernel::{Agent, Kernel, KernelError, Kernels, NoRoom};
 use crate::plan::{Backend, Plan};
 
@@ -35,11 +35,7 @@ fn called() -> Vec<PathBuf> {
     let others = ["ipset", "nft", "conntrack"].map(str::to_owned);
     names
         .chain(others)
-        .filter_map(|name| {
-            PATH.split(':')
-                .map(|directory| Path::new(directory).join(&name))
-                .find(|path| path.is_file())
-        })
+        .filter_map(|name| find_program(&name))
         .collect()
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::copied::copied;
 use super::rights::may_ask;
 use super::settled::settled;
-use super::support::{LAB, lab, project, run, stderr, stdout, svclab};
+use super::support::{LAB, assert_fits, lab, project, run, stderr, stdout, svclab};
 
 /// The node-to-service call of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
@@ -99,14 +99,7 @@ fn journeys_are_data_for_who_asks() {
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let schema = include_str!("../schema/journeys.v1.json");
-    let schema: Value = serde_json::from_str(schema).expect("JSON");
-    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
-    let complaints: Vec<String> = validator
-        .iter_errors(&told)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert_eq!(complaints, Vec::<String>::new());
+    assert_fits(&told, include_str!("../schema/journeys.v1.json"));
     let connection = &told["cases"][0]["connections"][0];
     assert_eq!(connection["verdict"], "timeout");
     let hops = connection["flights"][0]["hops"].as_array().expect("hops");

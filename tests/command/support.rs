@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 use super::rights::may_ask;
 
 /// The directory of the project.
@@ -68,4 +70,15 @@ pub fn lab(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
     let path = directory.path().join("lab.yaml");
     std::fs::write(&path, text).expect("the lab can be written");
     (directory, path)
+}
+
+/// Holds a document against a schema.
+pub fn assert_fits(document: &Value, schema: &str) {
+    let schema: Value = serde_json::from_str(schema).expect("JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    let complaints: Vec<String> = validator
+        .iter_errors(document)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert_eq!(complaints, Vec::<String>::new());
 }

@@ -92,12 +92,7 @@ pub fn programs() -> impl Iterator<Item = String> {
 #[must_use]
 pub fn installed() -> Vec<PathBuf> {
     programs()
-        .filter_map(|name| {
-            crate::agent::PATH
-                .split(':')
-                .map(|directory| Path::new(directory).join(&name))
-                .find(|path| path.is_file())
-        })
+        .filter_map(|name| crate::agent::find_program(&name))
         .collect()
 }
 

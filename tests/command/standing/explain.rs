@@ -7,7 +7,7 @@ use super::{Labs, assert_told};
 use crate::by_hand::{self, CONNECTS, UNFILTERED};
 use crate::settled::settled;
 use crate::standing_labs::Runtime;
-use crate::support::{stderr, stdout, uninformed};
+use crate::support::{assert_fits, stderr, stdout, uninformed};
 
 fn standing(case: &str) -> Runtime {
     let runtime = Runtime::of(uninformed);
@@ -71,14 +71,7 @@ fn the_lab_s_own_probes_are_told_of_as_it_stands() {
     let data = ["canal-stale-rule", "--format=json", "--probe=call"];
     let output = runtime.run(&[&asked[..], &data].concat());
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let schema = include_str!("../../schema/journeys.v1.json");
-    let schema: Value = serde_json::from_str(schema).expect("JSON");
-    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
-    let complaints: Vec<String> = validator
-        .iter_errors(&told)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert_eq!(complaints, Vec::<String>::new());
+    assert_fits(&told, include_str!("../../schema/journeys.v1.json"));
     assert_eq!(told["cases"][0]["expected"], Value::Null);
     assert_eq!(told["cases"][0]["connections"][0]["verdict"], "connected");
 }
