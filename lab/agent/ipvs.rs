@@ -13,6 +13,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
 use nix::errno::Errno;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use super::failure;
@@ -35,6 +36,13 @@ pub(super) const PERSISTENT: u32 = 1;
 /// `include/uapi/linux/ip_vs.h`).
 pub(super) const SCHEDULER_1: u32 = 0x8;
 pub(super) const SCHEDULER_2: u32 = 0x10;
+
+/// Held while virtual servers come and go, or are read.
+///
+/// The kernel reads them out in parts and counts through those of all namespaces
+/// (`ipvs_read`): labs that an agent builds in turn with such parts would give the
+/// same wrong list each time it is read.
+pub(super) static TABLE: Mutex<()> = Mutex::const_new(());
 
 /// A request to the kernel's IPVS: a command and its attributes.
 #[derive(Debug, Clone)]
@@ -91,6 +99,7 @@ pub async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
         return Ok(());
     }
     let (mut handle, driver) = open(ns, &plan.name)?;
+    let _table = TABLE.lock().await;
     let added = async {
         set_timeouts(&mut handle, plan).await?;
         add_all(&mut handle, plan).await
@@ -110,6 +119,7 @@ pub async fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Result
         return Ok(());
     }
     let (mut handle, driver) = open(ns, name)?;
+    let _table = TABLE.lock().await;
     let mut removed = Ok(());
     for server in servers {
         let attributes = vec![nested(1, &identity(&server.takes))];

@@ -3,6 +3,7 @@
 //! The answers are those of Linux v6.12, `ip_vs_genl_dump_services` and
 //! `ip_vs_genl_dump_dests` in `net/netfilter/ipvs/ip_vs_ctl.c`.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use futures_util::StreamExt as _;
@@ -13,7 +14,7 @@ use netlink_packet_core::{
 use netlink_packet_generic::GenlMessage;
 
 use super::failure;
-use super::ipvs::{Ask, PERSISTENT, SCHEDULER_1, SCHEDULER_2, identity, nested, open};
+use super::ipvs::{Ask, PERSISTENT, SCHEDULER_1, SCHEDULER_2, TABLE, identity, nested, open};
 use super::netns::NetNs;
 use crate::plan::VirtualServer;
 use crate::plan::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport, Virtual};
@@ -46,22 +47,34 @@ pub async fn all(ns: &NetNs, name: &str) -> Result<Vec<VirtualServer>, Failure> 
 /// How often they are read before they are taken not to come to rest.
 const READS: usize = 20;
 
-/// Reads them until they were read twice alike.
+/// Reads them until they were read twice alike, and none twice in one reading.
 ///
 /// The kernel hands them out in parts and counts where it is in its list of all
 /// namespaces' servers (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
 /// `ip_vs_genl_dump_services`): when those of another namespace come or go between
-/// two parts, some are told twice and some not at all.
+/// two parts, some are told twice and some not at all. Those of this agent's labs
+/// stand still meanwhile; those of others may not.
 async fn twice_alike(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {
-    let mut before = read(handle).await?;
-    for _ in 1..READS {
-        let now = read(handle).await?;
-        if now == before {
-            return Some(now);
+    let mut before: Option<Vec<VirtualServer>> = None;
+    for _ in 0..READS {
+        let now = {
+            let _table = TABLE.lock().await;
+            read(handle).await?
+        };
+        if !each_once(&now) {
+            continue;
         }
-        before = now;
+        if before.as_ref() == Some(&now) {
+            return before;
+        }
+        before = Some(now);
     }
     None
+}
+
+fn each_once(servers: &[VirtualServer]) -> bool {
+    let mut seen = HashSet::new();
+    servers.iter().all(|server| seen.insert(&server.takes))
 }
 
 async fn read(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {
