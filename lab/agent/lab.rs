@@ -330,6 +330,27 @@ impl Lab {
         Ok(version)
     }
 
+    /// Gives an API server that is there these objects in place of those of their
+    /// names. Returns the version at which it has them.
+    ///
+    /// # Errors
+    ///
+    /// When an object cannot be served, or none serves there.
+    pub fn put(
+        &self,
+        namespace: &str,
+        at: SocketAddr,
+        objects: Vec<serde_json::Value>,
+    ) -> Result<u64, Failure> {
+        let api = self.apis.get(&(namespace.to_owned(), at));
+        let api = api.ok_or_else(|| {
+            failure::bug(format!(
+                "no Kubernetes API is served on {at} in {namespace}"
+            ))
+        })?;
+        api.put(objects)
+    }
+
     /// Starts a program in one of the namespaces and lets it run.
     ///
     /// # Errors
