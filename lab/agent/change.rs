@@ -57,8 +57,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Forgets connections, begins round robins anew, and sets the counters of
-    /// the rules that are read back to nought.
+    /// Forgets connections and the clients that stay with an endpoint, begins round
+    /// robins anew, and sets the counters of the rules that are read back to nought.
     ///
     /// # Errors
     ///
@@ -71,6 +71,10 @@ impl Lab {
         step("forget its connections".to_owned());
         for (name, ns) in &self.namespaces {
             conntrack::forget(ns, name)?;
+        }
+        for namespace in &self.plan.namespaces {
+            let ns = &self.namespaces[&namespace.name];
+            rules::forget_clients(ns, &namespace.name, &namespace.nft).await?;
         }
         let watched: BTreeSet<&String> = self.plan.watch.rules.iter().collect();
         for namespace in &self.plan.namespaces {
@@ -149,6 +153,10 @@ impl Lab {
                 load(&mut self.loaders, ns, &name, program, batch).await?;
             }
             plan.iptables = Some(headings(&rules));
+        }
+        if let Some(tables) = change.nft {
+            rules::change_tables(ns, &name, &tables).await?;
+            plan.nft = tables.applied(&plan.nft);
         }
         load(
             &mut self.loaders,

@@ -11,6 +11,7 @@ use crate::plan::{Iptables, Link, LinkKind, Mac, Namespace, VirtualServer};
 use crate::rules::chains::Chains;
 use crate::rules::ipset::IpsetScript;
 use crate::rules::kube_proxy::{self, Family, IpvsRules, KubeProxy, Mode, Objects};
+use crate::rules::nft::Ruleset;
 use crate::rules::script::{Script, Table};
 use crate::rules::{calico, docker, flannel, ip_masq_agent, kubelet};
 use crate::scenario::lab::{FabricKind, FlannelLeftover, ForeignSources};
@@ -74,6 +75,7 @@ pub fn write(
                 servers: Vec::new(),
                 bound: Vec::new(),
                 accounting: BTreeSet::new(),
+                nft: Ruleset::default(),
             };
             let v4 = work.v4();
             let v6 = if cluster.speaks_v6() {
@@ -84,6 +86,7 @@ pub fn write(
             namespace.ipset = work.sets();
             namespace.accounting = work.accounting.into_iter().map(str::to_owned).collect();
             namespace.ipvs.append(&mut work.servers);
+            namespace.nft = work.nft.to_string();
             if let Some(proxy) = node
                 .generated_proxy()
                 .filter(|proxy| proxy.mode == Mode::Ipvs)
@@ -169,6 +172,8 @@ struct Work<'a> {
     bound: Vec<IpAddr>,
     /// What kube-proxy's rules count with, in both families alike.
     accounting: BTreeSet<&'static str>,
+    /// kube-proxy's tables, in nftables mode.
+    nft: Ruleset,
 }
 
 impl Work<'_> {
@@ -252,11 +257,9 @@ impl Work<'_> {
             return script;
         }
         if proxy.mode == Mode::Nftables {
-            if family == Family::V4 {
-                self.problem(
-                    "kubeProxy",
-                    "labs do not run nftables mode yet; `svclab rules` prints and loads it",
-                );
+            match kube_proxy::nftables_rules(proxy, &self.objects, family) {
+                Ok(table) => self.nft.tables.push(table),
+                Err(error) => self.problem("kubeProxy", &error.to_string()),
             }
             return script;
         }

@@ -9,6 +9,7 @@ mod links;
 mod rules;
 mod sets;
 mod sysctls;
+mod tables;
 mod virtual_servers;
 
 use std::collections::BTreeSet;
@@ -77,6 +78,9 @@ pub struct Change {
     /// Rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables: Option<RulesChange>,
+    /// Tables of nftables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nft: Option<TablesChange>,
 }
 
 /// How sets change: lines for ipset.
@@ -127,6 +131,17 @@ pub struct RulesChange {
     /// The tables that the plan fills from now on, by family, 4 or 6: those that
     /// are read back.
     pub tables: Vec<(u8, Vec<String>)>,
+}
+
+/// How tables of nftables change, all at once: some go, then others come.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TablesChange {
+    /// Those that go, by family and name: `ip kube-proxy`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub go: Vec<String>,
+    /// Input for `nft -f` that makes those that come.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub come: String,
 }
 
 /// Why a plan cannot be reached from another by changing a standing lab.
@@ -254,11 +269,6 @@ impl Change {
                 "IPVS of {name} remembers connections otherwise"
             )));
         }
-        if there.nft != wanted.nft {
-            return Err(Rebuild::because(format_args!(
-                "the nftables of {name} are others"
-            )));
-        }
         let sets = sets::between(&there.ipset, &wanted.ipset)
             .map_err(|why| Rebuild::because(format_args!("the sets of {name}: {why}")))?;
         Ok(Self {
@@ -271,6 +281,7 @@ impl Change {
             ipvs: virtual_servers::between(&there.ipvs, &wanted.ipvs),
             sets,
             iptables: rules_between(name, there.iptables.as_ref(), wanted.iptables.as_ref())?,
+            nft: tables::between(&there.nft, &wanted.nft),
         })
     }
 }
