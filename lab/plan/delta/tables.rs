@@ -4,6 +4,7 @@
 use indexmap::IndexMap;
 
 use super::TablesChange;
+use crate::dump::nft::tables;
 
 /// What comes from the tables of one text for `nft -f` to those of another; none when
 /// they are the same.
@@ -11,7 +12,8 @@ pub fn between(there: &str, wanted: &str) -> Option<TablesChange> {
     if there == wanted {
         return None;
     }
-    let (there, wanted) = (tables(there), tables(wanted));
+    let by_name = |text| tables(text).collect::<IndexMap<&str, &str>>();
+    let (there, wanted) = (by_name(there), by_name(wanted));
     let differs = |one: &IndexMap<&str, &str>, name: &str, text: &str| {
         one.get(name).is_none_or(|known| *known != text)
     };
@@ -31,34 +33,11 @@ impl TablesChange {
     /// What is there once the tables of a text have changed so.
     #[must_use]
     pub fn applied(&self, there: &str) -> String {
-        let stay = tables(there);
-        let stay = stay
-            .iter()
-            .filter(|(name, _)| !self.go.iter().any(|gone| gone == *name));
-        stay.map(|(_, text)| *text)
+        let stay = tables(there).filter(|(name, _)| !self.go.iter().any(|gone| gone == name));
+        stay.map(|(_, text)| text)
             .chain([self.come.as_str()])
             .collect()
     }
-}
-
-/// Tables by family and name, `ip kube-proxy`, each with its own text.
-fn tables(text: &str) -> IndexMap<&str, &str> {
-    let begins: Vec<usize> = text
-        .match_indices("table ")
-        .map(|(at, _)| at)
-        .filter(|at| *at == 0 || text.as_bytes()[at - 1] == b'\n')
-        .collect();
-    let ends = begins.iter().skip(1).copied().chain([text.len()]);
-    begins
-        .iter()
-        .zip(ends)
-        .map(|(begin, end)| {
-            let text = &text[*begin..end];
-            let head = text.lines().next().unwrap_or_default();
-            let name = head.trim_start_matches("table ").trim_end_matches(" {");
-            (name, text)
-        })
-        .collect()
 }
 
 #[cfg(test)]
