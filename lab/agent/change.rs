@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::lab::Lab;
 use super::loader::load;
-use super::{conntrack, failure, ipvs, rules, server, sysctl};
+use super::{accounting, conntrack, failure, ipvs, rules, server, sysctl};
 use crate::plan::delta::{Change, RulesChange, SetsChange};
 use crate::plan::needs::iptables_program;
 use crate::plan::{Delta, Iptables, Namespace};
@@ -147,6 +147,12 @@ impl Lab {
             &sets.before,
         )
         .await?;
+        // A rule that was deleted lets go of its object a while later, and until then the
+        // kernel does not let it be taken away: those that there were are there.
+        let mut objects = change.accounting;
+        objects.retain(|name| !plan.accounting.contains(name));
+        accounting::make(ns, &name, &objects)?;
+        plan.accounting.extend(objects);
         if let Some(rules) = change.iptables {
             for (ip, batch) in [(4, &rules.batches.v4), (6, &rules.batches.v6)] {
                 let program = iptables_program(ip, rules.batches.backend, "restore");

@@ -113,7 +113,7 @@ impl Lab {
         }
         for ((ns, _), namespace) in made.iter().zip(&plan.namespaces) {
             ipvs::add(ns, namespace).await?;
-            accounting::make(ns, namespace)?;
+            accounting::make(ns, &namespace.name, &namespace.accounting)?;
         }
         step("load its rules".to_owned());
         let loads = begun.into_iter().map(rules::finish);

@@ -72,6 +72,10 @@ pub struct Change {
     /// in `add` come with theirs.
     #[serde(default, skip_serializing_if = "Swap::is_empty")]
     pub ipvs: Swap<VirtualServer>,
+    /// The names of nfacct objects that come before the rules change. Those that no rule
+    /// counts with any more do nothing, and stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounting: Vec<String>,
     /// Sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sets: Option<SetsChange>,
@@ -259,11 +263,6 @@ impl Change {
         } else {
             Swap::between(&there.routes, &wanted.routes)
         };
-        if there.accounting != wanted.accounting {
-            return Err(Rebuild::because(format_args!(
-                "the rules of {name} count with other nfacct objects"
-            )));
-        }
         if there.ipvs_timeouts != wanted.ipvs_timeouts {
             return Err(Rebuild::because(format_args!(
                 "IPVS of {name} remembers connections otherwise"
@@ -279,6 +278,7 @@ impl Change {
             neighbours: Swap::between(&there.neighbours, &wanted.neighbours),
             forwarding: Swap::between(&there.forwarding, &wanted.forwarding),
             ipvs: virtual_servers::between(&there.ipvs, &wanted.ipvs),
+            accounting: without(&wanted.accounting, &there.accounting),
             sets,
             iptables: rules_between(name, there.iptables.as_ref(), wanted.iptables.as_ref())?,
             nft: tables::between(&there.nft, &wanted.nft),
