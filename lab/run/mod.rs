@@ -7,6 +7,7 @@ mod explain;
 mod pool;
 mod prepare;
 mod select;
+pub mod verify;
 
 pub use binary::BinaryError;
 pub use execute::{Kept, Options, execute, trouble};
