@@ -25,6 +25,18 @@ fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
         problem.at.path = at.iter().cloned().chain([field.into()]).collect();
         problems.push(problem);
     };
+    for (field, name) in [
+        ("bridgeInterface", &proxy.bridge_interface),
+        ("interfaceNamePrefix", &proxy.interface_name_prefix),
+    ] {
+        if let Some(name) = name.as_ref().filter(|name| !is_interface(name)) {
+            wrong(
+                field,
+                format!("no interface is called `{}`", name.escape_debug()),
+                "give a name of up to 15 letters, digits, `-`, `_` and `.`".to_owned(),
+            );
+        }
+    }
     let primary = |address: &NodePortAddress| *address == NodePortAddress::Primary;
     if proxy.node_port_addresses.iter().any(primary) {
         if let Some(since) = PRIMARY_ADDRESS
@@ -89,4 +101,11 @@ fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
             format!("give v1.{since} or newer, or tell local traffic by clusterCIDR"),
         );
     }
+}
+
+/// Whether an interface, or the beginning of one's name, can be called so and stand in a
+/// rule as it is.
+fn is_interface(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=15).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(is_plain)
 }

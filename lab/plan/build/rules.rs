@@ -286,7 +286,8 @@ impl Work<'_> {
                 // Once for both families.
                 if family == Family::V4 {
                     let place = place!["spec", "kubeProxy", "bridgeInterface"];
-                    self.problems.push(Problem::in_lab(place, message).help(help));
+                    self.problems
+                        .push(Problem::in_lab(place, message).help(help));
                 }
                 return script;
             }
