@@ -203,7 +203,7 @@ table ip kube-proxy {
 }
 ";
 
-    fn found(rule: &str, from: &str, verdict: Option<Verdict>) -> Vec<String> {
+    fn found(rule: &str, from: &str, verdict: Option<&Verdict>) -> Vec<String> {
         let ruleset: Ruleset = crate::dump::nft::parse(TABLE).unwrap();
         let packet = Packet {
             flow: Flow {
@@ -212,7 +212,7 @@ table ip kube-proxy {
             },
             payload: Payload::Tcp(2),
         };
-        entries(&ruleset.tables[0], rule, &packet, verdict.as_ref())
+        entries(&ruleset.tables[0], rule, &packet, verdict)
     }
 
     #[test]
@@ -251,9 +251,12 @@ table ip kube-proxy {
     #[test]
     fn what_was_drawn_is_told_by_where_it_led() {
         let rule = "numgen random mod 2 vmap { 0 : goto a, 1 : goto b }";
-        let goto = |chain: &str| Some(Verdict::Goto(chain.to_owned()));
-        assert_eq!(found(rule, "10.0.0.9:4000", goto("b")), ["1 : goto b"]);
-        assert_eq!(found(rule, "10.0.0.9:4000", goto("c")), [""; 0]);
+        let goto = |chain: &str| {
+            let verdict = Verdict::Goto(chain.to_owned());
+            found(rule, "10.0.0.9:4000", Some(&verdict))
+        };
+        assert_eq!(goto("b"), ["1 : goto b"]);
+        assert_eq!(goto("c"), [""; 0]);
         let map = "meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.5 . 80, 1 : 10.244.2.5 . 80 }";
         assert_eq!(
             drawn(map, "10.244.2.5:80".parse().unwrap()).as_deref(),
