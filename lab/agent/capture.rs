@@ -47,6 +47,11 @@ impl Basket {
         self.packets.len()
     }
 
+    /// What time it is, by the clock that its packets are stamped with.
+    pub fn now(&mut self) -> u64 {
+        self.clock.now()
+    }
+
     /// The same as [`Basket::take`], which it goes on to hold.
     pub fn so_far(&self) -> (Vec<Packet>, u64) {
         let mut packets = self.packets.clone();

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::lab::Lab;
 use super::loader::load;
+use super::wire::Wire;
 use super::{conntrack, failure, ipvs, rules, server, sysctl};
 use crate::plan::delta::{Change, RulesChange, SetsChange};
 use crate::plan::needs::iptables_program;
@@ -26,6 +27,15 @@ impl Lab {
     ) -> Result<(), Failure> {
         if delta.health.is_some() {
             self.checks.shutdown().await;
+        }
+        // Nobody hears of servers that end behind an interface that is gone.
+        for change in &delta.namespaces {
+            let (at, wire) = self.place_of(&change.namespace)?;
+            let down = change.links.iter().filter(|link| link.up == Some(false));
+            for link in down {
+                wire.take_down(&self.plan.namespaces[at], &link.name)
+                    .await?;
+            }
         }
         for gone in &delta.stop {
             step(format!("end {}", gone.name));
@@ -108,13 +118,18 @@ impl Lab {
         Ok(())
     }
 
+    /// Where a namespace is among the plan's, and its interfaces.
+    fn place_of(&self, name: &str) -> Result<(usize, &Wire), Failure> {
+        let all = self.plan.namespaces.iter();
+        let at = all.zip(&self.wires).enumerate();
+        at.into_iter()
+            .find(|(_, (namespace, _))| namespace.name == name)
+            .map(|(at, (_, wire))| (at, wire))
+            .ok_or_else(|| failure::bug(format!("there is no {name} to change")))
+    }
+
     async fn change_one(&mut self, change: Change) -> Result<(), Failure> {
-        let at = self
-            .plan
-            .namespaces
-            .iter()
-            .position(|namespace| namespace.name == change.namespace)
-            .ok_or_else(|| failure::bug(format!("there is no {} to change", change.namespace)))?;
+        let (at, _) = self.place_of(&change.namespace)?;
         let (plan, wire) = (&mut self.plan.namespaces[at], &self.wires[at]);
         let name = change.namespace.clone();
         let ns = &self.namespaces[&name];

@@ -68,6 +68,12 @@ impl Clock {
         }
     }
 
+    /// What time it is, likewise.
+    pub fn now(&mut self) -> u64 {
+        let stamp = nanoseconds(ClockId::CLOCK_REALTIME).unwrap_or_default();
+        self.time(u64::try_from(stamp).unwrap_or_default())
+    }
+
     /// When a packet was seen that has just been received, in nanoseconds since the
     /// epoch by the clock as nobody has set it since the lab began; `stamp` is the
     /// kernel's.

@@ -1,30 +1,22 @@
 //! A standing lab: its namespaces, its servers, and what is done with them.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
-use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::task::JoinSet;
 
 use super::api::Api;
-use super::capture::{Basket, Capture};
 use super::daemon::Daemon;
 use super::loader::Loaders;
 use super::netns::NetNs;
-use super::settle::Settler;
 use super::streams::Place;
 use super::timestamps::Timestamps;
-use super::trace::Trace;
 use super::wire::{self, Wire};
-use super::{
-    accounting, capture, counters, failure, health, held, ipvs, prober, program, real_proxy, rules,
-    saved, server, settings, sysctl,
-};
-use crate::evidence::{Evidence, Packet};
+use super::{accounting, failure, health, ipvs, program, real_proxy, rules, server, sysctl};
+use crate::evidence::Evidence;
 use crate::plan::{Namespace, Plan, RealProxy, Server};
 use crate::protocol::{Failure, Finished, Running, Turn};
 use crate::rules::kube_proxy::Mode;
@@ -46,6 +38,8 @@ pub struct Lab {
     apis: HashMap<(String, SocketAddr), Api>,
     /// Programs that were started and let run, by their names.
     daemons: HashMap<String, Daemon>,
+    /// Whether steps were made: it is no more what was built.
+    stepped: bool,
     /// Has the kernel say when it saw each packet.
     _timestamps: Timestamps,
 }
@@ -144,6 +138,7 @@ impl Lab {
             loaders,
             apis: HashMap::new(),
             daemons: HashMap::new(),
+            stepped: false,
             _timestamps: timestamps,
         };
         if !lab.plan.proxies.is_empty() {
@@ -173,9 +168,39 @@ impl Lab {
         .await
     }
 
+    /// Runs the plan's probes and says what was seen; then makes its steps, one after the
+    /// other, each with what is tried after it. After an error within a step the lab is of
+    /// no more use.
+    ///
+    /// # Errors
+    ///
+    /// When something could not be tried or watched at all, or a step could not be made or
+    /// was made before.
+    pub async fn probe(
+        &mut self,
+        step: &impl Fn(String),
+        turned: &Rc<dyn Fn(Turn)>,
+    ) -> Result<Evidence, Failure> {
+        let steps = std::mem::take(&mut self.plan.steps);
+        if self.stepped {
+            return Err(failure::bug(
+                "the steps of the lab have been made, and it is not what it was".to_owned(),
+            ));
+        }
+        self.stepped = !steps.is_empty();
+        let mut next = steps.iter().map(|step| step.open.as_slice());
+        let (mut evidence, mut open) = self.stage(Vec::new(), next.next(), step).await?;
+        for made in &steps {
+            let (seen, opened) = self.make(made, open, next.next(), step, turned).await?;
+            evidence.steps.push(seen);
+            open = opened;
+        }
+        Ok(evidence)
+    }
+
     /// Whether a program there makes sets and virtual servers that the plan does not
     /// know.
-    fn balances(&self, namespace: &Namespace) -> bool {
+    pub(super) fn balances(&self, namespace: &Namespace) -> bool {
         let ipvs =
             |proxy: &RealProxy| proxy.namespace == namespace.name && proxy.mode == Mode::Ipvs;
         self.plan.proxies.iter().any(ipvs)
@@ -187,88 +212,6 @@ impl Lab {
             .iter()
             .map(|(name, ns)| (name.clone(), ns.as_raw_fd()))
             .collect()
-    }
-
-    /// Runs the plan's probes and says what was seen.
-    ///
-    /// # Errors
-    ///
-    /// When something could not be tried or watched at all.
-    pub async fn probe(&self, step: &impl Fn(String)) -> Result<Evidence, Failure> {
-        step("watch its packets".to_owned());
-        let watch = &self.plan.watch;
-        let basket = Rc::new(RefCell::new(Basket::default()));
-        // What proves a timeout may have happened anywhere.
-        let settles = self.plan.probes.iter().any(|probe| probe.settle);
-        let mut captures = Vec::new();
-        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
-            if settles || watch.packets.contains(&namespace.name) {
-                let ns = self.namespace(&namespace.name)?;
-                captures.push(Capture::begin(
-                    ns,
-                    &namespace.name,
-                    wire.names(),
-                    Rc::clone(&basket),
-                )?);
-            }
-        }
-        let mut before = HashMap::new();
-        for name in &watch.counters {
-            before.insert(name.clone(), counters::read(self.namespace(name)?, name)?);
-        }
-        let traced = if settles {
-            self.places_of(|_| true)
-        } else {
-            self.places_of(|namespace| watch.trace.contains(&namespace.name))
-        };
-        let mut trace = Trace::begin(traced?.into_iter())?;
-        step("run its probes".to_owned());
-        let settler = trace
-            .as_mut()
-            .filter(|_| settles)
-            .map(|trace| Settler::new(self, &captures, Rc::clone(&basket), trace));
-        let attempts = prober::run(&self.plan.probes, &self.namespaces, settler).await?;
-        for capture in &captures {
-            capture.drain();
-        }
-        capture::end(captures).await;
-        step("read back counters and rules".to_owned());
-        let mut evidence = Evidence {
-            attempts,
-            ..Evidence::default()
-        };
-        (evidence.packets, evidence.packets_left_out) = basket.borrow_mut().take();
-        let watched = |packet: &Packet| watch.packets.contains(&packet.namespace);
-        evidence.packets.retain(watched);
-        if let Some(trace) = trace.filter(|_| !watch.trace.is_empty()) {
-            trace.end(&mut evidence)?;
-        }
-        for (name, before) in &before {
-            let after = counters::read(self.namespace(name)?, name)?;
-            evidence
-                .counters
-                .insert(name.clone(), counters::growth(before, &after));
-        }
-        self.read_rules(&mut evidence).await?;
-        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
-            if watch.trace.contains(&namespace.name) {
-                let ns = self.namespace(&namespace.name)?;
-                let names = wire.names();
-                let names = names.values().map(String::as_str);
-                let settings = settings::read(ns, &namespace.name, names)?;
-                evidence.settings.insert(namespace.name.clone(), settings);
-            }
-        }
-        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
-            let ns = self.namespace(&namespace.name)?;
-            if let Some(held) =
-                held::read(ns, wire, namespace, watch, self.balances(namespace)).await?
-            {
-                evidence.held.insert(namespace.name.clone(), held);
-            }
-        }
-        evidence.logs.extend(real_proxy::said(self)?);
-        Ok(evidence)
     }
 
     /// Ends the servers, or the program, of that name. When it returns, their
@@ -403,39 +346,5 @@ impl Lab {
         self.namespaces
             .get(name)
             .ok_or_else(|| failure::bug(format!("the plan watches {name}, which it has not got")))
-    }
-
-    /// Some of the namespaces, each with its interfaces by index.
-    #[expect(clippy::type_complexity, reason = "it is what `Trace::begin` takes")]
-    fn places_of(
-        &self,
-        some: impl Fn(&Namespace) -> bool,
-    ) -> Result<Vec<(&NetNs, &Namespace, HashMap<u32, String>)>, Failure> {
-        let all = self.plan.namespaces.iter().zip(&self.wires);
-        all.filter(|(namespace, _)| some(namespace))
-            .map(|(namespace, wire)| {
-                let ns = self.namespace(&namespace.name)?;
-                Ok((ns, namespace, wire.names()))
-            })
-            .collect()
-    }
-
-    /// Reads back the rules of watched namespaces.
-    async fn read_rules(&self, evidence: &mut Evidence) -> Result<(), Failure> {
-        let met = &evidence.met;
-        let watched = self.plan.watch.rules.iter();
-        let read =
-            watched
-                .filter_map(|name| self.plan.namespace(name))
-                .map(|namespace| async move {
-                    let ns = self.namespace(&namespace.name)?;
-                    let saved = saved::iptables(ns, namespace, met).await?;
-                    let own = saved::nft(ns, &namespace.name, met, &saved).await;
-                    Ok::<_, Failure>((saved, own.map(|own| (namespace.name.clone(), own))))
-                });
-        let (saved, own): (Vec<_>, Vec<_>) = try_join_all(read).await?.into_iter().unzip();
-        evidence.rules = saved.into_iter().flatten().collect();
-        evidence.nft = own.into_iter().flatten().collect();
-        Ok(())
     }
 }

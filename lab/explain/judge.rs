@@ -120,6 +120,7 @@ impl<'a> Judge<'a> {
                 message: error.message,
                 help: error.help,
                 key: false,
+                step: None,
             });
         };
         for (name, probe) in &expected.probes {
