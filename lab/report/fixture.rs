@@ -30,6 +30,7 @@ pub(super) fn passed(name: &str) -> CaseResult {
         counters: Vec::new(),
         rules: Vec::new(),
         held: Vec::new(),
+        steps: Vec::new(),
         error: None,
     }
 }
@@ -52,6 +53,7 @@ fn probe(name: &str, expected: Option<&str>, observed: Observed, holds: bool) ->
         name: name.to_owned(),
         from: "pod/default/client".to_owned(),
         to: "lb/default/nginx-ingress:443".to_owned(),
+        step: None,
         expected: expected.map(str::to_owned),
         observed,
         holds,

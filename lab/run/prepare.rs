@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::cluster::place;
 use crate::cluster::{self, Cluster, Inputs, Problem};
-use crate::explain::{ClaimOutcome, ClaimVerdict, Judge};
+use crate::explain::{ClaimOutcome, ClaimVerdict, Judge, Moment, Subject};
 use crate::plan::build::{After, Order, plan};
 use crate::plan::{Patience, Plan};
 use crate::report::Place;
+use crate::scenario::expectation::Row;
 use crate::scenario::lab::LabSpec;
 use crate::scenario::objects::Object;
 use crate::scenario::reference::DocumentRef;
@@ -239,13 +240,24 @@ impl Prepared {
     ///
     /// Names in the expectations that nothing has; not after [`prepare`].
     pub fn judge(&self) -> Result<Judge<'_>, Vec<Problem>> {
-        Judge::new(
-            &self.cluster,
-            &self.plan,
-            self.case.expected(),
-            self.case.row,
-            &self.case.spec.probes,
-        )
+        Judge::new(self.subject(self.case.expected()))
+    }
+
+    /// The case as it is judged by a row.
+    #[must_use]
+    pub fn subject<'p>(&'p self, row: &'p Row) -> Subject<'p> {
+        let moment = |cluster, plan| Moment { cluster, plan };
+        Subject {
+            first: moment(&self.cluster, &self.plan),
+            after: self
+                .steps
+                .iter()
+                .map(|step| moment(&step.cluster, &step.plan))
+                .collect(),
+            spec: &self.case.spec,
+            row,
+            row_at: self.case.row,
+        }
     }
 }
 
