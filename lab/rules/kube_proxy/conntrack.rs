@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_port_stood_for_the_cluster_ip_up_to_1_20_and_ipvs_minds_it_from_1_28() {
+    fn a_node_port_stood_for_the_cluster_ip_before_1_20_and_ipvs_minds_it_from_1_28() {
         let (two, one): (&[_], &[_]) = (
             &[("10.244.1.5", UP), ("10.244.2.5", UP)],
             &[("10.244.2.5", UP)],
@@ -340,8 +340,8 @@ mod tests {
         let port = "--orig-port-dst 30053 --dst-nat 10.244.1.5".to_owned();
         let own = "--orig-dst 10.96.0.10 --dst-nat 10.244.1.5".to_owned();
         for (version, mode, wanted) in [
-            ("v1.20", Mode::Iptables, (true, false)),
-            ("v1.21", Mode::Iptables, (true, true)),
+            ("v1.15", Mode::Iptables, (true, false)),
+            ("v1.20.2", Mode::Iptables, (true, true)),
             ("v1.20", Mode::Ipvs, (false, true)),
             ("v1.27", Mode::Ipvs, (false, true)),
             ("v1.28", Mode::Ipvs, (true, true)),

@@ -115,8 +115,9 @@ history! {
     /// there in v1.15.5.)
     pub const CONNTRACK_LOAD_BALANCER_IPS: Change = Change::since(14);
     /// Of a service with a node port, those to its cluster IP as well as those to the
-    /// node port. (One or the other in v1.15.5, both in v1.21.2.)
-    pub const CONNTRACK_BOTH_PORTS: Change = Change::since(21);
+    /// node port. (One or the other in v1.15.5; both by a v1.20.2 that was run, and in
+    /// v1.21.2.)
+    pub const CONNTRACK_BOTH_PORTS: Change = Change::since(20);
     /// Those to a node port whose service gets its first endpoint. (#98305, v1.21.0.)
     pub const CONNTRACK_NEW_NODE_PORTS: Change = Change::since(21);
     /// Those to a load balancer's address whose service gets its first endpoint.
