@@ -68,12 +68,6 @@ impl Clock {
         }
     }
 
-    /// What time it is, likewise.
-    pub fn now(&mut self) -> u64 {
-        let stamp = nanoseconds(ClockId::CLOCK_REALTIME).unwrap_or_default();
-        self.time(u64::try_from(stamp).unwrap_or_default())
-    }
-
     /// When a packet was seen that has just been received, in nanoseconds since the
     /// epoch by the clock as nobody has set it since the lab began; `stamp` is the
     /// kernel's.
@@ -82,6 +76,12 @@ impl Clock {
             Some(now) => self.time_at(stamp, now),
             None => stamp,
         }
+    }
+
+    /// What time it is by that clock.
+    pub fn now(&mut self) -> u64 {
+        let now = nanoseconds(ClockId::CLOCK_REALTIME).unwrap_or_default();
+        self.time(u64::try_from(now).unwrap_or_default())
     }
 
     fn time_at(&mut self, stamp: u64, now: Reading) -> u64 {

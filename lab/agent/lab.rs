@@ -15,7 +15,7 @@ use super::netns::NetNs;
 use super::streams::Place;
 use super::timestamps::Timestamps;
 use super::wire::{self, Wire};
-use super::{accounting, failure, health, ipvs, program, real_proxy, rules, server, sysctl};
+use super::{accounting, failure, health, ipvs, program, real_proxy, rules, server, sysctl, typed};
 use crate::evidence::Evidence;
 use crate::plan::{Namespace, Plan, RealProxy, Server};
 use crate::protocol::{Failure, Finished, Running, Turn};
@@ -40,6 +40,8 @@ pub struct Lab {
     daemons: HashMap<String, Daemon>,
     /// Whether steps were made: it is no more what was built.
     stepped: bool,
+    /// How long each kube-proxy took to write its rules, by node, in milliseconds.
+    pub(super) synced_ms: BTreeMap<String, u64>,
     /// Has the kernel say when it saw each packet.
     _timestamps: Timestamps,
 }
@@ -139,11 +141,16 @@ impl Lab {
             apis: HashMap::new(),
             daemons: HashMap::new(),
             stepped: false,
+            synced_ms: BTreeMap::new(),
             _timestamps: timestamps,
         };
         if !lab.plan.proxies.is_empty() {
             step("wait for its kube-proxies' rules".to_owned());
             real_proxy::start(&mut lab).await?;
+        }
+        if !lab.plan.typed.is_empty() {
+            step("type what is typed by hand".to_owned());
+            typed::all(&lab).await?;
         }
         lab.check(step, turned).await?;
         Ok(lab)

@@ -12,7 +12,7 @@ use super::lab::Lab;
 use super::netns::NetNs;
 use super::settle::Settler;
 use super::trace::Trace;
-use super::{counters, held, prober, real_proxy, saved, settings};
+use super::{counters, held, prober, real_proxy, rest, saved, settings};
 use crate::evidence::{Evidence, Packet};
 use crate::plan::{Namespace, Probe};
 use crate::protocol::Failure;
@@ -57,8 +57,10 @@ impl Lab {
         attempts.extend(dialogue::speak(open).await);
         let (open, opened) = dialogue::open(next.unwrap_or_default(), &self.namespaces).await?;
         attempts.extend(opened);
-        for capture in &captures {
-            capture.drain();
+        if watch.packets.is_empty() {
+            captures.iter().for_each(Capture::drain);
+        } else {
+            rest::wait(&captures, &basket).await;
         }
         capture::end(captures).await;
         step("read back counters and rules".to_owned());
@@ -142,6 +144,7 @@ impl Lab {
             }
         }
         evidence.logs.extend(real_proxy::said(self)?);
+        evidence.synced_ms.clone_from(&self.synced_ms);
         Ok(())
     }
 

@@ -14,6 +14,7 @@ mod probe;
 mod real_proxy;
 mod size;
 mod step;
+mod typed;
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,7 @@ pub use link::{Link, LinkKind, Mac};
 pub use probe::{Count, Patience, Probe, Protocol, Server, ServerKind, Target};
 pub use real_proxy::{API, Heard, RealProxy};
 pub use step::{Step, Told};
+pub use typed::Typed;
 
 /// A cluster's network as one kernel is to build it, and what to try in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -52,6 +54,9 @@ pub struct Plan {
     /// What changes afterwards, one step after the other, and what is tried then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
+    /// What is typed on nodes when all that was written, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub typed: Vec<Typed>,
     /// What to look at while probing.
     pub watch: Watch,
 }

@@ -35,6 +35,7 @@ mod results;
 pub mod schema;
 pub mod seen;
 mod several;
+pub mod verify;
 mod words;
 mod writer;
 

@@ -8,6 +8,7 @@ mod pool;
 mod prepare;
 mod select;
 mod told;
+pub mod verify;
 
 pub use binary::BinaryError;
 pub use execute::{Kept, Options, execute, trouble};

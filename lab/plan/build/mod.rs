@@ -14,6 +14,7 @@ mod stages;
 mod steps;
 mod sysctls;
 mod topology;
+mod typed;
 mod watch;
 
 use indexmap::IndexMap;
@@ -134,6 +135,7 @@ fn stage(order: &Order<'_>, stage: &Stage<'_>, problems: &mut Vec<Problem>) -> P
     }
     stages::unplug(stage, &mut namespaces);
     let (proxies, objects) = real_proxies::real_proxies(cluster, problems);
+    let typed = typed::typed(cluster, problems);
     let mut servers = servers(cluster);
     servers.extend(balancing.servers);
     servers.extend(held_ports::held(cluster, &namespaces, &servers));
@@ -144,6 +146,7 @@ fn stage(order: &Order<'_>, stage: &Stage<'_>, problems: &mut Vec<Problem>) -> P
         health: balancing.health,
         proxies,
         objects,
+        typed,
         ..Plan::default()
     }
 }
