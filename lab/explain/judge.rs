@@ -339,7 +339,8 @@ impl<'a> Judge<'a> {
                 holds: true,
             };
             if let Some(StepExpectation { within }) = expected.steps.get(&seen.name) {
-                outcome.expected = Some(format!("within {}", resent::words(&[*within])));
+                let within_words = humantime::format_duration(*within);
+                outcome.expected = Some(format!("within {within_words}"));
                 outcome.holds = outcome.moved().is_some_and(|moved| moved <= *within);
             }
             outcomes.push(outcome);

@@ -64,7 +64,7 @@ impl StepOutcome {
             })
             .collect();
         if all.is_empty() {
-            "no probe has another way".to_owned()
+            "every probe goes as before".to_owned()
         } else {
             all.join(", ")
         }
@@ -296,4 +296,122 @@ fn is_foreign(attempt: &Attempt, answerers: Option<&BTreeSet<String>>, known: &[
 /// Whether whoever answered saw the caller's own address; none where nobody did.
 fn keeps_source(attempt: &Attempt) -> Option<bool> {
     Some(attempt.seen_source?.ip() == attempt.local?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(by: &str, source: &str) -> Attempt {
+        Attempt {
+            probe: "call".to_owned(),
+            number: 0,
+            verdict: Verdict::Connected,
+            endpoint: Some(by.to_owned()),
+            seen_source: Some(source.parse().unwrap()),
+            local: Some("10.0.0.1:4000".parse().unwrap()),
+            took: Duration::ZERO,
+            settled: false,
+            error: None,
+        }
+    }
+
+    fn unanswered(verdict: Verdict) -> Attempt {
+        Attempt {
+            verdict,
+            endpoint: None,
+            seen_source: None,
+            ..answered("", "10.0.0.1:4000")
+        }
+    }
+
+    const KEPT: &str = "10.0.0.1:4000";
+    const CHANGED: &str = "10.0.0.254:4000";
+
+    fn names(all: &[&str]) -> Option<BTreeSet<String>> {
+        Some(all.iter().map(|&name| name.to_owned()).collect())
+    }
+
+    #[test]
+    fn an_endpoint_that_may_answer_is_no_news_though_it_never_did() {
+        let (a, b) = (answered("a", KEPT), answered("b", KEPT));
+        let ways = Ways {
+            then: names(&["a", "b"]),
+            now: names(&["b"]),
+            earlier: vec![&a],
+            own: vec![&b],
+        };
+        assert!(!ways.is_new(&b));
+        assert!(ways.vanished());
+        assert!(ways.is_old(&a) && !ways.is_old(&b));
+    }
+
+    #[test]
+    fn an_endpoint_that_could_not_answer_before_is_news() {
+        let (a, b) = (answered("a", KEPT), answered("b", KEPT));
+        let ways = Ways {
+            then: names(&["a"]),
+            now: names(&["a", "b"]),
+            earlier: vec![&a],
+            own: vec![&a, &b],
+        };
+        assert!(ways.is_new(&b) && !ways.is_new(&a));
+        assert!(!ways.vanished());
+    }
+
+    #[test]
+    fn another_source_and_another_end_are_news() {
+        let (masked, own) = (answered("a", CHANGED), answered("a", KEPT));
+        let ways = Ways {
+            then: names(&["a"]),
+            now: names(&["a"]),
+            earlier: vec![&masked],
+            own: vec![&own],
+        };
+        assert!(ways.is_new(&own) && ways.is_old(&masked));
+        let refused = unanswered(Verdict::Refused);
+        let ways = Ways {
+            then: names(&["a"]),
+            now: names(&[]),
+            earlier: vec![&masked],
+            own: vec![&refused],
+        };
+        assert!(ways.is_new(&refused) && ways.vanished());
+        // And back again.
+        let ways = Ways {
+            then: names(&[]),
+            now: names(&["a"]),
+            earlier: vec![&refused],
+            own: vec![&own],
+        };
+        assert!(ways.is_new(&own) && ways.is_old(&refused));
+    }
+
+    #[test]
+    fn nothing_is_news_where_nothing_changes() {
+        let (a, b) = (answered("a", KEPT), answered("b", KEPT));
+        let ways = Ways {
+            then: names(&["a", "b"]),
+            now: names(&["a", "b"]),
+            earlier: vec![&a],
+            own: vec![&b],
+        };
+        assert!(!ways.vanished() && !ways.is_new(&b));
+        // Of whom nothing is known nothing is said.
+        let ways = Ways {
+            then: None,
+            now: None,
+            earlier: vec![&a],
+            own: vec![&b],
+        };
+        assert!(!ways.vanished() && !ways.is_new(&b));
+    }
+
+    #[test]
+    fn times_are_told_as_people_read_them() {
+        let told = |micros| words(Duration::from_micros(micros));
+        assert_eq!(told(1_234_000), "1.23 s");
+        assert_eq!(told(87_600), "87 ms");
+        assert_eq!(told(1_240), "1.2 ms");
+    }
 }

@@ -34,6 +34,7 @@ pub(super) fn case(spec: &LabSpec, tree: &Tree, row: usize, sink: &mut Sink) {
 /// time and does not wait for it in turn.
 fn probes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     group(
+        spec,
         &spec.probes,
         &[Step::from("spec"), "probes".into()],
         tree,
@@ -46,12 +47,18 @@ fn probes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
             at.into(),
             "probes".into(),
         ];
-        group(&step.probes, &path, tree, sink);
+        group(spec, &step.probes, &path, tree, sink);
     }
 }
 
 /// Probes that are tried together.
-fn group(probes: &IndexMap<String, Probe>, path: &[Step], tree: &Tree, sink: &mut Sink) {
+fn group(
+    spec: &LabSpec,
+    probes: &IndexMap<String, Probe>,
+    path: &[Step],
+    tree: &Tree,
+    sink: &mut Sink,
+) {
     for (name, probe) in probes {
         let at = |field: &str| {
             tree.nearest(&[path, &[name.into(), field.into()]].concat())
@@ -68,8 +75,13 @@ fn group(probes: &IndexMap<String, Probe>, path: &[Step], tree: &Tree, sink: &mu
         };
         let Some(first) = probes.get(after) else {
             let known = probes.keys().map(String::as_str);
-            let help = did_you_mean(after, known.clone())
-                .unwrap_or_else(|| format!("the probes are {}", listed(known)));
+            let help = if spec.probe(after).is_some() {
+                "a probe waits for one that is tried with it, before or after the same step"
+                    .to_owned()
+            } else {
+                did_you_mean(after, known.clone())
+                    .unwrap_or_else(|| format!("the probes are {}", listed(known)))
+            };
             sink.push(
                 Diagnostic::error(format!("there is no probe `{after}`"))
                     .at(at("after"), "no such probe")

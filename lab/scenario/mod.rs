@@ -58,6 +58,8 @@ pub mod source;
 mod state_expectation;
 pub mod step;
 mod step_expectation;
+#[cfg(test)]
+mod steps_tests;
 pub mod suggest;
 pub mod tree;
 mod v1beta1;
