@@ -125,7 +125,7 @@ impl<'a> Change<'a> {
     /// other way is open to it, or nothing was seen of it.
     #[must_use]
     pub fn moved(&self, probe: &Probe) -> Option<Moved> {
-        let own = self.attempts(&self.seen.evidence.attempts, probe);
+        let own = attempts_of(&self.seen.evidence.attempts, probe);
         let ways = Ways {
             then: answerers(self.before, probe),
             now: answerers(self.after, probe),
@@ -141,7 +141,7 @@ impl<'a> Change<'a> {
             own: own.clone(),
         };
         let vanished = ways.vanished();
-        let scouts = self.attempts(&self.seen.scouts, probe);
+        let scouts = attempts_of(&self.seen.scouts, probe);
         let mut all: Vec<(u64, &Attempt)> = scouts
             .into_iter()
             .chain(own)
@@ -165,12 +165,6 @@ impl<'a> Change<'a> {
                 .clone()
                 .unwrap_or_else(|| attempt.verdict.word().to_owned()),
         })
-    }
-
-    fn attempts<'s>(&self, all: &'s [Attempt], probe: &Probe) -> Vec<&'s Attempt> {
-        all.iter()
-            .filter(|attempt| attempt.probe == probe.name)
-            .collect()
     }
 
     /// When an exchange's packet came to who answered it; of one that nobody answered
@@ -224,6 +218,12 @@ impl<'a> Change<'a> {
             .map(|(packet, _)| packet.time)
             .min()
     }
+}
+
+fn attempts_of<'s>(all: &'s [Attempt], probe: &Probe) -> Vec<&'s Attempt> {
+    all.iter()
+        .filter(|attempt| attempt.probe == probe.name)
+        .collect()
 }
 
 /// Whether a packet refuses what was sent from a socket.
@@ -328,16 +328,16 @@ mod tests {
     const KEPT: &str = "10.0.0.1:4000";
     const CHANGED: &str = "10.0.0.254:4000";
 
-    fn names(all: &[&str]) -> Option<BTreeSet<String>> {
-        Some(all.iter().map(|&name| name.to_owned()).collect())
+    fn names(all: &[&str]) -> BTreeSet<String> {
+        all.iter().map(|&name| name.to_owned()).collect()
     }
 
     #[test]
     fn an_endpoint_that_may_answer_is_no_news_though_it_never_did() {
         let (a, b) = (answered("a", KEPT), answered("b", KEPT));
         let ways = Ways {
-            then: names(&["a", "b"]),
-            now: names(&["b"]),
+            then: Some(names(&["a", "b"])),
+            now: Some(names(&["b"])),
             earlier: vec![&a],
             own: vec![&b],
         };
@@ -350,8 +350,8 @@ mod tests {
     fn an_endpoint_that_could_not_answer_before_is_news() {
         let (a, b) = (answered("a", KEPT), answered("b", KEPT));
         let ways = Ways {
-            then: names(&["a"]),
-            now: names(&["a", "b"]),
+            then: Some(names(&["a"])),
+            now: Some(names(&["a", "b"])),
             earlier: vec![&a],
             own: vec![&a, &b],
         };
@@ -363,24 +363,24 @@ mod tests {
     fn another_source_and_another_end_are_news() {
         let (masked, own) = (answered("a", CHANGED), answered("a", KEPT));
         let ways = Ways {
-            then: names(&["a"]),
-            now: names(&["a"]),
+            then: Some(names(&["a"])),
+            now: Some(names(&["a"])),
             earlier: vec![&masked],
             own: vec![&own],
         };
         assert!(ways.is_new(&own) && ways.is_old(&masked));
         let refused = unanswered(Verdict::Refused);
         let ways = Ways {
-            then: names(&["a"]),
-            now: names(&[]),
+            then: Some(names(&["a"])),
+            now: Some(names(&[])),
             earlier: vec![&masked],
             own: vec![&refused],
         };
         assert!(ways.is_new(&refused) && ways.vanished());
         // And back again.
         let ways = Ways {
-            then: names(&[]),
-            now: names(&["a"]),
+            then: Some(names(&[])),
+            now: Some(names(&["a"])),
             earlier: vec![&refused],
             own: vec![&own],
         };
@@ -391,8 +391,8 @@ mod tests {
     fn nothing_is_news_where_nothing_changes() {
         let (a, b) = (answered("a", KEPT), answered("b", KEPT));
         let ways = Ways {
-            then: names(&["a", "b"]),
-            now: names(&["a", "b"]),
+            then: Some(names(&["a", "b"])),
+            now: Some(names(&["a", "b"])),
             earlier: vec![&a],
             own: vec![&b],
         };

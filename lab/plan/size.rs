@@ -22,8 +22,8 @@ impl Plan {
     #[must_use]
     pub fn memory(&self) -> u64 {
         let namespaces: u64 = self.namespaces.iter().map(Namespace::memory).sum();
-        let changes = self.steps.iter().flat_map(|step| &step.delta.namespaces);
-        let changed: u64 = changes.map(Change::memory).sum();
+        let later = self.steps.iter().flat_map(|step| &step.delta.namespaces);
+        let changed: u64 = later.map(Change::memory).sum();
         let namespaces = namespaces.saturating_add(changed);
         let proxies = u64::try_from(self.proxies.len()).unwrap_or(u64::MAX);
         namespaces.saturating_add(proxies.saturating_mul(PROXY))

@@ -65,14 +65,12 @@ pub fn real_proxies(
 pub fn hears_of(cluster: &Cluster, before: &[Value], after: &[Value]) -> BTreeMap<String, Heard> {
     let mut store = Store::new();
     // What an API server does not take is told when it is given it.
-    let changes: Vec<&Change> = match store.replace(before.to_vec()) {
-        Err(_) => Vec::new(),
-        Ok(()) => {
-            let then = store.version();
-            let _ = store.replace(after.to_vec());
-            store.since(then).into_iter().flatten().collect()
-        }
-    };
+    let mut changes: Vec<&Change> = Vec::new();
+    if store.replace(before.to_vec()).is_ok() {
+        let then = store.version();
+        let _ = store.replace(after.to_vec());
+        changes.extend(store.since(then).into_iter().flatten());
+    }
     let number = |resource: Resource| {
         let of = changes.iter().filter(|change| change.resource == resource);
         count(of.filter(|change| is_heard(change)).count())

@@ -131,13 +131,13 @@ pub fn unplug(stage: &Stage<'_>, namespaces: &mut [Namespace]) {
 /// A pod serves what it served before as long as it is there: a service that sends it no
 /// traffic any more takes nothing from it.
 pub fn keep_serving(stages: &[Stage<'_>], plans: &mut [Plan]) {
-    for at in 1..plans.len() {
+    for (at, stage) in stages.iter().enumerate().skip(1) {
         let (before, after) = plans.split_at_mut(at);
         let (Some(before), Some(after)) = (before.last(), after.first_mut()) else {
             continue;
         };
         let is_there = |server: &Server| {
-            let pods = &stages[at].cluster.pods;
+            let pods = &stage.cluster.pods;
             pods.iter().any(|pod| pod.reference() == server.name)
         };
         let kept: Vec<Server> = before

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{addresses_of, netns, words};
+use super::{addresses_of, lines, netns, words};
 use crate::plan::delta::Change;
 use crate::plan::needs::iptables_program;
 use crate::plan::{HealthCheck, Plan, Step};
@@ -78,25 +78,18 @@ fn namespace(change: &Change) -> String {
         }
     };
     let settings = change.sysctls.iter();
-    let settings: String = settings
-        .map(|setting| format!("{} = {}\n", setting.key, setting.value))
-        .collect();
-    run("sysctl -p -", &settings);
+    let settings = settings.map(|setting| format!("{} = {}", setting.key, setting.value));
+    run("sysctl -p -", &lines(settings));
     run("ip -batch -", &links(change));
     let entries = |verb: &str, all: &[crate::plan::Forwarding]| -> String {
-        all.iter()
-            .map(|entry| format!("{}\n", super::forwarding(entry).replacen("add", verb, 1)))
-            .collect()
+        let said = all.iter().map(super::forwarding);
+        lines(said.map(|line| line.replacen("add", verb, 1)))
     };
     let forwarding =
         entries("del", &change.forwarding.remove) + &entries("add", &change.forwarding.add);
     run("bridge -batch -", &forwarding);
-    let gone: String = change
-        .ipvs
-        .remove
-        .iter()
-        .map(|server| format!("-D {}\n", server.takes))
-        .collect();
+    let gone = change.ipvs.remove.iter();
+    let gone = lines(gone.map(|server| format!("-D {}", server.takes)));
     let come: String = change.ipvs.add.iter().map(ToString::to_string).collect();
     run("ipvsadm -R", &(gone + &come));
     if let Some(sets) = &change.sets {
@@ -144,5 +137,5 @@ fn links(change: &Change) -> String {
     said.extend(neighbours.map(|each| format!("neighbour del {} dev {}", each.address, each.dev)));
     said.extend(change.neighbours.add.iter().map(super::neighbour));
     said.extend(change.routes.add.iter().map(super::route));
-    said.into_iter().map(|line| line + "\n").collect()
+    lines(said.into_iter())
 }

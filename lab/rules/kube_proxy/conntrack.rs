@@ -251,6 +251,19 @@ mod tests {
         )
     }
 
+    fn seen(
+        (services, slices): &(Vec<core::Service>, Vec<discovery::EndpointSlice>),
+    ) -> Objects<'_> {
+        Objects {
+            node: "node-1",
+            nodes: &[],
+            services,
+            endpoint_slices: slices,
+            service_cidrs: &[],
+            interface_addresses: &[],
+        }
+    }
+
     const UP: [bool; 3] = [true, true, false];
     const LEAVING: [bool; 3] = [false, true, true];
 
@@ -261,28 +274,15 @@ mod tests {
         before: Option<&[(&str, [bool; 3])]>,
         after: Option<&[(&str, [bool; 3])]>,
     ) -> Vec<String> {
-        let made = |endpoints: Option<&[(&str, [bool; 3])]>| {
-            let made = endpoints.map(|endpoints| objects(kind, endpoints));
-            let (services, slices): (Vec<_>, Vec<_>) = made.into_iter().unzip();
-            (services, slices)
+        type All = (Vec<core::Service>, Vec<discovery::EndpointSlice>);
+        let all = |endpoints: Option<&[(&str, [bool; 3])]>| -> All {
+            let both = endpoints.map(|endpoints| objects(kind, endpoints));
+            both.into_iter().unzip()
         };
-        let (before, after) = (made(before), made(after));
-        let seen = |(services, slices): &(Vec<core::Service>, Vec<discovery::EndpointSlice>)| {
-            (services.clone(), slices.clone())
-        };
-        let (old, new) = (seen(&before), seen(&after));
+        let (old, new) = (all(before), all(after));
         let mut proxy = KubeProxy::new(version.parse().unwrap());
         proxy.mode = mode;
-        let objects = |(services, slices): &'static (Vec<_>, Vec<_>)| Objects {
-            node: "node-1",
-            nodes: &[],
-            services,
-            endpoint_slices: slices,
-            service_cidrs: &[],
-            interface_addresses: &[],
-        };
-        let (old, new) = (Box::leak(Box::new(old)), Box::leak(Box::new(new)));
-        stale(&proxy, &objects(old), &objects(new), Family::V4)
+        stale(&proxy, &seen(&old), &seen(&new), Family::V4)
             .unwrap()
             .iter()
             .map(|forget| forget.to_string().replace("conntrack -D -p udp ", ""))
