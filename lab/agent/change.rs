@@ -46,8 +46,18 @@ impl Lab {
             self.servers.remove(at).1.shutdown().await;
         }
         step("change what it holds".to_owned());
+        let links = delta.namespaces.iter().flat_map(|change| &change.links);
+        let comes_up = links.into_iter().any(|link| link.up == Some(true));
         for change in delta.namespaces {
             self.change_one(change).await?;
+        }
+        if comes_up {
+            let all = &self.plan.namespaces;
+            for bridged in [false, true] {
+                for (namespace, wire) in all.iter().zip(&self.wires) {
+                    wire.carry(namespace, all, bridged).await?;
+                }
+            }
         }
         for server in delta.start {
             step(format!("start {}", server.name));
@@ -205,6 +215,7 @@ fn note_links(plan: &mut Namespace, change: &Change) {
     for changed in &change.links {
         let mut links = plan.links.iter_mut();
         if let Some(link) = links.find(|link| link.name == changed.name) {
+            link.down = changed.up.map_or(link.down, |up| !up);
             let Some(swap) = Some(&changed.addresses).filter(|swap| !swap.is_empty()) else {
                 continue;
             };

@@ -100,7 +100,7 @@ impl Lab {
         }
         for bridged in [false, true] {
             for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
-                wire.carry(namespace, bridged).await?;
+                wire.carry(namespace, &plan.namespaces, bridged).await?;
             }
         }
         step("add its routes and neighbours".to_owned());
