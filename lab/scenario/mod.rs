@@ -17,6 +17,7 @@ mod case_tests;
 mod check_case;
 mod check_lab;
 mod check_object;
+mod check_steps;
 mod claim_ref;
 pub mod components;
 pub mod count;
@@ -55,6 +56,10 @@ pub mod schema;
 mod sink;
 pub mod source;
 mod state_expectation;
+pub mod step;
+mod step_expectation;
+#[cfg(test)]
+mod steps_tests;
 pub mod suggest;
 pub mod tree;
 mod v1beta1;
