@@ -138,7 +138,7 @@ impl Lab {
         for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
             let ns = self.namespace(&namespace.name)?;
             if let Some(held) =
-                held::read(ns, wire, namespace, watch, self.balances(namespace)).await?
+                held::read(ns, wire, namespace, watch, self.real_proxy(namespace)).await?
             {
                 evidence.held.insert(namespace.name.clone(), held);
             }

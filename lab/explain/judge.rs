@@ -10,7 +10,7 @@ use super::claim::{ClaimOutcome, ClaimVerdict};
 use super::moved::{Change, StepOutcome};
 use super::packet::Frame;
 use super::probe::{self, ProbeOutcome};
-use super::{held, resent, rule};
+use super::{held, resent, rule, tables};
 use crate::cluster::{Cluster, NameError, Problem, place};
 use crate::evidence::{Attempt, Evidence, Held};
 use crate::plan::{Plan, Probe as PlannedProbe, Protocol};
@@ -511,12 +511,21 @@ impl<'a> Judge<'a> {
             .chains
             .iter()
             .map(|chain| {
-                let seen = rule::rules_of(
-                    &evidence.rules,
-                    &self.book.netns(&chain.on),
-                    &chain.table,
-                    &chain.chain,
-                );
+                let netns = self.book.netns(&chain.on);
+                let own = is_of_nftables(&chain.table);
+                let seen = if own {
+                    let held = evidence.held.get(&netns);
+                    held.and_then(|held| tables::rules_of(held, &chain.table, &chain.chain))
+                } else {
+                    rule::rules_of(&evidence.rules, &netns, &chain.table, &chain.chain)
+                };
+                let is = |seen: &[String]| {
+                    if own {
+                        tables::are_same(seen, &chain.is)
+                    } else {
+                        *seen == *chain.is
+                    }
+                };
                 Check {
                     on: chain.on.clone(),
                     expected: format!(
@@ -527,10 +536,10 @@ impl<'a> Judge<'a> {
                     ),
                     observed: match &seen {
                         None => "there is no such chain".to_owned(),
-                        Some(seen) if *seen == chain.is => "these".to_owned(),
+                        Some(seen) if is(seen) => "these".to_owned(),
                         Some(seen) => first_difference(&chain.is, seen),
                     },
-                    holds: seen.is_some_and(|seen| seen == chain.is),
+                    holds: seen.is_some_and(|seen| is(&seen)),
                 }
             })
             .collect()
@@ -541,7 +550,16 @@ impl<'a> Judge<'a> {
             .rules
             .iter()
             .map(|rule| {
-                let hits = rule::hits(&evidence.rules, &self.book.netns(&rule.on), rule);
+                let netns = self.book.netns(&rule.on);
+                let own = is_of_nftables(&rule.table);
+                let hits = if own {
+                    tables::hits(evidence, &netns, rule)
+                } else {
+                    rule::hits(&evidence.rules, &netns, rule)
+                };
+                // What was not kept of a trace could have met it.
+                let left_out = if own { evidence.met_left_out } else { 0 };
+                let complete = left_out == 0 || rule.hits.max().is_none();
                 Check {
                     on: rule.on.clone(),
                     expected: format!(
@@ -550,15 +568,24 @@ impl<'a> Judge<'a> {
                     ),
                     observed: hits.map_or_else(
                         || "there is no such rule".to_owned(),
-                        |hits| hits.to_string(),
+                        |hits| match left_out {
+                            0 => hits.to_string(),
+                            _ => format!("{hits}, and {left_out} steps were not kept"),
+                        },
                     ),
-                    holds: hits
-                        .and_then(|hits| u32::try_from(hits).ok())
-                        .is_some_and(|hits| rule.hits.contains(hits)),
+                    holds: complete
+                        && hits
+                            .and_then(|hits| u32::try_from(hits).ok())
+                            .is_some_and(|hits| rule.hits.contains(hits)),
                 }
             })
             .collect()
     }
+}
+
+/// Whether a table is one of nftables' own, called by its family and name.
+fn is_of_nftables(table: &str) -> bool {
+    table.contains(' ')
 }
 
 /// What was seen last, which says what is there in the end.

@@ -15,6 +15,7 @@ mod probe;
 mod resent;
 mod rule;
 pub mod settled;
+mod tables;
 
 pub use book::Book;
 pub use check::Check;
