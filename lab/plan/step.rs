@@ -41,4 +41,7 @@ pub struct Told {
     pub objects: Vec<serde_json::Value>,
     /// By the namespace of each kube-proxy, of how many changes it hears at least.
     pub hears: BTreeMap<String, Heard>,
+    /// The namespace of one that calls `conntrack` to forget flows, if any does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls_conntrack: Option<String>,
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::apiserver::{Change, Changed, Resource, Store};
 use crate::cluster::{Cluster, Problem, place};
 use crate::plan::{API, Heard, RealProxy};
-use crate::rules::kube_proxy::history::ENDPOINTS_OBJECTS;
+use crate::rules::kube_proxy::history::{CONNTRACK_RECONCILED, ENDPOINTS_OBJECTS};
 use crate::rules::kube_proxy::{Version, flags};
 
 /// Those of the cluster's nodes, and the objects that they are told of.
@@ -90,6 +90,18 @@ pub fn hears_of(cluster: &Cluster, before: &[Value], after: &[Value]) -> BTreeMa
         Some((node.name.clone(), heard))
     });
     real.collect()
+}
+
+/// The node of a kube-proxy that calls `conntrack` when endpoints change, if any does.
+pub fn calls_conntrack(cluster: &Cluster) -> Option<String> {
+    let mut nodes = cluster.nodes.iter();
+    let node = nodes.find(|node| {
+        let proxy = node.kube_proxy.as_ref();
+        proxy.is_some_and(|proxy| {
+            proxy.binary.is_some() && !proxy.version.has(&CONNTRACK_RECONCILED)
+        })
+    })?;
+    Some(node.name.clone())
 }
 
 /// Whether every kube-proxy hears of a change.

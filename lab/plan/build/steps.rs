@@ -44,6 +44,24 @@ pub fn steps(
             );
             Delta::default()
         });
+        for change in delta
+            .namespaces
+            .iter()
+            .filter(|change| !change.ipvs.remove.is_empty())
+        {
+            wrong(
+                format!(
+                    "the step `{}` changes virtual servers of IPVS in {}, and who is connected \
+                     through one would lose it",
+                    after.name, change.namespace
+                ),
+                Some(
+                    "a kube-proxy takes real servers away only when nobody is connected to them \
+                     any more, which only a real one does here: `--kube-proxy PATH`"
+                        .to_owned(),
+                ),
+            );
+        }
         if there
             .proxies
             .iter()
@@ -62,6 +80,7 @@ pub fn steps(
         let told = (!wanted.proxies.is_empty() && there.objects != wanted.objects).then(|| Told {
             objects: wanted.objects.clone(),
             hears: real_proxies::hears_of(new.cluster, &there.objects, &wanted.objects),
+            calls_conntrack: real_proxies::calls_conntrack(new.cluster),
         });
         let forget = match forget(old.cluster, new.cluster) {
             Ok(forget) => forget,

@@ -229,7 +229,16 @@ impl Needs {
                 sets::look(self, &there);
                 self.rules(&there);
             }
-            if let Some(namespace) = step.forget.keys().next() {
+            let calls = step
+                .told
+                .as_ref()
+                .and_then(|told| told.calls_conntrack.as_ref());
+            if let Some(namespace) = calls {
+                self.program("conntrack", namespace, || {
+                    "its kube-proxy, which forgets flows with it,".to_owned()
+                });
+            }
+            if let Some(namespace) = step.forget.keys().next().or(calls) {
                 self.module("nf_conntrack_netlink", namespace, || {
                     "forgetting flows".to_owned()
                 });
