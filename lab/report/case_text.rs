@@ -3,6 +3,7 @@
 
 use anstyle::{AnsiColor, Style};
 
+use super::flows::FlowOutcome;
 use super::words::{quoted, seconds};
 use super::{CaseResult, Outcome, RunError};
 use crate::explain::{Check, ClaimOutcome, ProbeOutcome, observed_words};
@@ -55,6 +56,8 @@ impl Telling<'_> {
         for probe in &case.probes {
             if self.verbose || !probe.holds {
                 text.probe(probe);
+                let flow = case.flows.iter().find(|flow| flow.flow == probe.name);
+                flow.into_iter().for_each(|flow| text.flow(flow));
             }
         }
         for check in case.checks() {
@@ -166,6 +169,22 @@ impl Text {
         let who = format!("{} → {}", probe.from, probe.to);
         self.heading(&probe.name, &[&who, note]);
         self.compared(probe.expected.as_deref(), &seen_of(probe));
+    }
+
+    /// Why something is expected of a flow, and where that is said.
+    fn flow(&mut self, flow: &FlowOutcome) {
+        let place = flow.place.as_ref().map(ToString::to_string);
+        let said = [
+            ("because ", &flow.because),
+            ("source  ", &flow.source),
+            ("row     ", &place),
+        ];
+        for (label, value) in said {
+            if let Some(value) = value {
+                let value = hanging(value, 4 + label.len() + 2);
+                self.line(&format!("    {LABEL}{label}{LABEL:#}  {value}"));
+            }
+        }
     }
 
     fn check(&mut self, check: &Check) {

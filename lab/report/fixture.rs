@@ -26,6 +26,7 @@ pub(super) fn passed(name: &str) -> CaseResult {
         place: None,
         claims: Vec::new(),
         probes: Vec::new(),
+        flows: Vec::new(),
         wire: Vec::new(),
         counters: Vec::new(),
         rules: Vec::new(),

@@ -10,6 +10,7 @@ use super::apply::{self, Placed};
 use super::case::Case;
 use super::check_case;
 use super::decode::strict;
+use super::desugar::{self, FlowRows};
 use super::diagnostic::Diagnostic;
 use super::lab::{Lab, LabSpec};
 use super::limits;
@@ -130,11 +131,15 @@ pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
         .iter()
         .map(|c| spec.expect.iter().position(|row| row.matches(&c.values)))
         .collect();
-    without_row(base, &combinations, &rows, sink);
+    // Where there are flows only, these say all that is expected.
+    if spec.flows.is_empty() || !spec.expect.is_empty() || !spec.probes.is_empty() {
+        without_row(base, &combinations, &rows, sink);
+    }
     unreached(base, &combinations, &rows, sink);
-    let pairs = combinations.into_iter().zip(rows);
-    pairs
-        .filter_map(|(combination, row)| expansion.case(combination, row?, sink))
+    let name = &base.lab.metadata.name;
+    let flows = desugar::rows(spec, base.lab_tree, name, &combinations, sink);
+    let all = combinations.into_iter().zip(rows).zip(flows);
+    all.filter_map(|((combination, row), flows)| expansion.case(combination, row, flows, sink))
         .collect()
 }
 
@@ -214,7 +219,13 @@ fn unreached(
 }
 
 impl Expansion<'_> {
-    fn case(&mut self, combination: Combination, row: usize, sink: &mut Sink) -> Option<Case> {
+    fn case(
+        &mut self,
+        combination: Combination,
+        row: Option<usize>,
+        flows: FlowRows,
+        sink: &mut Sink,
+    ) -> Option<Case> {
         let lab = &self.base.lab.metadata.name;
         let id = combination.id(lab);
         let (lab_ids, object_ids) = self.base.ids(&combination);
@@ -228,6 +239,15 @@ impl Expansion<'_> {
         }
         let (spec, lab_tree) = self.labs.get(&lab_ids)?.clone()?;
         let objects = self.objects.get(&object_ids)?.clone()?;
+        let (spec, lab_tree, row) = if spec.flows.is_empty() {
+            (spec, lab_tree, row?)
+        } else if flows.len() < spec.flows.len() {
+            // What has no row was told of for all cases together.
+            return None;
+        } else {
+            let (spec, tree, row) = desugar::case(&spec, &lab_tree, row, &flows);
+            (Arc::new(spec), tree, row)
+        };
         limits::objects(&objects, &lab_tree, sink);
         check_case::case(&spec, &lab_tree, row, sink);
         Some(Case {
@@ -237,6 +257,7 @@ impl Expansion<'_> {
             spec,
             objects,
             row,
+            flows,
             lab_tree,
         })
     }

@@ -21,6 +21,7 @@ use super::values::AxisValues;
 pub use super::balancer_spec::{
     HealthCheck, LoadBalancerSpec, NoBackend, Public, SecurityGroup, Target,
 };
+pub use super::flow::{Fact, Failing, Flow, FlowRow};
 pub use super::node_spec::{ByHand, FlannelLeftover, Leftovers, NodeSpec};
 pub use super::probe::Probe;
 
@@ -98,6 +99,17 @@ pub struct LabSpec {
     /// The exchanges to attempt.
     #[serde(default)]
     pub probes: IndexMap<String, Probe>,
+    /// Exchanges that say themselves what is expected of them, in place of `probes`
+    /// and `expect` or beside them.
+    #[serde(default)]
+    pub flows: IndexMap<String, Flow>,
+    /// What others say of such flows; rows of flows name the facts they bear out.
+    #[serde(default)]
+    pub facts: IndexMap<String, Fact>,
+    /// The axis whose values are the columns of the table of flows: `mode` when absent,
+    /// if there is such an axis, else the first one.
+    #[serde(default)]
+    pub columns: Option<String>,
     /// What is varied: an axis has values, a value is a list of patches to the
     /// lab as written. The cases are the product of the axes.
     #[serde(default)]

@@ -1,0 +1,193 @@
+//! Flows side by side for people: a flow a row, the values of one axis as columns.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use indexmap::IndexSet;
+
+use super::case_text::plain;
+use super::claims::cover;
+use super::flows::{CellOutcome, FlowCell, FlowRow, FlowSeen, FlowTable, Reason};
+use super::words::wrap;
+
+/// So wide are the lines below a table at most, and so wide a table that has room.
+const WIDTH: usize = 100;
+
+/// What stands before a flow that came out differently in different columns.
+const DIFFERS: &str = "≠";
+
+/// All tables, each ended by a newline, and how many facts they bear out.
+pub(super) fn text(tables: &[FlowTable]) -> String {
+    let mut text = String::new();
+    for table in tables {
+        text.push_str(&one(table));
+    }
+    plain(&text)
+}
+
+fn one(table: &FlowTable) -> String {
+    let mut notes: IndexSet<&Reason> = IndexSet::new();
+    let mut drawn = Table::new();
+    drawn
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    let head = ["", "flow"].map(str::to_owned).into_iter();
+    drawn.set_header(head.chain(table.columns.iter().cloned()));
+    for flow in &table.flows {
+        drawn.add_row(row(table, flow, &mut notes));
+    }
+    let mut text = String::new();
+    let by = match &table.axis {
+        Some(axis) => format!(", by {axis}"),
+        None => String::new(),
+    };
+    let _ = writeln!(text, "\n{}: {} flows{by}", table.lab, table.flows.len());
+    for line in drawn.to_string().lines() {
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    let differing = table.flows.iter().filter(|flow| flow.differs).count();
+    if table.columns.len() > 1 {
+        let _ = writeln!(
+            text,
+            "{DIFFERS} {differing} of {} flows come out differently in different columns",
+            table.flows.len()
+        );
+    }
+    for (at, reason) in notes.iter().enumerate() {
+        let source = reason.source.as_ref().map(|source| format!(" ({source})"));
+        let words = format!("{}{}", reason.because, source.unwrap_or_default());
+        let label = format!("[{}] ", at + 1);
+        let indent = " ".repeat(label.len());
+        for (line, words) in wrap(&words, WIDTH - label.len()).iter().enumerate() {
+            let before = if line == 0 { &label } else { &indent };
+            let _ = writeln!(text, "{before}{words}");
+        }
+    }
+    if let Some(facts) = &table.facts {
+        let _ = writeln!(
+            text,
+            "upstream flow cases covered: {} of {}",
+            facts.covered.len(),
+            facts.all
+        );
+        // Many are left out for the same reason.
+        let reasons: BTreeSet<&String> = facts.not_covered.values().collect();
+        for why in reasons {
+            let count = facts.not_covered.values().filter(|other| *other == why).count();
+            let words = format!("not covered, {count}: {why}");
+            for (line, words) in wrap(&words, WIDTH - 4).iter().enumerate() {
+                let _ = writeln!(text, "{}{words}", if line == 0 { "  " } else { "    " });
+            }
+        }
+        if !facts.open.is_empty() {
+            let _ = writeln!(text, "  not borne out by this run: {}", facts.open.len());
+        }
+    }
+    text
+}
+
+fn row<'t>(
+    table: &FlowTable,
+    flow: &'t FlowRow,
+    notes: &mut IndexSet<&'t Reason>,
+) -> Vec<String> {
+    let mark = if flow.differs { DIFFERS } else { "" };
+    let name = format!("{}\n  {} → {}", flow.flow, short(&flow.from), short(&flow.to));
+    let mut cells = vec![mark.to_owned(), name];
+    let all_alike = !flow.differs && table.columns.len() > 1;
+    let mut first = true;
+    for cell in &flow.cells {
+        // A column that says what the first one does need not say it again.
+        if all_alike && !first && says_the_same(&flow.cells[0], cell) {
+            cells.push("the same".to_owned());
+        } else {
+            cells.push(self::cell(cell, notes));
+        }
+        first = false;
+    }
+    cells
+}
+
+/// Whether two columns saw the same things, in whichever cases.
+fn says_the_same(one: &FlowCell, other: &FlowCell) -> bool {
+    let seen = |cell: &FlowCell| -> BTreeSet<(FlowSeen, bool)> {
+        let outcomes = cell.outcomes.iter();
+        outcomes.map(|outcome| (outcome.seen.clone(), outcome.holds)).collect()
+    };
+    seen(one) == seen(other)
+}
+
+fn cell<'t>(cell: &'t FlowCell, notes: &mut IndexSet<&'t Reason>) -> String {
+    let lines = cell.outcomes.iter().enumerate().map(|(at, outcome)| {
+        let mut line = if outcome.holds {
+            String::new()
+        } else {
+            "FAIL ".to_owned()
+        };
+        line.push_str(&words(&outcome.seen));
+        for reason in &outcome.reasons {
+            let (note, _) = notes.insert_full(reason);
+            let _ = write!(line, " [{}]", note + 1);
+        }
+        match which(cell, at) {
+            Some(which) => format!("{line}\n  {which}"),
+            None => line,
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// In which cases of its column something was seen, where not in all.
+fn which(cell: &FlowCell, at: usize) -> Option<String> {
+    if cell.outcomes.len() < 2 {
+        return None;
+    }
+    let names = |outcome: &CellOutcome| -> Vec<String> { outcome.cases.clone() };
+    let own = names(&cell.outcomes[at]);
+    let others: Vec<String> = cell
+        .outcomes
+        .iter()
+        .enumerate()
+        .filter(|(other, _)| *other != at)
+        .flat_map(|(_, outcome)| names(outcome))
+        .collect();
+    let own: Vec<&str> = own.iter().map(String::as_str).collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    Some(match cover(&own, &others) {
+        Some(terms) => terms.join(" or "),
+        None => format!("{} of {} cases", own.len(), own.len() + others.len()),
+    })
+}
+
+/// What was seen, in a few words: `web-a, web-b from laptop`, `refused`.
+fn words(seen: &FlowSeen) -> String {
+    let list = |names: &BTreeSet<String>| {
+        let names: Vec<&str> = names.iter().map(|name| short(name)).collect();
+        names.join(", ")
+    };
+    let failed: Vec<&str> = seen
+        .verdicts
+        .iter()
+        .map(|verdict| verdict.word())
+        .filter(|word| !["connected", "answered"].contains(word))
+        .collect();
+    let mut parts = Vec::new();
+    if !seen.endpoints.is_empty() {
+        parts.push(format!("{} from {}", list(&seen.endpoints), list(&seen.sources)));
+    }
+    parts.extend(failed.iter().map(|&word| word.to_owned()));
+    if parts.is_empty() {
+        return "nothing".to_owned();
+    }
+    parts.join("; ")
+}
+
+/// A pod by its own name; whatever else as it is called.
+fn short(name: &str) -> &str {
+    let last = |rest: &'_ str| rest.rfind('/').map(|at| at + 1).unwrap_or(0);
+    match name.strip_prefix("pod/") {
+        Some(rest) if !rest.contains(':') => &rest[last(rest)..],
+        _ => name.strip_prefix("host/").unwrap_or(name),
+    }
+}
