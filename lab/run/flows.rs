@@ -47,6 +47,10 @@ pub(super) fn outcomes(prepared: &Prepared, judgement: &Judgement) -> Vec<FlowOu
         let probe = judgement.probes.iter().find(|probe| probe.name == *name)?;
         let said = case.spec.flows.get(name)?.expect.get(*row)?;
         let observed = &probe.observed;
+        let is_of_case = |id: &&String| {
+            let fact = case.spec.facts.get(*id);
+            fact.is_some_and(|fact| fact.is_of(&case.values))
+        };
         Some(FlowOutcome {
             flow: name.clone(),
             from: probe.from.clone(),
@@ -61,7 +65,7 @@ pub(super) fn outcomes(prepared: &Prepared, judgement: &Judgement) -> Vec<FlowOu
             place: prepared.place_of(&place!["spec", "flows", name, "expect", *row]),
             because: said.because.clone(),
             source: said.source.clone(),
-            covers: said.covers.clone(),
+            covers: said.covers.iter().filter(is_of_case).cloned().collect(),
         })
     };
     case.flows.iter().filter_map(one).collect()

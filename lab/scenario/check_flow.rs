@@ -85,7 +85,7 @@ fn row(
                 .at(tree.nearest(path).head(), "expects nothing")
                 .help(format!(
                     "say what becomes of the flow: `{verdict}: {}`, or how it fails",
-                    flow.connections
+                    row.connections.unwrap_or(flow.connections)
                 )),
         );
     }
@@ -107,6 +107,8 @@ fn facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink: &mut
     let all = tree.nearest(crate::path!["spec", "facts"]);
     for (id, fact) in &spec.facts {
         let at = all.key_span(id).unwrap_or(all.head());
+        let when = crate::path!["spec", "facts", id.as_str(), "when"];
+        selector(spec, &fact.when, tree, when, sink);
         let says_one = match (&fact.reaches, fact.fails) {
             (Some(_), None) => fact.masqueraded.is_some(),
             (None, Some(_)) => fact.masqueraded.is_none(),
@@ -188,7 +190,12 @@ fn difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String> {
         ));
     }
     let sources = expectation.sources().unwrap_or_default();
-    let own = sources == [flow.from.as_str()];
+    // `host/laptop` is called `laptop`, too.
+    let is_caller = |name: &str| {
+        let front = flow.from.strip_suffix(name);
+        front.is_some_and(|front| front.is_empty() || front.ends_with('/'))
+    };
+    let own = matches!(sources[..], [one] if is_caller(one));
     // A node whose call is masqueraded has an address of its own before and after.
     let of_node = !flow.from.contains('/');
     match fact.masqueraded {

@@ -71,6 +71,28 @@ pub(super) fn rows(
                 None => unreached.at(head(index), "no case has these values"),
             });
         }
+        for (index, row) in flow.expect.iter().enumerate() {
+            let cases = || {
+                let all = combinations.iter().zip(&all);
+                all.filter_map(|(case, rows)| (rows[at] == Some(index)).then_some(&case.values))
+            };
+            for (position, id) in row.covers.iter().enumerate() {
+                let Some(fact) = spec.facts.get(id) else {
+                    continue;
+                };
+                if cases().next().is_some() && !cases().any(|case| selects(&fact.when, case)) {
+                    let facts = tree.nearest(crate::path!["spec", "facts", id.as_str()]);
+                    let path = crate::path![
+                        "spec", "flows", name.as_str(), "expect", index, "covers", position
+                    ];
+                    sink.push(
+                        Diagnostic::error(format!("the fact `{id}` is of none of this row's cases"))
+                            .at(tree.nearest(path).span, "covered here")
+                            .and(facts.key_span("when").unwrap_or(facts.head()), "of these cases"),
+                    );
+                }
+            }
+        }
     }
     let named = |rows: Vec<Option<usize>>| {
         let names = spec.flows.keys().cloned();
@@ -121,8 +143,8 @@ pub(super) fn case(
         let Some(flow) = spec.flows.get(name) else {
             continue;
         };
-        spec.probes.insert(name.clone(), flow.probe());
         if let Some(row) = flow.expect.get(*row) {
+            spec.probes.insert(name.clone(), flow.probe(row));
             joined
                 .expected
                 .probes
@@ -147,11 +169,19 @@ fn joined_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
         })
         .collect()
     };
-    let probes = entries(&|_, flow| Some(without(flow, &["expect"])));
-    let expected = entries(&|name, flow| {
-        let row = flow.get("expect")?.as_sequence()?.get(*rows.get(name)?)?;
-        Some(without(row, &NO_EXPECTATION))
+    let row_of = |name: &str, flow: &'_ Tree| -> Option<Tree> {
+        let rows_of_flow = flow.get("expect")?.as_sequence()?;
+        rows_of_flow.get(*rows.get(name)?).cloned()
+    };
+    let probes = entries(&|name, flow| {
+        let row = row_of(name, flow)?;
+        let own = row.as_map().and_then(|row| row.get_key_value("connections"));
+        let own = own.map(|(key, entry)| (Arc::clone(key), entry.clone()));
+        let flow = without(flow, &["expect"]);
+        Some(with(Some(&flow), flow.span, own.into_iter().collect()))
     });
+    let expected =
+        entries(&|name, flow| Some(without(&row_of(name, flow)?, &NO_EXPECTATION)));
     let base = row.and_then(|row| tree.at(crate::path!["spec", "expect", row]));
     let joined = with(base, written.span, expected);
     let spec = tree.nearest(crate::path!["spec"]);

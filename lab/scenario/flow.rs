@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use std::time::Duration;
 
 use super::count::Count;
-use super::expectation::{ProbeExpectation, SourcePort};
+use super::expectation::{ProbeExpectation, SourcePort, selects};
 use super::probe::{Probe, one};
 use super::values::AxisValues;
 use crate::plan::Protocol;
@@ -46,14 +46,14 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The probe that it is.
+    /// The probe that it is in the cases of a row.
     #[must_use]
-    pub fn probe(&self) -> Probe {
+    pub fn probe(&self, row: &FlowRow) -> Probe {
         Probe {
             from: self.from.clone(),
             to: self.to.clone(),
             protocol: self.protocol,
-            connections: self.connections,
+            connections: row.connections.unwrap_or(self.connections),
             bind: self.bind.clone(),
             patience: self.patience,
             after: self.after.clone(),
@@ -69,6 +69,11 @@ pub struct FlowRow {
     /// value.
     #[serde(default)]
     pub when: IndexMap<String, AxisValues>,
+    /// How many exchanges are attempted in these cases, if not as many as the flow
+    /// says.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    pub connections: Option<u32>,
     /// TCP: the connection stood and the server's message came.
     #[serde(default)]
     pub connected: Option<Count>,
@@ -114,7 +119,8 @@ pub struct FlowRow {
 }
 
 /// The fields of a row that say something besides what is expected.
-pub(super) const NO_EXPECTATION: [&str; 4] = ["when", "because", "source", "covers"];
+pub(super) const NO_EXPECTATION: [&str; 5] =
+    ["when", "connections", "because", "source", "covers"];
 
 impl FlowRow {
     /// What it expects of the flow's exchanges.
@@ -143,6 +149,10 @@ impl FlowRow {
 pub struct Fact {
     /// Who says so: a test by its name.
     pub test: String,
+    /// The values of axes with which it says so; an axis that is not named may have any
+    /// value.
+    #[serde(default)]
+    pub when: IndexMap<String, AxisValues>,
     /// What it says, in its own words: `10.0.0.2 -> 172.30.0.41:80 => 10.180.0.1:80`.
     pub says: String,
     /// Whom the flow reaches, as a set, by the lab's names.
@@ -157,6 +167,14 @@ pub struct Fact {
     /// Why no flow of the lab's covers it, where none does.
     #[serde(default)]
     pub not_covered: Option<String>,
+}
+
+impl Fact {
+    /// Whether it says something of the case with these axis values.
+    #[must_use]
+    pub fn is_of(&self, values: &IndexMap<String, String>) -> bool {
+        selects(&self.when, values)
+    }
 }
 
 /// How a flow fails, of a fact that says so.
