@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use comfy_table::{ContentArrangement, Table, presets};
-use indexmap::IndexSet;
+use indexmap::{IndexMap, IndexSet};
 
 use super::case_text::plain;
 use super::claims::cover;
@@ -17,6 +17,9 @@ const WIDTH: usize = 100;
 /// What stands before a flow that came out differently in different columns.
 const DIFFERS: &str = "≠";
 
+/// Why flows come out as they do, each reason with where it can be read.
+type Notes<'t> = IndexMap<&'t str, IndexSet<&'t str>>;
+
 /// All tables, each ended by a newline, and how many facts they bear out.
 pub(super) fn text(tables: &[FlowTable]) -> String {
     let mut text = String::new();
@@ -27,7 +30,7 @@ pub(super) fn text(tables: &[FlowTable]) -> String {
 }
 
 fn one(table: &FlowTable) -> String {
-    let mut notes: IndexSet<&Reason> = IndexSet::new();
+    let mut notes = Notes::default();
     let mut drawn = Table::new();
     drawn
         .load_style(presets::NOTHING)
@@ -54,9 +57,12 @@ fn one(table: &FlowTable) -> String {
             table.flows.len()
         );
     }
-    for (at, reason) in notes.iter().enumerate() {
-        let source = reason.source.as_ref().map(|source| format!(" ({source})"));
-        let words = format!("{}{}", reason.because, source.unwrap_or_default());
+    for (at, (because, sources)) in notes.iter().enumerate() {
+        let sources: Vec<&str> = sources.iter().copied().collect();
+        let words = match sources.join("; ").as_str() {
+            "" => (*because).to_owned(),
+            sources => format!("{because} ({sources})"),
+        };
         let label = format!("[{}] ", at + 1);
         let indent = " ".repeat(label.len());
         for (line, words) in wrap(&words, WIDTH - label.len()).iter().enumerate() {
@@ -90,7 +96,7 @@ fn one(table: &FlowTable) -> String {
 fn row<'t>(
     table: &FlowTable,
     flow: &'t FlowRow,
-    notes: &mut IndexSet<&'t Reason>,
+    notes: &mut Notes<'t>,
 ) -> Vec<String> {
     let mark = if flow.differs { DIFFERS } else { "" };
     let name = format!("{}\n  {} → {}", flow.flow, short(&flow.from), short(&flow.to));
@@ -99,7 +105,7 @@ fn row<'t>(
     let mut first = true;
     for cell in &flow.cells {
         // A column that says what the first one does need not say it again.
-        if all_alike && !first && says_the_same(&flow.cells[0], cell) {
+        if all_alike && !first && says_no_more(&flow.cells[0], cell) {
             cells.push("the same".to_owned());
         } else {
             cells.push(self::cell(cell, notes));
@@ -109,16 +115,18 @@ fn row<'t>(
     cells
 }
 
-/// Whether two columns saw the same things, in whichever cases.
-fn says_the_same(one: &FlowCell, other: &FlowCell) -> bool {
+/// Whether a column saw nothing that another did not.
+fn says_no_more(one: &FlowCell, other: &FlowCell) -> bool {
     let seen = |cell: &FlowCell| -> BTreeSet<(FlowSeen, bool)> {
         let outcomes = cell.outcomes.iter();
-        outcomes.map(|outcome| (outcome.seen.clone(), outcome.holds)).collect()
+        outcomes
+            .map(|outcome| (outcome.seen.clone(), outcome.holds))
+            .collect()
     };
-    seen(one) == seen(other)
+    seen(other).is_subset(&seen(one))
 }
 
-fn cell<'t>(cell: &'t FlowCell, notes: &mut IndexSet<&'t Reason>) -> String {
+fn cell<'t>(cell: &'t FlowCell, notes: &mut Notes<'t>) -> String {
     let lines = cell.outcomes.iter().enumerate().map(|(at, outcome)| {
         let mut line = if outcome.holds {
             String::new()
@@ -127,8 +135,7 @@ fn cell<'t>(cell: &'t FlowCell, notes: &mut IndexSet<&'t Reason>) -> String {
         };
         line.push_str(&words(&outcome.seen));
         for reason in &outcome.reasons {
-            let (note, _) = notes.insert_full(reason);
-            let _ = write!(line, " [{}]", note + 1);
+            let _ = write!(line, " [{}]", note(notes, reason));
         }
         match which(cell, at) {
             Some(which) => format!("{line}\n  {which}"),
@@ -136,6 +143,15 @@ fn cell<'t>(cell: &'t FlowCell, notes: &mut IndexSet<&'t Reason>) -> String {
         }
     });
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The number of a reason's note, which is one with others that say the same.
+fn note<'t>(notes: &mut Notes<'t>, reason: &'t Reason) -> usize {
+    let entry = notes.entry(&reason.because);
+    let number = entry.index() + 1;
+    let sources = entry.or_default();
+    sources.extend(reason.source.as_deref());
+    number
 }
 
 /// In which cases of its column something was seen, where not in all.
