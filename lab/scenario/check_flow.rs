@@ -73,7 +73,8 @@ fn row(
 ) {
     let when = [path, &["when".into()]].concat();
     selector(spec, &row.when, tree, &when, sink);
-    let expectation = row.expectation();
+    let connections = flow.connections(row, spec.connections);
+    let expectation = row.expectation(connections);
     if expectation.verdicts().iter().all(|(_, count)| count.is_none()) {
         let verdict = if flow.protocol == crate::plan::Protocol::Tcp {
             "connected"
@@ -84,8 +85,7 @@ fn row(
             Diagnostic::error(format!("this row of the flow `{name}` names no verdict"))
                 .at(tree.nearest(path).head(), "expects nothing")
                 .help(format!(
-                    "say what becomes of the flow: `{verdict}: {}`, or how it fails",
-                    row.connections.unwrap_or(flow.connections)
+                    "say what becomes of the flow: `{verdict}: all`, or how it fails"
                 )),
         );
     }
@@ -160,7 +160,8 @@ fn agrees(
 
 /// What a row and a fact differ in, in the fact's favour.
 fn difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String> {
-    let expectation = row.expectation();
+    // Only that something is expected matters here, not how often.
+    let expectation = row.expectation(1);
     let expected: Vec<&str> = expectation
         .verdicts()
         .into_iter()

@@ -144,11 +144,11 @@ pub(super) fn case(
             continue;
         };
         if let Some(row) = flow.expect.get(*row) {
-            spec.probes.insert(name.clone(), flow.probe(row));
-            joined
-                .expected
-                .probes
-                .insert(name.clone(), row.expectation());
+            let connections = flow.connections(row, spec.connections);
+            let probe = flow.probe(connections);
+            let expectation = row.expectation(connections);
+            spec.probes.insert(name.clone(), probe);
+            joined.expected.probes.insert(name.clone(), expectation);
         }
     }
     let at = spec.expect.len();

@@ -5,9 +5,9 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use std::time::Duration;
 
-use super::count::Count;
 use super::expectation::{ProbeExpectation, SourcePort, selects};
-use super::probe::{Probe, one};
+use super::flow_count::FlowCount;
+use super::probe::Probe;
 use super::values::AxisValues;
 use crate::plan::Protocol;
 
@@ -23,10 +23,11 @@ pub struct Flow {
     /// What is spoken: `tcp` (the default), `udp` or `ping`.
     #[serde(default)]
     pub protocol: Protocol,
-    /// How many exchanges are attempted, one after the other; one by default.
-    #[serde(default = "one")]
+    /// How many exchanges are attempted, one after the other; as many as
+    /// `spec.connections` says when absent.
+    #[serde(default)]
     #[schemars(range(min = 1))]
-    pub connections: u32,
+    pub connections: Option<u32>,
     /// The source the caller binds its socket to: one of its addresses, or a
     /// name for it.
     #[serde(default)]
@@ -46,14 +47,21 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The probe that it is in the cases of a row.
+    /// How many exchanges are attempted in the cases of a row of a lab that says so many
+    /// of all flows.
     #[must_use]
-    pub fn probe(&self, row: &FlowRow) -> Probe {
+    pub fn connections(&self, row: &FlowRow, of_lab: u32) -> u32 {
+        row.connections.or(self.connections).unwrap_or(of_lab)
+    }
+
+    /// The probe that it is when it attempts so many exchanges.
+    #[must_use]
+    pub fn probe(&self, connections: u32) -> Probe {
         Probe {
             from: self.from.clone(),
             to: self.to.clone(),
             protocol: self.protocol,
-            connections: row.connections.unwrap_or(self.connections),
+            connections,
             bind: self.bind.clone(),
             patience: self.patience,
             after: self.after.clone(),
@@ -76,25 +84,25 @@ pub struct FlowRow {
     pub connections: Option<u32>,
     /// TCP: the connection stood and the server's message came.
     #[serde(default)]
-    pub connected: Option<Count>,
+    pub connected: Option<FlowCount>,
     /// TCP: an RST or an ICMP port unreachable answered. UDP: the latter.
     #[serde(default)]
-    pub refused: Option<Count>,
+    pub refused: Option<FlowCount>,
     /// Another ICMP error answered, or there was no route.
     #[serde(default)]
-    pub unreachable: Option<Count>,
+    pub unreachable: Option<FlowCount>,
     /// TCP: an RST ended the connection after it stood.
     #[serde(default)]
-    pub reset: Option<Count>,
+    pub reset: Option<FlowCount>,
     /// TCP: the connection stood, and then no word came in time.
     #[serde(default)]
-    pub silent: Option<Count>,
+    pub silent: Option<FlowCount>,
     /// Nothing came in time.
     #[serde(default)]
-    pub timeout: Option<Count>,
+    pub timeout: Option<FlowCount>,
     /// UDP and ping: an answer came.
     #[serde(default)]
-    pub answered: Option<Count>,
+    pub answered: Option<FlowCount>,
     /// The pods that answered, as a set.
     #[serde(default)]
     pub endpoints: Option<Vec<String>>,
@@ -123,17 +131,18 @@ pub(super) const NO_EXPECTATION: [&str; 5] =
     ["when", "connections", "because", "source", "covers"];
 
 impl FlowRow {
-    /// What it expects of the flow's exchanges.
+    /// What it expects of the flow when it attempts so many exchanges.
     #[must_use]
-    pub fn expectation(&self) -> ProbeExpectation {
+    pub fn expectation(&self, connections: u32) -> ProbeExpectation {
+        let of = |count: Option<FlowCount>| count.map(|count| count.of(connections));
         ProbeExpectation {
-            connected: self.connected,
-            refused: self.refused,
-            unreachable: self.unreachable,
-            reset: self.reset,
-            silent: self.silent,
-            timeout: self.timeout,
-            answered: self.answered,
+            connected: of(self.connected),
+            refused: of(self.refused),
+            unreachable: of(self.unreachable),
+            reset: of(self.reset),
+            silent: of(self.silent),
+            timeout: of(self.timeout),
+            answered: of(self.answered),
             endpoints: self.endpoints.clone(),
             seen_source: self.seen_source.clone(),
             seen_sources: self.seen_sources.clone(),

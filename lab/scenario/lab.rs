@@ -103,6 +103,12 @@ pub struct LabSpec {
     /// and `expect` or beside them.
     #[serde(default)]
     pub flows: IndexMap<String, Flow>,
+    /// How many exchanges a flow attempts that says nothing of it; one by default. An
+    /// axis may patch it: endpoints that take turns are met by few, random choice needs
+    /// many.
+    #[serde(default = "super::probe::one")]
+    #[schemars(range(min = 1))]
+    pub connections: u32,
     /// What others say of such flows; rows of flows name the facts they bear out.
     #[serde(default)]
     pub facts: IndexMap<String, Fact>,

@@ -35,6 +35,7 @@ mod example_tests;
 mod expand;
 pub mod expectation;
 pub mod flow;
+pub mod flow_count;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]

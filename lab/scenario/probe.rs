@@ -36,6 +36,6 @@ pub struct Probe {
     pub after: Option<String>,
 }
 
-pub(super) fn one() -> u32 {
+pub(super) const fn one() -> u32 {
     1
 }
