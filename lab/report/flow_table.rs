@@ -80,7 +80,11 @@ fn one(table: &FlowTable) -> String {
         // Many are left out for the same reason.
         let reasons: BTreeSet<&String> = facts.not_covered.values().collect();
         for why in reasons {
-            let count = facts.not_covered.values().filter(|other| *other == why).count();
+            let count = facts
+                .not_covered
+                .values()
+                .filter(|other| *other == why)
+                .count();
             let words = format!("not covered, {count}: {why}");
             for (line, words) in wrap(&words, WIDTH - 4).iter().enumerate() {
                 let _ = writeln!(text, "{}{words}", if line == 0 { "  " } else { "    " });
@@ -93,13 +97,14 @@ fn one(table: &FlowTable) -> String {
     text
 }
 
-fn row<'t>(
-    table: &FlowTable,
-    flow: &'t FlowRow,
-    notes: &mut Notes<'t>,
-) -> Vec<String> {
+fn row<'t>(table: &FlowTable, flow: &'t FlowRow, notes: &mut Notes<'t>) -> Vec<String> {
     let mark = if flow.differs { DIFFERS } else { "" };
-    let name = format!("{}\n  {} → {}", flow.flow, short(&flow.from), short(&flow.to));
+    let name = format!(
+        "{}\n  {} → {}",
+        flow.flow,
+        short(&flow.from),
+        short(&flow.to)
+    );
     let mut cells = vec![mark.to_owned(), name];
     let all_alike = !flow.differs && table.columns.len() > 1;
     let mut first = true;
@@ -190,7 +195,11 @@ fn words(seen: &FlowSeen) -> String {
         .collect();
     let mut parts = Vec::new();
     if !seen.endpoints.is_empty() {
-        parts.push(format!("{} from {}", list(&seen.endpoints), list(&seen.sources)));
+        parts.push(format!(
+            "{} from {}",
+            list(&seen.endpoints),
+            list(&seen.sources)
+        ));
     }
     parts.extend(failed.iter().map(|&word| word.to_owned()));
     if parts.is_empty() {

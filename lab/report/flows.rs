@@ -43,17 +43,7 @@ pub struct FlowOutcome {
 /// What is seen of a flow, without how often: two runs of one flow that see the same
 /// are the same, however random the choice of endpoints.
 #[derive(
-    Debug,
-    Clone,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Default,
-    Serialize,
-    Deserialize,
-    JsonSchema,
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FlowSeen {
@@ -170,7 +160,10 @@ pub fn tables(labs: &[Declared], cases: &[CaseResult]) -> Vec<FlowTable> {
         table(lab, &cases)
     };
     let with_flows = labs.iter().filter(|lab| !lab.flows.is_empty());
-    with_flows.map(table).filter(|table| !table.flows.is_empty()).collect()
+    with_flows
+        .map(table)
+        .filter(|table| !table.flows.is_empty())
+        .collect()
 }
 
 fn table(lab: &Declared, cases: &[&CaseResult]) -> FlowTable {
@@ -186,7 +179,10 @@ fn table(lab: &Declared, cases: &[&CaseResult]) -> FlowTable {
         let (_, first) = seen.first()?;
         let cell = |column_: &&str| FlowCell {
             column: (*column_).to_owned(),
-            outcomes: outcomes(seen.iter().filter(|(case, _)| column(lab, case) == *column_)),
+            outcomes: outcomes(
+                seen.iter()
+                    .filter(|(case, _)| column(lab, case) == *column_),
+            ),
         };
         Some(FlowRow {
             flow: flow.clone(),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::check_lab::selector;
 use super::diagnostic::Diagnostic;
 use super::expectation::ROW_KEYS;
-use super::flow::{Failing, Fact, Flow, FlowRow};
+use super::flow::{Fact, Failing, Flow, FlowRow};
 use super::lab::LabSpec;
 use super::sink::Sink;
 use super::source::Span;
@@ -37,7 +37,9 @@ pub(super) fn flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
             );
         }
         if flow.expect.is_empty() {
-            let at = all.get(name).map_or(key, |flow| flow.key_span("expect").unwrap_or(key));
+            let at = all
+                .get(name)
+                .map_or(key, |flow| flow.key_span("expect").unwrap_or(key));
             sink.push(
                 Diagnostic::error(format!("nothing is expected of the flow `{name}`"))
                     .at(at, "no rows")
@@ -75,7 +77,11 @@ fn row(
     selector(spec, &row.when, tree, &when, sink);
     let connections = flow.connections(row, spec.connections);
     let expectation = row.expectation(connections);
-    if expectation.verdicts().iter().all(|(_, count)| count.is_none()) {
+    if expectation
+        .verdicts()
+        .iter()
+        .all(|(_, count)| count.is_none())
+    {
         let verdict = if flow.protocol == crate::plan::Protocol::Tcp {
             "connected"
         } else {
@@ -130,9 +136,11 @@ fn facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink: &mut
                     .help("name it in a row's `covers`, or say why not in `notCovered`"),
             ),
             (Some(row), Some(_)) => sink.push(
-                Diagnostic::error(format!("the fact `{id}` is covered although it is `notCovered`"))
-                    .at(*row, "covered here")
-                    .and(at, "declared here"),
+                Diagnostic::error(format!(
+                    "the fact `{id}` is covered although it is `notCovered`"
+                ))
+                .at(*row, "covered here")
+                .and(at, "declared here"),
             ),
             _ => {}
         }
@@ -152,9 +160,14 @@ fn agrees(
     };
     let facts = tree.nearest(crate::path!["spec", "facts"]);
     sink.push(
-        Diagnostic::error(format!("this row does not expect what the fact `{id}` says"))
-            .at(at, differs)
-            .and(facts.key_span(id).unwrap_or(facts.head()), fact.says.clone()),
+        Diagnostic::error(format!(
+            "this row does not expect what the fact `{id}` says"
+        ))
+        .at(at, differs)
+        .and(
+            facts.key_span(id).unwrap_or(facts.head()),
+            fact.says.clone(),
+        ),
     );
 }
 

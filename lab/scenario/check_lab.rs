@@ -39,7 +39,9 @@ pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) -> bool {
     let flows = tree.at(crate::path!["spec", "flows"]);
     for row in rows.into_iter().flat_map(children) {
         for name in keys(flows) {
-            if let (Some(at), Some(flow)) = (row.key_span(name), flows.and_then(|f| f.key_span(name))) {
+            if let (Some(at), Some(flow)) =
+                (row.key_span(name), flows.and_then(|f| f.key_span(name)))
+            {
                 unknown.push(
                     Diagnostic::error(format!("`{name}` is a flow and has rows of its own"))
                         .at(at, "not here")

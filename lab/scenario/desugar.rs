@@ -21,7 +21,11 @@ pub(super) type FlowRows = IndexMap<String, usize>;
 fn rows_for(spec: &LabSpec, values: &IndexMap<String, String>) -> Vec<Option<usize>> {
     let flows = spec.flows.values();
     flows
-        .map(|flow| flow.expect.iter().position(|row| selects(&row.when, values)))
+        .map(|flow| {
+            flow.expect
+                .iter()
+                .position(|row| selects(&row.when, values))
+        })
         .collect()
 }
 
@@ -63,7 +67,8 @@ pub(super) fn rows(
                 tree.nearest(crate::path!["spec", "flows", name.as_str(), "expect", row])
                     .head()
             };
-            let unreached = Diagnostic::error(format!("no case reaches this row of the flow `{name}`"));
+            let unreached =
+                Diagnostic::error(format!("no case reaches this row of the flow `{name}`"));
             sink.push(match taken {
                 Some(earlier) => unreached
                     .at(head(index), "never used")
@@ -83,12 +88,23 @@ pub(super) fn rows(
                 if cases().next().is_some() && !cases().any(|case| selects(&fact.when, case)) {
                     let facts = tree.nearest(crate::path!["spec", "facts", id.as_str()]);
                     let path = crate::path![
-                        "spec", "flows", name.as_str(), "expect", index, "covers", position
+                        "spec",
+                        "flows",
+                        name.as_str(),
+                        "expect",
+                        index,
+                        "covers",
+                        position
                     ];
                     sink.push(
-                        Diagnostic::error(format!("the fact `{id}` is of none of this row's cases"))
-                            .at(tree.nearest(path).span, "covered here")
-                            .and(facts.key_span("when").unwrap_or(facts.head()), "of these cases"),
+                        Diagnostic::error(format!(
+                            "the fact `{id}` is of none of this row's cases"
+                        ))
+                        .at(tree.nearest(path).span, "covered here")
+                        .and(
+                            facts.key_span("when").unwrap_or(facts.head()),
+                            "of these cases",
+                        ),
                     );
                 }
             }
@@ -96,7 +112,10 @@ pub(super) fn rows(
     }
     let named = |rows: Vec<Option<usize>>| {
         let names = spec.flows.keys().cloned();
-        names.zip(rows).filter_map(|(name, row)| Some((name, row?))).collect()
+        names
+            .zip(rows)
+            .filter_map(|(name, row)| Some((name, row?)))
+            .collect()
     };
     all.into_iter().map(named).collect()
 }
@@ -109,7 +128,10 @@ fn without_row(
     cases: usize,
 ) -> Diagnostic {
     let message = match cases {
-        1 => format!("no row of the flow `{flow}` is for the case `{}`", first.id(lab)),
+        1 => format!(
+            "no row of the flow `{flow}` is for the case `{}`",
+            first.id(lab)
+        ),
         more => format!(
             "no row of the flow `{flow}` is for {more} cases, the first being `{}`",
             first.id(lab)
@@ -122,7 +144,10 @@ fn without_row(
         .collect();
     let flow = tree.nearest(crate::path!["spec", "flows", flow]);
     Diagnostic::error(message)
-        .at(flow.key_span("expect").unwrap_or(flow.head()), "no row matches")
+        .at(
+            flow.key_span("expect").unwrap_or(flow.head()),
+            "no row matches",
+        )
         .help(format!("add a row with `when: {{{}}}`", when.join(", ")))
 }
 
@@ -175,13 +200,14 @@ fn joined_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
     };
     let probes = entries(&|name, flow| {
         let row = row_of(name, flow)?;
-        let own = row.as_map().and_then(|row| row.get_key_value("connections"));
+        let own = row
+            .as_map()
+            .and_then(|row| row.get_key_value("connections"));
         let own = own.map(|(key, entry)| (Arc::clone(key), entry.clone()));
         let flow = without(flow, &["expect"]);
         Some(with(Some(&flow), flow.span, own.into_iter().collect()))
     });
-    let expected =
-        entries(&|name, flow| Some(without(&row_of(name, flow)?, &NO_EXPECTATION)));
+    let expected = entries(&|name, flow| Some(without(&row_of(name, flow)?, &NO_EXPECTATION)));
     let base = row.and_then(|row| tree.at(crate::path!["spec", "expect", row]));
     let joined = with(base, written.span, expected);
     let spec = tree.nearest(crate::path!["spec"]);
@@ -191,27 +217,43 @@ fn joined_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
         .map(<[Tree]>::to_vec)
         .unwrap_or_default();
     list.push(joined);
-    let place = |key: &str| spec.key_span(key).unwrap_or_else(|| {
-        spec.key_span("flows").unwrap_or(spec.head())
-    });
-    let span = spec.get("expect").map_or(written.span, |expect| expect.span);
+    let place = |key: &str| {
+        spec.key_span(key)
+            .unwrap_or_else(|| spec.key_span("flows").unwrap_or(spec.head()))
+    };
+    let span = spec
+        .get("expect")
+        .map_or(written.span, |expect| expect.span);
     let probes = with(spec.get("probes"), written.span, probes);
     let spec = with(
         Some(spec),
         spec.span,
         vec![
-            ("probes".into(), Entry { key: place("probes"), value: probes }),
+            (
+                "probes".into(),
+                Entry {
+                    key: place("probes"),
+                    value: probes,
+                },
+            ),
             (
                 "expect".into(),
                 Entry {
                     key: place("expect"),
-                    value: Tree { span, value: Value::Sequence(Arc::new(list)) },
+                    value: Tree {
+                        span,
+                        value: Value::Sequence(Arc::new(list)),
+                    },
                 },
             ),
         ],
     );
     let key = tree.key_span("spec").unwrap_or(tree.head());
-    with(Some(tree), tree.span, vec![("spec".into(), Entry { key, value: spec })])
+    with(
+        Some(tree),
+        tree.span,
+        vec![("spec".into(), Entry { key, value: spec })],
+    )
 }
 
 /// A map with more entries, or with others in place of those of the same names.

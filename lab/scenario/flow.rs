@@ -127,8 +127,7 @@ pub struct FlowRow {
 }
 
 /// The fields of a row that say something besides what is expected.
-pub(super) const NO_EXPECTATION: [&str; 5] =
-    ["when", "connections", "because", "source", "covers"];
+pub(super) const NO_EXPECTATION: [&str; 5] = ["when", "connections", "because", "source", "covers"];
 
 impl FlowRow {
     /// What it expects of the flow when it attempts so many exchanges.
