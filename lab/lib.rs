@@ -29,3 +29,4 @@ pub mod rules;
 pub mod run;
 pub mod scenario;
 pub mod shortage;
+pub mod verify;

@@ -39,12 +39,32 @@ pub struct Basket {
     clock: Clock,
     packets: Vec<Packet>,
     left_out: u64,
+    /// When it takes no more.
+    end: Option<u64>,
 }
 
 impl Basket {
     /// How many packets it holds.
     pub fn len(&self) -> usize {
         self.packets.len()
+    }
+
+    /// How many packets were heard, whether or not they are in it.
+    pub fn heard(&self) -> u64 {
+        u64::try_from(self.packets.len())
+            .unwrap_or(u64::MAX)
+            .saturating_add(self.left_out)
+    }
+
+    /// What time it is, as packets are stamped.
+    pub fn now(&mut self) -> u64 {
+        self.clock.now()
+    }
+
+    /// Takes nothing that is of a later time, and throws out what it has of it.
+    pub fn end_at(&mut self, time: u64) {
+        self.end = Some(time);
+        self.packets.retain(|packet| packet.time <= time);
     }
 
     /// The same as [`Basket::take`], which it goes on to hold.
@@ -213,6 +233,9 @@ fn keep(basket: &RefCell<Basket>, packet: Option<Packet>) {
     let mut basket = basket.borrow_mut();
     if let Some(mut packet) = packet {
         packet.time = basket.clock.time(packet.time);
+        if basket.end.is_some_and(|end| packet.time > end) {
+            return;
+        }
         if basket.packets.len() < MOST {
             basket.packets.push(packet);
         } else {

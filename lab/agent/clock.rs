@@ -78,6 +78,12 @@ impl Clock {
         }
     }
 
+    /// What time it is by that clock.
+    pub fn now(&mut self) -> u64 {
+        let now = nanoseconds(ClockId::CLOCK_REALTIME).unwrap_or_default();
+        self.time(u64::try_from(now).unwrap_or_default())
+    }
+
     fn time_at(&mut self, stamp: u64, now: Reading) -> u64 {
         let set_by = now.ahead() - std::mem::replace(&mut self.ahead, now.ahead());
         let mut undo = self.undo.last().copied().unwrap_or_default();

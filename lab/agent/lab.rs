@@ -21,8 +21,8 @@ use super::timestamps::Timestamps;
 use super::trace::Trace;
 use super::wire::{self, Wire};
 use super::{
-    accounting, capture, counters, failure, health, held, ipvs, prober, program, real_proxy, rules,
-    saved, server, settings, sysctl,
+    accounting, capture, counters, failure, health, held, ipvs, prober, program, real_proxy, rest,
+    rules, saved, server, settings, sysctl, typed,
 };
 use crate::evidence::{Evidence, Packet};
 use crate::plan::{Namespace, Plan, RealProxy, Server};
@@ -46,6 +46,8 @@ pub struct Lab {
     apis: HashMap<(String, SocketAddr), Api>,
     /// Programs that were started and let run, by their names.
     daemons: HashMap<String, Daemon>,
+    /// How long each kube-proxy took to write its rules, by node, in milliseconds.
+    pub(super) synced_ms: BTreeMap<String, u64>,
     /// Has the kernel say when it saw each packet.
     _timestamps: Timestamps,
 }
@@ -144,11 +146,16 @@ impl Lab {
             loaders,
             apis: HashMap::new(),
             daemons: HashMap::new(),
+            synced_ms: BTreeMap::new(),
             _timestamps: timestamps,
         };
         if !lab.plan.proxies.is_empty() {
             step("wait for its kube-proxies' rules".to_owned());
             real_proxy::start(&mut lab).await?;
+        }
+        if !lab.plan.typed.is_empty() {
+            step("type what is typed by hand".to_owned());
+            typed::all(&lab).await?;
         }
         lab.check(step, turned).await?;
         Ok(lab)
@@ -228,8 +235,10 @@ impl Lab {
             .filter(|_| settles)
             .map(|trace| Settler::new(self, &captures, Rc::clone(&basket), trace));
         let attempts = prober::run(&self.plan.probes, &self.namespaces, settler).await?;
-        for capture in &captures {
-            capture.drain();
+        if watch.packets.is_empty() {
+            captures.iter().for_each(Capture::drain);
+        } else {
+            rest::wait(&captures, &basket).await;
         }
         capture::end(captures).await;
         step("read back counters and rules".to_owned());
@@ -268,6 +277,7 @@ impl Lab {
             }
         }
         evidence.logs.extend(real_proxy::said(self)?);
+        evidence.synced_ms.clone_from(&self.synced_ms);
         Ok(evidence)
     }
 

@@ -39,6 +39,7 @@ mod poll;
 mod prober;
 mod program;
 mod real_proxy;
+mod rest;
 mod rewire;
 pub(crate) mod rights;
 mod rootfs;
@@ -57,6 +58,7 @@ mod tcp;
 mod terminal;
 mod timestamps;
 mod trace;
+mod typed;
 mod udp;
 mod wire;
 

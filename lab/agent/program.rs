@@ -224,13 +224,18 @@ fn rejected_line(said: &str, input: &str, before: usize) -> Option<String> {
 
 fn unstarted(program: &str, error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::NotFound {
-        let package = package(program);
+        let remedy = package(program).map_or_else(
+            || format!("install it where programs are: {PATH}"),
+            |package| {
+                format!(
+                    "run `apt-get install {package}`, or your distribution's equivalent, as root"
+                )
+            },
+        );
         return Failure {
             fault: Fault::Machine,
             message: format!("{program} is not installed"),
-            remedy: Some(format!(
-                "run `apt-get install {package}`, or your distribution's equivalent, as root"
-            )),
+            remedy: Some(remedy),
             rejected: None,
         };
     }

@@ -65,15 +65,19 @@ const NAMES: [&str; 6] = [
 /// When one cannot be started, ends, or does not come to it.
 pub async fn start(lab: &mut Lab) -> Result<(), Failure> {
     let proxies = lab.plan.proxies.clone();
+    let mut begun = Vec::new();
     for proxy in &proxies {
         let objects = lab.plan.objects.clone();
         lab.serve(&proxy.namespace, API, objects)?;
         let path = format!("{}:{}", names(proxy.backend)?, program::PATH);
         let (own, words) = (&proxy.program, &proxy.arguments);
+        begun.push(Instant::now());
         lab.start(&proxy.namespace, &name(proxy), own, words, &path)?;
     }
-    for proxy in &proxies {
+    for (proxy, begun) in proxies.iter().zip(begun) {
         written(lab, proxy).await?;
+        let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        lab.synced_ms.insert(proxy.namespace.clone(), took);
     }
     Ok(())
 }

@@ -3,11 +3,25 @@
 
 use std::collections::HashSet;
 use std::io::IsTerminal as _;
+use std::path::Path;
 
 use super::args::{Common, Selection};
 use super::exit::Exit;
 use crate::run::{Chosen, Prepared, SelectError, choose, prepare};
 use crate::scenario::{Diagnostic, Rendering, Sources};
+
+/// The labs that are named, after telling what their files make one wonder about.
+///
+/// # Errors
+///
+/// What the command ends with, after telling on standard error why.
+pub fn chosen(names: &[String], directory: &Path) -> Result<Vec<Chosen>, Exit> {
+    let labs = choose(names, directory).map_err(|error| refuse(&error))?;
+    for lab in &labs {
+        tell(&lab.scenario.sources, &lab.warnings);
+    }
+    Ok(labs)
+}
 
 /// The chosen labs with their prepared cases, in order.
 ///
@@ -18,12 +32,11 @@ pub fn prepared(
     common: &Common,
     selection: &Selection,
 ) -> Result<Vec<(Chosen, Vec<Prepared>)>, Exit> {
-    let labs = choose(&selection.names, &common.topologies).map_err(|error| refuse(&error))?;
+    let labs = chosen(&selection.names, &common.topologies)?;
     let mut wrong = false;
     let mut all = Vec::new();
     for lab in labs {
         let sources = &lab.scenario.sources;
-        tell(sources, &lab.warnings);
         // What is wrong with several cases in the same way is told once.
         let mut told = HashSet::new();
         let mut cases = Vec::new();

@@ -22,6 +22,7 @@ mod rules;
 mod run;
 mod schema;
 mod up;
+mod verify;
 mod which;
 
 use std::process::ExitCode;
@@ -74,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Capture(capture) => capture::capture(capture),
         Command::Down(down) => down::down(down),
         Command::Rules(arguments) => rules::rules(arguments),
+        Command::Verify(asked) => verify::compare(&arguments.common, asked),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
         Command::Diff(diff) => diff::diff(diff),
         Command::Doctor(doctor) => doctor::doctor(doctor),

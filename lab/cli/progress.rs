@@ -47,26 +47,36 @@ impl Progress {
         self.bar.tick();
     }
 
+    /// Says how many cases there are.
+    pub fn all(&self, cases: usize) {
+        self.bar
+            .set_length(u64::try_from(cases).unwrap_or(u64::MAX));
+    }
+
+    /// Notes that a case begins.
+    pub fn begun(&mut self, case: &str) {
+        self.running.insert(case.to_owned());
+        self.bar.set_message(words(&self.running));
+    }
+
+    /// Notes that a case has ended.
+    pub fn ended(&mut self, case: &str) {
+        self.running.shift_remove(case);
+        self.bar.inc(1);
+        self.bar.set_message(words(&self.running));
+    }
+
     /// Notes what happens, which is told by `tell` on the same terminal.
     pub fn event<T>(&mut self, event: &Event, tell: impl FnOnce() -> T) -> T {
         match event {
-            Event::Begun { cases } => {
-                self.bar
-                    .set_length(u64::try_from(*cases).unwrap_or(u64::MAX));
-            }
-            Event::Started { case } => {
-                self.running.insert(case.clone());
-            }
-            Event::Finished { result, .. } => {
-                self.running.shift_remove(&result.case);
-                self.bar.inc(1);
-            }
+            Event::Begun { cases } => self.all(*cases),
+            Event::Started { case } => self.begun(case),
+            Event::Finished { result, .. } => self.ended(&result.case),
             Event::Over { .. } => {
                 self.due = None;
                 self.bar.finish_and_clear();
             }
         }
-        self.bar.set_message(words(&self.running));
         self.bar.suspend(tell)
     }
 }

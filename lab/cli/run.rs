@@ -227,6 +227,7 @@ pub fn options(jobs: Option<u16>, keep: bool, kernels: Choice) -> Options {
     let jobs = jobs.map_or(cores * JOBS_PER_CORE, usize::from);
     Options {
         kernels,
+        agent: None,
         jobs,
         agents: cores.min(jobs),
         keep,

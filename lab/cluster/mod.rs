@@ -98,6 +98,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// Whether a program writes rules on it that svclab does not know.
+    #[must_use]
+    pub fn writes_itself(&self) -> bool {
+        self.kube_proxy.is_some() && self.generated_proxy().is_none()
+    }
+
     /// Its kube-proxy, if its rules are generated.
     #[must_use]
     pub fn generated_proxy(&self) -> Option<&KubeProxy> {

@@ -63,6 +63,10 @@ pub struct Evidence {
     /// By namespace, what was read back of sets, virtual servers and interfaces.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<String, Held>,
+    /// By node, how long its kube-proxy took from its start to rules for everything, in
+    /// milliseconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub synced_ms: BTreeMap<String, u64>,
     /// What programs said that ran in it, the last of it, by their names: `kube-proxy of
     /// node-1`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -196,6 +196,14 @@ impl Kernels {
         }
     }
 
+    /// The same, with another program as the agent, here and in guests: `svclab`, for
+    /// one that is not it.
+    #[must_use]
+    pub fn with_agent(mut self, program: PathBuf) -> Self {
+        self.host = Host::with_agent(program);
+        self
+    }
+
     /// The same, with guests from another cache than the environment's.
     #[must_use]
     pub fn with_cache(mut self, cache: Cache) -> Self {
@@ -270,7 +278,8 @@ impl Kernels {
         };
         let mut guests = Vec::new();
         for wanted in &wanted {
-            let mut guest = Guest::new(cache.clone(), wanted).await?;
+            let mut guest =
+                Guest::with_agent(cache.clone(), wanted, self.host.agent().to_owned()).await?;
             if !self.further.is_empty() {
                 guest = guest
                     .with_programs(self.further.iter().cloned())

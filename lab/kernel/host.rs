@@ -2,7 +2,7 @@
 //! own to work in.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
 
@@ -72,6 +72,12 @@ impl Host {
     pub fn without_drops(mut self) -> Self {
         self.untraced = true;
         self
+    }
+
+    /// The program that is its agents.
+    #[must_use]
+    pub fn agent(&self) -> &Path {
+        &self.program
     }
 
     /// The same host, whose agents have further programs at hand, where they lie

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::modules::{Modules, State};
+use crate::agent::PATH;
 use crate::plan::needs::{Asker, Needs, package};
 use crate::protocol::{Failure, Fault};
 
@@ -150,12 +151,16 @@ impl Missing {
                     .to_owned(),
             );
         }
-        let mut packages: Vec<&str> = self
+        let (known, unknown): (Vec<_>, Vec<_>) = self
             .programs
             .iter()
-            .map(|lack| package(&lack.name))
-            .collect();
+            .map(|lack| package(&lack.name).ok_or(&lack.name))
+            .partition(Result::is_ok);
+        let mut packages: Vec<&str> = known.into_iter().flatten().collect();
         packages.dedup();
+        for name in unknown.into_iter().filter_map(Result::err) {
+            remedies.push(format!("install `{name}` where programs are: {PATH}"));
+        }
         if !packages.is_empty() {
             remedies.push(format!(
                 "run `apt-get install {}`, or your distribution's equivalent, as root",

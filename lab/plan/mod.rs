@@ -12,6 +12,7 @@ pub mod print;
 mod probe;
 mod real_proxy;
 mod size;
+mod typed;
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,7 @@ pub use ipvs::VirtualServer;
 pub use link::{Link, LinkKind, Mac};
 pub use probe::{Count, Patience, Probe, Protocol, Server, ServerKind, Target};
 pub use real_proxy::{API, Heard, RealProxy};
+pub use typed::Typed;
 
 /// A cluster's network as one kernel is to build it, and what to try in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -45,6 +47,9 @@ pub struct Plan {
     /// The Kubernetes objects that they are told of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<serde_json::Value>,
+    /// What is typed on nodes when all that was written, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub typed: Vec<Typed>,
     /// What to look at while probing.
     pub watch: Watch,
 }

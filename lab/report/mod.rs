@@ -37,6 +37,7 @@ mod results;
 pub mod schema;
 pub mod seen;
 mod several;
+pub mod verify;
 mod words;
 mod writer;
 

@@ -9,6 +9,7 @@ use super::journeys::{self, Journeys};
 use super::{Results, SCHEMA, diff, doctor, seen};
 use crate::evidence::Verdict;
 use crate::live;
+use crate::verify::{self, Verification};
 
 /// The schema of the document that `svclab run --format json` prints, in JSON
 /// Schema 2020-12.
@@ -66,6 +67,12 @@ pub fn ps() -> Schema {
     of::<live::Document>(live::SCHEMA)
 }
 
+/// The schema of the document that `svclab verify --format json` prints.
+#[must_use]
+pub fn verification() -> Schema {
+    of::<Verification>(verify::SCHEMA)
+}
+
 fn of<T: JsonSchema>(format: &str) -> Schema {
     let mut schema = SchemaSettings::draft2020_12()
         .for_serialize()
@@ -108,6 +115,7 @@ mod tests {
             ("journeys.v1.json", super::journeys()),
             ("evidence.v1.json", super::evidence()),
             ("ps.v1.json", ps()),
+            ("verification.v1.json", verification()),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);
@@ -128,6 +136,8 @@ mod tests {
         let document = claims::document(fixture::claims());
         let document = serde_json::to_value(document).unwrap();
         assert_eq!(complaints(&claims(), &document), Vec::<String>::new());
+        let document = serde_json::to_value(super::super::verify::tests::document()).unwrap();
+        assert_eq!(complaints(&verification(), &document), Vec::<String>::new());
         let document = serde_json::to_value(diff::tests::document()).unwrap();
         assert_eq!(complaints(&super::diff(), &document), Vec::<String>::new());
     }

@@ -46,6 +46,12 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Each line two blanks in, ended.
+pub(super) fn indented(text: &str) -> String {
+    text.lines()
+        .fold(String::new(), |text, line| text + "  " + line + "\n")
+}
+
 /// A case's time, to the hundredth of a second: `3.02 s`.
 pub(super) fn seconds(milliseconds: u64) -> String {
     let hundredths = milliseconds.saturating_add(5) / 10;

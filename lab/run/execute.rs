@@ -1,6 +1,7 @@
 //! Running prepared cases, several at once.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,6 +31,9 @@ use crate::shortage;
 pub struct Options {
     /// Where the plans run.
     pub kernels: Choice,
+    /// The program that is the agents: `svclab`, for one that is not it. Without it, the
+    /// one that runs.
+    pub agent: Option<PathBuf>,
     /// How many cases stand at once.
     pub jobs: usize,
     /// How many agents of each kernel serve them; each has one thread.

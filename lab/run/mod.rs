@@ -8,6 +8,7 @@ mod flows;
 mod pool;
 mod prepare;
 mod select;
+pub mod verify;
 
 pub use binary::BinaryError;
 pub use execute::{Kept, Options, execute, trouble};

@@ -54,8 +54,18 @@ impl Pools {
         let programs: BTreeSet<PathBuf> =
             proxies.map(|proxy| proxy.program.clone().into()).collect();
         let mut kernels = Kernels::new(options.kernels.clone());
+        if let Some(agent) = &options.agent {
+            kernels = kernels.with_agent(agent.clone());
+        }
+        let typed = cases.iter().flat_map(|case| &case.plan.typed);
+        let typed = typed.filter_map(|typed| find_program(typed.command.first()?));
+        let mut in_guests: BTreeSet<PathBuf> = typed.collect();
         if !programs.is_empty() {
-            kernels = kernels.with_programs(programs.into_iter().collect(), called());
+            in_guests.extend(called());
+        }
+        if !programs.is_empty() || !in_guests.is_empty() {
+            let in_guests = in_guests.into_iter().collect();
+            kernels = kernels.with_programs(programs.into_iter().collect(), in_guests);
         }
         Self {
             kernels,

@@ -129,6 +129,7 @@ fn lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
             ("leftovers", "iptables", &said.leftovers.iptables),
             ("leftovers", "ipset", &said.leftovers.ipset),
             ("byHand", "iptables", &said.by_hand.iptables),
+            ("byHand", "commands", &said.by_hand.commands),
         ] {
             for (index, line) in lines.iter().enumerate() {
                 let at = tree

@@ -44,6 +44,11 @@ pub struct ByHand {
     /// CHAIN` empties a chain.
     #[serde(default)]
     pub iptables: Vec<String>,
+    /// Programs with their arguments, one after the other, once all rules were
+    /// written, those of a real kube-proxy too: `ipset del KUBE-CLUSTER-IP
+    /// 10.96.0.10,tcp:80`. They are this machine's, in the node's namespace.
+    #[serde(default)]
+    pub commands: Vec<String>,
 }
 
 /// What an earlier life of a machine left on it.

@@ -33,6 +33,8 @@ mod standing;
 #[path = "../shared/standing.rs"]
 mod standing_labs;
 mod support;
+mod typed;
 mod untouched;
+mod verify;
 #[path = "../shared/waiting.rs"]
 mod waiting;

@@ -41,6 +41,7 @@ mod random;
 #[path = "../kube_proxy_recorded/recordings.rs"]
 #[expect(dead_code, reason = "only the objects are needed here")]
 mod recordings;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         }
     }
     trials.extend(labs::trials());
+    trials.extend(verify::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 

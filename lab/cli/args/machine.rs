@@ -76,4 +76,6 @@ pub enum Described {
     Evidence,
     /// What `ps --format json` prints.
     Ps,
+    /// What `verify --format json` prints.
+    Verification,
 }

@@ -6,6 +6,7 @@ mod rules;
 mod run;
 mod selection;
 mod standing;
+mod verify;
 
 use std::path::PathBuf;
 
@@ -22,6 +23,8 @@ pub use standing::{
     CaptureArguments, DownArguments, ExecArguments, ProbeArguments, PsArguments, PsFormat,
     ShellArguments, UpArguments,
 };
+
+pub use verify::{AgainstWord, VerifyArguments, VerifyFormat};
 
 use diff::DUMPS;
 use standing::{CAPTURES, GUESTS, STATUS};
@@ -88,6 +91,9 @@ pub enum Command {
     Rules(Box<RulesArguments>),
     /// Run the labs that speak of claims, and print what became of each claim
     Claims(ClaimsArguments),
+    /// Run every lab with two kube-proxies, or with one and the rules that svclab
+    /// generates, and print which flows go elsewhere
+    Verify(Box<VerifyArguments>),
     /// Compare two nodes' dumps, or two files of them, by what they mean
     #[command(after_help = DUMPS)]
     Diff(DiffArguments),

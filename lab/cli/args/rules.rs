@@ -91,7 +91,7 @@ pub struct RulesArguments {
 }
 
 /// A mode that can be written.
-fn mode(text: &str) -> Result<Mode, String> {
+pub(super) fn mode(text: &str) -> Result<Mode, String> {
     match text {
         "iptables" => Ok(Mode::Iptables),
         "ipvs" => Ok(Mode::Ipvs),

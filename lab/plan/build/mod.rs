@@ -12,6 +12,7 @@ mod real_proxies;
 mod rules;
 mod sysctls;
 mod topology;
+mod typed;
 mod watch;
 
 use indexmap::IndexMap;
@@ -68,6 +69,7 @@ pub fn plan(order: &Order<'_>) -> Result<Plan, Vec<Problem>> {
         sysctls::set(namespace, cluster, &mut problems);
     }
     let (proxies, objects) = real_proxies::real_proxies(cluster, &mut problems);
+    let typed = typed::typed(cluster, &mut problems);
     let probes = probes::resolve(order, &namespaces, &mut problems);
     let watch = watch::watch(order, &namespaces, &mut problems);
     if !problems.is_empty() {
@@ -84,6 +86,7 @@ pub fn plan(order: &Order<'_>) -> Result<Plan, Vec<Problem>> {
         probes,
         proxies,
         objects,
+        typed,
         watch,
     })
 }

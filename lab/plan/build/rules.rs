@@ -195,7 +195,12 @@ impl Work<'_> {
                 Err(error) => self.problem("ipMasqAgent", &error.to_string()),
             }
         }
-        self.written(&mut script, "byHand", &self.node.by_hand.iptables);
+        if self.node.writes_itself() {
+            // They come after its rules; whether they are lines is asked all the same.
+            self.written(&mut Script::new(), "byHand", &self.node.by_hand.iptables);
+        } else {
+            self.written(&mut script, "byHand", &self.node.by_hand.iptables);
+        }
         script
     }
 

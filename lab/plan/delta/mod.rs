@@ -195,6 +195,13 @@ impl Delta {
         if names(there) != names(wanted) {
             return Err(Rebuild::because("it has other namespaces"));
         }
+        // What a command did is not known, and so not undone.
+        if let Some(typed) = there.typed.iter().chain(&wanted.typed).next() {
+            return Err(Rebuild::because(format_args!(
+                "on {} something is typed by hand",
+                typed.namespace
+            )));
+        }
         let mut namespaces = Vec::new();
         for (old, new) in there.namespaces.iter().zip(&wanted.namespaces) {
             if old != new {

@@ -81,6 +81,11 @@ impl Needs {
         }
         needs.trace(plan);
         needs.proxies(plan);
+        for typed in &plan.typed {
+            if let Some(program) = typed.command.first() {
+                needs.program(program, &typed.namespace, || format!("`{typed}`"));
+            }
+        }
         needs
     }
 
@@ -280,13 +285,18 @@ fn quoted(kind: &str, line: &str) -> String {
     format!("the {kind} `{start}…`")
 }
 
-/// The Debian package that a program is in.
+/// The Debian package that a program is in, of those that labs are known to call.
 #[must_use]
-pub fn package(program: &str) -> &'static str {
+pub fn package(program: &str) -> Option<&'static str> {
     match program {
-        "ipset" => "ipset",
-        "nft" => "nftables",
-        _ => "iptables",
+        "ipset" => Some("ipset"),
+        "ipvsadm" => Some("ipvsadm"),
+        "nft" => Some("nftables"),
+        "conntrack" => Some("conntrack"),
+        "ip" | "bridge" | "tc" => Some("iproute2"),
+        "sysctl" => Some("procps"),
+        name if name.starts_with("iptables") || name.starts_with("ip6tables") => Some("iptables"),
+        _ => None,
     }
 }
 

@@ -161,6 +161,10 @@ pub fn print(plan: &Plan) -> String {
             "kube-proxies",
             plan.proxies.iter().map(words::real_proxy).collect(),
         ),
+        (
+            "typed by hand",
+            plan.typed.iter().map(words::typed).collect(),
+        ),
         ("probes", plan.probes.iter().map(words::probe).collect()),
         ("watched", words::watched(plan)),
     ];

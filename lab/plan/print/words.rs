@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::plan::{Plan, Probe, Protocol, RealProxy, Server, ServerKind};
+use crate::plan::{Plan, Probe, Protocol, RealProxy, Server, ServerKind, Typed};
 
 /// One server.
 pub fn server(server: &Server) -> String {
@@ -72,6 +72,15 @@ pub fn probe(probe: &Probe) -> String {
 pub fn real_proxy(proxy: &RealProxy) -> String {
     let words = proxy.arguments.join(" ");
     format!("{}: {} {words}", proxy.namespace, proxy.program)
+}
+
+/// A command, and what it reads.
+pub fn typed(typed: &Typed) -> String {
+    let mut line = format!("{}: {typed}", typed.namespace);
+    for read in typed.input.lines() {
+        let _ = write!(line, "\n#   {read}");
+    }
+    line
 }
 
 /// What is looked at while probing, a line for each kind.

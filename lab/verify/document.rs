@@ -1,0 +1,190 @@
+//! What a comparison came to, as `--format json` prints it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::met::OnlyMet;
+use super::tally::Outcome;
+use crate::dump::Difference;
+use crate::report::RunError;
+
+/// The name and version of this format.
+pub const SCHEMA: &str = "svclab/verification/v1";
+
+/// What a comparison came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Verification {
+    /// `svclab/verification/v1`.
+    pub schema: String,
+    /// What was compared against.
+    pub against: Ran,
+    /// What is compared.
+    pub new: Ran,
+    /// How many cases were compared.
+    pub cases: usize,
+    /// How many flows: probes of those cases.
+    pub flows: usize,
+    /// The flows that go elsewhere.
+    pub changed: Vec<Changed>,
+    /// Where rules differ, whether or not a flow does.
+    pub rules: Vec<RulesDiffer>,
+    /// Cases that came to no result.
+    pub failed: Vec<Failed>,
+    /// Cases that were not compared.
+    pub not_compared: Vec<NotCompared>,
+    /// Whether it was interrupted: cases that had not ended are not among these.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+}
+
+/// What ran on one side.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ran {
+    /// The program by its path; none for generated rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// Its version, as it says or as the rules were generated for.
+    pub version: String,
+    /// From its start to rules for everything, in each case and node; none for
+    /// generated rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<Sync>,
+}
+
+/// How long kube-proxies took, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Sync {
+    /// How many were timed.
+    pub proxies: usize,
+    /// The shortest time.
+    pub least_ms: u64,
+    /// The middle one.
+    pub median_ms: u64,
+    /// The longest.
+    pub most_ms: u64,
+}
+
+impl Sync {
+    /// Of all times, in milliseconds; none without any.
+    #[must_use]
+    pub fn of(mut times: Vec<u64>) -> Option<Self> {
+        times.sort_unstable();
+        Some(Self {
+            proxies: times.len(),
+            least_ms: *times.first()?,
+            median_ms: *times.get(times.len() / 2)?,
+            most_ms: *times.last()?,
+        })
+    }
+}
+
+/// A flow that goes elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Changed {
+    /// Where.
+    #[serde(flatten)]
+    pub flow: Flow,
+    /// What became of its connections before.
+    pub against: Vec<Times>,
+    /// What becomes of them now.
+    pub new: Vec<Times>,
+    /// The rules that only one side's packets met; empty where they could not be
+    /// watched.
+    pub met: OnlyMet,
+    /// With which probability it would look so if nothing had changed, at most, in
+    /// billionths: 0 where there is no doubt.
+    pub chance_in_billion: u64,
+}
+
+/// A flow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Flow {
+    /// The case.
+    pub case: String,
+    /// The kernel that it ran in.
+    pub kernel: String,
+    /// The probe.
+    pub probe: String,
+    /// Who called.
+    pub from: String,
+    /// Whom.
+    pub to: String,
+}
+
+/// An outcome, and how often it was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Times {
+    /// What became of connections.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Of how many.
+    pub connections: u64,
+}
+
+/// A node whose rules differ.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RulesDiffer {
+    /// The case.
+    pub case: String,
+    /// The node.
+    pub node: String,
+    /// In what.
+    pub differences: Vec<Difference>,
+}
+
+/// Which side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SideOf {
+    /// What is compared against.
+    Against,
+    /// What is compared.
+    New,
+}
+
+/// A case that came to no result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Failed {
+    /// The case.
+    pub case: String,
+    /// With which side.
+    pub side: SideOf,
+    /// Why.
+    pub error: RunError,
+}
+
+/// Cases that were not compared, for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NotCompared {
+    /// Which.
+    pub cases: Vec<String>,
+    /// Why.
+    pub because: String,
+}
+
+impl Verification {
+    /// What a command ends with: 1 if a flow goes elsewhere, else what the first case
+    /// that failed ends with, else 130 if it was interrupted, else 4 if nothing was
+    /// compared, else 0.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        if !self.changed.is_empty() {
+            return 1;
+        }
+        match self.failed.first() {
+            Some(failed) => failed.error.trouble.exit_code(),
+            None if self.interrupted => 130,
+            None if self.cases == 0 => 4,
+            None => 0,
+        }
+    }
+}

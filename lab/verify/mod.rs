@@ -1,0 +1,16 @@
+//! Two kube-proxies, or one and the rules that svclab generates, compared by what
+//! packets did: which flows go elsewhere now, and by which rules.
+
+mod chance;
+mod document;
+mod met;
+mod tally;
+mod texts;
+
+pub use chance::{Likeness, likeness};
+pub use document::{
+    Changed, Failed, Flow, NotCompared, Ran, RulesDiffer, SCHEMA, SideOf, Sync, Times, Verification,
+};
+pub use met::{OnlyMet, only_met};
+pub use tally::{Outcome, Tally, tallies};
+pub use texts::differing_rules;

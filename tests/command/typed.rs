@@ -1,0 +1,49 @@
+//! Commands that are typed on a node by hand: they change what its packets meet, and
+//! one that fails is named.
+
+use super::support::{LAB, lab, run, stderr, stdout};
+
+/// What is said of a lab in which this is typed on node-1.
+fn said(command: &str) -> (Option<i32>, String) {
+    let line = "leftovers: {iptables: []}";
+    let text = LAB.replacen(line, &format!("byHand: {{commands: [{command}]}}"), 1);
+    assert_ne!(text, LAB);
+    let (directory, path) = lab(text);
+    let case = format!("{}/policy=Cluster", path.display());
+    let output = run(&["run", "--kernel=host", &case]);
+    let told = stdout(&output) + &stderr(&output);
+    let told = told.replace(&directory.path().display().to_string(), "LABS");
+    let lines = told.lines().filter(|line| !line.contains(" passed, "));
+    let lines: Vec<&str> = lines
+        .map(|line| line.split("  (").next().unwrap_or(line))
+        .collect();
+    (output.status.code(), lines.join("\n"))
+}
+
+#[test]
+fn what_is_typed_is_met() {
+    let (code, told) = said("'iptables-nft -t nat -I PREROUTING -i cbr0 -j ACCEPT'");
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("seen      unreachable 1"), "{told}");
+}
+
+#[test]
+fn one_that_fails_is_named() {
+    let (code, told) = said("'ipset del NO-SUCH-SET 10.0.0.1'");
+    assert_eq!(code, Some(2), "{told}");
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn one_that_is_not_there_is_named() {
+    let (code, told) = said("'no-such-program'");
+    assert_eq!(code, Some(3), "{told}");
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn one_without_end_is_refused() {
+    let (code, told) = said("\"echo 'and so on\"");
+    assert_eq!(code, Some(2), "{told}");
+    insta::assert_snapshot!(told);
+}

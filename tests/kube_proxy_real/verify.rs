@@ -1,0 +1,242 @@
+//! The real kube-proxy compared with the rules that svclab generates for its version:
+//! nothing differs. Then with faults that are put into its rules once it has written
+//! them: each is found, in the flows that it is about.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::path::Path;
+
+use libtest_mimic::{Failed, Trial};
+use svclab::kernel::{Choice, Host};
+use svclab::plan::Typed;
+use svclab::rules::kube_proxy::Mode;
+use svclab::run::verify::{Pairs, Side, pairs, verify, version_of};
+use svclab::run::{Options, choose};
+use svclab::verify::Verification;
+use tokio::sync::mpsc;
+
+use crate::{bench, guests};
+
+/// A fault: what is typed, on which node, in which case of `local-ingress`, and a probe
+/// that it is about.
+struct Fault {
+    name: &'static str,
+    case: &'static str,
+    node: &'static str,
+    typed: &'static [&'static str],
+    changes: &'static str,
+}
+
+const LOCAL: &str = "policy=Local,clusterCIDR=none,version=v1.20,mode=iptables";
+const CLUSTER: &str = "policy=Cluster,clusterCIDR=none,version=v1.20,mode=iptables";
+const CIDR: &str = "policy=Local,clusterCIDR=set,version=v1.20,mode=iptables";
+const IPVS: &str = "policy=Local,clusterCIDR=none,version=v1.20,mode=ipvs";
+
+/// Changes a node's nat rules line by line.
+macro_rules! edited {
+    ($expression:literal) => {
+        &[
+            "sh",
+            "-c",
+            concat!(
+                "iptables-nft-save -t nat | sed '",
+                $expression,
+                "' | iptables-nft-restore"
+            ),
+        ]
+    };
+}
+
+const FAULTS: [Fault; 13] = [
+    Fault {
+        name: "nothing is masqueraded",
+        case: CLUSTER,
+        node: "node-2",
+        typed: &["iptables-nft", "-t", "nat", "-F", "KUBE-POSTROUTING"],
+        changes: "outside",
+    },
+    Fault {
+        name: "an endpoint is stale",
+        case: CLUSTER,
+        node: "node-2",
+        typed: edited!("s/--to-destination 10.180.2.10:/--to-destination 10.180.2.99:/"),
+        changes: "outside",
+    },
+    Fault {
+        name: "an endpoint is missing",
+        case: CLUSTER,
+        node: "node-2",
+        typed: edited!("/--mode random/d"),
+        changes: "outside",
+    },
+    Fault {
+        name: "an endpoint's port is wrong",
+        case: CLUSTER,
+        node: "node-2",
+        typed: edited!("s/\\(--to-destination 10.180.2.10\\):80/\\1:81/"),
+        changes: "outside",
+    },
+    Fault {
+        name: "an external address is passed by",
+        case: CLUSTER,
+        node: "node-2",
+        typed: edited!("/-d 192.168.99.11\\/32/d"),
+        changes: "outsideToExternal",
+    },
+    Fault {
+        name: "a balancer's address is passed by",
+        case: CLUSTER,
+        node: "node-2",
+        typed: edited!("/-d 1.2.3.4\\/32/d"),
+        changes: "outside",
+    },
+    Fault {
+        name: "what comes from outside is not marked",
+        case: CLUSTER,
+        node: "node-2",
+        typed: edited!("/-A KUBE-FW-.*-j KUBE-MARK-MASQ/d"),
+        changes: "outside",
+    },
+    Fault {
+        name: "all that has a local endpoint is dropped",
+        case: LOCAL,
+        node: "node-2",
+        typed: edited!("s/\\(-A KUBE-XLB-.*\\)-j KUBE-SEP-.*/\\1-j KUBE-MARK-DROP/"),
+        changes: "outside",
+    },
+    Fault {
+        name: "a node's own calls are not sent to all endpoints",
+        case: LOCAL,
+        node: "node-1",
+        typed: edited!("/-A KUBE-XLB-.*--src-type LOCAL/d"),
+        changes: "nodeWithout",
+    },
+    Fault {
+        name: "pods are not known by their network",
+        case: CIDR,
+        node: "node-1",
+        typed: edited!("/-A KUBE-XLB-.*-s 10.0.0.0\\/8/d"),
+        changes: "apart",
+    },
+    Fault {
+        name: "the virtual server of a cluster IP has an entry too many",
+        case: IPVS,
+        node: "node-1",
+        typed: &[
+            "ipvsadm",
+            "-a",
+            "-t",
+            "172.30.0.41:80",
+            "-r",
+            "10.180.9.99:80",
+            "-m",
+        ],
+        changes: "podToClusterIP",
+    },
+    Fault {
+        name: "a real server is missing",
+        case: IPVS,
+        node: "node-1",
+        typed: &[
+            "ipvsadm",
+            "-d",
+            "-t",
+            "172.30.0.41:80",
+            "-r",
+            "10.180.2.10:80",
+        ],
+        changes: "podToClusterIP",
+    },
+    Fault {
+        name: "an address is not bound",
+        case: IPVS,
+        node: "node-2",
+        typed: &[
+            "ip",
+            "address",
+            "del",
+            "192.168.99.11/32",
+            "dev",
+            "kube-ipvs0",
+        ],
+        changes: "outsideToExternal",
+    },
+];
+
+/// One trial a fault, and those without.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![
+        Trial::test("verify::iptables_mode_is_silent", || silent(Mode::Iptables)),
+        Trial::test("verify::ipvs_mode_is_silent", || silent(Mode::Ipvs)),
+    ];
+    trials.extend(
+        FAULTS
+            .iter()
+            .map(|fault| Trial::test(format!("verify::{}", fault.name), || is_found(fault))),
+    );
+    trials
+}
+
+/// Compares cases, of which those of the real kube-proxy are changed first.
+fn compared(
+    names: &[String],
+    modes: &[Mode],
+    change: impl Fn(&mut Pairs),
+) -> Result<Verification, Failed> {
+    let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+    let mut labs = choose(names, &topologies)?;
+    let table = topologies.join("conformance");
+    if names.is_empty() && table.is_dir() {
+        labs.extend(choose(&[], &table)?);
+    }
+    let binary = bench::binary()?;
+    guests::block_on(async {
+        let program = version_of(&binary, Host::with_agent(guests::SVCLAB.into())).await?;
+        let against = Side::Rules(program.version);
+        let mut found = pairs(&labs, &against, &program, modes);
+        change(&mut found);
+        let options = Options {
+            kernels: Choice::Auto,
+            agent: Some(guests::SVCLAB.into()),
+            jobs: 4,
+            agents: 2,
+            keep: false,
+            see: false,
+        };
+        let (tell, _) = mpsc::unbounded_channel();
+        let new = Side::Program(program);
+        Ok(verify(found, &against, &new, &options, &tell, pending()).await)
+    })
+}
+
+fn silent(mode: Mode) -> Result<(), Failed> {
+    let verification = compared(&[], &[mode], |_| {})?;
+    let told = svclab::report::verify::human(&verification, false, false);
+    if verification.exit_code() == 0 && verification.flows > 0 {
+        eprintln!("{mode}: {told}");
+        return Ok(());
+    }
+    Err(told.into())
+}
+
+fn is_found(fault: &Fault) -> Result<(), Failed> {
+    let case = format!("local-ingress/{}", fault.case);
+    let verification = compared(&[case], &[], |found| {
+        for pair in &mut found.pairs {
+            pair.new.plan.typed.push(Typed {
+                namespace: fault.node.to_owned(),
+                command: fault.typed.iter().map(|&word| word.to_owned()).collect(),
+                input: String::new(),
+            });
+        }
+    })?;
+    let changed: BTreeSet<&str> = verification
+        .changed
+        .iter()
+        .map(|changed| changed.flow.probe.as_str())
+        .collect();
+    if verification.exit_code() == 1 && changed.contains(fault.changes) {
+        return Ok(());
+    }
+    Err(svclab::report::verify::human(&verification, true, false).into())
+}
