@@ -280,4 +280,13 @@ mod tests {
             "{details}"
         );
     }
+
+    #[test]
+    fn a_flow_that_failed_says_why_it_was_expected_and_where() {
+        let telling = Telling {
+            verbose: false,
+            again: "svclab run",
+        };
+        insta::assert_snapshot!(telling.plain_details(&fixture::failed_flow()));
+    }
 }

@@ -216,3 +216,33 @@ fn short(name: &str) -> &str {
         _ => name.strip_prefix("host/").unwrap_or(name),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    #[test]
+    fn what_differs_between_columns_is_marked_and_what_failed_says_so() {
+        insta::assert_snapshot!(text(&fixture::flow_tables()));
+    }
+
+    #[test]
+    fn a_lab_without_axes_has_one_column() {
+        insta::assert_snapshot!(text(&fixture::flow_table_of_one_case()));
+    }
+
+    #[test]
+    fn no_flows_are_no_table() {
+        assert_eq!(text(&[]), "");
+    }
+
+    #[test]
+    fn names_are_short_where_that_is_clear() {
+        assert_eq!(short("pod/default/web-a"), "web-a");
+        assert_eq!(short("pod/default/web-a:80"), "pod/default/web-a:80");
+        assert_eq!(short("host/laptop"), "laptop");
+        assert_eq!(short("lb/default/web"), "lb/default/web");
+        assert_eq!(short("node-1/cbr0"), "node-1/cbr0");
+    }
+}

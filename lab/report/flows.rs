@@ -279,3 +279,33 @@ fn facts(lab: &Declared, cases: &[&CaseResult]) -> Option<Facts> {
         covered: covered.into_iter().map(|(id, _)| id.clone()).collect(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::report::fixture;
+
+    #[test]
+    fn only_what_held_bears_facts_out() {
+        let tables = fixture::flow_tables();
+        let facts = tables[0].facts.as_ref().expect("the lab names facts");
+        assert_eq!(
+            (facts.all, &facts.covered[..]),
+            (3, &["test.every".to_owned()][..])
+        );
+        assert_eq!(facts.open, ["test.pod"]);
+        assert_eq!(facts.not_covered["test.sctp"], "probes do not speak SCTP");
+    }
+
+    #[test]
+    fn columns_differ_only_in_cases_that_have_all_else_in_common() {
+        let tables = fixture::flow_tables();
+        let differing: Vec<(&str, bool)> = tables[0]
+            .flows
+            .iter()
+            .map(|flow| (flow.flow.as_str(), flow.differs))
+            .collect();
+        assert_eq!(differing, [("every", false), ("none", true), ("pod", true)]);
+        // A case without a verdict has no part in it.
+        assert_eq!(tables[0].columns, ["iptables", "ipvs"]);
+    }
+}

@@ -20,12 +20,8 @@ pub fn cases() -> Vec<Prepared> {
     of(&[])
 }
 
-/// Every case of the tables of flows.
-pub fn conformance() -> Vec<Prepared> {
-    of(&["conformance".to_owned()])
-}
-
-fn of(names: &[String]) -> Vec<Prepared> {
+/// Every case of the labs of these names.
+pub fn of(names: &[String]) -> Vec<Prepared> {
     let labs = choose(names, &topologies()).expect("the labs are well-formed");
     labs.iter()
         .flat_map(|lab| lab.scenario.cases().iter().map(move |case| (lab, case)))
