@@ -57,7 +57,9 @@ impl Telling<'_> {
             if self.verbose || !probe.holds {
                 text.probe(probe);
                 let flow = case.flows.iter().find(|flow| flow.flow == probe.name);
-                flow.into_iter().for_each(|flow| text.flow(flow));
+                if let Some(flow) = flow {
+                    text.flow(flow);
+                }
             }
         }
         for check in case.checks() {

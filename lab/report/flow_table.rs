@@ -8,7 +8,7 @@ use indexmap::{IndexMap, IndexSet};
 
 use super::case_text::plain;
 use super::claims::cover;
-use super::flows::{CellOutcome, FlowCell, FlowRow, FlowSeen, FlowTable, Reason};
+use super::flows::{CellOutcome, Facts, FlowCell, FlowRow, FlowSeen, FlowTable, Reason};
 use super::words::wrap;
 
 /// So wide are the lines below a table at most, and so wide a table that has room.
@@ -25,6 +25,15 @@ pub(super) fn text(tables: &[FlowTable]) -> String {
     let mut text = String::new();
     for table in tables {
         text.push_str(&one(table));
+    }
+    let facts: Vec<&Facts> = tables
+        .iter()
+        .filter_map(|table| table.facts.as_ref())
+        .collect();
+    if facts.len() > 1 {
+        let covered = facts.iter().map(|facts| facts.covered.len()).sum();
+        let all = facts.iter().map(|facts| facts.all).sum();
+        let _ = writeln!(text, "\nof all labs: {}", covering(covered, all));
     }
     plain(&text)
 }
@@ -71,12 +80,7 @@ fn one(table: &FlowTable) -> String {
         }
     }
     if let Some(facts) = &table.facts {
-        let _ = writeln!(
-            text,
-            "upstream flow cases covered: {} of {}",
-            facts.covered.len(),
-            facts.all
-        );
+        let _ = writeln!(text, "{}", covering(facts.covered.len(), facts.all));
         // Many are left out for the same reason.
         let reasons: BTreeSet<&String> = facts.not_covered.values().collect();
         for why in reasons {
@@ -95,6 +99,10 @@ fn one(table: &FlowTable) -> String {
         }
     }
     text
+}
+
+fn covering(covered: usize, all: usize) -> String {
+    format!("upstream flow cases covered: {covered} of {all}")
 }
 
 fn row<'t>(table: &FlowTable, flow: &'t FlowRow, notes: &mut Notes<'t>) -> Vec<String> {
@@ -210,7 +218,7 @@ fn words(seen: &FlowSeen) -> String {
 
 /// A pod by its own name; whatever else as it is called.
 fn short(name: &str) -> &str {
-    let last = |rest: &'_ str| rest.rfind('/').map(|at| at + 1).unwrap_or(0);
+    let last = |rest: &str| rest.rfind('/').map_or(0, |at| at + 1);
     match name.strip_prefix("pod/") {
         Some(rest) if !rest.contains(':') => &rest[last(rest)..],
         _ => name.strip_prefix("host/").unwrap_or(name),
@@ -230,6 +238,17 @@ mod tests {
     #[test]
     fn a_lab_without_axes_has_one_column() {
         insta::assert_snapshot!(text(&fixture::flow_table_of_one_case()));
+    }
+
+    #[test]
+    fn facts_of_several_labs_are_added_up() {
+        let tables = [fixture::flow_tables(), fixture::flow_tables()].concat();
+        let text = text(&tables);
+        let last = text.lines().last();
+        assert_eq!(
+            last,
+            Some("of all labs: upstream flow cases covered: 2 of 6")
+        );
     }
 
     #[test]

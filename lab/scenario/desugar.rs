@@ -6,7 +6,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::diagnostic::Diagnostic;
-use super::expectation::{Row, selects};
+use super::expectation::selects;
 use super::flow::NO_EXPECTATION;
 use super::lab::LabSpec;
 use super::product::Combination;
@@ -163,7 +163,7 @@ pub(super) fn case(
     let mut spec = spec.clone();
     let mut joined = row
         .and_then(|row| spec.expect.get(row).cloned())
-        .unwrap_or_else(Row::default);
+        .unwrap_or_default();
     for (name, row) in rows {
         let Some(flow) = spec.flows.get(name) else {
             continue;
