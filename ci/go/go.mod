@@ -1,0 +1,3 @@
+module example.com/service-tests
+
+go 1.21
