@@ -282,3 +282,85 @@ fn matching(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, Selec
         Ok(found)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topologies() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies")
+    }
+
+    fn chosen(names: &[&str]) -> Vec<(String, usize)> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let labs = choose(&names, &topologies()).expect("the labs are there");
+        labs.into_iter()
+            .map(|lab| (lab.named, lab.cases.len()))
+            .collect()
+    }
+
+    #[test]
+    fn a_directory_stands_for_the_labs_in_it() {
+        let all = chosen(&["conformance"]);
+        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "conformance/cluster-ip",
+                "conformance/external-ip",
+                "conformance/load-balancer",
+                "conformance/node-port"
+            ]
+        );
+        // By its path it is the same, and what is named twice runs once.
+        let path = topologies().join("conformance").display().to_string();
+        assert_eq!(chosen(&[&path]), all);
+        assert_eq!(
+            chosen(&["conformance", "conformance/node-port/mode=ipvs"]),
+            all
+        );
+    }
+
+    #[test]
+    fn a_lab_in_a_directory_is_named_with_it() {
+        let ipvs = chosen(&["conformance/external-ip/mode=ipvs"]);
+        assert_eq!(ipvs, [("conformance/external-ip".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_directory_without_labs_is_told_of() {
+        let empty = tempfile::tempdir().expect("a directory");
+        let name = empty.path().display().to_string();
+        let error = choose(std::slice::from_ref(&name), &topologies()).expect_err("no labs");
+        let said = error.to_string().replace(&name, "DIRECTORY");
+        insta::assert_snapshot!(said, @"there is no lab in DIRECTORY; name a file, or the directory with --topologies");
+    }
+
+    /// Each of the flows that kube-proxy's tests follow is there, in each of their
+    /// variants.
+    #[test]
+    fn the_tables_name_every_flow_of_the_tests_that_they_cite() {
+        let names = ["conformance".to_owned()];
+        let labs = choose(&names, &topologies()).expect("the labs are there");
+        let facts = || {
+            let specs = labs.iter().map(|lab| &lab.scenario.lab.spec);
+            specs.flat_map(|spec| spec.facts.values())
+        };
+        for (test, flows) in [
+            // Thirty flows, with and without a cluster CIDR and --masquerade-all.
+            ("TestInternalExternalMasquerade", 4 * 30),
+            ("TestClusterIPGeneral", 10),
+            ("TestLoadBalancer", 13),
+            // Three flows and one to a second address, with one and several networks,
+            // of both families.
+            ("TestNodePorts", 2 * 2 * 4),
+            ("TestExternalTrafficPolicyLocal", 7),
+            ("TestExternalTrafficPolicyCluster", 7),
+            // Four of them, and the same after the endpoints went.
+            ("TestInternalTrafficPolicy", 2 * 4),
+        ] {
+            let of_test = facts().filter(|fact| fact.test.split('/').next() == Some(test));
+            assert_eq!(of_test.count(), flows, "{test}");
+        }
+    }
+}
