@@ -94,6 +94,19 @@ pub enum Request {
         /// All objects there are, in the order in which changes are told.
         objects: Vec<serde_json::Value>,
     },
+    /// Have an API server that serves already hold these objects in place of those of
+    /// their names, and all others as they are. Answered by [`Event::Served`] or
+    /// [`Event::Failed`].
+    Put {
+        /// Which lab.
+        lab: LabId,
+        /// The namespace.
+        namespace: String,
+        /// The address there.
+        at: SocketAddr,
+        /// The objects, in the order in which changes are told.
+        objects: Vec<serde_json::Value>,
+    },
     /// Start a program in a namespace of a standing lab and let it run; it ends
     /// with the lab, or by [`Request::Stop`]. Answered by [`Event::Started`] or
     /// [`Event::Failed`].
@@ -176,6 +189,7 @@ impl Request {
             | Self::Probe { lab }
             | Self::Stop { lab, .. }
             | Self::Serve { lab, .. }
+            | Self::Put { lab, .. }
             | Self::Start { lab, .. }
             | Self::Look { lab, .. }
             | Self::Run { lab, .. }

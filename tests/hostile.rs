@@ -19,7 +19,7 @@ use svclab::scenario::{Scenario, Source, Sources};
 mod full;
 
 /// What is read as something else where it is put in as it is: by
-/// `iptables-restore`, by `ipset restore`, by a shell, as a path.
+/// `iptables-restore`, by `ipset restore`, by `nft -f`, by a shell, as a path.
 const HOSTILE: [&str; 20] = [
     "x\nCOMMIT\n*filter\n:INPUT DROP [0:0]\nCOMMIT\n",
     "x\n-A INPUT -j DROP",
@@ -149,6 +149,9 @@ fn inputs(plan: &Plan) -> BTreeMap<(String, &'static str), String> {
     for namespace in &plan.namespaces {
         let name = || namespace.name.clone();
         inputs.insert((name(), "ipset"), namespace.ipset.clone());
+        let lines = namespace.nft.lines();
+        let tables = lines.map(|line| line.trim_start_matches('\t').to_owned() + "\n");
+        inputs.insert((name(), "nft"), tables.collect());
         if let Some(rules) = &namespace.iptables {
             inputs.insert((name(), "iptables"), rules.v4.clone());
             inputs.insert((name(), "ip6tables"), rules.v6.clone());
@@ -159,6 +162,9 @@ fn inputs(plan: &Plan) -> BTreeMap<(String, &'static str), String> {
 
 /// Every line is of a kind that svclab writes.
 fn is_of_ours(program: &str, line: &str) -> bool {
+    if program == "nft" {
+        return !line.chars().any(char::is_control) && words(line).is_some();
+    }
     let begins: &[&str] = if program == "ipset" {
         &["create ", "add "]
     } else {

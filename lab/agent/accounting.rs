@@ -4,7 +4,6 @@ use netlink_packet_core::NLM_F_CREATE;
 
 use super::netns::NetNs;
 use super::{failure, nfnetlink};
-use crate::plan::Namespace;
 use crate::protocol::Failure;
 
 /// Make one (Linux v6.12, `include/uapi/linux/netfilter/nfnetlink.h` and
@@ -14,13 +13,13 @@ const NEW: u16 = 7 << 8;
 /// The attribute that names it.
 const NAME: u16 = 1;
 
-/// Makes those that a namespace wants.
+/// Makes objects of these names in a namespace.
 ///
 /// # Errors
 ///
 /// When the kernel refuses one.
-pub fn make(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
-    for name in &plan.accounting {
+pub fn make(ns: &NetNs, namespace: &str, names: &[String]) -> Result<(), Failure> {
+    for name in names {
         let Some(attribute) = attribute(name) else {
             return Err(failure::bug(format!("{name} is too long a name")));
         };
@@ -28,9 +27,8 @@ pub fn make(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
         made.and_then(|made| made).map_err(|error| {
             failure::machine(
                 format!(
-                    "cannot make the nfacct object {name} in {}: {error}; \
-                     `accounting: false` in kubeProxy does without",
-                    plan.name
+                    "cannot make the nfacct object {name} in {namespace}: {error}; \
+                     `accounting: false` in kubeProxy does without"
                 ),
                 &error,
             )

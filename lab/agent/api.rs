@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::failure;
 use super::netns::NetNs;
-use crate::apiserver::{Answer, Store, Watch, answer, ask};
+use crate::apiserver::{Answer, Store, StoreError, Watch, answer, ask};
 use crate::protocol::{Failure, Fault};
 
 /// Clients that wait to be accepted.
@@ -66,8 +66,25 @@ impl Api {
     ///
     /// An object that cannot be served.
     pub fn replace(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
+        self.change(|store| store.replace(objects))
+    }
+
+    /// Has it serve these objects in place of those of their names, as
+    /// [`Api::replace`] does otherwise.
+    ///
+    /// # Errors
+    ///
+    /// An object that cannot be served.
+    pub fn put(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
+        self.change(|store| store.put(objects))
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Store) -> Result<(), StoreError>,
+    ) -> Result<u64, Failure> {
         let mut store = self.shared.store.borrow_mut();
-        store.replace(objects).map_err(|error| Failure {
+        change(&mut store).map_err(|error| Failure {
             fault: Fault::Input,
             message: format!("the API server of the lab: {error}"),
             remedy: None,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::lab::Lab;
 use super::loader::load;
-use super::{conntrack, failure, ipvs, rules, server, sysctl};
+use super::{accounting, conntrack, failure, ipvs, rules, server, sysctl};
 use crate::plan::delta::{Change, RulesChange, SetsChange};
 use crate::plan::needs::iptables_program;
 use crate::plan::{Delta, Iptables, Namespace};
@@ -57,8 +57,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Forgets connections, begins round robins anew, and sets the counters of
-    /// the rules that are read back to nought.
+    /// Forgets connections and the clients that stay with an endpoint, begins round
+    /// robins anew, and sets the counters of the rules that are read back to nought.
     ///
     /// # Errors
     ///
@@ -71,6 +71,10 @@ impl Lab {
         step("forget its connections".to_owned());
         for (name, ns) in &self.namespaces {
             conntrack::forget(ns, name)?;
+        }
+        for namespace in &self.plan.namespaces {
+            let ns = &self.namespaces[&namespace.name];
+            rules::forget_clients(ns, &namespace.name, &namespace.nft).await?;
         }
         let watched: BTreeSet<&String> = self.plan.watch.rules.iter().collect();
         for namespace in &self.plan.namespaces {
@@ -143,12 +147,22 @@ impl Lab {
             &sets.before,
         )
         .await?;
+        // A rule that was deleted lets go of its object a while later, and until then the
+        // kernel does not let it be taken away: those that there were are there.
+        let mut objects = change.accounting;
+        objects.retain(|name| !plan.accounting.contains(name));
+        accounting::make(ns, &name, &objects)?;
+        plan.accounting.extend(objects);
         if let Some(rules) = change.iptables {
             for (ip, batch) in [(4, &rules.batches.v4), (6, &rules.batches.v6)] {
                 let program = iptables_program(ip, rules.batches.backend, "restore");
                 load(&mut self.loaders, ns, &name, program, batch).await?;
             }
             plan.iptables = Some(headings(&rules));
+        }
+        if let Some(tables) = change.nft {
+            rules::change_tables(ns, &name, &tables).await?;
+            plan.nft = tables.applied(&plan.nft);
         }
         load(
             &mut self.loaders,

@@ -14,8 +14,10 @@ use super::{failure, ipvs_read, program};
 use crate::evidence::{Held, HeldLink};
 use crate::plan::{Namespace, Watch};
 use crate::protocol::Failure;
+use crate::rules::kube_proxy::Mode;
 
-/// What the plan wants to know of a namespace; `None` when that is nothing.
+/// What the plan wants to know of a namespace; `None` when that is nothing. A `real`
+/// kube-proxy there, by its mode, makes what the plan does not know.
 ///
 /// # Errors
 ///
@@ -25,11 +27,13 @@ pub async fn read(
     wire: &Wire,
     plan: &Namespace,
     watch: &Watch,
-    balances: bool,
+    real: Option<Mode>,
 ) -> Result<Option<Held>, Failure> {
     let wanted = |list: &[String]| list.contains(&plan.name);
+    let balances = real == Some(Mode::Ipvs);
     // Of a namespace without tables of nftables' own, its iptables says all.
-    let tables = wanted(&watch.rules) && !plan.nft.is_empty();
+    let tables = !plan.nft.is_empty() || real == Some(Mode::Nftables);
+    let tables = tables && wanted(&watch.rules);
     let (sets, ipvs, links) = (
         wanted(&watch.sets),
         wanted(&watch.ipvs),

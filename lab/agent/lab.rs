@@ -25,7 +25,7 @@ use super::{
     rules, saved, server, settings, sysctl, typed,
 };
 use crate::evidence::{Evidence, Packet};
-use crate::plan::{Namespace, Plan, RealProxy, Server};
+use crate::plan::{Namespace, Plan, Server};
 use crate::protocol::{Failure, Finished, Running, Turn};
 use crate::rules::kube_proxy::Mode;
 
@@ -115,7 +115,7 @@ impl Lab {
         }
         for ((ns, _), namespace) in made.iter().zip(&plan.namespaces) {
             ipvs::add(ns, namespace).await?;
-            accounting::make(ns, namespace)?;
+            accounting::make(ns, &namespace.name, &namespace.accounting)?;
         }
         step("load its rules".to_owned());
         let loads = begun.into_iter().map(rules::finish);
@@ -180,12 +180,12 @@ impl Lab {
         .await
     }
 
-    /// Whether a program there makes sets and virtual servers that the plan does not
-    /// know.
-    fn balances(&self, namespace: &Namespace) -> bool {
-        let ipvs =
-            |proxy: &RealProxy| proxy.namespace == namespace.name && proxy.mode == Mode::Ipvs;
-        self.plan.proxies.iter().any(ipvs)
+    /// The mode of the real kube-proxy there, if there is one: it makes what the plan
+    /// does not know.
+    fn real_proxy(&self, namespace: &Namespace) -> Option<Mode> {
+        let mut proxies = self.plan.proxies.iter();
+        let proxy = proxies.find(|proxy| proxy.namespace == namespace.name)?;
+        Some(proxy.mode)
     }
 
     /// By which of this process's descriptors each namespace is held.
@@ -271,7 +271,7 @@ impl Lab {
         for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
             let ns = self.namespace(&namespace.name)?;
             if let Some(held) =
-                held::read(ns, wire, namespace, watch, self.balances(namespace)).await?
+                held::read(ns, wire, namespace, watch, self.real_proxy(namespace)).await?
             {
                 evidence.held.insert(namespace.name.clone(), held);
             }
@@ -328,6 +328,27 @@ impl Lab {
         let api = api.open(self.inside(namespace, "an API server")?, namespace, at)?;
         self.apis.insert(key, api);
         Ok(version)
+    }
+
+    /// Gives an API server that is there these objects in place of those of their
+    /// names. Returns the version at which it has them.
+    ///
+    /// # Errors
+    ///
+    /// When an object cannot be served, or none serves there.
+    pub fn put(
+        &self,
+        namespace: &str,
+        at: SocketAddr,
+        objects: Vec<serde_json::Value>,
+    ) -> Result<u64, Failure> {
+        let api = self.apis.get(&(namespace.to_owned(), at));
+        let api = api.ok_or_else(|| {
+            failure::bug(format!(
+                "no Kubernetes API is served on {at} in {namespace}"
+            ))
+        })?;
+        api.put(objects)
     }
 
     /// Starts a program in one of the namespaces and lets it run.

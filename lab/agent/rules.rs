@@ -1,13 +1,17 @@
 //! Loading the rules and sets of a namespace that is being built. Its programs
 //! are started as soon as it is there and wait while its interfaces are made.
 
+use std::fmt::Write as _;
+
 use tokio::process::Child;
 
 use super::batches;
 use super::loader::{Loader, Loaders};
 use super::netns::NetNs;
 use super::program;
+use crate::dump::nft;
 use crate::plan::Namespace;
+use crate::plan::delta::TablesChange;
 use crate::plan::needs::iptables_program;
 use crate::protocol::Failure;
 
@@ -129,11 +133,7 @@ pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
                         Some(child) => child,
                         None => once(&begun.ns, begun.namespace, &program)?,
                     };
-                    let finished = program::finish(child, begun.namespace, &program, &part).await?;
-                    if !finished.success {
-                        let said = finished.stderr.trim();
-                        return Err(program::refused(begun.namespace, &program, said, &part, 0));
-                    }
+                    feed(child, begun.namespace, &program, &part).await?;
                 }
             }
             Program::Stays(mut loader) => {
@@ -145,6 +145,67 @@ pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
         }
     }
     Ok(loaders)
+}
+
+/// Gives a program that ends with its input all of it.
+async fn feed(child: Child, namespace: &str, program: &str, input: &str) -> Result<(), Failure> {
+    let finished = program::finish(child, namespace, program, input).await?;
+    if finished.success {
+        return Ok(());
+    }
+    let said = finished.stderr.trim();
+    Err(program::refused(namespace, program, said, input, 0))
+}
+
+/// Changes tables of nftables. What goes goes with the first of what comes.
+///
+/// # Errors
+///
+/// When `nft` is missing or refuses a line.
+pub async fn change_tables(
+    ns: &NetNs,
+    namespace: &str,
+    change: &TablesChange,
+) -> Result<(), Failure> {
+    let mut input = String::new();
+    for table in &change.go {
+        let _ = writeln!(input, "delete table {table}");
+    }
+    for part in batches::for_program(NFT, &change.come) {
+        input.push_str(&part);
+        feed(once(ns, namespace, NFT)?, namespace, NFT, &input).await?;
+        input.clear();
+    }
+    Ok(())
+}
+
+/// Empties the sets of nftables that rules fill: clients that stay with an endpoint.
+///
+/// # Errors
+///
+/// As [`change_tables`].
+pub async fn forget_clients(ns: &NetNs, namespace: &str, tables: &str) -> Result<(), Failure> {
+    let Ok(ruleset) = nft::parse(tables) else {
+        return Ok(());
+    };
+    let mut input = String::new();
+    for table in &ruleset.tables {
+        let filled = table
+            .sets
+            .iter()
+            .filter(|set| set.flags.iter().any(|flag| flag == "dynamic"));
+        for set in filled {
+            let _ = writeln!(
+                input,
+                "flush set {} {} {}",
+                table.family, table.name, set.name
+            );
+        }
+    }
+    if input.is_empty() {
+        return Ok(());
+    }
+    feed(once(ns, namespace, NFT)?, namespace, NFT, &input).await
 }
 
 /// The tables that a restore program's input fills.

@@ -243,6 +243,15 @@ async fn act(
             lab: id,
             version: lab.serve(&namespace, at, objects)?,
         },
+        Request::Put {
+            namespace,
+            at,
+            objects,
+            ..
+        } => Event::Served {
+            lab: id,
+            version: lab.put(&namespace, at, objects)?,
+        },
         Request::Start {
             namespace,
             name,

@@ -28,6 +28,16 @@ const MOST: usize = 10_000;
 /// A table: by which iptables, of which family, and its name.
 type Table = (&'static str, u8, String);
 
+/// The rules of a namespace.
+struct Rules {
+    /// The tables that packets met when they were read.
+    met: BTreeSet<Table>,
+    /// Those of iptables.
+    saved: Vec<SavedRules>,
+    /// Those that no iptables knows, as `nft` lists them.
+    own: Option<String>,
+}
+
 /// What was seen so far of a lab whose every namespace is watched and traced.
 pub struct Settler<'a> {
     lab: &'a Lab,
@@ -35,7 +45,7 @@ pub struct Settler<'a> {
     basket: Rc<RefCell<Basket>>,
     trace: &'a mut Trace,
     /// The rules of the namespaces that packets met rules in, and of which tables.
-    rules: BTreeMap<String, (BTreeSet<Table>, Vec<SavedRules>)>,
+    rules: BTreeMap<String, Rules>,
     /// How many packets there were at the last look, and when it was last tried to
     /// prove something.
     seen: usize,
@@ -92,11 +102,11 @@ impl<'a> Settler<'a> {
             self.tried = 0;
             return Ok(Vec::new());
         }
-        evidence.rules = self
-            .rules
-            .values()
-            .flat_map(|(_, rules)| rules.clone())
-            .collect();
+        for (name, rules) in &self.rules {
+            evidence.rules.extend(rules.saved.iter().cloned());
+            let own = rules.own.clone().map(|own| (name.clone(), own));
+            evidence.nft.extend(own);
+        }
         let proof = Proof::new(&self.lab.plan, &evidence);
         let journeys = journeys(&self.lab.plan, &evidence);
         Ok(journeys
@@ -125,14 +135,21 @@ impl<'a> Settler<'a> {
         }
         for (name, tables) in tables {
             let known = self.rules.get(name);
-            if known.is_some_and(|(known, _)| *known == tables) {
+            if known.is_some_and(|known| known.met == tables) {
                 continue;
             }
             let Some(namespace) = self.lab.plan.namespace(name) else {
                 continue;
             };
-            let rules = saved::iptables(self.lab.namespace(name)?, namespace, all).await?;
-            self.rules.insert(name.to_owned(), (tables, rules));
+            let ns = self.lab.namespace(name)?;
+            let saved = saved::iptables(ns, namespace, all).await?;
+            let own = saved::nft(ns, name, all, &saved).await;
+            let rules = Rules {
+                met: tables,
+                saved,
+                own,
+            };
+            self.rules.insert(name.to_owned(), rules);
         }
         Ok(())
     }

@@ -10,7 +10,12 @@ use super::program;
 use crate::evidence::Surroundings;
 
 /// The programs a plan may need, and how each is asked for its version.
-const PROGRAMS: [&str; 3] = ["iptables-nft-restore", "iptables-legacy-restore", "ipset"];
+const PROGRAMS: [&str; 4] = [
+    "iptables-nft-restore",
+    "iptables-legacy-restore",
+    "ipset",
+    "nft",
+];
 
 /// Whether asking a program for its version leaves the kernel as it is. `ipset`
 /// asks the kernel for a version, too, which makes it load `ip_set`: seen with

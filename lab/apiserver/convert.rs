@@ -1,7 +1,7 @@
 //! Objects in other forms than they are kept in: endpoint slices of v1beta1, and
 //! the `Endpoints` that the endpoints controller would have made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value, json};
 
@@ -40,6 +40,11 @@ pub(super) fn slice(object: &Value, api_version: &str) -> Value {
     object
 }
 
+/// The service whose endpoints a slice holds, by its name.
+pub(super) fn service_of(slice: &Value) -> Option<&str> {
+    slice["metadata"]["labels"][SERVICE].as_str()
+}
+
 /// Turns a slice of v1beta1 into one of v1, in which slices are kept.
 pub(super) fn to_v1(object: &mut Value) {
     each_endpoint(object, |endpoint| {
@@ -73,18 +78,25 @@ fn each_endpoint(object: &mut Value, change: impl FnMut(&mut Map<String, Value>)
 /// `syncService`; an object takes the labels of its service).
 pub(super) fn endpoints<'a>(
     services: impl Iterator<Item = &'a Value>,
-    slices: &(impl Iterator<Item = &'a Value> + Clone),
+    slices: impl Iterator<Item = &'a Value>,
 ) -> Vec<Value> {
+    let mut by_service: HashMap<(&str, &str), Vec<&Value>> = HashMap::new();
+    for slice in slices {
+        let namespace = slice["metadata"]["namespace"].as_str();
+        if let (Some(namespace), Some(service)) = (namespace, service_of(slice)) {
+            by_service
+                .entry((namespace, service))
+                .or_default()
+                .push(slice);
+        }
+    }
     services
         .filter(|service| service.pointer("/spec/type") != Some(&json!("ExternalName")))
         .filter_map(|service| {
             let about = service.get("metadata")?;
             let (name, namespace) = (about.get("name")?, about.get("namespace")?);
-            let own = slices.clone().filter(|slice| {
-                let label = slice.pointer("/metadata/labels");
-                slice.pointer("/metadata/namespace") == Some(namespace)
-                    && label.and_then(|labels| labels.get(SERVICE)) == Some(name)
-            });
+            let own = by_service.get(&(namespace.as_str()?, name.as_str()?));
+            let own = own.into_iter().flatten().copied();
             let mut metadata = json!({"name": name, "namespace": namespace});
             if let Some(labels) = about.get("labels") {
                 metadata["labels"] = labels.clone();
@@ -192,7 +204,7 @@ mod tests {
         let mut strange = web();
         strange["metadata"]["namespace"] = json!("other");
         let slices = [web(), second, strange];
-        let made = endpoints([&service].into_iter(), &slices.iter());
+        let made = endpoints([&service].into_iter(), slices.iter());
         assert_eq!(
             made,
             [json!({

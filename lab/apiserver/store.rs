@@ -1,7 +1,7 @@
 //! The objects that are served, each with the version it was last changed at,
 //! and the latest changes.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use indexmap::IndexMap;
 use serde_json::{Value, json};
@@ -23,6 +23,10 @@ pub struct Store {
     version: u64,
     objects: BTreeMap<Resource, IndexMap<Name, Value>>,
     changes: VecDeque<Change>,
+    /// Whether `Endpoints` are made from slices.
+    makes_endpoints: bool,
+    /// By service, the slices that once named it.
+    slices: HashMap<Name, BTreeSet<Name>>,
 }
 
 /// Something that became of an object.
@@ -128,29 +132,18 @@ impl Store {
         let mut wanted: Vec<(Resource, Name, Value)> =
             objects.into_iter().map(read).collect::<Result<_, _>>()?;
         let of = |resource| wanted.iter().filter(move |(of, _, _)| *of == resource);
-        if of(Resource::Endpoints).next().is_none() {
+        let makes_endpoints = of(Resource::Endpoints).next().is_none();
+        if makes_endpoints {
             let services = of(Resource::Services).map(|(_, _, object)| object);
             let slices = of(Resource::EndpointSlices).map(|(_, _, object)| object);
-            let made = convert::endpoints(services, &slices);
+            let made = convert::endpoints(services, slices);
             for object in made {
                 wanted.push(read(object)?);
             }
         }
-        let mut names = BTreeSet::new();
-        for (resource, name, _) in &wanted {
-            if !names.insert((*resource, name)) {
-                let (namespace, called) = name;
-                return Err(StoreError::Twice {
-                    resource: *resource,
-                    name: if resource.is_namespaced() {
-                        format!("{namespace}/{called}")
-                    } else {
-                        called.clone()
-                    },
-                });
-            }
-        }
-
+        let names = names_of(&wanted)?;
+        self.makes_endpoints = makes_endpoints;
+        self.slices.clear();
         let mut before = std::mem::take(&mut self.objects);
         for (resource, kept) in &before {
             for (name, object) in kept {
@@ -181,12 +174,88 @@ impl Store {
                     after
                 }
             };
+            self.index(resource, &name, &object);
             self.objects
                 .entry(resource)
                 .or_default()
                 .insert(name, object);
         }
         Ok(())
+    }
+
+    /// Has the store hold these objects in place of those of their names, and all others
+    /// as they are. Where the store makes `Endpoints`, it makes those of the services
+    /// that are concerned.
+    ///
+    /// # Errors
+    ///
+    /// An object that cannot be served; nothing has changed then.
+    pub fn put(&mut self, objects: Vec<Value>) -> Result<(), StoreError> {
+        let wanted: Vec<(Resource, Name, Value)> =
+            objects.into_iter().map(read).collect::<Result<_, _>>()?;
+        names_of(&wanted)?;
+        let mut concerned = BTreeSet::new();
+        for (resource, name, object) in wanted {
+            match resource {
+                Resource::Services => {
+                    concerned.insert(name.clone());
+                }
+                Resource::EndpointSlices => {
+                    let service = convert::service_of(&object);
+                    concerned.extend(service.map(|service| (name.0.clone(), service.to_owned())));
+                }
+                _ => {}
+            }
+            self.keep(resource, name, object);
+        }
+        if !self.makes_endpoints {
+            return Ok(());
+        }
+        for (namespace, name) in concerned {
+            let service = self.object(Resource::Services, &namespace, &name);
+            let names = self.slices.get(&(namespace.clone(), name.clone()));
+            let slices = names.into_iter().flatten().filter_map(|(namespace, name)| {
+                self.object(Resource::EndpointSlices, namespace, name)
+            });
+            for made in convert::endpoints(service.into_iter(), slices) {
+                let (resource, name, object) = read(made)?;
+                self.keep(resource, name, object);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps an object in place of the one of its name, unless it is the same.
+    fn keep(&mut self, resource: Resource, name: Name, mut after: Value) {
+        self.index(resource, &name, &after);
+        let version = self.version + 1;
+        let kept = self.objects.entry(resource).or_default();
+        let what = match kept.get_mut(&name) {
+            Some(before) if same(before, &mut after) => return,
+            Some(before) => {
+                stamp(&mut after, version);
+                Changed::Modified {
+                    before: std::mem::replace(before, after.clone()),
+                    after,
+                }
+            }
+            None => {
+                stamp(&mut after, version);
+                kept.insert(name, after.clone());
+                Changed::Added(after)
+            }
+        };
+        self.happened(resource, what);
+    }
+
+    /// Notes of a slice which service it is of.
+    fn index(&mut self, resource: Resource, name: &Name, object: &Value) {
+        if resource == Resource::EndpointSlices
+            && let Some(service) = convert::service_of(object)
+        {
+            let service = (name.0.clone(), service.to_owned());
+            self.slices.entry(service).or_default().insert(name.clone());
+        }
     }
 
     fn happened(&mut self, resource: Resource, what: Changed) {
@@ -200,6 +269,27 @@ impl Store {
             what,
         });
     }
+}
+
+/// The names of objects, each of them once.
+fn names_of(
+    objects: &[(Resource, Name, Value)],
+) -> Result<BTreeSet<(Resource, &Name)>, StoreError> {
+    let mut names = BTreeSet::new();
+    for (resource, name, _) in objects {
+        if !names.insert((*resource, name)) {
+            let (namespace, called) = name;
+            return Err(StoreError::Twice {
+                resource: *resource,
+                name: if resource.is_namespaced() {
+                    format!("{namespace}/{called}")
+                } else {
+                    called.clone()
+                },
+            });
+        }
+    }
+    Ok(names)
 }
 
 /// What an object is and how it is named, with the fields that every object has.
@@ -287,6 +377,41 @@ mod tests {
             .map(|object| &object["metadata"]["name"])
             .collect();
         assert_eq!(order, ["c", "b"]);
+    }
+
+    #[test]
+    fn what_is_put_leaves_all_else_alone() {
+        let service = json!({"kind": "Service", "metadata": {"name": "web"},
+            "spec": {"clusterIP": "10.96.0.10", "ports": [{"port": 80}]}});
+        let slice = |address: &str| {
+            json!({"kind": "EndpointSlice", "addressType": "IPv4",
+                "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+                "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+                "ports": [{"port": 8080}]})
+        };
+        let mut store = Store::new();
+        store
+            .replace(vec![node("a", "10.0.0.1"), service, slice("10.1.0.1")])
+            .unwrap();
+        let before = store.version();
+        store.put(vec![slice("10.1.0.1")]).unwrap();
+        assert_eq!(store.version(), before);
+        store
+            .put(vec![slice("10.1.0.2"), node("b", "10.0.0.2")])
+            .unwrap();
+        assert_eq!(
+            told(&store, before),
+            [
+                "6 modified EndpointSlice web-1",
+                "7 added Node b",
+                "8 modified Endpoints web"
+            ]
+        );
+        let endpoints = store.object(Resource::Endpoints, "default", "web").unwrap();
+        assert!(endpoints.to_string().contains("10.1.0.2"), "{endpoints}");
+        let twice = vec![node("c", "10.0.0.1"), node("c", "10.0.0.2")];
+        assert!(store.put(twice).is_err());
+        assert_eq!(store.version(), before + 3);
     }
 
     #[test]

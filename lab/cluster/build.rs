@@ -7,6 +7,7 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::addresses;
 use super::balancer::{Ground, balancer};
+use super::kube_proxy;
 use super::node::node;
 use super::pod::pod;
 use super::problem::{Problem, place};
@@ -57,6 +58,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
     addresses::unique(&nodes, &pods, &hosts, inputs.services, &mut problems);
     let subnets = subnets(inputs.spec, &nodes, &hosts, &mut problems);
     addresses::disjoint(&nodes, &subnets, inputs, &mut problems);
+    kube_proxy::check(inputs.spec, &mut problems);
     components(inputs.spec, &nodes, &pods, &mut problems);
     let routes = routes(inputs.spec, &nodes, &mut problems);
     let ground = Ground {

@@ -5,6 +5,7 @@
 mod addresses;
 mod balancer;
 mod build;
+mod kube_proxy;
 mod names;
 mod node;
 mod pod;

@@ -7,6 +7,7 @@ use super::book::Book;
 use super::journey::{End, Flight, Hop, Journey, Kind, Rewritten, Setting, Step, came_by};
 use crate::evidence::{Flow, Verdict, bare};
 use crate::plan::Backend;
+use crate::rules::kube_proxy::nftables::TABLE;
 
 /// The word of a kernel that gives no reason.
 const UNSPECIFIED: &str = "NOT_SPECIFIED";
@@ -363,7 +364,8 @@ fn kept_source(hop: &Hop, request: &Flight) -> Option<String> {
     // Only of who had a mind to rewrite it: a balancer keeps sources on purpose.
     let by_kube_proxy = |step: &Step| {
         let target = step.target.as_deref().unwrap_or_default();
-        step.chain.starts_with("KUBE-") || target.starts_with("KUBE-")
+        let own = step.table.split_once(' ').map(|(_, table)| table);
+        step.chain.starts_with("KUBE-") || target.starts_with("KUBE-") || own == Some(TABLE)
     };
     if !hop.met.iter().any(by_kube_proxy) {
         return None;
@@ -391,7 +393,7 @@ fn kept_source(hop: &Hop, request: &Flight) -> Option<String> {
 /// Whether a step is a rule that let a packet off; not one that only looks whether it
 /// was marked before.
 fn decides(step: &Step) -> bool {
-    let asks_for_mark = |rule: &String| rule.contains("--mark");
+    let asks_for_mark = |rule: &String| rule.contains("--mark") || rule.starts_with("meta mark & ");
     step.target.as_deref() == Some("RETURN") && !step.rule.as_ref().is_some_and(asks_for_mark)
 }
 
@@ -414,10 +416,16 @@ pub fn place(step: &Step, hop: &Hop) -> String {
     let both = hop.met.iter().any(|other| other.by != step.by);
     let of = match step.by {
         Backend::Legacy if both => " of iptables-legacy",
-        Backend::Nft if both && !step.table.starts_with("inet ") => " of iptables-nft",
+        Backend::Nft if both && !step.table.contains(' ') => " of iptables-nft",
         _ => "",
     };
-    format!("{} {}{number}{of}{rule}{entries}", step.table, step.chain)
+    let service = step.service.as_ref().map_or_else(String::new, |service| {
+        format!(", for the service {service}")
+    });
+    format!(
+        "{} {}{number}{of}{rule}{entries}{service}",
+        step.table, step.chain
+    )
 }
 
 /// What rewrote a packet in a hop, in short, as it goes on after "it became this".

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 
 use super::check::Check;
+use super::tables;
 use crate::evidence::{Held, HeldLink};
 use crate::plan::ipvs::Virtual;
 use crate::scenario::expectation::{LinkExpectation, SetExpectation, VirtualServerExpectation};
@@ -34,31 +35,41 @@ const FLAGS: [(u32, &str); 16] = [
 
 /// Holds a set against what is expected of it.
 pub fn set(expected: &SetExpectation, held: &Held) -> Check {
-    let seen = set_of(&held.sets, &expected.set);
-    let wanted: BTreeSet<&str> = expected.members.iter().map(String::as_str).collect();
-    let words = |kind: &str, members: &BTreeSet<&str>| format!("{kind} {}", braced(members));
+    let seen = match &expected.table {
+        Some(table) => tables::set_of(held, table, &expected.set),
+        None => set_of(&held.sets, &expected.set),
+    };
+    let wanted: BTreeSet<String> = expected.members.iter().cloned().collect();
+    let (between, of) = match &expected.table {
+        Some(table) => ("; ", format!("{table} ")),
+        None => (" ", String::new()),
+    };
+    let words = |kind: &str, members: &BTreeSet<String>| {
+        let members: Vec<&str> = members.iter().map(String::as_str).collect();
+        format!("{kind} {{{}}}", members.join(between))
+    };
     Check {
         on: expected.on.clone(),
-        expected: format!("{} is {}", expected.set, words(&expected.kind, &wanted)),
+        expected: format!("{of}{} is {}", expected.set, words(&expected.kind, &wanted)),
         observed: seen.as_ref().map_or_else(
             || "there is no such set".to_owned(),
             |(kind, members)| words(kind, members),
         ),
-        holds: seen == Some((expected.kind.as_str(), wanted)),
+        holds: seen == Some((expected.kind.clone(), wanted)),
     }
 }
 
 /// The type and the members of a set in what `ipset save` prints.
-fn set_of<'a>(saved: &'a str, set: &str) -> Option<(&'a str, BTreeSet<&'a str>)> {
-    let mut found: Option<(&str, BTreeSet<&str>)> = None;
+fn set_of(saved: &str, set: &str) -> Option<(String, BTreeSet<String>)> {
+    let mut found: Option<(String, BTreeSet<String>)> = None;
     for line in saved.lines() {
         let mut words = line.split_ascii_whitespace();
         match (words.next(), words.next(), words.next()) {
             (Some("create"), Some(name), Some(kind)) if name == set => {
-                found = Some((kind, BTreeSet::new()));
+                found = Some((kind.to_owned(), BTreeSet::new()));
             }
             (Some("add"), Some(name), Some(member)) if name == set => {
-                found.as_mut()?.1.insert(member);
+                found.as_mut()?.1.insert(member.to_owned());
             }
             _ => {}
         }
@@ -180,6 +191,7 @@ mod tests {
     fn of_set(name: &str, kind: &str, members: &[&str]) -> Check {
         let expected = SetExpectation {
             on: "n".to_owned(),
+            table: None,
             set: name.to_owned(),
             kind: kind.to_owned(),
             members: members.iter().map(|&member| member.to_owned()).collect(),

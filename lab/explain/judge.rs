@@ -11,7 +11,7 @@ use super::check::Check;
 use super::claim::{ClaimOutcome, ClaimVerdict};
 use super::packet::Frame;
 use super::probe::{self, ProbeOutcome};
-use super::{held, resent, rule};
+use super::{held, resent, rule, tables};
 use crate::cluster::{Cluster, NameError, Problem, place};
 use crate::evidence::{Evidence, Held};
 use crate::plan::{Plan, Protocol};
@@ -391,12 +391,21 @@ impl<'a> Judge<'a> {
             .chains
             .iter()
             .map(|chain| {
-                let seen = rule::rules_of(
-                    &evidence.rules,
-                    &self.book.netns(&chain.on),
-                    &chain.table,
-                    &chain.chain,
-                );
+                let netns = self.book.netns(&chain.on);
+                let own = is_of_nftables(&chain.table);
+                let seen = if own {
+                    let held = evidence.held.get(&netns);
+                    held.and_then(|held| tables::rules_of(held, &chain.table, &chain.chain))
+                } else {
+                    rule::rules_of(&evidence.rules, &netns, &chain.table, &chain.chain)
+                };
+                let is = |seen: &[String]| {
+                    if own {
+                        tables::are_same(seen, &chain.is)
+                    } else {
+                        *seen == *chain.is
+                    }
+                };
                 Check {
                     on: chain.on.clone(),
                     expected: format!(
@@ -407,10 +416,10 @@ impl<'a> Judge<'a> {
                     ),
                     observed: match &seen {
                         None => "there is no such chain".to_owned(),
-                        Some(seen) if *seen == chain.is => "these".to_owned(),
+                        Some(seen) if is(seen) => "these".to_owned(),
                         Some(seen) => first_difference(&chain.is, seen),
                     },
-                    holds: seen.is_some_and(|seen| seen == chain.is),
+                    holds: seen.is_some_and(|seen| is(&seen)),
                 }
             })
             .collect()
@@ -421,7 +430,16 @@ impl<'a> Judge<'a> {
             .rules
             .iter()
             .map(|rule| {
-                let hits = rule::hits(&evidence.rules, &self.book.netns(&rule.on), rule);
+                let netns = self.book.netns(&rule.on);
+                let own = is_of_nftables(&rule.table);
+                let hits = if own {
+                    tables::hits(evidence, &netns, rule)
+                } else {
+                    rule::hits(&evidence.rules, &netns, rule)
+                };
+                // What was not kept of a trace could have met it.
+                let left_out = if own { evidence.met_left_out } else { 0 };
+                let complete = left_out == 0 || rule.hits.max().is_none();
                 Check {
                     on: rule.on.clone(),
                     expected: format!(
@@ -430,15 +448,24 @@ impl<'a> Judge<'a> {
                     ),
                     observed: hits.map_or_else(
                         || "there is no such rule".to_owned(),
-                        |hits| hits.to_string(),
+                        |hits| match left_out {
+                            0 => hits.to_string(),
+                            _ => format!("{hits}, and {left_out} steps were not kept"),
+                        },
                     ),
-                    holds: hits
-                        .and_then(|hits| u32::try_from(hits).ok())
-                        .is_some_and(|hits| rule.hits.contains(hits)),
+                    holds: complete
+                        && hits
+                            .and_then(|hits| u32::try_from(hits).ok())
+                            .is_some_and(|hits| rule.hits.contains(hits)),
                 }
             })
             .collect()
     }
+}
+
+/// Whether a table is one of nftables' own, called by its family and name.
+fn is_of_nftables(table: &str) -> bool {
+    table.contains(' ')
 }
 
 /// The first rule in which two chains differ.

@@ -13,6 +13,7 @@ mod probe;
 mod resent;
 mod rule;
 pub mod settled;
+mod tables;
 
 pub use book::Book;
 pub use check::Check;

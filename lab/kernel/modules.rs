@@ -65,7 +65,7 @@ const ALWAYS_LISTED: [&str; 2] = ["ip_vs", "dummy"];
 /// Names under which kernels ask for modules and that no rule leads from to the
 /// module, for machines that do not show their own `modules.alias` (a container
 /// without `/lib/modules`). As of Debian's 6.12; see `tests/recorded/modules`.
-const ALIASES: [(&str, &str); 27] = [
+const ALIASES: [(&str, &str); 30] = [
     // In 6.1 the matches for ICMP were still a part of the tables.
     ("ipt_icmp", "xt_tcpudp"),
     ("ip6t_icmp6", "xt_tcpudp"),
@@ -94,6 +94,9 @@ const ALIASES: [(&str, &str); 27] = [
     ("ip6t_dst", "ip6t_hbh"),
     ("ip6t_DNPT", "ip6t_NPT"),
     ("ip6t_SNPT", "ip6t_NPT"),
+    ("nft-expr-match", "nft_compat"),
+    ("nft-expr-target", "nft_compat"),
+    ("nft-expr-notrack", "nft_ct"),
 ];
 
 /// Extensions that are one family's own: `ipt_REJECT` is a module, where
@@ -250,6 +253,14 @@ impl Modules {
         }
         if name.starts_with("nft-chain-") {
             return "nft_chain_nat".to_owned();
+        }
+        // `nft-expr-2-fib` is a family's own, and `nft-expr-ct` is for all.
+        if let Some(expression) = name.strip_prefix("nft-expr-") {
+            return match expression.split_once('-') {
+                Some(("2", of)) => format!("nft_{of}_ipv4"),
+                Some(("10", of)) => format!("nft_{of}_ipv6"),
+                _ => format!("nft_{expression}"),
+            };
         }
         if name.starts_with("nf-logger-") {
             return "nf_log_syslog".to_owned();

@@ -221,6 +221,30 @@ impl Session {
         }
     }
 
+    /// Has the API server at that address hold these objects in place of those of their
+    /// names, and all others as they are; whoever watches is told.
+    ///
+    /// # Errors
+    ///
+    /// When an object cannot be served, none serves there, or the agent was lost.
+    pub async fn put(
+        &mut self,
+        namespace: &str,
+        at: SocketAddr,
+        objects: Vec<serde_json::Value>,
+    ) -> Result<u64, KernelError> {
+        self.agent.link.ask(Request::Put {
+            lab: self.lab,
+            namespace: namespace.to_owned(),
+            at,
+            objects,
+        });
+        match self.answer(HANG).await? {
+            Event::Served { version, .. } => Ok(version),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Starts a program in a namespace of the lab and lets it run until the lab
     /// is gone or [`Session::stop`] ends it. A guest has only the programs that
     /// it was given.

@@ -10,6 +10,7 @@ use super::limits;
 use super::sink::Sink;
 use super::suggest::{did_you_mean, listed};
 use super::tree::{Step, Tree};
+use crate::rules::script::Table;
 
 /// The probes of a lab, and the row that is for the case.
 pub(super) fn case(spec: &LabSpec, tree: &Tree, row: usize, sink: &mut Sink) {
@@ -84,6 +85,7 @@ fn waits_for_itself(spec: &LabSpec, name: &str) -> bool {
 }
 
 fn expectations(spec: &LabSpec, expected: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink) {
+    tables(expected, tree, path, sink);
     let row = tree.nearest(path);
     for (name, expectation) in &expected.probes {
         let key = row.key_span(name).unwrap_or(row.head());
@@ -98,6 +100,43 @@ fn expectations(spec: &LabSpec, expected: &Expected, tree: &Tree, path: &[Step],
                     .at(key, "no such probe")
                     .maybe_help(did_you_mean(name, spec.probes.keys().map(String::as_str))),
             ),
+        }
+    }
+}
+
+/// Tables are those of iptables, or of nftables with their families.
+fn tables(expected: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink) {
+    const FAMILIES: [&str; 3] = ["ip", "ip6", "inet"];
+    let is_own = |table: &str| {
+        let parts = table.split_once(' ');
+        parts.is_some_and(|(family, name)| {
+            FAMILIES.contains(&family) && !name.is_empty() && !name.contains(' ')
+        })
+    };
+    let mut wrong = |list: &str, at: usize, table: &str, known: &str| {
+        let place = [path, &[list.into(), at.into(), "table".into()]].concat();
+        sink.push(
+            Diagnostic::error(format!("`{table}` is no table"))
+                .at(tree.nearest(&place).span, "no such table")
+                .help(format!(
+                    "{known} nftables' own are called by family and name: `ip kube-proxy`"
+                )),
+        );
+    };
+    let chains = expected.chains.iter().map(|chain| &chain.table);
+    let rules = expected.rules.iter().map(|rule| &rule.table);
+    for (list, at, table) in chains
+        .enumerate()
+        .map(|(at, table)| ("chains", at, table))
+        .chain(rules.enumerate().map(|(at, table)| ("rules", at, table)))
+    {
+        if Table::from_name(table).is_none() && !is_own(table) {
+            wrong(list, at, table, "iptables has raw, mangle, nat and filter;");
+        }
+    }
+    for (at, set) in expected.sets.iter().enumerate() {
+        if let Some(table) = set.table.as_ref().filter(|table| !is_own(table)) {
+            wrong("sets", at, table, "ipsets are of none;");
         }
     }
 }

@@ -248,12 +248,12 @@ pub struct CounterExpectation {
 pub struct ChainExpectation {
     /// The node whose chain it is.
     pub on: String,
-    /// Its table: `nat`.
+    /// Its table: `nat`, or one of nftables' own by family and name, `ip kube-proxy`.
     pub table: String,
     /// The chain: `POSTROUTING`.
     pub chain: String,
     /// All its rules, in order, as `iptables-save` prints them behind the
-    /// chain's name.
+    /// chain's name, or as `nft list ruleset` does.
     pub is: Vec<String>,
 }
 
@@ -263,11 +263,11 @@ pub struct ChainExpectation {
 pub struct RuleExpectation {
     /// The node whose rule it is.
     pub on: String,
-    /// Its table: `nat`.
+    /// Its table: `nat`, or one of nftables' own by family and name, `ip kube-proxy`.
     pub table: String,
     /// Its chain: `POSTROUTING`.
     pub chain: String,
-    /// A part of the rule as `iptables-save` prints it.
+    /// A part of the rule as `iptables-save` or `nft list ruleset` prints it.
     pub rule: String,
     /// How many packets meet it while the probes run.
     pub hits: Count,

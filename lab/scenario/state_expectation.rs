@@ -10,19 +10,24 @@ use serde::Deserializer;
 
 use super::wire::Tap;
 
-/// What an ipset is expected to be and to hold.
+/// What an ipset, or a set or map of nftables, is expected to be and to hold.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetExpectation {
     /// The node whose set it is.
     pub on: String,
-    /// The set: `KUBE-LOAD-BALANCER`.
+    /// The table of nftables that it is of, by family and name: `ip kube-proxy`. Without
+    /// it, it is an ipset.
+    #[serde(default)]
+    pub table: Option<String>,
+    /// The set: `KUBE-LOAD-BALANCER`, `service-ips`.
     pub set: String,
-    /// Its type: `hash:ip,port`.
+    /// Its type: `hash:ip,port`, `ipv4_addr . inet_proto . inet_service : verdict`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// All its members, in any order, as `ipset save` prints them:
-    /// `172.18.96.4,tcp:443`.
+    /// All its members, in any order, as `ipset save` prints them,
+    /// `172.18.96.4,tcp:443`, or as `nft list ruleset` does without their comments:
+    /// `172.18.96.4 . tcp . 443 : drop`.
     pub members: Vec<String>,
 }
 

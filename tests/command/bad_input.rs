@@ -35,7 +35,14 @@ macro_rules! refused {
 
 refused! {
     unknown_field: "  axes:" => "  axess:";
-    nftables_mode: "kubeProxy: {version" => "kubeProxy: {mode: nftables, version";
+    nftables_mode_of_a_version_without: "kubeProxy: {version: v1.30" => "kubeProxy: {mode: nftables, version: v1.28";
+    nftables_mode_told_of_ipvs: "kubeProxy: {version" => "kubeProxy: {mode: nftables, bindLoadBalancerIPs: false, ipvsScheduler: wrr, version";
+    nftables_mode_with_beginnings_of_names: "kubeProxy: {version" => "kubeProxy: {mode: nftables, detectLocalMode: InterfaceNamePrefix, interfaceNamePrefix: cali, version";
+    nftables_mode_by_a_bridge_that_is_not_there: "kubeProxy: {version" => "kubeProxy: {mode: nftables, detectLocalMode: BridgeInterface, bridgeInterface: br9, version";
+    bridge_that_is_a_rule: "kubeProxy: {version" => "kubeProxy: {detectLocalMode: BridgeInterface, bridgeInterface: \"x -j DROP\", version";
+    primary_address_of_a_version_without: "kubeProxy: {version" => "kubeProxy: {nodePortAddresses: [primary], version";
+    primary_address_beside_networks: "kubeProxy: {version: v1.30" => "kubeProxy: {nodePortAddresses: [primary, 10.0.0.0/8], version: v1.31";
+    node_port_address_that_is_none: "kubeProxy: {version" => "kubeProxy: {mode: nftables, nodePortAddresses: [node-1], version";
     misspelt_component: "kubeProxy: {version" => "kubeproxy: {version";
     unknown_version: "version: v1.30" => "version: v1.99";
     probe_from_nobody: "from: pod/default/client" => "from: pod/default/cilent";

@@ -70,6 +70,46 @@ fn the_rule_of_a_node_without_local_endpoints_is_named() {
     }
 }
 
+/// In nftables mode it is an entry of a map, which a node's own packets meet before DNAT
+/// up to v1.32.
+#[test]
+fn the_entry_of_a_node_without_local_endpoints_is_named() {
+    let local = "local-ingress/policy=Local,clusterCIDR=none";
+    for (version, probe) in [("v1.36", "apart"), ("v1.30", "nodeWithout")] {
+        let case = format!("{local},version={version},mode=nftables");
+        let output = run(&["explain", "--kernel=host", BETWEEN, "--probe", probe, &case]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let name = format!("local_ingress_nftables_{probe}");
+        insta::assert_snapshot!(name, settled(&stdout(&output)));
+    }
+}
+
+#[test]
+fn what_was_drawn_in_nftables_mode_is_told() {
+    for (case, endpoint) in [
+        (
+            "local-ingress/policy=Local,clusterCIDR=none,version=v1.30,mode=nftables",
+            "[1 : goto endpoint-",
+        ),
+        (
+            "local-ingress/policy=Local,clusterCIDR=none,version=v1.36,mode=nftables",
+            "[1 : 10.180.3.10 . 80]",
+        ),
+    ] {
+        let probe = ["--kernel=host", "-v", "--probe", "podToClusterIP"];
+        let output = run(&[&["explain"][..], &probe, &[case]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let told = stdout(&output);
+        for words in [
+            "ip kube-proxy services 1: ip daddr . meta l4proto . th dport vmap @service-ips \
+             [service-ips 172.30.0.41 . tcp . 80 : goto service-ULMVA6XW-ns1/svc1/tcp/p80]",
+            endpoint,
+        ] {
+            assert!(told.contains(words), "{words}\n{told}");
+        }
+    }
+}
+
 #[test]
 fn all_is_told_to_who_asks() {
     let cured = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";

@@ -42,7 +42,12 @@ fn a_guest_is_another_kernel_with_this_machine_s_programs() {
             let tools: Vec<&str> = surroundings.tools.keys().map(String::as_str).collect();
             assert_eq!(
                 tools,
-                ["ipset", "iptables-legacy-restore", "iptables-nft-restore"]
+                [
+                    "ipset",
+                    "iptables-legacy-restore",
+                    "iptables-nft-restore",
+                    "nft"
+                ]
             );
         }
     });

@@ -2,9 +2,11 @@
 //! otherwise equal plan, the call connects.
 
 use libtest_mimic::{Failed, Trial};
+use svclab::dump::nft;
 use svclab::evidence::Verdict;
 use svclab::kernel::{Agent, KernelError};
 use svclab::plan::{Namespace, Plan, VirtualServer};
+use svclab::rules::nft::Table;
 use svclab::run::Prepared;
 use svclab::scenario::Case;
 
@@ -41,6 +43,18 @@ enum Undo {
         of: &'static str,
         line: &'static str,
         words: &'static str,
+    },
+    /// That entry is not in that set or map of kube-proxy's own table.
+    WithoutEntry {
+        of: &'static str,
+        set: &'static str,
+        key: &'static str,
+    },
+    /// That rule is the last of that chain of kube-proxy's own table.
+    WithRule {
+        of: &'static str,
+        chain: &'static str,
+        rule: &'static str,
     },
     /// That real server stands behind no virtual server of the namespace.
     WithoutBackend { of: &'static str, to: &'static str },
@@ -134,6 +148,7 @@ const CAUSES: &[Cause] = &[
             ("policy", &["Local"]),
             ("clusterCIDR", &["none"]),
             ("version", &["v1.30"]),
+            ("mode", &["iptables"]),
         ],
         probes: &["apart"],
         undo: &[Undo::Without {
@@ -148,12 +163,35 @@ const CAUSES: &[Cause] = &[
             ("policy", &["Local"]),
             ("clusterCIDR", &["none"]),
             ("version", &["v1.30"]),
+            ("mode", &["iptables"]),
         ],
         probes: &["podToExternal"],
         undo: &[Undo::Without {
             of: "node-1",
             line: "-A KUBE-EXTERNAL-SERVICES -m comment --comment \"ns1/svc1:p80 has no local \
                    endpoints\" -m tcp -p tcp -d 192.168.99.11 --dport 80 -j DROP",
+        }],
+    },
+    // In nftables mode it is an entry of a map. A pod's packets meet it on their way,
+    // and up to v1.32 a node's own before they are sent anywhere.
+    Cause {
+        lab: "local-ingress",
+        when: &[("policy", &["Local"]), ("mode", &["nftables"])],
+        probes: &["apart", "nodeWithout"],
+        undo: &[Undo::WithoutEntry {
+            of: "node-1",
+            set: "no-endpoint-services",
+            key: "1.2.3.4 . tcp . 80",
+        }],
+    },
+    Cause {
+        lab: "local-ingress",
+        when: &[("policy", &["Local"]), ("mode", &["nftables"])],
+        probes: &["podToExternal", "nodeToExternal"],
+        undo: &[Undo::WithoutEntry {
+            of: "node-1",
+            set: "no-endpoint-services",
+            key: "192.168.99.11 . tcp . 80",
         }],
     },
     Cause {
@@ -215,6 +253,52 @@ const CAUSES: &[Cause] = &[
             table: "nat",
             line: "-I KUBE-SERVICES -m set --match-set KUBE-EXTERNAL-IP-LOCAL dst,dst -j \
                    KUBE-MARK-MASQ",
+        }],
+    },
+    // Sent to any endpoint, and its answer by way of the node, as Cluster would.
+    Cause {
+        lab: "service-paths",
+        when: &[("mode", &["iptables"])],
+        probes: &["outsideToLocal", "podToLocal"],
+        undo: &[
+            Undo::With {
+                of: "node-a",
+                table: "nat",
+                line: "-A KUBE-EXT-CKNT3XJEPRBDUPB5 -j KUBE-MARK-MASQ",
+            },
+            Undo::With {
+                of: "node-a",
+                table: "nat",
+                line: "-A KUBE-EXT-CKNT3XJEPRBDUPB5 -j KUBE-SVC-CKNT3XJEPRBDUPB5",
+            },
+        ],
+    },
+    Cause {
+        lab: "service-paths",
+        when: &[("mode", &["nftables"])],
+        probes: &["outsideToLocal", "podToLocal"],
+        undo: &[
+            Undo::WithRule {
+                of: "node-a",
+                chain: "external-DTMMQG6G-default/apart/tcp/p",
+                rule: "mark set mark or 0x00004000",
+            },
+            Undo::WithRule {
+                of: "node-a",
+                chain: "external-DTMMQG6G-default/apart/tcp/p",
+                rule: "goto service-DTMMQG6G-default/apart/tcp/p",
+            },
+        ],
+    },
+    Cause {
+        lab: "service-paths",
+        when: &[("mode", &["ipvs"])],
+        probes: &["outsideToLocal", "nodeToLocal"],
+        undo: &[Undo::Without {
+            of: "node-a",
+            line: "-A KUBE-LOAD-BALANCER -m comment --comment \"Kubernetes service load balancer \
+                   ip + port with externalTrafficPolicy=local\" -m set --match-set \
+                   KUBE-LOAD-BALANCER-LOCAL dst,dst -j RETURN",
         }],
     },
     // The rule that Local adds stands before the mark.
@@ -386,6 +470,8 @@ impl Undo {
         match self {
             Self::Without { of, line } => format!("{of} without `{line}`"),
             Self::With { of, table, line } => format!("{of} with `{line}` in {table}"),
+            Self::WithoutEntry { of, set, key } => format!("{of} without {key} in {set}"),
+            Self::WithRule { of, chain, rule } => format!("{of} with `{rule}` in {chain}"),
             Self::WithoutBackend { of, to } => format!("{of} without the backend {to}"),
             Self::Weaken { of, line, words } => format!("{of}, `{line}` without `{words}`"),
             Self::Set { of, key, value } => format!("{} with {key} = {value}", of.join(", ")),
@@ -408,6 +494,20 @@ impl Undo {
             }
             Self::Without { of, line } => replace(namespace(plan, of)?, line, None),
             Self::With { of, table, line } => add(namespace(plan, of)?, table, line),
+            Self::WithoutEntry { of, set, key } => own_table(namespace(plan, of)?, |table| {
+                let mut sets = table.sets.iter_mut();
+                let Some(set) = sets.find(|known| known.name == set) else {
+                    return false;
+                };
+                let before = set.elements.len();
+                set.elements.retain(|element| element.key != key);
+                set.elements.len() + 1 == before
+            }),
+            Self::WithRule { of, chain, rule } => own_table(namespace(plan, of)?, |table| {
+                let mut chains = table.chains.iter_mut();
+                let found = chains.find(|known| known.name == chain);
+                found.map(|chain| chain.rule(rule)).is_some()
+            }),
             Self::WithoutBackend { of, to } => {
                 let servers = &mut namespace(plan, of)?.ipvs;
                 let count = |servers: &[VirtualServer]| -> usize {
@@ -429,6 +529,20 @@ impl Undo {
             ),
         }
     }
+}
+
+/// Changes kube-proxy's table of IPv4.
+fn own_table(
+    namespace: &mut Namespace,
+    change: impl FnOnce(&mut Table) -> bool,
+) -> Result<(), Failed> {
+    let mut ruleset = nft::parse(&namespace.nft).map_err(|problems| format!("{problems:?}"))?;
+    let table = ruleset.tables.first_mut().ok_or("there are no tables")?;
+    if !change(table) {
+        return Err(format!("there is no such thing to change in\n{table}").into());
+    }
+    namespace.nft = ruleset.to_string();
+    Ok(())
 }
 
 fn namespace<'a>(plan: &'a mut Plan, name: &str) -> Result<&'a mut Namespace, Failed> {

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use libtest_mimic::{Failed, Trial};
+use svclab::dump::nft;
 use svclab::evidence::{Evidence, HeldLink};
 use svclab::kernel::{KernelError, Session};
 use svclab::plan::{Delta, Plan};
+use svclab::rules::nft::Table;
 use svclab::run::Prepared;
 
 use super::full::ordinary_or_full;
@@ -69,6 +71,8 @@ struct State {
     rules: BTreeMap<(String, u8), BTreeMap<String, Vec<String>>>,
     /// By namespace: sets with their members.
     sets: BTreeMap<String, Vec<String>>,
+    /// By namespace and family: tables of nftables' own, their entries in order.
+    tables: BTreeMap<(String, String), Table>,
     ipvs: BTreeMap<String, String>,
     links: BTreeMap<String, String>,
     /// By namespace and file or command, its lines.
@@ -162,6 +166,10 @@ async fn look(session: &mut Session, plan: &Plan) -> Result<(State, Evidence), K
             .iter()
             .map(|(name, held)| (name.clone(), sets(&held.sets)))
             .collect(),
+        tables: held
+            .iter()
+            .flat_map(|(name, held)| tables(name, &held.nft))
+            .collect(),
         ipvs: held
             .iter()
             .map(|(name, held)| (name.clone(), services(&format!("{:?}", held.ipvs))))
@@ -217,6 +225,28 @@ fn sets(saved: &str) -> Vec<String> {
         .collect();
     lines.sort();
     lines
+}
+
+/// The tables that no iptables knows.
+fn tables(namespace: &str, listed: &str) -> Vec<((String, String), Table)> {
+    let own = nft::tables(listed).filter(|(name, _)| name.ends_with(" kube-proxy"));
+    own.map(|(name, text)| {
+        let mut ruleset = nft::parse(text).expect("nft lists what can be read");
+        let mut table = ruleset.tables.remove(0);
+        // Hashed, and in lines that hang on that.
+        for set in &mut table.sets {
+            set.line = 0;
+            set.elements.sort_by(|one, other| one.key.cmp(&other.key));
+            set.elements.iter_mut().for_each(|element| element.line = 0);
+        }
+        table.line = 0;
+        for chain in &mut table.chains {
+            chain.line = 0;
+            chain.rules.iter_mut().for_each(|rule| rule.line = 0);
+        }
+        ((namespace.to_owned(), name.to_owned()), table)
+    })
+    .collect()
 }
 
 /// Virtual servers in any order: it says nothing.

@@ -1,6 +1,8 @@
 //! Timeouts that are told early because they are proven, and those that must not be:
 //! whatever is settled stays so, however long one waits.
 
+mod native;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -38,6 +40,9 @@ struct Lab {
     setting: Option<(&'static str, &'static str)>,
     protocol: Protocol,
     connections: u32,
+    /// Tables of the router and of the server that no iptables knows, in place of those
+    /// rules.
+    tables: Option<[String; 2]>,
 }
 
 impl Lab {
@@ -50,6 +55,15 @@ impl Lab {
             setting: None,
             protocol: Protocol::Tcp,
             connections: MANY,
+            tables: None,
+        }
+    }
+
+    /// With tables that no iptables knows.
+    fn native(router: String, server: &str) -> Self {
+        Self {
+            tables: Some([router, server.to_owned()]),
+            ..Self::of(Backend::Nft, "")
         }
     }
 
@@ -63,11 +77,19 @@ impl Lab {
                 "pod/default/web" => ("", self.server),
                 _ => continue,
             };
-            namespace.iptables = Some(Iptables {
-                backend: self.backend,
-                v4: format!("*nat\n{nat}COMMIT\n*filter\n{filter}COMMIT\n"),
-                v6: String::new(),
-            });
+            if let Some([router, server]) = &self.tables {
+                namespace.iptables = None;
+                let of_router = namespace.name == "router";
+                namespace
+                    .nft
+                    .clone_from(if of_router { router } else { server });
+            } else {
+                namespace.iptables = Some(Iptables {
+                    backend: self.backend,
+                    v4: format!("*nat\n{nat}COMMIT\n*filter\n{filter}COMMIT\n"),
+                    v6: String::new(),
+                });
+            }
             if let Some((key, value)) = self.setting.filter(|_| namespace.name == "router") {
                 namespace.sysctls.push(Sysctl {
                     key: key.to_owned(),
@@ -198,7 +220,13 @@ fn main() -> ExitCode {
             })
         })
     });
-    let trials = trials.into_iter().flatten().collect();
+    let native = native::TRIALS.map(|(name, trial)| {
+        Trial::test(format!("tables: {name}"), move || {
+            trial();
+            Ok(())
+        })
+    });
+    let trials = trials.into_iter().flatten().chain(native).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -13,10 +13,26 @@ pub use batches::batches;
 pub use canonical::canonical;
 pub use compare::compare;
 pub use read::read;
+pub(crate) use words::{Word, words};
 
 use super::problem::Problem;
 use super::text::Text;
 use crate::rules::nft::Ruleset;
+
+/// The tables of a text by family and name, `ip kube-proxy`, each with its own piece.
+pub fn tables(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let is_first = |at: &usize| *at == 0 || text.as_bytes().get(at - 1) == Some(&b'\n');
+    let begins = text.match_indices("table ").map(|(at, _)| at);
+    let begins: Vec<usize> = begins.filter(is_first).collect();
+    let mut ends = begins.clone().into_iter().skip(1);
+    begins.into_iter().map(move |begin| {
+        let piece = &text[begin..ends.next().unwrap_or(text.len())];
+        let head = piece.lines().next().unwrap_or_default();
+        let head = head.trim_start_matches("table ");
+        let (name, _) = head.split_once(" {").unwrap_or((head, ""));
+        (name, piece)
+    })
+}
 
 /// Reads a whole text.
 ///

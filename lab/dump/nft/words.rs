@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// A word, and where it lies in its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Word<'t> {
+pub(crate) struct Word<'t> {
     /// The word, without quotes.
     pub text: &'t str,
     /// Whether it was quoted.
@@ -26,7 +26,7 @@ impl Word<'_> {
 /// # Errors
 ///
 /// Where a quote begins that is not closed.
-pub(super) fn words(text: &str) -> Result<Vec<Word<'_>>, usize> {
+pub(crate) fn words(text: &str) -> Result<Vec<Word<'_>>, usize> {
     let bytes = text.as_bytes();
     let mut words = Vec::new();
     let mut at = 0;

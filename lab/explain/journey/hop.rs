@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::native;
 use super::rules::RuleBook;
 use super::sighting::{Identity, Sighting, flow};
 use super::visit::{Streams, Visit};
@@ -29,7 +30,8 @@ impl<'e> Visits<'e> {
             };
             let key = (met.namespace.as_str(), Identity::of(&frame).beginning());
             let step = book.step(met, flow(&frame), frame.payload);
-            by_packet.entry(key).or_default().add(met, step);
+            let stage = book.stage(met);
+            by_packet.entry(key).or_default().add(met, stage, step);
         }
         Self { by_packet }
     }
@@ -71,7 +73,7 @@ pub fn hop(
     evidence: &Evidence,
     namespace: &str,
     stay: &[&Sighting<'_>],
-    met: Visit,
+    mut met: Visit,
 ) -> Option<Hop> {
     let (first, last) = (stay.first(), stay.last());
     let came = first.is_some_and(|first| !first.out);
@@ -99,6 +101,12 @@ pub fn hop(
         Some(other) if delivered => other,
         _ => after,
     };
+    // Of a rule that draws where it sends a packet, the kernel tells where it came to.
+    for step in met.iter_mut().filter(|step| step.entries.is_empty()) {
+        let rule = step.rule.as_deref().filter(|rule| rule.contains(" map {"));
+        let drawn = rule.and_then(|rule| native::drawn(rule, after.destination));
+        step.entries.extend(drawn);
+    }
     Some(Hop {
         namespace: namespace.to_owned(),
         seen: stay

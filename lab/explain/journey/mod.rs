@@ -129,7 +129,8 @@ pub enum Rewritten {
 pub struct Step {
     /// Which of the kernel's two filters it is of.
     pub by: Backend,
-    /// The table, led by `inet` if it is one for IPv4 and IPv6 alike.
+    /// The table, led by its family if it is one that no iptables knows: `inet fw`, `ip
+    /// kube-proxy`.
     pub table: String,
     /// The chain.
     pub chain: String,
@@ -143,9 +144,14 @@ pub struct Step {
     /// Its target: `RETURN`; of a chain's end, `return` or `policy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The set entry by which it matched: `KUBE-CLUSTER-IP 10.96.0.1,tcp:443`.
+    /// The entries of sets and maps by which it matched: `KUBE-CLUSTER-IP
+    /// 10.96.0.1,tcp:443`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<String>,
+    /// The service and its port that it is for, `ns1/nginx:http`, in kube-proxy's own
+    /// table of nftables. Rules of iptables say it in their comments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
     /// The packet's addresses at that moment.
     pub flow: Flow,
     /// Its mark at that moment.

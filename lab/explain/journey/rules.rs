@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use super::Step;
-use super::native::{self, Listing};
+use super::native::{self, Listing, Packet};
 use crate::dump::iptables::{Dump, Rule};
 use crate::dump::text::Text;
 use crate::evidence::met::{At, Verdict};
@@ -18,7 +18,7 @@ use crate::rules::script::Table;
 pub struct RuleBook<'e> {
     rules: HashMap<(&'e str, Backend, u8), Dump>,
     /// By namespace, rules that no iptables prints.
-    native: HashMap<&'e str, Listing<'e>>,
+    native: HashMap<&'e str, Listing>,
     /// By namespace, what each set's entries are made of.
     sets: HashMap<&'e str, BTreeMap<String, String>>,
 }
@@ -67,33 +67,104 @@ impl<'e> RuleBook<'e> {
             At::Policy => (None, Some("policy")),
         };
         let rule = number.and_then(|number| self.rule(met, number));
-        let native = number.filter(|_| rule.is_none());
-        let native = native.and_then(|number| self.native(met, number));
+        if rule.is_none() && self.is_native(met) {
+            return self.native_step(met, number, end, Packet { flow, payload });
+        }
         let target = match (rule, end) {
             (_, Some(end)) => Some(end.to_owned()),
             (Some(rule), None) => rule.target().map(std::borrow::Cow::into_owned),
-            (None, None) => native.and_then(native::target).map(str::to_owned),
+            (None, None) => None,
         };
-        let text = rule.map(Rule::written).or(native);
         let by_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
         Step {
             by: met.by,
-            table: if met.inet {
-                format!("inet {}", met.table)
-            } else {
-                met.table.clone()
-            },
+            table: met.table.clone(),
             chain: met.chain.clone(),
             number,
-            rule: text.map(|text| text.trim().to_owned()),
+            rule: rule.map(|rule| rule.written().trim().to_owned()),
             entries: rule
                 .map(|rule| self.entries(&met.namespace, rule, flow, payload))
                 .unwrap_or_default(),
+            service: None,
             flow,
             mark: met.mark,
             dropped: met.verdict == Some(Verdict::Drop) || by_target || self.drops(met),
             target,
         }
+    }
+
+    /// A step in a table that no iptables knows.
+    fn native_step(
+        &self,
+        met: &Met,
+        number: Option<u32>,
+        end: Option<&str>,
+        packet: Packet,
+    ) -> Step {
+        let family = native::family(met).unwrap_or_default();
+        let listing = self.native.get(met.namespace.as_str());
+        let chain = listing.and_then(|listing| listing.chain(met));
+        let table = listing.and_then(|listing| listing.table(met));
+        let rule = number.and_then(|number| native::rule(chain?, number));
+        let target = end
+            .map(str::to_owned)
+            .or_else(|| native::target(rule, met.verdict.as_ref()));
+        let entries = match (table, rule) {
+            (Some(table), Some(rule)) => {
+                native::entries(table, &rule.text, &packet, met.verdict.as_ref())
+            }
+            _ => Vec::new(),
+        };
+        let service =
+            table.and_then(|table| native::service(table, &met.chain, target.as_deref(), &entries));
+        let by_target = matches!(target.as_deref(), Some("DROP" | "REJECT"));
+        Step {
+            by: met.by,
+            table: format!("{family} {}", met.table),
+            chain: met.chain.clone(),
+            number,
+            rule: rule.map(ToString::to_string),
+            entries,
+            service,
+            flow: packet.flow,
+            mark: met.mark,
+            dropped: met.verdict == Some(Verdict::Drop) || by_target,
+            target,
+        }
+    }
+
+    /// How far a packet has come through a namespace when it is at a hook's own chain;
+    /// none at another. IPVS sends on what was on its way to this machine as if it were
+    /// this machine's own.
+    pub fn stage(&self, met: &Met) -> Option<u8> {
+        let hook = if self.is_native(met) {
+            let chain = self.native.get(met.namespace.as_str())?.chain(met)?;
+            chain.hook.as_ref()?.hook.as_str()
+        } else {
+            met.chain.as_str()
+        };
+        match hook {
+            "ingress" | "prerouting" | "PREROUTING" => Some(0),
+            "input" | "forward" | "INPUT" | "FORWARD" => Some(1),
+            "output" | "OUTPUT" => Some(2),
+            "postrouting" | "egress" | "POSTROUTING" => Some(3),
+            _ => None,
+        }
+    }
+
+    /// Whether a table is one that no iptables knows.
+    fn is_native(&self, met: &Met) -> bool {
+        if met.by == Backend::Legacy {
+            return false;
+        }
+        let Some(table) = Table::from_name(&met.table).filter(|_| !met.inet) else {
+            return true;
+        };
+        let key = (met.namespace.as_str(), met.by, met.ip);
+        let dump = self.rules.get(&key);
+        let known = dump.is_some_and(|dump| dump.chain(table, &met.chain).is_some());
+        let listing = self.native.get(met.namespace.as_str());
+        !known && listing.is_some_and(|listing| listing.chain(met).is_some())
     }
 
     fn rule<'s>(&'s self, met: &'s Met, number: u32) -> Option<&'s Rule> {
@@ -104,17 +175,6 @@ impl<'e> RuleBook<'e> {
         let chain = dump.chain(Table::from_name(&met.table)?, &met.chain)?;
         let at = usize::try_from(number).ok()?.checked_sub(1)?;
         chain.rules.get(at)
-    }
-
-    fn native(&self, met: &Met, number: u32) -> Option<&str> {
-        let family = match (met.by, met.inet, met.ip) {
-            (Backend::Legacy, ..) => return None,
-            (Backend::Nft, true, _) => "inet",
-            (Backend::Nft, false, 6) => "ip6",
-            (Backend::Nft, false, _) => "ip",
-        };
-        let listing = self.native.get(met.namespace.as_str())?;
-        listing.rule(family, &met.table, &met.chain, number)
     }
 
     /// Whether it is the end of a chain whose policy is to drop.

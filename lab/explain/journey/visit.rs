@@ -34,11 +34,12 @@ struct Stream {
 }
 
 impl Streams {
-    /// Adds a step, which came after all others of its filter.
-    pub fn add(&mut self, met: &Met, step: Step) {
+    /// Adds a step, which came after all others of its filter; `stage` is how far the
+    /// packet has come, at a hook's own chain.
+    pub fn add(&mut self, met: &Met, stage: Option<u8>, step: Step) {
         match met.by {
-            Backend::Nft => self.nft.add(met, step),
-            Backend::Legacy => self.legacy.add(met, step),
+            Backend::Nft => self.nft.add(met, stage, step),
+            Backend::Legacy => self.legacy.add(met, stage, step),
         }
     }
 
@@ -58,8 +59,7 @@ impl Streams {
 }
 
 impl Stream {
-    fn add(&mut self, met: &Met, step: Step) {
-        let begun = stage(&met.chain);
+    fn add(&mut self, met: &Met, begun: Option<u8>, step: Step) {
         let stage = begun.unwrap_or(self.stage);
         let again = begun.is_some() && self.was_at(met);
         if self.visits.is_empty() || stage < self.stage || again {
@@ -87,18 +87,6 @@ impl Stream {
         let chain = (met.inet, met.table.clone(), met.chain.clone());
         let before = self.numbers.insert(chain, number);
         before.is_some_and(|before| number <= before)
-    }
-}
-
-/// How far a packet has come through a namespace when it is at a hook's own chain.
-/// IPVS sends on what was on its way to this machine as if it were this machine's own.
-fn stage(chain: &str) -> Option<u8> {
-    match chain {
-        "PREROUTING" => Some(0),
-        "INPUT" | "FORWARD" => Some(1),
-        "OUTPUT" => Some(2),
-        "POSTROUTING" => Some(3),
-        _ => None,
     }
 }
 
@@ -133,6 +121,7 @@ mod tests {
             rule: None,
             target: None,
             entries: Vec::new(),
+            service: None,
             flow: crate::evidence::Flow {
                 source: "10.0.0.1:1".parse().unwrap(),
                 destination: "10.0.0.2:2".parse().unwrap(),
@@ -147,7 +136,12 @@ mod tests {
         let mut streams = Streams::default();
         for (by, table, chain, at) in all {
             let (met, step) = met(*by, table, chain, *at);
-            streams.add(&met, step);
+            let stage = match *chain {
+                "PREROUTING" => Some(0),
+                "FORWARD" => Some(1),
+                _ => None,
+            };
+            streams.add(&met, stage, step);
         }
         let visits = std::iter::from_fn(|| streams.take());
         visits

@@ -116,6 +116,7 @@ pub fn all() -> Vec<Trial> {
         connects("vxlan tunnels", tunnel()),
         connects("iptables-nft", translated(Backend::Nft)),
         connects("iptables-legacy", translated(Backend::Legacy)),
+        connects("nftables", mapped()),
         connects("address sets", matched()),
         Trial {
             name: "bridged packets in iptables",
@@ -221,6 +222,46 @@ fn translated(backend: Backend) -> Plan {
         "*nat\n-A OUTPUT -d {SERVICE}/32 -p tcp -m comment --comment \"a service\" -m tcp --dport 80 -j DNAT --to-destination {TWO}:{PORT}\n-A POSTROUTING -m conntrack --ctstate DNAT -j MASQUERADE\nCOMMIT\n"
     );
     led_by(&rules, backend, backend.word())
+}
+
+/// The same by a map of nftables, in the words that kube-proxy's mode of that name has.
+fn mapped() -> Plan {
+    let mut plan = led_by("", Backend::Nft, "nftables");
+    let client = &mut plan.namespaces[0];
+    client.iptables = None;
+    client.nft = format!(
+        "table ip services {{
+\tmap services {{
+\t\ttype ipv4_addr . inet_proto . inet_service : verdict
+\t\telements = {{ {SERVICE} . tcp . 80 : goto service }}
+\t}}
+
+\tchain nat-output {{
+\t\ttype nat hook output priority -100; policy accept;
+\t\tct state new fib saddr type local ip daddr . meta l4proto . th dport vmap @services
+\t}}
+
+\tchain filter-output {{
+\t\ttype filter hook output priority 0; policy accept;
+\t\tip daddr {SERVICE} reject
+\t}}
+
+\tchain service {{
+\t\tnumgen random mod 1 vmap {{ 0 : goto endpoint }}
+\t}}
+
+\tchain endpoint {{
+\t\tmeta l4proto tcp dnat to {TWO}:{PORT}
+\t}}
+
+\tchain nat-postrouting {{
+\t\ttype nat hook postrouting priority 100; policy accept;
+\t\tct status dnat masquerade fully-random
+\t}}
+}}
+"
+    );
+    plan
 }
 
 /// The same, for addresses that a set holds.

@@ -10,10 +10,15 @@ use crate::cluster::{Cluster, FABRIC, INTERNET, Node, Problem, place};
 use crate::plan::{Iptables, Link, LinkKind, Mac, Namespace, VirtualServer};
 use crate::rules::chains::Chains;
 use crate::rules::ipset::IpsetScript;
-use crate::rules::kube_proxy::{self, Family, IpvsRules, KubeProxy, Mode, Objects};
+use crate::rules::kube_proxy::history::NFT_INTERFACES_BY_NAME;
+use crate::rules::kube_proxy::{
+    self, DetectLocalMode, Family, IpvsRules, KubeProxy, Mode, Objects,
+};
+use crate::rules::nft::Ruleset;
 use crate::rules::script::{Script, Table};
 use crate::rules::{calico, docker, flannel, ip_masq_agent, kubelet};
 use crate::scenario::lab::{FabricKind, FlannelLeftover, ForeignSources};
+use crate::scenario::suggest::did_you_mean;
 
 use super::balancer::Made;
 use super::topology::dev_name;
@@ -70,10 +75,16 @@ pub fn write(
                 node,
                 objects,
                 problems: &mut *problems,
+                links: namespace
+                    .links
+                    .iter()
+                    .map(|link| link.name.clone())
+                    .collect(),
                 sets: IpsetScript::new(),
                 servers: Vec::new(),
                 bound: Vec::new(),
                 accounting: BTreeSet::new(),
+                nft: Ruleset::default(),
             };
             let v4 = work.v4();
             let v6 = if cluster.speaks_v6() {
@@ -84,6 +95,7 @@ pub fn write(
             namespace.ipset = work.sets();
             namespace.accounting = work.accounting.into_iter().map(str::to_owned).collect();
             namespace.ipvs.append(&mut work.servers);
+            namespace.nft = work.nft.to_string();
             if let Some(proxy) = node
                 .generated_proxy()
                 .filter(|proxy| proxy.mode == Mode::Ipvs)
@@ -161,6 +173,8 @@ struct Work<'a> {
     node: &'a Node,
     objects: Objects<'a>,
     problems: &'a mut Vec<Problem>,
+    /// The names of its interfaces.
+    links: Vec<String>,
     /// The sets that components make.
     sets: IpsetScript,
     /// kube-proxy's virtual servers, in ipvs mode.
@@ -169,6 +183,8 @@ struct Work<'a> {
     bound: Vec<IpAddr>,
     /// What kube-proxy's rules count with, in both families alike.
     accounting: BTreeSet<&'static str>,
+    /// kube-proxy's tables, in nftables mode.
+    nft: Ruleset,
 }
 
 impl Work<'_> {
@@ -257,11 +273,27 @@ impl Work<'_> {
             return script;
         }
         if proxy.mode == Mode::Nftables {
-            if family == Family::V4 {
-                self.problem(
-                    "kubeProxy",
-                    "labs do not run nftables mode yet; `svclab rules` prints and loads it",
+            if let Some(bridge) = self.lacking_bridge(proxy) {
+                let version = proxy.version;
+                let message = format!(
+                    "node `{}` has no interface `{bridge}`, and nft refuses the rule `iif {bridge} \
+                     …` that kube-proxy {version} writes",
+                    self.node.name
                 );
+                let known = self.links.iter().map(String::as_str);
+                let help = did_you_mean(bridge, known)
+                    .unwrap_or_else(|| format!("it has {}", self.links.join(", ")));
+                // Once for both families.
+                if family == Family::V4 {
+                    let place = place!["spec", "kubeProxy", "bridgeInterface"];
+                    self.problems
+                        .push(Problem::in_lab(place, message).help(help));
+                }
+                return script;
+            }
+            match kube_proxy::nftables_rules(proxy, &self.objects, family) {
+                Ok(table) => self.nft.tables.push(table),
+                Err(error) => self.problem("kubeProxy", &error.to_string()),
             }
             return script;
         }
@@ -280,6 +312,15 @@ impl Work<'_> {
             Err(error) => self.problem("kubeProxy", &error.to_string()),
         }
         script
+    }
+
+    /// The pods' bridge, if rules name it by its number and the node has none of that
+    /// name.
+    fn lacking_bridge<'p>(&self, proxy: &'p KubeProxy) -> Option<&'p str> {
+        let by_number = proxy.detect_local_mode == DetectLocalMode::BridgeInterface
+            && !proxy.version.has(&NFT_INTERFACES_BY_NAME);
+        let bridge = proxy.bridge_interface.as_deref().filter(|_| by_number)?;
+        (!self.links.iter().any(|link| link == bridge)).then_some(bridge)
     }
 
     /// What ipvs mode leaves besides its rules.

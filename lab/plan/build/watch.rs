@@ -93,16 +93,29 @@ fn look(
             Some(namespace) => add(&mut watch.counters, &namespace.name),
         }
     }
-    let of_rules = expected.rules.iter().map(|rule| &rule.on);
-    for on in of_rules.chain(expected.chains.iter().map(|chain| &chain.on)) {
-        match find(on) {
-            None => problems.push(unknown(on)),
+    for rule in &expected.rules {
+        match find(&rule.on) {
+            None => problems.push(unknown(&rule.on)),
+            Some(namespace) => {
+                add(&mut watch.rules, &namespace.name);
+                // Rules of nftables' own tables have no counters.
+                if rule.table.contains(' ') {
+                    add(&mut watch.trace, &namespace.name);
+                }
+            }
+        }
+    }
+    for chain in &expected.chains {
+        match find(&chain.on) {
+            None => problems.push(unknown(&chain.on)),
             Some(namespace) => add(&mut watch.rules, &namespace.name),
         }
     }
     for set in &expected.sets {
         match find(&set.on) {
             None => problems.push(unknown(&set.on)),
+            // Sets of nftables are read with its rules.
+            Some(namespace) if set.table.is_some() => add(&mut watch.rules, &namespace.name),
             Some(namespace) => add(&mut watch.sets, &namespace.name),
         }
     }

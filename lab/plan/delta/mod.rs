@@ -9,6 +9,7 @@ mod links;
 mod rules;
 mod sets;
 mod sysctls;
+mod tables;
 mod virtual_servers;
 
 use std::collections::BTreeSet;
@@ -71,12 +72,19 @@ pub struct Change {
     /// in `add` come with theirs.
     #[serde(default, skip_serializing_if = "Swap::is_empty")]
     pub ipvs: Swap<VirtualServer>,
+    /// The names of nfacct objects that come before the rules change. Those that no rule
+    /// counts with any more do nothing, and stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounting: Vec<String>,
     /// Sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sets: Option<SetsChange>,
     /// Rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables: Option<RulesChange>,
+    /// Tables of nftables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nft: Option<TablesChange>,
 }
 
 /// How sets change: lines for ipset.
@@ -127,6 +135,17 @@ pub struct RulesChange {
     /// The tables that the plan fills from now on, by family, 4 or 6: those that
     /// are read back.
     pub tables: Vec<(u8, Vec<String>)>,
+}
+
+/// How tables of nftables change, all at once: some go, then others come.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TablesChange {
+    /// Those that go, by family and name: `ip kube-proxy`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub go: Vec<String>,
+    /// Input for `nft -f` that makes those that come.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub come: String,
 }
 
 /// Why a plan cannot be reached from another by changing a standing lab.
@@ -251,19 +270,9 @@ impl Change {
         } else {
             Swap::between(&there.routes, &wanted.routes)
         };
-        if there.accounting != wanted.accounting {
-            return Err(Rebuild::because(format_args!(
-                "the rules of {name} count with other nfacct objects"
-            )));
-        }
         if there.ipvs_timeouts != wanted.ipvs_timeouts {
             return Err(Rebuild::because(format_args!(
                 "IPVS of {name} remembers connections otherwise"
-            )));
-        }
-        if there.nft != wanted.nft {
-            return Err(Rebuild::because(format_args!(
-                "the nftables of {name} are others"
             )));
         }
         let sets = sets::between(&there.ipset, &wanted.ipset)
@@ -276,8 +285,10 @@ impl Change {
             neighbours: Swap::between(&there.neighbours, &wanted.neighbours),
             forwarding: Swap::between(&there.forwarding, &wanted.forwarding),
             ipvs: virtual_servers::between(&there.ipvs, &wanted.ipvs),
+            accounting: without(&wanted.accounting, &there.accounting),
             sets,
             iptables: rules_between(name, there.iptables.as_ref(), wanted.iptables.as_ref())?,
+            nft: tables::between(&there.nft, &wanted.nft),
         })
     }
 }

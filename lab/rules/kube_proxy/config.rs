@@ -221,7 +221,7 @@ impl JsonSchema for Cidrs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum NodePortAddress {
-    /// The node's primary address of each IP family (from v1.30).
+    /// The node's primary address of each IP family (from v1.31, alone).
     Primary,
     /// Those within a network.
     Within(IpNetwork),

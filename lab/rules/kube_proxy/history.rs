@@ -53,6 +53,9 @@ history! {
     /// Zone hints are obeyed whatever the annotation says.
     /// (Gate `ServiceTrafficDistribution`, on from v1.31.)
     pub const HINTS_WITHOUT_ANNOTATION: Change = Change::since(31);
+    /// `nodePortAddresses` may be `primary`, alone: the node's own address of each
+    /// family. (kubernetes/kubernetes#123105.)
+    pub const PRIMARY_ADDRESS: Change = Change::since(31);
     /// Node hints go before zone hints.
     /// (Gate `PreferSameTrafficDistribution`, on from v1.34.)
     pub const NODE_HINTS: Change = Change::since(34);

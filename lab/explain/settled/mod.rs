@@ -9,6 +9,8 @@
 //!
 //! What is not understood proves nothing.
 
+mod native;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
@@ -18,6 +20,7 @@ use crate::explain::journey::{End, Flight, Hop, Journey, Kind, Rewritten, Step};
 use crate::plan::ipvs::Virtual;
 use crate::plan::{Backend, Namespace, Plan};
 use crate::rules::script::Table;
+use native::Tables;
 
 /// Reasons for which a kernel drops a packet by its settings alone (Linux v6.12,
 /// `include/net/dropreason-core.h`): the same packet comes to the same end.
@@ -41,7 +44,7 @@ const ANSWERED: u32 = 1 << 1;
 
 /// Matches that say the same of the same packet every time, unless somebody changes a
 /// setting, a set or an address.
-const STEADY: [&str; 24] = [
+const STEADY: [&str; 25] = [
     "addrtype",
     "ah",
     "bpf",
@@ -57,6 +60,9 @@ const STEADY: [&str; 24] = [
     "mac",
     "mark",
     "multiport",
+    // It only counts, unless who made its object gave it a quota, and no lab does
+    // (Linux v6.12, `net/netfilter/xt_nfacct.c`, `nfacct_mt`).
+    "nfacct",
     "owner",
     "physdev",
     "pkttype",
@@ -103,6 +109,26 @@ pub struct Proof<'e> {
     evidence: &'e Evidence,
     /// By namespace, those of each iptables for IPv4 and for IPv6.
     rules: HashMap<&'e str, HashMap<(Backend, u8), Dump>>,
+    /// By namespace, tables that no iptables knows.
+    tables: HashMap<&'e str, Tables>,
+}
+
+/// What a kernel knows of a connection when its SYN is sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Nothing: it is as the first.
+    No,
+    /// That there is one.
+    Begun,
+    /// That it was answered: it is another one to rules that ask for that.
+    Answered,
+}
+
+/// A chain of either kind.
+#[derive(Clone, Copy)]
+enum Rules<'s> {
+    Iptables(&'s Chain),
+    Native(native::Place<'s>),
 }
 
 impl<'e> Proof<'e> {
@@ -117,10 +143,13 @@ impl<'e> Proof<'e> {
                 of.insert((saved.backend, saved.ip), dump);
             }
         }
+        let tables = evidence.nft.iter();
+        let tables = tables.map(|(name, text)| (name.as_str(), Tables::read(text)));
         Self {
             plan,
             evidence,
             rules,
+            tables: tables.collect(),
         }
     }
 
@@ -180,21 +209,35 @@ impl<'e> Proof<'e> {
                     .iter()
                     .any(|tuple| (tuple.source, tuple.destination) == before)
         });
-        // A connection that was answered is another one to rules that ask for that.
-        let answered = remembered.is_some_and(|connection| connection.status & ANSWERED != 0);
+        let known = match remembered {
+            None => Known::No,
+            Some(connection) if connection.status & ANSWERED != 0 => Known::Answered,
+            Some(_) => Known::Begun,
+        };
         let mut visits = Visits::default();
+        let mut of_nat = false;
         for step in &hop.met {
-            if remembered.is_some() && step.table == "nat" {
+            of_nat = self.is_of_nat(step, hop, of_nat);
+            if known != Known::No && of_nat {
                 continue;
             }
-            self.is_steady(step, hop, answered, &mut visits)?;
+            self.is_steady(step, hop, known, &mut visits)?;
         }
         for place in visits.unseen() {
-            for rule in &self.chain(hop, place)?.rules {
-                steady(rule, answered)?;
-            }
+            self.chain(hop, place)?.steady(None, known)?;
         }
         Ok(())
+    }
+
+    /// Whether a step is one that the kernel takes only with the first packet of a
+    /// connection. In a table that no iptables knows, the hook's own chain says so,
+    /// behind which `before` all others come.
+    fn is_of_nat(&self, step: &Step, hop: &Hop, before: bool) -> bool {
+        let place = (step.by, step.table.as_str(), step.chain.as_str());
+        match self.chain(hop, place) {
+            Ok(Rules::Native(place)) => place.is_of_nat().unwrap_or(before),
+            _ => step.table == "nat",
+        }
     }
 
     /// Where IPVS chooses, it must remember what it chose.
@@ -237,23 +280,17 @@ impl<'e> Proof<'e> {
         &self,
         step: &'s Step,
         hop: &Hop,
-        answered: bool,
+        known: Known,
         visits: &mut Visits<'s>,
     ) -> Result<(), String> {
         let place = (step.by, step.table.as_str(), step.chain.as_str());
         let chain = self.chain(hop, place)?;
         let number = match step.number {
-            Some(number) => usize::try_from(number).map_err(|error| error.to_string())?,
-            None => chain.rules.len(),
+            Some(number) => Some(usize::try_from(number).map_err(|error| error.to_string())?),
+            None => None,
         };
         visits.seen(place);
-        let asked = chain
-            .rules
-            .get(..number)
-            .ok_or("a rule is not in the plan")?;
-        for rule in asked {
-            steady(rule, answered)?;
-        }
+        let fixed = chain.steady(number, known)?;
         let (Some(_), Some(target)) = (step.number, step.target.as_deref()) else {
             return Ok(());
         };
@@ -262,21 +299,53 @@ impl<'e> Proof<'e> {
             visits.entered(entered);
             return Ok(());
         }
-        // A rule that came and went has no number.
-        let fixed = asked.last().is_some_and(has_one_destination);
         if !STEADILY.contains(&target) || !fixed {
             return Err(format!("{target} may do something else with it"));
         }
         Ok(())
     }
 
-    fn chain<'s>(&'s self, hop: &Hop, place: Place<'_>) -> Result<&'s Chain, String> {
+    fn chain<'s>(&'s self, hop: &Hop, place: Place<'_>) -> Result<Rules<'s>, String> {
         let (by, table, chain) = place;
+        let unknown = || format!("{table} {chain} is not in the plan");
+        if table.contains(' ') {
+            let tables = self.tables.get(hop.namespace.as_str());
+            let place = tables.and_then(|tables| tables.chain(table, chain));
+            return place.map(Rules::Native).ok_or_else(unknown);
+        }
         let ip = if hop.before.source.is_ipv4() { 4 } else { 6 };
         let of = self.rules.get(hop.namespace.as_str());
         Table::from_name(table)
             .and_then(|table| of?.get(&(by, ip))?.chain(table, chain))
-            .ok_or_else(|| format!("{table} {chain} is not in the plan"))
+            .map(Rules::Iptables)
+            .ok_or_else(unknown)
+    }
+}
+
+impl Rules<'_> {
+    /// Whether its rules up to this number, or all of them, say the same of the same
+    /// packet every time; then, whether the last of them leaves nothing to choose of
+    /// where it sends a packet. A rule that came and went has the number nought.
+    fn steady(self, number: Option<usize>, known: Known) -> Result<bool, String> {
+        let gone = "a rule is not in the plan";
+        match self {
+            Self::Iptables(chain) => {
+                let asked = chain.rules.get(..number.unwrap_or(chain.rules.len()));
+                let asked = asked.ok_or(gone)?;
+                for rule in asked {
+                    steady(rule, known == Known::Answered)?;
+                }
+                Ok(asked.last().is_some_and(has_one_destination))
+            }
+            Self::Native(place) => {
+                let rules = &place.chain.rules;
+                let asked = rules.get(..number.unwrap_or(rules.len())).ok_or(gone)?;
+                for rule in asked {
+                    place.steady(rule, known)?;
+                }
+                Ok(asked.last().is_some_and(native::has_one_destination))
+            }
+        }
     }
 }
 
