@@ -1,6 +1,7 @@
 //! The rules that packets of a flow met on one side and not on the other.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,7 @@ fn met(probe: &str, journeys: &[Journey]) -> BTreeSet<String> {
             let Some(rule) = &step.rule else { continue };
             let mut words = format!("{}: {} {}: {rule}", hop.namespace, step.table, step.chain);
             if !step.entries.is_empty() {
-                words.push_str(&format!(" (by {})", step.entries.join(", ")));
+                let _ = write!(words, " (by {})", step.entries.join(", "));
             }
             all.insert(words);
         }
