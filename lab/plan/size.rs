@@ -48,7 +48,8 @@ impl Change {
             .iptables
             .as_ref()
             .map_or(0, |rules| rules.batches.v4.len() + rules.batches.v6.len());
-        let text = u64::try_from(sets + rules).unwrap_or(u64::MAX);
+        let tables = self.nft.as_ref().map_or(0, |tables| tables.come.len());
+        let text = u64::try_from(sets + rules + tables).unwrap_or(u64::MAX);
         text.saturating_mul(RULES) / 1024
     }
 }

@@ -15,7 +15,7 @@ const CASES: &str = "local-ingress";
 const VERSION: &str = "version=v1.20";
 
 /// A case of its version whose services change.
-const STEPPED: &str = "service-changes/version=v1.20.2";
+const STEPPED: &str = "service-changes/version=v1.20.2,mode=iptables";
 
 /// One trial a case, and what goes wrong.
 pub fn trials() -> Vec<Trial> {

@@ -213,6 +213,10 @@ impl Needs {
                         .sets
                         .as_ref()
                         .map_or_else(String::new, |sets| sets.before.clone()),
+                    nft: change
+                        .nft
+                        .as_ref()
+                        .map_or_else(String::new, |tables| tables.come.clone()),
                     ..Namespace::default()
                 };
                 if let Some(rules) = &change.iptables {
@@ -228,6 +232,7 @@ impl Needs {
                 self.sysctls(&there);
                 sets::look(self, &there);
                 self.rules(&there);
+                nft::look(self, &there);
             }
             let calls = step
                 .told

@@ -102,6 +102,13 @@ fn namespace(change: &Change) -> String {
             run(&format!("{program} --noflush"), batch);
         }
     }
+    if let Some(tables) = &change.nft {
+        let go = tables
+            .go
+            .iter()
+            .map(|table| format!("delete table {table}"));
+        run("nft -f -", &(lines(go) + &tables.come));
+    }
     if let Some(sets) = &change.sets {
         run("ipset restore", &sets.after);
     }
