@@ -63,9 +63,12 @@ missing_for_tests() {
 }
 
 # The Debian packages that are missing for the long suites on top of that: the
-# fuzzers' library is C++, and a kube-proxy is built from a source package.
+# fuzzers' library is C++, a kube-proxy is built from a source package, and calls
+# conntrack.
 missing_for_long_tests() {
     has c++ || echo g++
+    # Up to v1.31 a kube-proxy calls it when endpoints change.
+    has conntrack || echo conntrack
     kube_proxy_is_there || has dpkg-source || echo dpkg-dev
     go_is_there || python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
 }

@@ -19,7 +19,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Wire {
     /// Waits until the namespace's cables carry packets, or, `bridged`, its
-    /// bridges do, which begin once their ports have.
+    /// bridges do, which begin once their ports have. `all` are the namespaces of the
+    /// lab: nobody waits for a cable whose other end is down.
     ///
     /// An interface that came up before its other end did drops what is sent
     /// through it until the kernel's link watch has run, which a busy machine
@@ -30,10 +31,15 @@ impl Wire {
     /// # Errors
     ///
     /// When one does not within [`CARRIES_WITHIN`], or the kernel refused.
-    pub async fn carry(&self, plan: &Namespace, bridged: bool) -> Result<(), Failure> {
+    pub async fn carry(
+        &self,
+        plan: &Namespace,
+        all: &[Namespace],
+        bridged: bool,
+    ) -> Result<(), Failure> {
         let carries = |link: &&Link| match link.kind {
-            LinkKind::Veth { .. } => !bridged,
-            LinkKind::Bridge => bridged && has_port(plan, &link.name),
+            LinkKind::Veth { .. } => !bridged && is_whole(link, all),
+            LinkKind::Bridge => bridged && has_port(plan, all, &link.name),
             LinkKind::Vxlan { .. } | LinkKind::Dummy => false,
         };
         for link in plan.links.iter().filter(carries) {
@@ -67,8 +73,20 @@ impl Wire {
     }
 }
 
-/// Whether a bridge has a port.
-fn has_port(plan: &Namespace, bridge: &str) -> bool {
+/// Whether a bridge has a port that can carry anything.
+fn has_port(plan: &Namespace, all: &[Namespace], bridge: &str) -> bool {
     let mut links = plan.links.iter();
-    links.any(|link| link.bridge.as_deref() == Some(bridge))
+    links.any(|link| link.bridge.as_deref() == Some(bridge) && is_whole(link, all))
+}
+
+/// Whether an interface is to be up, and the other end of its cable, if it is one.
+fn is_whole(link: &Link, all: &[Namespace]) -> bool {
+    let far = match &link.kind {
+        LinkKind::Veth { namespace, peer } => {
+            let far = all.iter().find(|each| each.name == *namespace);
+            far.and_then(|far| far.links.iter().find(|each| each.name == *peer))
+        }
+        _ => None,
+    };
+    !link.down && far.is_none_or(|far| !far.down)
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::lab::Lab;
 use super::loader::load;
+use super::wire::Wire;
 use super::{accounting, conntrack, failure, ipvs, rules, server, sysctl};
 use crate::plan::delta::{Change, RulesChange, SetsChange};
 use crate::plan::needs::iptables_program;
@@ -27,6 +28,15 @@ impl Lab {
         if delta.health.is_some() {
             self.checks.shutdown().await;
         }
+        // Nobody hears of servers that end behind an interface that is gone.
+        for change in &delta.namespaces {
+            let (at, wire) = self.place_of(&change.namespace)?;
+            let down = change.links.iter().filter(|link| link.up == Some(false));
+            for link in down {
+                wire.take_down(&self.plan.namespaces[at], &link.name)
+                    .await?;
+            }
+        }
         for gone in &delta.stop {
             step(format!("end {}", gone.name));
             let at = self.servers.iter().position(|(server, _)| server == gone);
@@ -36,8 +46,18 @@ impl Lab {
             self.servers.remove(at).1.shutdown().await;
         }
         step("change what it holds".to_owned());
+        let links = delta.namespaces.iter().flat_map(|change| &change.links);
+        let comes_up = links.into_iter().any(|link| link.up == Some(true));
         for change in delta.namespaces {
             self.change_one(change).await?;
+        }
+        if comes_up {
+            let all = &self.plan.namespaces;
+            for bridged in [false, true] {
+                for (namespace, wire) in all.iter().zip(&self.wires) {
+                    wire.carry(namespace, all, bridged).await?;
+                }
+            }
         }
         for server in delta.start {
             step(format!("start {}", server.name));
@@ -112,13 +132,18 @@ impl Lab {
         Ok(())
     }
 
+    /// Where a namespace is among the plan's, and its interfaces.
+    fn place_of(&self, name: &str) -> Result<(usize, &Wire), Failure> {
+        let all = self.plan.namespaces.iter();
+        let at = all.zip(&self.wires).enumerate();
+        at.into_iter()
+            .find(|(_, (namespace, _))| namespace.name == name)
+            .map(|(at, (_, wire))| (at, wire))
+            .ok_or_else(|| failure::bug(format!("there is no {name} to change")))
+    }
+
     async fn change_one(&mut self, change: Change) -> Result<(), Failure> {
-        let at = self
-            .plan
-            .namespaces
-            .iter()
-            .position(|namespace| namespace.name == change.namespace)
-            .ok_or_else(|| failure::bug(format!("there is no {} to change", change.namespace)))?;
+        let (at, _) = self.place_of(&change.namespace)?;
         let (plan, wire) = (&mut self.plan.namespaces[at], &self.wires[at]);
         let name = change.namespace.clone();
         let ns = &self.namespaces[&name];
@@ -204,6 +229,7 @@ fn note_links(plan: &mut Namespace, change: &Change) {
     for changed in &change.links {
         let mut links = plan.links.iter_mut();
         if let Some(link) = links.find(|link| link.name == changed.name) {
+            link.down = changed.up.map_or(link.down, |up| !up);
             let Some(swap) = Some(&changed.addresses).filter(|swap| !swap.is_empty()) else {
                 continue;
             };

@@ -31,6 +31,11 @@ impl Outcome {
             error,
         }
     }
+
+    /// One that the system did not let begin, as the network would not have it.
+    pub fn refused(error: io::Error) -> Self {
+        Self::ended(verdict_of(&error), None, Some(error))
+    }
 }
 
 /// An exchange whose first packet is on its way.
@@ -55,8 +60,7 @@ impl Exchange {
 
     /// One that the system did not let begin, as the network would not have it.
     pub fn refused(error: io::Error) -> Self {
-        let outcome = Outcome::ended(verdict_of(&error), None, Some(error));
-        Self::begun(None, std::future::ready(outcome))
+        Self::begun(None, std::future::ready(Outcome::refused(error)))
     }
 }
 

@@ -1,30 +1,22 @@
 //! A standing lab: its namespaces, its servers, and what is done with them.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
-use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::task::JoinSet;
 
 use super::api::Api;
-use super::capture::{Basket, Capture};
 use super::daemon::Daemon;
 use super::loader::Loaders;
 use super::netns::NetNs;
-use super::settle::Settler;
 use super::streams::Place;
 use super::timestamps::Timestamps;
-use super::trace::Trace;
 use super::wire::{self, Wire};
-use super::{
-    accounting, capture, counters, failure, health, held, ipvs, prober, program, real_proxy, rest,
-    rules, saved, server, settings, sysctl, typed,
-};
-use crate::evidence::{Evidence, Packet};
+use super::{accounting, failure, health, ipvs, program, real_proxy, rules, server, sysctl, typed};
+use crate::evidence::Evidence;
 use crate::plan::{Namespace, Plan, Server};
 use crate::protocol::{Failure, Finished, Running, Turn};
 use crate::rules::kube_proxy::Mode;
@@ -46,6 +38,8 @@ pub struct Lab {
     apis: HashMap<(String, SocketAddr), Api>,
     /// Programs that were started and let run, by their names.
     daemons: HashMap<String, Daemon>,
+    /// Whether steps were made: it is no more what was built.
+    stepped: bool,
     /// How long each kube-proxy took to write its rules, by node, in milliseconds.
     pub(super) synced_ms: BTreeMap<String, u64>,
     /// Has the kernel say when it saw each packet.
@@ -106,7 +100,7 @@ impl Lab {
         }
         for bridged in [false, true] {
             for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
-                wire.carry(namespace, bridged).await?;
+                wire.carry(namespace, &plan.namespaces, bridged).await?;
             }
         }
         step("add its routes and neighbours".to_owned());
@@ -146,6 +140,7 @@ impl Lab {
             loaders,
             apis: HashMap::new(),
             daemons: HashMap::new(),
+            stepped: false,
             synced_ms: BTreeMap::new(),
             _timestamps: timestamps,
         };
@@ -180,9 +175,39 @@ impl Lab {
         .await
     }
 
+    /// Runs the plan's probes and says what was seen; then makes its steps, one after the
+    /// other, each with what is tried after it. After an error within a step the lab is of
+    /// no more use.
+    ///
+    /// # Errors
+    ///
+    /// When something could not be tried or watched at all, or a step could not be made or
+    /// was made before.
+    pub async fn probe(
+        &mut self,
+        step: &impl Fn(String),
+        turned: &Rc<dyn Fn(Turn)>,
+    ) -> Result<Evidence, Failure> {
+        let steps = std::mem::take(&mut self.plan.steps);
+        if self.stepped {
+            return Err(failure::bug(
+                "the steps of the lab have been made, and it is not what it was".to_owned(),
+            ));
+        }
+        self.stepped = !steps.is_empty();
+        let mut next = steps.iter().map(|step| step.open.as_slice());
+        let (mut evidence, mut open) = self.stage(Vec::new(), next.next(), step).await?;
+        for made in &steps {
+            let (seen, opened) = self.make(made, open, next.next(), step, turned).await?;
+            evidence.steps.push(seen);
+            open = opened;
+        }
+        Ok(evidence)
+    }
+
     /// The mode of the real kube-proxy there, if there is one: it makes what the plan
     /// does not know.
-    fn real_proxy(&self, namespace: &Namespace) -> Option<Mode> {
+    pub(super) fn real_proxy(&self, namespace: &Namespace) -> Option<Mode> {
         let mut proxies = self.plan.proxies.iter();
         let proxy = proxies.find(|proxy| proxy.namespace == namespace.name)?;
         Some(proxy.mode)
@@ -194,91 +219,6 @@ impl Lab {
             .iter()
             .map(|(name, ns)| (name.clone(), ns.as_raw_fd()))
             .collect()
-    }
-
-    /// Runs the plan's probes and says what was seen.
-    ///
-    /// # Errors
-    ///
-    /// When something could not be tried or watched at all.
-    pub async fn probe(&self, step: &impl Fn(String)) -> Result<Evidence, Failure> {
-        step("watch its packets".to_owned());
-        let watch = &self.plan.watch;
-        let basket = Rc::new(RefCell::new(Basket::default()));
-        // What proves a timeout may have happened anywhere.
-        let settles = self.plan.probes.iter().any(|probe| probe.settle);
-        let mut captures = Vec::new();
-        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
-            if settles || watch.packets.contains(&namespace.name) {
-                let ns = self.namespace(&namespace.name)?;
-                captures.push(Capture::begin(
-                    ns,
-                    &namespace.name,
-                    wire.names(),
-                    Rc::clone(&basket),
-                )?);
-            }
-        }
-        let mut before = HashMap::new();
-        for name in &watch.counters {
-            before.insert(name.clone(), counters::read(self.namespace(name)?, name)?);
-        }
-        let traced = if settles {
-            self.places_of(|_| true)
-        } else {
-            self.places_of(|namespace| watch.trace.contains(&namespace.name))
-        };
-        let mut trace = Trace::begin(traced?.into_iter())?;
-        step("run its probes".to_owned());
-        let settler = trace
-            .as_mut()
-            .filter(|_| settles)
-            .map(|trace| Settler::new(self, &captures, Rc::clone(&basket), trace));
-        let attempts = prober::run(&self.plan.probes, &self.namespaces, settler).await?;
-        if watch.packets.is_empty() {
-            captures.iter().for_each(Capture::drain);
-        } else {
-            rest::wait(&captures, &basket).await;
-        }
-        capture::end(captures).await;
-        step("read back counters and rules".to_owned());
-        let mut evidence = Evidence {
-            attempts,
-            ..Evidence::default()
-        };
-        (evidence.packets, evidence.packets_left_out) = basket.borrow_mut().take();
-        let watched = |packet: &Packet| watch.packets.contains(&packet.namespace);
-        evidence.packets.retain(watched);
-        if let Some(trace) = trace.filter(|_| !watch.trace.is_empty()) {
-            trace.end(&mut evidence)?;
-        }
-        for (name, before) in &before {
-            let after = counters::read(self.namespace(name)?, name)?;
-            evidence
-                .counters
-                .insert(name.clone(), counters::growth(before, &after));
-        }
-        self.read_rules(&mut evidence).await?;
-        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
-            if watch.trace.contains(&namespace.name) {
-                let ns = self.namespace(&namespace.name)?;
-                let names = wire.names();
-                let names = names.values().map(String::as_str);
-                let settings = settings::read(ns, &namespace.name, names)?;
-                evidence.settings.insert(namespace.name.clone(), settings);
-            }
-        }
-        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
-            let ns = self.namespace(&namespace.name)?;
-            if let Some(held) =
-                held::read(ns, wire, namespace, watch, self.real_proxy(namespace)).await?
-            {
-                evidence.held.insert(namespace.name.clone(), held);
-            }
-        }
-        evidence.logs.extend(real_proxy::said(self)?);
-        evidence.synced_ms.clone_from(&self.synced_ms);
-        Ok(evidence)
     }
 
     /// Ends the servers, or the program, of that name. When it returns, their
@@ -434,39 +374,5 @@ impl Lab {
         self.namespaces
             .get(name)
             .ok_or_else(|| failure::bug(format!("the plan watches {name}, which it has not got")))
-    }
-
-    /// Some of the namespaces, each with its interfaces by index.
-    #[expect(clippy::type_complexity, reason = "it is what `Trace::begin` takes")]
-    fn places_of(
-        &self,
-        some: impl Fn(&Namespace) -> bool,
-    ) -> Result<Vec<(&NetNs, &Namespace, HashMap<u32, String>)>, Failure> {
-        let all = self.plan.namespaces.iter().zip(&self.wires);
-        all.filter(|(namespace, _)| some(namespace))
-            .map(|(namespace, wire)| {
-                let ns = self.namespace(&namespace.name)?;
-                Ok((ns, namespace, wire.names()))
-            })
-            .collect()
-    }
-
-    /// Reads back the rules of watched namespaces.
-    async fn read_rules(&self, evidence: &mut Evidence) -> Result<(), Failure> {
-        let met = &evidence.met;
-        let watched = self.plan.watch.rules.iter();
-        let read =
-            watched
-                .filter_map(|name| self.plan.namespace(name))
-                .map(|namespace| async move {
-                    let ns = self.namespace(&namespace.name)?;
-                    let saved = saved::iptables(ns, namespace, met).await?;
-                    let own = saved::nft(ns, &namespace.name, met, &saved).await;
-                    Ok::<_, Failure>((saved, own.map(|own| (namespace.name.clone(), own))))
-                });
-        let (saved, own): (Vec<_>, Vec<_>) = try_join_all(read).await?.into_iter().unzip();
-        evidence.rules = saved.into_iter().flatten().collect();
-        evidence.nft = own.into_iter().flatten().collect();
-        Ok(())
     }
 }

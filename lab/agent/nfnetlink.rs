@@ -108,6 +108,22 @@ pub fn ask(what: u16, flags: u16, attributes: &[u8]) -> io::Result<()> {
     answered(&open()?, &request.bytes()?, 1)
 }
 
+/// Asks about something of an address family, likewise.
+///
+/// # Errors
+///
+/// What the kernel refuses.
+pub fn ask_of(family: u8, what: u16, attributes: &[u8]) -> io::Result<()> {
+    let request = Request {
+        what,
+        flags: NLM_F_ACK,
+        family,
+        about: 0,
+        attributes,
+    };
+    answered(&open()?, &request.bytes()?, 1)
+}
+
 /// Asks on a socket that stays open, and waits for the answer.
 ///
 /// # Errors

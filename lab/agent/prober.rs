@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -156,17 +157,9 @@ impl Running {
                     outcome = exchange.outcome => (outcome, false),
                     Ok(()) = settled => (Outcome::ended(Verdict::Timeout, local, None), true),
                 };
-                let (endpoint, seen_source) = outcome.answer.unzip();
                 let attempt = Attempt {
-                    probe: name,
-                    number,
-                    verdict: outcome.verdict,
-                    endpoint,
-                    seen_source,
-                    local: outcome.local,
-                    took: started.elapsed(),
                     settled,
-                    error: outcome.error.map(|error| error.to_string()),
+                    ..told(&name, number, started.elapsed(), outcome)
                 };
                 (at, attempt)
             });
@@ -175,7 +168,24 @@ impl Running {
     }
 }
 
-fn unbegun(probe: &Probe, error: &io::Error) -> Failure {
+/// What became of an exchange, as an attempt of a probe.
+pub fn told(probe: &str, number: u32, took: Duration, outcome: Outcome) -> Attempt {
+    let (endpoint, seen_source) = outcome.answer.unzip();
+    Attempt {
+        probe: probe.to_owned(),
+        number,
+        verdict: outcome.verdict,
+        endpoint,
+        seen_source,
+        local: outcome.local,
+        took,
+        settled: false,
+        error: outcome.error.map(|error| error.to_string()),
+    }
+}
+
+/// What is said of a probe that cannot begin.
+pub fn unbegun(probe: &Probe, error: &io::Error) -> Failure {
     let message = format!(
         "cannot begin the probe {} from {}: {error}",
         probe.name, probe.from

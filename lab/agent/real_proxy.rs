@@ -1,5 +1,6 @@
 //! Real kube-proxies in a lab's nodes, each with an API server beside it.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,6 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -14,7 +16,7 @@ use super::health::connect;
 use super::lab::Lab;
 use super::netns::NetNs;
 use super::{failure, program};
-use crate::plan::{API, Backend, Heard, RealProxy};
+use crate::plan::{API, Backend, Heard, RealProxy, Told};
 use crate::protocol::{Failure, Fault};
 
 /// Where it tells how often it has written rules, unless it is told otherwise
@@ -37,6 +39,11 @@ const ENDPOINTS: [&str; 2] = [
     "kubeproxy_sync_proxy_rules_endpoint_changes_total",
     "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
 ];
+
+/// When it was last asked to write rules, and when it last had, in seconds since the epoch
+/// (`pkg/proxy/metrics/metrics.go`, v1.20.2).
+const QUEUED: &str = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds";
+const DONE: &str = "kubeproxy_sync_proxy_rules_last_timestamp_seconds";
 
 /// After which time it is taken not to come to it any more. Without KVM a sync in a
 /// guest takes some seconds.
@@ -75,11 +82,127 @@ pub async fn start(lab: &mut Lab) -> Result<(), Failure> {
         lab.start(&proxy.namespace, &name(proxy), own, words, &path)?;
     }
     for (proxy, begun) in proxies.iter().zip(begun) {
-        written(lab, proxy).await?;
+        until(lab, proxy, |metrics| has_written(metrics, proxy.hears)).await?;
         let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         lab.synced_ms.insert(proxy.namespace.clone(), took);
     }
     Ok(())
+}
+
+/// What each kube-proxy counted before it is told anything else, by its node.
+pub type Before = HashMap<String, Counted>;
+
+/// What a kube-proxy counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counted {
+    /// How often it has written rules, in the family in which it did so least.
+    written: u64,
+    /// Of how many changes of services it has heard, and of endpoints.
+    services: u64,
+    endpoints: u64,
+}
+
+impl Counted {
+    fn of(metrics: &str) -> Self {
+        let most = |name| counts(metrics, name).max().unwrap_or(0);
+        Self {
+            written: counts(metrics, WRITTEN).min().unwrap_or(0),
+            services: most(SERVICES[0]),
+            endpoints: most(ENDPOINTS[0]),
+        }
+    }
+}
+
+/// Waits until each kube-proxy has nothing to do any more and says what it has counted by
+/// then; nothing if they are told of nothing.
+///
+/// # Errors
+///
+/// When one has ended, or does not come to it.
+pub async fn before(lab: &Lab, told: Option<&Told>) -> Result<Before, Failure> {
+    let mut before = Before::new();
+    if told.is_none() {
+        return Ok(before);
+    }
+    for proxy in &lab.plan.proxies {
+        let metrics = until(lab, proxy, is_idle).await?;
+        before.insert(proxy.namespace.clone(), Counted::of(&metrics));
+    }
+    Ok(before)
+}
+
+/// Gives every API server these objects.
+///
+/// # Errors
+///
+/// When an object cannot be served.
+pub fn tell(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
+    let names: Vec<String> = lab
+        .plan
+        .proxies
+        .iter()
+        .map(|proxy| proxy.namespace.clone())
+        .collect();
+    for namespace in names {
+        lab.serve(&namespace, API, objects.to_vec())?;
+    }
+    Ok(())
+}
+
+/// Waits until each kube-proxy has heard of what it was told and has acted on it.
+///
+/// # Errors
+///
+/// As [`before`].
+pub async fn heard(lab: &Lab, told: &Told, before: &Before) -> Result<(), Failure> {
+    for proxy in &lab.plan.proxies {
+        let hears = told
+            .hears
+            .get(&proxy.namespace)
+            .copied()
+            .unwrap_or_default();
+        if hears == Heard::default() {
+            continue;
+        }
+        let before = before.get(&proxy.namespace).copied().unwrap_or_default();
+        until(lab, proxy, |metrics| has_acted(metrics, before, hears)).await?;
+    }
+    Ok(())
+}
+
+/// Whether it has heard of so many changes more, and has written rules since.
+fn has_acted(metrics: &str, before: Counted, hears: Heard) -> bool {
+    let counted = Counted::of(metrics);
+    // What it does not count is nought at both times.
+    let has_heard = |now: u64, then: u64, of: u64, name| {
+        counts(metrics, name).next().is_none() || now >= then.saturating_add(of)
+    };
+    counted.written > before.written
+        && has_heard(
+            counted.services,
+            before.services,
+            hears.services,
+            SERVICES[0],
+        )
+        && has_heard(
+            counted.endpoints,
+            before.endpoints,
+            hears.endpoints,
+            ENDPOINTS[0],
+        )
+        && is_idle(metrics)
+}
+
+/// Whether it has nothing to do: nothing that it has heard of is not written, and it has
+/// written since it was last asked to.
+fn is_idle(metrics: &str) -> bool {
+    let pending = |name| counts(metrics, name).all(|count| count == 0);
+    let last = |name| times(metrics, name).reduce(f64::max);
+    let is_done = match (last(QUEUED), last(DONE)) {
+        (Some(queued), Some(done)) => done >= queued,
+        _ => true,
+    };
+    pending(SERVICES[1]) && pending(ENDPOINTS[1]) && is_done
 }
 
 /// Says of each kube-proxy what it said, by node.
@@ -104,8 +227,12 @@ fn name(proxy: &RealProxy) -> String {
     format!("kube-proxy of {}", proxy.namespace)
 }
 
-/// Waits until a kube-proxy has written everything once.
-async fn written(lab: &Lab, proxy: &RealProxy) -> Result<(), Failure> {
+/// Waits until what a kube-proxy says of itself is so, and returns it.
+async fn until(
+    lab: &Lab,
+    proxy: &RealProxy,
+    is_so: impl Fn(&str) -> bool,
+) -> Result<String, Failure> {
     let ns = lab.namespace(&proxy.namespace)?;
     let begun = Instant::now();
     loop {
@@ -114,9 +241,9 @@ async fn written(lab: &Lab, proxy: &RealProxy) -> Result<(), Failure> {
             return Err(ended(proxy, how, &running.said));
         }
         if let Ok(Ok(text)) = timeout(DEADLINE, metrics(ns)).await
-            && has_written(&text, proxy.hears)
+            && is_so(&text)
         {
-            return Ok(());
+            return Ok(text);
         }
         if begun.elapsed() > DEADLINE {
             return Err(Failure {
@@ -169,6 +296,15 @@ fn counts<'m>(metrics: &'m str, name: &'m str) -> impl Iterator<Item = u64> + 'm
     metrics.lines().filter_map(move |line| {
         let rest = line.strip_prefix(name)?;
         // Small numbers are written without an exponent.
+        rest.starts_with([' ', '{'])
+            .then(|| rest.rsplit(' ').next()?.parse().ok())?
+    })
+}
+
+/// The values of a time; those that never came are nought.
+fn times<'m>(metrics: &'m str, name: &'m str) -> impl Iterator<Item = f64> + 'm {
+    metrics.lines().filter_map(move |line| {
+        let rest = line.strip_prefix(name)?;
         rest.starts_with([' ', '{'])
             .then(|| rest.rsplit(' ').next()?.parse().ok())?
     })

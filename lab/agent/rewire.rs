@@ -57,6 +57,17 @@ impl Wire {
         Ok(())
     }
 
+    /// Takes an interface down.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refused.
+    pub async fn take_down(&self, plan: &Namespace, name: &str) -> Result<(), Failure> {
+        let link = LinkUnspec::new_with_index(self.index(plan, name)?).down();
+        let set = self.handle.link().set(link.build()).execute().await;
+        set.map_err(|error| refused(&plan.name, &format!("take down {name}"), &error))
+    }
+
     async fn remove_address(
         &self,
         index: u32,
@@ -105,10 +116,15 @@ impl Wire {
                 .add(index, neighbour.address)
                 .link_layer_address(&neighbour.mac.0);
             let gone = self.handle.neighbours().del(message.message_mut().clone());
-            gone.execute().await.map_err(|error| {
-                let step = format!("take away the neighbour {}", neighbour.address);
-                refused(&plan.name, &step, &error)
-            })?;
+            match gone.execute().await {
+                Ok(()) => {}
+                // It went with its interface.
+                Err(error) if code(&error) == nix::errno::Errno::ENOENT as i32 => {}
+                Err(error) => {
+                    let step = format!("take away the neighbour {}", neighbour.address);
+                    return Err(refused(&plan.name, &step, &error));
+                }
+            }
         }
         for entry in &change.forwarding.remove {
             let index = self.index(plan, &entry.dev)?;

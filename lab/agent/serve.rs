@@ -220,7 +220,7 @@ async fn act(
     Ok(match request {
         Request::Probe { .. } => Event::Probed {
             lab: id,
-            evidence: Box::new(lab.probe(step).await?),
+            evidence: Box::new(lab.probe(step, turned).await?),
         },
         Request::Change { delta, .. } => {
             lab.change(*delta, step, turned).await?;

@@ -182,13 +182,20 @@ async fn accept(listener: TcpListener, name: Rc<str>) {
     }
 }
 
+/// What asks for an answer after which the connection stays open, and for the last one.
+pub const GO_ON: u8 = b'!';
+pub const LAST: u8 = b'?';
+
 /// Waits for the question before it answers, so that a verdict of "connected"
 /// has seen data go both ways.
 async fn converse(mut stream: TcpStream, peer: SocketAddr, name: Rc<str>) {
     let mut question = [0; 1];
-    if stream.read_exact(&mut question).await.is_ok() {
-        let _ = stream.write_all(answer(&name, peer).as_bytes()).await;
-        let _ = stream.shutdown().await;
+    while stream.read_exact(&mut question).await.is_ok() {
+        let said = stream.write_all(answer(&name, peer).as_bytes()).await;
+        if said.is_err() || question[0] != GO_ON {
+            let _ = stream.shutdown().await;
+            return;
+        }
     }
 }
 

@@ -21,6 +21,37 @@ use crate::plan::Probe;
 ///
 /// When no socket can be had or its source address is not to be had.
 pub fn begin(probe: &Probe) -> io::Result<Exchange> {
+    let longest = probe.patience;
+    let sent = open(probe)?.and_then(|socket| {
+        socket.send(question().as_bytes())?;
+        Ok(socket)
+    });
+    match sent {
+        Ok(socket) => {
+            let socket = UdpSocket::from_std(socket.into())?;
+            let local = socket.local_addr().ok();
+            Ok(Exchange::begun(local, async move {
+                answer(&socket, longest).await
+            }))
+        }
+        Err(error) => Ok(Exchange::refused(error)),
+    }
+}
+
+/// A socket that is to talk to whom the probe calls and has sent nothing, or why the
+/// system has none such: there is no route.
+///
+/// # Errors
+///
+/// As [`begin`].
+pub fn dial(probe: &Probe) -> io::Result<Result<UdpSocket, io::Error>> {
+    Ok(match open(probe)? {
+        Ok(socket) => Ok(UdpSocket::from_std(socket.into())?),
+        Err(error) => Err(error),
+    })
+}
+
+fn open(probe: &Probe) -> io::Result<io::Result<Socket>> {
     let to = probe.to.socket();
     let socket = Socket::new(
         Domain::for_address(to),
@@ -31,15 +62,15 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
     if let Some(address) = probe.bind {
         socket.bind(&SocketAddr::new(address, 0).into())?;
     }
-    if let Err(error) = socket
-        .connect(&to.into())
-        .and_then(|()| socket.send(question().as_bytes()).map(drop))
-    {
-        return Ok(Exchange::refused(error));
+    Ok(socket.connect(&to.into()).map(|()| socket))
+}
+
+/// Sends a datagram and waits for the answer.
+pub async fn ask(socket: &UdpSocket, longest: Duration) -> Outcome {
+    match socket.send(question().as_bytes()).await {
+        Ok(_) => answer(socket, longest).await,
+        Err(error) => Outcome::ended(verdict_of(&error), socket.local_addr().ok(), Some(error)),
     }
-    let socket = UdpSocket::from_std(socket.into())?;
-    let local = socket.local_addr().ok();
-    Ok(Exchange::begun(local, exchange(socket, probe.patience)))
 }
 
 /// What is asked: no two datagrams are alike, so that each is known wherever it is
@@ -49,7 +80,7 @@ fn question() -> String {
     format!("? {}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-async fn exchange(socket: UdpSocket, longest: Duration) -> Outcome {
+async fn answer(socket: &UdpSocket, longest: Duration) -> Outcome {
     let local = socket.local_addr().ok();
     let mut line = [0; 2048];
     let received = tokio::select! {

@@ -11,6 +11,7 @@ use crate::explain::Book;
 use crate::explain::journey::Journey;
 use crate::kernel::Choice;
 use crate::live::{Ask, CallError, Explained as Packets, Form, Told, call};
+use crate::plan::{Plan, Probe};
 use crate::report::journey::Telling;
 use crate::report::journeys::{CaseJourneys, Head, Journeys};
 use crate::report::{RunError, Trouble};
@@ -27,7 +28,20 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     };
     let cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
     if let Some(wanted) = &arguments.probe {
-        let probes = || cases.iter().flat_map(|case| &case.plan.probes);
+        let of_steps = |plan: &'_ Plan| -> Vec<Probe> {
+            let steps = plan.steps.iter();
+            steps
+                .flat_map(|step| step.open.iter().chain(&step.probes))
+                .cloned()
+                .collect()
+        };
+        let later: Vec<Probe> = cases.iter().flat_map(|case| of_steps(&case.plan)).collect();
+        let probes = || {
+            cases
+                .iter()
+                .flat_map(|case| &case.plan.probes)
+                .chain(&later)
+        };
         if !probes().any(|probe| probe.name == *wanted) {
             return told(&no_such_probe(wanted, probes()));
         }
@@ -158,18 +172,34 @@ fn human(told: &[Explained], arguments: &ExplainArguments) -> String {
                 verbose: arguments.verbose,
                 brief: told.len() > 1,
             };
-            telling.case(&head(one), wanted(one, arguments))
+            let mut text = telling.case(&head(one), wanted(&one.journeys, arguments));
+            for ((step, journeys), book) in steps(one).zip(one.prepared.books().into_iter().skip(1))
+            {
+                let journeys: Vec<&Journey> = wanted(journeys, arguments).collect();
+                if !journeys.is_empty() {
+                    text += &Telling { book, ..telling }.step(step, journeys.into_iter());
+                }
+            }
+            text
         })
         .collect();
     plain(texts.join("\n"))
 }
 
 fn as_data(one: &Explained, arguments: &ExplainArguments) -> CaseJourneys {
-    CaseJourneys::of(
-        head(one),
-        wanted(one, arguments).cloned().collect(),
-        &book(one),
-    )
+    let first = wanted(&one.journeys, arguments).cloned().collect();
+    let books = one.prepared.books().into_iter().skip(1);
+    let steps = steps(one).zip(books).map(|((step, journeys), book)| {
+        let journeys = wanted(journeys, arguments).cloned().collect();
+        (step.to_owned(), journeys, book)
+    });
+    CaseJourneys::of(head(one), first, &book(one)).with_steps(steps)
+}
+
+/// The steps, each with its connections.
+fn steps(one: &Explained) -> impl Iterator<Item = (&str, &[Journey])> {
+    let names = one.prepared.steps.iter().map(|step| step.name.as_str());
+    names.zip(one.steps.iter().map(Vec::as_slice))
 }
 
 fn book(one: &Explained) -> Book<'_> {
@@ -188,11 +218,11 @@ fn head(one: &Explained) -> Head {
 
 /// The journeys that were asked for.
 fn wanted<'e>(
-    one: &'e Explained,
+    journeys: &'e [Journey],
     arguments: &'e ExplainArguments,
 ) -> impl Iterator<Item = &'e Journey> {
     let probe = arguments.probe.as_ref();
-    one.journeys
+    journeys
         .iter()
         .filter(move |journey| probe.is_none_or(|probe| journey.probe == *probe))
 }

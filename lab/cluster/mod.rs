@@ -31,7 +31,7 @@ use crate::scenario::lab::{ByHand, FabricKind, ForeignSources, Leftovers};
 
 pub use balancer::{Backend as BalancerBackend, Balancer, BalancerPort};
 pub use build::{Inputs, build};
-pub use names::{Name, NameError, Reference};
+pub use names::{Name, NameError, Reference, cluster_ips, external_ips, ingress_ips};
 pub(crate) use problem::place;
 pub use problem::{At, Problem};
 pub use serving::Serving;

@@ -127,6 +127,7 @@ fn pod_cidrs(
                 message: format!("`{text}` has bits set beyond its prefix"),
                 help: Some(format!("write `{}`", network_of(network))),
                 key: false,
+                step: None,
             }),
             Err(_) => problems.push(Problem {
                 at: At {
@@ -136,6 +137,7 @@ fn pod_cidrs(
                 message: format!("`{text}` is not a network such as 10.244.1.0/24"),
                 help: None,
                 key: false,
+                step: None,
             }),
         }
     }

@@ -130,5 +130,6 @@ fn wrong(at: At, message: String, help: Option<String>) -> Problem {
         message,
         help,
         key: false,
+        step: None,
     }
 }

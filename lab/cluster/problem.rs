@@ -39,6 +39,9 @@ pub struct Problem {
     pub help: Option<String>,
     /// Whether it is the key that is wrong, not its value.
     pub key: bool,
+    /// The step, counted from 0, after which it is wrong; none if it is from the
+    /// beginning.
+    pub step: Option<usize>,
 }
 
 impl Problem {
@@ -56,7 +59,15 @@ impl Problem {
             message: message.into(),
             help: None,
             key: false,
+            step: None,
         }
+    }
+
+    /// A problem at a place of the lab document.
+    pub fn at_path(path: Vec<Step>, message: impl Into<String>) -> Self {
+        let mut problem = Self::in_lab([], message);
+        problem.at.path = path;
+        problem
     }
 
     /// A problem in the lab document.
@@ -68,6 +79,19 @@ impl Problem {
     #[must_use]
     pub fn of_key(mut self) -> Self {
         self.key = true;
+        self
+    }
+
+    /// Whether the same is wrong at the same place, after whichever step.
+    #[must_use]
+    pub fn is_as(&self, other: &Self) -> bool {
+        (&self.at, &self.message) == (&other.at, &other.message)
+    }
+
+    /// Says that it is so after a step, counted from 0.
+    #[must_use]
+    pub fn after(mut self, step: usize) -> Self {
+        self.step = Some(step);
         self
     }
 

@@ -62,6 +62,23 @@ impl Drops {
         }
     }
 
+    /// Takes away what was dropped at that time, in nanoseconds, or later, and returns it.
+    /// What was left out may have been of either.
+    #[must_use]
+    pub fn split_off(&mut self, time: u64) -> Self {
+        match self {
+            Self::Watched { lost, dropped } => {
+                let at = dropped.partition_point(|one| one.time < time);
+                Self::Watched {
+                    lost: *lost,
+                    dropped: dropped.split_off(at),
+                }
+            }
+            Self::Unwatched => Self::Unwatched,
+            Self::Uncertain(why) => Self::Uncertain(why.clone()),
+        }
+    }
+
     /// Adds what was seen later.
     pub fn add(&mut self, later: Self) {
         match (&mut *self, later) {

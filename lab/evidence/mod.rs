@@ -7,6 +7,7 @@ mod dropped;
 mod held;
 pub mod met;
 mod packet;
+mod step;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ pub use dropped::{Dropped, Drops};
 pub use held::{Held, HeldLink};
 pub use met::Met;
 pub use packet::{Direction, Packet};
+pub use step::StepEvidence;
 
 /// Everything one run of a plan's probes left behind.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -71,6 +73,22 @@ pub struct Evidence {
     /// node-1`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub logs: BTreeMap<String, String>,
+    /// What was seen after each step of the lab; everything else here is from before the
+    /// first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepEvidence>,
+}
+
+impl Evidence {
+    /// Takes note of all packets that were dropped while it was gathered, each where it
+    /// belongs by its time: before the steps, or after one of them.
+    pub fn tell_drops(&mut self, drops: Drops) {
+        let mut rest = drops;
+        for step in self.steps.iter_mut().rev() {
+            step.evidence.drops = rest.split_off(step.changed);
+        }
+        self.drops = rest;
+    }
 }
 
 /// The rules of one namespace as its own tool prints them, counters included.

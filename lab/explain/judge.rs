@@ -4,19 +4,18 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use indexmap::IndexMap;
-
 use super::book::Book;
 use super::check::Check;
 use super::claim::{ClaimOutcome, ClaimVerdict};
+use super::moved::{Change, StepOutcome};
 use super::packet::Frame;
 use super::probe::{self, ProbeOutcome};
 use super::{held, resent, rule, tables};
 use crate::cluster::{Cluster, NameError, Problem, place};
-use crate::evidence::{Evidence, Held};
-use crate::plan::{Plan, Protocol};
-use crate::scenario::expectation::{Expected, ProbeExpectation, Row};
-use crate::scenario::lab::Probe;
+use crate::evidence::{Attempt, Evidence, Held};
+use crate::plan::{Plan, Probe as PlannedProbe, Protocol};
+use crate::scenario::expectation::{Expected, ProbeExpectation, Row, StepExpectation};
+use crate::scenario::lab::{LabSpec, Probe};
 use crate::scenario::suggest::did_you_mean;
 use crate::scenario::tree::Step;
 use crate::scenario::wire::{Overlay, Peer, Sight, WireExpectation};
@@ -39,6 +38,8 @@ pub struct Judgement {
     pub rules: Vec<Check>,
     /// What was expected of sets, virtual servers and interfaces.
     pub held: Vec<Check>,
+    /// When traffic moved after each step.
+    pub steps: Vec<StepOutcome>,
     /// What the case says of claims.
     pub claims: Vec<ClaimOutcome>,
 }
@@ -47,7 +48,9 @@ impl Judgement {
     /// Whether everything came out as expected.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.probes.iter().all(|probe| probe.holds) && self.checks().all(|check| check.holds)
+        self.probes.iter().all(|probe| probe.holds)
+            && self.checks().all(|check| check.holds)
+            && self.steps.iter().all(|step| step.holds)
     }
 
     /// Every check that is not a probe's.
@@ -60,13 +63,39 @@ impl Judgement {
     }
 }
 
+/// What exists at one time of a case, and how it stands then.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment<'a> {
+    /// What exists.
+    pub cluster: &'a Cluster,
+    /// How it stands, and what is tried in it.
+    pub plan: &'a Plan,
+}
+
+/// A case that is judged.
+#[derive(Debug, Clone)]
+pub struct Subject<'a> {
+    /// The case as it begins, with the plan that was run.
+    pub first: Moment<'a>,
+    /// What it is after each step.
+    pub after: Vec<Moment<'a>>,
+    /// The lab.
+    pub spec: &'a LabSpec,
+    /// What is expected.
+    pub row: &'a Row,
+    /// Which row of the lab that is, from 0.
+    pub row_at: usize,
+}
+
 /// Knows what is expected of a case, every name in it found.
 #[derive(Debug)]
 pub struct Judge<'a> {
     book: Book<'a>,
+    /// The names after each step.
+    books: Vec<Book<'a>>,
+    subject: Subject<'a>,
     plan: &'a Plan,
     row: &'a Row,
-    probes: &'a IndexMap<String, Probe>,
 }
 
 impl<'a> Judge<'a> {
@@ -75,18 +104,15 @@ impl<'a> Judge<'a> {
     /// # Errors
     ///
     /// Names in the expectations that nothing has.
-    pub fn new(
-        cluster: &'a Cluster,
-        plan: &'a Plan,
-        row: &'a Row,
-        row_at: usize,
-        probes: &'a IndexMap<String, Probe>,
-    ) -> Result<Self, Vec<Problem>> {
+    pub fn new(subject: Subject<'a>) -> Result<Self, Vec<Problem>> {
+        let book = |moment: &Moment<'a>| Book::new(moment.cluster, moment.plan);
+        let (row, row_at) = (subject.row, subject.row_at);
         let judge = Self {
-            book: Book::new(cluster, plan),
-            plan,
+            book: book(&subject.first),
+            books: subject.after.iter().map(book).collect(),
+            plan: subject.first.plan,
             row,
-            probes,
+            subject,
         };
         let mut problems = Vec::new();
         judge.check_names(
@@ -120,11 +146,12 @@ impl<'a> Judge<'a> {
                 message: error.message,
                 help: error.help,
                 key: false,
+                step: None,
             });
         };
         for (name, probe) in &expected.probes {
             for source in probe.sources().into_iter().flatten() {
-                if let Err(error) = self.book.addresses(source) {
+                if let Err(error) = self.addresses(source) {
                     let field = if probe.seen_source.is_some() {
                         "seenSource"
                     } else {
@@ -134,18 +161,10 @@ impl<'a> Judge<'a> {
                 }
             }
             for pod in probe.endpoints.iter().flatten() {
-                if !self
-                    .plan
-                    .servers
-                    .iter()
-                    .any(|server| probe::is_called(&server.name, pod))
-                {
-                    let known: BTreeSet<&str> = self
-                        .plan
-                        .servers
-                        .iter()
-                        .map(|server| server.name.as_str())
-                        .collect();
+                let servers = || self.plans().flat_map(|plan| &plan.servers);
+                if !servers().any(|server| probe::is_called(&server.name, pod)) {
+                    let known: BTreeSet<&str> =
+                        servers().map(|server| server.name.as_str()).collect();
                     let last = known.iter().filter_map(|name| name.rsplit('/').next());
                     let help = did_you_mean(pod, known.iter().copied().chain(last));
                     let message = format!("nobody who serves anything is called `{pod}`");
@@ -155,7 +174,7 @@ impl<'a> Judge<'a> {
         }
         for (at, wire) in expected.wire.iter().enumerate() {
             for peer in [&wire.sight.from, &wire.sight.to].into_iter().flatten() {
-                if let Err(error) = self.book.addresses(&peer.name) {
+                if let Err(error) = self.addresses(&peer.name) {
                     wrong(&place!["wire", at], error);
                 }
             }
@@ -175,6 +194,35 @@ impl<'a> Judge<'a> {
                     NameError { message, help },
                 );
             }
+        }
+    }
+
+    /// How the case stands at each time.
+    fn plans(&self) -> impl Iterator<Item = &'a Plan> {
+        let after = self.subject.after.iter().map(|moment| moment.plan);
+        std::iter::once(self.plan).chain(after)
+    }
+
+    /// The addresses that a name stands for at any time.
+    fn addresses(&self, name: &str) -> Result<BTreeSet<IpAddr>, NameError> {
+        let mut all = self.book.addresses(name);
+        for book in &self.books {
+            match (&mut all, book.addresses(name)) {
+                (Ok(known), Ok(more)) => known.extend(more),
+                (Err(_), Ok(more)) => all = Ok(more),
+                (_, Err(_)) => {}
+            }
+        }
+        all
+    }
+
+    /// After which step a probe is tried, or spoken on for the last time; none of one
+    /// that is over before the first.
+    fn step_of(&self, name: &str, probe: &Probe) -> Option<usize> {
+        let mut steps = self.subject.spec.steps.iter();
+        match &probe.across {
+            Some(across) => steps.position(|step| step.name == *across),
+            None => steps.position(|step| step.probes.contains_key(name)),
         }
     }
 
@@ -213,10 +261,20 @@ impl<'a> Judge<'a> {
     /// Holds evidence against one set of expectations.
     fn hold(&self, expected: &Expected, evidence: &Evidence) -> Judgement {
         let probes = self
-            .probes
-            .iter()
+            .subject
+            .spec
+            .all_probes()
             .map(|(name, probe)| {
-                let (mut observed, sources) = probe::observe(&evidence.attempts, name, &self.book);
+                let step = self.step_of(name, probe);
+                let seen = step.map(|step| evidence.steps.get(step));
+                let attempts = match seen {
+                    None => evidence.attempts.as_slice(),
+                    Some(seen) => seen.map_or(&[][..], |seen| &seen.evidence.attempts),
+                };
+                let book = step
+                    .and_then(|step| self.books.get(step))
+                    .unwrap_or(&self.book);
+                let (mut observed, sources) = probe::observe(attempts, name, book);
                 let wanted = expected.probes.get(name);
                 if wanted.is_none_or(|wanted| wanted.source_port.is_none()) {
                     observed.source_ports.clear();
@@ -225,13 +283,16 @@ impl<'a> Judge<'a> {
                     wanted.and_then(ProbeExpectation::sources).map(|names| {
                         names
                             .iter()
-                            .map(|name| self.book.addresses(name).unwrap_or_default())
+                            .map(|name| self.addresses(name).unwrap_or_default())
                             .collect()
                     });
                 ProbeOutcome {
                     name: name.clone(),
                     from: probe.from.clone(),
                     to: probe.to.clone(),
+                    step: step
+                        .and_then(|step| self.subject.spec.steps.get(step))
+                        .map(|step| step.name.clone()),
                     expected: wanted.map(probe::expected_words),
                     holds: wanted.is_none_or(|wanted| {
                         probe::holds(wanted, &observed, &sources, groups.as_deref())
@@ -245,13 +306,66 @@ impl<'a> Judge<'a> {
             wire: self.wire(expected, evidence),
             counters: self.counters(expected, evidence),
             rules: self
-                .rules(expected, evidence)
+                .rules(expected, last(evidence))
                 .into_iter()
-                .chain(self.chains(expected, evidence))
+                .chain(self.chains(expected, last(evidence)))
                 .collect(),
-            held: self.held(expected, evidence),
+            held: self.held(expected, last(evidence)),
+            steps: self.steps(expected, evidence),
             claims: Vec::new(),
         }
+    }
+
+    /// When traffic moved after each step.
+    fn steps(&self, expected: &Expected, evidence: &Evidence) -> Vec<StepOutcome> {
+        let moments = std::iter::once(&self.subject.first).chain(&self.subject.after);
+        let mut outcomes = Vec::new();
+        for (at, (before, after)) in moments.zip(&self.subject.after).enumerate() {
+            let Some(seen) = evidence.steps.get(at) else {
+                break;
+            };
+            let earlier = self.earlier(at, evidence);
+            let clusters = (before.cluster, after.cluster);
+            let change = Change::new(clusters, after.plan, earlier, seen);
+            let tried = self.plan.steps.get(at).map_or(&[][..], |step| &step.probes);
+            let mut outcome = StepOutcome {
+                name: seen.name.clone(),
+                applied_us: seen.applied.saturating_sub(seen.changed) / 1000,
+                moved: tried
+                    .iter()
+                    .filter_map(|probe| change.moved(probe))
+                    .collect(),
+                expected: None,
+                holds: true,
+            };
+            if let Some(StepExpectation { within }) = expected.steps.get(&seen.name) {
+                let within_words = humantime::format_duration(*within);
+                outcome.expected = Some(format!("within {within_words}"));
+                outcome.holds = outcome.moved().is_some_and(|moved| moved <= *within);
+            }
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+
+    /// What was tried before a step, each with its probe.
+    fn earlier<'e>(&self, at: usize, evidence: &'e Evidence) -> Vec<(&'e PlannedProbe, &'e Attempt)>
+    where
+        'a: 'e,
+    {
+        let first = std::iter::once((&self.plan.probes, &evidence.attempts));
+        let steps = self.plan.steps.iter().zip(&evidence.steps).take(at);
+        let later = steps.map(|(step, seen)| (&step.probes, &seen.evidence.attempts));
+        let opened = self.plan.steps.iter().map(|step| &step.open);
+        let all = first.chain(later).zip(opened);
+        all.flat_map(|((probes, attempts), open)| {
+            attempts.iter().filter_map(move |attempt| {
+                let mut known = probes.iter().chain(open);
+                let probe = known.find(|probe| probe.name == attempt.probe)?;
+                Some((probe, attempt))
+            })
+        })
+        .collect()
     }
 
     /// What is expected of sets, virtual servers and interfaces.
@@ -286,20 +400,26 @@ impl<'a> Judge<'a> {
     /// How often something was seen, and how long after each other.
     fn on_wire(&self, wire: &WireExpectation, evidence: &Evidence) -> Vec<Check> {
         let netns = self.book.netns(&wire.on.of);
-        let frames: Vec<(u64, Frame)> = evidence
-            .packets
-            .iter()
+        let packets = evidence.packets.iter();
+        let later = evidence.steps.iter().map(|step| &*step.evidence);
+        let left_out: u64 = evidence.packets_left_out
+            + later
+                .clone()
+                .map(|later| later.packets_left_out)
+                .sum::<u64>();
+        let frames: Vec<(u64, Frame)> = packets
+            .chain(later.flat_map(|later| &later.packets))
             .filter(|packet| packet.namespace == netns && packet.interface == wire.on.interface)
             .filter_map(|packet| Some((packet.time, Frame::read(&packet.bytes)?)))
             .filter(|(_, frame)| self.matches(&wire.sight, frame) && says(wire, frame))
             .collect();
         let seen = u32::try_from(frames.len()).unwrap_or(u32::MAX);
         // What was left out could have been one of those.
-        let complete = evidence.packets_left_out == 0;
+        let complete = left_out == 0;
         let left_out = if complete {
             String::new()
         } else {
-            format!(", and {} packets were not kept", evidence.packets_left_out)
+            format!(", and {left_out} packets were not kept")
         };
         let mut checks = vec![Check {
             on: wire.on.to_string(),
@@ -335,7 +455,9 @@ impl<'a> Judge<'a> {
 
     /// For how long each TCP probe waited at least.
     fn patience(&self) -> Duration {
-        let tcp = self.plan.probes.iter();
+        let steps = self.plan.steps.iter();
+        let later = steps.flat_map(|step| step.probes.iter().chain(&step.open));
+        let tcp = self.plan.probes.iter().chain(later);
         tcp.filter(|probe| probe.protocol == Protocol::Tcp)
             .map(|probe| probe.patience)
             .min()
@@ -352,8 +474,7 @@ impl<'a> Judge<'a> {
         };
         let is = |peer: Option<&Peer>, address: IpAddr, port: Option<u16>| {
             peer.is_none_or(|peer| {
-                self.book
-                    .addresses(&peer.name)
+                self.addresses(&peer.name)
                     .is_ok_and(|known| known.contains(&address))
                     && peer.port.is_none_or(|wanted| port == Some(wanted))
             })
@@ -370,12 +491,11 @@ impl<'a> Judge<'a> {
             .iter()
             .map(|counter| {
                 let netns = self.book.netns(&counter.on);
-                let grew = evidence
-                    .counters
-                    .get(&netns)
-                    .and_then(|all| all.get(&counter.counter))
-                    .copied()
-                    .unwrap_or(0);
+                let later = evidence.steps.iter().map(|step| &*step.evidence);
+                let grew: i64 = std::iter::once(evidence)
+                    .chain(later)
+                    .filter_map(|seen| seen.counters.get(&netns)?.get(&counter.counter))
+                    .sum();
                 Check {
                     on: counter.on.clone(),
                     expected: format!("{} grows by {}", counter.counter, counter.grows),
@@ -468,6 +588,14 @@ fn is_of_nftables(table: &str) -> bool {
     table.contains(' ')
 }
 
+/// What was seen last, which says what is there in the end.
+fn last(evidence: &Evidence) -> &Evidence {
+    evidence
+        .steps
+        .last()
+        .map_or(evidence, |step| &step.evidence)
+}
+
 /// The first rule in which two chains differ.
 fn first_difference(wanted: &[String], seen: &[String]) -> String {
     let at = wanted
@@ -526,5 +654,14 @@ fn differences(judged: &Judgement) -> String {
             check.on, check.expected, check.observed
         )
     });
-    probes.chain(checks).collect::<Vec<_>>().join("; ")
+    let steps = judged.steps.iter().filter(|step| !step.holds).map(|step| {
+        format!(
+            "{}: claimed {}; seen {}",
+            step.name,
+            step.expected.as_deref().unwrap_or_default(),
+            step.seen()
+        )
+    });
+    let all = probes.chain(checks).chain(steps);
+    all.collect::<Vec<_>>().join("; ")
 }

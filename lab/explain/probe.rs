@@ -36,6 +36,9 @@ pub struct ProbeOutcome {
     pub from: String,
     /// Whom.
     pub to: String,
+    /// The step after which it was tried, or across which it was open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
     /// What was expected, in the lab's words; nothing if the row says nothing
     /// of this probe.
     pub expected: Option<String>,

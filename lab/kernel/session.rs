@@ -53,7 +53,11 @@ impl Session {
         events: mpsc::UnboundedReceiver<Event>,
         plan: &Plan,
     ) -> Self {
-        let probing = probing(&plan.probes);
+        let steps = plan
+            .steps
+            .iter()
+            .map(|step| probing(&step.probes) + probing(&step.open) * 2 + HANG);
+        let probing = probing(&plan.probes) + steps.sum::<Duration>();
         Self {
             agent,
             descriptors: BTreeMap::new(),
@@ -144,8 +148,8 @@ impl Session {
             other => return Err(self.unexpected(&other)),
         };
         match tracing {
-            Some(Ok(tracing)) => evidence.drops = beside(move || tracing.end()).await,
-            Some(Err(why)) => evidence.drops = Drops::Uncertain(why.told()),
+            Some(Ok(tracing)) => evidence.tell_drops(beside(move || tracing.end()).await),
+            Some(Err(why)) => evidence.tell_drops(Drops::Uncertain(why.told())),
             None => {}
         }
         Ok(evidence)

@@ -236,6 +236,7 @@ impl Holder {
         let standing = self.standing()?;
         let Prepared { plan, cluster, .. } = &standing.prepared;
         let wanted = lab::Probe {
+            across: None,
             from: wish.from,
             to: wish.to,
             protocol: wish.protocol,

@@ -34,6 +34,14 @@ pub struct Link {
     pub mtu: Option<u32>,
 }
 
+impl Link {
+    /// Whether its cable ends in the namespace of that name.
+    #[must_use]
+    pub fn leads_to(&self, name: &str) -> bool {
+        matches!(&self.kind, LinkKind::Veth { namespace, .. } if namespace == name)
+    }
+}
+
 /// What an interface is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is")]

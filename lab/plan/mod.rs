@@ -4,6 +4,7 @@
 
 pub mod build;
 pub mod delta;
+mod forget;
 pub mod health;
 pub mod ipvs;
 mod link;
@@ -12,6 +13,7 @@ pub mod print;
 mod probe;
 mod real_proxy;
 mod size;
+mod step;
 mod typed;
 
 use ipnetwork::IpNetwork;
@@ -19,11 +21,13 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 pub use delta::{Delta, Rebuild};
+pub use forget::{AnsweredBy, Forget};
 pub use health::HealthCheck;
 pub use ipvs::VirtualServer;
 pub use link::{Link, LinkKind, Mac};
 pub use probe::{Count, Patience, Probe, Protocol, Server, ServerKind, Target};
 pub use real_proxy::{API, Heard, RealProxy};
+pub use step::{Step, Told};
 pub use typed::Typed;
 
 /// A cluster's network as one kernel is to build it, and what to try in it.
@@ -47,6 +51,9 @@ pub struct Plan {
     /// The Kubernetes objects that they are told of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<serde_json::Value>,
+    /// What changes afterwards, one step after the other, and what is tried then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
     /// What is typed on nodes when all that was written, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub typed: Vec<Typed>,

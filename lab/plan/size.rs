@@ -1,5 +1,6 @@
 //! How much of a kernel's memory a plan takes.
 
+use super::delta::Change;
 use super::{Namespace, Plan};
 
 /// What a namespace takes, in KiB. Between 250 and 385 were measured of slabs and
@@ -21,6 +22,9 @@ impl Plan {
     #[must_use]
     pub fn memory(&self) -> u64 {
         let namespaces: u64 = self.namespaces.iter().map(Namespace::memory).sum();
+        let later = self.steps.iter().flat_map(|step| &step.delta.namespaces);
+        let changed: u64 = later.map(Change::memory).sum();
+        let namespaces = namespaces.saturating_add(changed);
         let proxies = u64::try_from(self.proxies.len()).unwrap_or(u64::MAX);
         namespaces.saturating_add(proxies.saturating_mul(PROXY))
     }
@@ -34,6 +38,18 @@ impl Namespace {
             .map_or(0, |rules| rules.v4.len() + rules.v6.len());
         let text = u64::try_from(rules + self.ipset.len() + self.nft.len()).unwrap_or(u64::MAX);
         NAMESPACE + text.saturating_mul(RULES) / 1024
+    }
+}
+
+impl Change {
+    fn memory(&self) -> u64 {
+        let sets = self.sets.as_ref().map_or(0, |sets| sets.before.len());
+        let rules = self
+            .iptables
+            .as_ref()
+            .map_or(0, |rules| rules.batches.v4.len() + rules.batches.v6.len());
+        let text = u64::try_from(sets + rules).unwrap_or(u64::MAX);
+        text.saturating_mul(RULES) / 1024
     }
 }
 

@@ -6,14 +6,15 @@ use std::fmt::Write as _;
 use super::words::wrap;
 use crate::rules::kube_proxy::change::Noted;
 use crate::rules::kube_proxy::history::{
-    IPTABLES_NODE, IPTABLES_SERVICES, IPVS, IPVS_KERNEL, KUBELET, NFTABLES, OBJECTS,
+    CONNTRACK, IPTABLES_NODE, IPTABLES_SERVICES, IPVS, IPVS_KERNEL, KUBELET, NFTABLES, OBJECTS,
 };
 use crate::rules::kube_proxy::known::known;
 use crate::rules::kube_proxy::{Mode, Version};
 
 /// The parts of the history, with what they speak of.
-const PARTS: [(&str, &[Noted]); 7] = [
+const PARTS: [(&str, &[Noted]); 8] = [
     ("what is made of the objects, in every mode", OBJECTS),
+    ("flows that are forgotten, in every mode", CONNTRACK),
     ("iptables mode, once for the node", IPTABLES_NODE),
     ("iptables mode, for each service", IPTABLES_SERVICES),
     ("ipvs mode", IPVS),

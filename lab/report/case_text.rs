@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use super::flows::FlowOutcome;
 use super::words::{quoted, seconds};
 use super::{CaseResult, Outcome, RunError};
-use crate::explain::{Check, ClaimOutcome, ProbeOutcome, observed_words};
+use crate::explain::{Check, ClaimOutcome, ProbeOutcome, StepOutcome, observed_words};
 
 /// Beyond so many probes, a passed case's line adds their verdicts up.
 const PROBES_IN_A_LINE: usize = 4;
@@ -50,7 +50,8 @@ impl Telling<'_> {
     }
 
     /// What there is to say besides, a line each ended by a newline; nothing for a
-    /// case that passed, unless everything is asked for.
+    /// case that passed but when traffic moved after its steps, unless everything is
+    /// asked for.
     pub(super) fn details(self, case: &CaseResult) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
@@ -66,6 +67,11 @@ impl Telling<'_> {
             if self.verbose || !check.holds {
                 text.check(check);
             }
+        }
+        // How long traffic took to move is told of every step: it is what one makes a step
+        // for.
+        for step in &case.steps {
+            text.step(step, self.verbose);
         }
         if let Some(error) = &case.error {
             text.error(error);
@@ -112,6 +118,9 @@ impl Telling<'_> {
                 "{}: {}; seen {}",
                 check.on, check.expected, check.observed
             ));
+        }
+        for step in &case.steps {
+            text.line(&format!("step {}: {}", step.name, step.seen()));
         }
         text.0
     }
@@ -168,7 +177,9 @@ impl Text {
             (Some(_), true) => "as expected",
             (Some(_), false) => "",
         };
-        let who = format!("{} → {}", probe.from, probe.to);
+        let step = probe.step.as_ref();
+        let step = step.map_or_else(String::new, |step| format!(", step {step}"));
+        let who = format!("{} → {}{step}", probe.from, probe.to);
         self.heading(&probe.name, &[&who, note]);
         self.compared(probe.expected.as_deref(), &seen_of(probe));
     }
@@ -192,6 +203,18 @@ impl Text {
     fn check(&mut self, check: &Check) {
         self.heading(&check.on, &[if check.holds { "as expected" } else { "" }]);
         self.compared(Some(&check.expected), &check.observed);
+    }
+
+    fn step(&mut self, step: &StepOutcome, verbose: bool) {
+        let name = format!("step {}", step.name);
+        let expected = step.expected.as_deref();
+        let seen = step.seen();
+        if expected.is_some() && (verbose || !step.holds) {
+            self.heading(&name, &[if step.holds { "as expected" } else { "" }]);
+            self.compared(expected, &seen);
+        } else {
+            self.heading(&name, &[&seen]);
+        }
     }
 
     fn error(&mut self, error: &RunError) {

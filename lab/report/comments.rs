@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::seen::Document;
+use super::journeys::Told;
 use crate::explain::journey::{End, Flight};
 use crate::explain::{place, rewriting};
 
 /// By packet, counted from 0, what rewrote or ended it.
 #[must_use]
-pub fn comments(document: &Document) -> BTreeMap<usize, String> {
+pub fn comments(connections: &[Told]) -> BTreeMap<usize, String> {
     let mut comments: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    for connection in &document.connections {
+    for connection in connections {
         for flight in &connection.journey.flights {
             for (packet, said) in of_flight(flight) {
                 let own = comments.entry(packet).or_default();

@@ -9,7 +9,9 @@ use super::flows::{self, FlowOutcome, FlowSeen, FlowTable};
 use super::{CaseResult, Event, Options, Outcome, Place, Results, RunError, Trouble};
 use crate::certify::{Certificate, Part, State};
 use crate::evidence::Verdict;
-use crate::explain::{Check, ClaimOutcome, ClaimVerdict, Observed, ProbeOutcome};
+use crate::explain::{
+    Check, ClaimOutcome, ClaimVerdict, Moved, Observed, ProbeOutcome, StepOutcome,
+};
 
 const KERNEL: &str = "6.18.44";
 const GUEST: &str = "6.1.0-50-cloud-amd64";
@@ -32,6 +34,7 @@ pub(super) fn passed(name: &str) -> CaseResult {
         counters: Vec::new(),
         rules: Vec::new(),
         held: Vec::new(),
+        steps: Vec::new(),
         error: None,
     }
 }
@@ -54,6 +57,7 @@ fn probe(name: &str, expected: Option<&str>, observed: Observed, holds: bool) ->
         name: name.to_owned(),
         from: "pod/default/client".to_owned(),
         to: "lb/default/nginx-ingress:443".to_owned(),
+        step: None,
         expected: expected.map(str::to_owned),
         observed,
         holds,
@@ -81,6 +85,41 @@ fn claim(id: &str, verdict: ClaimVerdict, part: Option<&str>, seen: Option<&str>
 fn place(file: &str, line: u32) -> Place {
     let file = file.to_owned();
     Place { file, line }
+}
+
+/// Traffic moved after its steps, once in time and once not.
+fn stepped() -> CaseResult {
+    let step = |name: &str, moved: &[(&str, u64, &str)], within: Option<&str>, holds| StepOutcome {
+        name: name.to_owned(),
+        applied_us: 41_000,
+        moved: moved
+            .iter()
+            .map(|(probe, us, to)| Moved {
+                probe: (*probe).to_owned(),
+                us: *us,
+                to: (*to).to_owned(),
+            })
+            .collect(),
+        expected: within.map(str::to_owned),
+        holds,
+    };
+    let seen = observed(&[(Verdict::Connected, 4)], &["pod/default/web-b"], &[]);
+    let after = ProbeOutcome {
+        step: Some("leaves".to_owned()),
+        ..probe("callAfter", Some("connected 4"), seen, true)
+    };
+    let moved = [("callAfter", 1_020_000, "pod/default/web-b")];
+    CaseResult {
+        result: Outcome::Fail,
+        place: Some(place("topologies/changes.yaml", 12)),
+        probes: vec![after],
+        steps: vec![
+            step("comes", &[], None, true),
+            step("leaves", &moved, Some("within 2s"), true),
+            step("flips", &moved, Some("within 1s"), false),
+        ],
+        ..passed("changes")
+    }
 }
 
 /// One probe timed out, as it was expected to.
@@ -233,6 +272,7 @@ fn cases() -> Vec<CaseResult> {
             "the plan names no namespace",
             Some("please report it"),
         ),
+        stepped(),
     ]
 }
 

@@ -12,11 +12,13 @@ use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
 use super::comments::comments;
+use super::journeys::Told;
 use super::junit::Junit;
 use super::pcapng::Pcapng;
 use super::seen::Seen;
 use super::writer::{Options, Writer};
 use super::{CaseResult, Event};
+use crate::evidence::Evidence;
 
 /// The longest name of a case's directory, in bytes; file systems take 255.
 const LONGEST: usize = 120;
@@ -58,14 +60,31 @@ impl Folder {
         }
         fs::create_dir_all(&at).map_err(|error| naming(&at, &error))?;
         file(&at.join("capture.pcapng"), |out| {
-            let evidence = &seen.document.evidence;
-            let said = comments(&seen.document);
+            let document = &seen.document;
+            let evidence = &document.evidence;
             let mut pcapng = Pcapng::begin(out, seen.interfaces.iter().cloned())?;
-            for (number, packet) in evidence.packets.iter().enumerate() {
-                pcapng.packet(packet, said.get(&number).map(String::as_str))?;
+            let mut left_out = 0;
+            let mut write = |evidence: &Evidence, connections: &[Told]| {
+                let said = comments(connections);
+                for (number, packet) in evidence.packets.iter().enumerate() {
+                    pcapng.packet(packet, said.get(&number).map(String::as_str))?;
+                }
+                left_out += evidence.packets_left_out;
+                Ok::<_, io::Error>(())
+            };
+            write(evidence, &document.connections)?;
+            for (at, step) in evidence.steps.iter().enumerate() {
+                let meanwhile = Evidence {
+                    packets: step.packets.clone(),
+                    ..Evidence::default()
+                };
+                write(&meanwhile, &[])?;
+                let told = document.steps.get(at);
+                let told = told.map_or(&[][..], |told| &told.connections);
+                write(&step.evidence, told)?;
             }
-            if evidence.packets_left_out > 0 {
-                pcapng.missed(evidence.packets_left_out)?;
+            if left_out > 0 {
+                pcapng.missed(left_out)?;
             }
             pcapng.flush()
         })?;

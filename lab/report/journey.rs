@@ -43,6 +43,12 @@ impl Telling<'_> {
         text + &self.journeys(journeys.into_iter())
     }
 
+    /// A step in a line, and the connections after it.
+    #[must_use]
+    pub fn step<'j>(&self, name: &str, journeys: impl Iterator<Item = &'j Journey>) -> String {
+        format!("\n{HEAD}step {name}{HEAD:#}\n\n{}", self.journeys(journeys))
+    }
+
     /// The connections of a case; those that went alike are told once. The text has
     /// colours as escape sequences.
     #[must_use]

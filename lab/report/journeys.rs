@@ -27,6 +27,19 @@ pub struct CaseJourneys {
     pub head: Head,
     /// Its connections, in the order in which they were begun.
     pub connections: Vec<Told>,
+    /// Those after each of its steps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepJourneys>,
+}
+
+/// The journeys after a step of a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StepJourneys {
+    /// The step's name.
+    pub step: String,
+    /// The connections that were begun after it, and those that were open across it.
+    /// Packets are counted in the step's own evidence.
+    pub connections: Vec<Told>,
 }
 
 /// A case that was watched.
@@ -90,15 +103,35 @@ impl CaseJourneys {
     /// A case's journeys, each with what is to be said of it.
     #[must_use]
     pub fn of(head: Head, journeys: Vec<Journey>, book: &Book<'_>) -> Self {
-        let connections = journeys.into_iter().map(|journey| Told {
-            conclusion: conclusion(&journey, book),
-            journey,
-        });
         Self {
             head,
-            connections: connections.collect(),
+            connections: told(journeys, book),
+            steps: Vec::new(),
         }
     }
+
+    /// The same with those after its steps, each with the names that there were then.
+    #[must_use]
+    pub fn with_steps<'b>(
+        mut self,
+        steps: impl IntoIterator<Item = (String, Vec<Journey>, Book<'b>)>,
+    ) -> Self {
+        let steps = steps.into_iter();
+        let steps = steps.map(|(step, journeys, book)| StepJourneys {
+            step,
+            connections: told(journeys, &book),
+        });
+        self.steps.extend(steps);
+        self
+    }
+}
+
+fn told(journeys: Vec<Journey>, book: &Book<'_>) -> Vec<Told> {
+    let told = journeys.into_iter().map(|journey| Told {
+        conclusion: conclusion(&journey, book),
+        journey,
+    });
+    told.collect()
 }
 
 impl Journeys {

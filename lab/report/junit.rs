@@ -100,6 +100,14 @@ fn test_case(case: &CaseResult, telling: Telling<'_>) -> TestCase {
     if !case.kernel.is_empty() {
         test.add_property(("kernel", case.kernel.as_str()));
     }
+    for step in &case.steps {
+        let name = |what: &str| format!("step.{}.{what}", step.name);
+        test.add_property((name("appliedUs"), step.applied_us.to_string()));
+        for moved in &step.moved {
+            let name = name(&format!("{}.movedUs", moved.probe));
+            test.add_property((name, moved.us.to_string()));
+        }
+    }
     // Not of the format's own, and read by those who link a test to its source.
     if let Some(place) = &case.place {
         test.extra.insert("file".into(), place.file.as_str().into());
@@ -143,7 +151,9 @@ fn message(case: &CaseResult) -> String {
         .checks()
         .filter(|check| !check.holds)
         .map(|check| check.on.as_str());
-    let names: IndexSet<&str> = probes.chain(checks).collect();
+    let steps = case.steps.iter().filter(|step| !step.holds);
+    let steps = steps.map(|step| step.name.as_str());
+    let names: IndexSet<&str> = probes.chain(checks).chain(steps).collect();
     let names: Vec<&str> = names.into_iter().collect();
     format!("not as expected: {}", names.join(", "))
 }

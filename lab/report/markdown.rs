@@ -79,7 +79,11 @@ fn rows(case: &CaseResult) -> Vec<String> {
             &check.observed,
         )
     });
-    probes.chain(checks).collect()
+    let steps = case.steps.iter().filter(|step| !step.holds).map(|step| {
+        let expected = step.expected.as_deref().unwrap_or_default();
+        row(&format!("step {}: {expected}", step.name), &step.seen())
+    });
+    probes.chain(checks).chain(steps).collect()
 }
 
 /// Text that a table's cell shows as it is.

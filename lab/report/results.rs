@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flows::{FlowOutcome, FlowTable};
 use crate::certify::Certificate;
-use crate::explain::{Check, ClaimOutcome, ProbeOutcome};
+use crate::explain::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
 
 pub use crate::evidence::Surroundings;
 
@@ -116,6 +116,9 @@ pub struct CaseResult {
     /// What was expected of sets, virtual servers and interfaces.
     #[serde(default)]
     pub held: Vec<Check>,
+    /// Its steps, and when traffic moved after each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepOutcome>,
     /// Why it came to no verdict, if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::journeys::Told;
+use super::journeys::{StepJourneys, Told};
 use crate::evidence::Evidence;
 
 /// What the document calls itself.
@@ -34,4 +34,8 @@ pub struct Document {
     /// Its connections, in the order in which they were begun; packets are counted in
     /// `evidence.packets` from 0.
     pub connections: Vec<Told>,
+    /// Those after each of its steps; packets are counted in the `evidence` of the step,
+    /// in `evidence.steps`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepJourneys>,
 }

@@ -124,10 +124,10 @@ fn tell_not_compared(text: &mut String, not: &NotCompared) {
 /// Some by name, and how many more.
 fn few(names: &[&str]) -> String {
     let more = names.len().saturating_sub(NAMED);
-    let listed = names[..names.len() - more].join(", ");
+    let first = names[..names.len() - more].join(", ");
     match more {
-        0 => listed,
-        more => format!("{listed} and {more} more"),
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 

@@ -174,12 +174,12 @@ mod tests {
     #[test]
     fn the_summary_names_kernels_and_tools_once() {
         let took = Duration::from_millis(3_240);
-        insta::assert_snapshot!(summary(&fixture::results(), took), @"3 passed, 1 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17)");
+        insta::assert_snapshot!(summary(&fixture::results(), took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17)");
         let nothing = Results::new(BTreeMap::new(), Vec::new());
         insta::assert_snapshot!(summary(&nothing, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s");
         let mut interrupted = fixture::results();
         interrupted.interrupted = true;
-        insta::assert_snapshot!(summary(&interrupted, took), @"3 passed, 1 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17); interrupted before the other cases ended");
+        insta::assert_snapshot!(summary(&interrupted, took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17); interrupted before the other cases ended");
     }
 
     #[test]

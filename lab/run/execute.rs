@@ -14,8 +14,7 @@ use super::pool::{Pool, Pools};
 use super::prepare::{Prepared, problems_to_diagnostics};
 use crate::cluster::{Problem, place};
 use crate::evidence::Evidence;
-use crate::explain::journey::journeys;
-use crate::explain::{Book, ClaimOutcome, ClaimVerdict, Judgement};
+use crate::explain::{ClaimOutcome, ClaimVerdict, Judgement};
 use crate::kernel::{Agent, Choice, KernelError, Session};
 use crate::protocol::{Failure, Fault};
 use crate::report::flows::tables;
@@ -192,6 +191,7 @@ async fn one(
         counters: Vec::new(),
         rules: Vec::new(),
         held: Vec::new(),
+        steps: Vec::new(),
         error: None,
         place: prepared.place(),
     };
@@ -235,6 +235,7 @@ async fn one(
                 counters,
                 rules,
                 held,
+                steps,
                 claims,
             } = judgement;
             (
@@ -243,8 +244,9 @@ async fn one(
                 result.counters,
                 result.rules,
                 result.held,
+                result.steps,
                 result.claims,
-            ) = (probes, wire, counters, rules, held, claims);
+            ) = (probes, wire, counters, rules, held, steps, claims);
             result.place = flows::place(&result).or(result.place);
             (result, Some((session, evidence)))
         }
@@ -259,14 +261,20 @@ async fn one(
 /// case whose timeouts were settled: it may be of what is sent again.
 fn may_want_more(judgement: &Judgement, evidence: &Evidence) -> bool {
     let refuted = |claim: &ClaimOutcome| claim.verdict == ClaimVerdict::Refuted;
-    evidence.attempts.iter().any(|attempt| attempt.settled)
+    let later = evidence.steps.iter().map(|step| &*step.evidence);
+    let mut attempts = std::iter::once(evidence)
+        .chain(later)
+        .flat_map(|seen| &seen.attempts);
+    attempts.any(|attempt| attempt.settled)
         && (judgement.checks().any(|check| !check.holds) || judgement.claims.iter().any(refuted))
 }
 
 /// The same case, in which timeouts are waited for.
 pub(super) fn waiting(prepared: &Prepared) -> Prepared {
     let mut waiting = prepared.clone();
-    for probe in &mut waiting.plan.probes {
+    let of_steps = waiting.plan.steps.iter_mut();
+    let of_steps = of_steps.flat_map(|step| &mut step.probes);
+    for probe in waiting.plan.probes.iter_mut().chain(of_steps) {
         probe.settle = false;
     }
     waiting
@@ -274,7 +282,7 @@ pub(super) fn waiting(prepared: &Prepared) -> Prepared {
 
 /// All that was seen of a case that was watched.
 fn seen(prepared: &Prepared, result: &CaseResult, evidence: &Evidence) -> Seen {
-    let book = Book::new(&prepared.cluster, &prepared.plan);
+    let books = prepared.books();
     let expected = Some(result.result == Outcome::Pass);
     let head = Head::of(
         result.case.clone(),
@@ -282,14 +290,28 @@ fn seen(prepared: &Prepared, result: &CaseResult, evidence: &Evidence) -> Seen {
         expected,
         evidence,
     );
-    let telling = Telling {
+    let telling = |book| Telling {
         book,
         verbose: false,
         brief: false,
     };
-    let CaseJourneys { head, connections } =
-        CaseJourneys::of(head, journeys(&prepared.plan, evidence), &book);
-    let text = telling.case(&head, connections.iter().map(|told| &told.journey));
+    let mut all = prepared.journeys(evidence).into_iter();
+    let first = all.next().unwrap_or_default();
+    let names = prepared.steps.iter().map(|step| step.name.clone());
+    let steps: Vec<_> = names.zip(all).zip(books.iter().skip(1)).collect();
+    let steps = steps
+        .into_iter()
+        .map(|((name, told), book)| (name, told, *book));
+    let CaseJourneys {
+        head,
+        connections,
+        steps,
+    } = CaseJourneys::of(head, first, &books[0]).with_steps(steps);
+    let mut text = telling(books[0]).case(&head, connections.iter().map(|told| &told.journey));
+    for (step, book) in steps.iter().zip(books.iter().skip(1)) {
+        let told = step.connections.iter().map(|told| &told.journey);
+        text += &telling(*book).step(&step.step, told);
+    }
     let interfaces = prepared.plan.namespaces.iter().flat_map(|namespace| {
         let links = namespace.links.iter().map(|link| link.name.as_str());
         links
@@ -305,6 +327,7 @@ fn seen(prepared: &Prepared, result: &CaseResult, evidence: &Evidence) -> Seen {
             kernel: head.kernel,
             evidence: evidence.clone(),
             connections,
+            steps,
         },
     }
 }

@@ -10,7 +10,7 @@ use super::pool::Pools;
 use super::prepare::Prepared;
 use crate::evidence::Evidence;
 use crate::explain::Judgement;
-use crate::explain::journey::{Journey, journeys};
+use crate::explain::journey::Journey;
 use crate::plan::{Probe, Watch};
 use crate::report::{RunError, Trouble};
 
@@ -27,6 +27,8 @@ pub struct Explained {
     pub judgement: Judgement,
     /// Its connections, in the order in which they were begun.
     pub journeys: Vec<Journey>,
+    /// Those after each of its steps.
+    pub steps: Vec<Vec<Journey>>,
 }
 
 /// Runs cases side by side, each with all of its namespaces watched. Returns
@@ -92,12 +94,15 @@ async fn one(mut prepared: Prepared, pools: &Pools) -> Result<Explained, RunErro
         .await
         .map_err(|error| trouble(&error))?;
     let kernel = agent.surroundings().kernel.clone();
-    let journeys = journeys(&prepared.plan, &evidence);
+    let mut all = prepared.journeys(&evidence).into_iter();
+    let journeys = all.next().unwrap_or_default();
+    let steps = all.collect();
     Ok(Explained {
         prepared,
         kernel,
         evidence,
         judgement,
         journeys,
+        steps,
     })
 }

@@ -8,10 +8,11 @@ mod flows;
 mod pool;
 mod prepare;
 mod select;
+mod told;
 pub mod verify;
 
 pub use binary::BinaryError;
 pub use execute::{Kept, Options, execute, trouble};
 pub use explain::{Explained, explain, no_such_probe};
-pub use prepare::{Prepared, Wishes, prepare, problems_to_diagnostics};
+pub use prepare::{Prepared, PreparedStep, Wishes, prepare, problems_to_diagnostics};
 pub use select::{Chosen, SelectError, choose};

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::cluster::place;
 use crate::cluster::{self, Cluster, Inputs, Problem};
-use crate::explain::{ClaimOutcome, ClaimVerdict, Judge};
-use crate::plan::build::{Order, plan};
+use crate::explain::{ClaimOutcome, ClaimVerdict, Judge, Moment, Subject};
+use crate::plan::build::{After, Order, plan};
 use crate::plan::{Patience, Plan};
 use crate::report::Place;
+use crate::scenario::expectation::Row;
 use crate::scenario::lab::LabSpec;
 use crate::scenario::objects::Object;
 use crate::scenario::reference::DocumentRef;
@@ -28,10 +29,23 @@ pub struct Prepared {
     pub case: Case,
     /// What exists in it.
     pub cluster: Cluster,
-    /// How it is built.
+    /// How it is built, and what changes then.
     pub plan: Plan,
+    /// What it is after each step.
+    pub steps: Vec<PreparedStep>,
     /// How it is named on the command line.
     pub named: String,
+}
+
+/// What a case is after a step.
+#[derive(Debug, Clone)]
+pub struct PreparedStep {
+    /// The step's name.
+    pub name: String,
+    /// What exists then.
+    pub cluster: Cluster,
+    /// How it would be built at once.
+    pub plan: Plan,
 }
 
 /// What a user wishes of cases besides what they say.
@@ -70,22 +84,30 @@ pub fn prepare(
 ) -> Result<Prepared, Vec<Diagnostic>> {
     let wishes = wishes.into();
     let told = |problems: Vec<Problem>| problems_to_diagnostics(case, &problems);
-    let spec = with_programs(&case.spec, &directory(lab), wishes.kube_proxy.as_deref());
-    let spec = spec.map_err(told)?;
-    let nodes = values(&case.objects.nodes);
-    let pods = values(&case.objects.pods);
-    let services = values(&case.objects.services);
-    let slices = values(&case.objects.endpoint_slices);
-    let service_cidrs = values(&case.objects.service_cidrs);
-    let inputs = Inputs {
-        spec: &spec,
-        nodes: &nodes,
-        pods: &pods,
-        services: &services,
-        slices: &slices,
-        service_cidrs: &service_cidrs,
-    };
-    let cluster = cluster::build(&inputs).map_err(told)?;
+    let cluster = cluster_of(lab, case, &wishes).map_err(told)?;
+    let mut clusters = Vec::with_capacity(case.steps.len());
+    for at in 0..case.steps.len() {
+        let Some(after) = case.after(at) else {
+            continue;
+        };
+        let of_step = |problems: Vec<Problem>| {
+            told(
+                problems
+                    .into_iter()
+                    .map(|problem| problem.after(at))
+                    .collect(),
+            )
+        };
+        clusters.push(cluster_of(lab, &after, &wishes).map_err(of_step)?);
+    }
+    let steps = case.spec.steps.iter().zip(&clusters);
+    let after: Vec<After<'_>> = steps
+        .map(|(step, cluster)| After {
+            name: &step.name,
+            cluster,
+            probes: &step.probes,
+        })
+        .collect();
     let order = Order {
         case: &case.id,
         cluster: &cluster,
@@ -93,17 +115,44 @@ pub fn prepare(
         row: case.expected(),
         row_at: case.row,
         patience: wishes.patience,
+        steps: &after,
     };
-    let plan = plan(&order).map_err(told)?;
+    let (plan, plans) = plan(&order).map_err(told)?;
+    let names = case.steps.iter().map(|step| step.name.clone());
+    let steps = names.zip(clusters).zip(plans);
+    let steps = steps.map(|((name, cluster), plan)| PreparedStep {
+        name,
+        cluster,
+        plan,
+    });
     let prepared = Prepared {
         sources: lab.scenario.sources.clone(),
         case: case.clone(),
+        steps: steps.collect(),
         plan,
         cluster,
         named: case.id.replacen(&case.lab, &lab.named, 1),
     };
     prepared.judge().map(drop).map_err(told)?;
     Ok(prepared)
+}
+
+/// What exists in a case, at first or after a step.
+fn cluster_of(lab: &Chosen, case: &Case, wishes: &Wishes) -> Result<Cluster, Vec<Problem>> {
+    let spec = with_programs(&case.spec, &directory(lab), wishes.kube_proxy.as_deref())?;
+    let nodes = values(&case.objects.nodes);
+    let pods = values(&case.objects.pods);
+    let services = values(&case.objects.services);
+    let slices = values(&case.objects.endpoint_slices);
+    let service_cidrs = values(&case.objects.service_cidrs);
+    cluster::build(&Inputs {
+        spec: &spec,
+        nodes: &nodes,
+        pods: &pods,
+        services: &services,
+        slices: &slices,
+        service_cidrs: &service_cidrs,
+    })
 }
 
 /// Where a lab's file is.
@@ -192,13 +241,24 @@ impl Prepared {
     ///
     /// Names in the expectations that nothing has; not after [`prepare`].
     pub fn judge(&self) -> Result<Judge<'_>, Vec<Problem>> {
-        Judge::new(
-            &self.cluster,
-            &self.plan,
-            self.case.expected(),
-            self.case.row,
-            &self.case.spec.probes,
-        )
+        Judge::new(self.subject(self.case.expected()))
+    }
+
+    /// The case as it is judged by a row.
+    #[must_use]
+    pub fn subject<'p>(&'p self, row: &'p Row) -> Subject<'p> {
+        let moment = |cluster, plan| Moment { cluster, plan };
+        Subject {
+            first: moment(&self.cluster, &self.plan),
+            after: self
+                .steps
+                .iter()
+                .map(|step| moment(&step.cluster, &step.plan))
+                .collect(),
+            spec: &self.case.spec,
+            row,
+            row_at: self.case.row,
+        }
     }
 }
 
@@ -244,16 +304,31 @@ pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnos
     problems
         .iter()
         .map(|problem| {
+            let after = problem.step.and_then(|step| case.after(step));
+            let at = after.as_ref().unwrap_or(case);
             let diagnostic = Diagnostic::error(&problem.message).maybe_help(problem.help.clone());
             let (document, path) = (&problem.at.document, &problem.at.path);
             let span = if problem.key {
-                case.key_span(document, path)
+                at.key_span(document, path)
             } else {
-                case.span(document, path)
+                at.span(document, path)
             };
-            match span {
+            let diagnostic = match span {
                 Some(span) => diagnostic.at(span, "here"),
                 None => diagnostic.help(format!("in {}", problem.at)),
+            };
+            let step = problem
+                .step
+                .and_then(|step| case.steps.get(step).zip(Some(step)));
+            let Some((step, at)) = step else {
+                return diagnostic;
+            };
+            let name = place!["spec", "steps", at, "name"];
+            match case.span(&DocumentRef::Lab, &name) {
+                Some(span) if diagnostic.primary.is_some() => {
+                    diagnostic.and(span, format!("after the step `{}`", step.name))
+                }
+                _ => diagnostic.help(format!("it is so after the step `{}`", step.name)),
             }
         })
         .collect()

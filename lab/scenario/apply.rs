@@ -1,4 +1,6 @@
-//! Applies the patches of an axis value to the documents as written.
+//! Applies the patches of axis values and steps to the documents as written.
+
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 
@@ -11,7 +13,7 @@ use super::reference::DocumentRef;
 use super::sink::Sink;
 use super::source::Span;
 use super::suggest::did_you_mean;
-use super::tree::Tree;
+use super::tree::{Entry, Map, Scalar, ScalarKind, Tree, Value};
 
 /// A patch with the place where it was written.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +37,9 @@ impl<'l> Placed<'l> {
     /// The document it changes, unless it adds one.
     fn target(self) -> Option<&'l DocumentRef> {
         match self.patch {
-            Patch::Merge { target, .. } | Patch::Delete { target } => Some(target),
+            Patch::Merge { target, .. }
+            | Patch::Delete { target }
+            | Patch::Terminate { target } => Some(target),
             Patch::Add { .. } => None,
         }
     }
@@ -47,7 +51,8 @@ impl<'l> Placed<'l> {
 
     /// Where the document is named.
     pub fn head(self) -> Span {
-        let named = self.tree.get("patch").or_else(|| self.tree.get("delete"));
+        let named = ["patch", "delete", "terminate"];
+        let named = named.iter().find_map(|key| self.tree.get(key));
         named.map_or(self.tree.head(), |name| name.span)
     }
 
@@ -174,6 +179,17 @@ pub(super) fn to_objects<'l>(
                 }
                 (target.clone(), None)
             }
+            Patch::Terminate { target } => {
+                let Some(tree) = current(target, &changes) else {
+                    return Err(gone(target, placed, case));
+                };
+                let path = crate::path!["metadata", "deletionTimestamp"];
+                if tree.at(path).is_some_and(|time| !time.is_null()) {
+                    return Err(Diagnostic::error(format!("{target} terminates already"))
+                        .at(placed.head(), "again here"));
+                }
+                (target.clone(), Some(merged(&tree, &leaving(placed.head()))))
+            }
             Patch::Add { .. } => {
                 let Some(body) = placed.body() else {
                     continue;
@@ -194,10 +210,29 @@ pub(super) fn to_objects<'l>(
     Ok(changes)
 }
 
+/// What a pod has that terminates. When it was told to is nothing that anybody looks at.
+fn leaving(at: Span) -> Tree {
+    let map = |key: &str, value: Tree| Tree {
+        span: at,
+        value: Value::Map(Arc::new(Map::from([(
+            Arc::from(key),
+            Entry { key: at, value },
+        )]))),
+    };
+    let time = Tree {
+        span: at,
+        value: Value::Scalar(Scalar {
+            text: Arc::from("2000-01-01T00:00:00Z"),
+            kind: ScalarKind::String,
+        }),
+    };
+    map("metadata", map("deletionTimestamp", time))
+}
+
 fn gone(target: &DocumentRef, placed: Placed<'_>, case: &str) -> Diagnostic {
     Diagnostic::error(format!("there is no {target} in the case `{case}`"))
         .at(placed.head(), "not in this case")
-        .help("patches are applied in the order of the axes, and of their lists")
+        .help("patches are applied in the order of the axes and of the steps, and of their lists")
 }
 
 /// A patch must leave an object the one it was.

@@ -29,6 +29,20 @@ pub struct Case {
     pub row: usize,
     /// For each flow, by its name, which row of its `expect` is for this case.
     pub flows: IndexMap<String, usize>,
+    /// What it is after each of its steps.
+    pub steps: Vec<CaseStep>,
+    pub(super) lab_tree: Tree,
+}
+
+/// What a case is after a step and those before it.
+#[derive(Debug, Clone)]
+pub struct CaseStep {
+    /// The step's name.
+    pub name: String,
+    /// The lab, patched.
+    pub spec: Arc<LabSpec>,
+    /// The objects, patched.
+    pub objects: Arc<Objects>,
     pub(super) lab_tree: Tree,
 }
 
@@ -51,6 +65,24 @@ impl Case {
             DocumentRef::Lab => Some(&self.lab_tree),
             DocumentRef::Object { .. } => self.objects.tree(document),
         }
+    }
+
+    /// The case as it is after a step, by the step's number from 0: with the step's
+    /// documents in place of its own, and without steps. `None` if there is no such step.
+    #[must_use]
+    pub fn after(&self, step: usize) -> Option<Self> {
+        let after = self.steps.get(step)?;
+        Some(Self {
+            spec: Arc::clone(&after.spec),
+            objects: Arc::clone(&after.objects),
+            steps: Vec::new(),
+            lab_tree: after.lab_tree.clone(),
+            id: self.id.clone(),
+            lab: self.lab.clone(),
+            values: self.values.clone(),
+            row: self.row,
+            flows: self.flows.clone(),
+        })
     }
 
     /// Where a value was written, in the document or in a patch: with

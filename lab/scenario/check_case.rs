@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use indexmap::IndexMap;
+
 use super::diagnostic::Diagnostic;
 use super::expectation::{Expected, ProbeExpectation};
 use super::lab::{LabSpec, Probe};
@@ -29,12 +31,38 @@ pub(super) fn case(spec: &LabSpec, tree: &Tree, row: usize, sink: &mut Sink) {
     }
 }
 
-/// Every probe attempts something, and waits for one that exists and does not
-/// wait for it in turn.
+/// Every probe attempts something, and waits for one that exists, is tried at the same
+/// time and does not wait for it in turn.
 fn probes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
-    for (name, probe) in &spec.probes {
+    group(
+        spec,
+        &spec.probes,
+        &[Step::from("spec"), "probes".into()],
+        tree,
+        sink,
+    );
+    for (at, step) in spec.steps.iter().enumerate() {
+        let path = [
+            Step::from("spec"),
+            "steps".into(),
+            at.into(),
+            "probes".into(),
+        ];
+        group(spec, &step.probes, &path, tree, sink);
+    }
+}
+
+/// Probes that are tried together.
+fn group(
+    spec: &LabSpec,
+    probes: &IndexMap<String, Probe>,
+    path: &[Step],
+    tree: &Tree,
+    sink: &mut Sink,
+) {
+    for (name, probe) in probes {
         let at = |field: &str| {
-            tree.nearest(crate::path!["spec", "probes", name.as_str(), field])
+            tree.nearest(&[path, &[name.into(), field.into()]].concat())
                 .span
         };
         if probe.connections == 0 {
@@ -46,16 +74,30 @@ fn probes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         let Some(after) = &probe.after else {
             continue;
         };
-        if !spec.probes.contains_key(after) {
-            let known = spec.probes.keys().map(String::as_str);
-            let help = did_you_mean(after, known.clone())
-                .unwrap_or_else(|| format!("the probes are {}", listed(known)));
+        let Some(first) = probes.get(after) else {
+            let known = probes.keys().map(String::as_str);
+            let help = if spec.probe(after).is_some() {
+                "a probe waits for one that is tried with it, before or after the same step"
+                    .to_owned()
+            } else {
+                did_you_mean(after, known.clone())
+                    .unwrap_or_else(|| format!("the probes are {}", listed(known)))
+            };
             sink.push(
                 Diagnostic::error(format!("there is no probe `{after}`"))
                     .at(at("after"), "no such probe")
                     .help(help),
             );
-        } else if waits_for_itself(spec, name) {
+            continue;
+        };
+        if let Some(step) = &first.across {
+            sink.push(
+                Diagnostic::error(format!(
+                    "the probe `{after}` is not over before the step `{step}`"
+                ))
+                .at(at("after"), "it stays open"),
+            );
+        } else if waits_for_itself(probes, name) {
             sink.push(
                 Diagnostic::error(format!("the probe `{name}` waits for itself"))
                     .at(at("after"), "this leads back to the probe"),
@@ -64,14 +106,10 @@ fn probes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
 }
 
-fn waits_for_itself(spec: &LabSpec, name: &str) -> bool {
+fn waits_for_itself(probes: &IndexMap<String, Probe>, name: &str) -> bool {
     let mut seen = BTreeSet::new();
     let mut next = name;
-    while let Some(after) = spec
-        .probes
-        .get(next)
-        .and_then(|probe| probe.after.as_deref())
-    {
+    while let Some(after) = probes.get(next).and_then(|probe| probe.after.as_deref()) {
         if after == name {
             return true;
         }
@@ -89,7 +127,7 @@ fn expectations(spec: &LabSpec, expected: &Expected, tree: &Tree, path: &[Step],
     let row = tree.nearest(path);
     for (name, expectation) in &expected.probes {
         let key = row.key_span(name).unwrap_or(row.head());
-        match spec.probes.get(name) {
+        match spec.probe(name) {
             Some(probe) => {
                 if let Some(node) = row.get(name) {
                     probe_expectation(name, probe, expectation, node, sink);
@@ -98,7 +136,10 @@ fn expectations(spec: &LabSpec, expected: &Expected, tree: &Tree, path: &[Step],
             None => sink.push(
                 Diagnostic::error(format!("there is no probe `{name}` in this case"))
                     .at(key, "no such probe")
-                    .maybe_help(did_you_mean(name, spec.probes.keys().map(String::as_str))),
+                    .maybe_help(did_you_mean(
+                        name,
+                        spec.all_probes().map(|(name, _)| name.as_str()),
+                    )),
             ),
         }
     }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use indexmap::IndexMap;
 
 use super::check_flow;
+use super::check_steps;
 use super::diagnostic::Diagnostic;
 use super::expectation::{EXPECTED_KEYS, ROW_KEYS};
 use super::lab::{Lab, LabSpec};
@@ -17,8 +18,8 @@ use super::values::AxisValues;
 
 /// The fields of `spec` that a patch may not change: they say which cases there
 /// are and what is expected, not what the cluster is.
-pub(super) const UNPATCHABLE: [&str; 7] = [
-    "axes", "exclude", "expect", "claims", "flows", "facts", "columns",
+pub(super) const UNPATCHABLE: [&str; 8] = [
+    "axes", "exclude", "expect", "claims", "steps", "flows", "facts", "columns",
 ];
 
 /// Looks at the names in the rows of `expect`, before they are decoded: a
@@ -27,6 +28,10 @@ pub(super) const UNPATCHABLE: [&str; 7] = [
 pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) -> bool {
     let mut unknown = Vec::new();
     let mut probes: BTreeSet<&str> = keys(tree.at(crate::path!["spec", "probes"])).collect();
+    let steps = tree.at(crate::path!["spec", "steps"]);
+    for step in steps.into_iter().flat_map(children) {
+        probes.extend(keys(step.get("probes")));
+    }
     let axes = tree.at(crate::path!["spec", "axes"]);
     let patches = axes
         .into_iter()
@@ -138,17 +143,17 @@ pub(super) fn lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
     check_flow::flows(spec, tree, sink);
     columns(spec, tree, sink);
     for name in spec
-        .probes
-        .keys()
+        .all_probes()
+        .map(|(name, _)| name)
         .filter(|name| ROW_KEYS.contains(&name.as_str()))
     {
-        let probes = tree.nearest(crate::path!["spec", "probes"]);
         sink.push(
             Diagnostic::error(format!("a probe cannot be called `{name}`"))
-                .at(probes.key_span(name).unwrap_or(probes.head()), "")
+                .at(check_steps::place_of_probe(spec, tree, name), "")
                 .help("in a row of `expect` this word means something else"),
         );
     }
+    check_steps::steps(spec, tree, sink);
 }
 
 /// The axis of the table's columns exists.

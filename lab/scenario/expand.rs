@@ -1,5 +1,6 @@
 //! From documents to cases: for each combination of axis values, the lab and the
-//! objects with its patches applied, and the row of `expect` that is for it.
+//! objects with its patches applied, what they are after each step, and the row of
+//! `expect` that is for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::apply::{self, Placed};
-use super::case::Case;
+use super::case::{Case, CaseStep};
 use super::check_case;
 use super::decode::strict;
 use super::desugar::{self, FlowRows};
@@ -29,8 +30,14 @@ pub(super) struct Base<'b> {
     pub ignored: &'b BTreeMap<String, usize>,
 }
 
-/// A patch by its axis, its value and its position in the value's list.
-type PatchId = (usize, usize, usize);
+/// Which patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum PatchId {
+    /// By its axis, its value and its position in the value's list.
+    OfAxis(usize, usize, usize),
+    /// By its step and its position there.
+    OfStep(usize, usize),
+}
 
 /// What patches make of the lab: decoded, and the tree it was decoded from.
 type PatchedLab = (Arc<LabSpec>, Tree);
@@ -45,17 +52,29 @@ struct Expansion<'b> {
 
 impl Base<'_> {
     /// The patch with this id.
-    fn patch(&self, (axis, value, position): PatchId) -> Option<Placed<'_>> {
-        let (name, values) = self.lab.spec.axes.get_index(axis)?;
-        let (word, patches) = values.get_index(value)?;
-        let path = crate::path!["spec", "axes", name.as_str(), word.as_str(), position];
-        Some(Placed {
-            patch: patches.get(position)?,
-            tree: self.lab_tree.at(path)?,
-        })
+    fn patch(&self, id: PatchId) -> Option<Placed<'_>> {
+        let spec = &self.lab.spec;
+        match id {
+            PatchId::OfAxis(axis, value, position) => {
+                let (name, values) = spec.axes.get_index(axis)?;
+                let (word, patches) = values.get_index(value)?;
+                let path = crate::path!["spec", "axes", name.as_str(), word.as_str(), position];
+                Some(Placed {
+                    patch: patches.get(position)?,
+                    tree: self.lab_tree.at(path)?,
+                })
+            }
+            PatchId::OfStep(step, position) => {
+                let path = crate::path!["spec", "steps", step, "change", position];
+                Some(Placed {
+                    patch: spec.steps.get(step)?.change.get(position)?,
+                    tree: self.lab_tree.at(path)?,
+                })
+            }
+        }
     }
 
-    /// The patches of all values of all axes.
+    /// The patches of all values of all axes, and of all steps.
     pub fn patches(&self) -> impl Iterator<Item = Placed<'_>> + Clone {
         let axes = self.lab.spec.axes.values().enumerate();
         let values = axes.flat_map(|(axis, values)| {
@@ -65,8 +84,18 @@ impl Base<'_> {
                 .map(move |(value, patches)| (axis, value, patches.len()))
         });
         values
-            .flat_map(|(axis, value, length)| (0..length).map(move |n| (axis, value, n)))
+            .flat_map(|(axis, value, length)| {
+                (0..length).map(move |n| PatchId::OfAxis(axis, value, n))
+            })
+            .chain((0..self.lab.spec.steps.len()).flat_map(|step| self.step_ids(step)))
             .filter_map(|id| self.patch(id))
+    }
+
+    /// The ids of a step's patches.
+    fn step_ids(&self, step: usize) -> impl Iterator<Item = PatchId> + Clone + use<> {
+        let length = self.lab.spec.steps.get(step);
+        let length = length.map_or(0, |step| step.change.len());
+        (0..length).map(move |position| PatchId::OfStep(step, position))
     }
 
     /// The ids of a combination's patches, those of the lab and those of objects.
@@ -78,7 +107,7 @@ impl Base<'_> {
                 let length = patches
                     .and_then(|(_, values)| values.get_index(*value))
                     .map_or(0, |(_, patches)| patches.len());
-                (0..length).map(move |position| (axis, *value, position))
+                (0..length).map(move |position| PatchId::OfAxis(axis, *value, position))
             })
             .partition(|id| self.patch(*id).is_some_and(Placed::is_of_lab))
     }
@@ -118,7 +147,8 @@ pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
         sink.push(Diagnostic::warning(message).at(entry.head(), ""));
     }
 
-    if let Err(error) = limits::cases(combinations.len(), base.decoded.len(), place("axes")) {
+    let stages = combinations.len().saturating_mul(spec.steps.len() + 1);
+    if let Err(error) = limits::cases(stages, base.decoded.len(), place("axes")) {
         sink.push(error);
         return Vec::new();
     }
@@ -132,7 +162,8 @@ pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
         .map(|c| spec.expect.iter().position(|row| row.matches(&c.values)))
         .collect();
     // Where there are flows only, these say all that is expected.
-    if spec.flows.is_empty() || !spec.expect.is_empty() || !spec.probes.is_empty() {
+    let flows_only = !spec.flows.is_empty() && spec.all_probes().next().is_none();
+    if !flows_only || !spec.expect.is_empty() {
         without_row(base, &combinations, &rows, sink);
     }
     unreached(base, &combinations, &rows, sink);
@@ -218,38 +249,63 @@ fn unreached(
     }
 }
 
+/// A case's lab with its flows made probes, and the row that is for it; `written` is
+/// the one of `expect` as written. `None` if there is no row, which was told of for all
+/// cases together.
+fn with_flows(
+    spec: Arc<LabSpec>,
+    tree: Tree,
+    written: Option<usize>,
+    flows: &FlowRows,
+) -> Option<(Arc<LabSpec>, Tree, usize)> {
+    if flows.len() < spec.flows.len() {
+        return None;
+    }
+    if spec.flows.is_empty() {
+        return Some((spec, tree, written?));
+    }
+    let (spec, tree, row) = desugar::case(&spec, &tree, written, flows);
+    Some((Arc::new(spec), tree, row))
+}
+
 impl Expansion<'_> {
     fn case(
         &mut self,
         combination: Combination,
-        row: Option<usize>,
+        written: Option<usize>,
         flows: FlowRows,
         sink: &mut Sink,
     ) -> Option<Case> {
         let lab = &self.base.lab.metadata.name;
         let id = combination.id(lab);
-        let (lab_ids, object_ids) = self.base.ids(&combination);
-        if !self.labs.contains_key(&lab_ids) {
-            let patched = self.patched_lab(&lab_ids, &id, sink);
-            self.labs.insert(lab_ids.clone(), patched);
-        }
-        if !self.objects.contains_key(&object_ids) {
-            let patched = self.patched_objects(&object_ids, &id, sink);
-            self.objects.insert(object_ids.clone(), patched);
-        }
-        let (spec, lab_tree) = self.labs.get(&lab_ids)?.clone()?;
-        let objects = self.objects.get(&object_ids)?.clone()?;
-        let (spec, lab_tree, row) = if spec.flows.is_empty() {
-            (spec, lab_tree, row?)
-        } else if flows.len() < spec.flows.len() {
-            // What has no row was told of for all cases together.
-            return None;
-        } else {
-            let (spec, tree, row) = desugar::case(&spec, &lab_tree, row, &flows);
-            (Arc::new(spec), tree, row)
-        };
+        let (mut lab_ids, mut object_ids) = self.base.ids(&combination);
+        let (spec, lab_tree) = self.lab_of(&lab_ids, &id, sink)?;
+        let objects = self.objects_of(&object_ids, &id, sink)?;
+        let (spec, lab_tree, row) = with_flows(spec, lab_tree, written, &flows)?;
         limits::objects(&objects, &lab_tree, sink);
         check_case::case(&spec, &lab_tree, row, sink);
+        let mut steps = Vec::with_capacity(self.base.lab.spec.steps.len());
+        for (at, step) in self.base.lab.spec.steps.iter().enumerate() {
+            for patch in self.base.step_ids(at) {
+                let of_lab = self.base.patch(patch).is_some_and(Placed::is_of_lab);
+                if of_lab {
+                    &mut lab_ids
+                } else {
+                    &mut object_ids
+                }
+                .push(patch);
+            }
+            let (spec, lab_tree) = self.lab_of(&lab_ids, &id, sink)?;
+            let (spec, lab_tree, _) = with_flows(spec, lab_tree, written, &flows)?;
+            let objects = self.objects_of(&object_ids, &id, sink)?;
+            limits::objects(&objects, &lab_tree, sink);
+            steps.push(CaseStep {
+                name: step.name.clone(),
+                spec,
+                objects,
+                lab_tree,
+            });
+        }
         Some(Case {
             id,
             lab: lab.clone(),
@@ -258,8 +314,27 @@ impl Expansion<'_> {
             objects,
             row,
             flows,
+            steps,
             lab_tree,
         })
+    }
+
+    /// The lab with these patches, which is made once.
+    fn lab_of(&mut self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<PatchedLab> {
+        if !self.labs.contains_key(ids) {
+            let patched = self.patched_lab(ids, case, sink);
+            self.labs.insert(ids.to_vec(), patched);
+        }
+        self.labs.get(ids)?.clone()
+    }
+
+    /// The objects with these patches, which are made once.
+    fn objects_of(&mut self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<Arc<Objects>> {
+        if !self.objects.contains_key(ids) {
+            let patched = self.patched_objects(ids, case, sink);
+            self.objects.insert(ids.to_vec(), patched);
+        }
+        self.objects.get(ids)?.clone()
     }
 
     fn patched_lab(&self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<PatchedLab> {

@@ -15,15 +15,16 @@ use crate::plan::Protocol;
 
 pub use super::claim_ref::ClaimRef;
 pub use super::state_expectation::{LinkExpectation, SetExpectation, VirtualServerExpectation};
+pub use super::step_expectation::StepExpectation;
 
 /// The keys of what is expected besides probes.
-pub const EXPECTED_KEYS: [&str; 7] = [
-    "wire", "counters", "rules", "chains", "sets", "ipvs", "links",
+pub const EXPECTED_KEYS: [&str; 8] = [
+    "wire", "counters", "rules", "chains", "sets", "ipvs", "links", "steps",
 ];
 
 /// The keys of a row that are no probe's name.
-pub const ROW_KEYS: [&str; 9] = [
-    "when", "wire", "counters", "rules", "chains", "sets", "ipvs", "links", "claims",
+pub const ROW_KEYS: [&str; 10] = [
+    "when", "wire", "counters", "rules", "chains", "sets", "ipvs", "links", "steps", "claims",
 ];
 
 /// What is expected of the cases a row is for.
@@ -75,6 +76,8 @@ pub struct Expected {
     pub ipvs: Vec<VirtualServerExpectation>,
     /// What interfaces are and hold.
     pub links: Vec<LinkExpectation>,
+    /// When traffic has moved after a step, by its name.
+    pub steps: IndexMap<String, StepExpectation>,
 }
 
 impl Expected {
@@ -89,6 +92,7 @@ impl Expected {
             && self.sets.is_empty()
             && self.ipvs.is_empty()
             && self.links.is_empty()
+            && self.steps.is_empty()
     }
 
     /// Takes the value of `key`, which is one of the kinds of expectation or the
@@ -102,6 +106,7 @@ impl Expected {
             "sets" => self.sets = map.next_value()?,
             "ipvs" => self.ipvs = map.next_value()?,
             "links" => self.links = map.next_value()?,
+            "steps" => self.steps = map.next_value()?,
             _ => {
                 self.probes.insert(key, map.next_value()?);
             }
@@ -111,6 +116,10 @@ impl Expected {
 }
 
 /// What becomes of a probe's exchanges.
+///
+/// Of a probe whose connections stay open across a step it is what became of them
+/// after it: `connected` and `answered` if they go on, `reset` if they ended, `silent` or
+/// `timeout` if no word came any more; `endpoints` are those that spoke then.
 ///
 /// The counts are of exchanges with that verdict. A verdict that is not named is
 /// expected never, unless none is named at all: then only `endpoints` and the
@@ -356,6 +365,10 @@ impl JsonSchema for Expected {
             "What IPVS holds, virtual server by virtual server.",
         );
         let links = described::<Vec<LinkExpectation>>(generator, "What interfaces are and hold.");
+        let steps = described::<IndexMap<String, StepExpectation>>(
+            generator,
+            "When traffic has moved after a step, by its name.",
+        );
         let probe = generator.subschema_for::<ProbeExpectation>();
         json_schema!({
             "description": "What is expected of probes, by their names, and of what is seen besides.",
@@ -368,6 +381,7 @@ impl JsonSchema for Expected {
                 "sets": sets,
                 "ipvs": ipvs,
                 "links": links,
+                "steps": steps,
             },
             "additionalProperties": probe,
         })

@@ -24,6 +24,7 @@ pub use super::balancer_spec::{
 pub use super::flow::{Fact, Failing, Flow, FlowRow};
 pub use super::node_spec::{ByHand, FlannelLeftover, Leftovers, NodeSpec};
 pub use super::probe::Probe;
+pub use super::step::Step;
 
 /// The only `apiVersion` there is.
 pub const API_VERSION: &str = "svclab/v1";
@@ -116,6 +117,10 @@ pub struct LabSpec {
     /// if there is such an axis, else the first one.
     #[serde(default)]
     pub columns: Option<String>,
+    /// What changes while a case stands, one step after the other, each with what is
+    /// tried after it.
+    #[serde(default)]
+    pub steps: Vec<Step>,
     /// What is varied: an axis has values, a value is a list of patches to the
     /// lab as written. The cases are the product of the axes.
     #[serde(default)]
@@ -232,4 +237,19 @@ pub struct Claim {
     /// Why no packet can confirm or refute it, where none can.
     #[serde(default)]
     pub not_checkable: Option<String>,
+}
+
+impl LabSpec {
+    /// All probes by their names: those of the lab, then those of each step.
+    pub fn all_probes(&self) -> impl Iterator<Item = (&String, &Probe)> {
+        let of_steps = self.steps.iter().flat_map(|step| &step.probes);
+        self.probes.iter().chain(of_steps)
+    }
+
+    /// The probe of that name, wherever it is written.
+    #[must_use]
+    pub fn probe(&self, name: &str) -> Option<&Probe> {
+        let of_steps = self.steps.iter().filter_map(|step| step.probes.get(name));
+        self.probes.get(name).into_iter().chain(of_steps).next()
+    }
 }

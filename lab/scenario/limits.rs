@@ -30,6 +30,9 @@ pub const MAX_HOSTS: usize = 256;
 /// Probes of a case.
 pub const MAX_PROBES: usize = 256;
 
+/// Steps of a case.
+pub const MAX_STEPS: usize = 64;
+
 /// Connections of all probes of a case.
 pub const MAX_CONNECTIONS: u64 = 10_000;
 
@@ -82,7 +85,8 @@ pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let counted = [
         ("hosts", spec.hosts.len(), MAX_HOSTS),
         ("loadBalancers", spec.load_balancers.len(), MAX_HOSTS),
-        ("probes", spec.probes.len(), MAX_PROBES),
+        ("probes", spec.all_probes().count(), MAX_PROBES),
+        ("steps", spec.steps.len(), MAX_STEPS),
     ];
     for (field, count, most) in counted {
         if count > most {
@@ -90,9 +94,8 @@ pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         }
     }
     let connections: u64 = spec
-        .probes
-        .values()
-        .map(|probe| u64::from(probe.connections))
+        .all_probes()
+        .map(|(_, probe)| u64::from(probe.connections))
         .sum();
     if connections > MAX_CONNECTIONS {
         sink.push(
@@ -110,14 +113,21 @@ pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     ] {
         let map = tree.nearest(crate::path!["spec", field]);
         for name in names.into_iter().filter(|name| !is_name(name)) {
-            sink.push(
-                Diagnostic::error(format!("{} is no name", shortened(name)))
-                    .at(map.key_span(name).unwrap_or(map.head()), "")
-                    .help(format!(
-                        "names are of letters, digits, `-`, `_` and `.`, up to {MAX_NAME}"
-                    )),
-            );
+            sink.push(no_name(name, map.key_span(name).unwrap_or(map.head())));
         }
+    }
+    let of_steps = spec.steps.iter().enumerate();
+    let of_steps = of_steps.flat_map(|(at, step)| {
+        let node = tree.nearest(crate::path!["spec", "steps", at]);
+        let probes = step.probes.keys().map(move |name| {
+            let map = node.get("probes").unwrap_or(node);
+            (name, map.key_span(name).unwrap_or(map.head()))
+        });
+        let own = node.get("name").map_or(node.head(), |name| name.span);
+        [(&step.name, own)].into_iter().chain(probes)
+    });
+    for (name, place) in of_steps.filter(|(name, _)| !is_name(name)) {
+        sink.push(no_name(name, place));
     }
     lines(spec, tree, sink);
 }
@@ -218,6 +228,14 @@ pub(super) fn cases(cases: usize, objects: usize, at: Span) -> Result<(), Diagno
 
 fn too_many(what: &str, count: usize, most: usize) -> Diagnostic {
     Diagnostic::error(format!("{count} {what}, more than {most}"))
+}
+
+fn no_name(name: &str, at: Span) -> Diagnostic {
+    Diagnostic::error(format!("{} is no name", shortened(name)))
+        .at(at, "")
+        .help(format!(
+            "names are of letters, digits, `-`, `_` and `.`, up to {MAX_NAME}"
+        ))
 }
 
 fn is_name(name: &str) -> bool {

@@ -18,6 +18,7 @@ mod check_case;
 mod check_flow;
 mod check_lab;
 mod check_object;
+mod check_steps;
 mod claim_ref;
 pub mod components;
 pub mod count;
@@ -61,6 +62,10 @@ pub mod schema;
 mod sink;
 pub mod source;
 mod state_expectation;
+pub mod step;
+mod step_expectation;
+#[cfg(test)]
+mod steps_tests;
 pub mod suggest;
 pub mod tree;
 mod v1beta1;

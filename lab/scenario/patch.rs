@@ -1,11 +1,11 @@
-//! What the value of an axis does to the documents as written.
+//! What the value of an axis, or a step, does to the documents as written.
 
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
-use super::reference::DocumentRef;
+use super::reference::{DocumentRef, ObjectKind};
 
 /// A JSON object, in the order it was written.
 pub type Object = serde_json::Map<String, serde_json::Value>;
@@ -32,6 +32,11 @@ pub enum Patch {
         /// The whole object, with its `apiVersion` and `kind`.
         object: Object,
     },
+    /// Has a pod begin to terminate, as `kubectl delete` does.
+    Terminate {
+        /// The pod.
+        target: DocumentRef,
+    },
 }
 
 /// A patch as written.
@@ -55,12 +60,32 @@ struct PatchShape {
     /// A whole Kubernetes object to add.
     #[serde(default)]
     add: Option<Object>,
+    /// A pod that begins to terminate, `Pod/NAMESPACE/NAME`: it has a
+    /// `deletionTimestamp` and goes on to serve, and endpoints that are derived from
+    /// it are not ready any more but serving and terminating.
+    #[serde(default, deserialize_with = "super::values::parsed_option")]
+    #[schemars(with = "Option<String>")]
+    terminate: Option<DocumentRef>,
 }
 
 impl TryFrom<PatchShape> for Patch {
     type Error = &'static str;
 
     fn try_from(shape: PatchShape) -> Result<Self, Self::Error> {
+        const ONE_OF: &str = "a patch is one of `patch` with `merge`, `delete`, `add` or `terminate`; write several patches";
+        if let Some(target) = shape.terminate {
+            let rest = (shape.patch, shape.merge, shape.delete, shape.add);
+            let (None, None, None, None) = rest else {
+                return Err(ONE_OF);
+            };
+            return match &target {
+                DocumentRef::Object {
+                    kind: ObjectKind::Pod,
+                    ..
+                } => Ok(Self::Terminate { target }),
+                _ => Err("only a pod terminates; name one, `Pod/NAMESPACE/NAME`"),
+            };
+        }
         match (shape.patch, shape.merge, shape.delete, shape.add) {
             (Some(target), Some(merge), None, None) => Ok(Self::Merge { target, merge }),
             (None, None, Some(DocumentRef::Lab), None) => Err("the lab itself cannot be deleted"),
@@ -69,11 +94,9 @@ impl TryFrom<PatchShape> for Patch {
             (Some(_), None, None, None) => Err("`patch` needs `merge`: what to merge into it"),
             (None, Some(_), None, None) => Err("`merge` needs `patch`: what to merge it into"),
             (None, None, None, None) => {
-                Err("an empty patch; write `patch` and `merge`, `delete` or `add`")
+                Err("an empty patch; write `patch` and `merge`, `delete`, `add` or `terminate`")
             }
-            _ => Err(
-                "a patch is one of `patch` with `merge`, `delete`, or `add`; write several patches",
-            ),
+            _ => Err(ONE_OF),
         }
     }
 }

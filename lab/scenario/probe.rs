@@ -34,6 +34,11 @@ pub struct Probe {
     /// The probe that must have ended before this one begins.
     #[serde(default)]
     pub after: Option<String>,
+    /// The step across which its connections stay open: they are opened and a word is
+    /// exchanged right before the step's change, and another once the step's own
+    /// probes are over. Its verdict is what became of that.
+    #[serde(default)]
+    pub across: Option<String>,
 }
 
 pub(super) const fn one() -> u32 {

@@ -79,6 +79,32 @@ refused! {
     two_hosts_of_a_name: "    laptop: {address: 203.0.113.9/24}" => "    node-1: {address: 203.0.113.9/24}";
 }
 
+/// The good lab with a step.
+fn with_step(change: &str, probes: &str) -> String {
+    let step = format!(
+        "  steps:\n  - name: later\n    change: [{change}]\n    probes: {{{probes}}}\n  axes:"
+    );
+    changed("  axes:", &step)
+}
+
+macro_rules! refused_step {
+    ($($name:ident: $change:expr, $probes:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            insta::assert_snapshot!(refuse(with_step($change, $probes), 2));
+        }
+    )*};
+}
+
+refused_step! {
+    step_that_changes_nothing: "{patch: Service/default/web, merge: {spec: {clusterIP: 10.96.0.10}}}", "";
+    step_with_another_node: "{add: {apiVersion: v1, kind: Node, metadata: {name: node-2}, spec: {podCIDR: 10.244.2.0/24}, status: {addresses: [{type: InternalIP, address: 192.168.51.12}]}}}", "";
+    step_with_another_fabric: "{patch: Lab, merge: {spec: {hosts: {desk: {address: 203.0.114.9/24}}}}}", "";
+    step_with_another_iptables: "{patch: Lab, merge: {spec: {iptables: legacy}}}", "";
+    step_after_which_a_probe_has_no_caller: "{delete: Pod/default/client}", "callLater: {from: pod/default/client, to: \"service/default/web:80\"}";
+    step_with_a_pod_outside_its_network: "{add: {apiVersion: v1, kind: Pod, metadata: {name: late, namespace: default}, spec: {nodeName: node-1, containers: [{name: late}]}, status: {podIP: 10.245.1.3}}}", "";
+}
+
 /// A rule that is read, and that only iptables itself can refuse.
 #[test]
 fn rule_that_iptables_rejects() {

@@ -14,6 +14,9 @@ use crate::{bench, guests};
 const CASES: &str = "local-ingress";
 const VERSION: &str = "version=v1.20";
 
+/// A case of its version whose services change.
+const STEPPED: &str = "service-changes/version=v1.20.2";
+
 /// One trial a case, and what goes wrong.
 pub fn trials() -> Vec<Trial> {
     let cases = prepared().expect("the cases can be prepared");
@@ -24,6 +27,7 @@ pub fn trials() -> Vec<Trial> {
             Trial::test(format!("labs::{id}"), move || comes_out(&id))
         })
         .collect();
+    trials.push(Trial::test(format!("labs::{STEPPED}"), stepped));
     trials.push(Trial::test("labs::a_flag_that_it_rejects", rejects));
     trials.push(Trial::test("labs::it_is_killed_during_a_run", is_killed));
     trials
@@ -65,6 +69,31 @@ fn comes_out(case: &str) -> Result<(), Failed> {
         return Ok(());
     }
     Err(Failed::from(String::from_utf8_lossy(&output.stdout)))
+}
+
+/// It is told what changes, and does by itself what generated rules are changed to,
+/// conntrack's forgetting included; when traffic moved is told of each step.
+fn stepped() -> Result<(), Failed> {
+    let output = svclab(&[STEPPED, "--format", "json"])?;
+    let told = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        return Err(Failed::from(told));
+    }
+    let results: serde_json::Value = serde_json::from_str(&told)?;
+    let steps = results["cases"][0]["steps"].as_array();
+    let moved: Vec<(&str, Option<u64>)> = steps
+        .into_iter()
+        .flatten()
+        .filter_map(|step| Some((step["name"].as_str()?, step["moved"][0]["us"].as_u64())))
+        .collect();
+    let names = ["oneComes", "oneLeaves", "oneIsGone", "policyFlips"];
+    let is_told = moved.iter().map(|(name, _)| *name).eq(names)
+        && moved.iter().all(|(_, us)| us.is_some_and(|us| us > 0));
+    if is_told {
+        Ok(())
+    } else {
+        Err(Failed::from(told))
+    }
 }
 
 /// Its own message is told.

@@ -7,7 +7,7 @@ use libtest_mimic::{Failed, Trial};
 use svclab::dump::nft;
 use svclab::evidence::{Evidence, HeldLink};
 use svclab::kernel::{KernelError, Session};
-use svclab::plan::{Delta, Plan};
+use svclab::plan::{Delta, Plan, Watch};
 use svclab::rules::nft::Table;
 use svclab::run::Prepared;
 
@@ -33,6 +33,10 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
         };
         let every = ordinary_or_full(ordinary, 1);
         if from.case.lab != to.case.lab || at % every != 0 {
+            continue;
+        }
+        if !to.steps.is_empty() {
+            trials.extend(steps(to));
             continue;
         }
         match Delta::between(&from.plan, &to.plan) {
@@ -61,6 +65,48 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
         }
     }
     assert!(reached > 10, "{reached} cases are reached by a change");
+    trials
+}
+
+/// One trial for each step of a case: it leaves what a lab is built with that is so from
+/// the beginning.
+fn steps(prepared: &Prepared) -> Vec<Trial> {
+    let bare = |plan: &Plan| Plan {
+        probes: Vec::new(),
+        steps: Vec::new(),
+        watch: Watch::default(),
+        ..plan.clone()
+    };
+    let mut there = bare(&prepared.plan);
+    let mut trials = Vec::new();
+    for (step, made) in prepared.steps.iter().zip(&prepared.plan.steps) {
+        let (from, to) = (there, bare(&step.plan));
+        there = to.clone();
+        let delta = made.delta.clone();
+        let name = format!("change/{} by the step {}", prepared.case.id, step.name);
+        trials.push(Trial::test(name, move || {
+            let (changed, built) = guests::with_agent_for(&to, async |agent| {
+                let mut standing = agent.build_standing(watched(&from)).await?;
+                let wanted = watched(&to);
+                let delta = Delta {
+                    watch: Some(wanted.watch.clone()),
+                    ..delta
+                };
+                standing.change(delta).await?;
+                standing.forget().await?;
+                let (changed, _) = look(&mut standing, &to).await?;
+                drop(standing);
+                let mut fresh = agent.build(wanted).await?;
+                let (built, _) = look(&mut fresh, &to).await?;
+                Ok((changed, built))
+            })?;
+            if changed == built {
+                Ok(())
+            } else {
+                Err(differences(&changed, &built).into())
+            }
+        }));
+    }
     trials
 }
 

@@ -27,14 +27,8 @@ pub fn every_expectation(prepared: &Prepared, evidence: &Evidence) -> Result<(),
         return Err("the case expects nothing".into());
     }
     for flip in flips {
-        let judge = Judge::new(
-            &prepared.cluster,
-            &prepared.plan,
-            &flip.row,
-            prepared.case.row,
-            &prepared.case.spec.probes,
-        )
-        .map_err(|problems| format!("{problems:?}"))?;
+        let judge =
+            Judge::new(prepared.subject(&flip.row)).map_err(|problems| format!("{problems:?}"))?;
         let judgement = judge.judge(evidence);
         if judgement.holds() {
             return Err(format!(
@@ -58,6 +52,8 @@ pub fn every_expectation(prepared: &Prepared, evidence: &Evidence) -> Result<(),
 fn names(judgement: &Judgement, what: &str) -> bool {
     let probes = judgement.probes.iter().filter(|probe| !probe.holds);
     let checks = judgement.checks().filter(|check| !check.holds);
+    let steps = judgement.steps.iter().filter(|step| !step.holds);
+    let steps = steps.map(|step| (step.name.clone(), step.expected.is_some()));
     let told: Vec<(String, bool)> = probes
         .map(|probe| (probe.name.clone(), probe.expected.is_some()))
         .chain(checks.map(|check| {
@@ -66,6 +62,7 @@ fn names(judgement: &Judgement, what: &str) -> bool {
                 !check.expected.is_empty() && !check.observed.is_empty(),
             )
         }))
+        .chain(steps)
         .collect();
     told.iter().any(|(on, both)| on == what && *both)
 }
@@ -91,13 +88,18 @@ fn flips(row: &Row, prepared: &Prepared) -> Vec<Flip> {
     }
     of_rules(&row.expected, &mut flip);
     of_held(&row.expected, &mut flip);
+    for name in row.expected.steps.keys() {
+        flip(name, &|expected| {
+            let step = expected.steps.get_mut(name).expect("the step is there");
+            step.within = Duration::ZERO;
+        });
+    }
     assert!(
         prepared
             .case
             .spec
-            .probes
-            .keys()
-            .all(|name| row.expected.probes.contains_key(name)),
+            .all_probes()
+            .all(|(name, _)| row.expected.probes.contains_key(name)),
         "a probe of which nothing is expected"
     );
     flips

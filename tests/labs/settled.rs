@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::evidence::{Evidence, Verdict};
-use svclab::plan::Patience;
+use svclab::evidence::{Attempt, Evidence, Verdict};
+use svclab::plan::{Patience, Probe};
 use svclab::run::{Prepared, choose, prepare};
 
 use super::full::ordinary_or_full;
@@ -26,7 +26,7 @@ pub fn trials() -> Vec<Trial> {
                 prepare(lab, case, patience).expect("every case can be prepared")
             };
             let settled = of(Patience::SETTLED);
-            if settled.plan.probes.iter().any(|probe| probe.settle) {
+            if tried(&settled).any(|probe| probe.settle) {
                 cases.push((settled, of(LONG.into())));
             }
         }
@@ -43,14 +43,14 @@ pub fn trials() -> Vec<Trial> {
 
 fn agree(settled: &Prepared, waiting: &Prepared) -> Result<(), Failed> {
     let (early, late) = (guests::run(settled)?, guests::run(waiting)?);
-    for probe in &settled.plan.probes {
+    for probe in tried(settled) {
         let (early, late) = (verdicts(&early, &probe.name), verdicts(&late, &probe.name));
         if early != late {
             let words = format!("{}: settled {early:?}, waited for {late:?}", probe.name);
             return Err(Failed::from(words));
         }
     }
-    for attempt in early.attempts.iter().filter(|attempt| attempt.settled) {
+    for attempt in attempts(&early).filter(|attempt| attempt.settled) {
         if attempt.verdict != Verdict::Timeout || attempt.took >= LONG {
             return Err(Failed::from(format!("{attempt:?}")));
         }
@@ -69,6 +69,19 @@ fn agree(settled: &Prepared, waiting: &Prepared) -> Result<(), Failed> {
 
 /// The verdicts of a probe's connections, each once: where endpoints are drawn, how
 /// often each comes is drawn, too.
+/// What is tried in a case, after its steps, too.
+fn tried(prepared: &Prepared) -> impl Iterator<Item = &Probe> {
+    let steps = prepared.plan.steps.iter();
+    let later = steps.flat_map(|step| &step.probes);
+    prepared.plan.probes.iter().chain(later)
+}
+
+fn attempts(evidence: &Evidence) -> impl Iterator<Item = &Attempt> {
+    let steps = evidence.steps.iter();
+    let later = steps.flat_map(|step| &step.evidence.attempts);
+    evidence.attempts.iter().chain(later)
+}
+
 fn verdicts(evidence: &Evidence, probe: &str) -> BTreeSet<Verdict> {
     let attempts = evidence.attempts.iter();
     attempts

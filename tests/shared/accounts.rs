@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use svclab::evidence::Evidence;
-use svclab::explain::journey::{End, Journey, journeys};
+use svclab::explain::journey::{End, Journey};
 use svclab::kernel::Agent;
 use svclab::plan::{Plan, Watch};
 use svclab::run::Prepared;
@@ -112,7 +112,7 @@ async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Acc
         probe.patience = patience.unwrap_or(probe.patience);
     }
     let evidence = run(agent, watched).await;
-    let mut account = Account::of(id, &journeys(&case.plan, &evidence));
+    let mut account = Account::of(id, &case.journeys(&evidence).concat());
     let judgement = judge.judge(&evidence);
     if !judgement.holds() {
         let wrong = format!("{id}, watched: {judgement:#?}");

@@ -1,9 +1,9 @@
 //! What kernels tell of packets while probes run: rules met, connections, where IPVS
 //! sends them, and which are dropped. Nothing of it changes what becomes of a packet.
 
-mod attributes;
+pub mod attributes;
 mod balanced;
-mod connections;
+pub mod connections;
 mod legacy;
 mod legacy_table;
 mod logger;

@@ -228,7 +228,13 @@ fn known(
     }
     let ends_there = matches!(
         flown.kind,
-        Kind::Rst | Kind::SynAck | Kind::Pong | Kind::Unreachable | Kind::Fin | Kind::Segment
+        Kind::Rst
+            | Kind::SynAck
+            | Kind::Pong
+            | Kind::Unreachable
+            | Kind::Fin
+            | Kind::Segment
+            | Kind::Datagram
     );
     // An error quotes the packet as it was where the error was made, and is rewritten
     // with it on its way back but for what is done last.

@@ -10,6 +10,8 @@ mod pod;
 mod probes;
 mod real_proxies;
 mod rules;
+mod stages;
+mod steps;
 mod sysctls;
 mod topology;
 mod typed;
@@ -24,6 +26,7 @@ use crate::scenario::lab::Probe;
 
 pub use alone::{kube_proxy_alone, with_the_kubelets_chain};
 pub use probes::probe_of;
+use stages::Stage;
 use topology::Topology;
 
 /// What of a case a plan is made of.
@@ -41,54 +44,111 @@ pub struct Order<'a> {
     pub row_at: usize,
     /// How long a probe waits that says nothing of its own.
     pub patience: Patience,
+    /// What changes while it stands.
+    pub steps: &'a [After<'a>],
 }
 
-/// The plan of one case.
+/// What a case is after a step.
+#[derive(Debug, Clone, Copy)]
+pub struct After<'a> {
+    /// The step's name.
+    pub name: &'a str,
+    /// What exists then.
+    pub cluster: &'a Cluster,
+    /// What to try then, by name.
+    pub probes: &'a IndexMap<String, Probe>,
+}
+
+/// The plan of one case, its steps included, and what the lab is after each of them: the
+/// plan of which it would be built so at once.
 ///
 /// # Errors
 ///
-/// Everything in it that cannot be built, with its place.
-pub fn plan(order: &Order<'_>) -> Result<Plan, Vec<Problem>> {
-    let cluster = order.cluster;
+/// Everything in it that cannot be built, with its place; a step that a standing lab
+/// cannot take.
+pub fn plan(order: &Order<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
+    let stages = stages::stages(order)?;
+    let mut problems: Vec<Problem> = Vec::new();
+    let mut plans: Vec<Plan> = Vec::with_capacity(stages.len());
+    for (at, cluster) in stages.iter().enumerate() {
+        let mut own = Vec::new();
+        plans.push(stage(order, cluster, &mut own));
+        // What is wrong from the beginning would be told again of every step.
+        own.retain(|problem| !problems.iter().any(|known| problem.is_as(known)));
+        problems.extend(own.into_iter().map(|problem| match at.checked_sub(1) {
+            None => problem,
+            Some(step) => problem.after(step),
+        }));
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    stages::keep_serving(&stages, &mut plans);
+    let steps = steps::steps(order, &stages, &plans, &mut problems);
+    let mut after = plans.split_off(1);
+    let Some(mut plan) = plans.pop() else {
+        return Err(problems);
+    };
+    plan.probes = probes::resolve(
+        order,
+        &probes::Group::first(order),
+        &plan.namespaces,
+        &mut problems,
+    );
+    plan.watch = watch::watch(order, &plan.namespaces, &mut problems);
+    if !order.steps.is_empty() {
+        // Where traffic moves is not known beforehand.
+        let all = plan.namespaces.iter();
+        plan.watch.packets = all.map(|namespace| namespace.name.clone()).collect();
+    }
+    plan.steps = steps;
+    for (after, step) in after.iter_mut().zip(&plan.steps) {
+        after.watch.clone_from(&plan.watch);
+        after.probes.clone_from(&step.probes);
+    }
+    if problems.is_empty() {
+        Ok((plan, after))
+    } else {
+        Err(problems)
+    }
+}
+
+/// What stands at one time, without what is tried in it.
+fn stage(order: &Order<'_>, stage: &Stage<'_>, problems: &mut Vec<Problem>) -> Plan {
+    let (cluster, ground) = (stage.cluster, &*stage.ground);
     let mut topology = Topology::default();
-    fabric::lay(&mut topology, cluster);
-    node::place(&mut topology, cluster);
-    pod::attach(&mut topology, cluster);
-    overlay::lay(&mut topology, cluster);
-    balancer::place(&mut topology, cluster);
+    fabric::lay(&mut topology, ground);
+    node::place(&mut topology, ground);
+    pod::attach(&mut topology, ground);
+    overlay::lay(&mut topology, ground);
+    balancer::place(&mut topology, ground);
     let balancing = balancer::make(cluster);
     let mut namespaces = topology.finish();
-    let mut problems = Vec::new();
     for namespace in &mut namespaces {
         if let Some(balancing) = balancing.namespaces.get(namespace.name.as_str()) {
             namespace.ipvs.clone_from(&balancing.ipvs);
         }
     }
-    rules::write(&mut namespaces, cluster, &balancing, &mut problems);
+    rules::write(&mut namespaces, cluster, &balancing, problems);
     for namespace in &mut namespaces {
-        sysctls::set(namespace, cluster, &mut problems);
+        sysctls::set(namespace, ground, problems);
     }
-    let (proxies, objects) = real_proxies::real_proxies(cluster, &mut problems);
-    let typed = typed::typed(cluster, &mut problems);
-    let probes = probes::resolve(order, &namespaces, &mut problems);
-    let watch = watch::watch(order, &namespaces, &mut problems);
-    if !problems.is_empty() {
-        return Err(problems);
-    }
+    stages::unplug(stage, &mut namespaces);
+    let (proxies, objects) = real_proxies::real_proxies(cluster, problems);
+    let typed = typed::typed(cluster, problems);
     let mut servers = servers(cluster);
     servers.extend(balancing.servers);
     servers.extend(held_ports::held(cluster, &namespaces, &servers));
-    Ok(Plan {
+    Plan {
         case: order.case.to_owned(),
         namespaces,
         servers,
         health: balancing.health,
-        probes,
         proxies,
         objects,
         typed,
-        watch,
-    })
+        ..Plan::default()
+    }
 }
 
 /// Every port is served over TCP and UDP: which of the two a service asks for

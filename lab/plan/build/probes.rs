@@ -3,28 +3,103 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use indexmap::IndexMap;
+
 use crate::cluster::{Cluster, Name, NameError, Problem, Reference, place};
 use crate::plan::{Namespace, Probe, Protocol, Target};
 use crate::scenario::expectation::ProbeExpectation;
 use crate::scenario::lab;
 use crate::scenario::suggest::did_you_mean;
+use crate::scenario::tree::Step;
 
 use super::Order;
 
-/// Every probe, in the lab's order.
+/// Probes that begin together, and what exists then.
+pub struct Group<'a> {
+    cluster: &'a Cluster,
+    /// Each with the map that it is written in: its probes, and its place.
+    probes: Vec<(&'a String, &'a lab::Probe, Within<'a>)>,
+    /// After which step that is.
+    step: Option<usize>,
+}
+
+/// A map of probes, and the step that it belongs to.
+type Within<'a> = (&'a IndexMap<String, lab::Probe>, Option<usize>);
+
+impl<'a> Group<'a> {
+    /// What is tried first.
+    pub fn first(order: &Order<'a>) -> Self {
+        Self {
+            cluster: order.cluster,
+            probes: Self::all(order)
+                .filter(|(_, probe, (_, step))| step.is_none() && probe.across.is_none())
+                .collect(),
+            step: None,
+        }
+    }
+
+    /// What is tried after a step.
+    pub fn after(order: &Order<'a>, at: usize) -> Self {
+        Self {
+            cluster: order
+                .steps
+                .get(at)
+                .map_or(order.cluster, |step| step.cluster),
+            probes: Self::all(order)
+                .filter(|(_, probe, (_, step))| *step == Some(at) && probe.across.is_none())
+                .collect(),
+            step: Some(at),
+        }
+    }
+
+    /// What is open across a step.
+    pub fn across(order: &Order<'a>, at: usize) -> Self {
+        let before = at.checked_sub(1);
+        let name = order.steps.get(at).map(|step| step.name);
+        Self {
+            cluster: before
+                .and_then(|before| order.steps.get(before))
+                .map_or(order.cluster, |step| step.cluster),
+            probes: Self::all(order)
+                .filter(|(_, probe, _)| probe.across.is_some() && probe.across.as_deref() == name)
+                .collect(),
+            step: before,
+        }
+    }
+
+    fn all(
+        order: &Order<'a>,
+    ) -> impl Iterator<Item = (&'a String, &'a lab::Probe, Within<'a>)> + use<'a> {
+        let of_lab = std::iter::once((order.probes, None));
+        let steps = order.steps.iter().enumerate();
+        of_lab
+            .chain(steps.map(|(at, step)| (step.probes, Some(at))))
+            .flat_map(|within: Within<'a>| {
+                within
+                    .0
+                    .iter()
+                    .map(move |(name, probe)| (name, probe, within))
+            })
+    }
+}
+
+/// Every probe of a group, in the lab's order.
 pub fn resolve(
     order: &Order<'_>,
+    group: &Group<'_>,
     namespaces: &[Namespace],
     problems: &mut Vec<Problem>,
 ) -> Vec<Probe> {
-    order
-        .probes
-        .iter()
-        .filter_map(|(name, probe)| match one(order, namespaces, name, probe) {
-            Ok(probe) => Some(probe),
-            Err(problem) => {
-                problems.push(*problem);
-                None
+    let probes = group.probes.iter();
+    probes
+        .filter_map(|(name, probe, within)| {
+            match one(order, group, namespaces, (name, probe, *within)) {
+                Ok(probe) => Some(probe),
+                Err(mut problem) => {
+                    problem.step = group.step;
+                    problems.push(*problem);
+                    None
+                }
             }
         })
         .collect()
@@ -32,24 +107,29 @@ pub fn resolve(
 
 fn one(
     order: &Order<'_>,
+    group: &Group<'_>,
     namespaces: &[Namespace],
-    name: &str,
-    probe: &lab::Probe,
+    (name, probe, (together, step)): (&String, &lab::Probe, Within<'_>),
 ) -> Result<Probe, Box<Problem>> {
+    let place = |field: &str| -> Vec<Step> {
+        match step {
+            None => place!["spec", "probes", name, field].into(),
+            Some(at) => place!["spec", "steps", at, "probes", name, field].into(),
+        }
+    };
     let at = |(field, error): (&str, NameError)| {
-        let at = place!["spec", "probes", name, field];
-        Box::new(Problem::in_lab(at, error.message).help(error.help))
+        Box::new(Problem::at_path(place(field), error.message).help(error.help))
     };
     let longest = order.patience.longest;
-    let mut planned = probe_of(order.cluster, namespaces, name, probe, longest).map_err(at)?;
+    let mut planned = probe_of(group.cluster, namespaces, name, probe, longest).map_err(at)?;
     planned.settle = order.patience.settle && may_settle(order, name, probe);
     if let Some(after) = &probe.after {
-        waits(order, name, after)?;
+        waits(together, name, after).map_err(|error| at(("after", error)))?;
     }
     if let Some(expected) = order.row.expected.probes.get(name)
         && wants_answer(expected)
     {
-        somebody_serves(order.cluster, probe, planned.to).map_err(|error| at(("to", error)))?;
+        somebody_serves(group.cluster, probe, planned.to).map_err(|error| at(("to", error)))?;
     }
     Ok(planned)
 }
@@ -100,23 +180,24 @@ pub fn probe_of(
 }
 
 /// A chain of `after` must end, and at a probe that is there.
-fn waits(order: &Order<'_>, name: &str, after: &str) -> Result<(), Box<Problem>> {
-    let at = || place!["spec", "probes", name, "after"];
+fn waits(probes: &IndexMap<String, lab::Probe>, name: &str, after: &str) -> Result<(), NameError> {
     let mut next = Some(after);
-    for _ in 0..=order.probes.len() {
+    for _ in 0..=probes.len() {
         let Some(before) = next else {
             return Ok(());
         };
-        let Some(probe) = order.probes.get(before) else {
-            let names = order.probes.keys().map(String::as_str);
-            let problem = Problem::in_lab(at(), format!("there is no probe `{before}`"))
-                .help(did_you_mean(before, names));
-            return Err(Box::new(problem));
+        let Some(probe) = probes.get(before) else {
+            return Err(NameError {
+                message: format!("there is no probe `{before}`"),
+                help: did_you_mean(before, probes.keys().map(String::as_str)),
+            });
         };
         next = probe.after.as_deref();
     }
-    let message = format!("the probe `{name}` waits for itself");
-    Err(Box::new(Problem::in_lab(at(), message)))
+    Err(NameError {
+        message: format!("the probe `{name}` waits for itself"),
+        help: None,
+    })
 }
 
 fn target(cluster: &Cluster, own: &[IpAddr], probe: &lab::Probe) -> Result<Target, NameError> {
@@ -228,6 +309,7 @@ fn may_settle(order: &Order<'_>, name: &str, probe: &lab::Probe) -> bool {
     });
     generated
         && probe.patience.is_none()
+        && probe.across.is_none()
         && !waits
         && timeout.is_some_and(|count| count.max() != Some(0))
 }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::apiserver::{Change, Changed, Resource, Store};
 use crate::cluster::{Cluster, Problem, place};
 use crate::plan::{API, Heard, RealProxy};
-use crate::rules::kube_proxy::history::ENDPOINTS_OBJECTS;
+use crate::rules::kube_proxy::history::{CONNTRACK_RECONCILED, ENDPOINTS_OBJECTS};
 use crate::rules::kube_proxy::{Version, flags};
 
 /// Those of the cluster's nodes, and the objects that they are told of.
@@ -59,16 +60,74 @@ pub fn real_proxies(
     (proxies, nodes.chain(services).chain(slices).collect())
 }
 
+/// Of how many changes each kube-proxy of a cluster hears at least when the objects that
+/// its API server has become others, by node.
+pub fn hears_of(cluster: &Cluster, before: &[Value], after: &[Value]) -> BTreeMap<String, Heard> {
+    let mut store = Store::new();
+    // What an API server does not take is told when it is given it.
+    let mut changes: Vec<&Change> = Vec::new();
+    if store.replace(before.to_vec()).is_ok() {
+        let then = store.version();
+        let _ = store.replace(after.to_vec());
+        changes.extend(store.since(then).into_iter().flatten());
+    }
+    let number = |resource: Resource| {
+        let of = changes.iter().filter(|change| change.resource == resource);
+        count(of.filter(|change| is_heard(change)).count())
+    };
+    let real = cluster.nodes.iter().filter_map(|node| {
+        let proxy = node.kube_proxy.as_ref()?;
+        proxy.binary.as_ref()?;
+        let endpoints = if proxy.version.has(&ENDPOINTS_OBJECTS) {
+            Resource::Endpoints
+        } else {
+            Resource::EndpointSlices
+        };
+        let heard = Heard {
+            services: number(Resource::Services),
+            endpoints: number(endpoints),
+        };
+        Some((node.name.clone(), heard))
+    });
+    real.collect()
+}
+
+/// The node of a kube-proxy that calls `conntrack` when endpoints change, if any does.
+pub fn calls_conntrack(cluster: &Cluster) -> Option<String> {
+    let mut nodes = cluster.nodes.iter();
+    let node = nodes.find(|node| {
+        let proxy = node.kube_proxy.as_ref();
+        proxy.is_some_and(|proxy| {
+            proxy.binary.is_some() && !proxy.version.has(&CONNTRACK_RECONCILED)
+        })
+    })?;
+    Some(node.name.clone())
+}
+
+/// Whether every kube-proxy hears of a change.
+fn is_heard(change: &Change) -> bool {
+    let watched = |object: &Value| {
+        let labelled = |label: &&str| object["metadata"]["labels"].get(label).is_some();
+        !UNWATCHED.iter().any(labelled) && object["spec"]["clusterIP"] != "None"
+    };
+    match &change.what {
+        Changed::Added(object) | Changed::Deleted(object) => watched(object),
+        Changed::Modified { before, after } => watched(before) && watched(after),
+    }
+}
+
+/// Labels that keep objects from kube-proxies, of some version or another.
+const UNWATCHED: [&str; 2] = [
+    "service.kubernetes.io/service-proxy-name",
+    "service.kubernetes.io/headless",
+];
+
 /// What every kube-proxy of that version watches: services that have an address, and
 /// whose endpoints, unless a label keeps them from it.
 fn heard(cluster: &Cluster, version: Version) -> Heard {
-    const LABELS: [&str; 2] = [
-        "service.kubernetes.io/service-proxy-name",
-        "service.kubernetes.io/headless",
-    ];
     let is_watched = |labels: Option<&BTreeMap<String, String>>| {
         let labelled = |label: &str| labels.is_some_and(|labels| labels.contains_key(label));
-        !LABELS.into_iter().any(labelled)
+        !UNWATCHED.into_iter().any(labelled)
     };
     let services = cluster.services.iter().filter(|service| {
         let address = service

@@ -11,12 +11,13 @@ mod nft;
 mod rules;
 mod sets;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 
-use super::{Backend, LinkKind, Namespace, Plan};
+use super::{Backend, Iptables, LinkKind, Namespace, Plan};
 use crate::rules::kube_proxy::Mode;
 
 /// The longest piece of a rule that a message quotes, in characters.
@@ -86,6 +87,7 @@ impl Needs {
                 needs.program(program, &typed.namespace, || format!("`{typed}`"));
             }
         }
+        needs.steps(plan);
         needs
     }
 
@@ -191,6 +193,59 @@ impl Needs {
         }
     }
 
+    /// What changes of a lab that stands ask for beyond what it stands on.
+    fn steps(&mut self, plan: &Plan) {
+        let mut chains: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for namespace in &plan.namespaces {
+            if let Some(rules) = &namespace.iptables {
+                let known = chains.entry(&namespace.name).or_default();
+                known.extend(declared(&rules.v4).chain(declared(&rules.v6)));
+            }
+        }
+        for step in &plan.steps {
+            for change in &step.delta.namespaces {
+                let known = chains.entry(&change.namespace).or_default();
+                let mut there = Namespace {
+                    name: change.namespace.clone(),
+                    ipvs: change.ipvs.add.clone(),
+                    sysctls: change.sysctls.clone(),
+                    ipset: change
+                        .sets
+                        .as_ref()
+                        .map_or_else(String::new, |sets| sets.before.clone()),
+                    ..Namespace::default()
+                };
+                if let Some(rules) = &change.iptables {
+                    let (v4, v6) = (&rules.batches.v4, &rules.batches.v6);
+                    known.extend(declared(v4).chain(declared(v6)));
+                    there.iptables = Some(Iptables {
+                        backend: rules.batches.backend,
+                        v4: with_chains(v4, known),
+                        v6: with_chains(v6, known),
+                    });
+                }
+                self.ipvs(&there);
+                self.sysctls(&there);
+                sets::look(self, &there);
+                self.rules(&there);
+            }
+            let calls = step
+                .told
+                .as_ref()
+                .and_then(|told| told.calls_conntrack.as_ref());
+            if let Some(namespace) = calls {
+                self.program("conntrack", namespace, || {
+                    "its kube-proxy, which forgets flows with it,".to_owned()
+                });
+            }
+            if let Some(namespace) = step.forget.keys().next().or(calls) {
+                self.module("nf_conntrack_netlink", namespace, || {
+                    "forgetting flows".to_owned()
+                });
+            }
+        }
+    }
+
     /// Settings that a module brings along. Writing one loads nothing; without
     /// the module it is not there to be written.
     fn sysctls(&mut self, namespace: &Namespace) {
@@ -261,6 +316,32 @@ pub fn iptables_program(family: u8, backend: Backend, verb: &str) -> String {
     format!("{word}-{}-{verb}", backend.word())
 }
 
+/// The chains that a text declares.
+fn declared(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix(':'));
+    lines.filter_map(|line| line.split_whitespace().next())
+}
+
+/// The text with these chains declared in each of its tables: what changes says nothing
+/// of those that are there.
+fn with_chains(text: &str, chains: &BTreeSet<&str>) -> String {
+    let mut all = String::new();
+    for line in text.lines() {
+        all.push_str(line);
+        all.push('\n');
+        if line.starts_with('*') {
+            for chain in chains {
+                all.push(':');
+                all.push_str(chain);
+                all.push_str(" - [0:0]\n");
+            }
+        }
+    }
+    all
+}
+
 fn put(
     known: &mut IndexMap<String, Asker>,
     name: &str,
@@ -303,7 +384,7 @@ pub fn package(program: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Iptables, Link, Mac, Sysctl, Watch};
+    use crate::plan::{Link, Mac, Sysctl, Watch};
 
     fn link(name: &str, kind: LinkKind, address: &str) -> Link {
         Link {

@@ -5,6 +5,7 @@
 //! The agent speaks netlink itself; a test applies what is printed here with the
 //! tools and holds both against each other.
 
+mod change;
 mod words;
 
 use std::fmt::Write as _;
@@ -177,7 +178,7 @@ pub fn print(plan: &Plan) -> String {
             }
         }
     }
-    text
+    text + &change::steps(plan)
 }
 
 fn lines(lines: impl Iterator<Item = String>) -> String {
@@ -261,16 +262,7 @@ fn addresses(namespace: &Namespace) -> String {
                 ));
             }
         }
-        for address in &link.addresses {
-            let broadcast = match address {
-                IpNetwork::V4(v4) if v4.prefix() < 32 => format!(" broadcast {}", v4.broadcast()),
-                IpNetwork::V4(_) | IpNetwork::V6(_) => String::new(),
-            };
-            said.push(format!(
-                "address add {address}{broadcast} dev {}",
-                link.name
-            ));
-        }
+        said.extend(addresses_of(&link.name, &link.addresses));
     }
     let up = |link: &Link| format!("link set dev {} up", link.name);
     let to_be_up = namespace.links.iter().filter(|link| !link.down);
@@ -278,6 +270,16 @@ fn addresses(namespace: &Namespace) -> String {
     said.extend(namespace.neighbours.iter().map(neighbour));
     said.extend(namespace.routes.iter().map(route));
     lines(said.into_iter())
+}
+
+fn addresses_of(dev: &str, addresses: &[IpNetwork]) -> Vec<String> {
+    let broadcast = |address: &IpNetwork| match address {
+        IpNetwork::V4(v4) if v4.prefix() < 32 => format!(" broadcast {}", v4.broadcast()),
+        IpNetwork::V4(_) | IpNetwork::V6(_) => String::new(),
+    };
+    let add =
+        |address: &IpNetwork| format!("address add {address}{} dev {dev}", broadcast(address));
+    addresses.iter().map(add).collect()
 }
 
 fn neighbour(neighbour: &Neighbour) -> String {

@@ -108,6 +108,42 @@ history! {
 }
 
 history! {
+    /// Which flows of UDP are forgotten when endpoints change, in every mode. What no
+    /// file is cited for was not looked at in the versions between.
+    CONNTRACK;
+    /// Those to external IPs, and in iptables mode those to node ports, too. (Not in
+    /// `deleteEndpointConnections` of v1.9, there in v1.13.4.)
+    pub const CONNTRACK_EXTERNAL_IPS: Change = Change::since(13);
+    /// Those to load balancers' addresses, when an endpoint goes. (Not in v1.13.4,
+    /// there in v1.15.5.)
+    pub const CONNTRACK_LOAD_BALANCER_IPS: Change = Change::since(14);
+    /// Of a service with a node port, those to its cluster IP as well as those to the
+    /// node port. (One or the other in v1.15.5; both by a v1.20.2 that was run, and in
+    /// v1.21.2.)
+    pub const CONNTRACK_BOTH_PORTS: Change = Change::since(20);
+    /// Those to a node port whose service gets its first endpoint. (#98305, v1.21.0.)
+    pub const CONNTRACK_NEW_NODE_PORTS: Change = Change::since(21);
+    /// Those to a load balancer's address whose service gets its first endpoint.
+    /// (#104009, v1.23.0.)
+    pub const CONNTRACK_NEW_LOAD_BALANCER_IPS: Change = Change::since(23);
+    /// An endpoint that is not ready any more counts as gone though it is still known.
+    /// (Not in `detectStaleConnections` of v1.21.2; #106163, for what came with v1.22.)
+    pub const CONNTRACK_READY: Change = Change::between(22, 28);
+    /// One that serves while it terminates keeps its flows. (#119394, merged after
+    /// v1.28.0; `pkg/proxy/endpointschangetracker.go` v1.30.5.)
+    pub const CONNTRACK_SERVING: Change = Change::since(29);
+    /// Node ports in ipvs mode, too: one function does it for all modes. (Not in
+    /// v1.21.2; #116104, v1.28.)
+    pub const CONNTRACK_IPVS_NODE_PORTS: Change = Change::since(28);
+    /// Whatever leads to no endpoint that serves is forgotten, whenever endpoints of
+    /// UDP change; before, what belonged to what went or came. (#127318, v1.32.)
+    pub const CONNTRACK_RECONCILED: Change = Change::since(32);
+    /// An endpoint is told by its address and port; before, by its address.
+    /// (`pkg/proxy/conntrack/cleanup.go` v1.36.2.)
+    pub const CONNTRACK_BY_PORT: Change = Change::since(36);
+}
+
+history! {
     /// What iptables mode writes once for the node.
     IPTABLES_NODE;
     /// `KUBE-PROXY-CANARY` in mangle, nat and filter, by whose absence kube-proxy

@@ -13,6 +13,7 @@ use thiserror::Error;
 
 pub mod change;
 pub mod config;
+pub mod conntrack;
 pub mod endpoints;
 pub mod family;
 mod flags;

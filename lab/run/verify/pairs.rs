@@ -82,7 +82,10 @@ fn proxies(spec: &LabSpec) -> impl Iterator<Item = &KubeProxy> {
 /// A case with one side on its nodes; its rules are read back.
 fn with(lab: &Chosen, case: &Case, side: &Side) -> Result<Prepared, String> {
     let mut case = case.clone();
+    // What it is before its steps is compared.
+    case.steps.clear();
     let spec = Arc::make_mut(&mut case.spec);
+    spec.steps.clear();
     let own = spec.nodes.values_mut();
     let own = own.filter_map(|node| node.kube_proxy.as_mut());
     for proxy in spec.kube_proxy.iter_mut().chain(own) {

@@ -91,13 +91,14 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
             slices: &slices,
         })
         .expect("a cluster");
-        let plan = plan(&Order {
+        let (plan, _) = plan(&Order {
             case: &case.id,
             cluster: &cluster,
             probes: &case.spec.probes,
             row: case.expected(),
             row_at: case.row,
             patience: Duration::from_secs(1).into(),
+            steps: &[],
         })
         .expect("a plan");
         let mut held: Vec<String> = plan

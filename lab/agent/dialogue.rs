@@ -1,0 +1,123 @@
+//! Connections that stay open while the lab around them changes: a word at first, a word
+//! afterwards.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+
+use futures_util::future::join_all;
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::Instant;
+
+use super::exchange::Outcome;
+use super::netns::NetNs;
+use super::prober::{told, unbegun};
+use super::server::{GO_ON, LAST};
+use super::{failure, tcp, udp};
+use crate::evidence::Attempt;
+use crate::plan::{Probe, Protocol};
+use crate::protocol::Failure;
+
+/// A connection that was opened.
+pub struct Open {
+    probe: Probe,
+    number: u32,
+    /// What it is, or what became of it before anybody answered.
+    line: Result<Line, Attempt>,
+}
+
+enum Line {
+    Tcp(TcpStream),
+    Udp(UdpSocket),
+}
+
+/// What becomes of the first word: what stays open if it was answered, and the outcome.
+type First = Pin<Box<dyn Future<Output = (Option<Line>, Outcome)>>>;
+
+/// Opens the connections of all probes, in their order, and exchanges a word on each.
+/// Returns them, and what became of that.
+///
+/// # Errors
+///
+/// When a socket cannot be had, or a probe is bound to an address that its namespace has
+/// not got.
+pub async fn open(
+    probes: &[Probe],
+    namespaces: &HashMap<String, NetNs>,
+) -> Result<(Vec<Open>, Vec<Attempt>), Failure> {
+    let mut opening = Vec::new();
+    for probe in probes {
+        let ns = namespaces.get(&probe.from).ok_or_else(|| {
+            failure::bug(format!(
+                "the probe {} starts in {}, which the plan has not got",
+                probe.name, probe.from
+            ))
+        })?;
+        for number in 0..probe.connections {
+            let begun = Instant::now();
+            let first = ns
+                .enter(|| begin(probe))
+                .and_then(|begun| begun)
+                .map_err(|error| unbegun(probe, &error))?;
+            opening.push(async move {
+                let (line, outcome) = first.await;
+                let attempt = told(&probe.name, number, begun.elapsed(), outcome);
+                let open = Open {
+                    probe: probe.clone(),
+                    number,
+                    line: line.ok_or_else(|| attempt.clone()),
+                };
+                (open, attempt)
+            });
+        }
+    }
+    Ok(join_all(opening).await.into_iter().unzip())
+}
+
+/// Sends the first packet, from the namespace the calling thread is in.
+fn begin(probe: &Probe) -> io::Result<First> {
+    let longest = probe.patience;
+    let refused = |error| -> First {
+        let outcome = Outcome::refused(error);
+        Box::pin(std::future::ready((None, outcome)))
+    };
+    Ok(match probe.protocol {
+        Protocol::Tcp => match tcp::dial(probe)? {
+            Ok(mut stream) => Box::pin(async move {
+                if let Err(outcome) = tcp::shake(&stream, longest).await {
+                    return (None, outcome);
+                }
+                let outcome = tcp::ask(&mut stream, GO_ON, longest).await;
+                let stands = outcome.answer.is_some();
+                (stands.then_some(Line::Tcp(stream)), outcome)
+            }),
+            Err(error) => refused(error),
+        },
+        Protocol::Udp => match udp::dial(probe)? {
+            Ok(socket) => Box::pin(async move {
+                let outcome = udp::ask(&socket, longest).await;
+                let answered = outcome.answer.is_some();
+                (answered.then_some(Line::Udp(socket)), outcome)
+            }),
+            Err(error) => refused(error),
+        },
+        Protocol::Ping => return Err(io::Error::other("a ping has no connection")),
+    })
+}
+
+/// Has each of them speak again, for the last time, and says what became of it; of those
+/// that never stood, what became of them then.
+pub async fn speak(open: Vec<Open>) -> Vec<Attempt> {
+    let speaking = open.into_iter().map(|open| async move {
+        let begun = Instant::now();
+        let longest = open.probe.patience;
+        let outcome = match open.line {
+            Ok(Line::Tcp(mut stream)) => tcp::ask(&mut stream, LAST, longest).await,
+            Ok(Line::Udp(socket)) => udp::ask(&socket, longest).await,
+            Err(attempt) => return attempt,
+        };
+        told(&open.probe.name, open.number, begun.elapsed(), outcome)
+    });
+    join_all(speaking).await
+}

@@ -1,0 +1,169 @@
+//! What is tried in a lab at one time, and all that is seen meanwhile.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use futures_util::future::try_join_all;
+
+use super::capture::{self, Basket, Capture};
+use super::dialogue::{self, Open};
+use super::lab::Lab;
+use super::netns::NetNs;
+use super::settle::Settler;
+use super::trace::Trace;
+use super::{counters, held, prober, real_proxy, rest, saved, settings};
+use crate::evidence::{Evidence, Packet};
+use crate::plan::{Namespace, Probe};
+use crate::protocol::Failure;
+
+impl Lab {
+    /// Runs the plan's probes, has connections that are open speak again, and opens those
+    /// of `next`. Returns what was seen, and what is open then.
+    ///
+    /// # Errors
+    ///
+    /// When something could not be tried or watched at all.
+    pub(super) async fn stage(
+        &self,
+        open: Vec<Open>,
+        next: Option<&[Probe]>,
+        step: &impl Fn(String),
+    ) -> Result<(Evidence, Vec<Open>), Failure> {
+        step("watch its packets".to_owned());
+        let watch = &self.plan.watch;
+        let basket = Rc::new(RefCell::new(Basket::default()));
+        // What proves a timeout may have happened anywhere.
+        let settles = self.plan.probes.iter().any(|probe| probe.settle);
+        let captures = self.capture(&basket, |name| {
+            settles || watch.packets.iter().any(|own| own == name)
+        })?;
+        let mut before = HashMap::new();
+        for name in &watch.counters {
+            before.insert(name.clone(), counters::read(self.namespace(name)?, name)?);
+        }
+        let traced = if settles {
+            self.places_of(|_| true)
+        } else {
+            self.places_of(|namespace| watch.trace.contains(&namespace.name))
+        };
+        let mut trace = Trace::begin(traced?.into_iter())?;
+        step("run its probes".to_owned());
+        let settler = trace
+            .as_mut()
+            .filter(|_| settles)
+            .map(|trace| Settler::new(self, &captures, Rc::clone(&basket), trace));
+        let mut attempts = prober::run(&self.plan.probes, &self.namespaces, settler).await?;
+        attempts.extend(dialogue::speak(open).await);
+        let (open, opened) = dialogue::open(next.unwrap_or_default(), &self.namespaces).await?;
+        attempts.extend(opened);
+        if watch.packets.is_empty() {
+            captures.iter().for_each(Capture::drain);
+        } else {
+            rest::wait(&captures, &basket).await;
+        }
+        capture::end(captures).await;
+        step("read back counters and rules".to_owned());
+        let mut evidence = Evidence {
+            attempts,
+            ..Evidence::default()
+        };
+        (evidence.packets, evidence.packets_left_out) = basket.borrow_mut().take();
+        let watched = |packet: &Packet| watch.packets.contains(&packet.namespace);
+        evidence.packets.retain(watched);
+        if let Some(trace) = trace.filter(|_| !watch.trace.is_empty()) {
+            trace.end(&mut evidence)?;
+        }
+        self.read_back(&before, &mut evidence).await?;
+        Ok((evidence, open))
+    }
+
+    /// Captures the packets of some of the namespaces.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be entered, or its kernel gives no such socket.
+    pub(super) fn capture(
+        &self,
+        basket: &Rc<RefCell<Basket>>,
+        of: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Capture>, Failure> {
+        let all = self.plan.namespaces.iter().zip(&self.wires);
+        all.filter(|(namespace, _)| of(&namespace.name))
+            .map(|(namespace, wire)| {
+                let ns = self.namespace(&namespace.name)?;
+                Capture::begin(ns, &namespace.name, wire.names(), Rc::clone(basket))
+            })
+            .collect()
+    }
+
+    /// Some of the namespaces, each with its interfaces by index.
+    #[expect(clippy::type_complexity, reason = "it is what `Trace::begin` takes")]
+    fn places_of(
+        &self,
+        some: impl Fn(&Namespace) -> bool,
+    ) -> Result<Vec<(&NetNs, &Namespace, HashMap<u32, String>)>, Failure> {
+        let all = self.plan.namespaces.iter().zip(&self.wires);
+        all.filter(|(namespace, _)| some(namespace))
+            .map(|(namespace, wire)| {
+                let ns = self.namespace(&namespace.name)?;
+                Ok((ns, namespace, wire.names()))
+            })
+            .collect()
+    }
+
+    /// Reads what counters grew by, and what namespaces hold.
+    async fn read_back(
+        &self,
+        before: &HashMap<String, BTreeMap<String, i64>>,
+        evidence: &mut Evidence,
+    ) -> Result<(), Failure> {
+        let watch = &self.plan.watch;
+        for (name, before) in before {
+            let after = counters::read(self.namespace(name)?, name)?;
+            evidence
+                .counters
+                .insert(name.clone(), counters::growth(before, &after));
+        }
+        self.read_rules(evidence).await?;
+        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
+            if watch.trace.contains(&namespace.name) {
+                let ns = self.namespace(&namespace.name)?;
+                let names = wire.names();
+                let names = names.values().map(String::as_str);
+                let settings = settings::read(ns, &namespace.name, names)?;
+                evidence.settings.insert(namespace.name.clone(), settings);
+            }
+        }
+        for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
+            let ns = self.namespace(&namespace.name)?;
+            if let Some(held) =
+                held::read(ns, wire, namespace, watch, self.real_proxy(namespace)).await?
+            {
+                evidence.held.insert(namespace.name.clone(), held);
+            }
+        }
+        evidence.logs.extend(real_proxy::said(self)?);
+        evidence.synced_ms.clone_from(&self.synced_ms);
+        Ok(())
+    }
+
+    /// Reads back the rules of watched namespaces.
+    async fn read_rules(&self, evidence: &mut Evidence) -> Result<(), Failure> {
+        let met = &evidence.met;
+        let watched = self.plan.watch.rules.iter();
+        let read =
+            watched
+                .filter_map(|name| self.plan.namespace(name))
+                .map(|namespace| async move {
+                    let ns = self.namespace(&namespace.name)?;
+                    let saved = saved::iptables(ns, namespace, met).await?;
+                    let own = saved::nft(ns, &namespace.name, met, &saved).await;
+                    Ok::<_, Failure>((saved, own.map(|own| (namespace.name.clone(), own))))
+                });
+        let (saved, own): (Vec<_>, Vec<_>) = try_join_all(read).await?.into_iter().unzip();
+        evidence.rules = saved.into_iter().flatten().collect();
+        evidence.nft = own.into_iter().flatten().collect();
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! What a step changes, in the words of the tools that could change it by hand.
+
+use std::fmt::Write as _;
+
+use super::{addresses_of, lines, netns, words};
+use crate::plan::delta::Change;
+use crate::plan::needs::iptables_program;
+use crate::plan::{HealthCheck, Plan, Step};
+
+/// The steps of a plan, one after the other.
+pub fn steps(plan: &Plan) -> String {
+    plan.steps.iter().map(step).collect()
+}
+
+fn step(step: &Step) -> String {
+    let mut text = format!("\n# ==== step {}\n", step.name);
+    let mut say = |title: &str, lines: Vec<String>| {
+        for (at, line) in lines.iter().enumerate() {
+            if at == 0 {
+                let _ = writeln!(text, "# {title}:");
+            }
+            let _ = writeln!(text, "#   {line}");
+        }
+    };
+    say("opened before, and spoken on last", probes(&step.open));
+    say(
+        "servers that end",
+        step.delta.stop.iter().map(words::server).collect(),
+    );
+    say(
+        "servers that begin",
+        step.delta.start.iter().map(words::server).collect(),
+    );
+    if let Some(checks) = &step.delta.health {
+        say("asked from then on", checks.iter().map(check).collect());
+    }
+    if let Some(told) = &step.told {
+        let told = format!("all {} objects as they are then", told.objects.len());
+        say("kube-proxies are told of", vec![told]);
+    }
+    for change in &step.delta.namespaces {
+        text.push_str(&namespace(change));
+    }
+    for (name, stale) in &step.forget {
+        let _ = writeln!(text, "\n# ip netns exec {}", netns(name));
+        for forget in stale {
+            let _ = writeln!(text, "# {forget}");
+        }
+    }
+    let tried = probes(&step.probes);
+    if !tried.is_empty() {
+        text.push_str("\n# tried then:\n");
+        for line in tried {
+            let _ = writeln!(text, "#   {line}");
+        }
+    }
+    text
+}
+
+fn probes(probes: &[crate::plan::Probe]) -> Vec<String> {
+    probes.iter().map(words::probe).collect()
+}
+
+fn check(check: &HealthCheck) -> String {
+    format!("{} by {}", check.backend, check.namespace)
+}
+
+/// What changes in one namespace, in the order in which it is applied.
+fn namespace(change: &Change) -> String {
+    let name = netns(&change.namespace);
+    let mut text = String::new();
+    let mut run = |command: &str, input: &str| {
+        if !input.is_empty() {
+            let _ = write!(text, "\n# ip netns exec {name} {command}\n{input}");
+            if !input.ends_with('\n') {
+                text.push('\n');
+            }
+        }
+    };
+    let settings = change.sysctls.iter();
+    let settings = settings.map(|setting| format!("{} = {}", setting.key, setting.value));
+    run("sysctl -p -", &lines(settings));
+    run("ip -batch -", &links(change));
+    let entries = |verb: &str, all: &[crate::plan::Forwarding]| -> String {
+        let said = all.iter().map(super::forwarding);
+        lines(said.map(|line| line.replacen("add", verb, 1)))
+    };
+    let forwarding =
+        entries("del", &change.forwarding.remove) + &entries("add", &change.forwarding.add);
+    run("bridge -batch -", &forwarding);
+    let gone = change.ipvs.remove.iter();
+    let gone = lines(gone.map(|server| format!("-D {}", server.takes)));
+    let come: String = change.ipvs.add.iter().map(ToString::to_string).collect();
+    run("ipvsadm -R", &(gone + &come));
+    if let Some(sets) = &change.sets {
+        run("ipset restore", &sets.before);
+    }
+    if let Some(rules) = &change.iptables {
+        let batches = &rules.batches;
+        for (family, batch) in [(4, &batches.v4), (6, &batches.v6)] {
+            let program = iptables_program(family, batches.backend, "restore");
+            run(&format!("{program} --noflush"), batch);
+        }
+    }
+    if let Some(sets) = &change.sets {
+        run("ipset restore", &sets.after);
+    }
+    text
+}
+
+fn links(change: &Change) -> String {
+    let mut said = Vec::new();
+    for link in &change.links {
+        let name = &link.name;
+        for address in &link.addresses.remove {
+            said.push(format!("address del {address} dev {name}"));
+        }
+        said.extend(addresses_of(name, &link.addresses.add));
+        if let Some(mtu) = link.mtu {
+            said.push(format!("link set dev {name} mtu {mtu}"));
+        }
+        if let Some(up) = link.up {
+            said.push(format!(
+                "link set dev {name} {}",
+                if up { "up" } else { "down" }
+            ));
+        }
+    }
+    let gone = |line: String| line.replacen("add", "del", 1);
+    let routes = change
+        .routes
+        .remove
+        .iter()
+        .map(|route| gone(super::route(route)));
+    said.extend(routes);
+    let neighbours = change.neighbours.remove.iter();
+    said.extend(neighbours.map(|each| format!("neighbour del {} dev {}", each.address, each.dev)));
+    said.extend(change.neighbours.add.iter().map(super::neighbour));
+    said.extend(change.routes.add.iter().map(super::route));
+    lines(said.into_iter())
+}
