@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::check_lab::selector;
+use super::check_steps;
 use super::diagnostic::Diagnostic;
 use super::expectation::ROW_KEYS;
 use super::flow::{Fact, Failing, Flow, FlowRow};
@@ -27,12 +28,11 @@ pub(super) fn flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                     .help("in a row of `expect` this word means something else"),
             );
         }
-        if spec.probes.contains_key(name) {
-            let probes = tree.nearest(crate::path!["spec", "probes"]);
+        if spec.probe(name).is_some() {
             sink.push(
                 Diagnostic::error(format!("a probe and a flow are both called `{name}`"))
                     .at(key, "this flow")
-                    .and(probes.key_span(name).unwrap_or(probes.head()), "this probe")
+                    .and(check_steps::place_of_probe(spec, tree, name), "this probe")
                     .help("give one of them another name"),
             );
         }

@@ -19,7 +19,7 @@ use super::values::AxisValues;
 /// The fields of `spec` that a patch may not change: they say which cases there
 /// are and what is expected, not what the cluster is.
 pub(super) const UNPATCHABLE: [&str; 8] = [
-    "axes", "exclude", "expect", "claims", "flows", "facts", "columns", "steps",
+    "axes", "exclude", "expect", "claims", "steps", "flows", "facts", "columns",
 ];
 
 /// Looks at the names in the rows of `expect`, before they are decoded: a

@@ -162,7 +162,8 @@ pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
         .map(|c| spec.expect.iter().position(|row| row.matches(&c.values)))
         .collect();
     // Where there are flows only, these say all that is expected.
-    if spec.flows.is_empty() || !spec.expect.is_empty() || !spec.probes.is_empty() {
+    let flows_only = !spec.flows.is_empty() && spec.all_probes().next().is_none();
+    if !flows_only || !spec.expect.is_empty() {
         without_row(base, &combinations, &rows, sink);
     }
     unreached(base, &combinations, &rows, sink);
@@ -248,11 +249,30 @@ fn unreached(
     }
 }
 
+/// A case's lab with its flows made probes, and the row that is for it; `written` is
+/// the one of `expect` as written. `None` if there is no row, which was told of for all
+/// cases together.
+fn with_flows(
+    spec: Arc<LabSpec>,
+    tree: Tree,
+    written: Option<usize>,
+    flows: &FlowRows,
+) -> Option<(Arc<LabSpec>, Tree, usize)> {
+    if flows.len() < spec.flows.len() {
+        return None;
+    }
+    if spec.flows.is_empty() {
+        return Some((spec, tree, written?));
+    }
+    let (spec, tree, row) = desugar::case(&spec, &tree, written, flows);
+    Some((Arc::new(spec), tree, row))
+}
+
 impl Expansion<'_> {
     fn case(
         &mut self,
         combination: Combination,
-        row: Option<usize>,
+        written: Option<usize>,
         flows: FlowRows,
         sink: &mut Sink,
     ) -> Option<Case> {
@@ -261,18 +281,7 @@ impl Expansion<'_> {
         let (mut lab_ids, mut object_ids) = self.base.ids(&combination);
         let (spec, lab_tree) = self.lab_of(&lab_ids, &id, sink)?;
         let objects = self.objects_of(&object_ids, &id, sink)?;
-        let flowing = |spec: Arc<LabSpec>, tree: Tree| {
-            let (spec, tree, row) = desugar::case(&spec, &tree, row, &flows);
-            (Arc::new(spec), tree, row)
-        };
-        let (spec, lab_tree, row) = if spec.flows.is_empty() {
-            (spec, lab_tree, row?)
-        } else if flows.len() < spec.flows.len() {
-            // What has no row was told of for all cases together.
-            return None;
-        } else {
-            flowing(spec, lab_tree)
-        };
+        let (spec, lab_tree, row) = with_flows(spec, lab_tree, written, &flows)?;
         limits::objects(&objects, &lab_tree, sink);
         check_case::case(&spec, &lab_tree, row, sink);
         let mut steps = Vec::with_capacity(self.base.lab.spec.steps.len());
@@ -286,10 +295,8 @@ impl Expansion<'_> {
                 }
                 .push(patch);
             }
-            let (mut spec, mut lab_tree) = self.lab_of(&lab_ids, &id, sink)?;
-            if !spec.flows.is_empty() {
-                (spec, lab_tree, _) = flowing(spec, lab_tree);
-            }
+            let (spec, lab_tree) = self.lab_of(&lab_ids, &id, sink)?;
+            let (spec, lab_tree, _) = with_flows(spec, lab_tree, written, &flows)?;
             let objects = self.objects_of(&object_ids, &id, sink)?;
             limits::objects(&objects, &lab_tree, sink);
             steps.push(CaseStep {
@@ -306,8 +313,8 @@ impl Expansion<'_> {
             spec,
             objects,
             row,
-            steps,
             flows,
+            steps,
             lab_tree,
         })
     }

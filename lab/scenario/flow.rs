@@ -40,6 +40,9 @@ pub struct Flow {
     /// The probe or flow that must have ended before this one begins.
     #[serde(default)]
     pub after: Option<String>,
+    /// The step across which its connections stay open, as a probe's.
+    #[serde(default)]
+    pub across: Option<String>,
     /// What is expected of it: the first row whose `when` matches a case is the
     /// case's.
     #[schemars(length(min = 1))]
@@ -65,7 +68,7 @@ impl Flow {
             bind: self.bind.clone(),
             patience: self.patience,
             after: self.after.clone(),
-            across: None,
+            across: self.across.clone(),
         }
     }
 }

@@ -100,10 +100,6 @@ pub struct LabSpec {
     /// The exchanges to attempt.
     #[serde(default)]
     pub probes: IndexMap<String, Probe>,
-    /// What changes while a case stands, one step after the other, each with what is
-    /// tried after it.
-    #[serde(default)]
-    pub steps: Vec<Step>,
     /// Exchanges that say themselves what is expected of them, in place of `probes`
     /// and `expect` or beside them.
     #[serde(default)]
@@ -121,6 +117,10 @@ pub struct LabSpec {
     /// if there is such an axis, else the first one.
     #[serde(default)]
     pub columns: Option<String>,
+    /// What changes while a case stands, one step after the other, each with what is
+    /// tried after it.
+    #[serde(default)]
+    pub steps: Vec<Step>,
     /// What is varied: an axis has values, a value is a list of patches to the
     /// lab as written. The cases are the product of the axes.
     #[serde(default)]
