@@ -6,6 +6,7 @@
 mod cause;
 mod change;
 mod flip;
+mod forget;
 #[path = "../shared/full.rs"]
 mod full;
 mod guests;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let trials = cause::trials(&cases)
         .into_iter()
         .chain(change::trials(&cases))
+        .chain(forget::trials(&cases))
         .chain(patience::trials())
         .chain(repeat::trials(&cases))
         .chain(settings::trials(&cases))
