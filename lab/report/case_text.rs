@@ -3,6 +3,7 @@
 
 use anstyle::{AnsiColor, Style};
 
+use super::flows::FlowOutcome;
 use super::words::{quoted, seconds};
 use super::{CaseResult, Outcome, RunError};
 use crate::explain::{Check, ClaimOutcome, ProbeOutcome, StepOutcome, observed_words};
@@ -56,6 +57,10 @@ impl Telling<'_> {
         for probe in &case.probes {
             if self.verbose || !probe.holds {
                 text.probe(probe);
+                let flow = case.flows.iter().find(|flow| flow.flow == probe.name);
+                if let Some(flow) = flow {
+                    text.flow(flow);
+                }
             }
         }
         for check in case.checks() {
@@ -179,6 +184,22 @@ impl Text {
         self.compared(probe.expected.as_deref(), &seen_of(probe));
     }
 
+    /// Why something is expected of a flow, and where that is said.
+    fn flow(&mut self, flow: &FlowOutcome) {
+        let place = flow.place.as_ref().map(ToString::to_string);
+        let said = [
+            ("because ", &flow.because),
+            ("source  ", &flow.source),
+            ("row     ", &place),
+        ];
+        for (label, value) in said {
+            if let Some(value) = value {
+                let value = hanging(value, 4 + label.len() + 2);
+                self.line(&format!("    {LABEL}{label}{LABEL:#}  {value}"));
+            }
+        }
+    }
+
     fn check(&mut self, check: &Check) {
         self.heading(&check.on, &[if check.holds { "as expected" } else { "" }]);
         self.compared(Some(&check.expected), &check.observed);
@@ -283,5 +304,14 @@ mod tests {
             details.contains("before") && details.contains(" after"),
             "{details}"
         );
+    }
+
+    #[test]
+    fn a_flow_that_failed_says_why_it_was_expected_and_where() {
+        let telling = Telling {
+            verbose: false,
+            again: "svclab run",
+        };
+        insta::assert_snapshot!(telling.plain_details(&fixture::failed_flow()));
     }
 }

@@ -1,6 +1,7 @@
 //! What a run says of a write-up's claims, all cases taken together.
 
 mod cover;
+pub(super) use cover::cover;
 mod differ;
 mod natural;
 mod print;

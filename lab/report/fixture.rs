@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::claims::{ClaimLine, Declared, tally};
+use super::flows::{self, FlowOutcome, FlowSeen, FlowTable};
 use super::{CaseResult, Event, Options, Outcome, Place, Results, RunError, Trouble};
 use crate::certify::{Certificate, Part, State};
 use crate::evidence::Verdict;
@@ -28,6 +29,7 @@ pub(super) fn passed(name: &str) -> CaseResult {
         place: None,
         claims: Vec::new(),
         probes: Vec::new(),
+        flows: Vec::new(),
         wire: Vec::new(),
         counters: Vec::new(),
         rules: Vec::new(),
@@ -406,4 +408,124 @@ pub(super) fn claims() -> Vec<ClaimLine> {
         });
     }
     tally(&results, &declared)
+}
+
+fn flow(
+    name: &str,
+    (verdicts, endpoints, sources): (&[Verdict], &[&str], &[&str]),
+    holds: bool,
+) -> FlowOutcome {
+    FlowOutcome {
+        flow: name.to_owned(),
+        from: "pod/default/beside".to_owned(),
+        to: format!("service/default/{name}:80"),
+        seen: FlowSeen {
+            verdicts: verdicts.iter().copied().collect(),
+            endpoints: strings(endpoints),
+            sources: strings(sources),
+        },
+        holds,
+        expected: "connected 4, endpoints web-a and web-b".to_owned(),
+        place: Some(place("topologies/conformance/table.yaml", 41)),
+        because: None,
+        source: None,
+        covers: Vec::new(),
+    }
+}
+
+/// One case of a lab with flows, in which all but `reached` is as in the others.
+fn with_flows(name: &str, reached: FlowOutcome) -> CaseResult {
+    let both: (&[Verdict], &[&str], &[&str]) = (
+        &[Verdict::Connected],
+        &["pod/default/web-a", "pod/default/web-b"],
+        &["node-1", "node-1/cbr0"],
+    );
+    let mut every = flow("every", both, true);
+    every.covers = vec!["test.every".to_owned()];
+    let ipvs = name.contains("mode=ipvs");
+    let refused: (&[Verdict], &[&str], &[&str]) = (&[Verdict::Refused], &[], &[]);
+    let timeout: (&[Verdict], &[&str], &[&str]) = (&[Verdict::Timeout], &[], &[]);
+    let mut none = flow("none", if ipvs { refused } else { timeout }, true);
+    let (because, source) = if ipvs {
+        (
+            "a virtual server without a real server refuses",
+            "ip_vs_leave",
+        )
+    } else {
+        (
+            "what has endpoints, but none on the node, is dropped and not refused, so that who calls it is not told",
+            "proxier.go",
+        )
+    };
+    none.because = Some(because.to_owned());
+    none.source = Some(format!("{source} v1.30"));
+    let failed = !reached.holds;
+    CaseResult {
+        flows: vec![every, none, reached],
+        result: if failed { Outcome::Fail } else { Outcome::Pass },
+        ..passed(name)
+    }
+}
+
+fn declared(lab: &str, columns: Option<&str>) -> flows::Declared {
+    let fact = |id: &str, why: Option<&str>| (id.to_owned(), why.map(str::to_owned));
+    flows::Declared {
+        lab: lab.to_owned(),
+        columns: columns.map(str::to_owned),
+        flows: ["every", "none", "pod"].map(str::to_owned).to_vec(),
+        facts: [
+            fact("test.every", None),
+            fact("test.pod", None),
+            fact("test.sctp", Some("probes do not speak SCTP")),
+        ]
+        .into_iter()
+        .collect(),
+    }
+}
+
+/// Two modes and two versions, of which one comes out as nobody expected.
+pub(super) fn flow_tables() -> Vec<FlowTable> {
+    let named = |rest: &str| format!("table/{rest}");
+    let one: (&[Verdict], &[&str], &[&str]) = (
+        &[Verdict::Connected],
+        &["pod/default/web-a"],
+        &["pod/default/beside"],
+    );
+    let half: (&[Verdict], &[&str], &[&str]) = (
+        &[Verdict::Connected, Verdict::Timeout],
+        &["pod/default/web-a"],
+        &["laptop"],
+    );
+    let mut failed = flow("pod", half, false);
+    failed.covers = vec!["test.pod".to_owned()];
+    let cases = vec![
+        with_flows(
+            &named("mode=iptables,version=v1.20"),
+            flow("pod", one, true),
+        ),
+        with_flows(&named("mode=iptables,version=v1.30"), failed),
+        with_flows(&named("mode=ipvs,version=v1.20"), flow("pod", one, true)),
+        with_flows(&named("mode=ipvs,version=v1.30"), flow("pod", one, true)),
+        troubled("table/mode=ipvs,version=v1.36", Trouble::Lost, "gone", None),
+    ];
+    flows::tables(&[declared("table", Some("mode"))], &cases)
+}
+
+/// A lab with flows and without axes.
+pub(super) fn flow_table_of_one_case() -> Vec<FlowTable> {
+    let pod = flow("pod", (&[], &[], &[]), false);
+    flows::tables(&[declared("table", None)], &[with_flows("table", pod)])
+}
+
+/// A case in which one flow failed, with what is told of it.
+pub(super) fn failed_flow() -> CaseResult {
+    let mut failed = flow("pod", (&[Verdict::Timeout], &[], &[]), false);
+    failed.because = Some("pods are sent to all endpoints".to_owned());
+    failed.source = Some("pkg/proxy/iptables/proxier.go v1.30.0".to_owned());
+    let seen = observed(&[(Verdict::Timeout, 4)], &[], &[]);
+    let expected = Some("connected 4, endpoints web-a and web-b");
+    CaseResult {
+        probes: vec![probe("pod", expected, seen, false)],
+        ..with_flows("table/mode=iptables,version=v1.30", failed)
+    }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::case_text::{Telling, plain};
 use super::writer::{Options, Writer};
-use super::{Event, certificate, words};
+use super::{Event, certificate, flow_table, words};
 
 /// Writes for people.
 pub(super) struct Human<'a, W> {
@@ -38,6 +38,8 @@ impl<W: Write> Writer for Human<'_, W> {
                 self.out.write_all(text.as_bytes())?;
             }
             Event::Over { results, took } => {
+                self.out
+                    .write_all(flow_table::text(&results.flows).as_bytes())?;
                 writeln!(self.out, "{}", words::summary(results, *took))?;
                 if let Some(certificate) = &results.certificate {
                     self.out

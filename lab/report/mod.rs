@@ -19,6 +19,8 @@ pub mod claims;
 mod comments;
 pub mod diff;
 pub mod doctor;
+mod flow_table;
+pub mod flows;
 pub mod folder;
 mod format;
 mod github;

@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::flows::{FlowOutcome, FlowTable};
 use crate::certify::Certificate;
 use crate::explain::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
 
@@ -27,6 +28,9 @@ pub struct Results {
     pub cases: Vec<CaseResult>,
     /// How many came to what.
     pub summary: Summary,
+    /// The flows of each lab that has any, side by side.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<FlowTable>,
     /// Whether the run was interrupted: the cases that had not ended are not among
     /// these.
     #[serde(default, skip_serializing_if = "is_not")]
@@ -96,6 +100,10 @@ pub struct CaseResult {
     /// Its probes.
     #[serde(default)]
     pub probes: Vec<ProbeOutcome>,
+    /// Its flows, which are among its probes, with the rows that expect something of
+    /// them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<FlowOutcome>,
     /// What was expected on interfaces.
     #[serde(default)]
     pub wire: Vec<Check>,
@@ -219,6 +227,7 @@ impl Results {
             tools,
             cases,
             summary,
+            flows: Vec::new(),
             interrupted: false,
             certificate: None,
         }

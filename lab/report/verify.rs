@@ -54,8 +54,7 @@ fn tell_changed(text: &mut String, changed: &Changed, colour: bool) {
     for (side, times) in [(BEFORE, &changed.against), (NOW, &changed.new)] {
         let _ = writeln!(text, "    {side:<8} {}", outcomes(times));
     }
-    let chance = 1_000_000_000_u64.checked_div(changed.chance_in_billion);
-    if let Some(chance) = chance {
+    if let Some(chance) = 1_000_000_000_u64.checked_div(changed.chance_in_billion) {
         let _ = writeln!(text, "    by chance it would look so 1 time in {chance}");
     }
     for (side, met) in [(BEFORE, &changed.met.against), (NOW, &changed.met.new)] {
@@ -125,10 +124,10 @@ fn tell_not_compared(text: &mut String, not: &NotCompared) {
 /// Some by name, and how many more.
 fn few(names: &[&str]) -> String {
     let more = names.len().saturating_sub(NAMED);
-    let told = names[..names.len() - more].join(", ");
+    let first = names[..names.len() - more].join(", ");
     match more {
-        0 => told,
-        more => format!("{told} and {more} more"),
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 

@@ -9,6 +9,7 @@ use anstream::adapter::strip_str;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::flows;
 use super::pool::{Pool, Pools};
 use super::prepare::{Prepared, problems_to_diagnostics};
 use crate::cluster::{Problem, place};
@@ -16,6 +17,7 @@ use crate::evidence::Evidence;
 use crate::explain::{ClaimOutcome, ClaimVerdict, Judgement};
 use crate::kernel::{Agent, Choice, KernelError, Session};
 use crate::protocol::{Failure, Fault};
+use crate::report::flows::tables;
 use crate::report::journey::Telling;
 use crate::report::journeys::{CaseJourneys, Head};
 use crate::report::seen::{self, Document, Seen};
@@ -69,6 +71,7 @@ pub async fn execute(
 ) -> (Results, Vec<Kept>) {
     let begun = Instant::now();
     let pools = Pools::new(options, &cases);
+    let with_flows = flows::declared(&cases);
     let (mut results, mut kept) = (Vec::new(), Vec::new());
     let is_interrupted = tokio::select! {
         biased;
@@ -82,6 +85,7 @@ pub async fn execute(
     let cases = results.into_iter().map(|(_, result)| result).collect();
     let mut results = Results::new(pools.tools().await, cases);
     results.interrupted = is_interrupted;
+    results.flows = tables(&with_flows, &results.cases);
     // Who listens may have gone away; the results are returned all the same.
     let _ = events.send(Event::Over {
         results: Box::new(results.clone()),
@@ -182,6 +186,7 @@ async fn one(
         duration_ms: 0,
         claims: Vec::new(),
         probes: Vec::new(),
+        flows: Vec::new(),
         wire: Vec::new(),
         counters: Vec::new(),
         rules: Vec::new(),
@@ -223,6 +228,7 @@ async fn one(
             } else {
                 Outcome::Fail
             };
+            result.flows = flows::outcomes(prepared, &judgement);
             let Judgement {
                 probes,
                 wire,
@@ -241,6 +247,7 @@ async fn one(
                 result.steps,
                 result.claims,
             ) = (probes, wire, counters, rules, held, steps, claims);
+            result.place = flows::place(&result).or(result.place);
             (result, Some((session, evidence)))
         }
         Err(error) => {

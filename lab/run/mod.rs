@@ -4,6 +4,7 @@
 mod binary;
 mod execute;
 mod explain;
+mod flows;
 mod pool;
 mod prepare;
 mod select;

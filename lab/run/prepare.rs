@@ -14,6 +14,7 @@ use crate::scenario::expectation::Row;
 use crate::scenario::lab::LabSpec;
 use crate::scenario::objects::Object;
 use crate::scenario::reference::DocumentRef;
+use crate::scenario::tree::Step;
 use crate::scenario::{Case, Diagnostic, Sources};
 
 use super::binary;
@@ -265,9 +266,12 @@ impl Prepared {
     /// Where the row stands that says what is expected.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
-        let span = self
-            .case
-            .span(&DocumentRef::Lab, &place!["spec", "expect", self.case.row])?;
+        self.place_of(&place!["spec", "expect", self.case.row])
+    }
+
+    /// Where something of the lab document stands.
+    pub(super) fn place_of(&self, path: &[Step]) -> Option<Place> {
+        let span = self.case.span(&DocumentRef::Lab, path)?;
         let source = self.sources.get(span.file)?;
         let before = source.text().get(..usize::try_from(span.start).ok()?)?;
         let line = u32::try_from(before.lines().count()).ok()?;

@@ -17,7 +17,8 @@ pub struct Chosen {
     /// What the lab's file makes one wonder about.
     pub warnings: Vec<Diagnostic>,
     /// How the lab is named on the command line: its own name where it lies in
-    /// the directory of labs, its file's path elsewhere.
+    /// the directory of labs, with that of a directory in it where it lies there, its
+    /// file's path elsewhere.
     pub named: String,
 }
 
@@ -73,7 +74,8 @@ fn hint(help: Option<&String>) -> String {
 }
 
 /// Reads the labs and cases that are named: `LAB`, `LAB/CASE` with all or some
-/// of a case's axis values, or a path to a lab's file with `/CASE` behind it.
+/// of a case's axis values, a path to a lab's file with `/CASE` behind it, or a
+/// directory of labs, in `directory` or by its path, for every lab directly in it.
 /// Without names, every lab directly in `directory`.
 ///
 /// # Errors
@@ -81,33 +83,57 @@ fn hint(help: Option<&String>) -> String {
 /// The first name that leads to nothing that can be run.
 pub fn choose(names: &[String], directory: &Path) -> Result<Vec<Chosen>, SelectError> {
     if names.is_empty() {
-        let files = labs_in(directory)?;
-        if files.is_empty() {
-            return Err(SelectError::Nothing {
-                directory: directory.display().to_string(),
-            });
-        }
+        let files = all_in(directory)?;
         return files.iter().map(|file| load(file, directory)).collect();
     }
     let mut chosen: Vec<(PathBuf, Chosen)> = Vec::new();
     for name in names {
-        let (file, case) = find(name, directory)?;
-        let known = chosen.iter().position(|(known, _)| *known == file);
-        let at = if let Some(at) = known {
-            at
-        } else {
-            let mut lab = load(&file, directory)?;
-            lab.cases.clear();
-            chosen.push((file, lab));
-            chosen.len() - 1
-        };
-        let lab = &mut chosen[at].1;
-        let wanted = matching(&lab.scenario, case.as_deref())?;
-        lab.cases.extend(wanted);
-        lab.cases.sort_unstable();
-        lab.cases.dedup();
+        for (file, case) in files(name, directory)? {
+            let known = chosen.iter().position(|(known, _)| *known == file);
+            let at = if let Some(at) = known {
+                at
+            } else {
+                let mut lab = load(&file, directory)?;
+                lab.cases.clear();
+                chosen.push((file, lab));
+                chosen.len() - 1
+            };
+            let lab = &mut chosen[at].1;
+            let wanted = matching(&lab.scenario, case.as_deref())?;
+            lab.cases.extend(wanted);
+            lab.cases.sort_unstable();
+            lab.cases.dedup();
+        }
     }
     Ok(chosen.into_iter().map(|(_, lab)| lab).collect())
+}
+
+/// The files that a name stands for, each with the case that is meant.
+fn files(name: &str, directory: &Path) -> Result<Vec<(PathBuf, Option<String>)>, SelectError> {
+    let is_lab = ["yaml", "yml"]
+        .iter()
+        .any(|extension| directory.join(format!("{name}.{extension}")).is_file());
+    let group = [directory.join(name), PathBuf::from(name)]
+        .into_iter()
+        .find(|path| !is_lab && path.is_dir());
+    match group {
+        Some(group) => {
+            let files = all_in(&group)?;
+            Ok(files.into_iter().map(|file| (file, None)).collect())
+        }
+        None => Ok(vec![find(name, directory)?]),
+    }
+}
+
+/// The lab files directly in a directory, of which there must be one.
+fn all_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
+    let files = labs_in(directory)?;
+    if files.is_empty() {
+        return Err(SelectError::Nothing {
+            directory: directory.display().to_string(),
+        });
+    }
+    Ok(files)
 }
 
 fn load(file: &Path, directory: &Path) -> Result<Chosen, SelectError> {
@@ -115,10 +141,9 @@ fn load(file: &Path, directory: &Path) -> Result<Chosen, SelectError> {
     match Scenario::load(&sources) {
         Ok((scenario, warnings)) => {
             let cases = (0..scenario.cases().len()).collect();
-            let named = if file.parent() == Some(directory) {
-                scenario.name().to_owned()
-            } else {
-                file.display().to_string()
+            let named = match file.strip_prefix(directory) {
+                Ok(inside) => inside.with_extension("").display().to_string(),
+                Err(_) => file.display().to_string(),
             };
             Ok(Chosen {
                 scenario,
@@ -255,5 +280,87 @@ fn matching(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, Selec
         )))
     } else {
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topologies() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies")
+    }
+
+    fn chosen(names: &[&str]) -> Vec<(String, usize)> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let labs = choose(&names, &topologies()).expect("the labs are there");
+        labs.into_iter()
+            .map(|lab| (lab.named, lab.cases.len()))
+            .collect()
+    }
+
+    #[test]
+    fn a_directory_stands_for_the_labs_in_it() {
+        let all = chosen(&["conformance"]);
+        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "conformance/cluster-ip",
+                "conformance/external-ip",
+                "conformance/load-balancer",
+                "conformance/node-port"
+            ]
+        );
+        // By its path it is the same, and what is named twice runs once.
+        let path = topologies().join("conformance").display().to_string();
+        assert_eq!(chosen(&[&path]), all);
+        assert_eq!(
+            chosen(&["conformance", "conformance/node-port/mode=ipvs"]),
+            all
+        );
+    }
+
+    #[test]
+    fn a_lab_in_a_directory_is_named_with_it() {
+        let ipvs = chosen(&["conformance/external-ip/mode=ipvs"]);
+        assert_eq!(ipvs, [("conformance/external-ip".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_directory_without_labs_is_told_of() {
+        let empty = tempfile::tempdir().expect("a directory");
+        let name = empty.path().display().to_string();
+        let error = choose(std::slice::from_ref(&name), &topologies()).expect_err("no labs");
+        let said = error.to_string().replace(&name, "DIRECTORY");
+        insta::assert_snapshot!(said, @"there is no lab in DIRECTORY; name a file, or the directory with --topologies");
+    }
+
+    /// Each of the flows that kube-proxy's tests follow is there, in each of their
+    /// variants.
+    #[test]
+    fn the_tables_name_every_flow_of_the_tests_that_they_cite() {
+        let names = ["conformance".to_owned()];
+        let labs = choose(&names, &topologies()).expect("the labs are there");
+        let facts = || {
+            let specs = labs.iter().map(|lab| &lab.scenario.lab.spec);
+            specs.flat_map(|spec| spec.facts.values())
+        };
+        for (test, flows) in [
+            // Thirty flows, with and without a cluster CIDR and --masquerade-all.
+            ("TestInternalExternalMasquerade", 4 * 30),
+            ("TestClusterIPGeneral", 10),
+            ("TestLoadBalancer", 13),
+            // Three flows and one to a second address, with one and several networks,
+            // of both families.
+            ("TestNodePorts", 2 * 2 * 4),
+            ("TestExternalTrafficPolicyLocal", 7),
+            ("TestExternalTrafficPolicyCluster", 7),
+            // Four of them, and the same after the endpoints went.
+            ("TestInternalTrafficPolicy", 2 * 4),
+        ] {
+            let of_test = facts().filter(|fact| fact.test.split('/').next() == Some(test));
+            assert_eq!(of_test.count(), flows, "{test}");
+        }
     }
 }

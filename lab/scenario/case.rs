@@ -24,8 +24,11 @@ pub struct Case {
     pub spec: Arc<LabSpec>,
     /// The objects, patched. Cases with the same patches share them.
     pub objects: Arc<Objects>,
-    /// Which row of `spec.expect` is for this case.
+    /// Which row of `spec.expect` is for this case. In a lab with flows it is one that
+    /// was added, and so are the flows' probes.
     pub row: usize,
+    /// For each flow, by its name, which row of its `expect` is for this case.
+    pub flows: IndexMap<String, usize>,
     /// What it is after each of its steps.
     pub steps: Vec<CaseStep>,
     pub(super) lab_tree: Tree,
@@ -78,6 +81,7 @@ impl Case {
             lab: self.lab.clone(),
             values: self.values.clone(),
             row: self.row,
+            flows: self.flows.clone(),
         })
     }
 

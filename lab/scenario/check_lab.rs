@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
 
+use super::check_flow;
 use super::check_steps;
 use super::diagnostic::Diagnostic;
 use super::expectation::{EXPECTED_KEYS, ROW_KEYS};
@@ -17,7 +18,9 @@ use super::values::AxisValues;
 
 /// The fields of `spec` that a patch may not change: they say which cases there
 /// are and what is expected, not what the cluster is.
-pub(super) const UNPATCHABLE: [&str; 5] = ["axes", "exclude", "expect", "claims", "steps"];
+pub(super) const UNPATCHABLE: [&str; 8] = [
+    "axes", "exclude", "expect", "claims", "flows", "facts", "columns", "steps",
+];
 
 /// Looks at the names in the rows of `expect`, before they are decoded: a
 /// misspelt key is named as such, not as a probe of the wrong type. Says whether
@@ -38,7 +41,20 @@ pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) -> bool {
     probes
         .extend(patches.flat_map(|patch| keys(patch.at(crate::path!["merge", "spec", "probes"]))));
     let rows = tree.at(crate::path!["spec", "expect"]);
+    let flows = tree.at(crate::path!["spec", "flows"]);
     for row in rows.into_iter().flat_map(children) {
+        for name in keys(flows) {
+            if let (Some(at), Some(flow)) =
+                (row.key_span(name), flows.and_then(|f| f.key_span(name)))
+            {
+                unknown.push(
+                    Diagnostic::error(format!("`{name}` is a flow and has rows of its own"))
+                        .at(at, "not here")
+                        .and(flow, "this flow's `expect` says what is expected of it"),
+                );
+            }
+        }
+        probes.extend(keys(flows));
         unknown.extend(unknown_probes(row, &ROW_KEYS, &probes));
         for claim in row.get("claims").into_iter().flat_map(children) {
             if let Some(says) = claim.get("says") {
@@ -124,6 +140,8 @@ pub(super) fn lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
         }
     }
     claims(spec, tree, sink);
+    check_flow::flows(spec, tree, sink);
+    columns(spec, tree, sink);
     for name in spec
         .all_probes()
         .map(|(name, _)| name)
@@ -136,6 +154,27 @@ pub(super) fn lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
         );
     }
     check_steps::steps(spec, tree, sink);
+}
+
+/// The axis of the table's columns exists.
+fn columns(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    let Some(axis) = &spec.columns else {
+        return;
+    };
+    if spec.axes.contains_key(axis) {
+        return;
+    }
+    let known = spec.axes.keys().map(String::as_str);
+    let help = did_you_mean(axis, known.clone())
+        .unwrap_or_else(|| format!("the axes are {}", listed(known)));
+    sink.push(
+        Diagnostic::error(format!("there is no axis `{axis}`"))
+            .at(
+                tree.nearest(crate::path!["spec", "columns"]).span,
+                "no such axis",
+            )
+            .help(help),
+    );
 }
 
 /// Axes and values have names that fit into a case's id, and there is at least
@@ -176,7 +215,7 @@ fn axes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
 }
 
 /// The axes and values of a `when` or an entry of `exclude` exist.
-fn selector(
+pub(super) fn selector(
     spec: &LabSpec,
     entry: &IndexMap<String, AxisValues>,
     tree: &Tree,

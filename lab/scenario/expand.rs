@@ -11,6 +11,7 @@ use super::apply::{self, Placed};
 use super::case::{Case, CaseStep};
 use super::check_case;
 use super::decode::strict;
+use super::desugar::{self, FlowRows};
 use super::diagnostic::Diagnostic;
 use super::lab::{Lab, LabSpec};
 use super::limits;
@@ -160,11 +161,15 @@ pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
         .iter()
         .map(|c| spec.expect.iter().position(|row| row.matches(&c.values)))
         .collect();
-    without_row(base, &combinations, &rows, sink);
+    // Where there are flows only, these say all that is expected.
+    if spec.flows.is_empty() || !spec.expect.is_empty() || !spec.probes.is_empty() {
+        without_row(base, &combinations, &rows, sink);
+    }
     unreached(base, &combinations, &rows, sink);
-    let pairs = combinations.into_iter().zip(rows);
-    pairs
-        .filter_map(|(combination, row)| expansion.case(combination, row?, sink))
+    let name = &base.lab.metadata.name;
+    let flows = desugar::rows(spec, base.lab_tree, name, &combinations, sink);
+    let all = combinations.into_iter().zip(rows).zip(flows);
+    all.filter_map(|((combination, row), flows)| expansion.case(combination, row, flows, sink))
         .collect()
 }
 
@@ -244,12 +249,30 @@ fn unreached(
 }
 
 impl Expansion<'_> {
-    fn case(&mut self, combination: Combination, row: usize, sink: &mut Sink) -> Option<Case> {
+    fn case(
+        &mut self,
+        combination: Combination,
+        row: Option<usize>,
+        flows: FlowRows,
+        sink: &mut Sink,
+    ) -> Option<Case> {
         let lab = &self.base.lab.metadata.name;
         let id = combination.id(lab);
         let (mut lab_ids, mut object_ids) = self.base.ids(&combination);
         let (spec, lab_tree) = self.lab_of(&lab_ids, &id, sink)?;
         let objects = self.objects_of(&object_ids, &id, sink)?;
+        let flowing = |spec: Arc<LabSpec>, tree: Tree| {
+            let (spec, tree, row) = desugar::case(&spec, &tree, row, &flows);
+            (Arc::new(spec), tree, row)
+        };
+        let (spec, lab_tree, row) = if spec.flows.is_empty() {
+            (spec, lab_tree, row?)
+        } else if flows.len() < spec.flows.len() {
+            // What has no row was told of for all cases together.
+            return None;
+        } else {
+            flowing(spec, lab_tree)
+        };
         limits::objects(&objects, &lab_tree, sink);
         check_case::case(&spec, &lab_tree, row, sink);
         let mut steps = Vec::with_capacity(self.base.lab.spec.steps.len());
@@ -263,7 +286,10 @@ impl Expansion<'_> {
                 }
                 .push(patch);
             }
-            let (spec, lab_tree) = self.lab_of(&lab_ids, &id, sink)?;
+            let (mut spec, mut lab_tree) = self.lab_of(&lab_ids, &id, sink)?;
+            if !spec.flows.is_empty() {
+                (spec, lab_tree, _) = flowing(spec, lab_tree);
+            }
             let objects = self.objects_of(&object_ids, &id, sink)?;
             limits::objects(&objects, &lab_tree, sink);
             steps.push(CaseStep {
@@ -281,6 +307,7 @@ impl Expansion<'_> {
             objects,
             row,
             steps,
+            flows,
             lab_tree,
         })
     }

@@ -21,6 +21,7 @@ use super::values::AxisValues;
 pub use super::balancer_spec::{
     HealthCheck, LoadBalancerSpec, NoBackend, Public, SecurityGroup, Target,
 };
+pub use super::flow::{Fact, Failing, Flow, FlowRow};
 pub use super::node_spec::{ByHand, FlannelLeftover, Leftovers, NodeSpec};
 pub use super::probe::Probe;
 pub use super::step::Step;
@@ -103,6 +104,23 @@ pub struct LabSpec {
     /// tried after it.
     #[serde(default)]
     pub steps: Vec<Step>,
+    /// Exchanges that say themselves what is expected of them, in place of `probes`
+    /// and `expect` or beside them.
+    #[serde(default)]
+    pub flows: IndexMap<String, Flow>,
+    /// How many exchanges a flow attempts that says nothing of it; one by default. An
+    /// axis may patch it: endpoints that take turns are met by few, random choice needs
+    /// many.
+    #[serde(default = "super::probe::one")]
+    #[schemars(range(min = 1))]
+    pub connections: u32,
+    /// What others say of such flows; rows of flows name the facts they bear out.
+    #[serde(default)]
+    pub facts: IndexMap<String, Fact>,
+    /// The axis whose values are the columns of the table of flows: `mode` when absent,
+    /// if there is such an axis, else the first one.
+    #[serde(default)]
+    pub columns: Option<String>,
     /// What is varied: an axis has values, a value is a list of patches to the
     /// lab as written. The cases are the product of the axes.
     #[serde(default)]

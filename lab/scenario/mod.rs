@@ -15,6 +15,7 @@ pub mod case;
 #[cfg(test)]
 mod case_tests;
 mod check_case;
+mod check_flow;
 mod check_lab;
 mod check_object;
 mod check_steps;
@@ -24,6 +25,7 @@ pub mod count;
 pub mod decode;
 pub mod decode_error;
 mod defaults;
+mod desugar;
 pub mod diagnostic;
 mod documents;
 pub mod endpoints;
@@ -33,6 +35,10 @@ mod endpoints_tests;
 mod example_tests;
 mod expand;
 pub mod expectation;
+pub mod flow;
+pub mod flow_count;
+#[cfg(test)]
+mod flow_tests;
 #[cfg(test)]
 mod hostile_tests;
 pub mod lab;

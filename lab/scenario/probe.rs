@@ -41,6 +41,6 @@ pub struct Probe {
     pub across: Option<String>,
 }
 
-fn one() -> u32 {
+pub(super) const fn one() -> u32 {
     1
 }

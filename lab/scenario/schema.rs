@@ -32,7 +32,11 @@ mod tests {
     use crate::scenario::yaml;
 
     fn example() -> Value {
-        let text = include_str!("example.yaml");
+        first(include_str!("example.yaml"))
+    }
+
+    /// The first document of a text, as JSON.
+    fn first(text: &str) -> Value {
         let source = Source::from_bytes("x", text.into()).expect("a source");
         let trees = yaml::parse(&source, FileId::default()).expect("YAML");
         strict(&trees[0]).expect("JSON")
@@ -46,6 +50,26 @@ mod tests {
             .map(|e| e.to_string())
             .collect();
         assert_eq!(errors, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_lab_with_flows_is_as_the_schema_says() {
+        let schema = jsonschema::validator_for(lab().as_value()).expect("a schema");
+        let flows = first(include_str!("flows.yaml"));
+        let errors: Vec<String> = schema.iter_errors(&flows).map(|e| e.to_string()).collect();
+        assert_eq!(errors, Vec::<String>::new());
+        for (parent, key, value) in [
+            ("/spec/flows/call", "expect", Value::Array(Vec::new())),
+            ("/spec/flows/call", "conections", 2.into()),
+            ("/spec/flows/call/expect/0", "connected", "every".into()),
+            ("/spec/flows/call/expect/0", "becuase", "x".into()),
+            ("/spec/facts/plain", "fails", "dropped".into()),
+        ] {
+            let mut broken = flows.clone();
+            let map = broken.pointer_mut(parent).and_then(Value::as_object_mut);
+            map.expect("a map").insert(key.to_owned(), value);
+            assert!(!schema.is_valid(&broken), "{parent}/{key}");
+        }
     }
 
     #[test]

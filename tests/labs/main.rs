@@ -1,5 +1,6 @@
-//! Every case of every lab directly in `topologies/`, each a test of its own:
-//! it comes out as expected, and each of its expectations, turned round, does not.
+//! Every case of every lab directly in `topologies/`, and of the tables of flows in
+//! `topologies/conformance/`, each a test of its own: it comes out as expected, and
+//! each of its expectations, turned round, does not.
 //! Beside them, what a few of the cases are tried for in particular.
 
 mod cause;
@@ -34,6 +35,11 @@ fn main() -> ExitCode {
         .chain(settings::trials(&cases))
         .chain(settled::trials())
         .chain(cases.iter().cloned().map(trial))
+        .chain(
+            stage::of(&["conformance".to_owned()])
+                .into_iter()
+                .map(trial),
+        )
         .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     guests::end();

@@ -17,7 +17,12 @@ pub fn topologies() -> PathBuf {
 
 /// Every case of every lab directly in `topologies/`.
 pub fn cases() -> Vec<Prepared> {
-    let labs = choose(&[], &topologies()).expect("the labs are well-formed");
+    of(&[])
+}
+
+/// Every case of the labs of these names.
+pub fn of(names: &[String]) -> Vec<Prepared> {
+    let labs = choose(names, &topologies()).expect("the labs are well-formed");
     labs.iter()
         .flat_map(|lab| lab.scenario.cases().iter().map(move |case| (lab, case)))
         .map(|(lab, case)| prepare(lab, case, PATIENCE).expect("every case can be prepared"))

@@ -12,8 +12,8 @@ use crate::run::Wishes;
 /// Which cases, and how they are prepared.
 #[derive(Debug, Args)]
 pub struct Selection {
-    /// Labs or cases: NAME, NAME/axis=value,…, or a path to a lab's file. Without
-    /// any, every lab directly in the directory of labs
+    /// Labs or cases: NAME, NAME/axis=value,…, a path to a lab's file, or a directory
+    /// of labs (conformance). Without any, every lab directly in the directory of labs
     #[arg(value_name = "LAB[/CASE]")]
     pub names: Vec<String>,
     /// How long an answer is waited for by probes that say nothing of it

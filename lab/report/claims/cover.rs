@@ -22,7 +22,7 @@ type Values<'a> = Vec<(&'a str, &'a str)>;
 /// when a case is on both sides.
 ///
 /// Nothing is said of cases that are on neither side.
-pub(super) fn cover(cases: &[&str], others: &[&str]) -> Option<Vec<String>> {
+pub(in crate::report) fn cover(cases: &[&str], others: &[&str]) -> Option<Vec<String>> {
     let cases: Vec<Values<'_>> = cases.iter().map(|case| values(case)).collect();
     let others: Vec<Values<'_>> = others.iter().map(|case| values(case)).collect();
     let mut terms: Vec<Term<'_>> = shortest(&cases, &others)

@@ -1,0 +1,95 @@
+//! How often a verdict is expected of a flow: a count, or of all exchanges.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+use super::count::Count;
+
+/// The word for all of them.
+const ALL: &str = "all";
+
+/// How many of a flow's exchanges come to a verdict: `all` of them, however many there
+/// are in a case, or a count as probes have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowCount {
+    /// All.
+    All,
+    /// So many.
+    Count(Count),
+}
+
+impl FlowCount {
+    /// The count, where so many exchanges are attempted.
+    #[must_use]
+    pub const fn of(self, connections: u32) -> Count {
+        match self {
+            Self::All => Count::exactly(connections),
+            Self::Count(count) => count,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for FlowCount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FlowCountVisitor;
+
+        impl Visitor<'_> for FlowCountVisitor {
+            type Value = FlowCount;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`all` or a count: `4`, \"2..6\" or \">=1\"")
+            }
+
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<FlowCount, E> {
+                Count::deserialize(de::value::U64Deserializer::new(n)).map(FlowCount::Count)
+            }
+
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<FlowCount, E> {
+                Count::deserialize(de::value::I64Deserializer::new(n)).map(FlowCount::Count)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<FlowCount, E> {
+                if text == ALL {
+                    return Ok(FlowCount::All);
+                }
+                text.parse().map(FlowCount::Count).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(FlowCountVisitor)
+    }
+}
+
+impl JsonSchema for FlowCount {
+    fn schema_name() -> Cow<'static, str> {
+        "FlowCount".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let count = generator.subschema_for::<Count>();
+        json_schema!({
+            "description": "How many of the flow's exchanges: `all`, or a count.",
+            "anyOf": [{"const": ALL}, count],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_is_as_many_as_are_attempted() {
+        let read = |json| serde_json::from_value::<FlowCount>(json).map(|count| count.of(7));
+        assert_eq!(read(json!("all")).ok(), Some(Count::exactly(7)));
+        assert_eq!(read(json!(4)).ok(), Some(Count::exactly(4)));
+        assert_eq!(read(json!("2..6")).ok(), Count::between(2, 6).ok());
+        let error = read(json!("every")).expect_err("no count");
+        insta::assert_snapshot!(error, @r#"`every` is not a count; write `4`, "2..6" (both included) or ">=1""#);
+    }
+}
