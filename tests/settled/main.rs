@@ -16,6 +16,9 @@ use tokio::runtime::Builder;
 /// How long everything else is waited for: three times a SYN is sent again.
 const PATIENCE: Duration = Duration::from_secs(8);
 
+/// In which time what can be proven is proven on any machine, however busy it is.
+const LONG: Duration = Duration::from_secs(60);
+
 /// A SYN is sent again after a second; who is answered later was not by the first.
 const AGAIN: Duration = Duration::from_millis(900);
 
@@ -67,7 +70,7 @@ impl Lab {
         }
     }
 
-    fn plan(&self, settle: bool) -> Plan {
+    fn plan(&self, settle: bool, patience: Duration) -> Plan {
         let mut plan: Plan =
             serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
         for namespace in &mut plan.namespaces {
@@ -106,11 +109,11 @@ impl Lab {
             probe.to.address = "10.0.2.2".parse().expect("an address");
             probe.to.port = 8080;
         }
-        (probe.connections, probe.patience, probe.settle) = (self.connections, PATIENCE, settle);
+        (probe.connections, probe.patience, probe.settle) = (self.connections, patience, settle);
         plan
     }
 
-    fn run(&self, settle: bool) -> Vec<Attempt> {
+    fn run(&self, settle: bool, patience: Duration) -> Vec<Attempt> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
@@ -118,7 +121,10 @@ impl Lab {
         runtime.block_on(async {
             let host = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab")));
             let agent = host.start().await.expect("an agent");
-            let mut session = agent.build(self.plan(settle)).await.expect("a lab");
+            let mut session = agent
+                .build(self.plan(settle, patience))
+                .await
+                .expect("a lab");
             let evidence = session.probe().await.expect("evidence");
             // What proves it was not asked for.
             assert!(evidence.met.is_empty() && evidence.connections.is_empty());
@@ -131,14 +137,13 @@ impl Lab {
     /// Every timeout is settled, and whoever waits sees as many kinds of verdicts; with
     /// a coin thrown, nobody is helped by being sent again.
     fn is_settled(&self, wanted: &[Verdict]) {
-        let attempts = self.run(true);
+        let attempts = self.run(true, LONG);
         assert_eq!(verdicts(&attempts), wanted, "{attempts:#?}");
         for attempt in &attempts {
             let is_timeout = attempt.verdict == Verdict::Timeout;
             assert_eq!(attempt.settled, is_timeout, "{attempt:#?}");
-            assert!(attempt.took < PATIENCE, "{attempt:#?}");
         }
-        let late = self.run(false);
+        let late = self.run(false, PATIENCE);
         assert_eq!(verdicts(&late), wanted, "{late:#?}");
         let saved = |one: &&Attempt| one.verdict == Verdict::Connected && one.took > AGAIN;
         assert_eq!(late.iter().find(saved), None);
@@ -147,7 +152,7 @@ impl Lab {
 
     /// No timeout is settled.
     fn is_waited_for(&self) -> Vec<Attempt> {
-        let attempts = self.run(true);
+        let attempts = self.run(true, PATIENCE);
         let settled = attempts.iter().find(|attempt| attempt.settled);
         assert_eq!(settled, None);
         attempts
