@@ -332,7 +332,7 @@ fn a_datagram_that_is_dropped_is_settled(backend: Backend) {
         protocol: Protocol::Udp,
         ..Lab::of(backend, "")
     };
-    let attempts = lab.run(true);
+    let attempts = lab.run(true, PATIENCE);
     assert_eq!(verdicts(&attempts), [Verdict::Answered, Verdict::Timeout]);
     for attempt in &attempts {
         assert_eq!(
