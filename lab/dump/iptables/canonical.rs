@@ -111,7 +111,10 @@ fn match_choice<'r>(module: &str, choice: &Choice<'r>) -> Option<Choice<'r>> {
         }
         ("conntrack", "--ctstate") | ("state", "--state") => {
             let mut states: Vec<&str> = value.split(',').collect();
-            states.sort_unstable();
+            // No state is called so; what begins with it would be read as an option.
+            if !states.iter().any(|state| state.starts_with('-')) {
+                states.sort_unstable();
+            }
             Some(with_value(choice, states.join(",")))
         }
         ("ipvs", "--vproto") => Some(with_value(choice, protocol(value))),
