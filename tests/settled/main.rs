@@ -17,7 +17,7 @@ use tokio::runtime::Builder;
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// In which time what can be proven is proven on any machine, however busy it is.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// A SYN is sent again after a second; who is answered later was not by the first.
 const AGAIN: Duration = Duration::from_millis(900);
