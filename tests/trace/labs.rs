@@ -6,6 +6,7 @@ use svclab::plan::{Namespace, Watch};
 
 use super::accounts::account;
 use super::cases::{case, cases};
+use super::full::ordinary_or_full;
 use super::with_agent;
 
 /// How many stand at once.
@@ -15,7 +16,9 @@ const AT_ONCE: usize = 8;
 fn every_packet_is_accounted_for_and_watching_changes_no_verdict() {
     let mut here = cases(&[]);
     here.retain(|case| !case.plan.namespaces.iter().any(Namespace::uses_ipvs));
-    assert!(here.len() > 30, "{}", here.len());
+    assert!(here.len() > 50, "{}", here.len());
+    // The long suites watch all; neighbours in the product of axes differ in one.
+    let here: Vec<_> = here.into_iter().step_by(ordinary_or_full(2, 1)).collect();
     with_agent(async |agent| {
         let account = account(&agent, here, AT_ONCE, None).await;
         account.print(&agent.surroundings().kernel);

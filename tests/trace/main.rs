@@ -10,6 +10,8 @@ mod copied;
 mod dropped;
 mod drops;
 mod during;
+#[path = "../shared/full.rs"]
+mod full;
 mod inside;
 mod labs;
 #[path = "../shared/rights.rs"]
