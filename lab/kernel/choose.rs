@@ -84,7 +84,7 @@ impl Kernel {
     pub fn room(&self) -> u64 {
         match self {
             Self::Host(_) => room::of_host(),
-            Self::Guest(_) => room::of_guest(),
+            Self::Guest(guest) => room::of_guest(guest.more_room()),
         }
     }
 
@@ -183,6 +183,8 @@ pub struct Kernels {
     cache: Option<Cache>,
     /// What guests have besides what labs need.
     further: Vec<PathBuf>,
+    /// How much more memory guests have for labs than they would, in MiB.
+    more: u32,
     guests: OnceCell<Result<Vec<Kernel>, Arc<GuestError>>>,
 }
 
@@ -218,6 +220,13 @@ impl Kernels {
         self.further = in_guests;
         self.further.extend(everywhere.iter().cloned());
         self.host = self.host.with_programs(everywhere);
+        self
+    }
+
+    /// The same, with guests that have so many MiB more for labs.
+    #[must_use]
+    pub fn with_more_room(mut self, mebibytes: u32) -> Self {
+        self.more = mebibytes;
         self
     }
 
@@ -283,7 +292,8 @@ impl Kernels {
             if !self.further.is_empty() {
                 guest = guest
                     .with_programs(self.further.iter().cloned())
-                    .with_memory(guest::MEMORY + FURTHER);
+                    .with_memory(guest::MEMORY + FURTHER + self.more)
+                    .with_more_room(self.more);
             }
             guests.push(Kernel::Guest(Box::new(guest)));
         }

@@ -45,9 +45,9 @@ pub fn of_host() -> u64 {
     least.map_or(u64::MAX, |available| available / 4 * 3)
 }
 
-/// How much memory a guest has for labs, in KiB.
-pub fn of_guest() -> u64 {
-    u64::from(MEMORY) * 1024 - GUESTS_OWN
+/// How much memory a guest has for labs, in KiB, which has so many MiB more than others.
+pub fn of_guest(more: u32) -> u64 {
+    u64::from(MEMORY + more) * 1024 - GUESTS_OWN
 }
 
 /// What `/proc/meminfo` says could be had, in KiB.
@@ -97,7 +97,7 @@ mod tests {
         let error = NoRoom {
             place: "a guest",
             needs: 700 << 10,
-            has: of_guest(),
+            has: of_guest(0),
         };
         insta::assert_snapshot!(error, @"the lab takes some 700 MiB of memory, and a guest has 144 MiB for labs");
     }

@@ -17,6 +17,9 @@ use crate::plan::{Backend, Plan};
 /// In what memory is counted, in KiB.
 const UNIT: u64 = 1024;
 
+/// What a guest has more for each kube-proxy of a case, in MiB.
+const PROXY: u32 = 64;
+
 /// So many of [`UNIT`].
 fn units(memory: u64) -> u32 {
     let most = u32::MAX >> 3;
@@ -65,7 +68,12 @@ impl Pools {
         }
         if !programs.is_empty() || !in_guests.is_empty() {
             let in_guests = in_guests.into_iter().collect();
-            kernels = kernels.with_programs(programs.into_iter().collect(), in_guests);
+            // A kube-proxy is larger than all else of a lab.
+            let most = cases.iter().map(|case| case.plan.proxies.len()).max();
+            let more = u32::try_from(most.unwrap_or_default()).unwrap_or_default();
+            kernels = kernels
+                .with_programs(programs.into_iter().collect(), in_guests)
+                .with_more_room(more.saturating_mul(PROXY));
         }
         Self {
             kernels,

@@ -102,6 +102,8 @@ pub struct Guest {
     further: Vec<PathBuf>,
     /// In MiB.
     memory: u32,
+    /// How much of it is for labs besides what others have, in MiB.
+    more: u32,
     deadlines: Deadlines,
 }
 
@@ -136,6 +138,7 @@ impl Guest {
             program,
             further: Vec::new(),
             memory: MEMORY,
+            more: 0,
             deadlines: Deadlines::default(),
         })
     }
@@ -155,6 +158,20 @@ impl Guest {
     pub fn with_programs(mut self, programs: impl IntoIterator<Item = PathBuf>) -> Self {
         self.further.extend(programs);
         self
+    }
+
+    /// The same guest, of whose memory so many MiB are for labs besides what others have
+    /// for them.
+    #[must_use]
+    pub fn with_more_room(mut self, mebibytes: u32) -> Self {
+        self.more = mebibytes;
+        self
+    }
+
+    /// How much more it has for labs than others, in MiB.
+    #[must_use]
+    pub const fn more_room(&self) -> u32 {
+        self.more
     }
 
     /// The same guest with so many MiB of memory, of which half may be files, in
