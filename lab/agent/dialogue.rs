@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::exchange::Outcome;
 use super::netns::NetNs;
-use super::prober::{told, unbegun};
+use super::prober::told;
 use super::server::{GO_ON, LAST};
-use super::{failure, tcp, udp};
+use super::{start, tcp, udp};
 use crate::evidence::Attempt;
 use crate::plan::{Probe, Protocol};
 use crate::protocol::Failure;
@@ -48,18 +48,10 @@ pub async fn open(
 ) -> Result<(Vec<Open>, Vec<Attempt>), Failure> {
     let mut opening = Vec::new();
     for probe in probes {
-        let ns = namespaces.get(&probe.from).ok_or_else(|| {
-            failure::bug(format!(
-                "the probe {} starts in {}, which the plan has not got",
-                probe.name, probe.from
-            ))
-        })?;
+        let ns = start::place(probe, namespaces)?;
         for number in 0..probe.connections {
             let begun = Instant::now();
-            let first = ns
-                .enter(|| begin(probe))
-                .and_then(|begun| begun)
-                .map_err(|error| unbegun(probe, &error))?;
+            let first = start::inside(probe, ns, || begin(probe))?;
             opening.push(async move {
                 let (line, outcome) = first.await;
                 let attempt = told(&probe.name, number, begun.elapsed(), outcome);

@@ -52,6 +52,7 @@ mod server;
 mod settings;
 mod settle;
 mod stage;
+mod start;
 mod step;
 mod stream;
 mod streams;

@@ -1,12 +1,10 @@
 //! Trying what a plan wants tried, in its order.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 use std::time::Instant;
 
-use nix::errno::Errno;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -14,10 +12,10 @@ use super::exchange::Outcome;
 use super::failure;
 use super::netns::NetNs;
 use super::settle::Settler;
-use super::{ping, tcp, udp};
+use super::start;
 use crate::evidence::{Attempt, Verdict};
-use crate::plan::{Probe, Protocol};
-use crate::protocol::{Failure, Fault};
+use crate::plan::Probe;
+use crate::protocol::Failure;
 
 /// Tries all probes and says what became of each connection, in the plan's
 /// order. The first packets of those that wait for nobody leave in the plan's
@@ -124,22 +122,10 @@ impl Running {
         probe: &Probe,
         namespaces: &HashMap<String, NetNs>,
     ) -> Result<(), Failure> {
-        let ns = namespaces.get(&probe.from).ok_or_else(|| {
-            failure::bug(format!(
-                "the probe {} starts in {}, which the plan has not got",
-                probe.name, probe.from
-            ))
-        })?;
+        let ns = start::place(probe, namespaces)?;
         for number in 0..probe.connections {
             let started = Instant::now();
-            let exchange = ns
-                .enter(|| match probe.protocol {
-                    Protocol::Tcp => tcp::begin(probe),
-                    Protocol::Udp => udp::begin(probe),
-                    Protocol::Ping => ping::begin(probe),
-                })
-                .and_then(|begun| begun)
-                .map_err(|error| unbegun(probe, &error))?;
+            let exchange = start::exchange(probe, ns)?;
             let (settle, settled) = oneshot::channel();
             let local = exchange.local;
             if let Some(local) = local.filter(|_| probe.settle) {
@@ -182,24 +168,4 @@ pub fn told(probe: &str, number: u32, took: Duration, outcome: Outcome) -> Attem
         settled: false,
         error: outcome.error.map(|error| error.to_string()),
     }
-}
-
-/// What is said of a probe that cannot begin.
-pub fn unbegun(probe: &Probe, error: &io::Error) -> Failure {
-    let message = format!(
-        "cannot begin the probe {} from {}: {error}",
-        probe.name, probe.from
-    );
-    if error.raw_os_error() == Some(Errno::EADDRNOTAVAIL as i32) {
-        return Failure {
-            fault: Fault::Input,
-            message,
-            remedy: Some(match probe.bind {
-                Some(address) => format!("{address} is not an address of {}", probe.from),
-                None => format!("{} has no port left to start from", probe.from),
-            }),
-            rejected: None,
-        };
-    }
-    failure::machine(message, error)
 }

@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use super::exchange::Outcome;
 use super::netns::NetNs;
-use super::prober::{told, unbegun};
-use super::{failure, patience, ping, tcp, udp};
+use super::prober::told;
+use super::{patience, start};
 use crate::evidence::{Attempt, Verdict};
-use crate::plan::{Probe, Protocol};
+use crate::plan::Probe;
 use crate::protocol::Failure;
 
 /// How long between two rounds, and for how many: what comes soon is told to a hundredth
@@ -80,21 +80,9 @@ impl<'a> Scouts<'a> {
     }
 
     fn send_one(&mut self, probe: &Probe) -> Result<(), Failure> {
-        let ns = self.namespaces.get(&probe.from).ok_or_else(|| {
-            failure::bug(format!(
-                "the probe {} starts in {}, which the plan has not got",
-                probe.name, probe.from
-            ))
-        })?;
+        let ns = start::place(probe, self.namespaces)?;
         let begun = Instant::now();
-        let exchange = ns
-            .enter(|| match probe.protocol {
-                Protocol::Tcp => tcp::begin(probe),
-                Protocol::Udp => udp::begin(probe),
-                Protocol::Ping => ping::begin(probe),
-            })
-            .and_then(|begun| begun)
-            .map_err(|error| unbegun(probe, &error))?;
+        let exchange = start::exchange(probe, ns)?;
         let number = self.sent;
         self.sent += 1;
         let lost = Outcome::ended(Verdict::Timeout, exchange.local, None);

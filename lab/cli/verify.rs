@@ -91,8 +91,7 @@ fn labs(common: &Common, names: &[String]) -> Result<Vec<Chosen>, Exit> {
 }
 
 async fn sides(arguments: &VerifyArguments) -> Result<(Side, Program), RunError> {
-    let new = version_of(&arguments.kube_proxy, Host::new()).await;
-    let new = new.map_err(|error| unknown(&error))?;
+    let new = known(&arguments.kube_proxy).await?;
     let against = match &arguments.against {
         None => Side::Rules(new.version),
         Some(AgainstWord::Version(version)) => Side::Rules(*version),

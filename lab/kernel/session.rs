@@ -219,10 +219,7 @@ impl Session {
             at,
             objects,
         });
-        match self.answer(HANG).await? {
-            Event::Served { version, .. } => Ok(version),
-            other => Err(self.unexpected(&other)),
-        }
+        self.served().await
     }
 
     /// Has the API server at that address hold these objects in place of those of their
@@ -243,6 +240,11 @@ impl Session {
             at,
             objects,
         });
+        self.served().await
+    }
+
+    /// At which version the API server has what it was given.
+    async fn served(&mut self) -> Result<u64, KernelError> {
         match self.answer(HANG).await? {
             Event::Served { version, .. } => Ok(version),
             other => Err(self.unexpected(&other)),

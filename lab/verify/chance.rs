@@ -8,8 +8,9 @@ use super::tally::{Outcome, Tally};
 /// Below this probability it is not by chance that two tallies differ.
 const SURE: f64 = 1e-6;
 
-/// Below this it may be more than chance, though both saw the same outcomes.
-const DOUBTFUL: f64 = 1e-3;
+/// Below this it may be more than chance, though both saw the same outcomes; and it is
+/// told though it may be chance, where no more can be tried.
+pub const DOUBTFUL: f64 = 1e-3;
 
 /// How two tallies of the same flow compare.
 #[derive(Debug, Clone, Copy, PartialEq)]

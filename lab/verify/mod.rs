@@ -7,7 +7,7 @@ mod met;
 mod tally;
 mod texts;
 
-pub use chance::{Likeness, likeness};
+pub use chance::{DOUBTFUL, Likeness, likeness};
 pub use document::{
     Changed, Failed, Flow, NotCompared, Ran, RulesDiffer, SCHEMA, SideOf, Sync, Times, Verification,
 };

@@ -19,8 +19,8 @@ use crate::run::Prepared;
 use crate::run::execute::{Options, trouble, waiting};
 use crate::run::pool::Pools;
 use crate::verify::{
-    Changed, Failed, Flow, Likeness, OnlyMet, RulesDiffer, SCHEMA, SideOf, Sync, Tally, Times,
-    Verification, differing_rules, likeness, only_met, tallies,
+    Changed, DOUBTFUL, Failed, Flow, Likeness, OnlyMet, RulesDiffer, SCHEMA, SideOf, Sync, Tally,
+    Times, Verification, differing_rules, likeness, only_met, tallies,
 };
 
 /// Of how many connections a flow is made where a few tell nothing.
@@ -159,7 +159,7 @@ async fn one(pair: &Pair, pools: &Pools) -> Result<Compared, Failed> {
             match likeness(tally, other) {
                 Likeness::Same => None,
                 // All that could be asked was asked.
-                Likeness::Unsure(chance) if chance >= RARE => None,
+                Likeness::Unsure(chance) if chance >= DOUBTFUL => None,
                 Likeness::Unsure(chance) | Likeness::Changed(chance) => {
                     Some((probe.clone(), chance))
                 }
@@ -182,9 +182,6 @@ async fn one(pair: &Pair, pools: &Pools) -> Result<Compared, Failed> {
         synced: [&against, &new].map(|evidence| evidence.synced_ms.values().copied().collect()),
     })
 }
-
-/// Below this it is told, though it may be chance.
-const RARE: f64 = 1e-3;
 
 fn billionths(chance: f64) -> u64 {
     #[expect(
