@@ -2,11 +2,13 @@
 //! interfaces.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use ipnetwork::IpNetwork;
 use netlink_packet_route::address::AddressAttribute;
-use netlink_packet_route::link::LinkAttribute;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags};
+use tokio::time::{Instant, sleep};
 
 use super::netns::NetNs;
 use super::wire::{Wire, refused};
@@ -15,6 +17,13 @@ use crate::evidence::{Held, HeldLink};
 use crate::plan::{Namespace, Watch};
 use crate::protocol::Failure;
 use crate::rules::kube_proxy::Mode;
+
+/// How long the kernel may take to tell whether an interface carries packets: its link
+/// watch runs at least once a second (Linux v6.12, `net/core/link_watch.c`).
+const TOLD_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long to wait before interfaces of which it has not told are looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What the plan wants to know of a namespace; `None` when that is nothing. A `real`
 /// kube-proxy there, by its mode, makes what the plan does not know.
@@ -54,9 +63,13 @@ pub async fn read(
         held.ipvs = ipvs_read::all(ns, &plan.name).await?;
     }
     if links {
-        held.links = interfaces(wire)
-            .await
-            .map_err(|error| refused(&plan.name, "read the interfaces", &error))?;
+        let unread = |error| refused(&plan.name, "read the interfaces", &error);
+        let begun = Instant::now();
+        held.links = interfaces(wire).await.map_err(unread)?;
+        while !held.links.iter().all(is_told) && begun.elapsed() < TOLD_WITHIN {
+            sleep(LOOK_AGAIN).await;
+            held.links = interfaces(wire).await.map_err(unread)?;
+        }
     }
     Ok(Some(held))
 }
@@ -77,6 +90,14 @@ async fn printed(
         arguments.join(" "),
         finished.stderr.trim()
     )))
+}
+
+/// Whether an interface's state follows from whether it carries packets: a bridge that is
+/// brought up without ports still runs for a moment.
+fn is_told(link: &HeldLink) -> bool {
+    let flags = LinkFlags::from_bits_retain(link.flags);
+    !flags.contains(LinkFlags::Up)
+        || flags.contains(LinkFlags::Running) == flags.contains(LinkFlags::LowerUp)
 }
 
 async fn interfaces(wire: &Wire) -> Result<Vec<HeldLink>, rtnetlink::Error> {

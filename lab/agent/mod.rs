@@ -30,6 +30,7 @@ mod ipvs;
 mod ipvs_read;
 mod lab;
 mod loader;
+mod neighbours;
 mod netns;
 mod nfnetlink;
 mod orphans;

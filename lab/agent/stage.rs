@@ -10,9 +10,10 @@ use super::capture::{self, Basket, Capture};
 use super::dialogue::{self, Open};
 use super::lab::Lab;
 use super::netns::NetNs;
+use super::rest::{Unresolved, Watched};
 use super::settle::Settler;
 use super::trace::Trace;
-use super::{counters, held, prober, real_proxy, rest, saved, settings};
+use super::{counters, held, prober, real_proxy, saved, settings};
 use crate::evidence::{Evidence, Packet};
 use crate::plan::{Namespace, Probe};
 use crate::protocol::Failure;
@@ -57,15 +58,22 @@ impl Lab {
         attempts.extend(dialogue::speak(open).await);
         let (open, opened) = dialogue::open(next.unwrap_or_default(), &self.namespaces).await?;
         attempts.extend(opened);
-        if watch.packets.is_empty() {
+        let unresolved = if watch.packets.is_empty() {
             captures.iter().for_each(Capture::drain);
+            Unresolved::new()
         } else {
-            rest::wait(&captures, &basket).await;
-        }
+            let watched = Watched {
+                captures: &captures,
+                basket: &basket,
+                trace: trace.as_mut().filter(|_| !watch.trace.is_empty()),
+            };
+            self.rest(watched).await?
+        };
         capture::end(captures).await;
         step("read back counters and rules".to_owned());
         let mut evidence = Evidence {
             attempts,
+            unresolved,
             ..Evidence::default()
         };
         (evidence.packets, evidence.packets_left_out) = basket.borrow_mut().take();

@@ -10,6 +10,7 @@ mod packet;
 mod step;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,11 @@ pub struct Evidence {
     /// in or passes it on, as they were afterwards: `net.ipv4.conf.eth0.rp_filter`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, BTreeMap<String, String>>,
+    /// By traced namespace, the neighbours whose hardware address was being asked for when
+    /// watching ended: packets to them wait.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "BTreeMap<String, Vec<String>>")]
+    pub unresolved: BTreeMap<String, Vec<IpAddr>>,
     /// By namespace, what was read back of sets, virtual servers and interfaces.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<String, Held>,

@@ -316,6 +316,10 @@ fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
                 named(hop.after.destination, book)
             )
         }
+        End::Waiting(neighbour) => format!(
+            "{kind} to {} still waited in {namespace} for the hardware address of {neighbour}",
+            named(hop.after.destination, book)
+        ),
         End::Unknown => format!(
             "{kind} to {} came to {namespace}{came}, and what became of it is not known",
             named(hop.after.destination, book)

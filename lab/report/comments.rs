@@ -70,6 +70,10 @@ fn of_flight(flight: &Flight) -> Vec<(usize, String)> {
             hop.namespace
         )),
         End::Gone => Some(format!("nobody got it from {}", hop.namespace)),
+        End::Waiting(neighbour) => Some(format!(
+            "still waited in {} for the hardware address of {neighbour}",
+            hop.namespace
+        )),
         End::Unknown => Some(format!(
             "what became of it in {} is not known",
             hop.namespace

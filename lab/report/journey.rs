@@ -332,6 +332,9 @@ fn end(flight: &Flight, journey: &Journey) -> String {
             format!("lost here; the kernel counted {counter} +{by}")
         }
         End::Gone => "nobody got it".to_owned(),
+        End::Waiting(neighbour) => {
+            format!("still waited here for the hardware address of {neighbour}")
+        }
         End::Unknown => "what became of it is not known".to_owned(),
     }
 }

@@ -35,6 +35,7 @@ impl Account {
                     End::Dropped { .. } => "dropped with the kernel's reason",
                     End::Counted { .. } => "dropped and counted",
                     End::Gone => "gone",
+                    End::Waiting(_) => "waiting for a neighbour",
                     End::Unknown => "unknown",
                 };
                 *account.ends.entry(end).or_default() += 1;

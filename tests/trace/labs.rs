@@ -1,13 +1,19 @@
 //! All labs that this host's kernel can run without IPVS, with everything watched: every
 //! packet is accounted for, and verdicts are what they are when nobody watches.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anstream::adapter::strip_str;
+use svclab::explain::Book;
 use svclab::explain::journey::{End, Kind, journeys};
 use svclab::plan::{Namespace, Watch};
+use svclab::report::journey::Telling;
 
 use super::accounts::account;
 use super::cases::{case, cases};
 use super::full::ordinary_or_full;
-use super::with_agent;
+use super::{probe, with_agent};
 
 /// How many stand at once.
 const AT_ONCE: usize = 8;
@@ -50,4 +56,35 @@ fn what_is_sent_again_meets_rules_of_its_own() {
             assert_eq!(dropped, 1, "{answer:#?}");
         }
     });
+}
+
+/// Whose hardware address nobody says: packets to it wait three seconds on its node.
+#[test]
+fn what_waits_for_a_neighbour_is_told() {
+    let case = case("service-changes/version=v1.30,mode=iptables");
+    let mut plan = case.plan;
+    plan.steps.clear();
+    plan.probes.retain(|probe| probe.name == "call");
+    let nobody: IpAddr = [10, 244, 2, 99].into();
+    let call = &mut plan.probes[0];
+    call.to.address = nobody;
+    call.connections = 1;
+    call.patience = Duration::from_millis(200);
+    call.settle = false;
+    plan.watch = Watch::everything(&plan);
+    let evidence = probe(plan.clone());
+    let journeys = journeys(&plan, &evidence);
+    let [journey] = &journeys[..] else {
+        panic!("{journeys:#?}");
+    };
+    let call = &journey.flights[0];
+    assert_eq!(call.end, End::Waiting(nobody), "{call:#?}");
+    let telling = Telling {
+        book: Book::new(&case.cluster, &plan),
+        verbose: false,
+        brief: false,
+    };
+    let told = strip_str(&telling.journeys(journeys.iter())).to_string();
+    let port = journey.called.expect("a call").source.port();
+    insta::assert_snapshot!(told.replace(&format!(":{port}"), ":PORT"));
 }

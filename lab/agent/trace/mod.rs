@@ -40,8 +40,10 @@ const MOST: usize = 200_000;
 
 /// Traced namespaces, until it is ended or dropped.
 pub struct Trace {
-    /// None only while it is exchanged for another.
+    /// None when all that is wanted was heard.
     reader: Option<Reader>,
+    /// What it heard with, then.
+    idle: Vec<Socket>,
     /// One a socket.
     ears: Vec<Ear>,
     drops: Result<Tracer, String>,
@@ -117,6 +119,7 @@ impl Trace {
             begin_drops(&traced).map_err(|error| failed("trace the drops", &first.name, &error))?;
         Ok(Some(Self {
             reader: Some(reader),
+            idle: Vec::new(),
             ears,
             drops,
             traced,
@@ -130,9 +133,8 @@ impl Trace {
     ///
     /// As [`Trace::end`].
     pub fn so_far(&mut self, evidence: &mut Evidence) -> Result<(), Failure> {
-        let sockets = self.hear()?;
-        let reader = Reader::begin(sockets).map_err(|error| self.failed(&error))?;
-        self.reader = Some(reader);
+        self.hear_out()?;
+        self.go_on()?;
         let gathered = &self.gathered;
         evidence.met.clone_from(&gathered.met);
         evidence.met_left_out = gathered.left_out();
@@ -141,13 +143,38 @@ impl Trace {
         self.remembered(evidence)
     }
 
+    /// Hears what was told until now, and nothing after that unless it is to
+    /// [go on](Trace::go_on).
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::end`].
+    pub fn hear_out(&mut self) -> Result<(), Failure> {
+        if self.reader.is_some() {
+            self.idle = self.hear()?;
+        }
+        Ok(())
+    }
+
+    /// Goes on to hear.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor or no thread is left.
+    pub fn go_on(&mut self) -> Result<(), Failure> {
+        let sockets = std::mem::take(&mut self.idle);
+        let reader = Reader::begin(sockets).map_err(|error| self.failed(&error))?;
+        self.reader = Some(reader);
+        Ok(())
+    }
+
     /// Ends it and says what was heard.
     ///
     /// # Errors
     ///
     /// When a namespace cannot be entered, or its kernel does not answer.
     pub fn end(mut self, evidence: &mut Evidence) -> Result<(), Failure> {
-        self.hear()?;
+        self.hear_out()?;
         let gathered = std::mem::take(&mut self.gathered);
         evidence.met_left_out = gathered.left_out();
         evidence.met = gathered.met;

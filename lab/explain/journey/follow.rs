@@ -1,6 +1,7 @@
 //! From what was seen to the journeys of a case's connections.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 
 use super::flight::{Kind, Track, tracks};
 use super::hop::{Visits, hop};
@@ -40,7 +41,7 @@ pub fn journeys(plan: &Plan, evidence: &Evidence) -> Vec<Journey> {
     all.extend(visits.rest().filter_map(|(namespace, identity, visit)| {
         Flown::unseen(evidence, namespace, identity, visit)
     }));
-    let ends = Ends::of(evidence, &all);
+    let ends = Ends::of(plan, evidence, &all);
     evidence
         .attempts
         .iter()
@@ -132,11 +133,13 @@ struct Ends {
 }
 
 impl Ends {
-    fn of(evidence: &Evidence, all: &[Flown<'_>]) -> Self {
+    fn of(plan: &Plan, evidence: &Evidence, all: &[Flown<'_>]) -> Self {
         let drops = drops(evidence);
         let mut by_flight: Vec<Option<End>> = all
             .iter()
-            .map(|flown| known(evidence, &drops, flown, all))
+            .map(|flown| {
+                known(evidence, &drops, flown, all).or_else(|| waiting(plan, evidence, flown))
+            })
             .collect();
         // What is left has no end of its own: a counter of the namespace may tell.
         let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
@@ -259,6 +262,23 @@ fn known(
     dropped(evidence, drops, flown, hop)
         .filter(|end| !(reached && is_put_away(end)))
         .or_else(|| reached.then_some(End::Delivered))
+}
+
+/// The end of a packet that waits for a neighbour.
+fn waiting(plan: &Plan, evidence: &Evidence, flown: &Flown<'_>) -> Option<End> {
+    let hop = flown.hops.last()?;
+    let unresolved = evidence.unresolved.get(&hop.namespace)?;
+    let to = hop.after.destination.ip();
+    let route = plan
+        .namespace(&hop.namespace)?
+        .routes
+        .iter()
+        .filter(|route| route.to.contains(to))
+        .max_by_key(|route| route.to.prefix());
+    let next = |neighbour: &&IpAddr| {
+        **neighbour == to || route.is_some_and(|route| route.via == Some(**neighbour))
+    };
+    unresolved.iter().find(next).copied().map(End::Waiting)
 }
 
 /// Whether a kernel only did away with a packet that it had no more use for, such as a

@@ -195,6 +195,9 @@ pub enum End {
     },
     /// It left by an interface from which nobody got it.
     Gone,
+    /// When watching ended, it waited there for this neighbour, its destination or the
+    /// gateway to it, to say its hardware address.
+    Waiting(IpAddr),
     /// It came there, and what became of it is not known.
     Unknown,
 }

@@ -1,0 +1,39 @@
+//! Neighbours that the kernel is still looking for.
+
+use std::net::IpAddr;
+
+use futures_util::TryStreamExt as _;
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourState};
+
+use super::wire::Wire;
+
+impl Wire {
+    /// The neighbours whose hardware address is being asked for: packets to them wait,
+    /// for three seconds by default (`mcast_solicit` times `retrans_time_ms`), until one
+    /// answers or all are dropped (Linux v6.12, `net/core/neighbour.c`,
+    /// `__neigh_event_send` and `neigh_timer_handler`).
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refused.
+    pub async fn unresolved(&self) -> Result<Vec<IpAddr>, rtnetlink::Error> {
+        let mut unresolved = Vec::new();
+        let mut all = self.handle.neighbours().get().execute();
+        while let Some(message) = all.try_next().await? {
+            if message.header.state != NeighbourState::Incomplete {
+                continue;
+            }
+            unresolved.extend(message.attributes.iter().find_map(|each| match each {
+                NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => {
+                    Some(IpAddr::from(*address))
+                }
+                NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
+                    Some(IpAddr::from(*address))
+                }
+                _ => None,
+            }));
+        }
+        unresolved.sort_unstable();
+        Ok(unresolved)
+    }
+}
