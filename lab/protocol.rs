@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio_util::codec::LengthDelimitedCodec;
 
-use crate::evidence::{Evidence, Surroundings};
+use crate::evidence::{Evidence, Refused, Surroundings};
 use crate::plan::{Delta, Plan};
 use stream::{FromStream, Opening, StreamId, ToStream};
 
@@ -234,6 +234,10 @@ pub enum Event {
         /// By which of the agent's descriptors each namespace is held, for those
         /// who want to enter one from outside.
         descriptors: BTreeMap<String, i32>,
+        /// What the API servers of its nodes refused its kube-proxies until they had
+        /// written their rules.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        refused: Vec<Refused>,
     },
     /// The lab is another now.
     Changed {

@@ -1,6 +1,6 @@
 //! The API server of [`crate::apiserver`] on a socket in a namespace.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::failure;
 use super::netns::NetNs;
-use crate::apiserver::{Answer, Store, StoreError, Watch, answer, ask};
+use crate::apiserver::{Answer, Refusals, Store, StoreError, Watch, answer, ask};
 use crate::protocol::{Failure, Fault};
 
 /// Clients that wait to be accepted.
@@ -42,16 +42,18 @@ pub struct Api {
 
 struct Shared {
     store: RefCell<Store>,
+    refusals: RefCell<Refusals>,
     /// The store's version, for those who wait for another.
     version: watch::Sender<u64>,
 }
 
 impl Api {
-    /// One that has no objects and is nowhere yet.
-    pub fn new() -> Self {
+    /// One for a node that has no objects and is nowhere yet.
+    pub fn of(node: &str) -> Self {
         let store = Store::new();
         Self {
             shared: Rc::new(Shared {
+                refusals: RefCell::new(Refusals::of(node)),
                 version: watch::Sender::new(store.version()),
                 store: RefCell::new(store),
             }),
@@ -77,6 +79,11 @@ impl Api {
     /// An object that cannot be served.
     pub fn put(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
         self.change(|store| store.put(objects))
+    }
+
+    /// What it was asked for and did not serve.
+    pub fn refusals(&self) -> Ref<'_, Refusals> {
+        self.shared.refusals.borrow()
     }
 
     fn change(
@@ -164,7 +171,12 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Bo
     // What is posted is not looked at, but it is waited for.
     let _ = request.into_body().collect().await;
     let answered = ask(&method, &target).and_then(|asked| answer(&shared.store.borrow(), asked));
-    let (code, body) = match answered.unwrap_or_else(|refusal| Answer::from(&refusal)) {
+    let answered = answered.unwrap_or_else(|refusal| {
+        let mut refusals = shared.refusals.borrow_mut();
+        refusals.note(&method, &target, &refusal);
+        Answer::from(&refusal)
+    });
+    let (code, body) = match answered {
         Answer::Whole { code, body } => (
             StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             Either::Left(Full::from(body.to_string())),

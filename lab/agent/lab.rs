@@ -16,7 +16,7 @@ use super::streams::Place;
 use super::timestamps::Timestamps;
 use super::wire::{self, Wire};
 use super::{accounting, failure, health, ipvs, program, real_proxy, rules, server, sysctl, typed};
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, Refused};
 use crate::plan::{Namespace, Plan, Server};
 use crate::protocol::{Failure, Finished, Running, Turn};
 use crate::rules::kube_proxy::Mode;
@@ -263,7 +263,7 @@ impl Lab {
         if let Some(api) = self.apis.get(&key) {
             return api.replace(objects);
         }
-        let api = Api::new();
+        let api = Api::of(namespace);
         let version = api.replace(objects)?;
         let api = api.open(self.inside(namespace, "an API server")?, namespace, at)?;
         self.apis.insert(key, api);
@@ -289,6 +289,26 @@ impl Lab {
             ))
         })?;
         api.put(objects)
+    }
+
+    /// The API servers of a namespace, by their addresses.
+    pub(super) fn apis<'l>(&'l self, namespace: &'l str) -> impl Iterator<Item = &'l Api> {
+        let there = self.apis.iter().filter(move |((of, _), _)| of == namespace);
+        let there: BTreeMap<SocketAddr, &Api> = there.map(|((_, at), api)| (*at, api)).collect();
+        there.into_values()
+    }
+
+    /// What its API servers refused, namespace by namespace, and how many requests were
+    /// not kept.
+    pub fn refused(&self) -> (Vec<Refused>, u64) {
+        let (mut all, mut left_out) = (Vec::new(), 0_u64);
+        let names = self.plan.namespaces.iter().map(|namespace| &namespace.name);
+        for api in names.flat_map(|name| self.apis(name)) {
+            let refusals = api.refusals();
+            all.extend_from_slice(refusals.kept());
+            left_out = left_out.saturating_add(refusals.left_out());
+        }
+        (all, left_out)
     }
 
     /// Starts a program in one of the namespaces and lets it run.

@@ -16,6 +16,7 @@ use super::health::connect;
 use super::lab::Lab;
 use super::netns::NetNs;
 use super::{failure, program};
+use crate::apiserver::served;
 use crate::plan::{API, Backend, Heard, RealProxy, Told};
 use crate::protocol::{Failure, Fault};
 
@@ -44,10 +45,6 @@ const ENDPOINTS: [&str; 2] = [
 /// (`pkg/proxy/metrics/metrics.go`, v1.20.2).
 const QUEUED: &str = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds";
 const DONE: &str = "kubeproxy_sync_proxy_rules_last_timestamp_seconds";
-
-/// After which time it is taken not to come to it any more. Without KVM a sync in a
-/// guest takes some seconds.
-const DEADLINE: Duration = Duration::from_mins(2);
 
 /// How long it is left alone before it is asked again: it tells nobody by itself.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -215,7 +212,7 @@ pub fn said(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure
     for proxy in &lab.plan.proxies {
         let running = lab.look(&name(proxy))?;
         if let Some(how) = &running.ended {
-            return Err(ended(proxy, how, &running.said));
+            return Err(ended(lab, proxy, how, &running.said));
         }
         all.push((name(proxy), running.said));
     }
@@ -238,30 +235,18 @@ async fn until(
     loop {
         let running = lab.look(&name(proxy))?;
         if let Some(how) = &running.ended {
-            return Err(ended(proxy, how, &running.said));
+            return Err(ended(lab, proxy, how, &running.said));
         }
-        if let Ok(Ok(text)) = timeout(DEADLINE, metrics(ns)).await
+        if let Ok(Ok(text)) = timeout(proxy.within, metrics(ns)).await
             && is_so(&text)
         {
             return Ok(text);
         }
-        if begun.elapsed() > DEADLINE {
-            return Err(Failure {
-                fault: Fault::Input,
-                message: format!(
-                    "the kube-proxy of {} ({}) wrote no rules within {} s; it said last:\n{}",
-                    proxy.namespace,
-                    proxy.program,
-                    DEADLINE.as_secs(),
-                    last(&running.said)
-                ),
-                remedy: Some(
-                    "see what it waits for; it must be a kube-proxy that serves its metrics on \
-                     127.0.0.1:10249"
-                        .to_owned(),
-                ),
-                rejected: None,
-            });
+        if begun.elapsed() > proxy.within {
+            let how = format!("it wrote no rules within {} s", proxy.within.as_secs());
+            let remedy = "see what it waits for; it must be a kube-proxy that serves its metrics \
+                          on 127.0.0.1:10249";
+            return Err(failed(lab, proxy, &how, &running.said, remedy));
         }
         sleep(PAUSE).await;
     }
@@ -310,18 +295,58 @@ fn times<'m>(metrics: &'m str, name: &'m str) -> impl Iterator<Item = f64> + 'm 
     })
 }
 
-fn ended(proxy: &RealProxy, how: &str, said: &str) -> Failure {
+/// It has ended, in that way.
+fn ended(lab: &Lab, proxy: &RealProxy, how: &str, said: &str) -> Failure {
+    let remedy = "give the path of a kube-proxy, and flags that it knows";
+    failed(lab, proxy, how, said, remedy)
+}
+
+/// What became of a kube-proxy, with what it was refused and what it said last. What it
+/// was refused is the likelier reason than any that the `remedy` is for.
+fn failed(lab: &Lab, proxy: &RealProxy, how: &str, said: &str, remedy: &str) -> Failure {
+    let (refused, remedy) = match refused(lab, proxy) {
+        Some(refused) => {
+            let served: Vec<&str> = served().collect();
+            let remedy = format!(
+                "have it do without that, or give a kube-proxy that does: labs serve {}, and take \
+                 events",
+                served.join(", ")
+            );
+            (format!("; its API server refused\n{refused}"), remedy)
+        }
+        None => ("; ".to_owned(), remedy.to_owned()),
+    };
     Failure {
         fault: Fault::Input,
         message: format!(
-            "the kube-proxy of {} ({}): {how}; it said last:\n{}",
+            "the kube-proxy of {} ({}): {how}{refused}it said last:\n{}",
             proxy.namespace,
             proxy.program,
             last(said)
         ),
-        remedy: Some("give the path of a kube-proxy, and flags that it knows".to_owned()),
+        remedy: Some(remedy),
         rejected: None,
     }
+}
+
+/// What a kube-proxy's API server refused, a line each; nothing if it served all.
+fn refused(lab: &Lab, proxy: &RealProxy) -> Option<String> {
+    let (mut lines, mut others) = (Vec::new(), 0_u64);
+    for api in lab.apis(&proxy.namespace) {
+        let refusals = api.refusals();
+        others = others.saturating_add(refusals.left_out());
+        for each in refusals.kept() {
+            if lines.len() < LAST {
+                lines.push(format!("  {each} ({})\n", each.how_often()));
+            } else {
+                others = others.saturating_add(each.times);
+            }
+        }
+    }
+    if others > 0 {
+        lines.push(format!("  and {others} requests more\n"));
+    }
+    (!lines.is_empty()).then(|| lines.concat())
 }
 
 /// The last lines of what a program said; where it complained before them, its last

@@ -179,6 +179,7 @@ async fn keep(
                         tell(Event::Built {
                             lab: id,
                             descriptors: lab.descriptors(),
+                            refused: lab.refused().0,
                         });
                         standing = Some(lab);
                     }

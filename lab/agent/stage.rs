@@ -152,6 +152,7 @@ impl Lab {
             }
         }
         evidence.logs.extend(real_proxy::said(self)?);
+        (evidence.refused, evidence.refused_left_out) = self.refused();
         evidence.synced_ms.clone_from(&self.synced_ms);
         Ok(())
     }

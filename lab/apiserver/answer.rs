@@ -200,4 +200,24 @@ mod tests {
             (&json!("NotFound"), &json!("Node \"node-b\" not found"))
         );
     }
+
+    /// `tests/recorded/kube-proxy` says how they were recorded.
+    #[test]
+    fn nothing_that_kube_proxies_were_seen_to_ask_is_refused() {
+        let requests = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/recorded/kube-proxy/requests"
+        );
+        let mut asked_in_all = 0;
+        for file in std::fs::read_dir(requests).unwrap() {
+            let path = file.unwrap().path();
+            for line in std::fs::read_to_string(&path).unwrap().lines() {
+                let (method, target) = line.split_once(' ').unwrap();
+                let answered = ask(method, target).and_then(|asked| answer(&store(), asked));
+                assert!(answered.is_ok(), "{}: {line}: {answered:?}", path.display());
+                asked_in_all += 1;
+            }
+        }
+        assert!(asked_in_all > 40, "{asked_in_all}");
+    }
 }

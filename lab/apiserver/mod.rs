@@ -14,6 +14,7 @@
 
 mod answer;
 mod convert;
+mod refusals;
 mod request;
 mod resource;
 mod selector;
@@ -21,8 +22,9 @@ mod store;
 mod watch;
 
 pub use answer::{Answer, answer};
+pub use refusals::Refusals;
 pub use request::{Ask, Refusal, Scope, Verb, ask};
-pub use resource::{Form, Resource};
+pub use resource::{Form, Resource, served};
 pub use selector::{FieldSelector, LabelSelector, SelectorError};
 pub use store::{Change, Changed, Store, StoreError};
 pub use watch::Watch;

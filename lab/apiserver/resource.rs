@@ -61,6 +61,14 @@ const SERVED: [(&str, &str, Resource); 8] = [
     ),
 ];
 
+/// What is served, by the plural names.
+pub fn served() -> impl Iterator<Item = &'static str> {
+    let names = SERVED.iter().map(|(_, name, _)| *name).enumerate();
+    names
+        .filter(|(at, name)| !SERVED[..*at].iter().any(|(_, before, _)| before == name))
+        .map(|(_, name)| name)
+}
+
 impl Resource {
     /// What one object of it calls itself: `EndpointSlice`.
     #[must_use]
@@ -123,5 +131,23 @@ impl Form {
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_served_in_several_versions_is_named_once() {
+        let names: Vec<&str> = served().collect();
+        let wanted = [
+            "nodes",
+            "services",
+            "endpoints",
+            "endpointslices",
+            "servicecidrs",
+        ];
+        assert_eq!(names, wanted);
     }
 }

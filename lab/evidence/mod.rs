@@ -7,6 +7,7 @@ mod dropped;
 mod held;
 pub mod met;
 mod packet;
+pub mod refused;
 mod step;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ pub use dropped::{Dropped, Drops};
 pub use held::{Held, HeldLink};
 pub use met::Met;
 pub use packet::{Direction, Packet};
+pub use refused::Refused;
 pub use step::StepEvidence;
 
 /// Everything one run of a plan's probes left behind.
@@ -79,13 +81,32 @@ pub struct Evidence {
     /// node-1`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub logs: BTreeMap<String, String>,
+    /// What nodes' API servers were asked for by then and did not serve, by node in the
+    /// plan's order, each request once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refused>,
+    /// How many requests were refused besides that were not kept, as there were too many
+    /// different ones.
+    #[serde(default, skip_serializing_if = "is_none_left_out")]
+    pub refused_left_out: u64,
     /// What was seen after each step of the lab; everything else here is from before the
     /// first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepEvidence>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+pub(crate) fn is_none_left_out(number: &u64) -> bool {
+    *number == 0
+}
+
 impl Evidence {
+    /// What was seen last: after the last step, if there are any.
+    #[must_use]
+    pub fn last(&self) -> &Self {
+        self.steps.last().map_or(self, |step| &step.evidence)
+    }
+
     /// Takes note of all packets that were dropped while it was gathered, each where it
     /// belongs by its time: before the steps, or after one of them.
     pub fn tell_drops(&mut self, drops: Drops) {

@@ -13,7 +13,7 @@ use super::drops::Tracing;
 use super::error::KernelError;
 use super::flow::Opener;
 use crate::agent::drops::Untraced;
-use crate::evidence::{Drops, Evidence};
+use crate::evidence::{Drops, Evidence, Refused};
 use crate::plan::{Delta, Plan, Probe};
 use crate::protocol::{Event, Finished, LabId, Request, Running, Turn};
 
@@ -31,6 +31,7 @@ pub struct Session {
     turns: VecDeque<Turn>,
     probing: Duration,
     descriptors: BTreeMap<String, i32>,
+    refused: Vec<Refused>,
     /// The namespaces whose packets are followed.
     traced: Vec<String>,
     ended: bool,
@@ -61,6 +62,7 @@ impl Session {
         Self {
             agent,
             descriptors: BTreeMap::new(),
+            refused: Vec::new(),
             traced: plan.watch.trace.clone(),
             turns: VecDeque::new(),
             ended: false,
@@ -77,8 +79,13 @@ impl Session {
             standing,
         });
         match self.answer(HANG).await? {
-            Event::Built { descriptors, .. } => {
+            Event::Built {
+                descriptors,
+                refused,
+                ..
+            } => {
                 self.descriptors = descriptors;
+                self.refused = refused;
                 Ok(())
             }
             other => Err(self.unexpected(&other)),
@@ -95,6 +102,13 @@ impl Session {
     #[must_use]
     pub fn descriptors(&self) -> &BTreeMap<String, i32> {
         &self.descriptors
+    }
+
+    /// What the API servers of its nodes refused until real kube-proxies had written their
+    /// rules; [`Evidence::refused`] has what they refused since as well.
+    #[must_use]
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
     }
 
     /// Turns the lab into one of another plan. After an error it is of no more

@@ -1,6 +1,7 @@
 //! A real kube-proxy on a node.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,8 @@ pub struct RealProxy {
     pub backend: Backend,
     /// How many of the objects it hears of at least before it has written all rules.
     pub hears: Heard,
+    /// After which time it is taken not to come to write rules any more.
+    pub within: Duration,
 }
 
 /// How many objects a kube-proxy hears of.

@@ -5,7 +5,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::flows::FlowOutcome;
 use super::words::{quoted, seconds};
-use super::{CaseResult, Outcome, RunError};
+use super::{CaseResult, Outcome, RunError, refused};
 use crate::explain::{Check, ClaimOutcome, ProbeOutcome, StepOutcome, observed_words};
 
 /// Beyond so many probes, a passed case's line adds their verdicts up.
@@ -50,8 +50,8 @@ impl Telling<'_> {
     }
 
     /// What there is to say besides, a line each ended by a newline; nothing for a
-    /// case that passed but when traffic moved after its steps, unless everything is
-    /// asked for.
+    /// case that passed but when traffic moved after its steps and what its API servers
+    /// refused, unless everything is asked for.
     pub(super) fn details(self, case: &CaseResult) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
@@ -72,6 +72,9 @@ impl Telling<'_> {
         // for.
         for step in &case.steps {
             text.step(step, self.verbose);
+        }
+        for line in refused::lines(&case.refused, case.refused_left_out) {
+            text.heading(refused::LABEL, &[&line]);
         }
         if let Some(error) = &case.error {
             text.error(error);
@@ -121,6 +124,9 @@ impl Telling<'_> {
         }
         for step in &case.steps {
             text.line(&format!("step {}: {}", step.name, step.seen()));
+        }
+        for line in refused::lines(&case.refused, case.refused_left_out) {
+            text.line(&format!("{}: {line}", refused::LABEL));
         }
         text.0
     }

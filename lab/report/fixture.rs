@@ -8,7 +8,7 @@ use super::claims::{ClaimLine, Declared, tally};
 use super::flows::{self, FlowOutcome, FlowSeen, FlowTable};
 use super::{CaseResult, Event, Options, Outcome, Place, Results, RunError, Trouble};
 use crate::certify::{Certificate, Part, State};
-use crate::evidence::Verdict;
+use crate::evidence::{Refused, Verdict};
 use crate::explain::{
     Check, ClaimOutcome, ClaimVerdict, Moved, Observed, ProbeOutcome, StepOutcome,
 };
@@ -35,6 +35,8 @@ pub(super) fn passed(name: &str) -> CaseResult {
         rules: Vec::new(),
         held: Vec::new(),
         steps: Vec::new(),
+        refused: Vec::new(),
+        refused_left_out: 0,
         error: None,
     }
 }
@@ -202,6 +204,25 @@ fn hairpin() -> CaseResult {
     }
 }
 
+/// One request that two nodes' kube-proxies made, with a time of their own, and another.
+pub(super) fn refused() -> Vec<Refused> {
+    let one = |node: &str, seconds: u32, times| Refused {
+        node: node.to_owned(),
+        request: format!("GET /apis/x.example/v1/policies?timeoutSeconds={seconds}&watch=true"),
+        status: 404,
+        message: "/apis/x.example/v1/policies is not served".to_owned(),
+        times,
+    };
+    let other = Refused {
+        node: "node-1".to_owned(),
+        request: "DELETE /api/v1/services".to_owned(),
+        status: 405,
+        message: "DELETE of /api/v1/services is not served".to_owned(),
+        times: 1,
+    };
+    vec![one("node-1", 301, 1), other, one("node-2", 399, 3)]
+}
+
 /// More probes than a line names.
 fn many() -> CaseResult {
     let seen = |verdict, count| observed(&[(verdict, count)], &["pod/default/web-a"], &["node-1"]);
@@ -226,6 +247,8 @@ fn many() -> CaseResult {
     CaseResult {
         probes,
         claims: vec![claim("S2-10", ClaimVerdict::Confirmed, None, None)],
+        refused: refused(),
+        refused_left_out: 2,
         ..passed("clb-hairpin/policy=Cluster,rpFilter=0")
     }
 }

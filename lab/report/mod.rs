@@ -33,6 +33,7 @@ mod markdown;
 pub mod node_rules;
 mod output;
 pub mod pcapng;
+pub(crate) mod refused;
 mod results;
 pub mod schema;
 pub mod seen;

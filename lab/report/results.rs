@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flows::{FlowOutcome, FlowTable};
 use crate::certify::Certificate;
+use crate::evidence::{Refused, is_none_left_out};
 use crate::explain::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
 
 pub use crate::evidence::Surroundings;
@@ -119,6 +120,13 @@ pub struct CaseResult {
     /// Its steps, and when traffic moved after each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepOutcome>,
+    /// What its nodes' API servers did not serve, though real kube-proxies wrote their
+    /// rules all the same: part of no verdict. Where one did not, `error` tells it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refused>,
+    /// How many requests more that were.
+    #[serde(default, skip_serializing_if = "is_none_left_out")]
+    pub refused_left_out: u64,
     /// Why it came to no verdict, if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RunError>,

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use super::diff::Document;
+use super::refused;
 use super::words::{indented, seconds, wrap};
 use crate::verify::{Changed, NotCompared, Ran, RulesDiffer, SideOf, Times, Verification};
 
@@ -40,8 +41,12 @@ pub fn human(of: &Verification, verbose: bool, colour: bool) -> String {
     for not in &of.not_compared {
         tell_not_compared(&mut text, not);
     }
-    let _ = writeln!(text, "{BEFORE:<8} {}", ran(&of.against));
-    let _ = writeln!(text, "{NOW:<8} {}", ran(&of.new));
+    for (side, who) in [(BEFORE, &of.against), (NOW, &of.new)] {
+        let _ = writeln!(text, "{side:<8} {}", ran(who));
+        for line in refused::lines(&who.refused, 0) {
+            let _ = writeln!(text, "         {}: {line}", refused::LABEL);
+        }
+    }
     let _ = writeln!(text, "{}", whole(of));
     text
 }
@@ -204,11 +209,13 @@ pub(super) mod tests {
                 program: None,
                 version: "v1.20".to_owned(),
                 sync: None,
+                refused: Vec::new(),
             },
             new: Ran {
                 program: Some("/tmp/kube-proxy".to_owned()),
                 version: "v1.20.2".to_owned(),
                 sync: Sync::of(vec![310, 1200, 455]),
+                refused: crate::report::fixture::refused(),
             },
             cases: 40,
             flows: 312,

@@ -192,6 +192,8 @@ async fn one(
         rules: Vec::new(),
         held: Vec::new(),
         steps: Vec::new(),
+        refused: Vec::new(),
+        refused_left_out: 0,
         error: None,
         place: prepared.place(),
     };
@@ -247,6 +249,9 @@ async fn one(
                 result.steps,
                 result.claims,
             ) = (probes, wire, counters, rules, held, steps, claims);
+            let last = evidence.last();
+            result.refused.clone_from(&last.refused);
+            result.refused_left_out = last.refused_left_out;
             result.place = flows::place(&result).or(result.place);
             (result, Some((session, evidence)))
         }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::met::OnlyMet;
 use super::tally::Outcome;
 use crate::dump::Difference;
+use crate::evidence::Refused;
 use crate::report::RunError;
 
 /// The name and version of this format.
@@ -51,6 +52,10 @@ pub struct Ran {
     /// generated rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<Sync>,
+    /// What it asked the labs' API servers for and was refused, by node, in all cases
+    /// together; of each node and case the first 32 different requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refused>,
 }
 
 /// How long kube-proxies took, in milliseconds.

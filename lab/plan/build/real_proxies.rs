@@ -1,6 +1,7 @@
 //! Real kube-proxies in place of generated rules.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -9,6 +10,10 @@ use crate::cluster::{Cluster, Problem, place};
 use crate::plan::{API, Heard, RealProxy};
 use crate::rules::kube_proxy::history::{CONNTRACK_RECONCILED, ENDPOINTS_OBJECTS};
 use crate::rules::kube_proxy::{Version, flags};
+
+/// After which time a kube-proxy is taken not to come to write rules any more. Without
+/// KVM a sync in a guest takes some seconds.
+const WITHIN: Duration = Duration::from_mins(2);
 
 /// Those of the cluster's nodes, and the objects that they are told of.
 pub fn real_proxies(
@@ -49,6 +54,7 @@ pub fn real_proxies(
             mode: proxy.mode,
             backend: cluster.backend,
             hears: heard(cluster, proxy.version),
+            within: WITHIN,
         });
     }
     if proxies.is_empty() {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::pairs::{Pair, Pairs};
 use super::side::Side;
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, Refused, refused};
 use crate::explain::Book;
 use crate::explain::journey::journeys;
 use crate::kernel::Agent;
@@ -98,6 +98,9 @@ pub async fn verify(
                 for (all, own) in synced.iter_mut().zip(one.synced) {
                     all.extend(own);
                 }
+                let [against, new] = one.refused;
+                refused::add(&mut verification.against.refused, &against);
+                refused::add(&mut verification.new.refused, &new);
             }
             Err(failed) => verification.failed.push(failed),
         }
@@ -115,6 +118,8 @@ struct Compared {
     rules: Vec<RulesDiffer>,
     /// How long kube-proxies took, in milliseconds.
     synced: [Vec<u64>; 2],
+    /// What their API servers refused.
+    refused: [Vec<Refused>; 2],
 }
 
 async fn one(pair: &Pair, pools: &Pools) -> Result<Compared, Failed> {
@@ -134,6 +139,7 @@ async fn one(pair: &Pair, pools: &Pools) -> Result<Compared, Failed> {
             changed: Vec::new(),
             rules: Vec::new(),
             synced: [Vec::new(), Vec::new()],
+            refused: [Vec::new(), Vec::new()],
         });
     };
     let _room = pool.place(&pair.new.plan).await;
@@ -180,6 +186,7 @@ async fn one(pair: &Pair, pools: &Pools) -> Result<Compared, Failed> {
         changed: changed.collect(),
         rules: bench.rules(&against, &new),
         synced: [&against, &new].map(|evidence| evidence.synced_ms.values().copied().collect()),
+        refused: [against, new].map(|evidence| evidence.refused),
     })
 }
 
