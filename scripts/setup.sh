@@ -58,6 +58,8 @@ missing_for_tests() {
     has tshark || echo tshark
     # Reads back what a guest's kernel was told of virtual servers.
     has ipvsadm || echo ipvsadm
+    # Stands in for a kube-proxy.
+    has perl || echo perl-base
     # What `svclab diff` reads.
     has sysctl || echo procps
 }

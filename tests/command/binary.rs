@@ -1,12 +1,20 @@
 //! A program that is to run as kube-proxy and cannot: it is named, and what is wrong
-//! with it.
+//! with it. What a [`fake`] one asks in vain is told with it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Output;
+use std::time::Duration;
 
-use super::support::{LAB, lab, run, stderr, stdout};
+use serde_json::Value;
+use svclab::kernel::Host;
+use svclab::plan::Patience;
+use svclab::report::Trouble;
+use svclab::run::{Wishes, choose, prepare, trouble};
+
+use super::support::{LAB, assert_fits, lab, run, stderr, stdout};
+use super::{fake, guests};
 
 /// The beginning of a program for 64 bits, lower byte first, of a processor.
 fn program_for(machine: u8) -> Vec<u8> {
@@ -34,6 +42,19 @@ fn said(bytes: &[u8], permissions: u32, more: &str) -> (Option<i32>, String) {
     let case = format!("{}/policy=Local", path.display());
     let output = run(&["run", "--kernel=host", &case]);
     told(&output, directory.path())
+}
+
+/// What is said of a lab in which a [`fake`] kube-proxy runs, and what `svclab run` made
+/// of it.
+fn said_of(ending: &str) -> (Output, String) {
+    let (directory, path) = lab(fake::lab());
+    let program = fake::kube_proxy(directory.path(), ending)
+        .display()
+        .to_string();
+    let case = format!("{}/policy=Local", path.display());
+    let output = run(&["run", "--kernel=host", "--kube-proxy", &program, &case]);
+    let (_, text) = told(&output, directory.path());
+    (output, text)
 }
 
 fn told(output: &Output, directory: &Path) -> (Option<i32>, String) {
@@ -112,4 +133,86 @@ fn the_command_line_names_what_is_not_there() {
     let (code, text) = told(&output, directory.path());
     assert_eq!(code, Some(2), "{text}");
     insta::assert_snapshot!(text);
+}
+
+#[test]
+fn one_that_ends_is_told_with_what_it_was_refused() {
+    let (output, text) = said_of(fake::ENDS);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn one_that_writes_no_rules_is_told_with_what_it_was_refused() {
+    let (directory, path) = lab(fake::lab());
+    let program = fake::kube_proxy(directory.path(), fake::WAITS);
+    let labs = choose(&[path.display().to_string()], directory.path()).expect("the lab");
+    let wishes = Wishes {
+        kube_proxy: Some(program.clone()),
+        ..Wishes::from(Patience::SETTLED)
+    };
+    let case = &labs[0].scenario.cases()[0];
+    let plan = prepare(&labs[0], case, wishes).expect("it can be run").plan;
+    let failed = |within: Duration| {
+        let mut plan = plan.clone();
+        for proxy in &mut plan.proxies {
+            proxy.within = within;
+        }
+        guests::block_on(async {
+            let host = Host::with_agent(guests::SVCLAB.into()).with_programs([program.clone()]);
+            let agent = host.start().await.expect("an agent");
+            agent.build(plan).await.expect_err("it never writes rules")
+        })
+    };
+    // It has as long as it needs to come to its last word.
+    let mut within = Duration::from_secs(1);
+    let error = loop {
+        let error = failed(within);
+        if error.to_string().contains(fake::LAST_WORD) || within > Duration::from_mins(2) {
+            break error;
+        }
+        within *= 2;
+    };
+    let error = trouble(&error);
+    assert_eq!(error.trouble, Trouble::Input);
+    let remedy = error.remedy.unwrap_or_default();
+    let text = format!("{}\nwhat to do: {remedy}", error.message);
+    let text = text.replace(&directory.path().display().to_string(), "LABS");
+    insta::with_settings!({filters => vec![(r"within \d+ s", "within N s")]}, {
+        insta::assert_snapshot!(text);
+    });
+}
+
+#[test]
+fn one_that_does_without_is_remarked_on() {
+    let (output, text) = said_of(fake::WRITES);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn what_was_refused_is_part_of_what_programs_read() {
+    let (directory, path) = lab(fake::lab());
+    let program = fake::kube_proxy(directory.path(), fake::WRITES);
+    let report = directory.path().join("report");
+    let output = run(&[
+        "run",
+        "--kernel=host",
+        "--format=json",
+        "--kube-proxy",
+        &program.display().to_string(),
+        "--report",
+        &report.display().to_string(),
+        &format!("{}/policy=Local", path.display()),
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let results: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_fits(&results, include_str!("../schema/results.v1.json"));
+    let refused = &results["cases"][0]["refused"];
+    insta::assert_snapshot!(serde_json::to_string_pretty(refused).expect("JSON"));
+    let evidence = report.join("lab/policy=Local/evidence.json");
+    let evidence = fs::read_to_string(evidence).expect("the evidence");
+    let evidence: Value = serde_json::from_str(&evidence).expect("JSON");
+    assert_fits(&evidence, include_str!("../schema/evidence.v1.json"));
+    assert_eq!(&evidence["evidence"]["refused"], refused);
 }

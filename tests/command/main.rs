@@ -14,6 +14,7 @@ mod claims;
 mod copied;
 mod diff;
 mod explain;
+mod fake;
 #[path = "../shared/full.rs"]
 mod full;
 #[path = "../shared/guests.rs"]

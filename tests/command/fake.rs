@@ -1,0 +1,72 @@
+//! A program that does what of a kube-proxy is told: it asks its API server for things,
+//! some of them in vain, and then ends, waits, or says that it has written rules.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::support::LAB;
+
+/// What it says last before it waits.
+pub const LAST_WORD: &str = "I wait for policies";
+
+/// It ends.
+pub const ENDS: &str = r#"print STDERR "I cannot do without policies\n"; exit 3;"#;
+
+/// It says that it has never written rules.
+pub const WAITS: &str = r#"print STDERR "I wait for policies\n"; metrics(0);"#;
+
+/// It says that it has written rules.
+pub const WRITES: &str = "metrics(1);";
+
+/// In Perl, which every Debian has; its modules are those of `perl-base`.
+const BEGINNING: &str = r#"#!/usr/bin/perl
+use strict;
+use IO::Socket::INET;
+
+sub asks {
+    my ($request) = @_;
+    my $api = IO::Socket::INET->new("127.0.0.1:16443") or die "no API server: $!\n";
+    print $api "$request HTTP/1.1\r\nHost: api\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    my $status = <$api>;
+    print STDERR "$request: $status";
+    1 while <$api>;
+}
+
+sub metrics {
+    my ($written) = @_;
+    my $server = IO::Socket::INET->new(LocalAddr => "127.0.0.1:10249", Listen => 8, ReuseAddr => 1)
+        or die "no socket: $!\n";
+    while (my $client = $server->accept()) {
+        while (my $line = <$client>) { last if $line eq "\r\n"; }
+        print $client "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+            "kubeproxy_sync_proxy_rules_duration_seconds_count $written\n";
+        close $client;
+    }
+}
+
+$| = 1;
+asks("GET /api/v1/nodes/node-1");
+asks("GET /apis/x.example/v1/policies?limit=500&resourceVersion=0");
+asks("POST /apis/events.k8s.io/v1/namespaces/default/events");
+asks("PUT /api/v1/nodes/node-1");
+asks("GET /apis/x.example/v1/policies?limit=500&resourceVersion=7");
+"#;
+
+/// Writes it into a directory.
+pub fn kube_proxy(directory: &Path, ending: &str) -> PathBuf {
+    let path = directory.join("kube-proxy");
+    fs::write(&path, format!("{BEGINNING}{ending}\n")).expect("a file");
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("permissions");
+    path
+}
+
+/// The lab, with a call that needs no rules.
+pub fn lab() -> String {
+    let (service, pod) = (
+        "to: \"service/default/web:80\"",
+        "to: \"pod/default/web:8080\"",
+    );
+    assert!(LAB.contains(service));
+    LAB.replace(service, pod)
+}
