@@ -212,7 +212,8 @@ pub fn said(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure
     for proxy in &lab.plan.proxies {
         let running = lab.look(&name(proxy))?;
         if let Some(how) = &running.ended {
-            return Err(ended(lab, proxy, how, &running.said));
+            let remedy = "build the lab anew: what it would write, nobody writes any more";
+            return Err(failed(lab, proxy, how, &running.said, remedy.to_owned()));
         }
         all.push((name(proxy), running.said));
     }
@@ -244,8 +245,9 @@ async fn until(
         }
         if begun.elapsed() > proxy.within {
             let how = format!("it wrote no rules within {} s", proxy.within.as_secs());
-            let remedy = "see what it waits for; it must be a kube-proxy that serves its metrics \
+            let otherwise = "see what it waits for; it must be a kube-proxy that serves its metrics \
                           on 127.0.0.1:10249";
+            let remedy = self::remedy(lab, proxy, otherwise);
             return Err(failed(lab, proxy, &how, &running.said, remedy));
         }
         sleep(PAUSE).await;
@@ -295,26 +297,21 @@ fn times<'m>(metrics: &'m str, name: &'m str) -> impl Iterator<Item = f64> + 'm 
     })
 }
 
-/// It has ended, in that way.
+/// It has ended, in that way, before it had written rules.
 fn ended(lab: &Lab, proxy: &RealProxy, how: &str, said: &str) -> Failure {
-    let remedy = "give the path of a kube-proxy, and flags that it knows";
+    let remedy = remedy(
+        lab,
+        proxy,
+        "give the path of a kube-proxy, and flags that it knows",
+    );
     failed(lab, proxy, how, said, remedy)
 }
 
-/// What became of a kube-proxy, with what it was refused and what it said last. What it
-/// was refused is the likelier reason than any that the `remedy` is for.
-fn failed(lab: &Lab, proxy: &RealProxy, how: &str, said: &str, remedy: &str) -> Failure {
-    let (refused, remedy) = match refused(lab, proxy) {
-        Some(refused) => {
-            let served: Vec<&str> = served().collect();
-            let remedy = format!(
-                "have it do without that, or give a kube-proxy that does: labs serve {}, and take \
-                 events",
-                served.join(", ")
-            );
-            (format!("; its API server refused\n{refused}"), remedy)
-        }
-        None => ("; ".to_owned(), remedy.to_owned()),
+/// What became of a kube-proxy, with what it was refused and what it said last.
+fn failed(lab: &Lab, proxy: &RealProxy, how: &str, said: &str, remedy: String) -> Failure {
+    let refused = match refused(lab, proxy) {
+        Some(refused) => format!("; its API server refused\n{refused}"),
+        None => "; ".to_owned(),
     };
     Failure {
         fault: Fault::Input,
@@ -327,6 +324,19 @@ fn failed(lab: &Lab, proxy: &RealProxy, how: &str, said: &str, remedy: &str) -> 
         remedy: Some(remedy),
         rejected: None,
     }
+}
+
+/// What to do about one that does not come to write rules: if it was refused something,
+/// that is likelier the reason than another.
+fn remedy(lab: &Lab, proxy: &RealProxy, otherwise: &str) -> String {
+    if refused(lab, proxy).is_none() {
+        return otherwise.to_owned();
+    }
+    let served: Vec<&str> = served().collect();
+    format!(
+        "have it do without that, or give a kube-proxy that does: labs serve {}, and take events",
+        served.join(", ")
+    )
 }
 
 /// What a kube-proxy's API server refused, a line each; nothing if it served all.

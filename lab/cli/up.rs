@@ -19,11 +19,12 @@ use super::interrupt::{Interrupts, drive};
 use super::labs::prepared;
 use super::output::{print, refused, told};
 use super::which::misplaced;
+use crate::evidence::Refused;
 use crate::kernel::{Choice, Kernel, KernelError, Kernels, NoRoom, Session};
 use crate::live::{About, Directory, Ending, Holder, State, hold, programs, standing};
-use crate::plan::Patience;
-use crate::report::{RunError, Trouble};
-use crate::run::{Prepared, trouble};
+use crate::plan::{Patience, Plan};
+use crate::report::{RunError, Trouble, refused};
+use crate::run::{Prepared, at_hand, trouble};
 
 /// The byte by which a holder in the background says that its lab stands; after it
 /// comes what the user is told.
@@ -75,7 +76,7 @@ fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
         names: vec![arguments.name.clone()],
         // What stands may be changed by hand: nothing of it is proven by its plan.
         patience: Patience::SETTLED.longest.into(),
-        kube_proxy: None,
+        kube_proxy: arguments.kube_proxy.clone(),
     };
     let labs = prepared(common, &selection)?;
     let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
@@ -146,7 +147,8 @@ async fn held(arguments: &UpArguments, directory: &Directory, case: Prepared) ->
     let mut about = holder.about();
     about.state = State::Standing;
     let others = standing(directory).await.map_or(0, |labs| labs.len());
-    let words = words(&about, &case, others > 1, arguments.detach);
+    let proxies = proxies(&case.plan, session.refused());
+    let words = words(&about, &case, &proxies, others > 1, arguments.detach);
     announce(arguments, &words);
     let ending = hold(&holder, case, session, interrupts.next()).await;
     drop(berth);
@@ -186,8 +188,12 @@ async fn build(
     case: &Prepared,
     holder: &Holder,
 ) -> Result<Session, KernelError> {
-    let kernels = Kernels::new(arguments.place.choice())
-        .with_programs(arguments.programs.clone(), programs::of_guests());
+    let kernels = at_hand(
+        Kernels::new(arguments.place.choice()),
+        &[&case.plan],
+        arguments.programs.clone(),
+        programs::of_guests(),
+    );
     let mut found = kernels.of_plan(&case.plan).await?;
     let kernel = found.remove(0);
     let needs = case.plan.memory();
@@ -228,8 +234,28 @@ fn announce(arguments: &UpArguments, words: &str) {
     let _ = std::env::set_current_dir("/");
 }
 
+/// Which real kube-proxies run on which nodes, and what they were refused.
+fn proxies(plan: &Plan, refused: &[Refused]) -> String {
+    let mut programs: Vec<(&str, Vec<&str>)> = Vec::new();
+    for proxy in &plan.proxies {
+        let mut known = programs.iter_mut();
+        match known.find(|(program, _)| *program == proxy.program) {
+            Some((_, nodes)) => nodes.push(&proxy.namespace),
+            None => programs.push((&proxy.program, vec![&proxy.namespace])),
+        }
+    }
+    let mut text = String::new();
+    for (program, nodes) in programs {
+        let _ = writeln!(text, "{program} runs on {}.", nodes.join(", "));
+    }
+    for line in refused::lines(refused, 0) {
+        let _ = writeln!(text, "{}: {line}", refused::LABEL);
+    }
+    text
+}
+
 /// Where the lab stands, and what to type next.
-fn words(about: &About, case: &Prepared, several: bool, detached: bool) -> String {
+fn words(about: &About, case: &Prepared, proxies: &str, several: bool, detached: bool) -> String {
     let quoted = |text: &str| {
         let plain = |each: char| each.is_ascii_alphanumeric() || "/-_.=,:".contains(each);
         if text.chars().all(plain) {
@@ -252,6 +278,7 @@ fn words(about: &About, case: &Prepared, several: bool, detached: bool) -> Strin
     for namespace in &about.namespaces {
         let _ = writeln!(text, "  {namespace}");
     }
+    text += proxies;
     let mut lines = Vec::new();
     let inside = case
         .cluster

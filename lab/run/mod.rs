@@ -1,6 +1,7 @@
 //! From what a user asks for to results: choosing cases, preparing them, running
 //! them side by side.
 
+mod at_hand;
 mod binary;
 mod execute;
 mod explain;
@@ -11,6 +12,7 @@ mod select;
 mod told;
 pub mod verify;
 
+pub(crate) use at_hand::at_hand;
 pub use binary::BinaryError;
 pub use execute::{Kept, Options, execute, trouble};
 pub use explain::{Explained, explain, no_such_probe};

@@ -1,45 +1,25 @@
 //! The agents of a run: some for each kernel that its cases need.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
+use super::at_hand::at_hand;
 use super::execute::Options;
 use super::prepare::Prepared;
 use crate::agent::contain::Standing;
-use crate::agent::find_program;
 use crate::kernel::{Agent, Kernel, KernelError, Kernels, NoRoom};
-use crate::plan::{Backend, Plan};
+use crate::plan::Plan;
 
 /// In what memory is counted, in KiB.
 const UNIT: u64 = 1024;
-
-/// What a guest has more for each kube-proxy of a case, in MiB.
-const PROXY: u32 = 64;
 
 /// So many of [`UNIT`].
 fn units(memory: u64) -> u32 {
     let most = u32::MAX >> 3;
     u32::try_from(memory.div_ceil(UNIT)).map_or(most, |units| units.min(most))
-}
-
-/// What real kube-proxies call, where it lies on this machine: guests lack what
-/// generated rules do without. What is not there is missed by whoever calls it.
-fn called() -> Vec<PathBuf> {
-    let iptables = [Backend::Nft, Backend::Legacy].map(|backend| {
-        ["", "-save", "-restore"].map(|verb| {
-            ["iptables", "ip6tables"].map(|family| format!("{family}-{}{verb}", backend.word()))
-        })
-    });
-    let names = iptables.into_iter().flatten().flatten();
-    let others = ["ipset", "nft", "conntrack"].map(str::to_owned);
-    names
-        .chain(others)
-        .filter_map(|name| find_program(&name))
-        .collect()
 }
 
 /// The agents of a run, by kernel.
@@ -53,28 +33,12 @@ impl Pools {
     /// None yet: agents are started as they are needed. They have the programs at hand
     /// that the cases' nodes run.
     pub fn new(options: &Options, cases: &[Prepared]) -> Self {
-        let proxies = cases.iter().flat_map(|case| &case.plan.proxies);
-        let programs: BTreeSet<PathBuf> =
-            proxies.map(|proxy| proxy.program.clone().into()).collect();
         let mut kernels = Kernels::new(options.kernels.clone());
         if let Some(agent) = &options.agent {
             kernels = kernels.with_agent(agent.clone());
         }
-        let typed = cases.iter().flat_map(|case| &case.plan.typed);
-        let typed = typed.filter_map(|typed| find_program(typed.command.first()?));
-        let mut in_guests: BTreeSet<PathBuf> = typed.collect();
-        if !programs.is_empty() {
-            in_guests.extend(called());
-        }
-        if !programs.is_empty() || !in_guests.is_empty() {
-            let in_guests = in_guests.into_iter().collect();
-            // A kube-proxy is larger than all else of a lab.
-            let most = cases.iter().map(|case| case.plan.proxies.len()).max();
-            let more = u32::try_from(most.unwrap_or_default()).unwrap_or_default();
-            kernels = kernels
-                .with_programs(programs.into_iter().collect(), in_guests)
-                .with_more_room(more.saturating_mul(PROXY));
-        }
+        let plans: Vec<&Plan> = cases.iter().map(|case| &case.plan).collect();
+        let kernels = at_hand(kernels, &plans, Vec::new(), Vec::new());
         Self {
             kernels,
             agents: options.agents.max(1),

@@ -65,10 +65,11 @@ fn svclab(arguments: &[&str]) -> Result<Output, Failed> {
 
 fn comes_out(case: &str) -> Result<(), Failed> {
     let output = svclab(&[case])?;
-    if output.status.success() {
+    let told = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() && !told.contains("API server refused") {
         return Ok(());
     }
-    Err(Failed::from(String::from_utf8_lossy(&output.stdout)))
+    Err(Failed::from(told))
 }
 
 /// It is told what changes, and does by itself what generated rules are changed to,

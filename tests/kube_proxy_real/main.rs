@@ -37,10 +37,17 @@ mod draw;
 mod guests;
 mod labs;
 mod marker;
+#[path = "../guest/processes.rs"]
+#[expect(dead_code, reason = "no QEMU is looked for, and no runtime waits")]
+mod processes;
 mod random;
 #[path = "../kube_proxy_recorded/recordings.rs"]
 #[expect(dead_code, reason = "only the objects are needed here")]
 mod recordings;
+mod standing;
+#[path = "../shared/standing.rs"]
+#[expect(dead_code, reason = "labs are brought up with a kube-proxy here")]
+mod standing_labs;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -90,6 +97,7 @@ fn main() -> ExitCode {
         }
     }
     trials.extend(labs::trials());
+    trials.extend(standing::trials());
     trials.extend(verify::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -50,6 +50,10 @@ pub struct UpArguments {
     /// Return once the lab stands, and hold it in the background
     #[arg(short, long)]
     pub detach: bool,
+    /// A kube-proxy that runs on every node that has one, in place of generated rules;
+    /// the lab says what it is told
+    #[arg(long, value_name = "PATH")]
+    pub kube_proxy: Option<PathBuf>,
     /// Have a program at hand in the lab that is not the system's. As often as wanted
     #[arg(long = "program", value_name = "PATH")]
     pub programs: Vec<PathBuf>,

@@ -3,6 +3,7 @@
 mod capture;
 mod exec;
 mod explain;
+mod kube_proxy;
 mod terminal;
 mod up;
 
@@ -21,7 +22,12 @@ pub struct Labs {
 impl Labs {
     /// None stands yet.
     pub fn none() -> Self {
-        let (directory, path) = lab(LAB);
+        Self::of(LAB)
+    }
+
+    /// The same of another lab.
+    pub fn of(text: &str) -> Self {
+        let (directory, path) = lab(text);
         Self {
             runtime: Runtime::of(svclab),
             directory,
