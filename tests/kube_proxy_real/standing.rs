@@ -151,7 +151,7 @@ fn before_its_steps() -> Result<(), Failed> {
     let words = ["exec", "node-2", "--", "iptables-nft-save", "-t", "nat"];
     let rules = said(&runtime, &words)?;
     // It comes in the step `oneComes`.
-    assert!(!rules.contains("--to-destination 10.244.3."), "{rules}");
+    assert!(!rules.contains("--to-destination 10.244.3.10:"), "{rules}");
     explains(&runtime, "connected")?;
     goes(&runtime)
 }
