@@ -123,7 +123,7 @@ mod tests {
         );
         let mut all = Vec::new();
         add(&mut all, &[refused.clone(), elsewhere.clone()]);
-        add(&mut all, &[elsewhere.clone()]);
+        add(&mut all, std::slice::from_ref(&elsewhere));
         let told: Vec<(&str, u64)> = all
             .iter()
             .map(|one| (one.node.as_str(), one.times))

@@ -158,6 +158,7 @@ impl Conversation {
             Event::Built {
                 lab: built,
                 descriptors,
+                ..
             } if built == lab => descriptors,
             other => panic!("{other:?}"),
         }
