@@ -1,6 +1,7 @@
 //! A program that is to run as kube-proxy and cannot: it is named, and what is wrong
 //! with it. What a [`fake`] one asks in vain is told with it.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -8,8 +9,9 @@ use std::process::Output;
 use std::time::Duration;
 
 use serde_json::Value;
+use svclab::apiserver::{Resource, Store};
 use svclab::kernel::Host;
-use svclab::plan::Patience;
+use svclab::plan::{Patience, Plan};
 use svclab::report::Trouble;
 use svclab::run::{Wishes, choose, prepare, trouble};
 
@@ -142,17 +144,42 @@ fn one_that_ends_is_told_with_what_it_was_refused() {
     insta::assert_snapshot!(text);
 }
 
+/// How a lab's first case is built with that kube-proxy.
+fn planned(lab: &Path, kube_proxy: &Path) -> Plan {
+    let directory = lab.parent().expect("a directory");
+    let labs = choose(&[lab.display().to_string()], directory).expect("the lab");
+    let wishes = Wishes {
+        kube_proxy: Some(kube_proxy.to_owned()),
+        ..Wishes::from(Patience::SETTLED)
+    };
+    let case = &labs[0].scenario.cases()[0];
+    prepare(&labs[0], case, wishes).expect("it can be run").plan
+}
+
+#[test]
+fn it_is_served_every_kind_of_object_that_a_lab_has() {
+    let cidr = "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\n\
+                metadata: {name: kubernetes}\nspec: {cidrs: [10.96.0.0/16]}\n";
+    let (directory, path) = lab(fake::lab() + cidr);
+    let plan = planned(&path, &fake::kube_proxy(directory.path(), fake::WRITES));
+    let kinds: BTreeSet<&str> = plan
+        .objects
+        .iter()
+        .filter_map(|object| object["kind"].as_str())
+        .collect();
+    let wanted = ["EndpointSlice", "Node", "Service", "ServiceCIDR"];
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), wanted);
+    let mut store = Store::new();
+    store.replace(plan.objects).expect("all of them are served");
+    let cidrs: Vec<_> = store.objects(Resource::ServiceCidrs).collect();
+    assert_eq!(cidrs.len(), 1);
+}
+
 #[test]
 fn one_that_writes_no_rules_is_told_with_what_it_was_refused() {
     let (directory, path) = lab(fake::lab());
     let program = fake::kube_proxy(directory.path(), fake::WAITS);
-    let labs = choose(&[path.display().to_string()], directory.path()).expect("the lab");
-    let wishes = Wishes {
-        kube_proxy: Some(program.clone()),
-        ..Wishes::from(Patience::SETTLED)
-    };
-    let case = &labs[0].scenario.cases()[0];
-    let plan = prepare(&labs[0], case, wishes).expect("it can be run").plan;
+    let plan = planned(&path, &program);
     let failed = |within: Duration| {
         let mut plan = plan.clone();
         for proxy in &mut plan.proxies {

@@ -63,7 +63,9 @@ pub fn real_proxies(
     let nodes = cluster.nodes.iter().map(|node| value(&node.object));
     let services = cluster.services.iter().map(value);
     let slices = cluster.slices.iter().map(value);
-    (proxies, nodes.chain(services).chain(slices).collect())
+    let service_cidrs = cluster.service_cidrs.iter().map(value);
+    let objects = nodes.chain(services).chain(slices).chain(service_cidrs);
+    (proxies, objects.collect())
 }
 
 /// Of how many changes each kube-proxy of a cluster hears at least when the objects that
