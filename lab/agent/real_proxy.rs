@@ -353,8 +353,10 @@ fn refused(lab: &Lab, proxy: &RealProxy) -> Option<String> {
             }
         }
     }
-    if others > 0 {
-        lines.push(format!("  and {others} requests more\n"));
+    match others {
+        0 => {}
+        1 => lines.push("  and 1 request more\n".to_owned()),
+        more => lines.push(format!("  and {more} requests more\n")),
     }
     (!lines.is_empty()).then(|| lines.concat())
 }

@@ -45,6 +45,10 @@ sub metrics {
     }
 }
 
+if (grep { $_ eq "--version" } @ARGV) {
+    print "Kubernetes v1.30.5\n";
+    exit 0;
+}
 $| = 1;
 asks("GET /api/v1/nodes/node-1");
 asks("GET /apis/x.example/v1/policies?limit=500&resourceVersion=0");

@@ -4,7 +4,10 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use super::support::{LAB, lab, run, stderr, stdout};
+use serde_json::Value;
+
+use super::fake;
+use super::support::{LAB, assert_fits, lab, run, stderr, stdout};
 
 /// What is said of comparing a script of these lines, with these further arguments.
 fn said(script: &str, arguments: &[&str]) -> (Option<i32>, String) {
@@ -76,4 +79,22 @@ fn a_mode_that_its_version_lacks() {
     let (code, text) = told(&program, &path, &[], directory.path());
     assert_eq!(code, Some(4), "{text}");
     insta::assert_snapshot!(text);
+}
+
+#[test]
+fn what_one_was_refused_is_told_with_its_side() {
+    let (directory, path) = lab(fake::lab());
+    let program = fake::kube_proxy(directory.path(), fake::WRITES);
+    let (code, text) = told(&program, &path, &[], directory.path());
+    // What it calls is nobody's rules' to decide.
+    assert_eq!(code, Some(0), "{text}");
+    insta::with_settings!({filters => vec![(r"\d+\.\d\d s", "N s"), (r"in \d+ places", "in N places")]}, {
+        insta::assert_snapshot!(text);
+    });
+    let (_, text) = told(&program, &path, &["--format=json"], directory.path());
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    assert_fits(&document, include_str!("../schema/verification.v1.json"));
+    let refused = document["new"]["refused"].as_array().map(Vec::len);
+    assert_eq!(refused, Some(2), "{text}");
+    assert_eq!(document["against"].get("refused"), None, "{text}");
 }
