@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
 use super::diff::Document;
 use super::words::{indented, seconds, wrap};
-use crate::verify::{Changed, NotCompared, Ran, RulesDiffer, SideOf, Times, Verification};
+use crate::explain::duration_words;
+use crate::verify::{
+    Changed, Moved, Moving, NotCompared, Ran, RulesDiffer, SideOf, Times, Verification,
+};
 
 /// Who is who in it.
 const BEFORE: &str = "against";
@@ -17,7 +21,8 @@ const NOW: &str = "new";
 const NAMED: usize = 3;
 
 /// As text: what differs, what could not be compared, and the whole in a line. Where
-/// rules differ is told whole to those who want it `verbose`.
+/// rules differ, and when traffic moved after each step, is told whole to those who want it
+/// `verbose`.
 #[must_use]
 pub fn human(of: &Verification, verbose: bool, colour: bool) -> String {
     let mut text = String::new();
@@ -37,6 +42,9 @@ pub fn human(of: &Verification, verbose: bool, colour: bool) -> String {
         }
     }
     tell_rules(&mut text, &of.rules, verbose, colour);
+    if verbose {
+        tell_moved(&mut text, &of.moved);
+    }
     for not in &of.not_compared {
         tell_not_compared(&mut text, not);
     }
@@ -50,7 +58,9 @@ fn tell_changed(text: &mut String, changed: &Changed, colour: bool) {
     let flow = &changed.flow;
     let head = painted("CHANGED", AnsiColor::Red, colour);
     let _ = writeln!(text, "{head} {}  (Linux {})", flow.case, flow.kernel);
-    let _ = writeln!(text, "  {}  {} → {}", flow.probe, flow.from, flow.to);
+    let step = flow.step.iter().map(|step| format!("{step}/"));
+    let name = step.chain([flow.probe.clone()]).collect::<String>();
+    let _ = writeln!(text, "  {name}  {} → {}", flow.from, flow.to);
     for (side, times) in [(BEFORE, &changed.against), (NOW, &changed.new)] {
         let _ = writeln!(text, "    {side:<8} {}", outcomes(times));
     }
@@ -82,8 +92,8 @@ fn tell_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: b
     if verbose {
         for differ in rules {
             let document = Document::new(
-                format!("{} of {} ({BEFORE})", differ.node, differ.case),
-                format!("{} of {} ({NOW})", differ.node, differ.case),
+                format!("{} of {} ({BEFORE})", differ.node, moment(differ)),
+                format!("{} of {} ({NOW})", differ.node, moment(differ)),
                 Vec::new(),
                 differ.differences.clone(),
             );
@@ -94,12 +104,12 @@ fn tell_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: b
     if rules.is_empty() {
         return;
     }
-    let mut cases: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut cases: BTreeMap<String, usize> = BTreeMap::new();
     for differ in rules {
-        *cases.entry(&differ.case).or_default() += differ.differences.len();
+        *cases.entry(moment(differ)).or_default() += differ.differences.len();
     }
     let all: usize = cases.values().sum();
-    let named: Vec<&str> = cases.keys().copied().collect();
+    let named: Vec<&str> = cases.keys().map(String::as_str).collect();
     let line = format!(
         "rules differ in {all} places of {}{}",
         few(&named),
@@ -112,9 +122,43 @@ fn tell_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: b
     let _ = writeln!(text, "{line}");
 }
 
+/// The case, and after which step.
+fn moment(differ: &RulesDiffer) -> String {
+    match &differ.step {
+        Some(step) => format!("{} after {step}", differ.case),
+        None => differ.case.clone(),
+    }
+}
+
+/// When traffic moved, step by step.
+fn tell_moved(text: &mut String, all: &[Moved]) {
+    let told = |us: Option<u64>| us.map_or_else(|| "not seen".to_owned(), after);
+    for steps in all.chunk_by(|a, b| (&a.case, &a.step) == (&b.case, &b.step)) {
+        let Some(first) = steps.first() else { continue };
+        let _ = writeln!(
+            text,
+            "traffic moved in {} after {}:",
+            first.case, first.step
+        );
+        for moved in steps {
+            let (against, new) = (told(moved.against_us), told(moved.new_us));
+            let probe = &moved.probe;
+            let _ = writeln!(text, "  {probe}  {against} ({BEFORE}), {new} ({NOW})");
+        }
+    }
+}
+
+fn after(us: u64) -> String {
+    duration_words(Duration::from_micros(us))
+}
+
 fn tell_not_compared(text: &mut String, not: &NotCompared) {
     let cases: Vec<&str> = not.cases.iter().map(String::as_str).collect();
-    let line = format!("not compared: {}: {}", few(&cases), not.because);
+    let from = match &not.from_step {
+        Some(step) => format!(" from the step {step} on"),
+        None => String::new(),
+    };
+    let line = format!("not compared: {}{from}: {}", few(&cases), not.because);
     for (at, line) in wrap(&line, 96).into_iter().enumerate() {
         let indent = if at == 0 { "" } else { "  " };
         let _ = writeln!(text, "{indent}{line}");
@@ -136,16 +180,32 @@ fn ran(ran: &Ran) -> String {
         Some(program) => format!("{program}, {}", ran.version),
         None => format!("the rules of {} as svclab generates them", ran.version),
     };
-    match &ran.sync {
-        Some(sync) => format!(
-            "{what}: rules after {} ({} to {}, {} times)",
+    let sync = ran.sync.as_ref().map(|sync| {
+        format!(
+            ": rules after {} ({} to {}, {} times)",
             seconds(sync.median_ms),
             seconds(sync.least_ms),
             seconds(sync.most_ms),
             sync.proxies
-        ),
-        None => what,
-    }
+        )
+    });
+    let moving = ran.moving.as_ref().map(|moving| moved(moving, ran));
+    [Some(what), sync, moving].into_iter().flatten().collect()
+}
+
+/// How long traffic took to move. What svclab generates it changes itself.
+fn moved(moving: &Moving, ran: &Ran) -> String {
+    let whose = match ran.program {
+        Some(_) => "; traffic moved after",
+        None => "; svclab's own changes moved traffic after",
+    };
+    format!(
+        "{whose} {} ({} to {}, {} times)",
+        after(moving.median_us),
+        after(moving.least_us),
+        after(moving.most_us),
+        moving.flows
+    )
 }
 
 fn whole(of: &Verification) -> String {
@@ -191,6 +251,7 @@ pub(super) mod tests {
                 verdict,
                 endpoint: endpoint.map(str::to_owned),
                 source: endpoint.map(|_| "host/laptop".to_owned()),
+                at_first: None,
             },
             connections,
         }
@@ -204,11 +265,13 @@ pub(super) mod tests {
                 program: None,
                 version: "v1.20".to_owned(),
                 sync: None,
+                moving: None,
             },
             new: Ran {
                 program: Some("/tmp/kube-proxy".to_owned()),
                 version: "v1.20.2".to_owned(),
                 sync: Sync::of(vec![310, 1200, 455]),
+                moving: None,
             },
             cases: 40,
             flows: 312,
@@ -216,6 +279,7 @@ pub(super) mod tests {
                 flow: Flow {
                     case: "node-port/policy=Cluster".to_owned(),
                     kernel: "6.18.44".to_owned(),
+                    step: None,
                     probe: "call".to_owned(),
                     from: "host/laptop".to_owned(),
                     to: "node-1:30080".to_owned(),
@@ -235,9 +299,11 @@ pub(super) mod tests {
             }],
             rules: vec![RulesDiffer {
                 case: "node-port/policy=Local".to_owned(),
+                step: None,
                 node: "node-1".to_owned(),
                 differences: Vec::new(),
             }],
+            moved: Vec::new(),
             failed: vec![Failed {
                 case: "local-ingress".to_owned(),
                 side: SideOf::New,
@@ -249,6 +315,7 @@ pub(super) mod tests {
             }],
             not_compared: vec![NotCompared {
                 cases: ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(),
+                from_step: None,
                 because: "no flag tells a kube-proxy of `bindLoadBalancerIPs`".to_owned(),
             }],
             interrupted: false,

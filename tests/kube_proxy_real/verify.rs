@@ -244,7 +244,8 @@ fn compared(
     guests::block_on(async {
         let program = version_of(binary, host()).await?;
         let against = Side::Rules(program.version);
-        let mut found = pairs(&labs, &against, &program, modes);
+        let new = Side::Program(program);
+        let mut found = pairs(&labs, &against, &new, modes);
         change(&mut found);
         let options = Options {
             kernels: Choice::Auto,
@@ -255,7 +256,6 @@ fn compared(
             see: false,
         };
         let (tell, _) = mpsc::unbounded_channel();
-        let new = Side::Program(program);
         Ok(verify(found, &against, &new, &options, &tell, pending()).await)
     })
 }

@@ -1,32 +1,34 @@
 //! Running both sides of every case.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use tokio::sync::mpsc;
 
 use super::pairs::{Pair, Pairs};
 use super::side::Side;
 use crate::evidence::Evidence;
-use crate::explain::Book;
-use crate::explain::journey::journeys;
-use crate::kernel::Agent;
-use crate::plan::Watch;
-use crate::report::RunError;
+use crate::explain::StepOutcome;
+use crate::explain::journey::Journey;
+use crate::kernel::{Agent, KernelError};
+use crate::plan::{Plan, Probe, Watch};
 use crate::run::Prepared;
 use crate::run::execute::{Options, trouble, waiting};
-use crate::run::pool::Pools;
+use crate::run::pool::{Pool, Pools};
 use crate::verify::{
-    Changed, DOUBTFUL, Failed, Flow, Likeness, OnlyMet, RulesDiffer, SCHEMA, SideOf, Sync, Tally,
-    Times, Verification, differing_rules, likeness, only_met, tallies,
+    Changed, DOUBTFUL, Failed, Flow, Likeness, Moved, Moving, NotCompared, OnlyMet, RulesDiffer,
+    Runs, SCHEMA, SideOf, Sync, Tally, Times, Verification, differing_rules, only_met, since,
+    tallies,
 };
 
 /// Of how many connections a flow is made where a few tell nothing.
 const MANY: u32 = 16;
 
-/// How often it is tried again at most.
+/// How often it is tried again at most: the whole case, as a lab whose steps were made is
+/// not what it was.
 const ROUNDS: usize = 6;
 
 /// What is told while it runs.
@@ -83,6 +85,7 @@ pub async fn verify(
         flows: 0,
         changed: Vec::new(),
         rules: Vec::new(),
+        moved: Vec::new(),
         failed: Vec::new(),
         not_compared: found.not_compared,
         interrupted,
@@ -95,6 +98,8 @@ pub async fn verify(
                 verification.flows += one.flows;
                 verification.changed.extend(one.changed);
                 verification.rules.extend(one.rules);
+                verification.moved.extend(one.moved);
+                verification.also(one.left_out);
                 for (all, own) in synced.iter_mut().zip(one.synced) {
                     all.extend(own);
                 }
@@ -105,81 +110,133 @@ pub async fn verify(
     let [first, second] = synced.map(Sync::of);
     verification.against.sync = first;
     verification.new.sync = second;
+    let of = |of: fn(&Moved) -> Option<u64>| {
+        Moving::of(verification.moved.iter().filter_map(of).collect())
+    };
+    let [first, second] = [of(|moved| moved.against_us), of(|moved| moved.new_us)];
+    verification.against.moving = first;
+    verification.new.moving = second;
     verification
 }
 
 /// A case that was compared.
+#[derive(Default)]
 struct Compared {
     flows: usize,
     changed: Vec<Changed>,
     rules: Vec<RulesDiffer>,
+    moved: Vec<Moved>,
+    /// What of it was not.
+    left_out: Option<NotCompared>,
     /// How long kube-proxies took, in milliseconds.
     synced: [Vec<u64>; 2],
 }
 
 async fn one(pair: &Pair, pools: &Pools) -> Result<Compared, Failed> {
     let case = pair.new.case.id.clone();
-    let wrong = |side: SideOf| {
-        let case = case.clone();
-        move |error: RunError| Failed { case, side, error }
+    let with_new = |error: KernelError| Failed {
+        case: case.clone(),
+        side: SideOf::New,
+        error: trouble(&error),
     };
-    let with_new = wrong(SideOf::New);
-    let found = pools.of_case(&pair.new).await;
-    let found = found.map_err(|error| with_new.clone()(trouble(&error)))?;
-    // Where it is to run in several, one is enough to compare.
-    let pool = found.into_iter().next();
+    match place(pair, pools).await {
+        Err(error) if !pair.new.plan.steps.is_empty() => {
+            let shorter = pair.without_steps();
+            // Where there is no place for what comes before them either, that is told.
+            let pool = place(&shorter, pools).await.map_err(with_new)?;
+            let compared = on(&shorter, pool, with_new).await?;
+            Ok(Compared {
+                left_out: not_made(&pair.new, &error),
+                ..compared
+            })
+        }
+        found => on(pair, found.map_err(with_new)?, with_new).await,
+    }
+}
+
+/// Where a case is compared: where it is to run in several kernels, one is enough.
+async fn place(pair: &Pair, pools: &Pools) -> Result<Option<Arc<Pool>>, KernelError> {
+    let found = pools.of_case(&pair.new).await?;
+    Ok(found.into_iter().next())
+}
+
+/// That the steps of a case are not compared, for which there is no place.
+fn not_made(prepared: &Prepared, error: &KernelError) -> Option<NotCompared> {
+    let first = prepared.plan.steps.first()?;
+    let told = trouble(error);
+    Some(NotCompared {
+        cases: vec![prepared.case.id.clone()],
+        from_step: Some(first.name.clone()),
+        because: match told.remedy {
+            Some(remedy) => format!("{}; what to do: {remedy}", told.message),
+            None => told.message,
+        },
+    })
+}
+
+/// Compares a case with agents of one kernel.
+async fn on(
+    pair: &Pair,
+    pool: Option<Arc<Pool>>,
+    with_new: impl Fn(KernelError) -> Failed,
+) -> Result<Compared, Failed> {
     let Some(pool) = pool else {
-        return Ok(Compared {
-            flows: 0,
-            changed: Vec::new(),
-            rules: Vec::new(),
-            synced: [Vec::new(), Vec::new()],
-        });
+        return Ok(Compared::default());
     };
     let _room = pool.place(&pair.new.plan).await;
-    let agent = pool.agent().await;
-    let agent = agent.map_err(|error| with_new(trouble(&error)))?;
+    let agent = pool.agent().await.map_err(with_new)?;
     let bench = Bench { pair, agent };
-    let [against, new] = bench.run(|plan| plan).await?;
-    let (mut first, mut second) = (pair.against.tallies(&against), pair.new.tallies(&new));
-    let mut suspects = doubtful(&first, &second, first.keys().cloned().collect());
+    let both = bench.run(|plan| plan).await?;
+    let mut flows: IndexMap<String, Runs> = bench
+        .tallies(&both)
+        .map(|(probe, tallies)| {
+            let runs = match pair.new.plan.step_of(&probe) {
+                None => Runs::of_what_stands(tallies),
+                Some(_) => Runs::of_a_step(tallies),
+            };
+            (probe, runs)
+        })
+        .collect();
     for _ in 0..ROUNDS {
+        let suspects = doubtful(&flows);
         if suspects.is_empty() {
             break;
         }
-        let [against, new] = bench.run(|plan| more(plan, &suspects)).await?;
-        add(&mut first, pair.against.tallies(&against), &suspects);
-        add(&mut second, pair.new.tallies(&new), &suspects);
-        suspects = doubtful(&first, &second, suspects);
-    }
-    let changed: Vec<(String, f64)> = first
-        .iter()
-        .filter_map(|(probe, tally)| {
-            let other = second.get(probe)?;
-            match likeness(tally, other) {
-                Likeness::Same => None,
-                // All that could be asked was asked.
-                Likeness::Unsure(chance) if chance >= DOUBTFUL => None,
-                Likeness::Unsure(chance) | Likeness::Changed(chance) => {
-                    Some((probe.clone(), chance))
-                }
+        let again = bench.run(|prepared| more(prepared, &suspects)).await?;
+        for (probe, tallies) in bench.tallies(&again) {
+            if let Some(runs) = flows.get_mut(&probe).filter(|_| suspects.contains(&probe)) {
+                runs.add(tallies);
             }
+        }
+    }
+    let changed: Vec<(&String, f64)> = flows
+        .iter()
+        .filter_map(|(probe, runs)| match runs.likeness() {
+            Likeness::Same => None,
+            // All that could be asked was asked.
+            Likeness::Unsure(chance) if chance >= DOUBTFUL => None,
+            Likeness::Unsure(chance) | Likeness::Changed(chance) => Some((probe, chance)),
         })
         .collect();
-    let met = bench.met(&changed).await?;
-    let changed = changed.into_iter().zip(met);
-    let changed = changed.map(|((probe, chance), met)| Changed {
-        flow: bench.flow(&probe),
-        against: times(&first[&probe]),
-        new: times(&second[&probe]),
-        met,
-        chance_in_billion: billionths(chance),
+    let suspects: BTreeSet<String> = changed.iter().map(|(probe, _)| (*probe).clone()).collect();
+    let mut met = bench.met(&suspects).await?;
+    let changed = changed.into_iter().map(|(probe, chance)| {
+        let [against, new] = flows[probe].all();
+        Changed {
+            flow: bench.flow(probe),
+            against: times(&against),
+            new: times(&new),
+            met: met.remove(probe).unwrap_or_default(),
+            chance_in_billion: billionths(chance),
+        }
     });
     Ok(Compared {
-        flows: first.len(),
+        flows: flows.len(),
         changed: changed.collect(),
-        rules: bench.rules(&against, &new),
-        synced: [&against, &new].map(|evidence| evidence.synced_ms.values().copied().collect()),
+        rules: bench.rules(&both),
+        moved: bench.moved(&both),
+        left_out: None,
+        synced: both.map(|evidence| evidence.synced_ms.into_values().collect()),
     })
 }
 
@@ -201,44 +258,44 @@ fn times(tally: &Tally) -> Vec<Times> {
     all.collect()
 }
 
-/// Those of these probes of which it cannot be told yet whether they come out alike.
-fn doubtful(
-    first: &IndexMap<String, Tally>,
-    second: &IndexMap<String, Tally>,
-    of: BTreeSet<String>,
-) -> BTreeSet<String> {
-    let is_doubtful = |probe: &String| match (first.get(probe), second.get(probe)) {
-        (Some(first), Some(second)) => matches!(likeness(first, second), Likeness::Unsure(_)),
-        _ => false,
-    };
-    of.into_iter().filter(is_doubtful).collect()
+/// The probes of which it cannot be told yet whether they come out alike.
+fn doubtful(flows: &IndexMap<String, Runs>) -> BTreeSet<String> {
+    let doubtful = flows
+        .iter()
+        .filter(|(_, runs)| matches!(runs.likeness(), Likeness::Unsure(_)));
+    doubtful.map(|(probe, _)| probe.clone()).collect()
 }
 
-fn add(
-    all: &mut IndexMap<String, Tally>,
-    more: IndexMap<String, Tally>,
-    suspects: &BTreeSet<String>,
-) {
-    for (probe, tally) in more {
-        if suspects.contains(&probe) {
-            all.entry(probe).or_default().add(&tally);
-        }
-    }
-}
-
-/// The same with more connections of some probes.
+/// The same with more connections of some probes, as far as the last of them.
 fn more(mut prepared: Prepared, of: &BTreeSet<String>) -> Prepared {
-    for probe in &mut prepared.plan.probes {
-        if of.contains(&probe.name) {
+    let last = of.iter().filter_map(|probe| prepared.plan.step_of(probe));
+    let steps = last.max().map_or(0, |last| last + 1);
+    prepared.plan.steps.truncate(steps);
+    for probes in probes_of(&mut prepared.plan) {
+        for probe in probes.iter_mut().filter(|probe| of.contains(&probe.name)) {
             probe.connections = probe.connections.max(MANY);
         }
     }
     prepared
 }
 
+/// All that is tried in a plan, and all that is opened.
+fn probes_of(plan: &mut Plan) -> impl Iterator<Item = &mut Vec<Probe>> {
+    let of_steps = plan.steps.iter_mut();
+    let of_steps = of_steps.flat_map(|step| [&mut step.open, &mut step.probes]);
+    std::iter::once(&mut plan.probes).chain(of_steps)
+}
+
 impl Prepared {
     fn tallies(&self, evidence: &Evidence) -> IndexMap<String, Tally> {
-        tallies(&self.plan, evidence, &Book::new(&self.cluster, &self.plan))
+        tallies(&self.plan, evidence, &self.books())
+    }
+
+    /// When traffic moved after its steps.
+    fn moved(&self, evidence: &Evidence) -> Vec<StepOutcome> {
+        // Every name was found when it was prepared.
+        self.judge()
+            .map_or_else(|_| Vec::new(), |judge| judge.moved(evidence))
     }
 }
 
@@ -272,55 +329,117 @@ impl Bench<'_> {
         Ok([both.pop().unwrap_or_default(), new])
     }
 
-    /// What the packets of flows met on one side only, in their order.
-    async fn met(&self, changed: &[(String, f64)]) -> Result<Vec<OnlyMet>, Failed> {
-        if changed.is_empty() {
-            return Ok(Vec::new());
+    /// What became of each probe on both sides.
+    fn tallies(
+        &self,
+        [against, new]: &[Evidence; 2],
+    ) -> impl Iterator<Item = (String, [Tally; 2])> {
+        let mut new = self.pair.new.tallies(new);
+        let against = self.pair.against.tallies(against).into_iter();
+        against.filter_map(move |(probe, tally)| {
+            let other = new.swap_remove(&probe)?;
+            Some((probe, [tally, other]))
+        })
+    }
+
+    /// What the packets of flows met on one side only: of those that were open across a
+    /// step, the packets after it.
+    async fn met(&self, suspects: &BTreeSet<String>) -> Result<BTreeMap<String, OnlyMet>, Failed> {
+        if suspects.is_empty() {
+            return Ok(BTreeMap::new());
         }
-        let suspects: BTreeSet<String> = changed.iter().map(|(probe, _)| probe.clone()).collect();
         let watched = |prepared: Prepared| {
-            let mut prepared = waiting(&more(prepared, &suspects));
+            let mut prepared = waiting(&more(prepared, suspects));
             prepared.plan.watch = Watch::everything(&prepared.plan);
-            // What nobody asks of needs no watching.
-            prepared
-                .plan
-                .probes
-                .retain(|probe| suspects.contains(&probe.name));
-            for probe in &mut prepared.plan.probes {
-                probe.after = None;
+            for probes in probes_of(&mut prepared.plan) {
+                // What nobody asks of needs no watching.
+                probes.retain(|probe| suspects.contains(&probe.name));
+                for probe in probes {
+                    probe.after = None;
+                }
+            }
+            for (step, made) in prepared.steps.iter_mut().zip(&prepared.plan.steps) {
+                step.plan.probes.clone_from(&made.probes);
             }
             prepared
         };
         let [against, new] = self.run(watched).await?;
-        let against = journeys(&watched(self.pair.against.clone()).plan, &against);
-        let new = journeys(&watched(self.pair.new.clone()).plan, &new);
-        let met = changed
-            .iter()
-            .map(|(probe, _)| only_met(probe, &against, &new));
+        let against = watched(self.pair.against.clone()).journeys(&against);
+        let new = watched(self.pair.new.clone()).journeys(&new);
+        let met = suspects.iter().map(|probe| {
+            let at = self.pair.new.plan.step_of(probe).map_or(0, |step| step + 1);
+            let of = |all: &[Vec<Journey>]| all.get(at).cloned().unwrap_or_default();
+            (probe.clone(), only_met(probe, &of(&against), &of(&new)))
+        });
         Ok(met.collect())
     }
 
     fn flow(&self, name: &str) -> Flow {
         let prepared = &self.pair.new;
-        let probe = prepared.case.spec.probes.get(name);
+        let probe = prepared.case.spec.probe(name);
+        let step = prepared.plan.step_of(name);
         Flow {
             case: prepared.case.id.clone(),
             kernel: self.agent.surroundings().kernel.clone(),
+            step: step.map(|step| prepared.plan.steps[step].name.clone()),
             probe: name.to_owned(),
             from: probe.map(|probe| probe.from.clone()).unwrap_or_default(),
             to: probe.map(|probe| probe.to.clone()).unwrap_or_default(),
         }
     }
 
-    fn rules(&self, against: &Evidence, new: &Evidence) -> Vec<RulesDiffer> {
+    /// In what rules differ: before the steps, and in what they did not before each.
+    fn rules(&self, [against, new]: &[Evidence; 2]) -> Vec<RulesDiffer> {
+        let of_node = |node: &String| {
+            let mut all = Vec::new();
+            let mut known = differing_rules(node, against, new);
+            all.push((None, known.clone()));
+            for (against, new) in against.steps.iter().zip(&new.steps) {
+                let now = differing_rules(node, &against.evidence, &new.evidence);
+                all.push((Some(against.name.clone()), since(&known, now.clone())));
+                known = now;
+            }
+            all.into_iter()
+                .map(|(step, differences)| RulesDiffer {
+                    case: self.pair.new.case.id.clone(),
+                    step,
+                    node: node.clone(),
+                    differences,
+                })
+                .collect::<Vec<_>>()
+        };
         let nodes = self.pair.new.plan.watch.rules.iter();
-        let differ = nodes.map(|node| RulesDiffer {
-            case: self.pair.new.case.id.clone(),
-            node: node.clone(),
-            differences: differing_rules(node, against, new),
-        });
-        differ
+        nodes
+            .flat_map(of_node)
             .filter(|differ| !differ.differences.is_empty())
             .collect()
+    }
+
+    /// When traffic moved after each step.
+    fn moved(&self, [against, new]: &[Evidence; 2]) -> Vec<Moved> {
+        let (against, new) = (self.pair.against.moved(against), self.pair.new.moved(new));
+        let mut all = Vec::new();
+        for (against, new) in against.iter().zip(&new) {
+            let us = |of: &StepOutcome, probe: &str| {
+                let mut moved = of.moved.iter();
+                moved
+                    .find(|moved| moved.probe == probe)
+                    .map(|moved| moved.us)
+            };
+            let probes: IndexSet<&str> = against
+                .moved
+                .iter()
+                .chain(&new.moved)
+                .map(|moved| moved.probe.as_str())
+                .collect();
+            all.extend(probes.into_iter().map(|probe| Moved {
+                case: self.pair.new.case.id.clone(),
+                step: new.name.clone(),
+                probe: probe.to_owned(),
+                against_us: us(against, probe),
+                new_us: us(new, probe),
+            }));
+        }
+        all
     }
 }
