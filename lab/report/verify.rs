@@ -241,6 +241,7 @@ fn painted(word: &str, colour: AnsiColor, wanted: bool) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::dump::{Change, Difference, Place, Side};
     use crate::evidence::Verdict;
     use crate::report::{RunError, Trouble};
     use crate::verify::{Failed, Flow, OnlyMet, Outcome, SCHEMA, Sync};
@@ -257,6 +258,85 @@ pub(super) mod tests {
         }
     }
 
+    fn before_steps() -> Changed {
+        Changed {
+            flow: Flow {
+                case: "node-port/policy=Cluster".to_owned(),
+                kernel: "6.18.44".to_owned(),
+                step: None,
+                probe: "call".to_owned(),
+                from: "host/laptop".to_owned(),
+                to: "node-1:30080".to_owned(),
+            },
+            against: vec![times(Verdict::Connected, Some("pod/default/web"), 16)],
+            new: vec![
+                times(Verdict::Connected, Some("pod/default/web"), 2),
+                times(Verdict::Timeout, None, 14),
+            ],
+            met: OnlyMet {
+                against: vec![
+                    "node-1: nat KUBE-POSTROUTING: -j MASQUERADE --random-fully".to_owned(),
+                ],
+                new: Vec::new(),
+            },
+            chance_in_billion: 2_500,
+        }
+    }
+
+    fn in_a_step() -> Changed {
+        let mut moved = times(Verdict::Answered, Some("pod/default/web-b"), 17);
+        moved.outcome.at_first = Some("pod/default/web-a".to_owned());
+        let mut lost = times(Verdict::Silent, None, 1);
+        lost.outcome.at_first = Some("pod/default/web-a".to_owned());
+        Changed {
+            flow: Flow {
+                case: "service-changes".to_owned(),
+                kernel: "6.18.44".to_owned(),
+                step: Some("oneLeaves".to_owned()),
+                probe: "askAsOneLeaves".to_owned(),
+                from: "host/laptop".to_owned(),
+                to: "service/default/web:53".to_owned(),
+            },
+            against: vec![
+                times(Verdict::Answered, Some("pod/default/web-a"), 15),
+                times(Verdict::Answered, Some("pod/default/web-b"), 17),
+            ],
+            new: vec![
+                times(Verdict::Answered, Some("pod/default/web-b"), 14),
+                moved,
+                lost,
+            ],
+            met: OnlyMet::default(),
+            chance_in_billion: 0,
+        }
+    }
+
+    fn missing(rule: &str) -> Difference {
+        Difference {
+            place: Place::Chain {
+                program: "iptables-save".to_owned(),
+                table: "nat".to_owned(),
+                chain: rule.split(' ').nth(1).unwrap_or_default().to_owned(),
+            },
+            change: Change::Item {
+                only: Side::First,
+                item: rule.to_owned(),
+                line: 7,
+            },
+            owner: None,
+        }
+    }
+
+    fn traffic(step: &str, probe: &str, against_us: Option<u64>, new_us: Option<u64>) -> Moved {
+        Moved {
+            case: "service-changes".to_owned(),
+            step: step.to_owned(),
+            probe: probe.to_owned(),
+            against_us,
+            new_us,
+        }
+    }
+
     /// One with something of each kind.
     pub fn document() -> Verification {
         Verification {
@@ -265,45 +345,36 @@ pub(super) mod tests {
                 program: None,
                 version: "v1.20".to_owned(),
                 sync: None,
-                moving: None,
+                moving: Moving::of(vec![7_400, 12_000]),
             },
             new: Ran {
                 program: Some("/tmp/kube-proxy".to_owned()),
                 version: "v1.20.2".to_owned(),
                 sync: Sync::of(vec![310, 1200, 455]),
-                moving: None,
+                moving: Moving::of(vec![93_000, 78_200, 1_204_000]),
             },
             cases: 40,
             flows: 312,
-            changed: vec![Changed {
-                flow: Flow {
-                    case: "node-port/policy=Cluster".to_owned(),
-                    kernel: "6.18.44".to_owned(),
+            changed: vec![before_steps(), in_a_step()],
+            rules: vec![
+                RulesDiffer {
+                    case: "node-port/policy=Local".to_owned(),
                     step: None,
-                    probe: "call".to_owned(),
-                    from: "host/laptop".to_owned(),
-                    to: "node-1:30080".to_owned(),
+                    node: "node-1".to_owned(),
+                    differences: vec![missing("-A KUBE-FORWARD -j ACCEPT")],
                 },
-                against: vec![times(Verdict::Connected, Some("pod/default/web"), 16)],
-                new: vec![
-                    times(Verdict::Connected, Some("pod/default/web"), 2),
-                    times(Verdict::Timeout, None, 14),
-                ],
-                met: OnlyMet {
-                    against: vec![
-                        "node-1: nat KUBE-POSTROUTING: -j MASQUERADE --random-fully".to_owned(),
-                    ],
-                    new: Vec::new(),
+                RulesDiffer {
+                    case: "service-changes".to_owned(),
+                    step: Some("oneLeaves".to_owned()),
+                    node: "node-1".to_owned(),
+                    differences: vec![missing("-A KUBE-SVC-A -j KUBE-SEP-B")],
                 },
-                chance_in_billion: 2_500,
-            }],
-            rules: vec![RulesDiffer {
-                case: "node-port/policy=Local".to_owned(),
-                step: None,
-                node: "node-1".to_owned(),
-                differences: Vec::new(),
-            }],
-            moved: Vec::new(),
+            ],
+            moved: vec![
+                traffic("oneComes", "callBoth", Some(7_400), Some(78_200)),
+                traffic("oneLeaves", "callStaying", Some(12_000), Some(93_000)),
+                traffic("oneLeaves", "askStaying", None, Some(1_204_000)),
+            ],
             failed: vec![Failed {
                 case: "local-ingress".to_owned(),
                 side: SideOf::New,
@@ -313,11 +384,20 @@ pub(super) mod tests {
                     remedy: Some("give the path of a kube-proxy".to_owned()),
                 },
             }],
-            not_compared: vec![NotCompared {
-                cases: ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(),
-                from_step: None,
-                because: "no flag tells a kube-proxy of `bindLoadBalancerIPs`".to_owned(),
-            }],
+            not_compared: vec![
+                NotCompared {
+                    cases: ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(),
+                    from_step: None,
+                    because: "no flag tells a kube-proxy of `bindLoadBalancerIPs`".to_owned(),
+                },
+                NotCompared {
+                    cases: vec!["service-changes/mode=ipvs".to_owned()],
+                    from_step: Some("oneLeaves".to_owned()),
+                    because: "the step `oneLeaves` changes virtual servers of IPVS in node-1, and \
+                              who is connected through one would lose it"
+                        .to_owned(),
+                },
+            ],
             interrupted: false,
         }
     }
@@ -328,10 +408,16 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn rules_and_times_are_told_who_wants_them() {
+        insta::assert_snapshot!(human(&document(), true, false));
+    }
+
+    #[test]
     fn nothing_is_told_of_what_is_alike() {
         let alike = Verification {
             changed: Vec::new(),
             rules: Vec::new(),
+            moved: Vec::new(),
             failed: Vec::new(),
             not_compared: Vec::new(),
             ..document()

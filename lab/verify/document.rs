@@ -269,3 +269,48 @@ impl Verification {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn not(case: &str, from_step: Option<&str>) -> NotCompared {
+        NotCompared {
+            cases: vec![case.to_owned()],
+            from_step: from_step.map(str::to_owned),
+            because: "it lacks conntrack".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_not_compared_for_one_reason_is_told_once() {
+        let ran = || Ran {
+            program: None,
+            version: "v1.30".to_owned(),
+            sync: None,
+            moving: None,
+        };
+        let mut verification = Verification {
+            schema: SCHEMA.to_owned(),
+            against: ran(),
+            new: ran(),
+            cases: 3,
+            flows: 3,
+            changed: Vec::new(),
+            rules: Vec::new(),
+            moved: Vec::new(),
+            failed: Vec::new(),
+            not_compared: vec![not("a", None)],
+            interrupted: false,
+        };
+        verification.also(None);
+        verification.also(Some(not("b", Some("leaves"))));
+        verification.also(Some(not("c", Some("leaves"))));
+        let together = NotCompared {
+            cases: vec!["b".to_owned(), "c".to_owned()],
+            ..not("b", Some("leaves"))
+        };
+        assert_eq!(verification.not_compared, [not("a", None), together]);
+        assert_eq!(verification.exit_code(), 0);
+    }
+}
