@@ -8,7 +8,7 @@ use crate::plan::{Patience, Plan, Watch};
 use crate::rules::kube_proxy::{KubeProxy, Mode, Version};
 use crate::run::{Chosen, Prepared, Wishes, prepare};
 use crate::scenario::expectation::Expected;
-use crate::scenario::lab::LabSpec;
+use crate::scenario::lab::{LabSpec, Probe};
 use crate::scenario::{Case, Diagnostic};
 use crate::verify::NotCompared;
 
@@ -112,12 +112,23 @@ fn with(lab: &Chosen, case: &Case, side: &Side, steps: usize) -> Result<Prepared
     let spec = Arc::make_mut(&mut case.spec);
     spec.steps.truncate(steps);
     run_by(spec, side.version());
+    // What is of other steps may speak of what there is only then.
+    let is_open = |probe: &Probe| {
+        let across = probe.across.as_ref();
+        across.is_none_or(|across| spec.steps.iter().any(|step| step.name == *across))
+    };
+    let known: HashSet<String> = spec
+        .all_probes()
+        .filter(|(_, probe)| is_open(probe))
+        .map(|(name, _)| name.clone())
+        .collect();
     // Of what is expected only the probes' verdicts matter: they say what is waited for.
     if let Some(row) = spec.expect.get_mut(case.row) {
         row.expected = Expected {
             probes: std::mem::take(&mut row.expected.probes),
             ..Expected::default()
         };
+        row.expected.probes.retain(|name, _| known.contains(name));
         row.claims.clear();
     }
     let wishes = Wishes {

@@ -91,7 +91,8 @@ pub async fn verify(
         interrupted,
     };
     let mut synced = [Vec::new(), Vec::new()];
-    for ended in compared {
+    for (ended, left_out) in compared {
+        verification.also(left_out);
         match ended {
             Ok(one) => {
                 verification.cases += 1;
@@ -99,7 +100,6 @@ pub async fn verify(
                 verification.changed.extend(one.changed);
                 verification.rules.extend(one.rules);
                 verification.moved.extend(one.moved);
-                verification.also(one.left_out);
                 for (all, own) in synced.iter_mut().zip(one.synced) {
                     all.extend(own);
                 }
@@ -126,31 +126,31 @@ struct Compared {
     changed: Vec<Changed>,
     rules: Vec<RulesDiffer>,
     moved: Vec<Moved>,
-    /// What of it was not.
-    left_out: Option<NotCompared>,
     /// How long kube-proxies took, in milliseconds.
     synced: [Vec<u64>; 2],
 }
 
-async fn one(pair: &Pair, pools: &Pools) -> Result<Compared, Failed> {
-    let case = pair.new.case.id.clone();
-    let with_new = |error: KernelError| Failed {
-        case: case.clone(),
-        side: SideOf::New,
-        error: trouble(&error),
-    };
+/// Compares a case, and says what of it is not compared.
+async fn one(pair: &Pair, pools: &Pools) -> (Result<Compared, Failed>, Option<NotCompared>) {
     match place(pair, pools).await {
-        Err(error) if !pair.new.plan.steps.is_empty() => {
+        Ok(pool) => (on(pair, pool).await, None),
+        Err(error) if pair.new.plan.steps.is_empty() => (Err(with_new(pair, &error)), None),
+        Err(lacking) => {
             let shorter = pair.without_steps();
-            // Where there is no place for what comes before them either, that is told.
-            let pool = place(&shorter, pools).await.map_err(with_new)?;
-            let compared = on(&shorter, pool, with_new).await?;
-            Ok(Compared {
-                left_out: not_made(&pair.new, &error),
-                ..compared
-            })
+            match place(&shorter, pools).await {
+                Ok(pool) => (on(&shorter, pool).await, not_made(&pair.new, &lacking)),
+                // There is no place for what comes before them either.
+                Err(error) => (Err(with_new(pair, &error)), None),
+            }
         }
-        found => on(pair, found.map_err(with_new)?, with_new).await,
+    }
+}
+
+fn with_new(pair: &Pair, error: &KernelError) -> Failed {
+    Failed {
+        case: pair.new.case.id.clone(),
+        side: SideOf::New,
+        error: trouble(error),
     }
 }
 
@@ -168,23 +168,23 @@ fn not_made(prepared: &Prepared, error: &KernelError) -> Option<NotCompared> {
         cases: vec![prepared.case.id.clone()],
         from_step: Some(first.name.clone()),
         because: match told.remedy {
-            Some(remedy) => format!("{}; what to do: {remedy}", told.message),
+            Some(remedy) => {
+                let remedy = remedy.replace('\n', ", ");
+                format!("{}; what to do: {remedy}", told.message)
+            }
             None => told.message,
         },
     })
 }
 
 /// Compares a case with agents of one kernel.
-async fn on(
-    pair: &Pair,
-    pool: Option<Arc<Pool>>,
-    with_new: impl Fn(KernelError) -> Failed,
-) -> Result<Compared, Failed> {
+async fn on(pair: &Pair, pool: Option<Arc<Pool>>) -> Result<Compared, Failed> {
     let Some(pool) = pool else {
         return Ok(Compared::default());
     };
     let _room = pool.place(&pair.new.plan).await;
-    let agent = pool.agent().await.map_err(with_new)?;
+    let agent = pool.agent().await;
+    let agent = agent.map_err(|error| with_new(pair, &error))?;
     let bench = Bench { pair, agent };
     let both = bench.run(|plan| plan).await?;
     let mut flows: IndexMap<String, Runs> = bench
@@ -235,7 +235,6 @@ async fn on(
         changed: changed.collect(),
         rules: bench.rules(&both),
         moved: bench.moved(&both),
-        left_out: None,
         synced: both.map(|evidence| evidence.synced_ms.into_values().collect()),
     })
 }
