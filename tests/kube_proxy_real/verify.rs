@@ -186,9 +186,12 @@ const FAULTS: [Fault; 13] = [
 pub fn trials() -> Vec<Trial> {
     let own = bench::binary().expect("the real kube-proxy is there");
     let mut trials = trials_of(&own, VERSION, &[Mode::Iptables, Mode::Ipvs], |_| true);
-    trials.push(Trial::test("verify::steps are silent", steps_are_silent));
     trials.push(Trial::test(
-        "verify::an endpoint's flows stay with it in v1.21",
+        "verify::steps: its own version is silent",
+        steps_are_silent,
+    ));
+    trials.push(Trial::test(
+        "verify::steps: v1.21 leaves flows with who terminates",
         a_step_is_found,
     ));
     let further = std::env::var_os("SVCLAB_KUBE_PROXY").unwrap_or_default();
