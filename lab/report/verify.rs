@@ -223,10 +223,13 @@ fn whole(of: &Verification) -> String {
         more => format!("; {more} cases came to no result"),
     };
     let interrupted = if of.interrupted { "; interrupted" } else { "" };
-    format!(
-        "{} flows of {} cases: {changed}{failed}{interrupted}",
-        of.flows, of.cases
-    )
+    let (flows, cases) = (counted(of.flows, "flow"), counted(of.cases, "case"));
+    format!("{flows} of {cases}: {changed}{failed}{interrupted}")
+}
+
+fn counted(number: usize, what: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{s}")
 }
 
 fn painted(word: &str, colour: AnsiColor, wanted: bool) -> String {
