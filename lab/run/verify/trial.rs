@@ -1,31 +1,24 @@
 //! Running both sides of every case.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
-use indexmap::{IndexMap, IndexSet};
+use indexmap::IndexMap;
 use tokio::sync::mpsc;
 
+use super::bench::Bench;
 use super::pairs::{Pair, Pairs};
 use super::side::Side;
-use crate::evidence::Evidence;
-use crate::explain::StepOutcome;
-use crate::explain::journey::Journey;
-use crate::kernel::{Agent, KernelError};
-use crate::plan::{Plan, Probe, Watch};
+use crate::kernel::KernelError;
 use crate::run::Prepared;
-use crate::run::execute::{Options, trouble, waiting};
+use crate::run::execute::{Options, trouble};
 use crate::run::pool::{Pool, Pools};
 use crate::verify::{
-    Changed, DOUBTFUL, Failed, Flow, Likeness, Moved, Moving, NotCompared, OnlyMet, RulesDiffer,
-    Runs, SCHEMA, SideOf, Sync, Tally, Times, Verification, differing_rules, only_met, since,
-    tallies,
+    Changed, DOUBTFUL, Failed, Likeness, Moved, Moving, NotCompared, RulesDiffer, Runs, SCHEMA,
+    SideOf, Sync, Tally, Times, Verification,
 };
-
-/// Of how many connections a flow is made where a few tell nothing.
-const MANY: u32 = 16;
 
 /// How often it is tried again at most: the whole case, as a lab whose steps were made is
 /// not what it was.
@@ -185,8 +178,8 @@ async fn on(pair: &Pair, pool: Option<Arc<Pool>>) -> Result<Compared, Failed> {
     let _room = pool.place(&pair.new.plan).await;
     let agent = pool.agent().await;
     let agent = agent.map_err(|error| with_new(pair, &error))?;
-    let bench = Bench { pair, agent };
-    let both = bench.run(|plan| plan).await?;
+    let bench = Bench::new(pair, agent);
+    let both = bench.once().await?;
     let mut flows: IndexMap<String, Runs> = bench
         .tallies(&both)
         .map(|(probe, tallies)| {
@@ -202,7 +195,7 @@ async fn on(pair: &Pair, pool: Option<Arc<Pool>>) -> Result<Compared, Failed> {
         if suspects.is_empty() {
             break;
         }
-        let again = bench.run(|prepared| more(prepared, &suspects)).await?;
+        let again = bench.again(&suspects).await?;
         for (probe, tallies) in bench.tallies(&again) {
             if let Some(runs) = flows.get_mut(&probe).filter(|_| suspects.contains(&probe)) {
                 runs.add(tallies);
@@ -263,182 +256,4 @@ fn doubtful(flows: &IndexMap<String, Runs>) -> BTreeSet<String> {
         .iter()
         .filter(|(_, runs)| matches!(runs.likeness(), Likeness::Unsure(_)));
     doubtful.map(|(probe, _)| probe.clone()).collect()
-}
-
-/// The same with more connections of some probes, as far as the last of them.
-fn more(mut prepared: Prepared, of: &BTreeSet<String>) -> Prepared {
-    let last = of.iter().filter_map(|probe| prepared.plan.step_of(probe));
-    let steps = last.max().map_or(0, |last| last + 1);
-    prepared.plan.steps.truncate(steps);
-    for probes in probes_of(&mut prepared.plan) {
-        for probe in probes.iter_mut().filter(|probe| of.contains(&probe.name)) {
-            probe.connections = probe.connections.max(MANY);
-        }
-    }
-    prepared
-}
-
-/// All that is tried in a plan, and all that is opened.
-fn probes_of(plan: &mut Plan) -> impl Iterator<Item = &mut Vec<Probe>> {
-    let of_steps = plan.steps.iter_mut();
-    let of_steps = of_steps.flat_map(|step| [&mut step.open, &mut step.probes]);
-    std::iter::once(&mut plan.probes).chain(of_steps)
-}
-
-impl Prepared {
-    fn tallies(&self, evidence: &Evidence) -> IndexMap<String, Tally> {
-        tallies(&self.plan, evidence, &self.books())
-    }
-
-    /// When traffic moved after its steps.
-    fn moved(&self, evidence: &Evidence) -> Vec<StepOutcome> {
-        // Every name was found when it was prepared.
-        self.judge()
-            .map_or_else(|_| Vec::new(), |judge| judge.moved(evidence))
-    }
-}
-
-/// Where both sides of a case are run.
-struct Bench<'p> {
-    pair: &'p Pair,
-    agent: Agent,
-}
-
-impl Bench<'_> {
-    /// Runs both, one after the other, changed in the same way.
-    async fn run(&self, change: impl Fn(Prepared) -> Prepared) -> Result<[Evidence; 2], Failed> {
-        let mut both = Vec::new();
-        for (side, prepared) in [
-            (SideOf::Against, &self.pair.against),
-            (SideOf::New, &self.pair.new),
-        ] {
-            let plan = change(prepared.clone()).plan;
-            let evidence = async {
-                let mut session = self.agent.build(plan).await?;
-                session.probe().await
-            };
-            let evidence = evidence.await.map_err(|error| Failed {
-                case: prepared.case.id.clone(),
-                side,
-                error: trouble(&error),
-            })?;
-            both.push(evidence);
-        }
-        let new = both.pop().unwrap_or_default();
-        Ok([both.pop().unwrap_or_default(), new])
-    }
-
-    /// What became of each probe on both sides.
-    fn tallies(
-        &self,
-        [against, new]: &[Evidence; 2],
-    ) -> impl Iterator<Item = (String, [Tally; 2])> {
-        let mut new = self.pair.new.tallies(new);
-        let against = self.pair.against.tallies(against).into_iter();
-        against.filter_map(move |(probe, tally)| {
-            let other = new.swap_remove(&probe)?;
-            Some((probe, [tally, other]))
-        })
-    }
-
-    /// What the packets of flows met on one side only: of those that were open across a
-    /// step, the packets after it.
-    async fn met(&self, suspects: &BTreeSet<String>) -> Result<BTreeMap<String, OnlyMet>, Failed> {
-        if suspects.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let watched = |prepared: Prepared| {
-            let mut prepared = waiting(&more(prepared, suspects));
-            prepared.plan.watch = Watch::everything(&prepared.plan);
-            for probes in probes_of(&mut prepared.plan) {
-                // What nobody asks of needs no watching.
-                probes.retain(|probe| suspects.contains(&probe.name));
-                for probe in probes {
-                    probe.after = None;
-                }
-            }
-            for (step, made) in prepared.steps.iter_mut().zip(&prepared.plan.steps) {
-                step.plan.probes.clone_from(&made.probes);
-            }
-            prepared
-        };
-        let [against, new] = self.run(watched).await?;
-        let against = watched(self.pair.against.clone()).journeys(&against);
-        let new = watched(self.pair.new.clone()).journeys(&new);
-        let met = suspects.iter().map(|probe| {
-            let at = self.pair.new.plan.step_of(probe).map_or(0, |step| step + 1);
-            let of = |all: &[Vec<Journey>]| all.get(at).cloned().unwrap_or_default();
-            (probe.clone(), only_met(probe, &of(&against), &of(&new)))
-        });
-        Ok(met.collect())
-    }
-
-    fn flow(&self, name: &str) -> Flow {
-        let prepared = &self.pair.new;
-        let probe = prepared.case.spec.probe(name);
-        let step = prepared.plan.step_of(name);
-        Flow {
-            case: prepared.case.id.clone(),
-            kernel: self.agent.surroundings().kernel.clone(),
-            step: step.map(|step| prepared.plan.steps[step].name.clone()),
-            probe: name.to_owned(),
-            from: probe.map(|probe| probe.from.clone()).unwrap_or_default(),
-            to: probe.map(|probe| probe.to.clone()).unwrap_or_default(),
-        }
-    }
-
-    /// In what rules differ: before the steps, and in what they did not before each.
-    fn rules(&self, [against, new]: &[Evidence; 2]) -> Vec<RulesDiffer> {
-        let of_node = |node: &String| {
-            let mut all = Vec::new();
-            let mut known = differing_rules(node, against, new);
-            all.push((None, known.clone()));
-            for (against, new) in against.steps.iter().zip(&new.steps) {
-                let now = differing_rules(node, &against.evidence, &new.evidence);
-                all.push((Some(against.name.clone()), since(&known, now.clone())));
-                known = now;
-            }
-            all.into_iter()
-                .map(|(step, differences)| RulesDiffer {
-                    case: self.pair.new.case.id.clone(),
-                    step,
-                    node: node.clone(),
-                    differences,
-                })
-                .collect::<Vec<_>>()
-        };
-        let nodes = self.pair.new.plan.watch.rules.iter();
-        nodes
-            .flat_map(of_node)
-            .filter(|differ| !differ.differences.is_empty())
-            .collect()
-    }
-
-    /// When traffic moved after each step.
-    fn moved(&self, [against, new]: &[Evidence; 2]) -> Vec<Moved> {
-        let (against, new) = (self.pair.against.moved(against), self.pair.new.moved(new));
-        let mut all = Vec::new();
-        for (against, new) in against.iter().zip(&new) {
-            let us = |of: &StepOutcome, probe: &str| {
-                let mut moved = of.moved.iter();
-                moved
-                    .find(|moved| moved.probe == probe)
-                    .map(|moved| moved.us)
-            };
-            let probes: IndexSet<&str> = against
-                .moved
-                .iter()
-                .chain(&new.moved)
-                .map(|moved| moved.probe.as_str())
-                .collect();
-            all.extend(probes.into_iter().map(|probe| Moved {
-                case: self.pair.new.case.id.clone(),
-                step: new.name.clone(),
-                probe: probe.to_owned(),
-                against_us: us(against, probe),
-                new_us: us(new, probe),
-            }));
-        }
-        all
-    }
 }
