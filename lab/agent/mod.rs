@@ -22,6 +22,7 @@ mod forwarder;
 mod graveyard;
 mod greeting;
 mod health;
+mod heap;
 mod held;
 mod http;
 mod icmp_errors;
@@ -119,6 +120,7 @@ fn run() -> std::io::Result<()> {
 }
 
 fn serve_on(input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
+    heap::share();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -1,12 +1,12 @@
 //! Trying what a plan wants tried, in its order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
-use std::time::Instant;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 use super::exchange::Outcome;
 use super::failure;
@@ -16,6 +16,14 @@ use super::start;
 use crate::evidence::{Attempt, Verdict};
 use crate::plan::Probe;
 use crate::protocol::Failure;
+
+/// How many connections may be young at once: of more, a kernel without a processor of
+/// its own drops what waits in its backlog, and each is answered after it was sent again.
+const YOUNG: usize = 64;
+
+/// For how long a connection that has not ended is young. What times out does not keep
+/// the others from their turn.
+const YOUTH: Duration = Duration::from_millis(250);
 
 /// Tries all probes and says what became of each connection, in the plan's
 /// order. The first packets of those that wait for nobody leave in the plan's
@@ -34,16 +42,25 @@ pub async fn run(
     let mut running = Running::default();
     let mut left: Vec<u32> = probes.iter().map(|probe| probe.connections).collect();
     let mut done: Vec<(usize, Attempt)> = Vec::new();
-    for (at, probe) in probes
-        .iter()
-        .enumerate()
-        .filter(|(_, probe)| probe.after.is_none())
-    {
-        running.begin(at, probe, namespaces)?;
-    }
+    let each = |at: usize| (0..probes[at].connections).map(move |number| (at, number));
+    let at_once = (0..probes.len()).filter(|at| probes[*at].after.is_none());
+    let mut next: VecDeque<(usize, u32)> = at_once.flat_map(each).collect();
     loop {
-        let finished = match &mut settler {
-            Some(settler) if running.waits() => tokio::select! {
+        while running.young.len() < YOUNG
+            && let Some((at, number)) = next.pop_front()
+        {
+            running.begin(at, number, &probes[at], namespaces)?;
+        }
+        let finished = match (&mut settler, running.young.front()) {
+            (_, Some((begun, ..))) if !next.is_empty() => tokio::select! {
+                biased;
+                finished = running.tasks.join_next() => finished,
+                () = sleep_until(*begun + YOUTH) => {
+                    running.young.pop_front();
+                    continue;
+                }
+            },
+            (Some(settler), _) if running.waits() => tokio::select! {
                 biased;
                 finished = running.tasks.join_next() => finished,
                 settled = settler.settled(&running.waiting) => {
@@ -61,15 +78,15 @@ pub async fn run(
         running
             .waiting
             .retain(|one| one.at != at || one.number != attempt.number);
+        running
+            .young
+            .retain(|(_, of, number)| *of != at || *number != attempt.number);
         left[at] -= 1;
         done.push((at, attempt));
         if left[at] == 0 {
             let over = probes[at].name.as_str();
-            for (next, probe) in probes.iter().enumerate() {
-                if probe.after.as_deref() == Some(over) {
-                    running.begin(next, probe, namespaces)?;
-                }
-            }
+            let after = |at: &usize| probes[*at].after.as_deref() == Some(over);
+            next.extend((0..probes.len()).filter(after).flat_map(each));
         }
     }
     if let Some(at) = left.iter().position(|left| *left > 0) {
@@ -98,6 +115,9 @@ pub struct Waiting {
 struct Running {
     tasks: JoinSet<(usize, Attempt)>,
     waiting: Vec<Waiting>,
+    /// Those that began last and have not ended: when, of which probe, and which of its
+    /// connections.
+    young: VecDeque<(Instant, usize, u32)>,
 }
 
 impl Running {
@@ -119,37 +139,37 @@ impl Running {
     fn begin(
         &mut self,
         at: usize,
+        number: u32,
         probe: &Probe,
         namespaces: &HashMap<String, NetNs>,
     ) -> Result<(), Failure> {
         let ns = start::place(probe, namespaces)?;
-        for number in 0..probe.connections {
-            let started = Instant::now();
-            let exchange = start::exchange(probe, ns)?;
-            let (settle, settled) = oneshot::channel();
-            let local = exchange.local;
-            if let Some(local) = local.filter(|_| probe.settle) {
-                self.waiting.push(Waiting {
-                    at,
-                    number,
-                    local,
-                    settle: Some(settle),
-                });
-            }
-            let name = probe.name.clone();
-            self.tasks.spawn_local(async move {
-                let (outcome, settled) = tokio::select! {
-                    biased;
-                    outcome = exchange.outcome => (outcome, false),
-                    Ok(()) = settled => (Outcome::ended(Verdict::Timeout, local, None), true),
-                };
-                let attempt = Attempt {
-                    settled,
-                    ..told(&name, number, started.elapsed(), outcome)
-                };
-                (at, attempt)
+        let started = Instant::now();
+        let exchange = start::exchange(probe, ns)?;
+        self.young.push_back((started, at, number));
+        let (settle, settled) = oneshot::channel();
+        let local = exchange.local;
+        if let Some(local) = local.filter(|_| probe.settle) {
+            self.waiting.push(Waiting {
+                at,
+                number,
+                local,
+                settle: Some(settle),
             });
         }
+        let name = probe.name.clone();
+        self.tasks.spawn_local(async move {
+            let (outcome, settled) = tokio::select! {
+                biased;
+                outcome = exchange.outcome => (outcome, false),
+                Ok(()) = settled => (Outcome::ended(Verdict::Timeout, local, None), true),
+            };
+            let attempt = Attempt {
+                settled,
+                ..told(&name, number, started.elapsed(), outcome)
+            };
+            (at, attempt)
+        });
         Ok(())
     }
 }

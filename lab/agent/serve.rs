@@ -17,7 +17,7 @@ use super::lab::Lab;
 use super::netns::NetNs;
 use super::stream::Stream;
 use super::streams::{Say, Streams, failed};
-use super::{failure, greeting, program, surroundings};
+use super::{failure, greeting, heap, program, surroundings};
 use crate::protocol::stream::StreamId;
 use crate::protocol::{Event, Failure, LabId, Request, Turn, VERSION, framing};
 
@@ -206,6 +206,7 @@ async fn keep(
     if let Some(lab) = standing {
         graveyard.bury(lab.end());
     }
+    heap::give_back();
     labs.borrow_mut().remove(&id);
     tell(Event::Gone { lab: id });
 }

@@ -43,7 +43,6 @@ pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
             eprintln!("error: no case that was selected is of that mode");
             return Ok(Err(Exit::Nothing));
         }
-        let new = Side::Program(new);
         Ok(Ok(compared(
             found,
             &against,
@@ -90,14 +89,14 @@ fn labs(common: &Common, names: &[String]) -> Result<Vec<Chosen>, Exit> {
     Ok(labs)
 }
 
-async fn sides(arguments: &VerifyArguments) -> Result<(Side, Program), RunError> {
+async fn sides(arguments: &VerifyArguments) -> Result<(Side, Side), RunError> {
     let new = known(&arguments.kube_proxy).await?;
     let against = match &arguments.against {
         None => Side::Rules(new.version),
         Some(AgainstWord::Version(version)) => Side::Rules(*version),
         Some(AgainstWord::Program(path)) => Side::Program(known(path).await?),
     };
-    Ok((against, new))
+    Ok((against, Side::Program(new)))
 }
 
 async fn known(path: &Path) -> Result<Program, RunError> {

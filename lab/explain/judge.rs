@@ -234,6 +234,12 @@ impl<'a> Judge<'a> {
         judgement
     }
 
+    /// When traffic moved after each step, whatever is expected of that.
+    #[must_use]
+    pub fn moved(&self, evidence: &Evidence) -> Vec<StepOutcome> {
+        self.steps(&Expected::default(), evidence)
+    }
+
     fn claims(&self, evidence: &Evidence, row_holds: bool) -> Vec<ClaimOutcome> {
         let one = |claim: &crate::scenario::expectation::ClaimRef| {
             let (verdict, seen) = match &claim.says {

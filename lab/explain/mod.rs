@@ -22,6 +22,6 @@ pub use check::Check;
 pub use claim::{ClaimOutcome, ClaimVerdict};
 pub use conclusion::{answer, conclusion, place, request, rewriting};
 pub use judge::{Judge, Judgement, Moment, Subject};
-pub use moved::{Moved, StepOutcome};
+pub use moved::{Moved, StepOutcome, words as duration_words};
 pub use packet::{Frame, Payload};
 pub use probe::{Observed, ProbeOutcome, observe, observed_words};

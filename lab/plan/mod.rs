@@ -245,4 +245,14 @@ impl Plan {
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {
         self.namespaces.iter().find(|ns| ns.name == name)
     }
+
+    /// After which step a probe is tried, or spoken on that is open across it, from 0;
+    /// none of one that is over before the first.
+    #[must_use]
+    pub fn step_of(&self, probe: &str) -> Option<usize> {
+        self.steps.iter().position(|step| {
+            let mut own = step.probes.iter().chain(&step.open);
+            own.any(|own| own.name == probe)
+        })
+    }
 }

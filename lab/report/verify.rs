@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
 use super::diff::Document;
 use super::refused;
 use super::words::{indented, seconds, wrap};
-use crate::verify::{Changed, NotCompared, Ran, RulesDiffer, SideOf, Times, Verification};
+use crate::explain::duration_words;
+use crate::verify::{
+    Changed, Moved, Moving, NotCompared, Ran, RulesDiffer, SideOf, Times, Verification,
+};
 
 /// Who is who in it.
 const BEFORE: &str = "against";
@@ -18,7 +22,8 @@ const NOW: &str = "new";
 const NAMED: usize = 3;
 
 /// As text: what differs, what could not be compared, and the whole in a line. Where
-/// rules differ is told whole to those who want it `verbose`.
+/// rules differ, and when traffic moved after each step, is told whole to those who want it
+/// `verbose`.
 #[must_use]
 pub fn human(of: &Verification, verbose: bool, colour: bool) -> String {
     let mut text = String::new();
@@ -38,6 +43,9 @@ pub fn human(of: &Verification, verbose: bool, colour: bool) -> String {
         }
     }
     tell_rules(&mut text, &of.rules, verbose, colour);
+    if verbose {
+        tell_moved(&mut text, &of.moved);
+    }
     for not in &of.not_compared {
         tell_not_compared(&mut text, not);
     }
@@ -55,7 +63,9 @@ fn tell_changed(text: &mut String, changed: &Changed, colour: bool) {
     let flow = &changed.flow;
     let head = painted("CHANGED", AnsiColor::Red, colour);
     let _ = writeln!(text, "{head} {}  (Linux {})", flow.case, flow.kernel);
-    let _ = writeln!(text, "  {}  {} → {}", flow.probe, flow.from, flow.to);
+    let step = flow.step.iter().map(|step| format!("{step}/"));
+    let name = step.chain([flow.probe.clone()]).collect::<String>();
+    let _ = writeln!(text, "  {name}  {} → {}", flow.from, flow.to);
     for (side, times) in [(BEFORE, &changed.against), (NOW, &changed.new)] {
         let _ = writeln!(text, "    {side:<8} {}", outcomes(times));
     }
@@ -87,8 +97,8 @@ fn tell_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: b
     if verbose {
         for differ in rules {
             let document = Document::new(
-                format!("{} of {} ({BEFORE})", differ.node, differ.case),
-                format!("{} of {} ({NOW})", differ.node, differ.case),
+                format!("{} of {} ({BEFORE})", differ.node, moment(differ)),
+                format!("{} of {} ({NOW})", differ.node, moment(differ)),
                 Vec::new(),
                 differ.differences.clone(),
             );
@@ -99,12 +109,12 @@ fn tell_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: b
     if rules.is_empty() {
         return;
     }
-    let mut cases: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut cases: BTreeMap<String, usize> = BTreeMap::new();
     for differ in rules {
-        *cases.entry(&differ.case).or_default() += differ.differences.len();
+        *cases.entry(moment(differ)).or_default() += differ.differences.len();
     }
     let all: usize = cases.values().sum();
-    let named: Vec<&str> = cases.keys().copied().collect();
+    let named: Vec<&str> = cases.keys().map(String::as_str).collect();
     let line = format!(
         "rules differ in {all} places of {}{}",
         few(&named),
@@ -117,9 +127,43 @@ fn tell_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: b
     let _ = writeln!(text, "{line}");
 }
 
+/// The case, and after which step.
+fn moment(differ: &RulesDiffer) -> String {
+    match &differ.step {
+        Some(step) => format!("{} after {step}", differ.case),
+        None => differ.case.clone(),
+    }
+}
+
+/// When traffic moved, step by step.
+fn tell_moved(text: &mut String, all: &[Moved]) {
+    let told = |us: Option<u64>| us.map_or_else(|| "not seen".to_owned(), after);
+    for steps in all.chunk_by(|a, b| (&a.case, &a.step) == (&b.case, &b.step)) {
+        let Some(first) = steps.first() else { continue };
+        let _ = writeln!(
+            text,
+            "traffic moved in {} after {}:",
+            first.case, first.step
+        );
+        for moved in steps {
+            let (against, new) = (told(moved.against_us), told(moved.new_us));
+            let probe = &moved.probe;
+            let _ = writeln!(text, "  {probe}  {against} ({BEFORE}), {new} ({NOW})");
+        }
+    }
+}
+
+fn after(us: u64) -> String {
+    duration_words(Duration::from_micros(us))
+}
+
 fn tell_not_compared(text: &mut String, not: &NotCompared) {
     let cases: Vec<&str> = not.cases.iter().map(String::as_str).collect();
-    let line = format!("not compared: {}: {}", few(&cases), not.because);
+    let from = match &not.from_step {
+        Some(step) => format!(" from the step {step} on"),
+        None => String::new(),
+    };
+    let line = format!("not compared: {}{from}: {}", few(&cases), not.because);
     for (at, line) in wrap(&line, 96).into_iter().enumerate() {
         let indent = if at == 0 { "" } else { "  " };
         let _ = writeln!(text, "{indent}{line}");
@@ -141,16 +185,32 @@ fn ran(ran: &Ran) -> String {
         Some(program) => format!("{program}, {}", ran.version),
         None => format!("the rules of {} as svclab generates them", ran.version),
     };
-    match &ran.sync {
-        Some(sync) => format!(
-            "{what}: rules after {} ({} to {}, {} times)",
+    let sync = ran.sync.as_ref().map(|sync| {
+        format!(
+            ": rules after {} ({} to {}, {} times)",
             seconds(sync.median_ms),
             seconds(sync.least_ms),
             seconds(sync.most_ms),
             sync.proxies
-        ),
-        None => what,
-    }
+        )
+    });
+    let moving = ran.moving.as_ref().map(|moving| moved(moving, ran));
+    [Some(what), sync, moving].into_iter().flatten().collect()
+}
+
+/// How long traffic took to move. What svclab generates it changes itself.
+fn moved(moving: &Moving, ran: &Ran) -> String {
+    let whose = match ran.program {
+        Some(_) => "; traffic moved after",
+        None => "; svclab's own changes moved traffic after",
+    };
+    format!(
+        "{whose} {} ({} to {}, {} times)",
+        after(moving.median_us),
+        after(moving.least_us),
+        after(moving.most_us),
+        moving.flows
+    )
 }
 
 fn whole(of: &Verification) -> String {
@@ -168,10 +228,13 @@ fn whole(of: &Verification) -> String {
         more => format!("; {more} cases came to no result"),
     };
     let interrupted = if of.interrupted { "; interrupted" } else { "" };
-    format!(
-        "{} flows of {} cases: {changed}{failed}{interrupted}",
-        of.flows, of.cases
-    )
+    let (flows, cases) = (counted(of.flows, "flow"), counted(of.cases, "case"));
+    format!("{flows} of {cases}: {changed}{failed}{interrupted}")
+}
+
+fn counted(number: usize, what: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{s}")
 }
 
 fn painted(word: &str, colour: AnsiColor, wanted: bool) -> String {
@@ -186,6 +249,7 @@ fn painted(word: &str, colour: AnsiColor, wanted: bool) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::dump::{Change, Difference, Place, Side};
     use crate::evidence::Verdict;
     use crate::report::{RunError, Trouble};
     use crate::verify::{Failed, Flow, OnlyMet, Outcome, SCHEMA, Sync};
@@ -196,8 +260,88 @@ pub(super) mod tests {
                 verdict,
                 endpoint: endpoint.map(str::to_owned),
                 source: endpoint.map(|_| "host/laptop".to_owned()),
+                at_first: None,
             },
             connections,
+        }
+    }
+
+    fn before_steps() -> Changed {
+        Changed {
+            flow: Flow {
+                case: "node-port/policy=Cluster".to_owned(),
+                kernel: "6.18.44".to_owned(),
+                step: None,
+                probe: "call".to_owned(),
+                from: "host/laptop".to_owned(),
+                to: "node-1:30080".to_owned(),
+            },
+            against: vec![times(Verdict::Connected, Some("pod/default/web"), 16)],
+            new: vec![
+                times(Verdict::Connected, Some("pod/default/web"), 2),
+                times(Verdict::Timeout, None, 14),
+            ],
+            met: OnlyMet {
+                against: vec![
+                    "node-1: nat KUBE-POSTROUTING: -j MASQUERADE --random-fully".to_owned(),
+                ],
+                new: Vec::new(),
+            },
+            chance_in_billion: 2_500,
+        }
+    }
+
+    fn in_a_step() -> Changed {
+        let mut moved = times(Verdict::Answered, Some("pod/default/web-b"), 17);
+        moved.outcome.at_first = Some("pod/default/web-a".to_owned());
+        let mut lost = times(Verdict::Silent, None, 1);
+        lost.outcome.at_first = Some("pod/default/web-a".to_owned());
+        Changed {
+            flow: Flow {
+                case: "service-changes".to_owned(),
+                kernel: "6.18.44".to_owned(),
+                step: Some("oneLeaves".to_owned()),
+                probe: "askAsOneLeaves".to_owned(),
+                from: "host/laptop".to_owned(),
+                to: "service/default/web:53".to_owned(),
+            },
+            against: vec![
+                times(Verdict::Answered, Some("pod/default/web-a"), 15),
+                times(Verdict::Answered, Some("pod/default/web-b"), 17),
+            ],
+            new: vec![
+                times(Verdict::Answered, Some("pod/default/web-b"), 14),
+                moved,
+                lost,
+            ],
+            met: OnlyMet::default(),
+            chance_in_billion: 0,
+        }
+    }
+
+    fn missing(rule: &str) -> Difference {
+        Difference {
+            place: Place::Chain {
+                program: "iptables-save".to_owned(),
+                table: "nat".to_owned(),
+                chain: rule.split(' ').nth(1).unwrap_or_default().to_owned(),
+            },
+            change: Change::Item {
+                only: Side::First,
+                item: rule.to_owned(),
+                line: 7,
+            },
+            owner: None,
+        }
+    }
+
+    fn traffic(step: &str, probe: &str, against_us: Option<u64>, new_us: Option<u64>) -> Moved {
+        Moved {
+            case: "service-changes".to_owned(),
+            step: step.to_owned(),
+            probe: probe.to_owned(),
+            against_us,
+            new_us,
         }
     }
 
@@ -209,42 +353,38 @@ pub(super) mod tests {
                 program: None,
                 version: "v1.20".to_owned(),
                 sync: None,
+                moving: Moving::of(vec![7_400, 12_000]),
                 refused: Vec::new(),
             },
             new: Ran {
                 program: Some("/tmp/kube-proxy".to_owned()),
                 version: "v1.20.2".to_owned(),
                 sync: Sync::of(vec![310, 1200, 455]),
+                moving: Moving::of(vec![93_000, 78_200, 1_204_000]),
                 refused: crate::report::fixture::refused(),
             },
             cases: 40,
             flows: 312,
-            changed: vec![Changed {
-                flow: Flow {
-                    case: "node-port/policy=Cluster".to_owned(),
-                    kernel: "6.18.44".to_owned(),
-                    probe: "call".to_owned(),
-                    from: "host/laptop".to_owned(),
-                    to: "node-1:30080".to_owned(),
+            changed: vec![before_steps(), in_a_step()],
+            rules: vec![
+                RulesDiffer {
+                    case: "node-port/policy=Local".to_owned(),
+                    step: None,
+                    node: "node-1".to_owned(),
+                    differences: vec![missing("-A KUBE-FORWARD -j ACCEPT")],
                 },
-                against: vec![times(Verdict::Connected, Some("pod/default/web"), 16)],
-                new: vec![
-                    times(Verdict::Connected, Some("pod/default/web"), 2),
-                    times(Verdict::Timeout, None, 14),
-                ],
-                met: OnlyMet {
-                    against: vec![
-                        "node-1: nat KUBE-POSTROUTING: -j MASQUERADE --random-fully".to_owned(),
-                    ],
-                    new: Vec::new(),
+                RulesDiffer {
+                    case: "service-changes".to_owned(),
+                    step: Some("oneLeaves".to_owned()),
+                    node: "node-1".to_owned(),
+                    differences: vec![missing("-A KUBE-SVC-A -j KUBE-SEP-B")],
                 },
-                chance_in_billion: 2_500,
-            }],
-            rules: vec![RulesDiffer {
-                case: "node-port/policy=Local".to_owned(),
-                node: "node-1".to_owned(),
-                differences: Vec::new(),
-            }],
+            ],
+            moved: vec![
+                traffic("oneComes", "callBoth", Some(7_400), Some(78_200)),
+                traffic("oneLeaves", "callStaying", Some(12_000), Some(93_000)),
+                traffic("oneLeaves", "askStaying", None, Some(1_204_000)),
+            ],
             failed: vec![Failed {
                 case: "local-ingress".to_owned(),
                 side: SideOf::New,
@@ -254,10 +394,20 @@ pub(super) mod tests {
                     remedy: Some("give the path of a kube-proxy".to_owned()),
                 },
             }],
-            not_compared: vec![NotCompared {
-                cases: ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(),
-                because: "no flag tells a kube-proxy of `bindLoadBalancerIPs`".to_owned(),
-            }],
+            not_compared: vec![
+                NotCompared {
+                    cases: ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(),
+                    from_step: None,
+                    because: "no flag tells a kube-proxy of `bindLoadBalancerIPs`".to_owned(),
+                },
+                NotCompared {
+                    cases: vec!["service-changes/mode=ipvs".to_owned()],
+                    from_step: Some("oneLeaves".to_owned()),
+                    because: "the step `oneLeaves` changes virtual servers of IPVS in node-1, and \
+                              who is connected through one would lose it"
+                        .to_owned(),
+                },
+            ],
             interrupted: false,
         }
     }
@@ -268,10 +418,16 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn rules_and_times_are_told_who_wants_them() {
+        insta::assert_snapshot!(human(&document(), true, false));
+    }
+
+    #[test]
     fn nothing_is_told_of_what_is_alike() {
         let alike = Verification {
             changed: Vec::new(),
             rules: Vec::new(),
+            moved: Vec::new(),
             failed: Vec::new(),
             not_compared: Vec::new(),
             ..document()

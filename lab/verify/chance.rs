@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::tally::{Outcome, Tally};
 
 /// Below this probability it is not by chance that two tallies differ.
-const SURE: f64 = 1e-6;
+pub(super) const SURE: f64 = 1e-6;
 
 /// Below this it may be more than chance, though both saw the same outcomes; and it is
 /// told though it may be chance, where no more can be tried.
@@ -23,6 +23,17 @@ pub enum Likeness {
     /// They differ; were they drawn from the same, it would come to this with at most
     /// this probability.
     Changed(f64),
+}
+
+impl Likeness {
+    /// With which probability it would look so, or rather, if nothing differed.
+    #[must_use]
+    pub const fn chance(self) -> f64 {
+        match self {
+            Self::Same => 1.0,
+            Self::Unsure(chance) | Self::Changed(chance) => chance,
+        }
+    }
 }
 
 /// Compares what became of a flow on both sides, by Fisher's exact test of each outcome
@@ -73,9 +84,8 @@ mod tests {
         for (endpoint, count) in of {
             for _ in 0..*count {
                 tally.count(Outcome {
-                    verdict: Verdict::Connected,
                     endpoint: Some((*endpoint).to_owned()),
-                    source: None,
+                    ..Outcome::of(Verdict::Connected)
                 });
             }
         }

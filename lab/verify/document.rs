@@ -24,15 +24,19 @@ pub struct Verification {
     pub new: Ran,
     /// How many cases were compared.
     pub cases: usize,
-    /// How many flows: probes of those cases.
+    /// How many flows: probes of those cases, and of the steps of theirs that were compared.
     pub flows: usize,
     /// The flows that go elsewhere.
     pub changed: Vec<Changed>,
     /// Where rules differ, whether or not a flow does.
     pub rules: Vec<RulesDiffer>,
+    /// When traffic moved after steps, of those flows of which it was seen on either side.
+    /// It is told, and judged by nobody.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moved: Vec<Moved>,
     /// Cases that came to no result.
     pub failed: Vec<Failed>,
-    /// Cases that were not compared.
+    /// Cases, or steps of cases, that were not compared.
     pub not_compared: Vec<NotCompared>,
     /// Whether it was interrupted: cases that had not ended are not among these.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -52,8 +56,13 @@ pub struct Ran {
     /// generated rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<Sync>,
-    /// What it asked the labs' API servers for and was refused, by node, in all cases
-    /// together; of each node and case the first 32 different requests.
+    /// From the change of a step to the first packet on the new way, of each flow that
+    /// moved. Generated rules are changed by svclab, whose time it is then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<Moving>,
+    /// What it asked the labs' API servers for and was refused, before steps and in them,
+    /// by node, in all cases together; of each node and case the first 32 different
+    /// requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
 }
@@ -86,6 +95,53 @@ impl Sync {
     }
 }
 
+/// How long traffic took to move, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Moving {
+    /// Of how many flows.
+    pub flows: usize,
+    /// The shortest time.
+    pub least_us: u64,
+    /// The middle one.
+    pub median_us: u64,
+    /// The longest.
+    pub most_us: u64,
+}
+
+impl Moving {
+    /// Of all times, in microseconds; none without any.
+    #[must_use]
+    pub fn of(mut times: Vec<u64>) -> Option<Self> {
+        times.sort_unstable();
+        Some(Self {
+            flows: times.len(),
+            least_us: *times.first()?,
+            median_us: *times.get(times.len() / 2)?,
+            most_us: *times.last()?,
+        })
+    }
+}
+
+/// When the traffic of a flow moved after a step: from the change to the first packet on a
+/// way that there was not before, from which on none took one that there is no longer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Moved {
+    /// The case.
+    pub case: String,
+    /// The step.
+    pub step: String,
+    /// The probe.
+    pub probe: String,
+    /// In microseconds, with what is compared against; none where it was not seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against_us: Option<u64>,
+    /// In microseconds, with what is compared; none where it was not seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_us: Option<u64>,
+}
+
 /// A flow that goes elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -113,6 +169,10 @@ pub struct Flow {
     pub case: String,
     /// The kernel that it ran in.
     pub kernel: String,
+    /// The step after which it was tried, or across which it was open; none of what comes
+    /// before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
     /// The probe.
     pub probe: String,
     /// Who called.
@@ -138,6 +198,10 @@ pub struct Times {
 pub struct RulesDiffer {
     /// The case.
     pub case: String,
+    /// The step after which they do, and did not before; none of what comes before the
+    /// first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
     /// The node.
     pub node: String,
     /// In what.
@@ -166,17 +230,35 @@ pub struct Failed {
     pub error: RunError,
 }
 
-/// Cases that were not compared, for one reason.
+/// Cases that were not compared, or not wholly, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotCompared {
     /// Which.
     pub cases: Vec<String>,
+    /// The first step that was not compared: what comes before it was. None where nothing
+    /// of a case was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_step: Option<String>,
     /// Why.
     pub because: String,
 }
 
 impl Verification {
+    /// Takes note of what is not compared, with what is not for the same reason.
+    pub fn also(&mut self, not: Option<NotCompared>) {
+        let Some(not) = not else {
+            return;
+        };
+        let mut known = self.not_compared.iter_mut();
+        let alike = known
+            .find(|known| (&known.because, &known.from_step) == (&not.because, &not.from_step));
+        match alike {
+            Some(known) => known.cases.extend(not.cases),
+            None => self.not_compared.push(not),
+        }
+    }
+
     /// What a command ends with: 1 if a flow goes elsewhere, else what the first case
     /// that failed ends with, else 130 if it was interrupted, else 4 if nothing was
     /// compared, else 0.
@@ -191,5 +273,51 @@ impl Verification {
             None if self.cases == 0 => 4,
             None => 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn not(case: &str, from_step: Option<&str>) -> NotCompared {
+        NotCompared {
+            cases: vec![case.to_owned()],
+            from_step: from_step.map(str::to_owned),
+            because: "it lacks conntrack".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_not_compared_for_one_reason_is_told_once() {
+        let ran = || Ran {
+            program: None,
+            version: "v1.30".to_owned(),
+            sync: None,
+            moving: None,
+            refused: Vec::new(),
+        };
+        let mut verification = Verification {
+            schema: SCHEMA.to_owned(),
+            against: ran(),
+            new: ran(),
+            cases: 3,
+            flows: 3,
+            changed: Vec::new(),
+            rules: Vec::new(),
+            moved: Vec::new(),
+            failed: Vec::new(),
+            not_compared: vec![not("a", None)],
+            interrupted: false,
+        };
+        verification.also(None);
+        verification.also(Some(not("b", Some("leaves"))));
+        verification.also(Some(not("c", Some("leaves"))));
+        let together = NotCompared {
+            cases: vec!["b".to_owned(), "c".to_owned()],
+            ..not("b", Some("leaves"))
+        };
+        assert_eq!(verification.not_compared, [not("a", None), together]);
+        assert_eq!(verification.exit_code(), 0);
     }
 }

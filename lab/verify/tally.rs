@@ -1,15 +1,15 @@
 //! What became of a probe's connections, each for itself, and how many came to what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::{Evidence, Verdict};
+use crate::evidence::{Attempt, Evidence, Verdict};
 use crate::explain::Book;
-use crate::plan::Plan;
+use crate::plan::{Plan, Probe};
 
 /// What became of one connection.
 #[derive(
@@ -25,6 +25,23 @@ pub struct Outcome {
     /// The source that the one who answered saw, by name where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// Who answered at first, of one that was open across a step, where that is not who
+    /// answers since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_first: Option<String>,
+}
+
+impl Outcome {
+    /// That it came to this, and nothing more.
+    #[must_use]
+    pub const fn of(verdict: Verdict) -> Self {
+        Self {
+            verdict,
+            endpoint: None,
+            source: None,
+            at_first: None,
+        }
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -35,6 +52,9 @@ impl fmt::Display for Outcome {
         }
         if let Some(source) = &self.source {
             write!(f, " from {source}")?;
+        }
+        if let Some(at_first) = &self.at_first {
+            write!(f, " (at first {at_first})")?;
         }
         Ok(())
     }
@@ -75,23 +95,193 @@ impl Tally {
     }
 }
 
-/// What became of each of a plan's probes, in their order.
+/// What became of each probe of a case: of those before its steps, then of those of each
+/// step and of those open across it, in their order. `books` are the names that there are
+/// before the steps, and after each.
 #[must_use]
-pub fn tallies(plan: &Plan, evidence: &Evidence, book: &Book<'_>) -> IndexMap<String, Tally> {
-    let mut all: IndexMap<String, Tally> = plan
-        .probes
-        .iter()
-        .map(|probe| (probe.name.clone(), Tally::default()))
+pub fn tallies(plan: &Plan, evidence: &Evidence, books: &[Book<'_>]) -> IndexMap<String, Tally> {
+    let later = evidence.steps.iter().map(|step| &*step.evidence);
+    let seen: Vec<&[Attempt]> = std::iter::once(evidence)
+        .chain(later)
+        .map(|seen| seen.attempts.as_slice())
         .collect();
-    for attempt in &evidence.attempts {
-        let source = attempt.seen_source.map(|source| book.name(source.ip()));
-        all.entry(attempt.probe.clone())
-            .or_default()
-            .count(Outcome {
-                verdict: attempt.verdict,
-                endpoint: attempt.endpoint.clone(),
-                source,
-            });
+    let attempts = |at: usize| seen.get(at).copied().unwrap_or_default();
+    let mut all = IndexMap::new();
+    let mut tell = |probes: &[Probe], spoken: &[Attempt], opened: &[Attempt], book| {
+        for probe in probes {
+            let tally = tally(&probe.name, spoken, opened, book);
+            all.insert(probe.name.clone(), tally);
+        }
+    };
+    for (at, book) in books.iter().enumerate() {
+        let Some(made) = at.checked_sub(1) else {
+            tell(&plan.probes, attempts(at), &[], book);
+            continue;
+        };
+        let Some(step) = plan.steps.get(made) else {
+            break;
+        };
+        tell(&step.probes, attempts(at), &[], book);
+        tell(&step.open, attempts(at), attempts(made), book);
     }
     all
+}
+
+/// What became of one probe's connections, of which some were `opened` before.
+fn tally(probe: &str, attempts: &[Attempt], opened: &[Attempt], book: &Book<'_>) -> Tally {
+    let first: HashMap<u32, &Attempt> = opened
+        .iter()
+        .filter(|attempt| attempt.probe == probe)
+        .map(|attempt| (attempt.number, attempt))
+        .collect();
+    let mut tally = Tally::default();
+    for attempt in attempts.iter().filter(|attempt| attempt.probe == probe) {
+        let source = attempt.seen_source.map(|source| book.name(source.ip()));
+        let first = first.get(&attempt.number);
+        let at_first = first.and_then(|first| first.endpoint.clone());
+        tally.count(Outcome {
+            verdict: attempt.verdict,
+            source,
+            at_first: at_first.filter(|name| attempt.endpoint.as_ref() != Some(name)),
+            endpoint: attempt.endpoint.clone(),
+        });
+    }
+    tally
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cluster::{Cluster, Fabric};
+    use crate::evidence::StepEvidence;
+    use crate::plan::{Backend, Protocol, Step, Target};
+    use crate::scenario::lab::{FabricKind, ForeignSources};
+
+    fn attempt(probe: &str, number: u32, verdict: Verdict, by: Option<&str>) -> Attempt {
+        Attempt {
+            probe: probe.to_owned(),
+            number,
+            verdict,
+            endpoint: by.map(str::to_owned),
+            seen_source: None,
+            local: None,
+            took: Duration::ZERO,
+            settled: false,
+            error: None,
+        }
+    }
+
+    fn probe(name: &str) -> Probe {
+        Probe {
+            name: name.to_owned(),
+            from: "client".to_owned(),
+            to: Target {
+                address: [10, 96, 0, 10].into(),
+                port: 53,
+            },
+            protocol: Protocol::Udp,
+            connections: 1,
+            bind: None,
+            patience: Duration::from_secs(1),
+            settle: false,
+            after: None,
+        }
+    }
+
+    /// A cluster in which no address has a name.
+    fn nobody() -> Cluster {
+        Cluster {
+            nodes: Vec::new(),
+            pods: Vec::new(),
+            hosts: Vec::new(),
+            services: Vec::new(),
+            slices: Vec::new(),
+            service_cidrs: Vec::new(),
+            serving: Vec::new(),
+            balancers: Vec::new(),
+            fabric: Fabric {
+                kind: FabricKind::Routed,
+                subnets: Vec::new(),
+                foreign_sources: ForeignSources::Pass,
+                routes: Vec::new(),
+            },
+            backend: Backend::Nft,
+            flannel: None,
+            calico: None,
+            ip_masq_agent: None,
+            docker: None,
+        }
+    }
+
+    fn told(tally: &Tally) -> Vec<String> {
+        tally
+            .iter()
+            .map(|(outcome, count)| format!("{count} {outcome}"))
+            .collect()
+    }
+
+    /// What is opened before a step is no call of its own, and what becomes of it is told
+    /// with who answered it then.
+    #[test]
+    fn what_is_open_across_a_step_is_told_with_it() {
+        use Verdict::{Answered, Connected, Silent};
+        let plan = Plan {
+            probes: vec![probe("call")],
+            steps: vec![Step {
+                name: "leaves".to_owned(),
+                open: vec![probe("stay")],
+                probes: vec![probe("callLeft")],
+                ..Step::default()
+            }],
+            ..Plan::default()
+        };
+        let after = Evidence {
+            attempts: vec![
+                attempt("callLeft", 0, Connected, Some("b")),
+                attempt("stay", 0, Answered, Some("b")),
+                attempt("stay", 1, Answered, Some("b")),
+                attempt("stay", 2, Silent, None),
+            ],
+            ..Evidence::default()
+        };
+        let evidence = Evidence {
+            attempts: vec![
+                attempt("call", 0, Connected, Some("a")),
+                attempt("stay", 0, Answered, Some("a")),
+                attempt("stay", 1, Answered, Some("b")),
+                attempt("stay", 2, Answered, Some("a")),
+            ],
+            steps: vec![StepEvidence {
+                name: "leaves".to_owned(),
+                evidence: Box::new(after),
+                ..StepEvidence::default()
+            }],
+            ..Evidence::default()
+        };
+        let cluster = nobody();
+        let book = Book::new(&cluster, &plan);
+        let all = tallies(&plan, &evidence, &[book, book]);
+        let all: Vec<(&str, Vec<String>)> = all
+            .iter()
+            .map(|(probe, tally)| (probe.as_str(), told(tally)))
+            .collect();
+        let words = |all: &[&str]| all.iter().map(|&word| word.to_owned()).collect();
+        assert_eq!(
+            all,
+            [
+                ("call", words(&["1 connected to a"])),
+                ("callLeft", words(&["1 connected to b"])),
+                (
+                    "stay",
+                    words(&[
+                        "1 answered to b",
+                        "1 answered to b (at first a)",
+                        "1 silent (at first a)"
+                    ])
+                ),
+            ]
+        );
+    }
 }

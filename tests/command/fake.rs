@@ -1,5 +1,6 @@
 //! A program that does what of a kube-proxy is told: it asks its API server for things,
-//! some of them in vain, and then ends, waits, or says that it has written rules.
+//! some of them in vain, and then ends, waits, or says that it has written rules, and does
+//! so again after a step.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,6 +20,10 @@ pub const WAITS: &str = r#"print STDERR "I wait for policies\n"; metrics(0);"#;
 /// It says that it has written rules.
 pub const WRITES: &str = "metrics(1);";
 
+/// The same; and once it hears of an endpoint with this address, it asks in vain for
+/// something else and says that it has written rules again.
+pub const FOLLOWS: &str = r#"metrics(1, "10.244.1.11");"#;
+
 /// In Perl, which every Debian has; its modules are those of `perl-base`.
 const BEGINNING: &str = r#"#!/usr/bin/perl
 use strict;
@@ -30,15 +35,20 @@ sub asks {
     print $api "$request HTTP/1.1\r\nHost: api\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     my $status = <$api>;
     print STDERR "$request: $status";
-    1 while <$api>;
+    return join "", <$api>;
 }
 
 sub metrics {
-    my ($written) = @_;
+    my ($written, $awaited) = @_;
     my $server = IO::Socket::INET->new(LocalAddr => "127.0.0.1:10249", Listen => 8, ReuseAddr => 1)
         or die "no socket: $!\n";
     while (my $client = $server->accept()) {
         while (my $line = <$client>) { last if $line eq "\r\n"; }
+        if ($awaited && asks("GET /apis/discovery.k8s.io/v1/endpointslices") =~ /"\Q$awaited\E"/) {
+            asks("GET /apis/x.example/v1/shards");
+            $written++;
+            $awaited = undef;
+        }
         print $client "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
             "kubeproxy_sync_proxy_rules_duration_seconds_count $written\n";
         close $client;

@@ -6,6 +6,9 @@ mod binary;
 mod by_hand;
 #[path = "../shared/caches.rs"]
 mod caches;
+#[expect(dead_code, reason = "nothing here asks for one case by its name")]
+#[path = "../shared/cases.rs"]
+mod cases;
 mod certified;
 mod cgroup;
 mod ci;
@@ -22,6 +25,7 @@ mod guests;
 mod interrupted;
 mod kept;
 mod killed;
+mod measured;
 mod node_ports;
 mod readme;
 #[path = "../shared/rights.rs"]

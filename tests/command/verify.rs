@@ -1,13 +1,24 @@
-//! `svclab verify` of what cannot be compared: it is named, and what is wrong with it.
+//! `svclab verify` of what cannot be compared: it is named, and what is wrong with it. And
+//! of what can, after a step: the rules of two versions are compared, as a machine that has
+//! no kube-proxy can do it.
 
 use std::fs::{self, Permissions};
+use std::future::pending;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use serde_json::Value;
+use nix::unistd::geteuid;
+use serde_json::{Value, json};
+use svclab::kernel::Choice;
+use svclab::report::verify::human;
+use svclab::run::verify::{Side, pairs, verify};
+use svclab::run::{Options, choose};
+use svclab::verify::Verification;
+use tokio::sync::mpsc;
 
-use super::fake;
-use super::support::{LAB, assert_fits, lab, run, stderr, stdout};
+use super::support::{LAB, assert_fits, lab, project, run, stderr, stdout, svclab};
+use super::{fake, guests};
 
 /// What is said of comparing a script of these lines, with these further arguments.
 fn said(script: &str, arguments: &[&str]) -> (Option<i32>, String) {
@@ -97,4 +108,184 @@ fn what_one_was_refused_is_told_with_its_side() {
     let refused = document["new"]["refused"].as_array().map(Vec::len);
     assert_eq!(refused, Some(2), "{text}");
     assert_eq!(document["against"].get("refused"), None, "{text}");
+}
+
+/// What comes before the steps counts once, and what comes in one counts, too.
+#[test]
+fn what_one_was_refused_in_a_step_is_told_as_well() {
+    let probe = "{from: pod/default/client, to: \"pod/default/web-b:8080\"}";
+    let steps = format!("{ONE_COMES}      callNew: {probe}\n");
+    let (directory, path) = lab(with(&steps, &fake::lab()));
+    let program = fake::kube_proxy(directory.path(), fake::FOLLOWS);
+    let (code, text) = told(&program, &path, &["--format=json"], directory.path());
+    assert_eq!(code, Some(0), "{text}");
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    // Of each of two cases the call before the step, and the one after it.
+    assert_eq!(document["flows"], 4, "{text}");
+    assert_eq!(document["notCompared"], json!([]), "{text}");
+    let refused = document["new"]["refused"].as_array().expect("a list");
+    let told: Vec<(&str, &Value)> = refused
+        .iter()
+        .map(|each| (each["request"].as_str().unwrap_or_default(), &each["times"]))
+        .collect();
+    let wanted = [
+        (
+            "GET /apis/x.example/v1/policies?limit=500&resourceVersion=0",
+            &json!(4),
+        ),
+        ("PUT /api/v1/nodes/node-1", &json!(2)),
+        ("GET /apis/x.example/v1/shards", &json!(2)),
+    ];
+    assert_eq!(told, wanted, "{text}");
+    assert_eq!(document["against"].get("refused"), None, "{text}");
+}
+
+/// A case of `service-changes` with the rules of two versions.
+fn versions(case: &str, [against, new]: [&str; 2]) -> Verification {
+    let labs = choose(&[case.to_owned()], &project().join("topologies")).expect("the lab");
+    let side = |version: &str| Side::Rules(version.parse().expect("a version"));
+    let (against, new) = (side(against), side(new));
+    let found = pairs(&labs, &against, &new, &[]);
+    let options = Options {
+        kernels: Choice::Auto,
+        agent: Some(guests::SVCLAB.into()),
+        jobs: 1,
+        agents: 1,
+        keep: false,
+        see: false,
+    };
+    let (tell, _) = mpsc::unbounded_channel();
+    guests::block_on(verify(found, &against, &new, &options, &tell, pending()))
+}
+
+/// Flows of UDP that are open when their endpoint begins to terminate: v1.21 leaves them
+/// there, v1.24 has them forgotten.
+#[test]
+fn a_flow_that_goes_elsewhere_after_a_step() {
+    let case = "service-changes/version=v1.21,mode=iptables";
+    let mut verification = versions(case, ["v1.21", "v1.24"]);
+    assert_eq!(verification.exit_code(), 1, "{verification:#?}");
+    for side in [&verification.against, &verification.new] {
+        assert_eq!(side.moving.map(|moving| moving.flows), Some(5), "{side:?}");
+    }
+    // What differs from one run or machine to another.
+    verification.against.moving = None;
+    verification.new.moving = None;
+    for changed in &mut verification.changed {
+        assert!(changed.chance_in_billion < 1_000, "{changed:?}");
+        changed.chance_in_billion = 0;
+        changed.flow.kernel = "X".to_owned();
+        for times in changed.against.iter_mut().chain(&mut changed.new) {
+            assert!(times.connections > 1, "{times:?}");
+            times.connections = 9;
+        }
+    }
+    insta::assert_snapshot!(human(&verification, false, false));
+}
+
+/// The same lab in ipvs mode: who is connected through a virtual server would lose it, as
+/// svclab changes them. What comes before the first such step is compared.
+#[test]
+fn steps_that_generated_rules_cannot_make() {
+    let lab = project().join("topologies/service-changes.yaml");
+    let text = fs::read_to_string(lab).expect("the lab");
+    let ipvs = text.replacen("mode: iptables, clusterCIDR", "mode: ipvs, clusterCIDR", 1);
+    assert_ne!(ipvs, text);
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("service-changes.yaml");
+    fs::write(&path, ipvs).expect("a file");
+    let case = format!("{}/version=v1.21,mode=iptables", path.display());
+    let labs = choose(&[case], directory.path()).expect("the lab");
+    let side = |version: &str| Side::Rules(version.parse().expect("a version"));
+    let found = pairs(&labs, &side("v1.21"), &side("v1.24"), &[]);
+    let steps: Vec<usize> = found
+        .pairs
+        .iter()
+        .flat_map(|pair| [pair.against.plan.steps.len(), pair.new.plan.steps.len()])
+        .collect();
+    // One that comes changes a server, too.
+    assert_eq!(steps, [0, 0]);
+    insta::assert_debug_snapshot!(found.not_compared);
+}
+
+/// A step in which a pod comes, up to what is tried after it.
+const ONE_COMES: &str = "
+  - name: oneComes
+    change:
+    - add:
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: web-b, namespace: default, labels: {app: web}}
+        spec: {nodeName: node-1, containers: [{name: web, ports: [{containerPort: 8080}]}]}
+        status: {podIP: 10.244.1.11}
+    probes:
+";
+
+/// A lab that has these steps.
+fn with(steps: &str, lab: &str) -> String {
+    let text = lab.replacen("\n  axes:\n", &format!("\n  steps:{steps}  axes:\n"), 1);
+    assert_ne!(text, lab);
+    text
+}
+
+/// A lab with a step in which a pod comes, and one that asks for other flags.
+fn stepped() -> String {
+    const OTHER: &str = "      callBoth: {from: pod/default/client, to: \"service/default/web:80\"}
+  - name: otherFlags
+    change:
+    - {patch: Lab, merge: {spec: {kubeProxy: {masqueradeAll: true}}}}
+";
+    with(&format!("{ONE_COMES}{OTHER}"), LAB)
+}
+
+/// A kube-proxy in a directory, as far as its version goes.
+fn nominal(directory: &Path, version: &str) -> PathBuf {
+    let program = directory.join("kube-proxy");
+    let script = format!("[ $1 != --version ] || exec echo Kubernetes {version}\necho no\nexit 3");
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a file");
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("permissions");
+    program
+}
+
+#[test]
+fn a_step_that_a_kube_proxy_cannot_make() {
+    let (directory, path) = lab(stepped());
+    // This one calls no `conntrack`, which a machine may lack.
+    let program = nominal(directory.path(), "v1.32.1");
+    let (code, text) = told(&program, &path, &[], directory.path());
+    assert_eq!(code, Some(2), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+/// A kube-proxy up to v1.31 calls `conntrack` after a step. What comes before it does without.
+#[test]
+fn steps_without_conntrack() {
+    let (directory, path) = lab(stepped());
+    let program = nominal(directory.path(), "v1.31.4");
+    // Nothing lies there any more that could be called.
+    let hide = "for each in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin; do \
+                [ ! -f $each/conntrack ] || mount --bind /dev/null $each/conntrack; done; \
+                exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.arg("--mount");
+    if !geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["sh", "-euc", hide, "sh"]);
+    command.arg(svclab().get_program());
+    command.args(["verify", "--kernel=host", "--kube-proxy"]);
+    command.arg(&program).arg(&path).env("NO_COLOR", "1");
+    let output = command.output().expect("unshare");
+    let text = stdout(&output) + &stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    // This machine may lack more.
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ");
+    for said in [
+        "not compared: lab/policy=Cluster, lab/policy=Local from the step oneComes on: ",
+        "conntrack for its kube-proxy, which forgets flows with it, in node-1",
+        "`apt-get install conntrack`",
+    ] {
+        assert!(line.contains(said), "{said}: {text}");
+    }
 }

@@ -1,5 +1,6 @@
 //! The real kube-proxy compared with the rules that svclab generates for its version:
-//! nothing differs. Then with faults that are put into its rules once it has written
+//! nothing differs. Then with those of a version that does otherwise after a step: that
+//! is found. Then with faults that are put into its rules once it has written
 //! them: each is found, in the flows that it is about.
 //!
 //! The same is done with the kube-proxies that `SVCLAB_KUBE_PROXY` names, their paths
@@ -15,7 +16,7 @@ use svclab::plan::Typed;
 use svclab::rules::kube_proxy::Mode;
 use svclab::run::verify::{Pairs, Side, pairs, verify, version_of};
 use svclab::run::{Options, choose};
-use svclab::verify::Verification;
+use svclab::verify::{Times, Verification};
 use tokio::sync::mpsc;
 
 use crate::{VERSION, bench, guests};
@@ -185,6 +186,14 @@ const FAULTS: [Fault; 13] = [
 pub fn trials() -> Vec<Trial> {
     let own = bench::binary().expect("the real kube-proxy is there");
     let mut trials = trials_of(&own, VERSION, &[Mode::Iptables, Mode::Ipvs], |_| true);
+    trials.push(Trial::test(
+        "verify::steps: its own version is silent",
+        steps_are_silent,
+    ));
+    trials.push(Trial::test(
+        "verify::steps: v1.21 leaves flows with who terminates",
+        a_step_is_found,
+    ));
     let further = std::env::var_os("SVCLAB_KUBE_PROXY").unwrap_or_default();
     for program in std::env::split_paths(&further).filter(|path| !path.as_os_str().is_empty()) {
         let version = guests::block_on(version_of(&program, host()))
@@ -228,9 +237,11 @@ fn host() -> Host {
     Host::with_agent(guests::SVCLAB.into())
 }
 
-/// Compares cases, of which those of the real kube-proxy are changed first.
+/// Compares cases, of which those of the real kube-proxy are changed first, with the rules
+/// of a version, or its own.
 fn compared(
     binary: &Path,
+    against: Option<&str>,
     names: &[String],
     modes: &[Mode],
     change: impl Fn(&mut Pairs),
@@ -243,8 +254,13 @@ fn compared(
     }
     guests::block_on(async {
         let program = version_of(binary, host()).await?;
-        let against = Side::Rules(program.version);
-        let mut found = pairs(&labs, &against, &program, modes);
+        let version = match against {
+            Some(version) => version.parse()?,
+            None => program.version,
+        };
+        let against = Side::Rules(version);
+        let new = Side::Program(program);
+        let mut found = pairs(&labs, &against, &new, modes);
         change(&mut found);
         let options = Options {
             kernels: Choice::Auto,
@@ -255,13 +271,12 @@ fn compared(
             see: false,
         };
         let (tell, _) = mpsc::unbounded_channel();
-        let new = Side::Program(program);
         Ok(verify(found, &against, &new, &options, &tell, pending()).await)
     })
 }
 
 fn silent(program: &Path, mode: Mode) -> Result<(), Failed> {
-    let verification = compared(program, &[], &[mode], |_| {})?;
+    let verification = compared(program, None, &[], &[mode], |_| {})?;
     let told = svclab::report::verify::human(&verification, false, false);
     if verification.exit_code() == 0 && verification.flows > 0 {
         eprintln!("{mode}: {told}");
@@ -272,7 +287,7 @@ fn silent(program: &Path, mode: Mode) -> Result<(), Failed> {
 
 fn is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
     let case = format!("local-ingress/{}", fault.case);
-    let verification = compared(program, &[case], &[], |found| {
+    let verification = compared(program, None, &[case], &[], |found| {
         for pair in &mut found.pairs {
             pair.new.plan.typed.push(Typed {
                 namespace: fault.node.to_owned(),
@@ -287,6 +302,61 @@ fn is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
         .map(|changed| changed.flow.probe.as_str())
         .collect();
     if verification.exit_code() == 1 && changed.contains(fault.changes) {
+        return Ok(());
+    }
+    Err(svclab::report::verify::human(&verification, true, false).into())
+}
+
+/// A case whose services change.
+const STEPPED: &str = "service-changes/version=v1.20.2,mode=iptables";
+
+/// Its probes before the first step, those of its steps, and those open across them.
+const FLOWS: usize = 18;
+
+fn steps_are_silent() -> Result<(), Failed> {
+    let binary = bench::binary()?;
+    let verification = compared(&binary, None, &[STEPPED.to_owned()], &[], |_| {})?;
+    // Traffic moves five times on either side, which is told.
+    let seen = [&verification.against, &verification.new]
+        .map(|side| side.moving.map_or(0, |moving| moving.flows));
+    let is_whole = verification.flows == FLOWS
+        && verification.not_compared.is_empty()
+        && seen == [5, 5]
+        && verification
+            .moved
+            .iter()
+            .all(|moved| moved.against_us.is_some() && moved.new_us.is_some());
+    if verification.exit_code() == 0 && is_whole {
+        return Ok(());
+    }
+    Err(svclab::report::verify::human(&verification, true, false).into())
+}
+
+/// v1.20.2 has conntrack forget the flows of UDP of an endpoint that is not ready any more,
+/// v1.21 does not (kubernetes v1.21.2, `pkg/proxy/endpoints.go`, `detectStaleConnections`):
+/// what is open to one that terminates goes on to it, and nothing else differs.
+fn a_step_is_found() -> Result<(), Failed> {
+    let binary = bench::binary()?;
+    let names = [STEPPED.to_owned()];
+    let verification = compared(&binary, Some("v1.21"), &names, &[], |_| {})?;
+    let changed: Vec<(Option<&str>, &str)> = verification
+        .changed
+        .iter()
+        .map(|changed| (changed.flow.step.as_deref(), changed.flow.probe.as_str()))
+        .collect();
+    let stays = |times: &[Times]| {
+        let answered = times.iter().filter_map(|times| {
+            let outcome = &times.outcome;
+            (outcome.at_first.is_none()).then_some(outcome.endpoint.as_deref()?)
+        });
+        answered.map(str::to_owned).collect::<BTreeSet<String>>()
+    };
+    let is_so = verification.changed.iter().all(|changed| {
+        stays(&changed.against).len() == 2
+            && stays(&changed.new) == BTreeSet::from(["pod/default/web-b".to_owned()])
+    });
+    if changed == [(Some("oneLeaves"), "askAsOneLeaves")] && is_so && verification.exit_code() == 1
+    {
         return Ok(());
     }
     Err(svclab::report::verify::human(&verification, true, false).into())

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use svclab::evidence::Evidence;
+use svclab::evidence::{Drops, Evidence};
 use svclab::explain::journey::{End, Journey};
 use svclab::kernel::Agent;
 use svclab::plan::{Plan, Watch};
@@ -119,7 +119,11 @@ async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Acc
         let wrong = format!("{id}, watched: {judgement:#?}");
         account.wrong.push(wrong);
     }
-    let left_out = evidence.packets_left_out + evidence.met_left_out;
+    let lost = match &evidence.drops {
+        Drops::Watched { lost, .. } => *lost,
+        Drops::Unwatched | Drops::Uncertain(_) => 0,
+    };
+    let left_out = evidence.packets_left_out + evidence.met_left_out + lost;
     if left_out > 0 {
         account.wrong.push(format!("{id}: {left_out} left out"));
     }

@@ -33,7 +33,8 @@ pub struct VerifyArguments {
     /// How many cases stand at once [default: eight for each processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Print in what the rules differ, too, whether or not a flow does
+    /// Print in what the rules differ, too, whether or not a flow does, and when traffic
+    /// moved after each step
     #[arg(short, long)]
     pub verbose: bool,
 }

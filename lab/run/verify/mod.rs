@@ -1,7 +1,9 @@
 //! Comparing two kube-proxies by what packets do: every case is built with each of
 //! them, and where a flow's connections come out otherwise, it is tried again until
-//! chance is ruled out.
+//! chance is ruled out. Of a case with steps each step is compared, and to try again is to
+//! run the whole case.
 
+mod bench;
 mod pairs;
 mod side;
 mod trial;

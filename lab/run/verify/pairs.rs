@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::side::{Program, Side};
+use super::side::Side;
 use crate::plan::{Patience, Plan, Watch};
 use crate::rules::kube_proxy::{KubeProxy, Mode, Version};
 use crate::run::{Chosen, Prepared, Wishes, prepare};
 use crate::scenario::expectation::Expected;
-use crate::scenario::lab::LabSpec;
+use crate::scenario::lab::{LabSpec, Probe};
 use crate::scenario::{Case, Diagnostic};
 use crate::verify::NotCompared;
 
@@ -26,49 +26,70 @@ pub struct Pair {
 pub struct Pairs {
     /// The cases, each with both.
     pub pairs: Vec<Pair>,
-    /// Those left out.
+    /// Those left out, and those whose steps were.
     pub not_compared: Vec<NotCompared>,
 }
 
 /// Prepares the chosen cases with both sides; those of other modes than `modes` are
 /// none of its business, if any is given. Versions that cases speak of give way to the
-/// sides', and of cases that are the same then, the first is compared.
+/// sides', and of cases that are the same then, the first is compared. Where one of the
+/// sides cannot make a step, what comes before it is compared.
 #[must_use]
-pub fn pairs(labs: &[Chosen], against: &Side, new: &Program, modes: &[Mode]) -> Pairs {
+pub fn pairs(labs: &[Chosen], against: &Side, new: &Side, modes: &[Mode]) -> Pairs {
     let mut found = Pairs::default();
-    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut reasons: BTreeMap<(String, Option<String>), Vec<String>> = BTreeMap::new();
     let mut seen = HashSet::new();
-    let new = Side::Program(new.clone());
     for lab in labs {
         for case in lab.cases.iter().map(|at| &lab.scenario.cases()[*at]) {
-            let mut not = |because: String| {
-                reasons.entry(because).or_default().push(case.id.clone());
+            let mut not = |because: String, from_step: Option<String>| {
+                let cases = reasons.entry((because, from_step)).or_default();
+                cases.push(case.id.clone());
             };
             let run: Vec<Mode> = proxies(&case.spec).map(|proxy| proxy.mode).collect();
             if run.is_empty() {
-                not("no node has a kube-proxy".to_owned());
+                not("no node has a kube-proxy".to_owned(), None);
                 continue;
             }
             if !modes.is_empty() && !run.iter().all(|mode| modes.contains(mode)) {
                 continue;
             }
-            let both =
-                with(lab, case, against).and_then(|against| Ok((against, with(lab, case, &new)?)));
-            match both {
-                Ok((against, new)) => {
-                    if seen.insert(essence(&against.plan)) {
-                        found.pairs.push(Pair { against, new });
-                    }
-                }
-                Err(because) => not(because),
+            let (pair, wrong) = longest(lab, case, against, new);
+            if let Some((because, from_step)) = wrong {
+                not(because, from_step);
             }
+            let pair = pair.filter(|pair| seen.insert(essence(&pair.against.plan)));
+            found.pairs.extend(pair);
         }
     }
     found.not_compared = reasons
         .into_iter()
-        .map(|(because, cases)| NotCompared { cases, because })
+        .map(|((because, from_step), cases)| NotCompared {
+            cases,
+            from_step,
+            because,
+        })
         .collect();
     found
+}
+
+/// Why something is not compared, and from which step on.
+type Wrong = (String, Option<String>);
+
+/// A case with both sides and as many of its steps as both can make.
+fn longest(lab: &Chosen, case: &Case, against: &Side, new: &Side) -> (Option<Pair>, Option<Wrong>) {
+    let mut wrong = None;
+    for steps in (0..=case.steps.len()).rev() {
+        let both = with(lab, case, against, steps)
+            .and_then(|against| Ok((against, with(lab, case, new, steps)?)));
+        match both {
+            Ok((against, new)) => return (Some(Pair { against, new }), wrong),
+            Err(because) => {
+                let last = steps.checked_sub(1).and_then(|last| case.steps.get(last));
+                wrong = Some((because, last.map(|step| step.name.clone())));
+            }
+        }
+    }
+    (None, wrong)
 }
 
 fn proxies(spec: &LabSpec) -> impl Iterator<Item = &KubeProxy> {
@@ -79,24 +100,35 @@ fn proxies(spec: &LabSpec) -> impl Iterator<Item = &KubeProxy> {
     spec.kube_proxy.iter().chain(own)
 }
 
-/// A case with one side on its nodes; its rules are read back.
-fn with(lab: &Chosen, case: &Case, side: &Side) -> Result<Prepared, String> {
+/// A case up to one of its steps, with one side on its nodes; its rules are read back.
+fn with(lab: &Chosen, case: &Case, side: &Side, steps: usize) -> Result<Prepared, String> {
     let mut case = case.clone();
-    // What it is before its steps is compared.
-    case.steps.clear();
-    let spec = Arc::make_mut(&mut case.spec);
-    spec.steps.clear();
-    let own = spec.nodes.values_mut();
-    let own = own.filter_map(|node| node.kube_proxy.as_mut());
-    for proxy in spec.kube_proxy.iter_mut().chain(own) {
-        as_of(proxy, side.version());
+    case.steps.truncate(steps);
+    for step in &mut case.steps {
+        let spec = Arc::make_mut(&mut step.spec);
+        spec.steps.truncate(steps);
+        run_by(spec, side.version());
     }
+    let spec = Arc::make_mut(&mut case.spec);
+    spec.steps.truncate(steps);
+    run_by(spec, side.version());
+    // What is of other steps may speak of what there is only then.
+    let is_open = |probe: &Probe| {
+        let across = probe.across.as_ref();
+        across.is_none_or(|across| spec.steps.iter().any(|step| step.name == *across))
+    };
+    let known: HashSet<String> = spec
+        .all_probes()
+        .filter(|(_, probe)| is_open(probe))
+        .map(|(name, _)| name.clone())
+        .collect();
     // Of what is expected only the probes' verdicts matter: they say what is waited for.
     if let Some(row) = spec.expect.get_mut(case.row) {
         row.expected = Expected {
             probes: std::mem::take(&mut row.expected.probes),
             ..Expected::default()
         };
+        row.expected.probes.retain(|name, _| known.contains(name));
         row.claims.clear();
     }
     let wishes = Wishes {
@@ -111,9 +143,19 @@ fn with(lab: &Chosen, case: &Case, side: &Side) -> Result<Prepared, String> {
         rules: names.clone(),
         sets: names.clone(),
         ipvs: names,
-        ..Watch::default()
+        // Where there are steps, all: when traffic moves is told.
+        ..std::mem::take(&mut prepared.plan.watch)
     };
     Ok(prepared)
+}
+
+/// Has a version on all nodes.
+fn run_by(spec: &mut LabSpec, version: Version) {
+    let own = spec.nodes.values_mut();
+    let own = own.filter_map(|node| node.kube_proxy.as_mut());
+    for proxy in spec.kube_proxy.iter_mut().chain(own) {
+        as_of(proxy, version);
+    }
 }
 
 /// A lab's own program gives way, too, and what it is told besides. What a program finds
@@ -131,6 +173,25 @@ fn first(wrong: &[Diagnostic]) -> String {
         .map(|diagnostic| diagnostic.message.clone())
         .next()
         .unwrap_or_default()
+}
+
+impl Pair {
+    /// What comes before the steps.
+    #[must_use]
+    pub(super) fn without_steps(&self) -> Self {
+        let without = |prepared: &Prepared| {
+            let mut prepared = prepared.clone();
+            prepared.plan.steps.clear();
+            prepared.steps.clear();
+            prepared.case.steps.clear();
+            Arc::make_mut(&mut prepared.case.spec).steps.clear();
+            prepared
+        };
+        Self {
+            against: without(&self.against),
+            new: without(&self.new),
+        }
+    }
 }
 
 /// What is built and tried, whatever it is called and whatever is expected.

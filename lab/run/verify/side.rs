@@ -52,6 +52,7 @@ impl Side {
             program: self.path().map(|path| path.display().to_string()),
             version: self.version().to_string(),
             sync: None,
+            moving: None,
             refused: Vec::new(),
         }
     }

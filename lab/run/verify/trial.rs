@@ -2,31 +2,27 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
 use indexmap::IndexMap;
 use tokio::sync::mpsc;
 
+use super::bench::Bench;
 use super::pairs::{Pair, Pairs};
 use super::side::Side;
-use crate::evidence::{Evidence, Refused, refused};
-use crate::explain::Book;
-use crate::explain::journey::journeys;
-use crate::kernel::Agent;
-use crate::plan::Watch;
-use crate::report::RunError;
+use crate::evidence::{Refused, refused};
+use crate::kernel::KernelError;
 use crate::run::Prepared;
-use crate::run::execute::{Options, trouble, waiting};
-use crate::run::pool::Pools;
+use crate::run::execute::{Options, trouble};
+use crate::run::pool::{Pool, Pools};
 use crate::verify::{
-    Changed, DOUBTFUL, Failed, Flow, Likeness, OnlyMet, RulesDiffer, SCHEMA, SideOf, Sync, Tally,
-    Times, Verification, differing_rules, likeness, only_met, tallies,
+    Changed, DOUBTFUL, Failed, Likeness, Moved, Moving, NotCompared, RulesDiffer, Runs, SCHEMA,
+    SideOf, Sync, Tally, Times, Verification,
 };
 
-/// Of how many connections a flow is made where a few tell nothing.
-const MANY: u32 = 16;
-
-/// How often it is tried again at most.
+/// How often it is tried again at most: the whole case, as a lab whose steps were made is
+/// not what it was.
 const ROUNDS: usize = 6;
 
 /// What is told while it runs.
@@ -83,18 +79,21 @@ pub async fn verify(
         flows: 0,
         changed: Vec::new(),
         rules: Vec::new(),
+        moved: Vec::new(),
         failed: Vec::new(),
         not_compared: found.not_compared,
         interrupted,
     };
     let mut synced = [Vec::new(), Vec::new()];
-    for ended in compared {
+    for (ended, left_out) in compared {
+        verification.also(left_out);
         match ended {
             Ok(one) => {
                 verification.cases += 1;
                 verification.flows += one.flows;
                 verification.changed.extend(one.changed);
                 verification.rules.extend(one.rules);
+                verification.moved.extend(one.moved);
                 for (all, own) in synced.iter_mut().zip(one.synced) {
                     all.extend(own);
                 }
@@ -108,85 +107,138 @@ pub async fn verify(
     let [first, second] = synced.map(Sync::of);
     verification.against.sync = first;
     verification.new.sync = second;
+    let of = |of: fn(&Moved) -> Option<u64>| {
+        Moving::of(verification.moved.iter().filter_map(of).collect())
+    };
+    let [first, second] = [of(|moved| moved.against_us), of(|moved| moved.new_us)];
+    verification.against.moving = first;
+    verification.new.moving = second;
     verification
 }
 
 /// A case that was compared.
+#[derive(Default)]
 struct Compared {
     flows: usize,
     changed: Vec<Changed>,
     rules: Vec<RulesDiffer>,
+    moved: Vec<Moved>,
     /// How long kube-proxies took, in milliseconds.
     synced: [Vec<u64>; 2],
     /// What their API servers refused.
     refused: [Vec<Refused>; 2],
 }
 
-async fn one(pair: &Pair, pools: &Pools) -> Result<Compared, Failed> {
-    let case = pair.new.case.id.clone();
-    let wrong = |side: SideOf| {
-        let case = case.clone();
-        move |error: RunError| Failed { case, side, error }
-    };
-    let with_new = wrong(SideOf::New);
-    let found = pools.of_case(&pair.new).await;
-    let found = found.map_err(|error| with_new.clone()(trouble(&error)))?;
-    // Where it is to run in several, one is enough to compare.
-    let pool = found.into_iter().next();
+/// Compares a case, and says what of it is not compared.
+async fn one(pair: &Pair, pools: &Pools) -> (Result<Compared, Failed>, Option<NotCompared>) {
+    match place(pair, pools).await {
+        Ok(pool) => (on(pair, pool).await, None),
+        Err(error) if pair.new.plan.steps.is_empty() => (Err(with_new(pair, &error)), None),
+        Err(lacking) => {
+            let shorter = pair.without_steps();
+            match place(&shorter, pools).await {
+                Ok(pool) => (on(&shorter, pool).await, not_made(&pair.new, &lacking)),
+                // There is no place for what comes before them either.
+                Err(error) => (Err(with_new(pair, &error)), None),
+            }
+        }
+    }
+}
+
+fn with_new(pair: &Pair, error: &KernelError) -> Failed {
+    Failed {
+        case: pair.new.case.id.clone(),
+        side: SideOf::New,
+        error: trouble(error),
+    }
+}
+
+/// Where a case is compared: where it is to run in several kernels, one is enough.
+async fn place(pair: &Pair, pools: &Pools) -> Result<Option<Arc<Pool>>, KernelError> {
+    let found = pools.of_case(&pair.new).await?;
+    Ok(found.into_iter().next())
+}
+
+/// That the steps of a case are not compared, for which there is no place.
+fn not_made(prepared: &Prepared, error: &KernelError) -> Option<NotCompared> {
+    let first = prepared.plan.steps.first()?;
+    let told = trouble(error);
+    Some(NotCompared {
+        cases: vec![prepared.case.id.clone()],
+        from_step: Some(first.name.clone()),
+        because: match told.remedy {
+            Some(remedy) => {
+                let remedy = remedy.replace('\n', ", ");
+                format!("{}; what to do: {remedy}", told.message)
+            }
+            None => told.message,
+        },
+    })
+}
+
+/// Compares a case with agents of one kernel.
+async fn on(pair: &Pair, pool: Option<Arc<Pool>>) -> Result<Compared, Failed> {
     let Some(pool) = pool else {
-        return Ok(Compared {
-            flows: 0,
-            changed: Vec::new(),
-            rules: Vec::new(),
-            synced: [Vec::new(), Vec::new()],
-            refused: [Vec::new(), Vec::new()],
-        });
+        return Ok(Compared::default());
     };
     let _room = pool.place(&pair.new.plan).await;
     let agent = pool.agent().await;
-    let agent = agent.map_err(|error| with_new(trouble(&error)))?;
-    let bench = Bench { pair, agent };
-    let [against, new] = bench.run(|plan| plan).await?;
-    let (mut first, mut second) = (pair.against.tallies(&against), pair.new.tallies(&new));
-    let mut suspects = doubtful(&first, &second, first.keys().cloned().collect());
+    let agent = agent.map_err(|error| with_new(pair, &error))?;
+    let bench = Bench::new(pair, agent);
+    let both = bench.once().await?;
+    let mut flows: IndexMap<String, Runs> = bench
+        .tallies(&both)
+        .map(|(probe, tallies)| {
+            let runs = match pair.new.plan.step_of(&probe) {
+                None => Runs::of_what_stands(tallies),
+                Some(_) => Runs::of_a_step(tallies),
+            };
+            (probe, runs)
+        })
+        .collect();
     for _ in 0..ROUNDS {
+        let suspects = doubtful(&flows);
         if suspects.is_empty() {
             break;
         }
-        let [against, new] = bench.run(|plan| more(plan, &suspects)).await?;
-        add(&mut first, pair.against.tallies(&against), &suspects);
-        add(&mut second, pair.new.tallies(&new), &suspects);
-        suspects = doubtful(&first, &second, suspects);
-    }
-    let changed: Vec<(String, f64)> = first
-        .iter()
-        .filter_map(|(probe, tally)| {
-            let other = second.get(probe)?;
-            match likeness(tally, other) {
-                Likeness::Same => None,
-                // All that could be asked was asked.
-                Likeness::Unsure(chance) if chance >= DOUBTFUL => None,
-                Likeness::Unsure(chance) | Likeness::Changed(chance) => {
-                    Some((probe.clone(), chance))
-                }
+        let again = bench.again(&suspects).await?;
+        for (probe, tallies) in bench.tallies(&again) {
+            if let Some(runs) = flows.get_mut(&probe).filter(|_| suspects.contains(&probe)) {
+                runs.add(tallies);
             }
+        }
+    }
+    let changed: Vec<(&String, f64)> = flows
+        .iter()
+        .filter_map(|(probe, runs)| match runs.likeness() {
+            Likeness::Same => None,
+            // All that could be asked was asked.
+            Likeness::Unsure(chance) if chance >= DOUBTFUL => None,
+            Likeness::Unsure(chance) | Likeness::Changed(chance) => Some((probe, chance)),
         })
         .collect();
-    let met = bench.met(&changed).await?;
-    let changed = changed.into_iter().zip(met);
-    let changed = changed.map(|((probe, chance), met)| Changed {
-        flow: bench.flow(&probe),
-        against: times(&first[&probe]),
-        new: times(&second[&probe]),
-        met,
-        chance_in_billion: billionths(chance),
+    let suspects: BTreeSet<String> = changed.iter().map(|(probe, _)| (*probe).clone()).collect();
+    let mut met = bench.met(&suspects).await?;
+    let changed = changed.into_iter().map(|(probe, chance)| {
+        let [against, new] = flows[probe].all();
+        Changed {
+            flow: bench.flow(probe),
+            against: times(&against),
+            new: times(&new),
+            met: met.remove(probe).unwrap_or_default(),
+            chance_in_billion: billionths(chance),
+        }
     });
     Ok(Compared {
-        flows: first.len(),
+        flows: flows.len(),
         changed: changed.collect(),
-        rules: bench.rules(&against, &new),
-        synced: [&against, &new].map(|evidence| evidence.synced_ms.values().copied().collect()),
-        refused: [against, new].map(|evidence| evidence.refused),
+        rules: bench.rules(&both),
+        moved: bench.moved(&both),
+        // What was refused before the steps is counted after the last of them, too.
+        refused: both
+            .each_ref()
+            .map(|evidence| evidence.last().refused.clone()),
+        synced: both.map(|evidence| evidence.synced_ms.into_values().collect()),
     })
 }
 
@@ -208,126 +260,10 @@ fn times(tally: &Tally) -> Vec<Times> {
     all.collect()
 }
 
-/// Those of these probes of which it cannot be told yet whether they come out alike.
-fn doubtful(
-    first: &IndexMap<String, Tally>,
-    second: &IndexMap<String, Tally>,
-    of: BTreeSet<String>,
-) -> BTreeSet<String> {
-    let is_doubtful = |probe: &String| match (first.get(probe), second.get(probe)) {
-        (Some(first), Some(second)) => matches!(likeness(first, second), Likeness::Unsure(_)),
-        _ => false,
-    };
-    of.into_iter().filter(is_doubtful).collect()
-}
-
-fn add(
-    all: &mut IndexMap<String, Tally>,
-    more: IndexMap<String, Tally>,
-    suspects: &BTreeSet<String>,
-) {
-    for (probe, tally) in more {
-        if suspects.contains(&probe) {
-            all.entry(probe).or_default().add(&tally);
-        }
-    }
-}
-
-/// The same with more connections of some probes.
-fn more(mut prepared: Prepared, of: &BTreeSet<String>) -> Prepared {
-    for probe in &mut prepared.plan.probes {
-        if of.contains(&probe.name) {
-            probe.connections = probe.connections.max(MANY);
-        }
-    }
-    prepared
-}
-
-impl Prepared {
-    fn tallies(&self, evidence: &Evidence) -> IndexMap<String, Tally> {
-        tallies(&self.plan, evidence, &Book::new(&self.cluster, &self.plan))
-    }
-}
-
-/// Where both sides of a case are run.
-struct Bench<'p> {
-    pair: &'p Pair,
-    agent: Agent,
-}
-
-impl Bench<'_> {
-    /// Runs both, one after the other, changed in the same way.
-    async fn run(&self, change: impl Fn(Prepared) -> Prepared) -> Result<[Evidence; 2], Failed> {
-        let mut both = Vec::new();
-        for (side, prepared) in [
-            (SideOf::Against, &self.pair.against),
-            (SideOf::New, &self.pair.new),
-        ] {
-            let plan = change(prepared.clone()).plan;
-            let evidence = async {
-                let mut session = self.agent.build(plan).await?;
-                session.probe().await
-            };
-            let evidence = evidence.await.map_err(|error| Failed {
-                case: prepared.case.id.clone(),
-                side,
-                error: trouble(&error),
-            })?;
-            both.push(evidence);
-        }
-        let new = both.pop().unwrap_or_default();
-        Ok([both.pop().unwrap_or_default(), new])
-    }
-
-    /// What the packets of flows met on one side only, in their order.
-    async fn met(&self, changed: &[(String, f64)]) -> Result<Vec<OnlyMet>, Failed> {
-        if changed.is_empty() {
-            return Ok(Vec::new());
-        }
-        let suspects: BTreeSet<String> = changed.iter().map(|(probe, _)| probe.clone()).collect();
-        let watched = |prepared: Prepared| {
-            let mut prepared = waiting(&more(prepared, &suspects));
-            prepared.plan.watch = Watch::everything(&prepared.plan);
-            // What nobody asks of needs no watching.
-            prepared
-                .plan
-                .probes
-                .retain(|probe| suspects.contains(&probe.name));
-            for probe in &mut prepared.plan.probes {
-                probe.after = None;
-            }
-            prepared
-        };
-        let [against, new] = self.run(watched).await?;
-        let against = journeys(&watched(self.pair.against.clone()).plan, &against);
-        let new = journeys(&watched(self.pair.new.clone()).plan, &new);
-        let met = changed
-            .iter()
-            .map(|(probe, _)| only_met(probe, &against, &new));
-        Ok(met.collect())
-    }
-
-    fn flow(&self, name: &str) -> Flow {
-        let prepared = &self.pair.new;
-        let probe = prepared.case.spec.probes.get(name);
-        Flow {
-            case: prepared.case.id.clone(),
-            kernel: self.agent.surroundings().kernel.clone(),
-            probe: name.to_owned(),
-            from: probe.map(|probe| probe.from.clone()).unwrap_or_default(),
-            to: probe.map(|probe| probe.to.clone()).unwrap_or_default(),
-        }
-    }
-
-    fn rules(&self, against: &Evidence, new: &Evidence) -> Vec<RulesDiffer> {
-        let nodes = self.pair.new.plan.watch.rules.iter();
-        let differ = nodes.map(|node| RulesDiffer {
-            case: self.pair.new.case.id.clone(),
-            node: node.clone(),
-            differences: differing_rules(node, against, new),
-        });
-        differ
-            .filter(|differ| !differ.differences.is_empty())
-            .collect()
-    }
+/// The probes of which it cannot be told yet whether they come out alike.
+fn doubtful(flows: &IndexMap<String, Runs>) -> BTreeSet<String> {
+    let doubtful = flows
+        .iter()
+        .filter(|(_, runs)| matches!(runs.likeness(), Likeness::Unsure(_)));
+    doubtful.map(|(probe, _)| probe.clone()).collect()
 }

@@ -1,0 +1,96 @@
+//! What packets did through the rules of a real kube-proxy v1.36.2, in all modes: each
+//! line of that table has a row in the table of flows.
+
+use svclab::scenario::expectation::ProbeExpectation;
+
+use super::cases::cases;
+
+/// What was measured, the lab, its flow, which cases of it, and what the row expects in
+/// iptables, nftables and ipvs mode: how it ends, of what connects as whom. It was
+/// measured with one node, where every answer passes it; what an `*` stands before is
+/// otherwise in a cluster, and its row has to say why.
+const LINES: &str = "
+outside → ClusterIP, no cidr           | cluster-ip    | outside-to-one              | none | connected caller | connected caller | connected caller
+outside → ClusterIP, cidr              | cluster-ip    | outside-to-one              | set  | connected node   | connected node   | connected node
+outside → Local, no local endpoint     | node-port     | local-outside-to-other-node | set  | timeout          | timeout          | *timeout
+pod → the same, no cidr                | node-port     | local-pod-away              | none | timeout          | timeout          |
+pod → the same, cidr                   | node-port     | local-pod-away              | set  | connected caller | connected caller | connected caller
+node → Local LB IP                     | load-balancer | local-node                  | set  | connected node   | connected node   | connected lb
+node → Local LB IP, none local         | load-balancer | local-node-away             | set  | connected node   | connected node   | *timeout
+ClusterIP, wrong port                  | cluster-ip    | wrong-port                  | set  | *unreachable     | refused          | refused
+node → 127.0.0.1:nodePort              | node-port     | localhost                   | set  | connected node   | refused          | refused
+outside → no endpoints                 | node-port     | empty-outside               | set  | refused          | refused          | refused
+node → no endpoints                    | node-port     | empty-node                  | set  | refused          | refused          | refused
+";
+
+#[test]
+fn every_line_of_what_was_measured_has_a_row() {
+    let prepared = cases(&["conformance".to_owned()]);
+    let mut rows = 0;
+    for line in LINES.lines().filter(|line| !line.is_empty()) {
+        let [what, lab, flow, cidr, outcomes @ ..] =
+            &line.split('|').map(str::trim).collect::<Vec<_>>()[..]
+        else {
+            panic!("{line}");
+        };
+        assert_eq!(outcomes.len(), 3, "{line}");
+        for (mode, outcome) in ["iptables", "nftables", "ipvs"].iter().zip(outcomes) {
+            let own = prepared.iter().filter(|prepared| {
+                let values = &prepared.case.values;
+                let has = |axis: &str, value: &str| values.get(axis).is_none_or(|own| own == value);
+                prepared.case.lab == *lab
+                    && has("mode", mode)
+                    && has("cidr", cidr)
+                    && has("version", "v1.36")
+                    && has("masqueradeAll", "no")
+            });
+            let own: Vec<_> = own.collect();
+            // Of ipvs mode no case without a cluster CIDR differs from one with it.
+            assert_eq!(
+                own.len(),
+                usize::from(!outcome.is_empty()),
+                "{line}: {mode}"
+            );
+            for prepared in own {
+                let case = &prepared.case;
+                let at = format!("{what}, {mode}");
+                let asked = &case.expected().expected.probes[*flow];
+                let row = &case.spec.flows[*flow].expect[case.flows[*flow]];
+                let here = outcome.strip_prefix('*');
+                check(asked, here.unwrap_or(outcome), &at);
+                assert!(here.is_none() || row.because.is_some(), "{at}");
+                rows += 1;
+            }
+        }
+    }
+    assert_eq!(rows, 32);
+}
+
+fn check(expected: &ProbeExpectation, outcome: &str, at: &str) {
+    let said = [
+        ("connected", expected.connected.is_some()),
+        ("refused", expected.refused.is_some()),
+        ("unreachable", expected.unreachable.is_some()),
+        ("timeout", expected.timeout.is_some()),
+    ];
+    let said: Vec<_> = said
+        .iter()
+        .filter(|(_, is)| *is)
+        .map(|(word, _)| *word)
+        .collect();
+    let (end, by) = outcome.split_once(' ').unwrap_or((outcome, ""));
+    assert_eq!(said, [end], "{at}");
+    let sources: Vec<&str> = expected
+        .seen_source
+        .iter()
+        .chain(expected.seen_sources.iter().flatten())
+        .map(String::as_str)
+        .collect();
+    let of = |source: &&str| match by {
+        "node" => source.starts_with("node-"),
+        "lb" => source.starts_with("lb/"),
+        _ => *source == "laptop" || source.starts_with("pod/"),
+    };
+    assert_eq!(sources.is_empty(), by.is_empty(), "{at}: {sources:?}");
+    assert!(sources.iter().all(of), "{at}: {sources:?}");
+}
