@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::exchange::Outcome;
 use super::netns::NetNs;
+use super::ports::Ports;
 use super::prober::told;
 use super::server::{GO_ON, LAST};
 use super::{start, tcp, udp};
@@ -51,7 +52,7 @@ pub async fn open(
         let ns = start::place(probe, namespaces)?;
         for number in 0..probe.connections {
             let begun = Instant::now();
-            let first = start::inside(probe, ns, || begin(probe))?;
+            let first = start::inside(probe, ns, || begin(probe, ns.ports()))?;
             opening.push(async move {
                 let (line, outcome) = first.await;
                 let attempt = told(&probe.name, number, begun.elapsed(), outcome);
@@ -67,8 +68,9 @@ pub async fn open(
     Ok(join_all(opening).await.into_iter().unzip())
 }
 
-/// Sends the first packet, from the namespace the calling thread is in.
-fn begin(probe: &Probe) -> io::Result<First> {
+/// Sends the first packet, from the namespace the calling thread is in, whose ports those
+/// are.
+fn begin(probe: &Probe, ports: &Ports) -> io::Result<First> {
     let longest = probe.patience;
     let refused = |error| -> First {
         let outcome = Outcome::refused(error);
@@ -86,7 +88,7 @@ fn begin(probe: &Probe) -> io::Result<First> {
             }),
             Err(error) => refused(error),
         },
-        Protocol::Udp => match udp::dial(probe)? {
+        Protocol::Udp => match udp::dial(probe, ports)? {
             Ok(socket) => Box::pin(async move {
                 let outcome = udp::ask(&socket, longest).await;
                 let answered = outcome.answer.is_some();

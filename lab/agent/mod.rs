@@ -39,6 +39,7 @@ mod patience;
 mod ping;
 mod pktinfo;
 mod poll;
+mod ports;
 mod prober;
 mod program;
 mod real_proxy;

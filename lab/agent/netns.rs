@@ -7,9 +7,14 @@ use std::rc::Rc;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
+use super::ports::Ports;
+
 /// One network namespace. It lives as long as this, or a socket made in it, does.
 #[derive(Debug, Clone)]
-pub struct NetNs(Rc<OwnedFd>);
+pub struct NetNs {
+    descriptor: Rc<OwnedFd>,
+    ports: Rc<Ports>,
+}
 
 impl NetNs {
     /// The namespace the calling thread is in.
@@ -18,9 +23,10 @@ impl NetNs {
     ///
     /// When `/proc` is not there or no descriptor is left.
     pub fn current() -> std::io::Result<Self> {
-        Ok(Self(Rc::new(
-            File::open("/proc/thread-self/ns/net")?.into(),
-        )))
+        Ok(Self {
+            descriptor: Rc::new(File::open("/proc/thread-self/ns/net")?.into()),
+            ports: Rc::default(),
+        })
     }
 
     /// A new, empty namespace.
@@ -39,7 +45,13 @@ impl NetNs {
     #[must_use]
     pub fn number(&self) -> u64 {
         // It is a file that is open: nothing can keep its number back.
-        nix::sys::stat::fstat(&*self.0).map_or(0, |about| about.st_ino)
+        nix::sys::stat::fstat(&*self.descriptor).map_or(0, |about| about.st_ino)
+    }
+
+    /// The ports that datagrams left from in it.
+    #[must_use]
+    pub fn ports(&self) -> &Ports {
+        &self.ports
     }
 
     /// Does something inside. Sockets and processes made in there stay in
@@ -51,7 +63,7 @@ impl NetNs {
     /// When the namespace cannot be entered.
     pub fn enter<T>(&self, inside: impl FnOnce() -> T) -> std::io::Result<T> {
         let _way_back = WayBack(Self::current()?);
-        setns(&*self.0, CloneFlags::CLONE_NEWNET)?;
+        setns(&*self.descriptor, CloneFlags::CLONE_NEWNET)?;
         Ok(inside())
     }
 }
@@ -69,7 +81,7 @@ pub fn owner() -> std::io::Result<u32> {
 
 impl AsRawFd for NetNs {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.descriptor.as_raw_fd()
     }
 }
 
@@ -78,7 +90,7 @@ struct WayBack(NetNs);
 
 impl Drop for WayBack {
     fn drop(&mut self) {
-        if let Err(errno) = setns(&*self.0.0, CloneFlags::CLONE_NEWNET) {
+        if let Err(errno) = setns(&*self.0.descriptor, CloneFlags::CLONE_NEWNET) {
             // A thread in the wrong namespace would answer for the wrong
             // machine from here on. There is no way to go on.
             eprintln!("svclab agent: cannot return to its own namespace: {errno}");

@@ -37,7 +37,7 @@ pub fn place<'n>(
 pub fn exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
     inside(probe, ns, || match probe.protocol {
         Protocol::Tcp => tcp::begin(probe),
-        Protocol::Udp => udp::begin(probe),
+        Protocol::Udp => udp::begin(probe, ns.ports()),
         Protocol::Ping => ping::begin(probe),
     })
 }

@@ -11,18 +11,20 @@ use tokio::net::UdpSocket;
 use super::exchange::{Exchange, Outcome, verdict_of};
 use super::icmp_errors;
 use super::patience;
+use super::ports::Ports;
 use super::server::read_answer;
 use crate::evidence::Verdict;
 use crate::plan::Probe;
 
-/// Sends the datagram, from the namespace the calling thread is in.
+/// Sends the datagram, from the namespace the calling thread is in, whose ports those
+/// are.
 ///
 /// # Errors
 ///
 /// When no socket can be had or its source address is not to be had.
-pub fn begin(probe: &Probe) -> io::Result<Exchange> {
+pub fn begin(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
     let longest = probe.patience;
-    let sent = open(probe)?.and_then(|socket| {
+    let sent = ports.fresh(|| open(probe))?.and_then(|socket| {
         socket.send(question().as_bytes())?;
         Ok(socket)
     });
@@ -44,8 +46,8 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
 /// # Errors
 ///
 /// As [`begin`].
-pub fn dial(probe: &Probe) -> io::Result<Result<UdpSocket, io::Error>> {
-    Ok(match open(probe)? {
+pub fn dial(probe: &Probe, ports: &Ports) -> io::Result<Result<UdpSocket, io::Error>> {
+    Ok(match ports.fresh(|| open(probe))? {
         Ok(socket) => Ok(UdpSocket::from_std(socket.into())?),
         Err(error) => Err(error),
     })
