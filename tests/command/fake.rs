@@ -25,6 +25,7 @@ pub const WRITES: &str = "metrics(1);";
 pub const FOLLOWS: &str = r#"metrics(1, "10.244.1.11");"#;
 
 /// In Perl, which every Debian has; its modules are those of `perl-base`.
+/// From v1.32 on none calls `conntrack`, which a machine may lack.
 const BEGINNING: &str = r#"#!/usr/bin/perl
 use strict;
 use IO::Socket::INET;
@@ -56,7 +57,7 @@ sub metrics {
 }
 
 if (grep { $_ eq "--version" } @ARGV) {
-    print "Kubernetes v1.30.5\n";
+    print "Kubernetes v1.32.1\n";
     exit 0;
 }
 $| = 1;
