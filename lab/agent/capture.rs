@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
-use std::thread;
 
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, ReceiveTimestampns};
 use nix::sys::socket::{
@@ -14,10 +13,10 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::clock::Clock;
+use super::closing::Closing;
 use super::netns::NetNs;
 use super::{failure, poll};
 use crate::evidence::{Direction, Packet};
@@ -88,13 +87,7 @@ pub struct Capture {
     namespace: Rc<str>,
     names: Rc<HashMap<u32, String>>,
     basket: Rc<RefCell<Basket>>,
-    reader: JoinHandle<()>,
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        self.reader.abort();
-    }
+    reader: AbortOnDropHandle<()>,
 }
 
 impl Capture {
@@ -111,12 +104,12 @@ impl Capture {
     ) -> Result<Self, Failure> {
         let fd = open(ns, namespace)?;
         let (fd, namespace, names) = (Rc::new(fd), Rc::from(namespace), Rc::new(names));
-        let reader = tokio::task::spawn_local(read_on(
+        let reader = AbortOnDropHandle::new(tokio::task::spawn_local(read_on(
             Rc::clone(&fd),
             Rc::clone(&namespace),
             Rc::clone(&names),
             Rc::clone(&basket),
-        ));
+        )));
         Ok(Self {
             fd,
             namespace,
@@ -137,31 +130,17 @@ impl Capture {
     }
 }
 
-/// Ends captures beside everything else that this process does: for each the kernel
-/// waits until no processor is busy with its socket any more, some twenty milliseconds
-/// (Linux v6.12, `net/packet/af_packet.c`, `packet_release`), and for several at once no
-/// longer.
-pub async fn end(captures: Vec<Capture>) {
-    let closing: Vec<_> = captures
-        .into_iter()
-        .filter_map(|capture| {
-            // As long as there is another descriptor of it, closing one costs nothing.
-            let other = capture.fd.get_ref().try_clone().ok()?;
-            drop(capture);
-            let (closed, over) = oneshot::channel();
-            let close = move || {
-                drop(other);
-                // Who waits for it may have been given up.
-                let _ = closed.send(());
-            };
-            // Where no thread is to be had, it is closed at once.
-            let _ = thread::Builder::new().name("close".to_owned()).spawn(close);
-            Some(over)
-        })
-        .collect();
-    for over in closing {
-        let _ = over.await;
+/// Ends captures: when this returns none of them has its socket any more, and the kernel
+/// is closing those (Linux v6.12, `net/packet/af_packet.c`, `packet_release`).
+pub async fn end(captures: Vec<Capture>) -> Closing {
+    let mut sockets = Vec::with_capacity(captures.len());
+    for Capture { fd, reader, .. } in captures {
+        // It holds the socket until it has heard that it is to end.
+        reader.abort();
+        let _ = reader.await;
+        sockets.extend(Rc::into_inner(fd).map(AsyncFd::into_inner));
     }
+    Closing::begin(sockets)
 }
 
 /// A socket that hears every packet of a namespace.

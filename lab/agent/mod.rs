@@ -9,6 +9,7 @@ mod capture;
 mod carrier;
 mod change;
 mod clock;
+mod closing;
 mod conntrack;
 pub mod contain;
 mod counters;

@@ -135,13 +135,13 @@ pub fn ask_on(socket: &Socket, request: &Request<'_>) -> io::Result<()> {
     answered(socket, &request.bytes()?, 1)
 }
 
-/// Asks a part of netfilter for several things that are done together or not at
-/// all, in the namespace that the thread is in.
+/// Asks a part of netfilter on a socket that stays open for several things that are done
+/// together or not at all.
 ///
 /// # Errors
 ///
 /// What the kernel refuses.
-pub fn ask_together(requests: &[Request<'_>]) -> io::Result<()> {
+pub fn ask_together(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()> {
     let Some(first) = requests.first() else {
         return Ok(());
     };
@@ -158,7 +158,7 @@ pub fn ask_together(requests: &[Request<'_>]) -> io::Result<()> {
         all.extend(Request { flags, ..*request }.bytes()?);
     }
     all.extend(bracket(BATCH_END).bytes()?);
-    answered(&open()?, &all, requests.len())
+    answered(socket, &all, requests.len())
 }
 
 /// Asks for a list, in the namespace that the thread is in, and hands on each
@@ -191,7 +191,12 @@ pub fn list(what: u16, mut each: impl FnMut(Message<'_>)) -> io::Result<()> {
     }
 }
 
-fn open() -> io::Result<Socket> {
+/// A socket to ask on, in the namespace that the thread is in.
+///
+/// # Errors
+///
+/// When no descriptor is left.
+pub fn open() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
     // An answer is there when the request has been taken.

@@ -69,7 +69,8 @@ impl Lab {
             };
             self.rest(watched).await?
         };
-        capture::end(captures).await;
+        // What takes the kernel time goes on beside what else is to be asked.
+        let captured = capture::end(captures).await;
         step("read back counters and rules".to_owned());
         let mut evidence = Evidence {
             attempts,
@@ -79,10 +80,16 @@ impl Lab {
         (evidence.packets, evidence.packets_left_out) = basket.borrow_mut().take();
         let watched = |packet: &Packet| watch.packets.contains(&packet.namespace);
         evidence.packets.retain(watched);
-        if let Some(trace) = trace.filter(|_| !watch.trace.is_empty()) {
-            trace.end(&mut evidence)?;
-        }
+        let traced = match trace {
+            Some(trace) if watch.trace.is_empty() => Some(trace.close()),
+            Some(trace) => Some(trace.end(&mut evidence)?),
+            None => None,
+        };
         self.read_back(&before, &mut evidence).await?;
+        captured.over().await;
+        if let Some(traced) = traced {
+            traced.over().await;
+        }
         Ok((evidence, open))
     }
 

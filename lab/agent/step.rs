@@ -57,9 +57,10 @@ impl Lab {
         for capture in &captures {
             capture.drain();
         }
-        capture::end(captures).await;
+        let closing = capture::end(captures).await;
         let (packets, _) = basket.borrow_mut().take();
         let (evidence, opened) = self.stage(open, next, step).await?;
+        closing.over().await;
         let seen = StepEvidence {
             name: name.clone(),
             changed,

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use netlink_sys::Socket;
 
+use super::closing::Closing;
 use super::drops::{Scope, Tracer, Untraced};
 use super::netns::NetNs;
 use super::{failure, netns, nfnetlink};
@@ -84,7 +85,7 @@ struct Traced {
     /// Its rules as they were at first.
     rules: Rules,
     /// Both are taken back when they are dropped.
-    _table: Table,
+    table: Table,
     _logger: Option<Logger>,
 }
 
@@ -173,14 +174,28 @@ impl Trace {
     /// # Errors
     ///
     /// When a namespace cannot be entered, or its kernel does not answer.
-    pub fn end(mut self, evidence: &mut Evidence) -> Result<(), Failure> {
+    pub fn end(mut self, evidence: &mut Evidence) -> Result<Closing, Failure> {
         self.hear_out()?;
         let gathered = std::mem::take(&mut self.gathered);
         evidence.met_left_out = gathered.left_out();
         evidence.met = gathered.met;
         evidence.drops = gathered.drops;
         evidence.connections = gathered.forgotten;
-        self.remembered(evidence)
+        self.remembered(evidence)?;
+        Ok(self.close())
+    }
+
+    /// Ends it, whatever was heard.
+    pub fn close(mut self) -> Closing {
+        drop(self.reader.take());
+        // One after another: when the first is closed, the others have nothing to wait for.
+        let mut sockets = std::mem::take(&mut self.idle);
+        sockets.extend(
+            self.traced
+                .iter_mut()
+                .filter_map(|each| each.table.take_away()),
+        );
+        Closing::begin([sockets])
     }
 
     /// Understands what was heard since it did so last. Returns the sockets.
@@ -300,7 +315,7 @@ impl Traced {
             interfaces,
             rules: Rules::read(ns)?,
             // Last, when everything hears.
-            _table: Table::make(ns)?,
+            table: Table::make(ns)?,
             _logger: logger,
         })
     }

@@ -9,6 +9,7 @@
 use std::io;
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE};
+use netlink_sys::Socket;
 
 use super::attributes::Written;
 use crate::agent::netns::NetNs;
@@ -44,7 +45,10 @@ const TRACED: u32 = 12;
 
 /// The table in one namespace, which goes when this is dropped.
 #[derive(Debug)]
-pub struct Table(NetNs);
+pub struct Table {
+    /// None once the table is gone.
+    socket: Option<Socket>,
+}
 
 impl Table {
     /// Makes it.
@@ -77,18 +81,29 @@ impl Table {
             .iter()
             .map(|(what, flags, attributes)| request(*what, *flags, attributes))
             .collect();
-        ns.enter(|| nfnetlink::ask_together(&requests))??;
-        Ok(Self(ns.clone()))
+        let socket = ns.enter(nfnetlink::open)??;
+        nfnetlink::ask_together(&socket, &requests)?;
+        Ok(Self {
+            socket: Some(socket),
+        })
+    }
+
+    /// Takes it away. Returns the socket by which it was asked for, if it was not gone
+    /// yet: when a socket of netfilter's is closed, the kernel waits until what was taken
+    /// away of any namespace is free (Linux v6.12, `net/netfilter/nf_tables_api.c`,
+    /// `nft_rcv_nl_event`).
+    pub fn take_away(&mut self) -> Option<Socket> {
+        let socket = self.socket.take()?;
+        let named = Written::default().text(1, NAME);
+        // A table that somebody else took away is gone.
+        let _ = nfnetlink::ask_together(&socket, &[request(DELETE_TABLE, 0, &named)]);
+        Some(socket)
     }
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
-        let named = Written::default().text(1, NAME);
-        let gone = || nfnetlink::ask_together(&[request(DELETE_TABLE, 0, &named)]);
-        // Where it cannot be entered any more, nothing can be asked of it either;
-        // and a table that somebody else took away is gone.
-        let _ = self.0.enter(gone);
+        drop(self.take_away());
     }
 }
 
