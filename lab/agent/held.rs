@@ -19,7 +19,8 @@ use crate::protocol::Failure;
 use crate::rules::kube_proxy::Mode;
 
 /// How long the kernel may take to tell whether an interface carries packets: its link
-/// watch runs at least once a second (Linux v6.12, `net/core/link_watch.c`).
+/// watch runs at least once a second (Linux v6.12, `net/core/link_watch.c`), and since
+/// v6.8 when one interface is asked about (`net/core/rtnetlink.c`, `rtnl_getlink`).
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long to wait before interfaces of which it has not told are looked at again.
@@ -68,6 +69,11 @@ pub async fn read(
         held.links = interfaces(wire).await.map_err(unread)?;
         while !held.links.iter().all(is_told) && begun.elapsed() < TOLD_WITHIN {
             sleep(LOOK_AGAIN).await;
+            for link in held.links.iter().filter(|link| !is_told(link)) {
+                let asked = wire.handle.link().get().match_name(link.name.clone());
+                let mut asked = asked.execute();
+                while asked.try_next().await.map_err(unread)?.is_some() {}
+            }
             held.links = interfaces(wire).await.map_err(unread)?;
         }
     }
