@@ -22,14 +22,17 @@ pub const MODULES: &str = "/modules";
 pub const PORT: &str = "svclab";
 
 /// What every Linux program expects to be mounted.
-const MOUNTS: [(&str, &str); 6] = [
+const MOUNTS: [(&str, &str); 4] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
     ("devtmpfs", "/dev"),
     ("devpts", "/dev/pts"),
-    ("tmpfs", "/run"),
-    ("tmpfs", "/tmp"),
 ];
+
+/// Directories that programs write to. The guest's root lies in its memory as it is, and
+/// holds a user's own program below one of these if it does on the user's machine: nothing
+/// may be mounted over it.
+const WRITABLE: [&str; 2] = ["/run", "/tmp"];
 
 /// As many open files as a lab of any size takes.
 const OPEN_FILES: u64 = 1 << 20;
@@ -56,6 +59,9 @@ pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
             mount(Some(kind), at, Some(kind), flags, None::<&str>)?;
             Ok(())
         })?;
+    }
+    for at in WRITABLE {
+        step(&format!("make {at}"), || fs::create_dir_all(at))?;
     }
     step("name the guest", || Ok(sethostname("svclab")?))?;
     step("raise the limit on open files", || {
