@@ -10,6 +10,7 @@ use super::{Results, SCHEMA, diff, doctor, seen};
 use crate::evidence::Verdict;
 use crate::live;
 use crate::verify::{self, Verification};
+use crate::why;
 
 /// The schema of the document that `svclab run --format json` prints, in JSON
 /// Schema 2020-12.
@@ -71,6 +72,12 @@ pub fn ps() -> Schema {
 #[must_use]
 pub fn verification() -> Schema {
     of::<Verification>(verify::SCHEMA)
+}
+
+/// The schema of the document that `svclab why --format json` prints.
+#[must_use]
+pub fn why() -> Schema {
+    of::<why::Document>(why::SCHEMA)
 }
 
 fn of<T: JsonSchema>(format: &str) -> Schema {

@@ -10,9 +10,10 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::change::{Change, PolicyField, networks};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, FABRIC, INTERNET};
 use crate::explain::journey::{End, Flight, Hop, Journey, Setting, Step};
 use crate::plan::Plan;
+use crate::plan::build::SOURCE_CHECK;
 use crate::scenario::Case;
 
 /// What is worth trying of a case in which these connections went wrong, each once, what
@@ -75,7 +76,10 @@ impl Found {
                     self.rule(last, step);
                 }
                 // It was marked for that by one of those before it.
-                let marking = last.met.windows(2).filter(|pair| pair[0].mark != pair[1].mark);
+                let marking = last
+                    .met
+                    .windows(2)
+                    .filter(|pair| pair[0].mark != pair[1].mark);
                 for pair in marking {
                     self.rule(last, &pair[0]);
                     let chain = &pair[0].chain;
@@ -94,6 +98,13 @@ impl Found {
 
     /// A rule, and the entries of sets by which it matched.
     fn rule(&mut self, hop: &Hop, step: &Step) {
+        // What lies between machines is not an operator's to edit by rules.
+        if hop.namespace == FABRIC || hop.namespace == INTERNET {
+            if step.chain.starts_with(SOURCE_CHECK) {
+                self.all.push(Change::ForeignSources);
+            }
+            return;
+        }
         let namespace = || hop.namespace.clone();
         let native = step.table.split_once(' ').is_some();
         for entry in &step.entries {
@@ -136,10 +147,17 @@ impl Found {
         let Some(first) = settings.first() else {
             return;
         };
-        let value = if first.name.ends_with(".rp_filter") { "0" } else { "1" };
+        let value = if first.name.ends_with(".rp_filter") {
+            "0"
+        } else {
+            "1"
+        };
         self.all.push(Change::Sysctl {
             namespaces: vec![hop.namespace.clone()],
-            keys: settings.iter().map(|setting| setting.name.clone()).collect(),
+            keys: settings
+                .iter()
+                .map(|setting| setting.name.clone())
+                .collect(),
             value: value.to_owned(),
         });
     }
@@ -153,8 +171,14 @@ impl Found {
             };
             let local = |policy: &Option<String>| policy.as_deref() == Some("Local");
             for (field, policy) in [
-                (PolicyField::ExternalTrafficPolicy, &spec.external_traffic_policy),
-                (PolicyField::InternalTrafficPolicy, &spec.internal_traffic_policy),
+                (
+                    PolicyField::ExternalTrafficPolicy,
+                    &spec.external_traffic_policy,
+                ),
+                (
+                    PolicyField::InternalTrafficPolicy,
+                    &spec.internal_traffic_policy,
+                ),
             ] {
                 if local(policy) {
                     self.all.push(Change::Policy {
@@ -169,16 +193,37 @@ impl Found {
     /// What kube-proxy is told of whom to masquerade.
     fn proxies(&mut self, case: &Case) {
         let spec = &case.spec;
-        let of_nodes = spec.nodes.values().filter_map(|node| node.kube_proxy.as_ref());
+        let of_nodes = spec
+            .nodes
+            .values()
+            .filter_map(|node| node.kube_proxy.as_ref());
         if spec.kube_proxy.iter().chain(of_nodes).next().is_none() {
             return;
         }
-        let told = case.objects.nodes.iter().filter_map(|node| node.value.spec.as_ref());
-        let cidrs = told.flat_map(|spec| {
+        // Who hands out pods' addresses knows their network; else it is that of all nodes'.
+        let flannel = spec.flannel.iter().map(|flannel| flannel.network);
+        let calico = spec
+            .calico
+            .iter()
+            .flat_map(|calico| calico.pools.iter().copied());
+        let handed: Vec<IpNetwork> = flannel.chain(calico).map(IpNetwork::V4).collect();
+        let told = case
+            .objects
+            .nodes
+            .iter()
+            .filter_map(|node| node.value.spec.as_ref());
+        let of_nodes = told.flat_map(|spec| {
             let several = spec.pod_cidrs.iter().flatten();
-            several.chain(&spec.pod_cidr).filter_map(|cidr| cidr.parse::<IpNetwork>().ok())
+            several
+                .chain(&spec.pod_cidr)
+                .filter_map(|cidr| cidr.parse::<IpNetwork>().ok())
         });
-        if let Some(networks) = networks(cidrs) {
+        let all: Vec<IpNetwork> = if handed.is_empty() {
+            of_nodes.collect()
+        } else {
+            handed
+        };
+        if let Some(networks) = networks(all.into_iter()) {
             self.all.push(Change::ClusterCidr { networks });
         }
         self.all.push(Change::MasqueradeAll);
@@ -203,12 +248,20 @@ impl Found {
             }
             let balancer = || name.clone();
             self.all.extend([
-                Change::OwnSource { balancer: balancer() },
-                Change::SkipOwnSource { balancer: balancer() },
-                Change::HealthCheck { balancer: balancer() },
+                Change::OwnSource {
+                    balancer: balancer(),
+                },
+                Change::SkipOwnSource {
+                    balancer: balancer(),
+                },
+                Change::HealthCheck {
+                    balancer: balancer(),
+                },
             ]);
             if spec.security_group.is_some() {
-                self.all.push(Change::SecurityGroup { balancer: balancer() });
+                self.all.push(Change::SecurityGroup {
+                    balancer: balancer(),
+                });
             }
             let nodes = case.objects.nodes.iter().map(|node| &node.name);
             self.all.extend(nodes.map(|node| Change::Backend {

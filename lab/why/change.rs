@@ -10,11 +10,15 @@ use super::edit;
 use crate::plan::{Backend, Plan};
 use crate::rules::kube_proxy::{Cidrs, KubeProxy};
 use crate::scenario::Case;
-use crate::scenario::lab::{HealthCheck, LabSpec};
+use crate::scenario::lab::{ByHand, ForeignSources, HealthCheck, LabSpec};
 
 /// One thing that is changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "what", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[serde(
+    tag = "what",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
 pub enum Change {
     /// A traffic policy of a service becomes `Cluster`.
     Policy {
@@ -30,6 +34,9 @@ pub enum Change {
     },
     /// kube-proxy masquerades all that goes to cluster IPs.
     MasqueradeAll,
+    /// The underlay lets packets pass whose source is not an address of the node that sends
+    /// them.
+    ForeignSources,
     /// What was done on a node by hand is undone.
     ByHand {
         /// The node.
@@ -122,7 +129,9 @@ pub enum PolicyField {
 }
 
 /// What kind of thing is changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub enum Level {
     /// What an operator says: a flag, a field, a setting, a rule of somebody's own. It
@@ -192,10 +201,16 @@ impl Change {
                 })?;
             }
             Self::MasqueradeAll => of_proxies(case, |proxy| set(&mut proxy.masquerade_all, true))?,
+            Self::ForeignSources => {
+                set(
+                    &mut spec_of(case).fabric.foreign_sources,
+                    ForeignSources::Pass,
+                )?;
+            }
             Self::ByHand { node } => {
                 let nodes = &mut spec_of(case).nodes;
                 let node = nodes.get_mut(node).ok_or(Unchangeable::Already)?;
-                set(&mut node.by_hand, crate::scenario::lab::ByHand::default())?;
+                set(&mut node.by_hand, ByHand::default())?;
             }
             Self::OwnSource { balancer } => {
                 of_balancer(case, balancer, |balancer| {
@@ -257,7 +272,9 @@ impl Change {
                 keys,
                 value,
             } => {
-                let each = namespaces.iter().flat_map(|of| keys.iter().map(move |key| (of, key)));
+                let each = namespaces
+                    .iter()
+                    .flat_map(|of| keys.iter().map(move |key| (of, key)));
                 each.fold(Err(Unchangeable::Already), |changed, (of, key)| {
                     changed.or(edit::set(edit::namespace(plan, of)?, key, value))
                 })
@@ -272,7 +289,13 @@ impl Change {
                 ..
             } => {
                 let namespace = edit::namespace(plan, namespace)?;
-                edit::without_rule(namespace, *backend, *v6, table, &format!("{chain} {number}"))
+                edit::without_rule(
+                    namespace,
+                    *backend,
+                    *v6,
+                    table,
+                    &format!("{chain} {number}"),
+                )
             }
             Self::Entry {
                 namespace,
@@ -380,23 +403,36 @@ impl fmt::Display for Change {
                 write!(f, "start kube-proxy with --cluster-cidr={networks}")
             }
             Self::MasqueradeAll => f.write_str("start kube-proxy with --masquerade-all"),
+            Self::ForeignSources => f.write_str(
+                "let the underlay pass packets whose source is not an address of the node that \
+                 sends them",
+            ),
             Self::ByHand { node } => write!(
                 f,
                 "undo what was done on {node} by hand (restart kube-proxy, which writes its \
                  rules again)"
             ),
             Self::OwnSource { balancer } => {
-                write!(f, "let the load balancer {balancer} forward from its own address")
+                write!(
+                    f,
+                    "let the load balancer {balancer} forward from its own address"
+                )
             }
             Self::SkipOwnSource { balancer } => write!(
                 f,
                 "let the load balancer {balancer} leave out the backend that a packet came from"
             ),
             Self::HealthCheck { balancer } => {
-                write!(f, "let the load balancer {balancer} check its backends' health")
+                write!(
+                    f,
+                    "let the load balancer {balancer} check its backends' health"
+                )
             }
             Self::SecurityGroup { balancer } => {
-                write!(f, "let all pass the security group of the load balancer {balancer}")
+                write!(
+                    f,
+                    "let all pass the security group of the load balancer {balancer}"
+                )
             }
             Self::Backend { balancer, node } => {
                 write!(f, "take {node} out of the load balancer {balancer}")
@@ -416,12 +452,18 @@ impl fmt::Display for Change {
                 number,
                 rule,
                 ..
-            } => write!(f, "delete rule {number} of {table} {chain} on {namespace}: `{rule}`"),
+            } => write!(
+                f,
+                "delete rule {number} of {table} {chain} on {namespace}: `{rule}`"
+            ),
             Self::Entry {
                 namespace,
                 set,
                 entry,
-            } => write!(f, "delete the entry {entry} of the set {set} on {namespace}"),
+            } => write!(
+                f,
+                "delete the entry {entry} of the set {set} on {namespace}"
+            ),
             Self::Element {
                 namespace,
                 table,

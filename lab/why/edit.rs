@@ -30,7 +30,9 @@ pub fn set(namespace: &mut Namespace, key: &str, value: &str) -> Result<(), Unch
         return Ok(());
     }
     // What is one interface's is there when that is.
-    let of = key.strip_prefix("net.ipv4.conf.").and_then(|key| key.split('.').next());
+    let of = key
+        .strip_prefix("net.ipv4.conf.")
+        .and_then(|key| key.split('.').next());
     let link = of.map(|of| of.replace('/', "."));
     let link = link.filter(|link| namespace.links.iter().any(|each| each.name == *link));
     namespace.sysctls.push(Sysctl {
@@ -84,8 +86,10 @@ pub fn without_entry(
         let rest = own.strip_prefix(&line);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     };
-    let (gone, left): (Vec<&str>, Vec<&str>) =
-        namespace.ipset.lines().partition(|own| named(own.trim_end()));
+    let (gone, left): (Vec<&str>, Vec<&str>) = namespace
+        .ipset
+        .lines()
+        .partition(|own| named(own.trim_end()));
     if gone.is_empty() {
         return Err(Unchangeable::Absent(namespace.name.clone()));
     }
