@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use super::words::wrap;
-use crate::why::{Came, Cure, Finding, Level, Told, Tried};
+use crate::why::{Came, Cure, Fared, Finding, Level, Told, Tried, Wrong};
 
 /// As text: what is wrong, and what to change. What was tried to no avail is told to those
 /// who want it `verbose`, and where nothing helped.
@@ -24,46 +24,36 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
         text += "  nothing is wrong: all connections are made\n";
         return text;
     }
+    // Probes that the same changes make work are told of together.
+    let mut groups: Vec<Vec<&Wrong>> = Vec::new();
     for wrong in &finding.wrong {
-        let _ = writeln!(
-            text,
-            "\n{}: {} of {} connections made",
-            wrong.probe, wrong.connected, wrong.of
-        );
-        for sentence in &wrong.told {
-            item(&mut text, sentence);
+        let alike = |group: &&mut Vec<&Wrong>| group[0].cures == wrong.cures;
+        match groups.iter_mut().find(alike) {
+            Some(group) => group.push(wrong),
+            None => groups.push(vec![wrong]),
         }
     }
-    let (said, written): (Vec<&Cure>, Vec<&Cure>) = finding
-        .cures
-        .iter()
-        .partition(|cure| cure.changes.iter().all(|told| told.level == Level::Said));
-    if finding.cures.is_empty() {
-        let _ = writeln!(text, "\nNothing that was tried makes all of them work.");
-    }
-    if !said.is_empty() {
-        let head = "Each of these alone makes all of them work, and nothing else fare worse:";
-        let _ = writeln!(text, "\n{head}");
-        said.iter()
-            .for_each(|cure| item(&mut text, &words(&cure.changes)));
-    }
-    if !written.is_empty() {
-        let head = if said.is_empty() {
-            "It is decided by what a component writes, and will write again:"
-        } else {
-            "Where it is decided, by what a component writes and will write again:"
-        };
-        let _ = writeln!(text, "\n{head}");
-        written
-            .iter()
-            .for_each(|cure| item(&mut text, &words(&cure.changes)));
+    for group in groups {
+        for wrong in &group {
+            let (probe, connected, of) = (&wrong.probe, wrong.connected, wrong.of);
+            let _ = writeln!(text, "\n{probe}: {connected} of {of} connections made");
+            for sentence in &wrong.told {
+                item(&mut text, sentence);
+            }
+        }
+        cures(&mut text, &group[0].cures, group.len() > 1);
     }
     let vain: Vec<&Tried> = finding
         .tried
         .iter()
-        .filter(|tried| tried.came != Came::Cure)
+        .filter(|tried| {
+            !finding
+                .wrong
+                .iter()
+                .any(|wrong| tried.came.cures(&wrong.probe))
+        })
         .collect();
-    if !vain.is_empty() && (verbose || finding.cures.is_empty()) {
+    if !vain.is_empty() && (verbose || !finding.is_answered()) {
         let _ = writeln!(text, "\nTried to no avail:");
         for tried in vain {
             item(
@@ -86,6 +76,40 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
     text
 }
 
+fn cures(text: &mut String, all: &[Cure], several: bool) {
+    let them = if several { "them" } else { "it" };
+    let (said, written): (Vec<&Cure>, Vec<&Cure>) = all
+        .iter()
+        .partition(|cure| cure.changes.iter().all(|told| told.level == Level::Said));
+    if all.is_empty() {
+        let _ = writeln!(text, "\n  Nothing that was tried makes {them} work.");
+    }
+    if !said.is_empty() {
+        let each = if said.len() == 1 {
+            "This"
+        } else {
+            "Each of these alone"
+        };
+        let _ = writeln!(
+            text,
+            "\n  {each} makes {them} work, and nothing fare worse:"
+        );
+        said.iter()
+            .for_each(|cure| item(text, &words(&cure.changes)));
+    }
+    if !written.is_empty() {
+        let head = if said.is_empty() {
+            "It is decided by what a component writes, and will write again:"
+        } else {
+            "It is decided by what a component writes of that, and will write again:"
+        };
+        let _ = writeln!(text, "\n  {head}");
+        written
+            .iter()
+            .for_each(|cure| item(text, &words(&cure.changes)));
+    }
+}
+
 fn words(changes: &[Told]) -> String {
     let each: Vec<&str> = changes.iter().map(|told| told.words.as_str()).collect();
     each.join(", and ")
@@ -93,9 +117,21 @@ fn words(changes: &[Told]) -> String {
 
 fn came(came: &Came) -> String {
     match came {
-        Came::Cure => "all connections were made".to_owned(),
-        Came::NoCure { connected, of } => format!("{connected} of {of} connections made"),
-        Came::Harm { probes } => format!("it works, but {} fares worse", probes.join(", ")),
+        Came::Ran { probes, worse } => {
+            let fared = probes.iter().map(|fared| {
+                let Fared {
+                    probe,
+                    connected,
+                    of,
+                } = fared;
+                format!("{probe} {connected} of {of}")
+            });
+            let mut told: Vec<String> = fared.collect();
+            if !worse.is_empty() {
+                told.push(format!("worse: {}", worse.join(", ")));
+            }
+            told.join(", ")
+        }
         Came::Refused { why } => format!("it cannot be made: {why}"),
     }
 }

@@ -16,7 +16,7 @@ use crate::explain::{Book, conclusion};
 use crate::kernel::KernelError;
 use crate::plan::Watch;
 use crate::report::{RunError, Trouble};
-use crate::why::{Came, Change, Cure, Finding, Told, Tried, Wrong, candidates};
+use crate::why::{Came, Change, Cure, Fared, Finding, Told, Tried, Wrong, candidates};
 
 /// How many combinations are tried of a case at most.
 const MOST: usize = 400;
@@ -78,7 +78,7 @@ async fn one(asked: &Asked<'_>, pools: &Pools, jobs: usize) -> Result<Finding, R
     let mut search = Search::begin(asked, pool, jobs).await?;
     if !search.finding.is_healthy() {
         search.singly().await?;
-        if search.finding.cures.is_empty() {
+        if !search.finding.is_answered() {
             search.in_pairs().await?;
         }
     }
@@ -125,7 +125,6 @@ impl<'a> Search<'a> {
                 case: asked.prepared.case.id.clone(),
                 kernel,
                 wrong: Vec::new(),
-                cures: Vec::new(),
                 tried: Vec::new(),
                 runs: 1,
             },
@@ -149,6 +148,7 @@ impl<'a> Search<'a> {
                     connected: *connected,
                     of: *of,
                     told: one.map(|one| conclusion(one, &book)).unwrap_or_default(),
+                    cures: Vec::new(),
                 });
             }
         }
@@ -217,17 +217,21 @@ impl<'a> Search<'a> {
             let (came, runs) = came.map_err(|error| trouble(&error))?;
             self.finding.runs += runs;
             let told: Vec<Told> = changes.iter().map(Told::from).collect();
-            if came == Came::Cure {
-                self.finding.cures.push(Cure {
-                    changes: told.clone(),
-                });
+            for wrong in &mut self.finding.wrong {
+                if came.cures(&wrong.probe) {
+                    wrong.cures.push(Cure {
+                        changes: told.clone(),
+                    });
+                }
             }
             self.finding.tried.push(Tried {
                 changes: told,
                 came,
             });
         }
-        smallest(&mut self.finding.cures);
+        for wrong in &mut self.finding.wrong {
+            smallest(&mut wrong.cures);
+        }
         Ok(())
     }
 
@@ -238,7 +242,8 @@ impl<'a> Search<'a> {
             Err(why) => return Ok((Came::Refused { why }, 0)),
         };
         let mut runs = 0;
-        for _ in 0..self.often {
+        let mut worst: Option<Came> = None;
+        while runs < self.often {
             let evidence = match run(&self.pool, &changed, false).await {
                 // What a kernel refuses of a changed lab is the change's.
                 Err(KernelError::Failed(failure)) => {
@@ -252,34 +257,40 @@ impl<'a> Search<'a> {
                 ran => ran?,
             };
             runs += 1;
-            let came = self.compared(&made(&evidence));
-            if came != Came::Cure {
-                return Ok((came, runs));
+            let came = worse_of(worst, self.compared(&made(&evidence)));
+            let hopeless = !self
+                .finding
+                .wrong
+                .iter()
+                .any(|wrong| came.cures(&wrong.probe));
+            worst = Some(came);
+            if hopeless {
+                break;
             }
         }
-        Ok((Came::Cure, runs))
+        let unseen = || Came::Refused {
+            why: "nothing was run".to_owned(),
+        };
+        Ok((worst.unwrap_or_else(unseen), runs))
     }
 
     fn compared(&self, after: &Made) -> Came {
-        let asked = self.finding.wrong.iter().map(|wrong| &wrong.probe);
-        let made: Vec<(u32, u32)> = asked
-            .filter_map(|probe| after.get(probe).copied())
-            .collect();
-        let connected = made.iter().map(|(connected, _)| connected).sum();
-        let of = self.finding.wrong.iter().map(|wrong| wrong.of).sum();
-        if connected < of {
-            return Came::NoCure { connected, of };
-        }
+        let asked = self.finding.wrong.iter().map(|wrong| {
+            let (connected, of) = after.get(&wrong.probe).copied().unwrap_or((0, wrong.of));
+            Fared {
+                probe: wrong.probe.clone(),
+                connected,
+                of,
+            }
+        });
         let worse = |(probe, (connected, of)): (&String, &(u32, u32))| {
             let was_whole = connected == of;
             let is_whole = after.get(probe).is_some_and(|(now, of)| now == of);
             (was_whole && !is_whole).then(|| probe.clone())
         };
-        let probes: Vec<String> = self.before.iter().filter_map(worse).collect();
-        if probes.is_empty() {
-            Came::Cure
-        } else {
-            Came::Harm { probes }
+        Came::Ran {
+            probes: asked.collect(),
+            worse: self.before.iter().filter_map(worse).collect(),
         }
     }
 
@@ -305,6 +316,37 @@ impl<'a> Search<'a> {
                 .map_err(|why| why.to_string())?;
         }
         Ok(prepared)
+    }
+}
+
+/// The worse of what came of several runs.
+fn worse_of(before: Option<Came>, now: Came) -> Came {
+    match (before, now) {
+        (
+            Some(Came::Ran {
+                probes: before,
+                worse,
+            }),
+            Came::Ran {
+                probes,
+                worse: more,
+            },
+        ) => {
+            let least = before.into_iter().zip(probes);
+            let mut worse: Vec<String> = worse.into_iter().chain(more).collect();
+            worse.sort();
+            worse.dedup();
+            Came::Ran {
+                probes: least
+                    .map(|(one, other)| Fared {
+                        connected: one.connected.min(other.connected),
+                        ..one
+                    })
+                    .collect(),
+                worse,
+            }
+        }
+        (_, now) => now,
     }
 }
 

@@ -38,9 +38,6 @@ pub struct Finding {
     pub kernel: String,
     /// The probes whose connections were not all made; none where nothing is wrong.
     pub wrong: Vec<Wrong>,
-    /// The smallest changes with which all of those are made and no other probe fares
-    /// worse. Each alone is enough.
-    pub cures: Vec<Cure>,
     /// All changes that were tried, with what came of each.
     pub tried: Vec<Tried>,
     /// How often a lab was built and its probes were run.
@@ -59,6 +56,9 @@ pub struct Wrong {
     pub of: u32,
     /// Where they broke, in sentences, as `svclab explain` says it of one of them.
     pub told: Vec<String>,
+    /// The smallest changes with which all of them are made and no probe fares worse.
+    /// Each alone is enough.
+    pub cures: Vec<Cure>,
 }
 
 /// Changes that make it work together.
@@ -102,25 +102,42 @@ pub struct Tried {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "to", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Came {
-    /// All connections that were not made are.
-    Cure,
-    /// Some are still not made.
-    NoCure {
-        /// How many of those of the probes in question were made.
-        connected: u32,
-        /// Of how many.
-        of: u32,
-    },
-    /// They are made, but other probes fare worse.
-    Harm {
-        /// Those probes.
-        probes: Vec<String>,
+    /// The probes were run.
+    Ran {
+        /// How those fared whose connections were not all made before.
+        probes: Vec<Fared>,
+        /// The probes that fare worse than before.
+        worse: Vec<String>,
     },
     /// They could not be made there.
     Refused {
         /// Why.
         why: String,
     },
+}
+
+/// How a probe fared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Fared {
+    /// The probe.
+    pub probe: String,
+    /// How many of its connections were made; where it was run several times, in the worst
+    /// of those.
+    pub connected: u32,
+    /// Of how many.
+    pub of: u32,
+}
+
+impl Came {
+    /// Whether all connections of a probe were made, and no probe fares worse.
+    #[must_use]
+    pub fn cures(&self, probe: &str) -> bool {
+        let Self::Ran { probes, worse } = self else {
+            return false;
+        };
+        let whole = |fared: &Fared| fared.probe == probe && fared.connected == fared.of;
+        worse.is_empty() && probes.iter().any(whole)
+    }
 }
 
 impl Finding {
@@ -130,9 +147,9 @@ impl Finding {
         self.wrong.is_empty()
     }
 
-    /// Whether there is nothing to be found, or it was found.
+    /// Whether there is nothing to be found, or of every probe something was.
     #[must_use]
     pub fn is_answered(&self) -> bool {
-        self.is_healthy() || !self.cures.is_empty()
+        self.wrong.iter().all(|wrong| !wrong.cures.is_empty())
     }
 }

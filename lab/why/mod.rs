@@ -12,4 +12,4 @@ mod finding;
 
 pub use candidates::candidates;
 pub use change::{Change, Level, PolicyField, Unchangeable};
-pub use finding::{Came, Cure, Document, Finding, SCHEMA, Told, Tried, Wrong};
+pub use finding::{Came, Cure, Document, Fared, Finding, SCHEMA, Told, Tried, Wrong};
