@@ -123,6 +123,7 @@ mod tests {
             ("evidence.v1.json", super::evidence()),
             ("ps.v1.json", ps()),
             ("verification.v1.json", verification()),
+            ("why.v1.json", super::why()),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);

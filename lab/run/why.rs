@@ -16,6 +16,8 @@ use crate::explain::{Book, conclusion};
 use crate::kernel::KernelError;
 use crate::plan::Watch;
 use crate::report::{RunError, Trouble};
+use crate::scenario::count::Count;
+use crate::scenario::expectation::ProbeExpectation;
 use crate::why::{Came, Change, Cure, Fared, Finding, Told, Tried, Wrong, candidates};
 
 /// How many combinations are tried of a case at most.
@@ -88,11 +90,16 @@ async fn one(asked: &Asked<'_>, pools: &Pools, jobs: usize) -> Result<Finding, R
 /// How many of a probe's connections were made, of how many.
 type Made = BTreeMap<String, (u32, u32)>;
 
+/// Whether a call was answered as its caller wants it.
+fn is_made(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Connected | Verdict::Answered)
+}
+
 fn made(evidence: &Evidence) -> Made {
     let mut made = Made::new();
     for attempt in &evidence.attempts {
         let (connected, of) = made.entry(attempt.probe.clone()).or_default();
-        *connected += u32::from(attempt.verdict == Verdict::Connected);
+        *connected += u32::from(is_made(attempt.verdict));
         *of += 1;
     }
     made
@@ -139,9 +146,8 @@ impl<'a> Search<'a> {
         let book = Book::new(&asked.prepared.cluster, &asked.prepared.plan);
         for (probe, (connected, of)) in &search.before {
             if connected < of && search.is_in_question(probe) {
-                let failed = |journey: &&Journey| {
-                    journey.probe == *probe && journey.verdict != Verdict::Connected
-                };
+                let failed =
+                    |journey: &&Journey| journey.probe == *probe && !is_made(journey.verdict);
                 let one = journeys.iter().find(failed);
                 search.finding.wrong.push(Wrong {
                     probe: probe.clone(),
@@ -156,14 +162,30 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
+    /// Whether it is asked why a probe's connections are not all made: of the one that was
+    /// named, else of those that the lab expects to be made in some case or says nothing of.
     fn is_in_question(&self, probe: &str) -> bool {
-        self.asked.probe.as_ref().is_none_or(|asked| asked == probe)
+        if let Some(asked) = &self.asked.probe {
+            return asked == probe;
+        }
+        let rows = self.asked.prepared.case.spec.expect.iter();
+        let mut said = rows
+            .filter_map(|row| row.expected.probes.get(probe))
+            .peekable();
+        let is_made = |expected: &ProbeExpectation| {
+            let counts = [expected.connected, expected.answered];
+            counts
+                .into_iter()
+                .flatten()
+                .any(|count| count != Count::exactly(0))
+        };
+        said.peek().is_none() || said.any(is_made)
     }
 
     fn worth_trying(&self, prepared: &Prepared, journeys: &[Journey]) -> Vec<Change> {
         let wrong: Vec<&Journey> = journeys
             .iter()
-            .filter(|journey| journey.verdict != Verdict::Connected)
+            .filter(|journey| !is_made(journey.verdict))
             .filter(|journey| self.is_in_question(&journey.probe))
             .collect();
         candidates(&prepared.case, &prepared.cluster, &prepared.plan, &wrong)
@@ -350,10 +372,9 @@ fn worse_of(before: Option<Came>, now: Came) -> Came {
     }
 }
 
-/// Leaves out what contains less that is enough: settings of more machines.
+/// Leaves out what contains less that is enough: more changes, settings of more machines.
 fn smallest(cures: &mut Vec<Cure>) {
-    let contains = |one: &Cure, less: &Cure| match (one.changes.as_slice(), less.changes.as_slice())
-    {
+    let wider = |one: &Cure, less: &Cure| match (one.changes.as_slice(), less.changes.as_slice()) {
         ([one], [less]) => match (&one.change, &less.change) {
             (
                 Change::Sysctl {
@@ -374,6 +395,10 @@ fn smallest(cures: &mut Vec<Cure>) {
             _ => false,
         },
         _ => false,
+    };
+    let contains = |one: &Cure, less: &Cure| {
+        let more = less.changes.len() < one.changes.len();
+        wider(one, less) || (more && less.changes.iter().all(|told| one.changes.contains(told)))
     };
     let all = cures.clone();
     cures.retain(|cure| !all.iter().any(|less| contains(cure, less)));

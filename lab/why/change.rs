@@ -12,6 +12,9 @@ use crate::rules::kube_proxy::{Cidrs, KubeProxy};
 use crate::scenario::Case;
 use crate::scenario::lab::{ByHand, ForeignSources, HealthCheck, LabSpec};
 
+/// How the chains begin that components write, and write again.
+const COMPONENTS: [&str; 5] = ["KUBE-", "IP-MASQ-AGENT", "cali", "FLANNEL-", "DOCKER"];
+
 /// One thing that is changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
@@ -162,7 +165,8 @@ impl Change {
     pub fn level(&self) -> Level {
         let written = match self {
             Self::Rule { chain, rule, .. } => {
-                chain.starts_with("KUBE-") || rule.contains("-j KUBE-")
+                let own = |chain: &str| COMPONENTS.iter().any(|own| chain.starts_with(own));
+                own(chain) || rule.rsplit_once("-j ").is_some_and(|(_, to)| own(to))
             }
             Self::Entry { set, .. } => set.starts_with("KUBE-"),
             Self::Element { table, .. } => table.ends_with(" kube-proxy"),
