@@ -92,7 +92,7 @@ fn cures(text: &mut String, all: &[Cure], several: bool) {
         };
         let _ = writeln!(
             text,
-            "\n  {each} makes {them} work, and nothing fare worse:"
+            "\n  {each} makes {them} work, and no probe fares worse:"
         );
         said.iter()
             .for_each(|cure| item(text, &words(&cure.changes)));

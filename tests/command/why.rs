@@ -120,12 +120,9 @@ const CAUSES: &[Cause] = &[
 
 /// Those of the host that an ordinary run tries.
 const FEW: &[&str] = &[
-    "canal-stale-rule/stale=present,rpFilter=1,underlay=passes",
     "canal-stale-rule/stale=respelled,rpFilter=2,underlay=drops",
     "canal-stale-rule/stale=recycled,rpFilter=1,underlay=passes",
     "local-ingress/policy=Local,clusterCIDR=none,version=v1.30,mode=iptables",
-    "local-ingress/policy=Local,clusterCIDR=set,version=v1.20,mode=iptables",
-    "local-ingress/policy=Cluster,clusterCIDR=none,version=v1.20,mode=iptables",
 ];
 
 /// All of the write-ups'.
