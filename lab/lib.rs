@@ -10,7 +10,8 @@
 //! print of a node that stands, read and compared. [`certify`] compares the
 //! machine before a run with the machine after it. [`live`] keeps a lab standing and
 //! lets users into it. [`apiserver`] answers a real
-//! kube-proxy that runs in a lab. [`verify`] compares what packets do with two of them.
+//! kube-proxy that runs in a lab. [`verify`] compares what packets do with two of them, and
+//! [`why`] finds by trying what to change where a connection fails.
 //!
 //! In a test of one's own, [`Lab`] is where to begin.
 
@@ -33,5 +34,6 @@ pub mod run;
 pub mod scenario;
 pub mod shortage;
 pub mod verify;
+pub mod why;
 
 pub use library::{Lab, LabError, Ran, SVCLAB};

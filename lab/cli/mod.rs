@@ -24,6 +24,7 @@ mod schema;
 mod up;
 mod verify;
 mod which;
+mod why;
 
 use std::process::ExitCode;
 
@@ -66,6 +67,7 @@ pub fn main() -> ExitCode {
     let exit = match &arguments.command {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Explain(asked) => explain::explain(&arguments.common, asked),
+        Command::Why(asked) => why::find(&arguments.common, asked),
         Command::Plan(plan) => plan::plan(&arguments.common, plan),
         Command::Up(up) => up::up(&arguments.common, up),
         Command::Ps(ps) => ps::ps(ps),

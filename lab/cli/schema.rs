@@ -17,6 +17,7 @@ pub fn schema(of: Described) -> Exit {
         Described::Evidence => report::schema::evidence(),
         Described::Ps => report::schema::ps(),
         Described::Verification => report::schema::verification(),
+        Described::Why => report::schema::why(),
     };
     print_json(&schema)
 }

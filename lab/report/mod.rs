@@ -39,6 +39,7 @@ pub mod schema;
 pub mod seen;
 mod several;
 pub mod verify;
+pub mod why;
 mod words;
 mod writer;
 

@@ -10,6 +10,7 @@ use super::{Results, SCHEMA, diff, doctor, seen};
 use crate::evidence::Verdict;
 use crate::live;
 use crate::verify::{self, Verification};
+use crate::why;
 
 /// The schema of the document that `svclab run --format json` prints, in JSON
 /// Schema 2020-12.
@@ -73,6 +74,12 @@ pub fn verification() -> Schema {
     of::<Verification>(verify::SCHEMA)
 }
 
+/// The schema of the document that `svclab why --format json` prints.
+#[must_use]
+pub fn why() -> Schema {
+    of::<why::Document>(why::SCHEMA)
+}
+
 fn of<T: JsonSchema>(format: &str) -> Schema {
     let mut schema = SchemaSettings::draft2020_12()
         .for_serialize()
@@ -116,6 +123,7 @@ mod tests {
             ("evidence.v1.json", super::evidence()),
             ("ps.v1.json", ps()),
             ("verification.v1.json", verification()),
+            ("why.v1.json", super::why()),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);

@@ -11,6 +11,7 @@ mod prepare;
 mod select;
 mod told;
 pub mod verify;
+pub mod why;
 
 pub(crate) use at_hand::at_hand;
 pub use binary::BinaryError;

@@ -43,3 +43,4 @@ mod untouched;
 mod verify;
 #[path = "../shared/waiting.rs"]
 mod waiting;
+mod why;

@@ -17,6 +17,7 @@ pub use machine::{Described, DoctorArguments, DoctorFormat, KernelCommand};
 pub use rules::RulesArguments;
 pub use run::{
     ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, PlanArguments, RunArguments,
+    WhyArguments, WhyFormat,
 };
 pub use selection::{PlaceArguments, Selection};
 pub use standing::{
@@ -66,6 +67,9 @@ pub enum Command {
     /// Run cases, or what a lab that stands tries, and tell where the packets went, what
     /// became of them and why
     Explain(ExplainArguments),
+    /// Find what to change where connections of a case are not made: flags, fields,
+    /// settings and rules, each tried in a copy of the lab
+    Why(WhyArguments),
     /// Show, namespace by namespace, what a case would apply
     Plan(PlanArguments),
     /// Build one case and let it stand, until Ctrl-C or `svclab down`

@@ -83,6 +83,34 @@ pub struct ExplainArguments {
     pub verbose: bool,
 }
 
+/// What `svclab why` takes.
+#[derive(Debug, Args)]
+pub struct WhyArguments {
+    /// The cases: NAME, NAME/axis=value,…, or a path to a lab's file
+    #[arg(value_name = "LAB[/CASE]", required = true)]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// Only the connections of this probe
+    #[arg(long, value_name = "NAME")]
+    pub probe: Option<String>,
+    /// As text for people, or as data
+    #[arg(long, value_enum, default_value_t = WhyFormat::Human)]
+    pub format: WhyFormat,
+    /// What was tried to no avail, too
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// How findings are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WhyFormat {
+    /// Text for people
+    Human,
+    /// `svclab/why/v1`; its schema is printed by `svclab schema why`
+    Json,
+}
+
 /// How journeys are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Explanation {

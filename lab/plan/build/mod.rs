@@ -26,6 +26,7 @@ use crate::scenario::lab::Probe;
 
 pub use alone::{kube_proxy_alone, with_the_kubelets_chain};
 pub use probes::probe_of;
+pub use rules::SOURCE_CHECK;
 use stages::Stage;
 use topology::Topology;
 

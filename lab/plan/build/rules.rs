@@ -23,6 +23,9 @@ use crate::scenario::suggest::did_you_mean;
 use super::balancer::Made;
 use super::topology::dev_name;
 
+/// How the chains of the underlay begin that look at the source of what a node sends.
+pub const SOURCE_CHECK: &str = "SOURCE-";
+
 /// Writes the rules of the nodes and of the fabric.
 pub fn write(
     namespaces: &mut [Namespace],
@@ -443,7 +446,7 @@ fn source_check(cluster: &Cluster) -> (Script, Script) {
     }
     for node in &cluster.nodes {
         let port = dev_name(&node.name);
-        let chain = format!("SOURCE-{port}");
+        let chain = format!("{SOURCE_CHECK}{port}");
         let bare = if cluster.flannel.is_some() {
             &[][..]
         } else {

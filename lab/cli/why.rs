@@ -1,0 +1,87 @@
+//! `svclab why`
+
+use super::args::{Common, WhyArguments, WhyFormat};
+use super::exit::Exit;
+use super::interrupt::unless_interrupted;
+use super::labs::{chosen, tell};
+use super::output::{colour, print, print_json, refused, told};
+use super::run::options;
+use crate::plan::Patience;
+use crate::report::why::human;
+use crate::run::why::{Asked, why};
+use crate::run::{Wishes, no_such_probe, prepare};
+use crate::why::{Document, Finding};
+
+/// Finds what makes the chosen cases work, and prints it.
+pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
+    let labs = match chosen(&arguments.names, &common.topologies) {
+        Ok(labs) => labs,
+        Err(exit) => return exit,
+    };
+    let wishes = Wishes::from(Patience::SETTLED);
+    let mut asked = Vec::new();
+    let mut wrong = false;
+    for lab in &labs {
+        for at in &lab.cases {
+            match prepare(lab, &lab.scenario.cases()[*at], wishes.clone()) {
+                Ok(prepared) => asked.push(Asked {
+                    lab,
+                    prepared,
+                    wishes: wishes.clone(),
+                    probe: arguments.probe.clone(),
+                }),
+                Err(diagnostics) => {
+                    wrong = true;
+                    tell(&lab.scenario.sources, &diagnostics);
+                }
+            }
+        }
+    }
+    if wrong {
+        return Exit::Input;
+    }
+    if asked.is_empty() {
+        eprintln!("error: nothing was selected");
+        return Exit::Nothing;
+    }
+    if let Some(wanted) = &arguments.probe {
+        let probes = || asked.iter().flat_map(|asked| &asked.prepared.plan.probes);
+        if !probes().any(|probe| probe.name == *wanted) {
+            return told(&no_such_probe(wanted, probes()));
+        }
+    }
+    let options = options(None, false, arguments.place.choice());
+    let ran = unless_interrupted(why(asked, &options, |_| (), std::future::pending()));
+    let found = match ran {
+        Ok(Some(Some(found))) => found,
+        Ok(_) => {
+            eprintln!("interrupted");
+            return Exit::Interrupted;
+        }
+        Err(error) => return refused(&error),
+    };
+    let mut worst = None;
+    let mut cases = Vec::new();
+    for one in found {
+        match one {
+            Ok(finding) => cases.push(finding),
+            Err((case, error)) => {
+                eprintln!("error: {case}: {}", error.message);
+                if let Some(remedy) = &error.remedy {
+                    eprintln!("  what to do: {remedy}");
+                }
+                worst = worst.max(Some(error.trouble));
+            }
+        }
+    }
+    let answered = cases.iter().all(Finding::is_answered);
+    let printed = match arguments.format {
+        WhyFormat::Human => print(&human(&cases, arguments.verbose, colour())),
+        WhyFormat::Json => print_json(&Document::of(cases)),
+    };
+    match (worst, printed) {
+        (Some(trouble), _) => Exit::Of(trouble.exit_code()),
+        (None, Exit::Success) if !answered => Exit::Failed,
+        (None, printed) => printed,
+    }
+}

@@ -1,0 +1,479 @@
+//! One thing that an operator would change, in a lab or in what its nodes hold.
+
+use std::fmt;
+
+use ipnetwork::IpNetwork;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::edit;
+use crate::plan::{Backend, Plan};
+use crate::rules::kube_proxy::{Cidrs, KubeProxy};
+use crate::scenario::Case;
+use crate::scenario::lab::{ByHand, ForeignSources, HealthCheck, LabSpec};
+
+/// How the chains begin that components write, and write again.
+const COMPONENTS: [&str; 5] = ["KUBE-", "IP-MASQ-AGENT", "cali", "FLANNEL-", "DOCKER"];
+
+/// One thing that is changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    tag = "what",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum Change {
+    /// A traffic policy of a service becomes `Cluster`.
+    Policy {
+        /// The service, `NAMESPACE/NAME`.
+        service: String,
+        /// `externalTrafficPolicy` or `internalTrafficPolicy`.
+        field: PolicyField,
+    },
+    /// kube-proxy learns the pods' networks.
+    ClusterCidr {
+        /// The networks, as `--cluster-cidr` takes them.
+        networks: String,
+    },
+    /// kube-proxy masquerades all that goes to cluster IPs.
+    MasqueradeAll,
+    /// The underlay lets packets pass whose source is not an address of the node that sends
+    /// them.
+    ForeignSources,
+    /// What was done on a node by hand is undone.
+    ByHand {
+        /// The node.
+        node: String,
+    },
+    /// A balancer forwards from an address of its own.
+    OwnSource {
+        /// The balancer.
+        balancer: String,
+    },
+    /// A balancer never forwards a packet to the backend that it came from.
+    SkipOwnSource {
+        /// The balancer.
+        balancer: String,
+    },
+    /// A balancer asks its backends whether they are well.
+    HealthCheck {
+        /// The balancer.
+        balancer: String,
+    },
+    /// A balancer's security group goes.
+    SecurityGroup {
+        /// The balancer.
+        balancer: String,
+    },
+    /// A node is none of a balancer's backends any more.
+    Backend {
+        /// The balancer.
+        balancer: String,
+        /// The node.
+        node: String,
+    },
+    /// Settings of the kernel get another value.
+    Sysctl {
+        /// Where: nodes, pods, machines outside.
+        namespaces: Vec<String>,
+        /// Their names: `net.ipv4.conf.all.rp_filter`.
+        keys: Vec<String>,
+        /// The value.
+        value: String,
+    },
+    /// A rule of iptables goes.
+    Rule {
+        /// Where it is.
+        namespace: String,
+        /// Which iptables it is of, and whether it is of IPv6.
+        #[schemars(with = "String")]
+        backend: Backend,
+        /// Whether it is of `ip6tables`.
+        v6: bool,
+        /// Its table.
+        table: String,
+        /// Its chain.
+        chain: String,
+        /// Its number in the chain, from 1.
+        number: u32,
+        /// Its text from its first match on.
+        rule: String,
+    },
+    /// An entry of a set goes.
+    Entry {
+        /// Where the set is.
+        namespace: String,
+        /// The set.
+        set: String,
+        /// The entry.
+        entry: String,
+    },
+    /// An entry of a set or map of nftables goes.
+    Element {
+        /// Where it is.
+        namespace: String,
+        /// Its table with its family: `ip kube-proxy`.
+        table: String,
+        /// The set or map.
+        set: String,
+        /// The key.
+        key: String,
+    },
+}
+
+/// A field of a service that says which endpoints serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PolicyField {
+    /// `externalTrafficPolicy`.
+    ExternalTrafficPolicy,
+    /// `internalTrafficPolicy`.
+    InternalTrafficPolicy,
+}
+
+/// What kind of thing is changed.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub enum Level {
+    /// What an operator says: a flag, a field, a setting, a rule of somebody's own. It
+    /// stays as it is changed.
+    Said,
+    /// What a component writes of that: a rule or entry of kube-proxy's. It shows where a
+    /// connection is decided; kube-proxy writes it again.
+    Written,
+}
+
+/// Why a change cannot be made there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unchangeable {
+    /// It is as it would become.
+    #[error("it is so already")]
+    Already,
+    /// There is no such thing in the plan.
+    #[error("{0} has no such thing")]
+    Absent(String),
+    /// What a namespace holds cannot be read.
+    #[error("what {0} holds cannot be read")]
+    Unreadable(String),
+}
+
+impl Change {
+    /// Whether an operator says it, or a component writes it.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        let written = match self {
+            Self::Rule { chain, rule, .. } => {
+                let own = |chain: &str| COMPONENTS.iter().any(|own| chain.starts_with(own));
+                own(chain) || rule.rsplit_once("-j ").is_some_and(|(_, to)| own(to))
+            }
+            Self::Entry { set, .. } => set.starts_with("KUBE-"),
+            Self::Element { table, .. } => table.ends_with(" kube-proxy"),
+            _ => false,
+        };
+        if written { Level::Written } else { Level::Said }
+    }
+
+    /// Makes it in a case, if it is one of what a lab says. Returns whether it was.
+    ///
+    /// # Errors
+    ///
+    /// When nothing would be changed.
+    pub fn in_case(&self, case: &mut Case) -> Result<bool, Unchangeable> {
+        match self {
+            Self::Policy { service, field } => {
+                let objects = std::sync::Arc::make_mut(&mut case.objects);
+                let mut services = objects.services.iter_mut();
+                let found = services
+                    .find(|each| format!("{}/{}", each.namespace, each.name) == *service)
+                    .ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?;
+                let spec = std::sync::Arc::make_mut(&mut found.value).spec.as_mut();
+                let policy = spec.map(|spec| match field {
+                    PolicyField::ExternalTrafficPolicy => &mut spec.external_traffic_policy,
+                    PolicyField::InternalTrafficPolicy => &mut spec.internal_traffic_policy,
+                });
+                let policy = policy.ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?;
+                set(policy, Some("Cluster".to_owned()))?;
+            }
+            Self::ClusterCidr { networks } => {
+                let networks: Cidrs = networks
+                    .parse()
+                    .map_err(|_| Unchangeable::Absent(networks.clone()))?;
+                of_proxies(case, |proxy| {
+                    set(&mut proxy.cluster_cidr, Some(networks.clone()))
+                })?;
+            }
+            Self::MasqueradeAll => of_proxies(case, |proxy| set(&mut proxy.masquerade_all, true))?,
+            Self::ForeignSources => {
+                set(
+                    &mut spec_of(case).fabric.foreign_sources,
+                    ForeignSources::Pass,
+                )?;
+            }
+            Self::ByHand { node } => {
+                let nodes = &mut spec_of(case).nodes;
+                let node = nodes.get_mut(node).ok_or(Unchangeable::Already)?;
+                set(&mut node.by_hand, ByHand::default())?;
+            }
+            Self::OwnSource { balancer } => {
+                of_balancer(case, balancer, |balancer| {
+                    set(&mut balancer.keep_source, false)
+                })?;
+            }
+            Self::SkipOwnSource { balancer } => {
+                of_balancer(case, balancer, |balancer| {
+                    set(&mut balancer.skip_own_source, true)
+                })?;
+            }
+            Self::HealthCheck { balancer } => of_balancer(case, balancer, |balancer| {
+                if balancer.health_check.is_some() {
+                    return Err(Unchangeable::Already);
+                }
+                set(&mut balancer.health_check, Some(HealthCheck::default()))
+            })?,
+            Self::SecurityGroup { balancer } => {
+                of_balancer(case, balancer, |balancer| {
+                    set(&mut balancer.security_group, None)
+                })?;
+            }
+            Self::Backend { balancer, node } => {
+                let nodes: Vec<String> = case
+                    .objects
+                    .nodes
+                    .iter()
+                    .map(|node| node.name.clone())
+                    .collect();
+                of_balancer(case, balancer, |balancer| {
+                    let backends = balancer.backends.clone().unwrap_or(nodes);
+                    let left: Vec<String> = backends
+                        .iter()
+                        .filter(|each| *each != node)
+                        .cloned()
+                        .collect();
+                    if left.len() == backends.len() || left.is_empty() {
+                        return Err(Unchangeable::Already);
+                    }
+                    set(&mut balancer.backends, Some(left))
+                })?;
+            }
+            Self::Sysctl { .. } | Self::Rule { .. } | Self::Entry { .. } | Self::Element { .. } => {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes it in a plan, if it is one of what namespaces hold.
+    ///
+    /// # Errors
+    ///
+    /// When nothing would be changed.
+    pub fn in_plan(&self, plan: &mut Plan) -> Result<(), Unchangeable> {
+        match self {
+            Self::Sysctl {
+                namespaces,
+                keys,
+                value,
+            } => {
+                let each = namespaces
+                    .iter()
+                    .flat_map(|of| keys.iter().map(move |key| (of, key)));
+                each.fold(Err(Unchangeable::Already), |changed, (of, key)| {
+                    changed.or(edit::set(edit::namespace(plan, of)?, key, value))
+                })
+            }
+            Self::Rule {
+                namespace,
+                backend,
+                v6,
+                table,
+                chain,
+                number,
+                ..
+            } => {
+                let namespace = edit::namespace(plan, namespace)?;
+                edit::without_rule(
+                    namespace,
+                    *backend,
+                    *v6,
+                    table,
+                    &format!("{chain} {number}"),
+                )
+            }
+            Self::Entry {
+                namespace,
+                set,
+                entry,
+            } => edit::without_entry(edit::namespace(plan, namespace)?, set, entry),
+            Self::Element {
+                namespace,
+                table,
+                set,
+                key,
+            } => edit::without_element(edit::namespace(plan, namespace)?, table, set, key),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn set<T: PartialEq>(old: &mut T, new: T) -> Result<(), Unchangeable> {
+    if *old == new {
+        return Err(Unchangeable::Already);
+    }
+    *old = new;
+    Ok(())
+}
+
+fn spec_of(case: &mut Case) -> &mut LabSpec {
+    std::sync::Arc::make_mut(&mut case.spec)
+}
+
+/// Changes the kube-proxy of all nodes, and those that nodes have of their own.
+fn of_proxies(
+    case: &mut Case,
+    change: impl Fn(&mut KubeProxy) -> Result<(), Unchangeable>,
+) -> Result<(), Unchangeable> {
+    let spec = spec_of(case);
+    let own = spec
+        .nodes
+        .values_mut()
+        .filter_map(|node| node.kube_proxy.as_mut());
+    let all: Vec<_> = spec.kube_proxy.iter_mut().chain(own).map(change).collect();
+    // It is one change as long as one of them is not so yet.
+    all.into_iter()
+        .find(Result::is_ok)
+        .unwrap_or(Err(Unchangeable::Already))
+}
+
+fn of_balancer(
+    case: &mut Case,
+    name: &str,
+    change: impl FnOnce(&mut crate::scenario::lab::LoadBalancerSpec) -> Result<(), Unchangeable>,
+) -> Result<(), Unchangeable> {
+    let balancer = spec_of(case).load_balancers.get_mut(name);
+    change(balancer.ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?)
+}
+
+/// The networks of pods, as `--cluster-cidr` takes them: the smallest of each family that
+/// holds all that nodes say.
+pub(super) fn networks(all: impl Iterator<Item = IpNetwork>) -> Option<String> {
+    let mut families: [Option<IpNetwork>; 2] = [None, None];
+    for network in all {
+        let held = &mut families[usize::from(network.is_ipv6())];
+        *held = Some(match *held {
+            None => network,
+            Some(held) => around(held, network),
+        });
+    }
+    let told: Vec<String> = families
+        .into_iter()
+        .flatten()
+        .map(|network| network.to_string())
+        .collect();
+    (!told.is_empty()).then(|| told.join(","))
+}
+
+/// The smallest network that holds both, of one family.
+fn around(one: IpNetwork, other: IpNetwork) -> IpNetwork {
+    let mut prefix = one.prefix().min(other.prefix());
+    loop {
+        let made = IpNetwork::new(one.ip(), prefix)
+            .and_then(|made| IpNetwork::new(made.network(), prefix));
+        match made {
+            Ok(made) if made.contains(other.ip()) || prefix == 0 => return made,
+            Ok(_) => prefix -= 1,
+            Err(_) => return one,
+        }
+    }
+}
+
+impl fmt::Display for PolicyField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ExternalTrafficPolicy => "externalTrafficPolicy",
+            Self::InternalTrafficPolicy => "internalTrafficPolicy",
+        })
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy { service, field } => {
+                write!(f, "set {field}: Cluster in the service {service}")
+            }
+            Self::ClusterCidr { networks } => {
+                write!(f, "start kube-proxy with --cluster-cidr={networks}")
+            }
+            Self::MasqueradeAll => f.write_str("start kube-proxy with --masquerade-all"),
+            Self::ForeignSources => f.write_str(
+                "let the underlay pass packets whose source is not an address of the node that \
+                 sends them",
+            ),
+            Self::ByHand { node } => write!(
+                f,
+                "undo what was done on {node} by hand (restart kube-proxy, which writes its \
+                 rules again)"
+            ),
+            Self::OwnSource { balancer } => {
+                write!(
+                    f,
+                    "let the load balancer {balancer} forward from its own address"
+                )
+            }
+            Self::SkipOwnSource { balancer } => write!(
+                f,
+                "let the load balancer {balancer} leave out the backend that a packet came from"
+            ),
+            Self::HealthCheck { balancer } => {
+                write!(
+                    f,
+                    "let the load balancer {balancer} check its backends' health"
+                )
+            }
+            Self::SecurityGroup { balancer } => {
+                write!(
+                    f,
+                    "let all pass the security group of the load balancer {balancer}"
+                )
+            }
+            Self::Backend { balancer, node } => {
+                write!(f, "take {node} out of the load balancer {balancer}")
+            }
+            Self::Sysctl {
+                namespaces,
+                keys,
+                value,
+            } => {
+                let keys: Vec<String> = keys.iter().map(|key| format!("{key} = {value}")).collect();
+                write!(f, "set {} on {}", keys.join(" and "), namespaces.join(", "))
+            }
+            Self::Rule {
+                namespace,
+                table,
+                chain,
+                number,
+                rule,
+                ..
+            } => write!(
+                f,
+                "delete rule {number} of {table} {chain} on {namespace}: `{rule}`"
+            ),
+            Self::Entry {
+                namespace,
+                set,
+                entry,
+            } => write!(
+                f,
+                "delete the entry {entry} of the set {set} on {namespace}"
+            ),
+            Self::Element {
+                namespace,
+                table,
+                set,
+                key,
+            } => write!(f, "delete {key} from {set} of {table} on {namespace}"),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! `svclab why`: the causes that the write-ups found, and nothing beside them.
+
+use serde_json::Value;
+
+use super::full::ordinary_or_full;
+use super::settled::settled;
+use super::support::{assert_fits, run, stderr, stdout};
+
+/// The node-to-service call of the second write-up, with its stale rule.
+const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
+
+/// What a write-up found, for some of a lab's cases.
+struct Cause {
+    lab: &'static str,
+    /// Axis values of the cases.
+    when: &'static [&'static str],
+    /// The probes that it makes fail.
+    probes: &'static [&'static str],
+    /// Each of these is named, by a part of its words.
+    named: &'static [&'static str],
+    /// What else may be named, likewise: it is a cure, too.
+    beside: &'static [&'static str],
+}
+
+const SURPLUS: &str = "`! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN`";
+const KNOWN_PODS: &str = "start kube-proxy with --cluster-cidr=";
+const ALL: &str = "start kube-proxy with --masquerade-all";
+const STRICT: &str = "set net.ipv4.conf.all.rp_filter = 0 on node-1, node-2";
+const CHECKED: &str = "let the underlay pass packets whose source";
+const POLICY: &str = "set externalTrafficPolicy: Cluster in the service ";
+const OWN_SOURCE: &str = "let the load balancer clb forward from its own address";
+const TAKEN_OUT: &str = "take node-1 out of the load balancer clb";
+const BY_HAND: &str = "undo what was done on node-1 by hand";
+
+const CAUSES: &[Cause] = &[
+    // S2-30, S2-35: the surplus rule; a strict reverse path filter, or an underlay that
+    // checks sources, is the other half. What masquerades earlier hides it.
+    Cause {
+        lab: "canal-stale-rule",
+        when: &["rpFilter=1", "underlay=passes"],
+        probes: &["call"],
+        named: &[SURPLUS, STRICT],
+        beside: &[KNOWN_PODS, ALL],
+    },
+    Cause {
+        lab: "canal-stale-rule",
+        when: &["rpFilter=1", "underlay=drops"],
+        probes: &["call"],
+        named: &[SURPLUS],
+        beside: &[KNOWN_PODS, ALL],
+    },
+    Cause {
+        lab: "canal-stale-rule",
+        when: &["underlay=drops"],
+        probes: &["call"],
+        named: &[SURPLUS, CHECKED],
+        beside: &[KNOWN_PODS, ALL],
+    },
+    // S4: kube-proxy does not know the pods, or its rules were flushed.
+    Cause {
+        lab: "missing-cluster-cidr",
+        when: &["byHand=flushed"],
+        probes: &["fromNode", "fromHostPod", "other"],
+        named: &[BY_HAND],
+        beside: &[],
+    },
+    Cause {
+        lab: "missing-cluster-cidr",
+        when: &[],
+        probes: &["fromNode", "fromHostPod", "other"],
+        named: &[KNOWN_PODS],
+        beside: &[ALL],
+    },
+    // S3: the policy; a kube-proxy that knows the pods takes theirs to the service.
+    Cause {
+        lab: "local-ingress",
+        when: &["policy=Local"],
+        probes: &["apart", "nodeWithout"],
+        named: &["set externalTrafficPolicy: Cluster in the service ns1/nginx"],
+        beside: &[KNOWN_PODS],
+    },
+    Cause {
+        lab: "local-ingress",
+        when: &["policy=Local"],
+        probes: &["podToExternal", "nodeToExternal"],
+        named: &["set externalTrafficPolicy: Cluster in the service ns1/svc1"],
+        beside: &[KNOWN_PODS],
+    },
+    // S0, S1: the loop, which the policy makes and a source of its own or another backend
+    // cures.
+    Cause {
+        lab: "clb-hairpin",
+        when: &["balancer=unchecked"],
+        probes: &["call"],
+        named: &["let the load balancer clb check its backends' health"],
+        beside: &[POLICY, TAKEN_OUT, OWN_SOURCE],
+    },
+    Cause {
+        lab: "clb-hairpin",
+        when: &["balancer=blocked"],
+        probes: &["call"],
+        named: &["let all pass the security group of the load balancer clb"],
+        beside: &[OWN_SOURCE, POLICY],
+    },
+    Cause {
+        lab: "clb-hairpin",
+        when: &["ingress=both"],
+        probes: &["call"],
+        named: &[POLICY],
+        beside: &[OWN_SOURCE, TAKEN_OUT],
+    },
+    Cause {
+        lab: "clb-hairpin",
+        when: &[],
+        probes: &["call"],
+        named: &[OWN_SOURCE],
+        beside: &[POLICY],
+    },
+];
+
+/// Those of the host that an ordinary run tries.
+const FEW: &[&str] = &[
+    "canal-stale-rule/stale=respelled,rpFilter=2,underlay=drops",
+    "canal-stale-rule/stale=recycled,rpFilter=1,underlay=passes",
+    "local-ingress/policy=Local,clusterCIDR=none,version=v1.30,mode=iptables",
+];
+
+/// All of the write-ups'.
+const LABS: &[&str] = &[
+    "canal-stale-rule",
+    "local-ingress",
+    "clb-hairpin",
+    "missing-cluster-cidr",
+];
+
+#[test]
+fn each_failing_case_is_told_its_cause_and_nothing_false() {
+    let mut arguments = vec!["why", "--format", "json"];
+    arguments.extend(ordinary_or_full(FEW, LABS));
+    let output = run(&arguments);
+    let document: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    assert_fits(&document, include_str!("../schema/why.v1.json"));
+    let cases = document["cases"].as_array().expect("cases");
+    let mut complaints = Vec::new();
+    let (mut healthy, mut failing) = (0, 0);
+    for case in cases {
+        let id = case["case"].as_str().expect("a case");
+        let wrong = case["wrong"].as_array().expect("probes");
+        healthy += usize::from(wrong.is_empty());
+        for wrong in wrong {
+            failing += 1;
+            complaints.extend(complain(id, wrong));
+        }
+    }
+    assert!(healthy > 0 && failing > 0, "{healthy} {failing}");
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+/// What is wrong with what is said of a probe.
+fn complain(case: &str, wrong: &Value) -> Vec<String> {
+    let probe = wrong["probe"].as_str().expect("a probe");
+    let (lab, values) = case.split_once('/').expect("a case of a lab");
+    let values: Vec<&str> = values.split(',').collect();
+    let cause = CAUSES.iter().find(|cause| {
+        cause.lab == lab
+            && cause.probes.contains(&probe)
+            && cause.when.iter().all(|value| values.contains(value))
+    });
+    let Some(cause) = cause else {
+        return vec![format!("{case}: {probe}: no write-up says that it fails")];
+    };
+    // What components write is where it is decided, not why.
+    let cures: Vec<String> = wrong["cures"]
+        .as_array()
+        .expect("cures")
+        .iter()
+        .map(|cure| cure["changes"].as_array().expect("changes"))
+        .filter(|changes| changes.iter().all(|told| told["level"] == "said"))
+        .map(|changes| {
+            let words = changes
+                .iter()
+                .map(|told| told["words"].as_str().expect("words"));
+            words.collect::<Vec<_>>().join(" + ")
+        })
+        .collect();
+    let unnamed = cause
+        .named
+        .iter()
+        .filter(|named| !cures.iter().any(|cure| cure.contains(*named)))
+        .map(|named| format!("{case}: {probe}: `{named}` is not among {cures:?}"));
+    let said = |cure: &&String| {
+        let mut known = cause.named.iter().chain(cause.beside);
+        known.any(|known| cure.contains(known))
+    };
+    let others = cures
+        .iter()
+        .filter(|cure| !said(cure))
+        .map(|cure| format!("{case}: {probe}: {cure}"));
+    unnamed.chain(others).collect()
+}
+
+#[test]
+fn the_stale_rule_and_its_other_half_are_told() {
+    let output = run(&["why", "--kernel=host", "-v", STALE]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = settled(&stdout(&output));
+    // Who may not ask the kernel what it drops has that from its counters.
+    let told: Vec<&str> = told
+        .split("\n\n")
+        .filter(|part| !part.contains("call: 0"))
+        .collect();
+    insta::assert_snapshot!(told.join("\n\n"));
+}
+
+#[test]
+fn of_a_healthy_case_nothing_is_wrong() {
+    let case = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
+    let output = run(&["why", "--kernel=host", case]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    insta::assert_snapshot!(settled(&stdout(&output)));
+}
+
+#[test]
+fn who_asks_for_what_is_not_there_is_told() {
+    let output = run(&["why", "--probe=cal", STALE]);
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(stderr(&output));
+    let output = run(&["why"]);
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(stderr(&output));
+    let output = run(&["why", "canal-stale-rule/stale=gone"]);
+    assert_eq!(output.status.code(), Some(4));
+    insta::assert_snapshot!(stderr(&output));
+}
