@@ -70,7 +70,7 @@ impl Lab {
             self.rest(watched).await?
         };
         // What takes the kernel time goes on beside what else is to be asked.
-        let captured = capture::end(captures).await;
+        let closing = capture::end(captures).await;
         step("read back counters and rules".to_owned());
         let mut evidence = Evidence {
             attempts,
@@ -86,7 +86,7 @@ impl Lab {
             None => None,
         };
         self.read_back(&before, &mut evidence).await?;
-        captured.over().await;
+        closing.over().await;
         if let Some(traced) = traced {
             traced.over().await;
         }

@@ -84,6 +84,7 @@ fn cures(text: &mut String, all: &[Cure], several: bool) {
     if all.is_empty() {
         let _ = writeln!(text, "\n  Nothing that was tried makes {them} work.");
     }
+    let is_all = said.is_empty();
     if !said.is_empty() {
         let each = if said.len() == 1 {
             "This"
@@ -94,19 +95,20 @@ fn cures(text: &mut String, all: &[Cure], several: bool) {
             text,
             "\n  {each} makes {them} work, and no probe fares worse:"
         );
-        said.iter()
-            .for_each(|cure| item(text, &words(&cure.changes)));
+        for cure in said {
+            item(text, &words(&cure.changes));
+        }
     }
     if !written.is_empty() {
-        let head = if said.is_empty() {
+        let head = if is_all {
             "It is decided by what a component writes, and will write again:"
         } else {
             "It is decided by what a component writes of that, and will write again:"
         };
         let _ = writeln!(text, "\n  {head}");
-        written
-            .iter()
-            .for_each(|cure| item(text, &words(&cure.changes)));
+        for cure in written {
+            item(text, &words(&cure.changes));
+        }
     }
 }
 
@@ -149,4 +151,134 @@ fn bold(text: &str, colour: bool) -> String {
     }
     let style = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
     format!("{style}{text}{style:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Backend;
+    use crate::why::{Change, PolicyField};
+
+    fn named(name: &str) -> String {
+        name.to_owned()
+    }
+
+    fn all() -> Vec<Change> {
+        vec![
+            Change::Policy {
+                service: named("default/web"),
+                field: PolicyField::ExternalTrafficPolicy,
+            },
+            Change::Policy {
+                service: named("default/web"),
+                field: PolicyField::InternalTrafficPolicy,
+            },
+            Change::ClusterCidr {
+                networks: named("10.244.0.0/16"),
+            },
+            Change::MasqueradeAll,
+            Change::ForeignSources,
+            Change::ByHand {
+                node: named("node-1"),
+            },
+            Change::OwnSource {
+                balancer: named("clb"),
+            },
+            Change::SkipOwnSource {
+                balancer: named("clb"),
+            },
+            Change::HealthCheck {
+                balancer: named("clb"),
+            },
+            Change::SecurityGroup {
+                balancer: named("clb"),
+            },
+            Change::Backend {
+                balancer: named("clb"),
+                node: named("node-1"),
+            },
+            Change::Sysctl {
+                namespaces: vec![named("node-1"), named("node-2")],
+                keys: vec![
+                    named("net.ipv4.conf.all.rp_filter"),
+                    named("net.ipv4.conf.eth0.rp_filter"),
+                ],
+                value: named("0"),
+            },
+            Change::Rule {
+                namespace: named("node-1"),
+                backend: Backend::Nft,
+                v6: false,
+                table: named("nat"),
+                chain: named("POSTROUTING"),
+                number: 4,
+                rule: named("-d 10.244.2.0/24 -j RETURN"),
+            },
+            Change::Entry {
+                namespace: named("node-1"),
+                set: named("KUBE-LOAD-BALANCER-LOCAL"),
+                entry: named("192.0.2.1,tcp:80"),
+            },
+            Change::Element {
+                namespace: named("node-1"),
+                table: named("ip kube-proxy"),
+                set: named("no-endpoint-services"),
+                key: named("192.0.2.1 . tcp . 80"),
+            },
+        ]
+    }
+
+    fn finding(cures: &[Vec<Change>], tried: Vec<Tried>) -> Finding {
+        let cures = cures.iter().map(|changes| Cure {
+            changes: changes.iter().map(Told::from).collect(),
+        });
+        Finding {
+            case: named("lab/policy=Local"),
+            kernel: named("6.12"),
+            wrong: vec![Wrong {
+                probe: named("call"),
+                connected: 1,
+                of: 4,
+                told: vec![named("SYN was dropped in node-1 by filter FORWARD rule 1")],
+                cures: cures.collect(),
+            }],
+            tried,
+            runs: 7,
+        }
+    }
+
+    #[test]
+    fn each_change_is_told_as_what_an_operator_does() {
+        let each: Vec<Vec<Change>> = all().into_iter().map(|change| vec![change]).collect();
+        insta::assert_snapshot!(human(&[finding(&each, Vec::new())], false, false));
+    }
+
+    #[test]
+    fn what_helps_only_together_is_told_together() {
+        let pair = all().into_iter().skip(2).take(2).collect();
+        insta::assert_snapshot!(human(&[finding(&[pair], Vec::new())], false, false));
+    }
+
+    #[test]
+    fn where_nothing_helps_all_that_was_tried_is_told() {
+        let ran = |connected, worse: &[&str]| Came::Ran {
+            probes: vec![Fared {
+                probe: named("call"),
+                connected,
+                of: 4,
+            }],
+            worse: worse.iter().map(|name| named(name)).collect(),
+        };
+        let refused = Came::Refused {
+            why: named("it is so already"),
+        };
+        let came = [ran(2, &[]), ran(4, &["other", "third"]), refused];
+        let tried = all().into_iter().zip(came).map(|(change, came)| Tried {
+            changes: vec![Told::from(&change)],
+            came,
+        });
+        let finding = finding(&[], tried.collect());
+        assert!(!finding.is_answered());
+        insta::assert_snapshot!(human(&[finding], false, false));
+    }
 }

@@ -259,14 +259,14 @@ impl<'a> Search<'a> {
 
     /// What comes of changes, and in how many runs that was seen.
     async fn came(&self, changes: &[Change]) -> Result<(Came, u32), KernelError> {
-        let changed = match self.changed(changes) {
-            Ok(changed) => changed,
+        let copy = match self.changed(changes) {
+            Ok(copy) => copy,
             Err(why) => return Ok((Came::Refused { why }, 0)),
         };
         let mut runs = 0;
         let mut worst: Option<Came> = None;
         while runs < self.often {
-            let evidence = match run(&self.pool, &changed, false).await {
+            let evidence = match run(&self.pool, &copy, false).await {
                 // What a kernel refuses of a changed lab is the change's.
                 Err(KernelError::Failed(failure)) => {
                     return Ok((

@@ -276,12 +276,14 @@ impl Change {
                 keys,
                 value,
             } => {
-                let each = namespaces
-                    .iter()
-                    .flat_map(|of| keys.iter().map(move |key| (of, key)));
-                each.fold(Err(Unchangeable::Already), |changed, (of, key)| {
-                    changed.or(edit::set(edit::namespace(plan, of)?, key, value))
-                })
+                let mut changed = Err(Unchangeable::Already);
+                for namespace in namespaces {
+                    let own = edit::namespace(plan, namespace)?;
+                    for key in keys {
+                        changed = changed.or(edit::set(own, key, value));
+                    }
+                }
+                changed
             }
             Self::Rule {
                 namespace,
@@ -475,5 +477,53 @@ impl fmt::Display for Change {
                 key,
             } => write!(f, "delete {key} from {set} of {table} on {namespace}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_network_that_holds_all_is_told_by_family() {
+        let told = |all: &[&str]| {
+            let all = all.iter().map(|text| text.parse().expect("a network"));
+            networks(all)
+        };
+        let one = told(&["10.244.1.0/24", "10.244.2.0/24"]);
+        assert_eq!(one.as_deref(), Some("10.244.0.0/22"));
+        let one = told(&["10.244.1.0/24"]);
+        assert_eq!(one.as_deref(), Some("10.244.1.0/24"));
+        let both = told(&[
+            "10.0.0.0/24",
+            "fd00:1::/64",
+            "192.168.0.0/16",
+            "fd00:2::/64",
+        ]);
+        assert_eq!(both.as_deref(), Some("0.0.0.0/0,fd00::/30"));
+        assert_eq!(told(&[]), None);
+    }
+
+    #[test]
+    fn what_components_write_is_told_from_what_an_operator_says() {
+        let rule = |chain: &str, rule: &str| {
+            Change::Rule {
+                namespace: "node-1".to_owned(),
+                backend: Backend::Nft,
+                v6: false,
+                table: "nat".to_owned(),
+                chain: chain.to_owned(),
+                number: 1,
+                rule: rule.to_owned(),
+            }
+            .level()
+        };
+        assert_eq!(rule("KUBE-SERVICES", "-j RETURN"), Level::Written);
+        assert_eq!(
+            rule("OUTPUT", "-m comment -j KUBE-SERVICES"),
+            Level::Written
+        );
+        assert_eq!(rule("POSTROUTING", "-s 10.0.0.0/8 -j RETURN"), Level::Said);
+        assert_eq!(Change::MasqueradeAll.level(), Level::Said);
     }
 }

@@ -123,3 +123,66 @@ pub fn without_element(
     namespace.nft = ruleset.to_string();
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Iptables;
+
+    #[test]
+    fn a_rule_goes_after_all_that_was_written() {
+        let mut namespace = Namespace {
+            name: "node-1".to_owned(),
+            iptables: Some(Iptables {
+                backend: Backend::Legacy,
+                v4: "*nat\n-A A -j RETURN\nCOMMIT\n*filter\nCOMMIT\n*nat\n-A B -j A\nCOMMIT\n"
+                    .to_owned(),
+                v6: String::new(),
+            }),
+            ..Namespace::default()
+        };
+        let gone = without_rule(&mut namespace, Backend::Legacy, false, "nat", "A 1");
+        assert_eq!(gone, Ok(()));
+        let rules = namespace.iptables.clone().expect("rules");
+        assert!(
+            rules.v4.ends_with("*nat\n-A B -j A\n-D A 1\nCOMMIT\n"),
+            "{}",
+            rules.v4
+        );
+        let absent = Err(Unchangeable::Absent("node-1".to_owned()));
+        for (backend, v6, table) in [
+            (Backend::Nft, false, "nat"),
+            (Backend::Legacy, true, "nat"),
+            (Backend::Legacy, false, "raw"),
+        ] {
+            assert_eq!(
+                without_rule(&mut namespace, backend, v6, table, "A 1"),
+                absent
+            );
+        }
+    }
+
+    #[test]
+    fn an_entry_goes_and_no_other_that_begins_like_it() {
+        let mut namespace = Namespace {
+            ipset: "create S hash:net\nadd S 10.0.0.0/8\nadd S 10.0.0.0/81 comment x\n".to_owned(),
+            ..Namespace::default()
+        };
+        assert_eq!(without_entry(&mut namespace, "S", "10.0.0.0/8"), Ok(()));
+        assert_eq!(
+            namespace.ipset,
+            "create S hash:net\nadd S 10.0.0.0/81 comment x\n"
+        );
+        assert!(without_entry(&mut namespace, "S", "10.0.0.0/8").is_err());
+    }
+
+    #[test]
+    fn a_setting_has_one_value() {
+        let mut namespace = Namespace::default();
+        let key = "net.ipv4.ip_forward";
+        assert_eq!(set(&mut namespace, key, "1"), Ok(()));
+        assert_eq!(set(&mut namespace, key, "1"), Err(Unchangeable::Already));
+        assert_eq!(set(&mut namespace, key, "0"), Ok(()));
+        assert_eq!(namespace.sysctls.len(), 1);
+    }
+}

@@ -159,9 +159,9 @@ fn each_failing_case_is_told_its_cause_and_nothing_false() {
 }
 
 /// What is wrong with what is said of a probe.
-fn complain(case: &str, wrong: &Value) -> Vec<String> {
+fn complain(id: &str, wrong: &Value) -> Vec<String> {
     let probe = wrong["probe"].as_str().expect("a probe");
-    let (lab, values) = case.split_once('/').expect("a case of a lab");
+    let (lab, values) = id.split_once('/').expect("a case of a lab");
     let values: Vec<&str> = values.split(',').collect();
     let cause = CAUSES.iter().find(|cause| {
         cause.lab == lab
@@ -169,7 +169,7 @@ fn complain(case: &str, wrong: &Value) -> Vec<String> {
             && cause.when.iter().all(|value| values.contains(value))
     });
     let Some(cause) = cause else {
-        return vec![format!("{case}: {probe}: no write-up says that it fails")];
+        return vec![format!("{id}: {probe}: no write-up says that it fails")];
     };
     // What components write is where it is decided, not why.
     let cures: Vec<String> = wrong["cures"]
@@ -189,7 +189,7 @@ fn complain(case: &str, wrong: &Value) -> Vec<String> {
         .named
         .iter()
         .filter(|named| !cures.iter().any(|cure| cure.contains(*named)))
-        .map(|named| format!("{case}: {probe}: `{named}` is not among {cures:?}"));
+        .map(|named| format!("{id}: {probe}: `{named}` is not among {cures:?}"));
     let said = |cure: &&String| {
         let mut known = cause.named.iter().chain(cause.beside);
         known.any(|known| cure.contains(known))
@@ -197,7 +197,7 @@ fn complain(case: &str, wrong: &Value) -> Vec<String> {
     let others = cures
         .iter()
         .filter(|cure| !said(cure))
-        .map(|cure| format!("{case}: {probe}: {cure}"));
+        .map(|cure| format!("{id}: {probe}: {cure}"));
     unnamed.chain(others).collect()
 }
 
