@@ -13,6 +13,7 @@ mod certified;
 mod cgroup;
 mod ci;
 mod claims;
+mod collect;
 #[path = "../shared/copied.rs"]
 mod copied;
 mod diff;
