@@ -1,10 +1,10 @@
 //! `scripts/collect-node` in nodes of labs: under each shell, with and without what a
 //! node may lack, and what it renames.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use svclab::dump::folder::Folder;
@@ -19,8 +19,8 @@ const SCRIPT: &str = include_str!("../../scripts/collect-node");
 const SHELLS: [&[&str]; 3] = [&["dash"], &["busybox", "sh"], &["bash", "--posix"]];
 
 /// What the script did in node-1, read from a pipe as over ssh.
-fn collect(labs: &Labs, shell: &[&str], path: Option<&Path>, arguments: &[&str]) -> Output {
-    let set = path.map(|path| format!("PATH={}", path.display()));
+fn collect(labs: &Labs, shell: &[&str], path: Option<&str>, arguments: &[&str]) -> Output {
+    let set = path.map(|path| format!("PATH={path}"));
     let env = set.as_deref().map_or(vec![], |set| vec!["env", set]);
     let exec = ["exec", "node-1", "--"];
     let command = [&exec[..], &env, shell, &["-s", "--", "-o", "-"], arguments].concat();
@@ -107,12 +107,18 @@ fn lasting(text: &str) -> Vec<String> {
 #[test]
 fn every_shell_collects_what_the_node_holds() {
     let labs = Labs::one();
-    let rules = labs.runtime.run(&["exec", "node-1", "--", "iptables-nft-save"]);
+    let rules = labs
+        .runtime
+        .run(&["exec", "node-1", "--", "iptables-nft-save"]);
     let rules = lasting(&String::from_utf8_lossy(&rules.stdout));
-    assert!(rules.iter().any(|line| line.contains("KUBE-SVC-")));
+    assert!(rules.iter().any(|line| line.contains("KUBE-SEP-")));
     for shell in SHELLS {
         let collected = Collected::of(&collect(&labs, shell, None, &[]));
-        assert_eq!(lasting(&collected.text("iptables-nft-save")), rules, "{shell:?}");
+        assert_eq!(
+            lasting(&collected.text("iptables-nft-save")),
+            rules,
+            "{shell:?}"
+        );
         let dump = collected.dump();
         for format in [
             Format::Links,
@@ -127,46 +133,64 @@ fn every_shell_collects_what_the_node_holds() {
         let links = dump.links.expect("interfaces");
         let addresses = links["eth0"].addresses.iter();
         let addresses: Vec<String> = addresses.map(|own| own.network.to_string()).collect();
-        assert!(addresses.iter().any(|own| own.starts_with("192.168.50.11/")), "{shell:?}");
+        assert!(
+            addresses
+                .iter()
+                .any(|own| own.starts_with("192.168.50.11/")),
+            "{shell:?}"
+        );
         let settings = dump.sysctls.expect("settings");
-        assert_eq!(&*settings["net.ipv4.ip_forward"].values[0], "1", "{shell:?}");
+        assert_eq!(
+            &*settings["net.ipv4.ip_forward"].values[0], "1",
+            "{shell:?}"
+        );
         assert!(settings.keys().all(|key| !key.contains("fastopen_key")));
         let versions = collected.text("versions.txt");
         for said in ["kernel: Linux ", "iptables: iptables v", "(nf_tables)"] {
             assert!(versions.contains(said), "{shell:?}: {versions}");
         }
         let missing = collected.text("missing.txt");
-        assert!(missing.contains("kube-proxy-cmdline: no kube-proxy is seen"), "{missing}");
+        assert!(
+            missing.contains("kube-proxy-cmdline: no kube-proxy is seen"),
+            "{missing}"
+        );
     }
 }
 
-/// A directory of the programs on this machine's PATH but for some.
-fn without(lacking: &[&str]) -> tempfile::TempDir {
-    let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
-    for from in ["/usr/sbin", "/usr/bin", "/sbin", "/bin"] {
-        let Ok(entries) = std::fs::read_dir(from) else {
-            continue;
-        };
-        for entry in entries.filter_map(Result::ok) {
-            let name = entry.file_name().into_string().expect("a name");
-            if !lacking.contains(&name.as_str()) {
-                let _ = std::os::unix::fs::symlink(entry.path(), directory.path().join(name));
-            }
-        }
-    }
-    directory
+/// A directory in the lab with its programs but for some.
+fn without(labs: &Labs, lacking: &[&str]) -> String {
+    let script = format!(
+        "cd $(mktemp -d) && ln -sf /usr/sbin/* /usr/bin/* . && rm {} && pwd",
+        lacking.join(" ")
+    );
+    let exec = ["exec", "node-1", "--", "sh", "-c", &script];
+    let output = labs.runtime.run(&exec);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 #[test]
 fn what_a_node_lacks_is_noted_and_stops_nothing() {
-    let lacking = ["ipset", "nft", "ipvsadm", "conntrack", "sysctl", "gzip", "bridge"];
-    let path = without(&lacking);
+    let lacking = [
+        "ipset",
+        "nft",
+        "ipvsadm",
+        "conntrack",
+        "sysctl",
+        "gzip",
+        "bridge",
+    ];
     let labs = Labs::one();
+    let path = without(&labs, &lacking);
     for shell in SHELLS {
-        let output = collect(&labs, shell, Some(path.path()), &[]);
+        let output = collect(&labs, shell, Some(&path), &[]);
         let collected = Collected::of(&output);
         let missing = collected.text("missing.txt");
-        for (file, program) in [("nft", "nft"), ("ipset-save", "ipset"), ("bridge-fdb", "bridge")] {
+        for (file, program) in [
+            ("nft", "nft"),
+            ("ipset-save", "ipset"),
+            ("bridge-fdb", "bridge"),
+        ] {
             let line = format!("{file}: {program} is not installed\n");
             assert!(missing.contains(&line), "{shell:?}: {missing}");
             assert!(!collected.has(file), "{shell:?}: {file}");
@@ -193,8 +217,13 @@ fn a_tarball_is_whole_or_not_there() {
     let output = run(&["-o", &nowhere.display().to_string()]);
     assert_eq!(output.status.code(), Some(3));
     let told = stderr(&output);
-    assert!(told.contains("cannot be written; name another file with -o"), "{told}");
-    let left = std::fs::read_dir(directory.path()).expect("a directory").count();
+    assert!(
+        told.contains("cannot be written; name another file with -o"),
+        "{told}"
+    );
+    let left = std::fs::read_dir(directory.path())
+        .expect("a directory")
+        .count();
     assert_eq!(left, 0);
     let output = run(&["-o", "node.tar.gz"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -245,7 +274,9 @@ fn addresses(text: &str) -> (Vec<IpAddr>, String) {
     let part = |c: char| c.is_ascii_hexdigit() || ":.".contains(c);
     let mut at = 0;
     while let Some(next) = text[at..].chars().next() {
-        let end = text[at..].find(|c| !part(c)).map_or(text.len(), |end| at + end);
+        let end = text[at..]
+            .find(|c| !part(c))
+            .map_or(text.len(), |end| at + end);
         let word = &text[at..end];
         let before = text[..at].chars().next_back();
         let alone = before.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
@@ -321,32 +352,51 @@ fn addresses_keep_what_they_have_in_common_and_names_go() {
         let collected = Collected::of(&collect(&labs, shell, None, &["--redact"]));
         collected.dump();
         let texts = collected.texts();
-        assert!(texts.keys().eq(plain_texts.keys()));
+        assert!(texts.keys().eq(plain_texts.keys()), "{shell:?}");
         let mut became: BTreeMap<IpAddr, IpAddr> = BTreeMap::new();
         for name in [
-            "ip-addr", "ip-route", "ip-6-route", "iptables-nft-save", "ip6tables-nft-save", "nft",
+            "ip-addr",
+            "ip-route",
+            "ip-6-route",
+            "iptables-nft-save",
+            "ip6tables-nft-save",
+            "nft",
             "ip-neigh",
         ] {
             let (before, rest) = addresses(&plain_texts[name]);
             let (after, rest_after) = addresses(&texts[name]);
-            assert_eq!(before.len(), after.len(), "{shell:?} {name}: {rest}\n{rest_after}");
+            assert_eq!(
+                before.len(),
+                after.len(),
+                "{shell:?} {name}: {rest}\n{rest_after}"
+            );
             for (before, after) in before.into_iter().zip(after) {
                 let known = *became.entry(before).or_insert(after);
                 // A network is one of its addresses with zeros behind its length.
                 let network = known != after && common(known, after) < bits(after).1;
-                assert!(!network, "{shell:?} {name}: {before} became {known} and {after}");
+                assert!(
+                    !network,
+                    "{shell:?} {name}: {before} became {known} and {after}"
+                );
             }
         }
         assert!(became.len() > 10, "{became:?}");
         let hosts = became.iter().filter(|(before, _)| !is_network(**before));
         let hosts: Vec<(IpAddr, IpAddr)> = hosts.map(|(one, other)| (*one, *other)).collect();
         for (before, after) in &hosts {
-            assert_eq!(before == after, stays(*before), "{shell:?}: {before} {after}");
+            assert_eq!(
+                before == after,
+                stays(*before),
+                "{shell:?}: {before} {after}"
+            );
             assert_eq!(private(*before), private(*after), "{before} became {after}");
             for (other, other_after) in &hosts {
                 if before.is_ipv4() == other.is_ipv4() {
                     let kept = common(*before, *other) == common(*after, *other_after);
-                    assert!(kept, "{shell:?}: {before} {other} became {after} {other_after}");
+                    assert!(
+                        kept,
+                        "{shell:?}: {before} {other} became {after} {other_after}"
+                    );
                 }
             }
         }
@@ -356,14 +406,24 @@ fn addresses_keep_what_they_have_in_common_and_names_go() {
             }
         }
         let rules = &texts["iptables-nft-save"];
-        assert!(rules.contains("namespace-1/name-1"), "{rules}");
+        // One service is called one thing wherever it is named.
+        let named = rules.split("--comment \"namespace-").skip(1);
+        let named: BTreeSet<&str> = named
+            .filter_map(|rest| rest.split([' ', '"']).next())
+            .collect();
+        assert_eq!(named.len(), 1, "{rules}");
         // Chains are called what they were, ports are what they were.
         let chain = |text: &str| -> Vec<String> {
             let lines = text.lines().filter(|line| line.starts_with(":KUBE-S"));
-            lines.map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect()
+            lines
+                .map(|line| line.split(' ').next().unwrap_or_default().to_owned())
+                .collect()
         };
         assert_eq!(chain(rules), chain(&plain_texts["iptables-nft-save"]));
-        assert!(rules.contains("--dport 80 ") && rules.contains(":8080"), "{rules}");
+        assert!(
+            rules.contains("--dport 80 ") && rules.contains(":8080"),
+            "{rules}"
+        );
     }
 }
 
