@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use ipnetwork::IpNetwork;
 
-use super::{Forwarding, Link, LinkKind, Namespace, Neighbour, Plan, Route};
+use super::{Forwarding, Link, LinkKind, Namespace, Neighbour, Plan, PolicyRule, Route, RouteKind};
 use crate::plan::needs::iptables_program;
 
 /// When a step is due. Each is done in all namespaces before the next is begun
@@ -112,7 +112,7 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
         let mut step = |stage, command: &[&str], text: String| {
             steps.extend(filled(&namespace.name, stage, command, text));
         };
-        if let Some(rules) = &namespace.iptables {
+        for rules in namespace.iptables.iter().chain(&namespace.beside) {
             for (stage, family, text) in
                 [(Stage::Rules4, 4, &rules.v4), (Stage::Rules6, 6, &rules.v6)]
             {
@@ -269,6 +269,7 @@ fn addresses(namespace: &Namespace) -> String {
     said.extend(to_be_up.map(up));
     said.extend(namespace.neighbours.iter().map(neighbour));
     said.extend(namespace.routes.iter().map(route));
+    said.extend(namespace.policy.iter().map(policy));
     lines(said.into_iter())
 }
 
@@ -290,13 +291,26 @@ fn neighbour(neighbour: &Neighbour) -> String {
 }
 
 fn route(route: &Route) -> String {
-    let mut line = format!("route add {}", destination(route.to));
+    let kind = match route.kind {
+        RouteKind::Unicast => String::new(),
+        kind => format!("{} ", kind.word()),
+    };
+    let mut line = format!("route add {kind}{}", destination(route.to));
     if let Some(via) = route.via {
         let _ = write!(line, " via {via}");
     }
-    let _ = write!(line, " dev {} proto static", route.dev);
-    if route.via.is_none() && route.to.is_ipv4() {
+    if !route.dev.is_empty() {
+        let _ = write!(line, " dev {}", route.dev);
+    }
+    line.push_str(" proto static");
+    if route.kind.is_unicast() && route.via.is_none() && route.to.is_ipv4() {
         line.push_str(" scope link");
+    }
+    if let Some(table) = route.table {
+        let _ = write!(line, " table {table}");
+    }
+    if let Some(metric) = route.metric {
+        let _ = write!(line, " metric {metric}");
     }
     if route.onlink {
         line.push_str(" onlink");
@@ -305,6 +319,16 @@ fn route(route: &Route) -> String {
         let _ = write!(line, " src {source}");
     }
     line
+}
+
+fn policy(rule: &PolicyRule) -> String {
+    let line = format!("rule add {rule}");
+    // In a batch the family is told by the addresses alone.
+    if rule.v6 {
+        line.replacen(" from all", " from ::/0", 1)
+    } else {
+        line
+    }
 }
 
 /// The network itself: `ip` takes no host bits.
