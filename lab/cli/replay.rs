@@ -172,9 +172,8 @@ fn prepared(
     dumps: BTreeMap<String, NodeDump>,
 ) -> Result<Prepared, Exit> {
     let wishes = Wishes {
-        patience: arguments.patience,
-        kube_proxy: None,
         dumps,
+        ..Wishes::from(arguments.patience)
     };
     prepare(lab, case, wishes).map_err(|diagnostics| {
         tell(&lab.scenario.sources, &diagnostics);

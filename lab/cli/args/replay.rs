@@ -1,11 +1,11 @@
 //! What was dumped of nodes, built again: `replay`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
 use super::selection::{PlaceArguments, patience};
-use crate::plan::Patience;
 
 /// What `svclab replay` does with what it is given.
 pub const REPLAYS: &str = "\
@@ -37,8 +37,8 @@ pub struct ReplayArguments {
     #[arg(long)]
     pub lenient: bool,
     /// How long an answer is waited for
-    #[arg(long, default_value_t = Patience::SETTLED, value_parser = waits, value_name = "DURATION")]
-    pub patience: Patience,
+    #[arg(long, default_value = "3s", value_parser = patience, value_name = "DURATION")]
+    pub patience: Duration,
     #[command(flatten)]
     pub place: PlaceArguments,
     /// Every packet, every namespace and every rule
@@ -56,8 +56,4 @@ fn from_to(text: &str) -> Result<(String, String), String> {
         }
         _ => Err("write who calls and who is called: pod/default/client->10.96.0.10:80".to_owned()),
     }
-}
-
-fn waits(text: &str) -> Result<Patience, String> {
-    patience(text).map(Patience::of)
 }
