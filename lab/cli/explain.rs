@@ -73,7 +73,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     let printed = match arguments.format {
         Explanation::Human => {
             let probes: Vec<String> = arguments.probe.iter().cloned().collect();
-            print(&human(&seen, &probes, arguments.verbose))
+            print(&human(&seen, &probes, arguments.verbose, true))
         }
         Explanation::Json => {
             let cases = seen.iter().map(|one| as_data(one, arguments)).collect();
@@ -166,8 +166,9 @@ fn plain(text: String) -> String {
     }
 }
 
-/// What is told of cases to people; of all their probes if none is named.
-pub fn human(told: &[Explained], probes: &[String], verbose: bool) -> String {
+/// What is told of cases to people; of all their probes if none is named, and whether
+/// they came out as expected where that is `judged`.
+pub fn human(told: &[Explained], probes: &[String], verbose: bool, judged: bool) -> String {
     let texts: Vec<String> = told
         .iter()
         .map(|one| {
@@ -176,7 +177,7 @@ pub fn human(told: &[Explained], probes: &[String], verbose: bool) -> String {
                 verbose,
                 brief: told.len() > 1,
             };
-            let mut text = telling.case(&head(one), wanted(&one.journeys, probes));
+            let mut text = telling.case(&head(one, judged), wanted(&one.journeys, probes));
             for ((step, journeys), book) in steps(one).zip(one.prepared.books().into_iter().skip(1))
             {
                 let journeys: Vec<&Journey> = wanted(journeys, probes).collect();
@@ -199,7 +200,7 @@ fn as_data(one: &Explained, arguments: &ExplainArguments) -> CaseJourneys {
         let journeys = wanted(journeys, probes).cloned().collect();
         (step.to_owned(), journeys, book)
     });
-    CaseJourneys::of(head(one), first, &book(one)).with_steps(steps)
+    CaseJourneys::of(head(one, true), first, &book(one)).with_steps(steps)
 }
 
 /// The steps, each with its connections.
@@ -212,8 +213,8 @@ fn book(one: &Explained) -> Book<'_> {
     Book::new(&one.prepared.cluster, &one.prepared.plan)
 }
 
-fn head(one: &Explained) -> Head {
-    let expected = Some(one.judgement.holds());
+fn head(one: &Explained, judged: bool) -> Head {
+    let expected = judged.then(|| one.judgement.holds());
     Head::of(
         one.prepared.case.id.clone(),
         one.kernel.clone(),

@@ -15,8 +15,9 @@ use super::labs::{chosen, tell};
 use super::output::{print, refused};
 use super::run::options;
 use crate::dump::{NodeDump, Read};
+use crate::evidence::Evidence;
 use crate::plan::Protocol;
-use crate::replay::{Dumped, lab, node_of};
+use crate::replay::{Dumped, expecting, lab, node_of};
 use crate::run::dumped::{leniently, read, unbuildable};
 use crate::run::{Chosen, Prepared, Wishes, explain as explained, prepare};
 use crate::scenario::lab::Probe;
@@ -43,6 +44,7 @@ pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
         Err(exit) => return exit,
     };
     let of_lab = arguments.objects.iter().any(|name| is_lab(name));
+    let mut keep = None;
     let prepared = if of_lab {
         if arguments.write.is_some() {
             return wrong(
@@ -53,13 +55,19 @@ pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
         in_lab(common, arguments, given)
     } else {
         match alone(arguments, &given) {
-            Ok(Made::Written) => return Exit::Success,
-            Ok(Made::Case(prepared)) => Ok(told_of(*prepared, &given)),
+            Ok((prepared, lab)) => {
+                keep = arguments.write.as_deref().map(|file| (file, lab));
+                Ok(told_of(prepared, &given))
+            }
             Err(exit) => Err(exit),
         }
     };
     match prepared {
-        Ok(prepared) => tried(arguments, prepared),
+        // A lab of its own says what is expected of it.
+        Ok(prepared) => {
+            let judged = of_lab && arguments.probe.is_empty();
+            tried(arguments, prepared, judged, keep)
+        }
         Err(exit) => exit,
     }
 }
@@ -248,13 +256,8 @@ fn named(given: &Given, nodes: &[(String, Vec<IpAddr>)]) -> Result<String, Exit>
     }
 }
 
-enum Made {
-    Written,
-    Case(Box<Prepared>),
-}
-
-/// A lab of the dumps and the objects.
-fn alone(arguments: &ReplayArguments, given: &[Given]) -> Result<Made, Exit> {
+/// The case of a lab of the dumps and the objects, and the text of that lab.
+fn alone(arguments: &ReplayArguments, given: &[Given]) -> Result<(Prepared, String), Exit> {
     let mut files = Vec::new();
     for path in &arguments.objects {
         files.push(Source::read(Path::new(path)).map_err(|error| {
@@ -291,9 +294,7 @@ fn alone(arguments: &ReplayArguments, given: &[Given]) -> Result<Made, Exit> {
             "name a file with its Node object with --objects",
         )
     })?;
-    if let Some(file) = &arguments.write {
-        return write(file, text, &files).map(|()| Made::Written);
-    }
+    let whole = with_objects(text.clone(), &files);
     let mut all = vec![Source::of_text(file.display().to_string(), text)];
     all.extend(files);
     let sources = Sources::new(all);
@@ -312,11 +313,11 @@ fn alone(arguments: &ReplayArguments, given: &[Given]) -> Result<Made, Exit> {
     let dumps = named_dumps
         .iter()
         .map(|(node, _, one)| (node.clone(), one.dump.clone()));
-    prepared(&lab, &case, arguments, dumps.collect()).map(|case| Made::Case(Box::new(case)))
+    Ok((prepared(&lab, &case, arguments, dumps.collect())?, whole))
 }
 
-/// Writes the lab with its objects behind it.
-fn write(file: &Path, mut text: String, objects: &[Source]) -> Result<(), Exit> {
+/// The lab with its objects behind it.
+fn with_objects(mut text: String, objects: &[Source]) -> String {
     for source in objects {
         let begins = source.text().trim_start().starts_with("---");
         let divider = if begins { "" } else { "---\n" };
@@ -325,13 +326,19 @@ fn write(file: &Path, mut text: String, objects: &[Source]) -> Result<(), Exit> 
             text.push('\n');
         }
     }
+    text
+}
+
+/// Writes the lab, with what was seen as what it expects.
+fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
+    let text = expecting(text, &evidence.attempts);
     fs::write(file, text).map_err(|error| {
         eprintln!("error: cannot write {}: {error}", file.display());
         eprintln!("  what to do: name a file that can be written with --write");
         Exit::Of(3)
     })?;
     eprintln!(
-        "wrote {0}; run it with `svclab explain {0}`",
+        "wrote {0}, which expects what was seen; run it with `svclab run {0}`",
         file.display()
     );
     Ok(())
@@ -348,7 +355,12 @@ fn told_of(mut prepared: Prepared, given: &[Given]) -> Prepared {
 }
 
 /// Tries everything and tells where the packets went.
-fn tried(arguments: &ReplayArguments, prepared: Prepared) -> Exit {
+fn tried(
+    arguments: &ReplayArguments,
+    prepared: Prepared,
+    judged: bool,
+    keep: Option<(&Path, String)>,
+) -> Exit {
     let mut text = String::new();
     for account in &prepared.accounts {
         let _ = writeln!(text, "{account}");
@@ -365,7 +377,14 @@ fn tried(arguments: &ReplayArguments, prepared: Prepared) -> Exit {
     };
     for one in seen {
         match one {
-            Ok(one) => text += &human(&[one], &wanted(arguments), arguments.verbose),
+            Ok(one) => {
+                if let Some((file, lab)) = &keep
+                    && let Err(exit) = write(file, lab, &one.evidence)
+                {
+                    return exit;
+                }
+                text += &human(&[one], &wanted(arguments), arguments.verbose, judged);
+            }
             Err((_, error)) => {
                 let _ = print(&text);
                 eprintln!("error: {}", error.message);

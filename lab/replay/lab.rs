@@ -1,5 +1,6 @@
 //! The lab document of dumped nodes that come without one.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
@@ -8,7 +9,11 @@ use serde_json::Value;
 
 use crate::dump::NodeDump;
 use crate::dump::format::{Backing, Ip};
+use crate::evidence::{Attempt, Verdict};
 use crate::plan::Backend;
+
+/// The expectations of a lab of which nothing is known yet.
+const NOTHING: &str = "  expect:\n  - {}\n";
 
 /// A node's dump.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +102,7 @@ pub fn lab(
             let _ = writeln!(text, "    probe-{}: {{from: {from}, to: {to}}}", at + 1);
         }
     }
-    text.push_str("  expect:\n  - {}\n");
+    text.push_str(NOTHING);
     for dumped in dumps {
         if objects.iter().any(|(name, _)| name == dumped.node) {
             continue;
@@ -111,6 +116,30 @@ pub fn lab(
         );
     }
     Ok(text)
+}
+
+/// A lab that expects nothing yet, expecting what was seen: so many of each verdict of
+/// each probe.
+#[must_use]
+pub fn expecting(lab: &str, seen: &[Attempt]) -> String {
+    let mut counts: BTreeMap<&str, BTreeMap<Verdict, usize>> = BTreeMap::new();
+    for attempt in seen {
+        let own = counts.entry(&attempt.probe).or_default();
+        *own.entry(attempt.verdict).or_default() += 1;
+    }
+    let probes = counts.iter().map(|(probe, verdicts)| {
+        let verdicts = verdicts.iter();
+        let verdicts: Vec<String> = verdicts
+            .map(|(verdict, count)| format!("{verdict}: {count}"))
+            .collect();
+        format!("{probe}: {{{}}}", verdicts.join(", "))
+    });
+    let probes: Vec<String> = probes.collect();
+    if probes.is_empty() {
+        return lab.to_owned();
+    }
+    let row = format!("  expect:\n  - {}\n", probes.join("\n    "));
+    lab.replacen(NOTHING, &row, 1)
 }
 
 /// As YAML has it, whatever is in it.

@@ -10,7 +10,7 @@ mod rules;
 mod sysctls;
 
 pub use account::{Account, LeftOut};
-pub use lab::{Dumped, lab, node_of};
+pub use lab::{Dumped, expecting, lab, node_of};
 
 use std::collections::BTreeSet;
 
