@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{InfoData, InfoVeth};
 use netlink_packet_route::neighbour::NeighbourFlags;
-use netlink_packet_route::route::{RouteScope, RouteType};
+use netlink_packet_route::route::{RouteProtocol, RouteScope, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags};
 use rtnetlink::{
     Handle, LinkBridge, LinkBridgePort, LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth,
@@ -272,6 +272,8 @@ impl Wire {
             Lookup::Prohibit => request.action(RuleAction::Prohibit),
         };
         let message = request.message_mut();
+        let protocol = RuleAttribute::Protocol(RouteProtocol::Static);
+        message.attributes.push(protocol);
         if rule.not {
             message.header.flags |= RuleFlags::Invert;
         }

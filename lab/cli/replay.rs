@@ -66,7 +66,7 @@ pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
         // A lab of its own says what is expected of it.
         Ok(prepared) => {
             let judged = of_lab && arguments.probe.is_empty();
-            tried(arguments, prepared, judged, keep)
+            tried(arguments, prepared, judged, keep.as_ref())
         }
         Err(exit) => exit,
     }
@@ -359,7 +359,7 @@ fn tried(
     arguments: &ReplayArguments,
     prepared: Prepared,
     judged: bool,
-    keep: Option<(&Path, String)>,
+    keep: Option<&(&Path, String)>,
 ) -> Exit {
     let mut text = String::new();
     for account in &prepared.accounts {
@@ -378,7 +378,7 @@ fn tried(
     for one in seen {
         match one {
             Ok(one) => {
-                if let Some((file, lab)) = &keep
+                if let Some((file, lab)) = keep
                     && let Err(exit) = write(file, lab, &one.evidence)
                 {
                     return exit;

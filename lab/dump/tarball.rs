@@ -68,7 +68,7 @@ fn read(mut from: impl Read) -> Result<Vec<Packed>, TarballError> {
         if header.iter().all(|byte| *byte == 0) {
             return Ok(files);
         }
-        if sum(&header) != number(&header[148..156]) {
+        if Some(sum(&header)) != number(&header[148..156]) {
             return Err(TarballError::Not(at));
         }
         let size = number(&header[124..136]).ok_or(TarballError::Not(at))?;
@@ -117,7 +117,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
 }
 
 /// The sum of a header, its own field being blank.
-fn sum(header: &[u8; BLOCK]) -> Option<u64> {
+fn sum(header: &[u8; BLOCK]) -> u64 {
     let bytes = header.iter().enumerate().map(|(at, byte)| {
         if (148..156).contains(&at) {
             u64::from(b' ')
@@ -125,7 +125,7 @@ fn sum(header: &[u8; BLOCK]) -> Option<u64> {
             u64::from(*byte)
         }
     });
-    Some(bytes.sum())
+    bytes.sum()
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
         header[124..136].copy_from_slice(b"00000000003\0");
         header[257..263].copy_from_slice(b"ustar\0");
         header[156] = b'0';
-        let sum = sum(&header).unwrap();
+        let sum = sum(&header);
         header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
         let mut all = header.to_vec();
         all.extend_from_slice(b"abc");

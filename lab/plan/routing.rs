@@ -67,10 +67,6 @@ impl RouteKind {
 
     /// Whether packets are sent somewhere.
     #[must_use]
-    #[expect(
-        clippy::trivially_copy_pass_by_ref,
-        reason = "serde passes a reference"
-    )]
     pub const fn is_unicast(&self) -> bool {
         matches!(self, Self::Unicast)
     }

@@ -60,6 +60,15 @@ impl Account {
     }
 }
 
+/// How many there are of something.
+pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
+    match count {
+        0 => format!("no {several}"),
+        1 => format!("1 {one}"),
+        more => format!("{more} {several}"),
+    }
+}
+
 /// For people, lines ended.
 impl std::fmt::Display for Account {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::IpNetwork;
 
-use super::account::Account;
+use super::account::{Account, counted};
 use super::naming::rename;
 use crate::dump::kinds::Kind;
 use crate::dump::links::{Link as Dumped, Links};
@@ -55,7 +55,9 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
         .values()
         .map(|link| link.addresses.len())
         .sum::<usize>();
-    account.is_real(format!("{} interfaces with {count} addresses", links.len()));
+    let interfaces = counted(links.len(), "interface", "interfaces");
+    let addresses = counted(count, "address", "addresses");
+    account.is_real(format!("{interfaces} with {addresses}"));
 }
 
 fn namespace<'p>(plan: &'p Plan, node: &str) -> Option<&'p Namespace> {
@@ -275,14 +277,18 @@ impl Making<'_> {
         }
         for (bridge, ports) in ports {
             self.account.left_out(
-                format!("{} ports of {bridge}: {}", ports.len(), listed(&ports)),
+                format!(
+                    "{} of {bridge}: {}",
+                    counted(ports.len(), "port", "ports"),
+                    listed(&ports)
+                ),
                 "no object tells which pods they lead to; pods of the objects have ports of their own",
                 "rules that name such a port match nothing",
             );
         }
         if down > 0 {
             self.account.left_out(
-                format!("{down} interfaces"),
+                counted(down, "interface", "interfaces"),
                 "they are down, or a module's own, and hold no address",
                 "",
             );

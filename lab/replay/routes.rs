@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::account::Account;
+use super::account::{Account, counted};
 use super::links::listed;
 use crate::dump::NodeDump;
 use crate::dump::format::Ip;
@@ -66,10 +66,11 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
     if dump.routes.is_empty() {
         account.stands_in("routes as the lab has them: `ip route` was not dumped");
     } else {
-        account.is_real(format!("{count} routes besides those of the kernel's own"));
+        let routes = counted(count, "route", "routes");
+        account.is_real(format!("{routes} besides the kernel's own"));
     }
     if rules > 0 {
-        account.is_real(format!("{rules} routing rules"));
+        account.is_real(counted(rules, "routing rule", "routing rules"));
     }
     let mut reasons: Vec<&'static str> = left.iter().map(|(_, because)| *because).collect();
     reasons.sort_unstable();
@@ -276,8 +277,8 @@ fn planned_rule(ip: Ip, rule: &DumpedRule) -> Result<PolicyRule, &'static str> {
     let mark = match attributes.get("fwmark") {
         None => None,
         Some(text) => {
-            let (mark, mask) = text.split_once('/').unwrap_or((text, "0xffffffff"));
-            let both = number(mark).zip(number(mask));
+            let (bits, looked_at) = text.split_once('/').unwrap_or((text, "0xffffffff"));
+            let both = number(bits).zip(number(looked_at));
             Some(both.ok_or("what it looks at is no mark")?)
         }
     };

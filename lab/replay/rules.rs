@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::account::Account;
+use super::account::{Account, counted};
 use crate::dump::attributes::Attributes;
 use crate::dump::format::{Backing, Format, Ip};
 use crate::dump::servers::{Servers, VirtualServer as Dumped};
@@ -25,9 +25,13 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
     }
     match &dump.sets {
         Some(sets) => {
-            let entries: usize = sets.values().map(|set| set.entries.len()).sum();
-            account.is_real(format!("{} sets with {entries} entries", sets.len()));
             namespace.ipset = restore(sets);
+            let entries: usize = sets.values().map(|set| set.entries.len()).sum();
+            let (sets, entries) = (
+                counted(sets.len(), "set", "sets"),
+                counted(entries, "entry", "entries"),
+            );
+            account.is_real(format!("{sets} with {entries}"));
         }
         None if !namespace.ipset.is_empty() => {
             account
@@ -38,13 +42,15 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
     if let Some(nft) = &dump.nft {
         let own = own_tables(nft, dump);
         if !own.tables.is_empty() {
-            account.is_real(format!("{} tables of nftables", own.tables.len()));
+            let tables = counted(own.tables.len(), "table", "tables");
+            account.is_real(format!("{tables} of nftables"));
         }
         namespace.nft = own.to_string();
     }
     match &dump.servers {
         Some(servers) => {
-            account.is_real(format!("{} virtual servers", servers.len()));
+            let count = counted(servers.len(), "virtual server", "virtual servers");
+            account.is_real(count);
             namespace.ipvs = virtual_servers(servers, account);
         }
         None if !namespace.ipvs.is_empty() => account.stands_in(
@@ -80,19 +86,15 @@ fn iptables(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
             ..Iptables::default()
         };
         for (ip, text) in [(Ip::V4, &mut rules.v4), (Ip::V6, &mut rules.v6)] {
-            match of(ip) {
-                Some(dumped) => {
-                    *text = dumped.to_string();
-                    count(dumped, ip, backing, dump, account);
-                }
-                // What was not dumped of the other family.
-                None => {
-                    let own = planned.as_ref().filter(|own| own.backend == backend);
-                    if let Some(own) = own {
-                        let own = if ip == Ip::V4 { &own.v4 } else { &own.v6 };
-                        text.clone_from(own);
-                    }
-                }
+            if let Some(dumped) = of(ip) {
+                *text = dumped.to_string();
+                count(dumped, ip, backing, dump, account);
+                continue;
+            }
+            // What was not dumped of the other family stays.
+            if let Some(own) = planned.as_ref().filter(|own| own.backend == backend) {
+                let own = if ip == Ip::V4 { &own.v4 } else { &own.v6 };
+                text.clone_from(own);
             }
         }
         if !rules.v4.is_empty() || !rules.v6.is_empty() {
@@ -122,7 +124,8 @@ fn count(
     let file = dump.files.get(&Format::Rules(ip, backing));
     let file = file.and_then(|file| file.rsplit(['/', ':']).next());
     if rules > 0 {
-        account.is_real(format!("{rules} rules of {}", file.unwrap_or("iptables")));
+        let rules = counted(rules, "rule", "rules");
+        account.is_real(format!("{rules} of {}", file.unwrap_or("iptables")));
     }
 }
 

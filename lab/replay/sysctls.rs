@@ -1,6 +1,6 @@
 //! Kernel settings of a dumped node: those that decide a packet's way.
 
-use super::account::Account;
+use super::account::{Account, counted};
 use super::naming::in_key;
 use crate::dump::NodeDump;
 use crate::plan::{Namespace, Sysctl};
@@ -93,13 +93,12 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
     }
     // Those of no interface are written before interfaces are made, in any case.
     namespace.sysctls.extend(more);
-    account.is_real(format!(
-        "{taken} kernel settings that decide a packet's way"
-    ));
+    let settings = counted(taken, "kernel setting", "kernel settings");
+    account.is_real(format!("{settings} of those that decide a packet's way"));
     let others = dumped.len() - taken;
     if others > 0 {
         account.left_out(
-            format!("{others} kernel settings"),
+            counted(others, "kernel setting", "kernel settings"),
             "they decide no packet's way, or are of interfaces that are not built",
             "",
         );

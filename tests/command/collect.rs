@@ -271,11 +271,11 @@ fn somebodys() -> Labs {
 fn addresses(text: &str) -> (Vec<IpAddr>, String) {
     let mut found = Vec::new();
     let mut rest = String::new();
-    let part = |c: char| c.is_ascii_hexdigit() || ":.".contains(c);
+    let within = |c: char| c.is_ascii_hexdigit() || ":.".contains(c);
     let mut at = 0;
     while let Some(next) = text[at..].chars().next() {
         let end = text[at..]
-            .find(|c| !part(c))
+            .find(|c| !within(c))
             .map_or(text.len(), |end| at + end);
         let word = &text[at..end];
         let before = text[..at].chars().next_back();

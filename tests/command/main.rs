@@ -29,6 +29,7 @@ mod killed;
 mod measured;
 mod node_ports;
 mod readme;
+mod replay;
 #[path = "../shared/rights.rs"]
 mod rights;
 mod rules;

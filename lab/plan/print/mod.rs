@@ -322,7 +322,7 @@ fn route(route: &Route) -> String {
 }
 
 fn policy(rule: &PolicyRule) -> String {
-    let line = format!("rule add {rule}");
+    let line = format!("rule add {rule} protocol static");
     // In a batch the family is told by the addresses alone.
     if rule.v6 {
         line.replacen(" from all", " from ::/0", 1)
