@@ -28,6 +28,12 @@ use crate::scenario::{Case, Diagnostic, Scenario, Sources};
 /// What a lab is called that was not written by anybody.
 const NAME: &str = "replay";
 
+/// Why lines of a dump are left out.
+const UNTAKEN: &str = "no kernel takes it";
+
+/// What that means.
+const AFFECTED: &str = "packets fare as if it were not there";
+
 /// A dump as it was given.
 struct Given {
     node: Option<String>,
@@ -167,7 +173,7 @@ fn in_lab(
     for (node, line) in left {
         let account = prepared.accounts.iter_mut().find(|one| one.node == node);
         if let Some(account) = account {
-            account.left_out(line, "no kernel would take it", "");
+            account.left_out(line, UNTAKEN, AFFECTED);
         }
     }
     Ok(prepared)
@@ -273,7 +279,7 @@ fn alone(arguments: &ReplayArguments, given: &[Given]) -> Result<(Prepared, Stri
     let nodes = addresses(&objects);
     let mut named_dumps = Vec::new();
     for one in given {
-        let path = fs::canonicalize(&one.path).unwrap_or_else(|_| one.path.clone());
+        let path = seen_from(arguments.write.as_deref(), &one.path);
         named_dumps.push((named(one, &nodes)?, path.display().to_string(), one));
     }
     let dumped: Vec<Dumped<'_>> = named_dumps
@@ -316,6 +322,20 @@ fn alone(arguments: &ReplayArguments, given: &[Given]) -> Result<(Prepared, Stri
     Ok((prepared(&lab, &case, arguments, dumps.collect())?, whole))
 }
 
+/// A dump's path from where a lab is written: below its directory as it is there, else
+/// the whole path.
+fn seen_from(lab: Option<&Path>, dump: &Path) -> PathBuf {
+    let whole = |path: &Path| fs::canonicalize(path).ok();
+    let dump = whole(dump).unwrap_or_else(|| dump.to_owned());
+    let directory = lab.map(|lab| match lab.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    });
+    let below = directory.and_then(whole);
+    let below = below.and_then(|directory| dump.strip_prefix(directory).ok().map(Path::to_owned));
+    below.unwrap_or(dump)
+}
+
 /// The lab with its objects behind it.
 fn with_objects(mut text: String, objects: &[Source]) -> String {
     for source in objects {
@@ -348,7 +368,7 @@ fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
 fn told_of(mut prepared: Prepared, given: &[Given]) -> Prepared {
     for (account, one) in prepared.accounts.iter_mut().zip(given) {
         for line in &one.left {
-            account.left_out(line.clone(), "no kernel would take it", "");
+            account.left_out(line.clone(), UNTAKEN, AFFECTED);
         }
     }
     prepared

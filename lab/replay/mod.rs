@@ -42,6 +42,9 @@ pub fn graft(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
     account
 }
 
+#[cfg(test)]
+mod tests;
+
 /// Takes rules out of a dump that stand at these places: files with lines from 1.
 pub fn leave_out(dump: &mut NodeDump, places: &BTreeSet<(String, u32)>) {
     let files = &dump.files;

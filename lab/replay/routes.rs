@@ -53,8 +53,10 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
     }
     let count = routes.len();
     kept.extend(routes);
-    // A next hop must be reached by a route that is there already.
-    kept.sort_by_key(|route| route.via.is_some());
+    if !dump.routes.is_empty() {
+        // A next hop must be reached by a route that is there already.
+        kept.sort_by_key(|route| route.via.is_some());
+    }
     let neighbours = next_hops(plan, node, &kept);
     let policy = policy(dump, &mut left);
     let rules = policy.len();

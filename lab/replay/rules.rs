@@ -31,7 +31,9 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
                 counted(sets.len(), "set", "sets"),
                 counted(entries, "entry", "entries"),
             );
-            account.is_real(format!("{sets} with {entries}"));
+            if dump.sets.iter().any(|sets| !sets.is_empty()) {
+                account.is_real(format!("{sets} with {entries}"));
+            }
         }
         None if !namespace.ipset.is_empty() => {
             account
