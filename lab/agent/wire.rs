@@ -272,6 +272,9 @@ impl Wire {
             Lookup::Prohibit => request.action(RuleAction::Prohibit),
         };
         let message = request.message_mut();
+        if !matches!(rule.then, Lookup::Table(_)) {
+            message.header.table = 0;
+        }
         let protocol = RuleAttribute::Protocol(RouteProtocol::Static);
         message.attributes.push(protocol);
         if rule.not {

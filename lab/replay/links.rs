@@ -289,7 +289,7 @@ impl Making<'_> {
         if down > 0 {
             self.account.left_out(
                 counted(down, "interface", "interfaces"),
-                "they are down, or a module's own, and hold no address",
+                "down, or a module's own, without an address",
                 "",
             );
         }

@@ -33,6 +33,12 @@ fn is_kernels(route: &Dumped) -> bool {
 
 /// Gives the node the routes and routing rules of the dump.
 pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) {
+    if dump.routes.is_empty() {
+        account.stands_in("routes as the lab has them: `ip route` was not dumped");
+    }
+    if dump.routes.is_empty() && dump.policy.is_empty() {
+        return;
+    }
     let Some(namespace) = plan.namespace(node) else {
         return;
     };
@@ -48,7 +54,7 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
         match planned(namespace, dump, route) {
             Ok(Some(route)) => routes.push(route),
             Ok(None) => {}
-            Err(because) => left.push((route.written.trim().to_owned(), because)),
+            Err(because) => left.push((in_a_line(&route.written), because)),
         }
     }
     let count = routes.len();
@@ -65,9 +71,7 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
         namespace.neighbours.extend(neighbours);
         namespace.policy = policy;
     }
-    if dump.routes.is_empty() {
-        account.stands_in("routes as the lab has them: `ip route` was not dumped");
-    } else {
+    if !dump.routes.is_empty() {
         let routes = counted(count, "route", "routes");
         account.is_real(format!("{routes} besides the kernel's own"));
     }
@@ -228,11 +232,15 @@ fn policy(dump: &NodeDump, left: &mut Vec<(String, &'static str)>) -> Vec<Policy
             }
             match planned_rule(*ip, rule) {
                 Ok(rule) => rules.push(rule),
-                Err(because) => left.push((rule.written.trim().to_owned(), because)),
+                Err(because) => left.push((in_a_line(&rule.written), because)),
             }
         }
     }
     rules
+}
+
+fn in_a_line(text: &str) -> String {
+    text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// What svclab's routing rules look at.

@@ -27,6 +27,8 @@ pub enum Stage {
     LinkSettings,
     /// Bridge ports, addresses; up; then neighbours and routes.
     Addresses,
+    /// Routing rules.
+    Lookups,
     /// Forwarding entries of tunnels.
     Forwarding,
     /// Virtual servers.
@@ -87,6 +89,12 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
         step(Stage::LinkSettings, all, settings(true, false));
         step(Stage::LinkSettings, known, settings(true, true));
         step(Stage::Addresses, ip, addresses(namespace));
+        // A rule for all sources does not tell its family.
+        for (family, v6) in [("-4", false), ("-6", true)] {
+            let own = namespace.policy.iter().filter(|rule| rule.v6 == v6);
+            let ip = &["ip", family, "-batch", "-"][..];
+            step(Stage::Lookups, ip, lines(own.map(policy)));
+        }
         step(
             Stage::Forwarding,
             &["bridge", "-batch", "-"],
@@ -269,7 +277,6 @@ fn addresses(namespace: &Namespace) -> String {
     said.extend(to_be_up.map(up));
     said.extend(namespace.neighbours.iter().map(neighbour));
     said.extend(namespace.routes.iter().map(route));
-    said.extend(namespace.policy.iter().map(policy));
     lines(said.into_iter())
 }
 
@@ -322,13 +329,7 @@ fn route(route: &Route) -> String {
 }
 
 fn policy(rule: &PolicyRule) -> String {
-    let line = format!("rule add {rule} protocol static");
-    // In a batch the family is told by the addresses alone.
-    if rule.v6 {
-        line.replacen(" from all", " from ::/0", 1)
-    } else {
-        line
-    }
+    format!("rule add {rule} protocol static")
 }
 
 /// The network itself: `ip` takes no host bits.
