@@ -7,7 +7,7 @@
 //! component would write, [`plan`] is exactly what to apply, [`agent`] applies
 //! it (the only code that touches a kernel), [`evidence`] is what was seen,
 //! [`explain`] judges it, and [`report`] prints it. [`dump`] is what programs
-//! print of a node that stands, read and compared. [`certify`] compares the
+//! print of a node that stands, read and compared; [`replay`] builds such a node again. [`certify`] compares the
 //! machine before a run with the machine after it. [`live`] keeps a lab standing and
 //! lets users into it. [`apiserver`] answers a real
 //! kube-proxy that runs in a lab. [`verify`] compares what packets do with two of them, and
@@ -28,6 +28,7 @@ mod library;
 pub mod live;
 pub mod plan;
 pub mod protocol;
+pub mod replay;
 pub mod report;
 pub mod rules;
 pub mod run;

@@ -62,6 +62,9 @@ missing_for_tests() {
     has perl || echo perl-base
     # What `svclab diff` reads.
     has sysctl || echo procps
+    # Shells that scripts/collect-node may meet on a node.
+    has dash || echo dash
+    has busybox || echo busybox
 }
 
 # The Debian packages that are missing for the long suites on top of that: the

@@ -9,19 +9,84 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Map, Value};
 use svclab::kernel::Host;
-use svclab::plan::Plan;
 use svclab::plan::print::{netns, steps};
+use svclab::plan::{Lookup, Plan, PolicyRule, Route, RouteKind};
 
 fn plan() -> Plan {
-    serde_json::from_str(include_str!("plans/small.json")).expect("a plan")
+    let mut plan: Plan = serde_json::from_str(include_str!("plans/small.json")).expect("a plan");
+    // What only dumped nodes have.
+    let router = plan.namespaces.iter_mut().find(|ns| ns.name == "router");
+    let router = router.expect("a router");
+    let to = |text: &str| text.parse().expect("a network");
+    let dev = router.links[0].name.clone();
+    let route = |network: &str, kind, table, dev: &str| Route {
+        to: to(network),
+        via: None,
+        dev: dev.to_owned(),
+        onlink: false,
+        source: None,
+        kind,
+        table,
+        metric: None,
+    };
+    router.routes.extend([
+        route("10.77.0.0/16", RouteKind::Unicast, Some(100), &dev),
+        route("10.78.0.0/16", RouteKind::Blackhole, None, ""),
+        route("fd00:78::/64", RouteKind::Unreachable, Some(100), ""),
+        route("10.79.0.0/16", RouteKind::Prohibit, Some(1000), ""),
+        route("10.80.0.0/16", RouteKind::Throw, Some(100), ""),
+        route("10.81.0.0/16", RouteKind::Local, Some(100), "lo"),
+        Route {
+            metric: Some(50),
+            ..route("10.82.0.0/16", RouteKind::Unicast, None, &dev)
+        },
+    ]);
+    let rule = |priority, v6, then| PolicyRule {
+        priority,
+        v6,
+        not: false,
+        from: None,
+        to: None,
+        mark: None,
+        incoming: None,
+        outgoing: None,
+        suppress: None,
+        then,
+    };
+    router.policy = vec![
+        PolicyRule {
+            mark: Some((0x4000, 0x4000)),
+            from: Some(to("10.0.1.0/24")),
+            ..rule(100, false, Lookup::Table(100))
+        },
+        PolicyRule {
+            not: true,
+            to: Some(to("10.0.9.0/24")),
+            incoming: Some(dev),
+            suppress: Some(0),
+            ..rule(101, false, Lookup::Table(1000))
+        },
+        PolicyRule {
+            outgoing: Some("eth7".to_owned()),
+            ..rule(102, false, Lookup::Prohibit)
+        },
+        rule(103, true, Lookup::Table(100)),
+        PolicyRule {
+            from: Some(to("fd00:9::/64")),
+            ..rule(104, true, Lookup::Unreachable)
+        },
+    ];
+    plan
 }
 
 /// What is asked of every namespace; each answers with JSON.
-const QUESTIONS: [(&str, &str); 6] = [
+const QUESTIONS: [(&str, &str); 8] = [
     ("links", "ip -j -d address"),
     ("ports", "bridge -j -d link"),
     ("routes4", "ip -j -4 route show table all"),
     ("routes6", "ip -j -6 route show table all proto static"),
+    ("rules4", "ip -j -4 rule"),
+    ("rules6", "ip -j -6 rule"),
     ("neighbours", "ip -j neighbour show nud permanent"),
     ("forwarding", "bridge -j fdb show"),
 ];
@@ -31,7 +96,18 @@ const QUESTIONS: [(&str, &str); 6] = [
 type Network = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// The fields that a plan decides.
-const DECIDED: [&str; 30] = [
+const DECIDED: [&str; 41] = [
+    "action",
+    "dstlen",
+    "fwmark",
+    "fwmask",
+    "iif",
+    "not",
+    "oif",
+    "priority",
+    "src",
+    "srclen",
+    "suppress_prefixlen",
     "ifname",
     "address",
     "mtu",
@@ -289,6 +365,12 @@ fn the_tools_and_the_agent_make_the_same_network() {
         }
         assert!(answers["routes4"].len() > 3, "{answers:?}");
     }
+    let rules = &tools["router"];
+    assert_eq!(
+        (rules["rules4"].len(), rules["rules6"].len()),
+        (6, 4),
+        "{rules:?}"
+    );
     assert!(
         tools["router"]["forwarding"]
             .iter()

@@ -106,6 +106,7 @@ impl Lab {
         step("add its routes and neighbours".to_owned());
         for ((_, wire), namespace) in made.iter().zip(&plan.namespaces) {
             wire.route(namespace).await?;
+            wire.policy(namespace).await?;
         }
         for ((ns, _), namespace) in made.iter().zip(&plan.namespaces) {
             ipvs::add(ns, namespace).await?;

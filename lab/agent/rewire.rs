@@ -95,7 +95,7 @@ impl Wire {
     /// What the kernel refused.
     pub async fn swap_routes(&self, plan: &Namespace, change: &Change) -> Result<(), Failure> {
         for route in &change.routes.remove {
-            let index = self.index(plan, &route.dev)?;
+            let index = self.way(plan, route)?;
             let message = route_message(route, index)
                 .map_err(|error| failure::bug(format!("the route to {}: {error}", route.to)))?;
             match self.handle.route().del(message).execute().await {

@@ -84,7 +84,8 @@ pub fn begin<'a>(
 ) -> Result<Begun<'a>, Failure> {
     let name = &namespace.name;
     let sets = ("ipset".to_owned(), namespace.ipset.as_str());
-    let rules = namespace.iptables.as_ref().into_iter().flat_map(|rules| {
+    let both = namespace.iptables.iter().chain(&namespace.beside);
+    let rules = both.flat_map(|rules| {
         let program = |ip| iptables_program(ip, rules.backend, "restore");
         [
             (program(4), rules.v4.as_str()),

@@ -9,6 +9,8 @@ use ipnetwork::IpNetwork;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{InfoData, InfoVeth};
 use netlink_packet_route::neighbour::NeighbourFlags;
+use netlink_packet_route::route::{RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags};
 use rtnetlink::{
     Handle, LinkBridge, LinkBridgePort, LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth,
     LinkVxlan, RouteMessageBuilder,
@@ -17,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::failure;
 use super::netns::NetNs;
-use crate::plan::{Link, LinkKind, Namespace, Route};
+use crate::plan::{Link, LinkKind, Lookup, Namespace, PolicyRule, Route, RouteKind};
 use crate::protocol::{Failure, Fault};
 
 /// Index of the loopback device, in every namespace.
@@ -205,7 +207,7 @@ impl Wire {
                 })?;
         }
         for route in &plan.routes {
-            let index = self.index(plan, &route.dev)?;
+            let index = self.way(plan, route)?;
             let message = route_message(route, index).map_err(|error| {
                 failure::bug(format!(
                     "the route to {} in {} mixes address families: {error}",
@@ -227,19 +229,115 @@ impl Wire {
         }
         Ok(())
     }
+
+    /// The interface of a route that has one.
+    pub(super) fn way(&self, plan: &Namespace, route: &Route) -> Result<Option<u32>, Failure> {
+        if route.dev.is_empty() {
+            return Ok(None);
+        }
+        self.index(plan, &route.dev).map(Some)
+    }
+
+    /// Adds the rules by which packets look for their route.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refused.
+    pub async fn policy(&self, plan: &Namespace) -> Result<(), Failure> {
+        for rule in &plan.policy {
+            self.add_policy(rule).await.map_err(|error| {
+                refused(
+                    &plan.name,
+                    &format!("add the routing rule `{rule}`"),
+                    &error,
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn add_policy(&self, rule: &PolicyRule) -> Result<(), rtnetlink::Error> {
+        let mut request = self.handle.rule().add().priority(rule.priority);
+        if let Some(dev) = &rule.incoming {
+            request = request.input_interface(dev);
+        }
+        if let Some(dev) = &rule.outgoing {
+            request = request.output_interface(dev);
+        }
+        // A rule without an action is taken and then breaks look-ups.
+        request = match rule.then {
+            Lookup::Table(table) => request.table_id(table).action(RuleAction::ToTable),
+            Lookup::Blackhole => request.action(RuleAction::Blackhole),
+            Lookup::Unreachable => request.action(RuleAction::Unreachable),
+            Lookup::Prohibit => request.action(RuleAction::Prohibit),
+        };
+        let message = request.message_mut();
+        if !matches!(rule.then, Lookup::Table(_)) {
+            message.header.table = 0;
+        }
+        let protocol = RuleAttribute::Protocol(RouteProtocol::Static);
+        message.attributes.push(protocol);
+        if rule.not {
+            message.header.flags |= RuleFlags::Invert;
+        }
+        if let Some((mark, mask)) = rule.mark {
+            message.attributes.push(RuleAttribute::FwMark(mark));
+            message.attributes.push(RuleAttribute::FwMask(mask));
+        }
+        if let Some(length) = rule.suppress {
+            message
+                .attributes
+                .push(RuleAttribute::SuppressPrefixLen(length));
+        }
+        if let Some(from) = rule.from {
+            message.header.src_len = from.prefix();
+            message
+                .attributes
+                .push(RuleAttribute::Source(from.network()));
+        }
+        if let Some(to) = rule.to {
+            message.header.dst_len = to.prefix();
+            message
+                .attributes
+                .push(RuleAttribute::Destination(to.network()));
+        }
+        if rule.v6 {
+            request.v6().execute().await
+        } else {
+            request.v4().execute().await
+        }
+    }
 }
 
 pub(super) fn route_message(
     route: &Route,
-    index: u32,
+    index: Option<u32>,
 ) -> Result<netlink_packet_route::route::RouteMessage, Box<dyn std::error::Error>> {
     let mut builder = RouteMessageBuilder::<IpAddr>::new()
-        .destination_prefix(route.to.network(), route.to.prefix())?
-        .output_interface(index);
+        .destination_prefix(route.to.network(), route.to.prefix())?;
+    if let Some(index) = index {
+        builder = builder.output_interface(index);
+    }
     if let Some(via) = route.via {
         builder = builder.gateway(via)?;
-    } else {
-        builder = builder.scope(netlink_packet_route::route::RouteScope::Link);
+    } else if route.kind == RouteKind::Local {
+        builder = builder.scope(RouteScope::Host);
+    } else if route.kind.is_unicast() {
+        builder = builder.scope(RouteScope::Link);
+    }
+    match route.kind {
+        RouteKind::Unicast => {}
+        RouteKind::Local => builder = builder.kind(RouteType::Local),
+        RouteKind::Blackhole => builder = builder.kind(RouteType::BlackHole),
+        RouteKind::Unreachable => builder = builder.kind(RouteType::Unreachable),
+        RouteKind::Prohibit => builder = builder.kind(RouteType::Prohibit),
+        RouteKind::Throw => builder = builder.kind(RouteType::Throw),
+    }
+    if let Some(table) = route.table {
+        builder = builder.table_id(table);
+    }
+    if let Some(metric) = route.metric {
+        builder = builder.priority(metric);
     }
     if let Some(source) = route.source {
         builder = builder.pref_source(source)?;

@@ -71,7 +71,10 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
         }
     }
     let printed = match arguments.format {
-        Explanation::Human => print(&human(&seen, arguments)),
+        Explanation::Human => {
+            let probes: Vec<String> = arguments.probe.iter().cloned().collect();
+            print(&human(&seen, &probes, arguments.verbose, true))
+        }
         Explanation::Json => {
             let cases = seen.iter().map(|one| as_data(one, arguments)).collect();
             print_json(&Journeys::of(cases))
@@ -163,19 +166,21 @@ fn plain(text: String) -> String {
     }
 }
 
-fn human(told: &[Explained], arguments: &ExplainArguments) -> String {
+/// What is told of cases to people; of all their probes if none is named, and whether
+/// they came out as expected where that is `judged`.
+pub fn human(told: &[Explained], probes: &[String], verbose: bool, judged: bool) -> String {
     let texts: Vec<String> = told
         .iter()
         .map(|one| {
             let telling = Telling {
                 book: book(one),
-                verbose: arguments.verbose,
+                verbose,
                 brief: told.len() > 1,
             };
-            let mut text = telling.case(&head(one), wanted(&one.journeys, arguments));
+            let mut text = telling.case(&head(one, judged), wanted(&one.journeys, probes));
             for ((step, journeys), book) in steps(one).zip(one.prepared.books().into_iter().skip(1))
             {
-                let journeys: Vec<&Journey> = wanted(journeys, arguments).collect();
+                let journeys: Vec<&Journey> = wanted(journeys, probes).collect();
                 if !journeys.is_empty() {
                     text += &Telling { book, ..telling }.step(step, journeys.into_iter());
                 }
@@ -187,13 +192,15 @@ fn human(told: &[Explained], arguments: &ExplainArguments) -> String {
 }
 
 fn as_data(one: &Explained, arguments: &ExplainArguments) -> CaseJourneys {
-    let first = wanted(&one.journeys, arguments).cloned().collect();
+    let probes: Vec<String> = arguments.probe.iter().cloned().collect();
+    let probes = probes.as_slice();
+    let first = wanted(&one.journeys, probes).cloned().collect();
     let books = one.prepared.books().into_iter().skip(1);
     let steps = steps(one).zip(books).map(|((step, journeys), book)| {
-        let journeys = wanted(journeys, arguments).cloned().collect();
+        let journeys = wanted(journeys, probes).cloned().collect();
         (step.to_owned(), journeys, book)
     });
-    CaseJourneys::of(head(one), first, &book(one)).with_steps(steps)
+    CaseJourneys::of(head(one, true), first, &book(one)).with_steps(steps)
 }
 
 /// The steps, each with its connections.
@@ -206,8 +213,8 @@ fn book(one: &Explained) -> Book<'_> {
     Book::new(&one.prepared.cluster, &one.prepared.plan)
 }
 
-fn head(one: &Explained) -> Head {
-    let expected = Some(one.judgement.holds());
+fn head(one: &Explained, judged: bool) -> Head {
+    let expected = judged.then(|| one.judgement.holds());
     Head::of(
         one.prepared.case.id.clone(),
         one.kernel.clone(),
@@ -217,12 +224,9 @@ fn head(one: &Explained) -> Head {
 }
 
 /// The journeys that were asked for.
-fn wanted<'e>(
-    journeys: &'e [Journey],
-    arguments: &'e ExplainArguments,
-) -> impl Iterator<Item = &'e Journey> {
-    let probe = arguments.probe.as_ref();
+fn wanted<'e>(journeys: &'e [Journey], probes: &'e [String]) -> impl Iterator<Item = &'e Journey> {
+    let all = probes.is_empty();
     journeys
         .iter()
-        .filter(move |journey| probe.is_none_or(|probe| journey.probe == *probe))
+        .filter(move |journey| all || probes.contains(&journey.probe))
 }

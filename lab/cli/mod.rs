@@ -18,6 +18,7 @@ mod plan;
 mod probe;
 mod progress;
 mod ps;
+mod replay;
 mod rules;
 mod run;
 mod schema;
@@ -80,6 +81,7 @@ pub fn main() -> ExitCode {
         Command::Verify(asked) => verify::compare(&arguments.common, asked),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
         Command::Diff(diff) => diff::diff(diff),
+        Command::Replay(asked) => replay::replay(&arguments.common, asked),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),
         Command::Schema { of } => schema::schema(*of),

@@ -9,6 +9,7 @@ use thiserror::Error;
 use super::format::Format;
 use super::limits::{MAX_BYTES, MAX_FILES};
 use super::node::File;
+use super::tarball::{self, TarballError};
 
 /// The files of a dump, and what else lies beside them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -39,8 +40,16 @@ pub enum FolderError {
         /// The file.
         name: String,
     },
+    /// A tarball that cannot be read.
+    #[error("{name}: {source}")]
+    Tarball {
+        /// The file.
+        name: String,
+        /// What is wrong with it.
+        source: TarballError,
+    },
     /// Compressed or packed.
-    #[error("{name}: this is {what}; unpack it first")]
+    #[error("{name}: this is {what}; unpack it first, or name a tarball")]
     Packed {
         /// The file.
         name: String,
@@ -64,6 +73,21 @@ pub enum FolderError {
         source: io::Error,
     },
 }
+
+/// What `scripts/collect-node` writes besides, for people.
+const BESIDE: [&str; 11] = [
+    "versions.txt",
+    "missing.txt",
+    "ip-neigh",
+    "bridge-fdb",
+    "bridge-link",
+    "conntrack-S",
+    "netstat",
+    "snmp",
+    "proc-ip_vs",
+    "kube-proxy-cmdline",
+    "kube-proxy-config",
+];
 
 /// How files begin that are no text.
 const PACKED: [(&[u8], &str); 6] = [
@@ -92,10 +116,16 @@ impl Folder {
                 }
                 Ok(folder)
             }
-            Ok(_) => Ok(Self {
-                files: vec![file(path)?],
-                others: Vec::new(),
-            }),
+            Ok(_) => {
+                let bytes = bytes(path)?;
+                if tarball::is_tarball(&bytes) {
+                    return Self::of_tarball(&name, &bytes);
+                }
+                Ok(Self {
+                    files: vec![file(name, bytes)?],
+                    others: Vec::new(),
+                })
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let folder = Self::beginning_with(path)?;
                 if folder.files.is_empty() {
@@ -119,13 +149,43 @@ impl Folder {
         Self::of(entries(folder, &format!("{begins}."))?)
     }
 
+    fn of_tarball(name: &str, packed: &[u8]) -> Result<Self, FolderError> {
+        let owned = || name.to_owned();
+        let files = tarball::files(packed).map_err(|source| match source {
+            // One file that was compressed.
+            TarballError::Not(0) => FolderError::Packed {
+                name: owned(),
+                what: PACKED[0].1,
+            },
+            source => FolderError::Tarball {
+                name: owned(),
+                source,
+            },
+        })?;
+        let mut folder = Self::default();
+        for packed in files {
+            let last = packed.path.rsplit('/').next().unwrap_or_default();
+            let inside = format!("{name}:{}", packed.path);
+            if Format::of_name(last).is_some() {
+                folder.files.push(file(inside, packed.bytes)?);
+            } else if !BESIDE.contains(&last) {
+                folder.others.push(inside);
+            }
+        }
+        if folder.files.is_empty() {
+            return Err(FolderError::Nothing(name.to_owned()));
+        }
+        Ok(folder)
+    }
+
     fn of(paths: Vec<PathBuf>) -> Result<Self, FolderError> {
         let mut folder = Self::default();
         for path in paths {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if path.is_file() && Format::of_name(&name).is_some() {
-                folder.files.push(file(&path)?);
-            } else {
+                let shown = path.display().to_string();
+                folder.files.push(file(shown, bytes(&path)?)?);
+            } else if !BESIDE.contains(&&*name) {
                 folder.others.push(path.display().to_string());
             }
         }
@@ -154,8 +214,7 @@ fn entries(folder: &Path, begins: &str) -> Result<Vec<PathBuf>, FolderError> {
     Ok(paths)
 }
 
-fn file(path: &Path) -> Result<File, FolderError> {
-    let name = path.display().to_string();
+fn bytes(path: &Path) -> Result<Vec<u8>, FolderError> {
     let refuse = |source| FolderError::Io {
         name: path.display().to_string(),
         source,
@@ -164,6 +223,11 @@ fn file(path: &Path) -> Result<File, FolderError> {
     let limit = u64::try_from(MAX_BYTES + 1).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
     open.take(limit).read_to_end(&mut bytes).map_err(refuse)?;
+    Ok(bytes)
+}
+
+/// A file of a dump from what is in it.
+fn file(name: String, bytes: Vec<u8>) -> Result<File, FolderError> {
     if let Some((_, what)) = PACKED.iter().find(|(begins, _)| bytes.starts_with(begins)) {
         return Err(FolderError::Packed { name, what });
     }
@@ -178,7 +242,7 @@ fn file(path: &Path) -> Result<File, FolderError> {
             line: newlines.count() + 1,
         }
     })?;
-    let format = Format::of_name(&path.file_name().unwrap_or_default().to_string_lossy());
+    let format = Format::of_name(name.rsplit('/').next().unwrap_or_default());
     Ok(File { name, format, text })
 }
 

@@ -34,6 +34,8 @@ pub enum Format {
     Servers,
     /// What `ip addr` prints.
     Links,
+    /// What `ip -d link` prints.
+    Kinds,
     /// What `ip route` prints, of one table or of all (`table all`).
     Routes(Ip),
     /// What `ip rule` prints.
@@ -53,7 +55,7 @@ pub enum Backing {
 
 /// A format and the names of files that hold it, without what stands before the
 /// last dot; the first is the one svclab writes.
-const NAMES: [(Format, &[&str]); 12] = [
+const NAMES: [(Format, &[&str]); 13] = [
     (
         Format::Rules(Ip::V4, Backing::Default),
         &["iptables-save", "iptables-nft-save", "iptables"],
@@ -74,6 +76,7 @@ const NAMES: [(Format, &[&str]); 12] = [
     (Format::Nft, &["nft", "nft-list-ruleset", "nftables"]),
     (Format::Servers, &["ipvsadm-Sn", "ipvsadm-sn", "ipvsadm"]),
     (Format::Links, &["ip-addr", "ip-address", "ip-a"]),
+    (Format::Kinds, &["ip-link", "ip-d-link"]),
     (
         Format::Routes(Ip::V4),
         &["ip-route", "ip-4-route", "ip-route-table-all"],
@@ -129,6 +132,7 @@ impl Format {
             Self::Nft => "nft list ruleset",
             Self::Servers => "ipvsadm -Sn",
             Self::Links => "ip addr",
+            Self::Kinds => "ip -d link",
             Self::Routes(Ip::V4) => "ip route",
             Self::Routes(Ip::V6) => "ip -6 route",
             Self::Policy(Ip::V4) => "ip rule",
@@ -149,7 +153,8 @@ impl Format {
     /// cannot be told from every text.
     #[must_use]
     pub fn may_be(self, other: Self) -> bool {
-        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+        let one = std::mem::discriminant(&self) == std::mem::discriminant(&other);
+        one || (self, other) == (Self::Kinds, Self::Links)
     }
 }
 

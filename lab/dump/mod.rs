@@ -7,6 +7,7 @@ pub mod difference;
 pub mod folder;
 pub mod format;
 pub mod iptables;
+pub mod kinds;
 pub mod limits;
 pub mod links;
 mod lists;
@@ -19,6 +20,7 @@ pub mod routes;
 pub mod servers;
 pub mod sets;
 pub mod sysctls;
+pub mod tarball;
 pub mod text;
 
 pub use compare::compare;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::format::{Backing, Format, Ip};
+use super::kinds::Kinds;
 use super::limits::MAX_TOLD;
 use super::links::Links;
 use super::policy::PolicyRule;
@@ -14,7 +15,7 @@ use super::servers::Servers;
 use super::sets::Sets;
 use super::sysctls::Sysctls;
 use super::text::{Text, lines};
-use super::{iptables, links, nft, policy, routes, servers, sets, sysctls};
+use super::{iptables, kinds, links, nft, policy, routes, servers, sets, sysctls};
 use crate::rules::nft::Ruleset;
 use crate::scenario::source::{FileId, Source};
 use crate::scenario::{Diagnostic, Sources};
@@ -33,6 +34,8 @@ pub struct NodeDump {
     pub servers: Option<Servers>,
     /// Interfaces and addresses.
     pub links: Option<Links>,
+    /// What kinds of interfaces they are.
+    pub kinds: Option<Kinds>,
     /// Routes, by the file they were in: one file may hold those of both
     /// families.
     pub routes: BTreeMap<Ip, Vec<Route>>,
@@ -141,7 +144,8 @@ impl NodeDump {
         }
     }
 
-    /// The formats of which it has something.
+    /// The formats of which it has something to compare: what kinds interfaces are of
+    /// is for making them again.
     pub fn formats(&self) -> impl Iterator<Item = Format> + '_ {
         let rules = self
             .rules
@@ -171,6 +175,7 @@ impl NodeDump {
         self.nft = self.nft.take().filter(|_| wanted(Format::Nft));
         self.servers = self.servers.take().filter(|_| wanted(Format::Servers));
         self.links = self.links.take().filter(|_| wanted(Format::Links));
+        self.kinds = self.kinds.take().filter(|_| wanted(Format::Kinds));
         self.sysctls = self.sysctls.take().filter(|_| wanted(Format::Sysctls));
     }
 
@@ -190,6 +195,7 @@ impl NodeDump {
             Format::Nft => self.nft = Some(nft::read(text, problems)),
             Format::Servers => self.servers = Some(servers::read(text, problems)),
             Format::Links => self.links = Some(links::read(text, problems)),
+            Format::Kinds => self.kinds = Some(kinds::read(text, problems)),
             Format::Routes(ip) => {
                 self.routes.insert(ip, routes::read(text, ip, problems));
             }

@@ -12,11 +12,11 @@ pub mod needs;
 pub mod print;
 mod probe;
 mod real_proxy;
+mod routing;
 mod size;
 mod step;
 mod typed;
 
-use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -27,6 +27,7 @@ pub use ipvs::VirtualServer;
 pub use link::{Link, LinkKind, Mac};
 pub use probe::{Count, Patience, Probe, Protocol, Server, ServerKind, Target};
 pub use real_proxy::{API, Heard, RealProxy};
+pub use routing::{Lookup, PolicyRule, Route, RouteKind};
 pub use step::{Step, Told};
 pub use typed::Typed;
 
@@ -70,6 +71,9 @@ pub struct Namespace {
     pub links: Vec<Link>,
     /// Routes of the main table unless one says otherwise.
     pub routes: Vec<Route>,
+    /// Rules by which packets look for their route, besides the kernel's own three.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policy: Vec<PolicyRule>,
     /// Static neighbours, so that no verdict hangs on ARP.
     pub neighbours: Vec<Neighbour>,
     /// Forwarding entries of vxlan devices.
@@ -92,6 +96,9 @@ pub struct Namespace {
     /// Rules, loaded after the sets they name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables: Option<Iptables>,
+    /// Rules of the other iptables, where both are in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Iptables>,
     /// Input for `nft -f`; empty when there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub nft: String,
@@ -131,23 +138,6 @@ pub struct Iptables {
     /// IPv6 rules; empty when there are none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub v6: String,
-}
-
-/// One route.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Route {
-    /// Where to; a default route has prefix length 0.
-    pub to: IpNetwork,
-    /// The next hop, unless the destination is on the link itself.
-    pub via: Option<IpAddr>,
-    /// The interface, by name.
-    pub dev: String,
-    /// The next hop is on that link whatever its addresses say.
-    #[serde(default)]
-    pub onlink: bool,
-    /// The source address preferred for what starts here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<IpAddr>,
 }
 
 /// A neighbour that needs no resolving.

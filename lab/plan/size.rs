@@ -32,10 +32,8 @@ impl Plan {
 
 impl Namespace {
     fn memory(&self) -> u64 {
-        let rules = self
-            .iptables
-            .as_ref()
-            .map_or(0, |rules| rules.v4.len() + rules.v6.len());
+        let both = self.iptables.iter().chain(&self.beside);
+        let rules: usize = both.map(|rules| rules.v4.len() + rules.v6.len()).sum();
         let text = u64::try_from(rules + self.ipset.len() + self.nft.len()).unwrap_or(u64::MAX);
         NAMESPACE + text.saturating_mul(RULES) / 1024
     }

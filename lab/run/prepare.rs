@@ -1,14 +1,17 @@
 //! From a case to its plan, or to what is wrong with it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cluster::place;
 use crate::cluster::{self, Cluster, Inputs, Problem};
+use crate::dump::NodeDump;
 use crate::explain::{ClaimOutcome, ClaimVerdict, Judge, Moment, Subject};
 use crate::plan::build::{After, Order, plan};
 use crate::plan::{Patience, Plan};
+use crate::replay::{Account, graft};
 use crate::report::Place;
 use crate::scenario::expectation::Row;
 use crate::scenario::lab::LabSpec;
@@ -17,8 +20,8 @@ use crate::scenario::reference::DocumentRef;
 use crate::scenario::tree::Step;
 use crate::scenario::{Case, Diagnostic, Sources};
 
-use super::binary;
 use super::select::Chosen;
+use super::{binary, dumped};
 
 /// A case that can be run.
 #[derive(Debug, Clone)]
@@ -33,6 +36,8 @@ pub struct Prepared {
     pub plan: Plan,
     /// What it is after each step.
     pub steps: Vec<PreparedStep>,
+    /// What became of what was dumped of its nodes.
+    pub accounts: Vec<Account>,
     /// How it is named on the command line.
     pub named: String,
 }
@@ -55,6 +60,9 @@ pub struct Wishes {
     pub patience: Patience,
     /// What runs as kube-proxy on nodes that have one, by its path.
     pub kube_proxy: Option<PathBuf>,
+    /// Dumps that take the place of nodes, by the nodes' names, besides those that the lab
+    /// names.
+    pub dumps: BTreeMap<String, NodeDump>,
 }
 
 impl From<Patience> for Wishes {
@@ -62,6 +70,7 @@ impl From<Patience> for Wishes {
         Self {
             patience,
             kube_proxy: None,
+            dumps: BTreeMap::new(),
         }
     }
 }
@@ -117,7 +126,19 @@ pub fn prepare(
         patience: wishes.patience,
         steps: &after,
     };
-    let (plan, plans) = plan(&order).map_err(told)?;
+    let (mut plan, plans) = plan(&order).map_err(told)?;
+    let dumps = dumped::dumps(&directory(lab), &case.spec, &wishes.dumps).map_err(told)?;
+    if !dumps.is_empty() && !case.steps.is_empty() {
+        let problem = Problem::in_lab(
+            place!["spec", "steps"],
+            "a lab with a node's dump has no steps: what a component would change of it is not known".to_owned(),
+        );
+        return Err(told(vec![problem]));
+    }
+    let accounts = dumps
+        .iter()
+        .map(|(node, dump)| graft(&mut plan, node, dump));
+    let accounts = accounts.collect();
     let names = case.steps.iter().map(|step| step.name.clone());
     let steps = names.zip(clusters).zip(plans);
     let steps = steps.map(|((name, cluster), plan)| PreparedStep {
@@ -131,6 +152,7 @@ pub fn prepare(
         steps: steps.collect(),
         plan,
         cluster,
+        accounts,
         named: case.id.replacen(&case.lab, &lab.named, 1),
     };
     prepared.judge().map(drop).map_err(told)?;

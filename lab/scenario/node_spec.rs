@@ -31,6 +31,14 @@ pub struct NodeSpec {
     /// What somebody did on it by hand, after all components had written.
     #[serde(default)]
     pub by_hand: ByHand,
+    /// A dump of the node, such as `scripts/collect-node` writes, that takes the place of
+    /// what the lab's components would make of it: a tarball, a directory or a file,
+    /// by its path from the lab's.
+    #[serde(default)]
+    pub dump: Option<String>,
+    /// What of the dump cannot be built is left out; without it the lab is refused.
+    #[serde(default)]
+    pub lenient: bool,
     /// This node's kube-proxy, in place of the lab's.
     #[serde(default)]
     pub kube_proxy: Option<KubeProxyConfig>,

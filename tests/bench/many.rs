@@ -14,7 +14,7 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
 use svclab::kernel::Agent;
-use svclab::plan::{Link, LinkKind, Mac, Namespace, Plan, Route};
+use svclab::plan::{Link, LinkKind, Mac, Namespace, Plan, Route, RouteKind};
 use tokio::runtime::Runtime;
 
 /// How many namespaces beside the router.
@@ -118,6 +118,9 @@ fn plan(size: u16) -> Plan {
                 dev: "eth0".to_owned(),
                 onlink: false,
                 source: None,
+                kind: RouteKind::Unicast,
+                table: None,
+                metric: None,
             }],
             name,
             ..Namespace::default()

@@ -13,6 +13,7 @@ mod certified;
 mod cgroup;
 mod ci;
 mod claims;
+mod collect;
 #[path = "../shared/copied.rs"]
 mod copied;
 mod diff;
@@ -28,6 +29,7 @@ mod killed;
 mod measured;
 mod node_ports;
 mod readme;
+mod replay;
 #[path = "../shared/rights.rs"]
 mod rights;
 mod rules;

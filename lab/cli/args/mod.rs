@@ -2,6 +2,7 @@
 
 mod diff;
 mod machine;
+mod replay;
 mod rules;
 mod run;
 mod selection;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use diff::{DiffArguments, DiffFormat};
 pub use machine::{Described, DoctorArguments, DoctorFormat, KernelCommand};
+pub use replay::ReplayArguments;
 pub use rules::RulesArguments;
 pub use run::{
     ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, PlanArguments, RunArguments,
@@ -28,6 +30,7 @@ pub use standing::{
 pub use verify::{AgainstWord, VerifyArguments, VerifyFormat};
 
 use diff::DUMPS;
+use replay::REPLAYS;
 use standing::{CAPTURES, GUESTS, STATUS};
 
 /// A lab bench for Kubernetes Service networking: real namespaces, real rules,
@@ -101,6 +104,9 @@ pub enum Command {
     /// Compare two nodes' dumps, or two files of them, by what they mean
     #[command(after_help = DUMPS)]
     Diff(DiffArguments),
+    /// Build dumped nodes again, with real packets, and tell where those went
+    #[command(after_help = REPLAYS)]
+    Replay(Box<ReplayArguments>),
     /// Try what this machine can run, and say what would change it
     Doctor(DoctorArguments),
     /// List, fetch and remove the kernels that guests boot

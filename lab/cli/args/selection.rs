@@ -33,6 +33,7 @@ impl Selection {
         Wishes {
             patience: self.patience,
             kube_proxy: self.kube_proxy.clone(),
+            dumps: std::collections::BTreeMap::new(),
         }
     }
 }

@@ -7,8 +7,8 @@ use ipnetwork::IpNetwork;
 
 use super::PORT;
 use crate::plan::{
-    Link, LinkKind, Mac, Namespace, Neighbour, Plan, Probe, Protocol, Route, Server, ServerKind,
-    Sysctl, Target,
+    Link, LinkKind, Mac, Namespace, Neighbour, Plan, Probe, Protocol, Route, RouteKind, Server,
+    ServerKind, Sysctl, Target,
 };
 
 /// A namespace with one interface, not yet cabled.
@@ -123,6 +123,9 @@ pub fn default_route(via: IpAddr) -> Route {
         dev: "eth0".to_owned(),
         onlink: false,
         source: None,
+        kind: RouteKind::Unicast,
+        table: None,
+        metric: None,
     }
 }
 

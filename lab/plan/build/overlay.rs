@@ -7,7 +7,7 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 use super::fabric::{UPLINK, port_of};
 use super::topology::{Port, Topology};
 use crate::cluster::{Cluster, FABRIC, Node};
-use crate::plan::{LinkKind, Mac, Route};
+use crate::plan::{LinkKind, Mac, Route, RouteKind};
 use crate::rules::flannel::{Flannel, Lease, overlay};
 use crate::scenario::lab::FabricKind;
 
@@ -67,6 +67,9 @@ fn tunnel(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
                 dev: side.device.clone(),
                 onlink: true,
                 source: None,
+                kind: RouteKind::Unicast,
+                table: None,
+                metric: None,
             });
             topology.neighbour(&at, peer.gateway.into(), Mac(peer.mac));
             topology.forward(&at, Mac(peer.mac), IpAddr::V4(peer.remote));

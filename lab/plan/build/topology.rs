@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
 use sha2::{Digest, Sha256};
 
-use crate::plan::{Forwarding, Link, LinkKind, Mac, Namespace, Neighbour, Route};
+use crate::plan::{Forwarding, Link, LinkKind, Mac, Namespace, Neighbour, Route, RouteKind};
 
 /// The longest name an interface can have, in bytes.
 const LONGEST: usize = 15;
@@ -108,6 +108,9 @@ impl Topology {
             dev: dev.to_owned(),
             onlink: false,
             source: None,
+            kind: RouteKind::Unicast,
+            table: None,
+            metric: None,
         });
     }
 

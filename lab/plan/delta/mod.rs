@@ -270,6 +270,16 @@ impl Change {
         } else {
             Swap::between(&there.routes, &wanted.routes)
         };
+        if there.policy != wanted.policy {
+            return Err(Rebuild::because(format_args!(
+                "{name} gets other routing rules"
+            )));
+        }
+        if there.beside != wanted.beside {
+            return Err(Rebuild::because(format_args!(
+                "the rules of the other iptables change on {name}"
+            )));
+        }
         if there.ipvs_timeouts != wanted.ipvs_timeouts {
             return Err(Rebuild::because(format_args!(
                 "IPVS of {name} remembers connections otherwise"

@@ -290,24 +290,24 @@ impl Needs {
             for module in ["nfnetlink", "nf_tables", "nf_conntrack_netlink"] {
                 self.module(module, name, what);
             }
-            let rules = plan.namespace(name).and_then(|of| of.iptables.as_ref());
-            if rules.is_some_and(|rules| rules.backend == Backend::Legacy) {
+            let both = plan.namespace(name).into_iter();
+            let mut both = both.flat_map(|of| of.iptables.iter().chain(&of.beside));
+            if both.any(|rules| rules.backend == Backend::Legacy) {
                 self.module("nfnetlink_log", name, what);
             }
         }
     }
 
     fn rules(&mut self, namespace: &Namespace) {
-        let Some(iptables) = &namespace.iptables else {
-            return;
-        };
-        for (family, text) in [(4, &iptables.v4), (6, &iptables.v6)] {
-            if !text.is_empty() {
-                let program = iptables_program(family, iptables.backend, "restore");
-                self.program(&program, &namespace.name, || {
-                    format!("the IPv{family} rules")
-                });
-                rules::look(self, namespace, iptables.backend, family, text);
+        for iptables in namespace.iptables.iter().chain(&namespace.beside) {
+            for (family, text) in [(4, &iptables.v4), (6, &iptables.v6)] {
+                if !text.is_empty() {
+                    let program = iptables_program(family, iptables.backend, "restore");
+                    self.program(&program, &namespace.name, || {
+                        format!("the IPv{family} rules")
+                    });
+                    rules::look(self, namespace, iptables.backend, family, text);
+                }
             }
         }
     }

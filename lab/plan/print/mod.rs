@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use ipnetwork::IpNetwork;
 
-use super::{Forwarding, Link, LinkKind, Namespace, Neighbour, Plan, Route};
+use super::{Forwarding, Link, LinkKind, Namespace, Neighbour, Plan, PolicyRule, Route, RouteKind};
 use crate::plan::needs::iptables_program;
 
 /// When a step is due. Each is done in all namespaces before the next is begun
@@ -27,6 +27,8 @@ pub enum Stage {
     LinkSettings,
     /// Bridge ports, addresses; up; then neighbours and routes.
     Addresses,
+    /// Routing rules.
+    Lookups,
     /// Forwarding entries of tunnels.
     Forwarding,
     /// Virtual servers.
@@ -87,6 +89,12 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
         step(Stage::LinkSettings, all, settings(true, false));
         step(Stage::LinkSettings, known, settings(true, true));
         step(Stage::Addresses, ip, addresses(namespace));
+        // A rule for all sources does not tell its family.
+        for (family, v6) in [("-4", false), ("-6", true)] {
+            let own = namespace.policy.iter().filter(|rule| rule.v6 == v6);
+            let ip = &["ip", family, "-batch", "-"][..];
+            step(Stage::Lookups, ip, lines(own.map(policy)));
+        }
         step(
             Stage::Forwarding,
             &["bridge", "-batch", "-"],
@@ -112,7 +120,7 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
         let mut step = |stage, command: &[&str], text: String| {
             steps.extend(filled(&namespace.name, stage, command, text));
         };
-        if let Some(rules) = &namespace.iptables {
+        for rules in namespace.iptables.iter().chain(&namespace.beside) {
             for (stage, family, text) in
                 [(Stage::Rules4, 4, &rules.v4), (Stage::Rules6, 6, &rules.v6)]
             {
@@ -290,13 +298,26 @@ fn neighbour(neighbour: &Neighbour) -> String {
 }
 
 fn route(route: &Route) -> String {
-    let mut line = format!("route add {}", destination(route.to));
+    let kind = match route.kind {
+        RouteKind::Unicast => String::new(),
+        kind => format!("{} ", kind.word()),
+    };
+    let mut line = format!("route add {kind}{}", destination(route.to));
     if let Some(via) = route.via {
         let _ = write!(line, " via {via}");
     }
-    let _ = write!(line, " dev {} proto static", route.dev);
-    if route.via.is_none() && route.to.is_ipv4() {
+    if !route.dev.is_empty() {
+        let _ = write!(line, " dev {}", route.dev);
+    }
+    line.push_str(" proto static");
+    if route.kind.is_unicast() && route.via.is_none() && route.to.is_ipv4() {
         line.push_str(" scope link");
+    }
+    if let Some(table) = route.table {
+        let _ = write!(line, " table {table}");
+    }
+    if let Some(metric) = route.metric {
+        let _ = write!(line, " metric {metric}");
     }
     if route.onlink {
         line.push_str(" onlink");
@@ -305,6 +326,10 @@ fn route(route: &Route) -> String {
         let _ = write!(line, " src {source}");
     }
     line
+}
+
+fn policy(rule: &PolicyRule) -> String {
+    format!("rule add {rule} protocol static")
 }
 
 /// The network itself: `ip` takes no host bits.

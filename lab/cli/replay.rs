@@ -1,0 +1,425 @@
+//! `svclab replay`
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::args::{Common, ReplayArguments};
+use super::exit::Exit;
+use super::explain::human;
+use super::interrupt::unless_interrupted;
+use super::labs::{chosen, tell};
+use super::output::{print, refused};
+use super::run::options;
+use crate::dump::{NodeDump, Read};
+use crate::evidence::Evidence;
+use crate::plan::Protocol;
+use crate::replay::{Dumped, expecting, lab, node_of};
+use crate::run::dumped::{leniently, read, unbuildable};
+use crate::run::{Chosen, Prepared, Wishes, explain as explained, prepare};
+use crate::scenario::lab::Probe;
+use crate::scenario::objects::Objects;
+use crate::scenario::source::Source;
+use crate::scenario::{Case, Diagnostic, Scenario, Sources};
+
+/// What a lab is called that was not written by anybody.
+const NAME: &str = "replay";
+
+/// Why lines of a dump are left out.
+const UNTAKEN: &str = "no kernel takes it";
+
+/// What that means.
+const AFFECTED: &str = "packets fare as if it were not there";
+
+/// A dump as it was given.
+struct Given {
+    node: Option<String>,
+    path: PathBuf,
+    dump: NodeDump,
+    /// What of it was left out, by file and line.
+    left: Vec<String>,
+}
+
+/// Builds dumped nodes again, tries what is to be tried, and tells what became of it.
+pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
+    let given = match dumps(arguments) {
+        Ok(given) => given,
+        Err(exit) => return exit,
+    };
+    let of_lab = arguments.objects.iter().any(|name| is_lab(name));
+    let mut keep = None;
+    let prepared = if of_lab {
+        if arguments.write.is_some() {
+            return wrong(
+                "the objects are a lab already, and none is written",
+                "say `nodes: {NODE: {dump: PATH}}` in the lab itself",
+            );
+        }
+        in_lab(common, arguments, given)
+    } else {
+        match alone(arguments, &given) {
+            Ok((prepared, lab)) => {
+                keep = arguments.write.as_deref().map(|file| (file, lab));
+                Ok(told_of(prepared, &given))
+            }
+            Err(exit) => Err(exit),
+        }
+    };
+    match prepared {
+        // A lab of its own says what is expected of it.
+        Ok(prepared) => {
+            let judged = of_lab && arguments.probe.is_empty();
+            tried(arguments, prepared, judged, keep.as_ref())
+        }
+        Err(exit) => exit,
+    }
+}
+
+fn wrong(message: &str, remedy: &str) -> Exit {
+    eprintln!("error: {message}\n  what to do: {remedy}");
+    Exit::Input
+}
+
+/// Reads the dumps and tells what is wrong with them.
+fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
+    let mut all = Vec::new();
+    let mut refused = 0_usize;
+    for name in &arguments.dumps {
+        let whole = Path::new(name);
+        let (node, path) = match name.split_once('=').filter(|_| !whole.exists()) {
+            Some((node, path)) => (Some(node.to_owned()), PathBuf::from(path)),
+            None => (None, whole.to_owned()),
+        };
+        let read: Read = read(&path).map_err(|error| {
+            eprintln!("error: {error}");
+            Exit::Input
+        })?;
+        tell(&read.sources, &read.diagnostics);
+        let places = unbuildable(&read);
+        if !arguments.lenient {
+            refused += places.len();
+        }
+        let left = read.diagnostics.iter().map(|diagnostic| {
+            let place = diagnostic.primary.as_ref().and_then(|label| {
+                let source = read.sources.get(label.span.file)?;
+                Some(format!("{}:{}: ", source.name(), label.span.line))
+            });
+            format!("{}{}", place.unwrap_or_default(), diagnostic.message)
+        });
+        let left = left.collect();
+        all.push(Given {
+            node,
+            path,
+            dump: leniently(read),
+            left,
+        });
+    }
+    if refused > 0 {
+        let (what, them) = if refused == 1 {
+            ("one line".to_owned(), "it")
+        } else {
+            (format!("{refused} lines"), "them")
+        };
+        return Err(wrong(
+            &format!("{what} of what was dumped, told above, cannot be built"),
+            &format!("collect the node again, or leave {them} out with --lenient"),
+        ));
+    }
+    Ok(all)
+}
+
+/// Whether a name is that of a lab or a case and not that of a file of objects.
+fn is_lab(name: &str) -> bool {
+    let Ok(text) = fs::read_to_string(name) else {
+        return true;
+    };
+    text.lines().any(|line| line.trim_end() == "kind: Lab")
+}
+
+/// The case of a lab, with the dumps in its nodes' places.
+fn in_lab(
+    common: &Common,
+    arguments: &ReplayArguments,
+    given: Vec<Given>,
+) -> Result<Prepared, Exit> {
+    let labs = chosen(&arguments.objects, &common.topologies)?;
+    let cases: Vec<(&Chosen, usize)> = labs
+        .iter()
+        .flat_map(|lab| lab.cases.iter().map(move |case| (lab, *case)))
+        .collect();
+    let [(lab, at)] = cases.as_slice() else {
+        return Err(wrong(
+            &format!(
+                "{} cases are meant, and one is replayed at a time",
+                cases.len()
+            ),
+            "name one: LAB/axis=value,axis=value",
+        ));
+    };
+    let case = &lab.scenario.cases()[*at];
+    let nodes = addresses(&case.objects);
+    let mut dumps = BTreeMap::new();
+    let mut left = Vec::new();
+    for one in given {
+        let node = named(&one, &nodes)?;
+        left.extend(one.left.into_iter().map(|line| (node.clone(), line)));
+        dumps.insert(node, one.dump);
+    }
+    let case = with_probes(case, arguments);
+    let mut prepared = prepared(lab, &case, arguments, dumps)?;
+    for (node, line) in left {
+        let account = prepared.accounts.iter_mut().find(|one| one.node == node);
+        if let Some(account) = account {
+            account.left_out(line, UNTAKEN, AFFECTED);
+        }
+    }
+    Ok(prepared)
+}
+
+fn prepared(
+    lab: &Chosen,
+    case: &Case,
+    arguments: &ReplayArguments,
+    dumps: BTreeMap<String, NodeDump>,
+) -> Result<Prepared, Exit> {
+    let wishes = Wishes {
+        dumps,
+        ..Wishes::from(arguments.patience)
+    };
+    prepare(lab, case, wishes).map_err(|diagnostics| {
+        tell(&lab.scenario.sources, &diagnostics);
+        Exit::Input
+    })
+}
+
+/// The case with what the user wants to try besides.
+fn with_probes(case: &Case, arguments: &ReplayArguments) -> Case {
+    let mut case = case.clone();
+    let spec = Arc::make_mut(&mut case.spec);
+    for (at, (from, to)) in arguments.probe.iter().enumerate() {
+        let probe = Probe {
+            from: from.clone(),
+            to: to.clone(),
+            protocol: Protocol::default(),
+            connections: 1,
+            bind: None,
+            patience: None,
+            after: None,
+            across: None,
+        };
+        spec.probes.insert(format!("probe-{}", at + 1), probe);
+    }
+    case
+}
+
+/// The nodes of the objects with their addresses.
+fn addresses(objects: &Objects) -> Vec<(String, Vec<IpAddr>)> {
+    let nodes = objects.nodes.iter().map(|node| {
+        let status = node.value.status.as_ref();
+        let all = status.and_then(|status| status.addresses.as_ref());
+        let internal = all
+            .into_iter()
+            .flatten()
+            .filter(|address| address.type_ == "InternalIP")
+            .filter_map(|address| address.address.parse().ok());
+        let name = node.value.metadata.name.clone().unwrap_or_default();
+        (name, internal.collect())
+    });
+    nodes.collect()
+}
+
+/// Which node a dump is of.
+fn named(given: &Given, nodes: &[(String, Vec<IpAddr>)]) -> Result<String, Exit> {
+    let known = |name: &&String| nodes.iter().any(|(known, _)| known == *name);
+    let path = given.path.display();
+    let names: Vec<&str> = nodes.iter().map(|(name, _)| name.as_str()).collect();
+    match &given.node {
+        Some(name) if nodes.is_empty() || known(&name) => return Ok(name.clone()),
+        Some(name) => {
+            return Err(wrong(
+                &format!("there is no node `{name}` among the objects"),
+                &format!("name one of these: {}", names.join(", ")),
+            ));
+        }
+        None => {}
+    }
+    if let Some(node) = node_of(&given.dump, nodes) {
+        return Ok(node.to_owned());
+    }
+    match names.as_slice() {
+        [] => {
+            let stem = given.path.file_name().unwrap_or_default().to_string_lossy();
+            Ok(stem.split('.').next().unwrap_or_default().to_lowercase())
+        }
+        [only] => Ok((*only).to_owned()),
+        _ => Err(wrong(
+            &format!("no address in {path} is one of a node of the objects"),
+            &format!("say whose it is: {}={path}", names.join("|")),
+        )),
+    }
+}
+
+/// The case of a lab of the dumps and the objects, and the text of that lab.
+fn alone(arguments: &ReplayArguments, given: &[Given]) -> Result<(Prepared, String), Exit> {
+    let mut files = Vec::new();
+    for path in &arguments.objects {
+        files.push(Source::read(Path::new(path)).map_err(|error| {
+            eprintln!("error: {error}");
+            Exit::Input
+        })?);
+    }
+    let sources = Sources::new(files.clone());
+    let (objects, _) = Objects::load(&sources).map_err(|diagnostics| {
+        tell(&sources, &diagnostics);
+        Exit::Input
+    })?;
+    let nodes = addresses(&objects);
+    let mut named_dumps = Vec::new();
+    for one in given {
+        let path = seen_from(arguments.write.as_deref(), &one.path);
+        named_dumps.push((named(one, &nodes)?, path.display().to_string(), one));
+    }
+    let dumped: Vec<Dumped<'_>> = named_dumps
+        .iter()
+        .map(|(node, path, one)| Dumped {
+            node,
+            path,
+            dump: &one.dump,
+            lenient: arguments.lenient,
+        })
+        .collect();
+    let file = arguments.write.clone();
+    let file = file.unwrap_or_else(|| PathBuf::from(format!("{NAME}.yaml")));
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    let text = lab(&name, &dumped, &nodes, &arguments.probe).map_err(|node| {
+        wrong(
+            &format!("no address of the node {node} is known: neither its Node object nor `ip addr` and `ip route` of it"),
+            "name a file with its Node object with --objects",
+        )
+    })?;
+    let whole = with_objects(text.clone(), &files);
+    let mut all = vec![Source::of_text(file.display().to_string(), text)];
+    all.extend(files);
+    let sources = Sources::new(all);
+    let (scenario, warnings) = Scenario::load(&sources).map_err(|diagnostics| {
+        tell(&sources, &diagnostics);
+        Exit::Input
+    })?;
+    tell(&sources, &warnings);
+    let case = scenario.cases()[0].clone();
+    let lab = Chosen {
+        scenario,
+        cases: vec![0],
+        warnings: Vec::<Diagnostic>::new(),
+        named: NAME.to_owned(),
+    };
+    let dumps = named_dumps
+        .iter()
+        .map(|(node, _, one)| (node.clone(), one.dump.clone()));
+    Ok((prepared(&lab, &case, arguments, dumps.collect())?, whole))
+}
+
+/// A dump's path from where a lab is written: below its directory as it is there, else
+/// the whole path.
+fn seen_from(lab: Option<&Path>, dump: &Path) -> PathBuf {
+    let whole = |path: &Path| fs::canonicalize(path).ok();
+    let dump = whole(dump).unwrap_or_else(|| dump.to_owned());
+    let directory = lab.map(|lab| match lab.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    });
+    let below = directory.and_then(whole);
+    let below = below.and_then(|directory| dump.strip_prefix(directory).ok().map(Path::to_owned));
+    below.unwrap_or(dump)
+}
+
+/// The lab with its objects behind it.
+fn with_objects(mut text: String, objects: &[Source]) -> String {
+    for source in objects {
+        let begins = source.text().trim_start().starts_with("---");
+        let divider = if begins { "" } else { "---\n" };
+        let _ = write!(text, "{divider}{}", source.text());
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Writes the lab, with what was seen as what it expects.
+fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
+    let text = expecting(text, &evidence.attempts);
+    fs::write(file, text).map_err(|error| {
+        eprintln!("error: cannot write {}: {error}", file.display());
+        eprintln!("  what to do: name a file that can be written with --write");
+        Exit::Of(3)
+    })?;
+    eprintln!(
+        "wrote {0}, which expects what was seen; run it with `svclab run {0}`",
+        file.display()
+    );
+    Ok(())
+}
+
+/// What was left out belongs to the account of the node it was dumped of.
+fn told_of(mut prepared: Prepared, given: &[Given]) -> Prepared {
+    for (account, one) in prepared.accounts.iter_mut().zip(given) {
+        for line in &one.left {
+            account.left_out(line.clone(), UNTAKEN, AFFECTED);
+        }
+    }
+    prepared
+}
+
+/// Tries everything and tells where the packets went.
+fn tried(
+    arguments: &ReplayArguments,
+    prepared: Prepared,
+    judged: bool,
+    keep: Option<&(&Path, String)>,
+) -> Exit {
+    let mut text = String::new();
+    for account in &prepared.accounts {
+        let _ = writeln!(text, "{account}");
+    }
+    let options = options(None, false, arguments.place.choice());
+    let ran = unless_interrupted(explained(vec![prepared], &options, std::future::pending()));
+    let seen = match ran {
+        Ok(Some(Some(seen))) => seen,
+        Ok(_) => {
+            eprintln!("interrupted");
+            return Exit::Interrupted;
+        }
+        Err(error) => return refused(&error),
+    };
+    for one in seen {
+        match one {
+            Ok(one) => {
+                if let Some((file, lab)) = keep
+                    && let Err(exit) = write(file, lab, &one.evidence)
+                {
+                    return exit;
+                }
+                text += &human(&[one], &wanted(arguments), arguments.verbose, judged);
+            }
+            Err((_, error)) => {
+                let _ = print(&text);
+                eprintln!("error: {}", error.message);
+                if let Some(remedy) = &error.remedy {
+                    eprintln!("  what to do: {remedy}");
+                }
+                return Exit::Of(error.trouble.exit_code());
+            }
+        }
+    }
+    print(&text)
+}
+
+/// The probes that are told of: where the user names some, those.
+fn wanted(arguments: &ReplayArguments) -> Vec<String> {
+    let count = arguments.probe.len();
+    (1..=count).map(|at| format!("probe-{at}")).collect()
+}

@@ -1,0 +1,63 @@
+//! Dumped nodes, built again: what a dump says of a node takes the place of what a plan
+//! has of it.
+
+mod account;
+mod lab;
+mod links;
+mod naming;
+mod routes;
+mod rules;
+mod sysctls;
+
+pub use account::{Account, LeftOut};
+pub use lab::{Dumped, expecting, lab, node_of};
+
+use std::collections::BTreeSet;
+
+use crate::dump::NodeDump;
+use crate::plan::Plan;
+
+/// Puts what was dumped of a node in place of what the plan has of it, and tells what is
+/// real, what stands in for what was not dumped, and what could not be built.
+///
+/// The plan must have a namespace of the node's name; without it nothing changes.
+pub fn graft(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
+    let mut account = Account::of(node);
+    if plan.namespace(node).is_none() {
+        return account;
+    }
+    links::put(plan, node, dump, &mut account);
+    routes::put(plan, node, dump, &mut account);
+    if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
+        rules::put(namespace, dump, &mut account);
+        sysctls::put(namespace, dump, &mut account);
+    }
+    // What components would write, and what was typed, is in the dump already.
+    if plan.proxies.iter().any(|proxy| proxy.namespace == node) {
+        account.left_out("the real kube-proxy", "the rules are those of the dump", "");
+    }
+    plan.proxies.retain(|proxy| proxy.namespace != node);
+    plan.typed.retain(|typed| typed.namespace != node);
+    account.stands_in("the pods, hosts, balancers and other nodes that the lab has");
+    account
+}
+
+#[cfg(test)]
+mod tests;
+
+/// Takes rules out of a dump that stand at these places: files with lines from 1.
+pub fn leave_out(dump: &mut NodeDump, places: &BTreeSet<(String, u32)>) {
+    let files = &dump.files;
+    for ((ip, backing), rules) in &mut dump.rules {
+        let format = crate::dump::Format::Rules(*ip, *backing);
+        let Some(file) = files.get(&format) else {
+            continue;
+        };
+        let chains = rules.tables.iter_mut().flat_map(|table| &mut table.chains);
+        for chain in chains {
+            chain
+                .rules
+                .retain(|rule| !places.contains(&(file.clone(), rule.line)));
+        }
+    }
+}

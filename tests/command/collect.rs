@@ -1,0 +1,437 @@
+//! `scripts/collect-node` in nodes of labs: under each shell, with and without what a
+//! node may lack, and what it renames.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use svclab::dump::folder::Folder;
+use svclab::dump::{Format, NodeDump};
+
+use crate::standing::Labs;
+use crate::support::{LAB, project, stderr};
+
+const SCRIPT: &str = include_str!("../../scripts/collect-node");
+
+/// What the nodes that collect-node is for may have as `sh`.
+const SHELLS: [&[&str]; 3] = [&["dash"], &["busybox", "sh"], &["bash", "--posix"]];
+
+/// What the script did in node-1, read from a pipe as over ssh.
+fn collect(labs: &Labs, shell: &[&str], path: Option<&str>, arguments: &[&str]) -> Output {
+    let set = path.map(|path| format!("PATH={path}"));
+    let env = set.as_deref().map_or(vec![], |set| vec!["env", set]);
+    let exec = ["exec", "node-1", "--"];
+    let command = [&exec[..], &env, shell, &["-s", "--", "-o", "-"], arguments].concat();
+    let mut child = labs
+        .runtime
+        .svclab(&command)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let feeding = std::thread::spawn(move || stdin.write_all(SCRIPT.as_bytes()));
+    let output = child.wait_with_output().expect("an end");
+    feeding.join().expect("it ends").expect("it is read");
+    output
+}
+
+/// The files of a tarball.
+struct Collected {
+    _directory: tempfile::TempDir,
+    folder: PathBuf,
+}
+
+impl Collected {
+    fn of(output: &Output) -> Self {
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+        Self::unpacked(&output.stdout)
+    }
+
+    fn unpacked(tarball: &[u8]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("tarball");
+        std::fs::write(&file, tarball).expect("it can be written");
+        let into = directory.path().join("into");
+        std::fs::create_dir(&into).expect("a directory");
+        let unpacked = Command::new("tar")
+            .args(["-xf".as_ref(), file.as_os_str(), "-C".as_ref()])
+            .arg(&into)
+            .status()
+            .expect("tar");
+        assert!(unpacked.success());
+        let mut inside = std::fs::read_dir(&into).expect("a directory");
+        let folder = inside.next().expect("one directory").expect("an entry");
+        assert!(inside.next().is_none(), "more than one directory");
+        Self {
+            _directory: directory,
+            folder: folder.path(),
+        }
+    }
+
+    fn text(&self, name: &str) -> String {
+        let path = self.folder.join(name);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.folder.join(name).exists()
+    }
+
+    /// All files, by their names.
+    fn texts(&self) -> BTreeMap<String, String> {
+        let entries = std::fs::read_dir(&self.folder).expect("a directory");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        names
+            .map(|name| name.into_string().expect("a name"))
+            .map(|name| (name.clone(), self.text(&name)))
+            .collect()
+    }
+
+    /// As svclab reads it, without a complaint.
+    fn dump(&self) -> NodeDump {
+        let read = NodeDump::read(Folder::read(&self.folder).expect("a dump").files);
+        assert!(read.diagnostics.is_empty(), "{:?}", read.diagnostics);
+        read.dump
+    }
+}
+
+/// Lines that say something other than when they were written and how often met.
+fn lasting(text: &str) -> Vec<String> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let chain = |line: &str| line.split(" [").next().unwrap_or_default().to_owned();
+    lines.map(chain).collect()
+}
+
+#[test]
+fn every_shell_collects_what_the_node_holds() {
+    let labs = Labs::one();
+    let rules = labs
+        .runtime
+        .run(&["exec", "node-1", "--", "iptables-nft-save"]);
+    let rules = lasting(&String::from_utf8_lossy(&rules.stdout));
+    assert!(rules.iter().any(|line| line.contains("KUBE-SEP-")));
+    for shell in SHELLS {
+        let collected = Collected::of(&collect(&labs, shell, None, &[]));
+        assert_eq!(
+            lasting(&collected.text("iptables-nft-save")),
+            rules,
+            "{shell:?}"
+        );
+        let dump = collected.dump();
+        for format in [
+            Format::Links,
+            Format::Sets,
+            Format::Nft,
+            Format::Sysctls,
+            Format::Policy(svclab::dump::format::Ip::V4),
+            Format::Routes(svclab::dump::format::Ip::V4),
+        ] {
+            assert!(dump.has(format), "{shell:?}: {format}");
+        }
+        let links = dump.links.expect("interfaces");
+        let addresses = links["eth0"].addresses.iter();
+        let addresses: Vec<String> = addresses.map(|own| own.network.to_string()).collect();
+        assert!(
+            addresses
+                .iter()
+                .any(|own| own.starts_with("192.168.50.11/")),
+            "{shell:?}"
+        );
+        let settings = dump.sysctls.expect("settings");
+        assert_eq!(
+            &*settings["net.ipv4.ip_forward"].values[0], "1",
+            "{shell:?}"
+        );
+        assert!(settings.keys().all(|key| !key.contains("fastopen_key")));
+        let versions = collected.text("versions.txt");
+        for said in ["kernel: Linux ", "iptables: iptables v", "(nf_tables)"] {
+            assert!(versions.contains(said), "{shell:?}: {versions}");
+        }
+        let missing = collected.text("missing.txt");
+        assert!(
+            missing.contains("kube-proxy-cmdline: no kube-proxy is seen"),
+            "{missing}"
+        );
+    }
+}
+
+/// A directory in the lab with its programs but for some.
+fn without(labs: &Labs, lacking: &[&str]) -> String {
+    let script = format!(
+        "cd $(mktemp -d) && ln -sf /usr/sbin/* /usr/bin/* . && rm {} && pwd",
+        lacking.join(" ")
+    );
+    let exec = ["exec", "node-1", "--", "sh", "-c", &script];
+    let output = labs.runtime.run(&exec);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+#[test]
+fn what_a_node_lacks_is_noted_and_stops_nothing() {
+    let lacking = [
+        "ipset",
+        "nft",
+        "ipvsadm",
+        "conntrack",
+        "sysctl",
+        "gzip",
+        "bridge",
+    ];
+    let labs = Labs::one();
+    let path = without(&labs, &lacking);
+    for shell in SHELLS {
+        let output = collect(&labs, shell, Some(&path), &[]);
+        let collected = Collected::of(&output);
+        let missing = collected.text("missing.txt");
+        for (file, program) in [
+            ("nft", "nft"),
+            ("ipset-save", "ipset"),
+            ("bridge-fdb", "bridge"),
+        ] {
+            let line = format!("{file}: {program} is not installed\n");
+            assert!(missing.contains(&line), "{shell:?}: {missing}");
+            assert!(!collected.has(file), "{shell:?}: {file}");
+        }
+        // The settings are read without the program, too.
+        let dump = collected.dump();
+        let settings = dump.sysctls.expect("settings");
+        assert_eq!(&*settings["net.ipv4.conf.eth0.forwarding"].values[0], "1");
+        assert!(collected.has("iptables-nft-save") && collected.has("ip-route"));
+        assert!(stderr(&output).contains("there is no gzip"), "{shell:?}");
+    }
+}
+
+#[test]
+fn a_tarball_is_whole_or_not_there() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = project().join("scripts/collect-node");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&script);
+        command.current_dir(directory.path()).args(arguments);
+        command.output().expect("the script starts")
+    };
+    let nowhere = directory.path().join("nowhere/node.tar.gz");
+    let output = run(&["-o", &nowhere.display().to_string()]);
+    assert_eq!(output.status.code(), Some(3));
+    let told = stderr(&output);
+    assert!(
+        told.contains("cannot be written; name another file with -o"),
+        "{told}"
+    );
+    let left = std::fs::read_dir(directory.path())
+        .expect("a directory")
+        .count();
+    assert_eq!(left, 0);
+    let output = run(&["-o", "node.tar.gz"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let names: Vec<_> = std::fs::read_dir(directory.path())
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    assert_eq!(names, ["node.tar.gz"]);
+    let tarball = std::fs::read(directory.path().join("node.tar.gz")).expect("it is there");
+    assert!(Collected::unpacked(&tarball).has("versions.txt"));
+}
+
+#[test]
+fn wrong_arguments_are_told() {
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(project().join("scripts/collect-node"));
+        let output = command.args(arguments).output().expect("the script starts");
+        let text = format!(
+            "{}{}ends with {:?}",
+            String::from_utf8_lossy(&output.stdout),
+            stderr(&output),
+            output.status.code()
+        );
+        text
+    };
+    let told = [run(&["--help"]), run(&["--reduct"]), run(&["-o"])];
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+/// A lab whose names and addresses are somebody's.
+fn somebodys() -> Labs {
+    let text = LAB
+        .replace("default", "shop")
+        .replace("web", "cart")
+        .replace("status: {podIP: 10.244.1.9}", "status: {podIP: 10.244.1.9, podIPs: [{ip: 10.244.1.9}, {ip: \"fd10:244:1::9\"}]}")
+        .replace("status: {podIP: 10.244.1.10}", "status: {podIP: 10.244.1.10, podIPs: [{ip: 10.244.1.10}, {ip: \"fd10:244:1::10\"}]}")
+        .replace("spec: {podCIDR: 10.244.1.0/24}", "spec: {podCIDR: 10.244.1.0/24, podCIDRs: [10.244.1.0/24, \"fd10:244:1::/64\"]}")
+        .replace("{type: InternalIP, address: 192.168.50.11}", "{type: InternalIP, address: 192.168.50.11}, {type: InternalIP, address: \"fd00:50::11\"}");
+    let labs = Labs::of(&text);
+    labs.runtime.up(&labs.case("Local"));
+    labs
+}
+
+/// The addresses in a text, in their order, and the text without them.
+fn addresses(text: &str) -> (Vec<IpAddr>, String) {
+    let mut found = Vec::new();
+    let mut rest = String::new();
+    let within = |c: char| c.is_ascii_hexdigit() || ":.".contains(c);
+    let mut at = 0;
+    while let Some(next) = text[at..].chars().next() {
+        let end = text[at..]
+            .find(|c| !within(c))
+            .map_or(text.len(), |end| at + end);
+        let word = &text[at..end];
+        let before = text[..at].chars().next_back();
+        let alone = before.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_');
+        // An address of IPv4 may have a port behind it.
+        let (address, port) = match word.parse::<IpAddr>() {
+            Ok(address) => (Some(address), ""),
+            Err(_) => match word.split_once(':') {
+                Some((address, port)) => (address.parse().ok(), port),
+                None => (None, ""),
+            },
+        };
+        match address.filter(|_| alone) {
+            Some(address) => {
+                found.push(address);
+                rest.push_str("ADDRESS ");
+                rest.push_str(port);
+                at = end;
+            }
+            None if end > at => {
+                rest.push_str(word);
+                at = end;
+            }
+            None => {
+                rest.push(next);
+                at += next.len_utf8();
+            }
+        }
+    }
+    (found, rest)
+}
+
+fn bits(address: IpAddr) -> (u128, u32) {
+    match address {
+        IpAddr::V4(four) => (u128::from(u32::from(four)) << 96, 32),
+        IpAddr::V6(six) => (u128::from(six), 128),
+    }
+}
+
+/// How many leading bits two of one family have in common.
+fn common(one: IpAddr, other: IpAddr) -> u32 {
+    let ((one, size), (other, _)) = (bits(one), bits(other));
+    (one ^ other).leading_zeros().min(size)
+}
+
+fn stays(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => {
+            four.is_loopback()
+                || four.octets()[0] == 0
+                || four.is_link_local()
+                || four.octets()[0] >= 224
+        }
+        IpAddr::V6(six) => {
+            six == Ipv6Addr::UNSPECIFIED || six == Ipv6Addr::LOCALHOST || six.is_multicast()
+        }
+    }
+}
+
+fn private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => four.is_private(),
+        IpAddr::V6(six) => six.is_unique_local(),
+    }
+}
+
+#[test]
+fn addresses_keep_what_they_have_in_common_and_names_go() {
+    let labs = somebodys();
+    let plain = Collected::of(&collect(&labs, &["dash"], None, &[]));
+    let plain_texts = plain.texts();
+    assert!(plain_texts["iptables-nft-save"].contains("shop/cart"));
+    for shell in SHELLS {
+        let collected = Collected::of(&collect(&labs, shell, None, &["--redact"]));
+        collected.dump();
+        let texts = collected.texts();
+        assert!(texts.keys().eq(plain_texts.keys()), "{shell:?}");
+        let mut became: BTreeMap<IpAddr, IpAddr> = BTreeMap::new();
+        for name in [
+            "ip-addr",
+            "ip-route",
+            "ip-6-route",
+            "iptables-nft-save",
+            "ip6tables-nft-save",
+            "nft",
+            "ip-neigh",
+        ] {
+            let (before, rest) = addresses(&plain_texts[name]);
+            let (after, rest_after) = addresses(&texts[name]);
+            assert_eq!(
+                before.len(),
+                after.len(),
+                "{shell:?} {name}: {rest}\n{rest_after}"
+            );
+            for (before, after) in before.into_iter().zip(after) {
+                let known = *became.entry(before).or_insert(after);
+                // A network is one of its addresses with zeros behind its length.
+                let network = known != after && common(known, after) < bits(after).1;
+                assert!(
+                    !network,
+                    "{shell:?} {name}: {before} became {known} and {after}"
+                );
+            }
+        }
+        assert!(became.len() > 10, "{became:?}");
+        let hosts = became.iter().filter(|(before, _)| !is_network(**before));
+        let hosts: Vec<(IpAddr, IpAddr)> = hosts.map(|(one, other)| (*one, *other)).collect();
+        for (before, after) in &hosts {
+            assert_eq!(
+                before == after,
+                stays(*before),
+                "{shell:?}: {before} {after}"
+            );
+            assert_eq!(private(*before), private(*after), "{before} became {after}");
+            for (other, other_after) in &hosts {
+                if before.is_ipv4() == other.is_ipv4() {
+                    let kept = common(*before, *other) == common(*after, *other_after);
+                    assert!(
+                        kept,
+                        "{shell:?}: {before} {other} became {after} {other_after}"
+                    );
+                }
+            }
+        }
+        for (name, text) in &texts {
+            for word in ["shop", "cart"] {
+                assert!(!text.contains(word), "{shell:?} {name}: {word}");
+            }
+        }
+        let rules = &texts["iptables-nft-save"];
+        // One service is called one thing wherever it is named.
+        let named = rules.split("--comment \"namespace-").skip(1);
+        let named: BTreeSet<&str> = named
+            .filter_map(|rest| rest.split([' ', '"']).next())
+            .collect();
+        assert_eq!(named.len(), 1, "{rules}");
+        // Chains are called what they were, ports are what they were.
+        let chain = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| line.starts_with(":KUBE-S"));
+            lines
+                .map(|line| line.split(' ').next().unwrap_or_default().to_owned())
+                .collect()
+        };
+        assert_eq!(chain(rules), chain(&plain_texts["iptables-nft-save"]));
+        assert!(
+            rules.contains("--dport 80 ") && rules.contains(":8080"),
+            "{rules}"
+        );
+    }
+}
+
+/// Whether it is printed with a length behind which it is zero: such an address is not
+/// turned there.
+fn is_network(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => four == Ipv4Addr::UNSPECIFIED || four.octets()[2..] == [0, 0],
+        IpAddr::V6(six) => six.segments()[4..] == [0, 0, 0, 0],
+    }
+}
