@@ -3,6 +3,7 @@
 
 mod at_hand;
 mod binary;
+pub mod bisect;
 mod execute;
 mod explain;
 mod flows;

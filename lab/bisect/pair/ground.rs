@@ -1,0 +1,329 @@
+//! Interfaces, addresses, routes, neighbours and settings of a namespace, laid over each
+//! other, and which of them need each other.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::atoms::{Atoms, Owned, Where};
+use super::difference::Kind;
+use crate::bisect::merge::{self, Merged, Slot};
+use crate::plan::{Forwarding, Link, LinkKind, Namespace, Neighbour, Route, Sysctl};
+
+/// What a namespace stands on in both.
+#[derive(Debug, Clone)]
+pub struct Ground {
+    /// Interfaces, without their addresses.
+    pub links: Merged<Link>,
+    /// Addresses, with the interface that has them.
+    addresses: Vec<(String, Merged<IpNetwork>)>,
+    routes: Merged<Route>,
+    neighbours: Merged<Neighbour>,
+    forwarding: Merged<Forwarding>,
+    sysctls: Merged<Sysctl>,
+}
+
+impl Ground {
+    /// Lays what two namespaces stand on over each other.
+    pub fn of(good: &Namespace, bad: &Namespace, atoms: &mut Atoms) -> Self {
+        let namespace = good.name.as_str();
+        let place = |of, place: &str| Where {
+            namespace,
+            of,
+            place: place.to_owned(),
+        };
+        let bare = |all: &[Link]| -> Vec<Link> {
+            let bare = all.iter().map(|link| Link {
+                addresses: Vec::new(),
+                ..link.clone()
+            });
+            bare.collect()
+        };
+        let (one, other) = (bare(&good.links), bare(&bad.links));
+        let links = merge::keyed(
+            &one,
+            &other,
+            |link| format!("{link:?}"),
+            |link| link.name.clone(),
+            atoms.next(),
+        );
+        atoms.add(
+            &place(Kind::Link, "interfaces"),
+            &links,
+            &one,
+            &other,
+            |link| (told(link), Owned::Link(link.name.clone())),
+        );
+        let mut addresses = Vec::new();
+        let mut named: Vec<&str> = Vec::new();
+        for link in good.links.iter().chain(&bad.links) {
+            if named.contains(&link.name.as_str()) {
+                continue;
+            }
+            named.push(&link.name);
+            let of = |all: &Namespace| -> Vec<IpNetwork> {
+                let found = all.links.iter().find(|own| own.name == link.name);
+                found.map_or_else(Vec::new, |own| own.addresses.clone())
+            };
+            let (one, other) = (of(good), of(bad));
+            let merged = merge::ordered(
+                &one,
+                &other,
+                |address| *address,
+                |address| *address,
+                atoms.next(),
+            );
+            let at = place(Kind::Address, &format!("interface {}", link.name));
+            atoms.add(&at, &merged, &one, &other, |address| {
+                (address.to_string(), Owned::Link(link.name.clone()))
+            });
+            addresses.push((link.name.clone(), merged));
+        }
+        let by_itself = |text: String| (text, Owned::Nobody);
+        let routes = merge::keyed(
+            &good.routes,
+            &bad.routes,
+            |route| format!("{route:?}"),
+            |route| route.to,
+            atoms.next(),
+        );
+        atoms.add(
+            &place(Kind::Route, "routes"),
+            &routes,
+            &good.routes,
+            &bad.routes,
+            |route| by_itself(by_route(route)),
+        );
+        let neighbours = merge::keyed(
+            &good.neighbours,
+            &bad.neighbours,
+            |one| format!("{one:?}"),
+            |one| (one.address, one.dev.clone()),
+            atoms.next(),
+        );
+        atoms.add(
+            &place(Kind::Neighbour, "neighbours"),
+            &neighbours,
+            &good.neighbours,
+            &bad.neighbours,
+            |one| {
+                by_itself(format!(
+                    "{} lladdr {} dev {}",
+                    one.address, one.mac, one.dev
+                ))
+            },
+        );
+        let forwarding = merge::keyed(
+            &good.forwarding,
+            &bad.forwarding,
+            |one| format!("{one:?}"),
+            |one| (one.mac, one.dev.clone()),
+            atoms.next(),
+        );
+        atoms.add(
+            &place(Kind::Forwarding, "forwarding entries"),
+            &forwarding,
+            &good.forwarding,
+            &bad.forwarding,
+            |one| by_itself(format!("{} dev {} dst {}", one.mac, one.dev, one.to)),
+        );
+        let sysctls = merge::keyed(
+            &good.sysctls,
+            &bad.sysctls,
+            |one| format!("{one:?}"),
+            |one| one.key.clone(),
+            atoms.next(),
+        );
+        atoms.add(
+            &place(Kind::Sysctl, "sysctl"),
+            &sysctls,
+            &good.sysctls,
+            &bad.sysctls,
+            |one| by_itself(format!("{} = {}", one.key, one.value)),
+        );
+        let ground = Self {
+            links,
+            addresses,
+            routes,
+            neighbours,
+            forwarding,
+            sysctls,
+        };
+        ground.tie(atoms);
+        ground
+    }
+
+    /// What the namespace stands on with these differences.
+    pub fn with(&self, with: &impl Fn(usize) -> bool, to: &mut Namespace) {
+        let links = self.links.with(with).map(|link| {
+            let own = self.addresses.iter().find(|(name, _)| *name == link.name);
+            let own = own.into_iter().flat_map(|(_, all)| all.with(with));
+            Link {
+                addresses: own.copied().collect(),
+                ..link.clone()
+            }
+        });
+        to.links = links.collect();
+        to.routes = self.routes.with(with).cloned().collect();
+        to.neighbours = self.neighbours.with(with).cloned().collect();
+        to.forwarding = self.forwarding.with(with).cloned().collect();
+        to.sysctls = self.sysctls.with(with).cloned().collect();
+    }
+
+    fn tie(&self, atoms: &mut Atoms) {
+        for link in &self.links.slots {
+            if let Some(difference) = link.from.difference() {
+                let all = self.on(&link.item.name);
+                all.into_iter().for_each(|one| atoms.tie(difference, one));
+            }
+        }
+        for route in &self.routes.slots {
+            let own = route.from.difference();
+            for gate in [
+                route.item.via.filter(|_| !route.item.onlink),
+                route.item.source,
+            ]
+            .into_iter()
+            .flatten()
+            {
+                let Some(holding) = self.holding(&route.item, gate) else {
+                    continue;
+                };
+                // One that stays may do on the one side, another on the other.
+                atoms.tie_all(own.into_iter().chain(holding));
+            }
+        }
+    }
+
+    /// All that differs of what is on an interface.
+    fn on(&self, link: &str) -> Vec<usize> {
+        let mut all = Vec::new();
+        let mut take = |from: merge::From| all.extend(from.difference());
+        for (name, addresses) in &self.addresses {
+            if name == link {
+                addresses.slots.iter().for_each(|slot| take(slot.from));
+            }
+        }
+        let of = |dev: &str| dev == link;
+        self.routes
+            .slots
+            .iter()
+            .filter(|slot| of(&slot.item.dev))
+            .for_each(|slot| take(slot.from));
+        self.neighbours
+            .slots
+            .iter()
+            .filter(|slot| of(&slot.item.dev))
+            .for_each(|slot| take(slot.from));
+        self.forwarding
+            .slots
+            .iter()
+            .filter(|slot| of(&slot.item.dev))
+            .for_each(|slot| take(slot.from));
+        self.sysctls
+            .slots
+            .iter()
+            .filter(|slot| slot.item.link.as_deref() == Some(link))
+            .for_each(|slot| take(slot.from));
+        for Slot { item, from } in &self.links.slots {
+            let over = matches!(&item.kind, LinkKind::Vxlan { dev, .. } if dev == link);
+            if over || item.bridge.as_deref() == Some(link) {
+                take(*from);
+            }
+        }
+        all
+    }
+
+    /// The differences of which one must hold an address that a route needs, as its next
+    /// hop or as its source; none where something that both have does.
+    fn holding(&self, route: &Route, needed: IpAddr) -> Option<Vec<usize>> {
+        let mut all = Vec::new();
+        let is_source = route.source == Some(needed);
+        for (link, addresses) in &self.addresses {
+            for slot in &addresses.slots {
+                let holds = if is_source {
+                    slot.item.ip() == needed
+                } else {
+                    *link == route.dev && slot.item.contains(needed)
+                };
+                if holds {
+                    all.push(slot.from.difference()?);
+                }
+            }
+        }
+        for slot in self.routes.slots.iter().filter(|_| !is_source) {
+            let on_link = slot.item.via.is_none()
+                && slot.item.dev == route.dev
+                && slot.item.to.contains(needed);
+            if on_link && slot.item.to != route.to {
+                all.push(slot.from.difference()?);
+            }
+        }
+        Some(all)
+    }
+}
+
+/// The difference that each cable's end hangs on, by what its other end is called.
+pub fn tie_cables(grounds: &[(&str, &Ground)], atoms: &mut Atoms) {
+    let mut tied = Vec::new();
+    for (name, ground) in grounds {
+        for slot in &ground.links.slots {
+            let (Some(own), LinkKind::Veth { namespace, peer }) =
+                (slot.from.difference(), &slot.item.kind)
+            else {
+                continue;
+            };
+            let there = grounds.iter().filter(|(other, _)| other == namespace);
+            let ends = there.flat_map(|(_, ground)| &ground.links.slots);
+            let ends = ends.filter(|end| end.item.name == *peer && end.item.leads_to(name));
+            tied.extend(ends.filter_map(|end| Some((own, end.from.difference()?))));
+        }
+    }
+    tied.into_iter()
+        .for_each(|(one, other)| atoms.tie(one, other));
+}
+
+/// An interface as `ip link` would speak of it.
+fn told(link: &Link) -> String {
+    let mut text = link.name.clone();
+    text.push_str(&match &link.kind {
+        LinkKind::Veth { namespace, peer } => format!(" to {namespace}/{peer}"),
+        LinkKind::Bridge => " bridge".to_owned(),
+        LinkKind::Dummy => " dummy".to_owned(),
+        LinkKind::Vxlan {
+            vni,
+            port,
+            dev,
+            local,
+        } => format!(" vxlan id {vni} dev {dev} local {local} dstport {port}"),
+    });
+    text.push_str(&format!(" address {}", link.mac));
+    if let Some(mtu) = link.mtu {
+        text.push_str(&format!(" mtu {mtu}"));
+    }
+    if let Some(bridge) = &link.bridge {
+        text.push_str(&format!(" master {bridge}"));
+    }
+    if link.hairpin {
+        text.push_str(" hairpin on");
+    }
+    text.push_str(if link.down { " down" } else { " up" });
+    text
+}
+
+/// A route as `ip route` prints it.
+fn by_route(route: &Route) -> String {
+    let to = if route.to.prefix() == 0 {
+        "default".to_owned()
+    } else {
+        route.to.to_string()
+    };
+    let via = route
+        .via
+        .map_or_else(String::new, |via| format!(" via {via}"));
+    let onlink = if route.onlink { " onlink" } else { "" };
+    let source = route
+        .source
+        .map_or_else(String::new, |source| format!(" src {source}"));
+    format!("{to}{via} dev {}{source}{onlink}", route.dev)
+}
