@@ -8,10 +8,12 @@
 pub mod document;
 mod merge;
 mod narrow;
+mod over;
 mod pair;
 mod symptom;
 
 pub use document::{Bisection, SCHEMA};
 pub use narrow::{Chosen, Like, Narrowed, narrow};
+pub use over::{OverError, left_out, over};
 pub use pair::{Difference, Kind, Pair, PairError};
 pub use symptom::{Alike, Level, Symptom};

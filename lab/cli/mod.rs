@@ -2,6 +2,7 @@
 
 mod args;
 mod attach;
+mod bisect;
 mod capture;
 mod claims;
 mod diff;
@@ -77,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Rules(arguments) => rules::rules(arguments),
         Command::Verify(asked) => verify::compare(&arguments.common, asked),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
+        Command::Bisect(asked) => bisect::bisect(&arguments.common, asked),
         Command::Diff(diff) => diff::diff(diff),
         Command::Doctor(doctor) => doctor::doctor(doctor),
         Command::Kernel { command } => kernel::kernel(command),

@@ -163,6 +163,11 @@ pub fn read(text: &str) -> IndexMap<&str, Table<'_>> {
 }
 
 impl<'a> Table<'a> {
+    /// The lines that led there.
+    pub fn lines(&self) -> impl Iterator<Item = &'a str> {
+        self.lines.iter().copied()
+    }
+
     fn follow(&mut self, line: &'a str) {
         self.lines.push(line);
         if self.understand(line).is_none() {

@@ -151,7 +151,7 @@ pub fn needs(task: &Task) -> Plan {
 
 /// Finds what makes the difference.
 ///
-/// `tell` hears of each trial.
+/// `tell` hears of each trial, with the number of differences.
 ///
 /// # Errors
 ///
@@ -159,7 +159,7 @@ pub fn needs(task: &Task) -> Plan {
 pub async fn find(
     task: &Task,
     agent: &Agent,
-    tell: &mut impl FnMut(&Trial),
+    tell: &mut impl FnMut(&Trial, usize),
 ) -> Result<Bisection, BisectError> {
     let begun = Instant::now();
     let pair = Pair::of(&task.good, &task.bad)?;
@@ -273,7 +273,7 @@ struct Finding<'t, F> {
     tell: &'t mut F,
 }
 
-impl<F: FnMut(&Trial)> Finding<'_, F> {
+impl<F: FnMut(&Trial, usize)> Finding<'_, F> {
     fn chosen(&self, set: &[usize], there: bool) -> Chosen {
         let all = 0..self.pair.len();
         all.map(|at| set.contains(&at) == there).collect()
@@ -474,7 +474,7 @@ impl<F: FnMut(&Trial)> Finding<'_, F> {
     }
 
     fn note(&mut self, trial: Trial) {
-        (self.tell)(&trial);
+        (self.tell)(&trial, self.pair.len());
         self.trials.push(trial);
     }
 }
