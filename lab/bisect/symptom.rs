@@ -166,16 +166,6 @@ impl Symptom {
         }
     }
 
-    /// What some connections are like, of a probe that does the same every time.
-    #[must_use]
-    pub fn mostly(&self, tally: &Tally) -> Like {
-        if 2 * self.count(tally) > tally.all() {
-            Like::Bad
-        } else {
-            Like::Good
-        }
-    }
-
     /// How many connections show it.
     #[must_use]
     pub fn count(&self, tally: &Tally) -> u64 {

@@ -1,6 +1,7 @@
 //! Narrowing two plans' differences down by trials.
 
-use std::time::Instant;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
 use thiserror::Error;
@@ -13,7 +14,7 @@ use crate::bisect::{
 use crate::evidence::Evidence;
 use crate::kernel::{Agent, KernelError};
 use crate::plan::{Plan, Probe};
-use crate::verify::{Tally, Times};
+use crate::verify::{Outcome, Tally, Times};
 
 /// How many connections good and bad have at first to be told apart, and at most.
 const AT_FIRST: u32 = 64;
@@ -261,7 +262,29 @@ struct Ends {
     symptom: Symptom,
     probe: Probe,
     shown: Shown,
-    patience: std::time::Duration,
+    patience: Duration,
+    /// What good and bad come to with all patience, where chance has no part in it.
+    slow: Option<[BTreeSet<Outcome>; 2]>,
+}
+
+impl Ends {
+    /// What a trial with all patience is like.
+    fn slow(&self, tally: &Tally) -> Like {
+        let seen = outcomes(&self.symptom, tally);
+        match &self.slow {
+            Some([good, _]) if seen.is_subset(good) => Like::Good,
+            Some([_, bad]) if seen.is_subset(bad) => Like::Bad,
+            _ => Like::Neither,
+        }
+    }
+}
+
+/// What of the outcomes of connections counts.
+fn outcomes(symptom: &Symptom, tally: &Tally) -> BTreeSet<Outcome> {
+    tally
+        .iter()
+        .map(|(outcome, _)| symptom.level.of(outcome))
+        .collect()
 }
 
 struct Finding<'t, F> {
@@ -325,7 +348,17 @@ impl<F: FnMut(&Trial, usize)> Finding<'_, F> {
                     bad: seen(&other),
                     others: all.map(|symptom| symptom.probe).collect(),
                 };
+                let slow = [&slow_good, &slow_bad].map(|seen| {
+                    let tallies = self.tallies(seen);
+                    let tally = tallies.get(&symptom.probe);
+                    tally
+                        .map(|tally| outcomes(&symptom, tally))
+                        .unwrap_or_default()
+                });
+                let [one, other] = &slow;
+                let told = symptom.certain && one.is_disjoint(other);
                 return Ok(Ends {
+                    slow: told.then_some(slow),
                     probe: probe.clone(),
                     symptom,
                     shown,
@@ -412,7 +445,7 @@ impl<F: FnMut(&Trial, usize)> Finding<'_, F> {
                 let tally = tallies.get(&ends.probe.name);
                 let like = tally.map_or(Like::Neither, |tally| match way {
                     Way::Quick { .. } => ends.symptom.like(tally),
-                    Way::Slow => ends.symptom.mostly(tally),
+                    Way::Slow => ends.slow(tally),
                 });
                 Trial {
                     of,
@@ -457,7 +490,7 @@ impl<F: FnMut(&Trial, usize)> Finding<'_, F> {
             if self.one(&chosen, ends, way, Purpose::Verification).await? != wanted {
                 return Ok(false);
             }
-            if ends.symptom.certain
+            if ends.slow.is_some()
                 && self
                     .one(&chosen, ends, Way::Slow, Purpose::Verification)
                     .await?
