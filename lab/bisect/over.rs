@@ -237,7 +237,7 @@ mod tests {
         let plan = over(&lab(), "node-1", "DUMP", &nat).unwrap();
         let rules = plan.namespaces[0].iptables.clone().unwrap();
         assert_eq!(rules.backend, Backend::Legacy);
-        insta::assert_snapshot!(rules.v4, @"");
+        insta::assert_snapshot!(rules.v4);
     }
 
     #[test]
@@ -254,6 +254,6 @@ mod tests {
             told("node-1", &set),
             told("node-1", &chain),
         ];
-        insta::assert_snapshot!(all.join("\n"), @"");
+        insta::assert_snapshot!(all.join("\n"));
     }
 }

@@ -32,9 +32,9 @@ pub const MOST: u32 = 512;
 pub enum Level {
     /// What the caller experienced.
     Verdict,
-    /// Who answered, too.
+    /// And who answered.
     Endpoint,
-    /// The source that the one who answered saw, too.
+    /// And the source that the one who answered saw.
     Source,
 }
 
@@ -74,8 +74,8 @@ impl Level {
     pub fn of(self, outcome: &Outcome) -> Outcome {
         Outcome {
             verdict: outcome.verdict,
-            endpoint: outcome.endpoint.clone().filter(|_| self >= Self::Endpoint),
-            source: outcome.source.clone().filter(|_| self >= Self::Source),
+            endpoint: outcome.endpoint.clone().filter(|_| self == Self::Endpoint),
+            source: outcome.source.clone().filter(|_| self == Self::Source),
             at_first: None,
         }
     }

@@ -282,8 +282,10 @@ fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> 
         }
         Culprit::LostRule => {
             let nat = bad.table("nat");
-            let dnat =
-                |line: &&String| line.contains("\"default/web\"") && line.contains("-j DNAT");
+            // The service's own chain of its endpoint; of the others each has one.
+            let dnat = |line: &&String| {
+                line.starts_with("-A KUBE-SEP-6UPWGGTAKQAHVD27 ") && line.contains("-j DNAT")
+            };
             let lost = nat.iter().find(dnat).expect("a rule").clone();
             nat.retain(|line| *line != lost);
             let words = lost.splitn(3, ' ').nth(2).expect("a rule");
