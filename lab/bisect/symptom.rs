@@ -82,25 +82,30 @@ impl Level {
 }
 
 impl Symptom {
-    /// What tells two tallies of a probe apart best, where `differences` are narrowed.
+    /// What tells two tallies of a probe apart, where `differences` are narrowed: what the
+    /// caller experienced, and only where that is the same who answered, and then which
+    /// source was seen. `last` takes what of these can be told at all.
     ///
     /// # Errors
     ///
     /// When nothing does.
-    pub fn of(probe: &str, good: &Tally, bad: &Tally, differences: usize) -> Result<Self, Alike> {
-        let mut faint = false;
+    pub fn of(
+        probe: &str,
+        good: &Tally,
+        bad: &Tally,
+        differences: usize,
+        last: bool,
+    ) -> Result<Self, Alike> {
+        let mut faint = None;
         for level in [Level::Verdict, Level::Endpoint, Level::Source] {
             match Self::at(level, probe, good, bad, differences) {
                 Ok(symptom) => return Ok(symptom),
-                Err(Alike::Faint(_)) => faint = true,
                 Err(Alike::Same) => {}
+                Err(more) if last => faint = Some(more),
+                Err(more) => return Err(more),
             }
         }
-        Err(if faint {
-            Alike::Faint(MOST)
-        } else {
-            Alike::Same
-        })
+        Err(faint.unwrap_or(Alike::Same))
     }
 
     fn at(
@@ -253,7 +258,7 @@ mod tests {
     }
 
     fn of(good: &Tally, bad: &Tally) -> Result<Symptom, Alike> {
-        Symptom::of("call", good, bad, 1000)
+        Symptom::of("call", good, bad, 1000, true)
     }
 
     #[test]

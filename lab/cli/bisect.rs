@@ -5,13 +5,14 @@ use std::io;
 use std::path::Path;
 
 use super::args::{BisectArguments, BisectFormat, Common, Selection};
-use super::diff::read;
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
-use super::labs::prepared;
+use super::labs::{prepared, tell};
 use super::output::{print, print_json, refused, told};
 use crate::bisect::document::{Over, Trial};
 use crate::bisect::{Bisection, left_out, over};
+use crate::dump::folder::Folder;
+use crate::dump::{File, Format, NodeDump, Read};
 use crate::kernel::{Choice, Kernels};
 use crate::plan::Patience;
 use crate::report::bisect::{human, line, narrowing};
@@ -134,7 +135,7 @@ fn task(common: &Common, arguments: &BisectArguments) -> Result<Task, Exit> {
     };
     let case = one(common, case)?;
     let laid = |name: &String| {
-        let dump = read(Path::new(name)).ok_or(Exit::Input)?;
+        let dump = dumped(Path::new(name)).ok_or(Exit::Input)?;
         let others: Vec<String> = left_out(&dump).iter().map(ToString::to_string).collect();
         if !others.is_empty() {
             eprintln!(
@@ -152,6 +153,31 @@ fn task(common: &Common, arguments: &BisectArguments) -> Result<Task, Exit> {
         node: node.clone(),
     };
     Ok(task(laid(good_name)?, laid(bad_name)?, Some(over)))
+}
+
+/// A dump of rules, which may name sets that the lab has, and of sets.
+fn dumped(path: &Path) -> Option<NodeDump> {
+    let folder = match Folder::read(path) {
+        Ok(folder) => folder,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return None;
+        }
+    };
+    let is_sets = |file: &File| file.format == Some(Format::Sets);
+    let (sets, others): (Vec<File>, Vec<File>) = folder.files.into_iter().partition(is_sets);
+    let of_sets = checked(NodeDump::read(sets));
+    let dump = checked(NodeDump::read(others))?;
+    Some(NodeDump {
+        sets: of_sets?.sets.or(dump.sets),
+        ..dump
+    })
+}
+
+/// What could be read, after telling what is wrong with it; none if it cannot be.
+fn checked(read: Read) -> Option<NodeDump> {
+    tell(&read.sources, &read.diagnostics);
+    read.is_whole().then_some(read.dump)
 }
 
 /// The one case that a name stands for.

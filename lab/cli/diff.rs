@@ -61,7 +61,7 @@ pub fn diff(arguments: &DiffArguments) -> Exit {
 }
 
 /// A dump, after telling what is wrong with it; none if it cannot be read.
-pub fn read(path: &Path) -> Option<NodeDump> {
+fn read(path: &Path) -> Option<NodeDump> {
     let folder = match Folder::read(path) {
         Ok(folder) => folder,
         Err(error) => {

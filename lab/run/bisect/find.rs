@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::bench::{Bench, Tried, Way, tallies};
 use crate::bisect::document::{Over, Purpose, Reached, Shown, Trial};
 use crate::bisect::{
-    Alike, Bisection, Chosen, Like, Narrowed, Pair, PairError, SCHEMA, Symptom, narrow,
+    Alike, Bisection, Chosen, Level, Like, Narrowed, Pair, PairError, SCHEMA, Symptom, narrow,
 };
 use crate::evidence::Evidence;
 use crate::kernel::{Agent, KernelError};
@@ -327,14 +327,26 @@ impl<F: FnMut(&Trial, usize)> Finding<'_, F> {
                 let of = |tallies: &IndexMap<String, Tally>| {
                     tallies.get(&probe.name).unwrap_or(&empty).clone()
                 };
-                match Symptom::of(&probe.name, &of(&one), &of(&other), self.pair.len()) {
+                match Symptom::of(
+                    &probe.name,
+                    &of(&one),
+                    &of(&other),
+                    self.pair.len(),
+                    connections >= AT_MOST,
+                ) {
                     Ok(symptom) => all.push(symptom),
                     Err(Alike::Same) => {}
                     Err(faint) => worst = faint,
                 }
             }
             all.sort_by_key(|symptom| (symptom.level, symptom.connections));
-            let mut all = all.into_iter();
+            // What a caller experiences comes before all else, as soon as it can be told.
+            let enough = worst == Alike::Same
+                || connections >= AT_MOST
+                || all
+                    .first()
+                    .is_some_and(|first| first.level == Level::Verdict);
+            let mut all = all.into_iter().filter(|_| enough);
             if let Some(symptom) = all.next()
                 && let Some(probe) = probes.iter().find(|probe| probe.name == symptom.probe)
             {
