@@ -25,7 +25,7 @@ pub fn human(found: &Bisection) -> String {
         seen(&symptom.bad)
     );
     if !symptom.others.is_empty() {
-        let _ = writeln!(text, "  so do differ: {}", symptom.others.join(", "));
+        let _ = writeln!(text, "  others that differ: {}", symptom.others.join(", "));
     }
     text.push('\n');
     if found.breaks == found.cures {
@@ -67,7 +67,7 @@ pub fn narrowing(found: &Bisection) -> String {
     let mut text = format!("good  {}\nbad   {}\n", found.good, found.bad);
     let _ = writeln!(
         text,
-        "{} of {} on {}\n",
+        "{}, seen in {} on {}\n",
         counted(found.differences),
         found.symptom.probe,
         found.kernel
@@ -145,4 +145,110 @@ fn seen(all: &[Times]) -> String {
             .to_owned()
     });
     each.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::bisect::document::{Over, Shown};
+    use crate::bisect::{Kind, Level, SCHEMA};
+    use crate::dump::Owner;
+    use crate::evidence::Verdict;
+    use crate::verify::Outcome;
+
+    fn times(verdict: Verdict, connections: u64, endpoint: Option<&str>) -> Times {
+        Times {
+            outcome: Outcome {
+                endpoint: endpoint.map(str::to_owned),
+                source: endpoint.map(|_| "node-1".to_owned()),
+                ..Outcome::of(verdict)
+            },
+            connections,
+        }
+    }
+
+    fn trial(of: Purpose, as_bad: usize, like: Like, seen: Vec<Times>) -> Trial {
+        Trial {
+            of,
+            as_bad,
+            reached: Reached::Changed,
+            seen,
+            like,
+            refused: None,
+        }
+    }
+
+    /// Of two that act together, of which either cures.
+    pub fn document() -> Bisection {
+        let entry = Difference {
+            namespace: "node-1".to_owned(),
+            of: Kind::SetEntry,
+            place: "ipset BLOCKED".to_owned(),
+            good: None,
+            bad: Some("10.244.2.10".to_owned()),
+            owner: Some(Owner::Component("kube-proxy".to_owned())),
+        };
+        let rule = Difference {
+            of: Kind::Rule,
+            place: "iptables filter FORWARD".to_owned(),
+            bad: Some("-m set --match-set BLOCKED dst -j DROP".to_owned()),
+            owner: None,
+            ..entry.clone()
+        };
+        let well = vec![times(Verdict::Connected, 23, Some("pod/default/web"))];
+        let broken = vec![times(Verdict::Timeout, 23, None)];
+        let refused = Trial {
+            reached: Reached::Not,
+            refused: Some("iptables-restore: line 3 failed".to_owned()),
+            ..trial(Purpose::Narrowing, 2, Like::Neither, Vec::new())
+        };
+        Bisection {
+            schema: SCHEMA.to_owned(),
+            good: "good/iptables-save".to_owned(),
+            bad: "bad/iptables-save".to_owned(),
+            over: Some(Over {
+                case: "lab/case".to_owned(),
+                node: "node-1".to_owned(),
+            }),
+            kernel: "6.12.0".to_owned(),
+            symptom: Shown {
+                probe: "call".to_owned(),
+                from: "pod/default/client".to_owned(),
+                to: "10.96.0.10:80".to_owned(),
+                by: Level::Verdict,
+                good: well.clone(),
+                bad: broken.clone(),
+                others: vec!["again".to_owned()],
+            },
+            differences: 12,
+            breaks: vec![vec![entry.clone()], vec![rule]],
+            cures: vec![vec![entry]],
+            trials: vec![
+                trial(Purpose::End, 0, Like::Good, well.clone()),
+                trial(Purpose::End, 12, Like::Bad, broken),
+                refused,
+                trial(Purpose::Verification, 11, Like::Good, well),
+            ],
+            wrong_in_million: 640,
+            duration_ms: 1234,
+        }
+    }
+
+    #[test]
+    fn an_answer() {
+        insta::assert_snapshot!(human(&document()));
+    }
+
+    #[test]
+    fn an_answer_of_two_that_both_have_to_go() {
+        let mut document = document();
+        document.cures = document.breaks.clone();
+        document.over = None;
+        insta::assert_snapshot!(human(&document));
+    }
+
+    #[test]
+    fn a_narrowing() {
+        insta::assert_snapshot!(narrowing(&document()));
+    }
 }

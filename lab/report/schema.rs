@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::claims::{self, Claims};
 use super::journeys::{self, Journeys};
 use super::{Results, SCHEMA, diff, doctor, seen};
+use crate::bisect::{self, Bisection};
 use crate::evidence::Verdict;
 use crate::live;
 use crate::verify::{self, Verification};
@@ -73,6 +74,12 @@ pub fn verification() -> Schema {
     of::<Verification>(verify::SCHEMA)
 }
 
+/// The schema of the document that `svclab bisect --format json` prints.
+#[must_use]
+pub fn bisection() -> Schema {
+    of::<Bisection>(bisect::SCHEMA)
+}
+
 fn of<T: JsonSchema>(format: &str) -> Schema {
     let mut schema = SchemaSettings::draft2020_12()
         .for_serialize()
@@ -116,6 +123,7 @@ mod tests {
             ("evidence.v1.json", super::evidence()),
             ("ps.v1.json", ps()),
             ("verification.v1.json", verification()),
+            ("bisection.v1.json", bisection()),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);
@@ -138,6 +146,8 @@ mod tests {
         assert_eq!(complaints(&claims(), &document), Vec::<String>::new());
         let document = serde_json::to_value(super::super::verify::tests::document()).unwrap();
         assert_eq!(complaints(&verification(), &document), Vec::<String>::new());
+        let document = serde_json::to_value(super::super::bisect::tests::document()).unwrap();
+        assert_eq!(complaints(&bisection(), &document), Vec::<String>::new());
         let document = serde_json::to_value(diff::tests::document()).unwrap();
         assert_eq!(complaints(&super::diff(), &document), Vec::<String>::new());
     }
@@ -155,6 +165,22 @@ mod tests {
             let mut document = document.clone();
             *document.pointer_mut(at).unwrap() = value;
             assert!(!complaints(&super::diff(), &document).is_empty(), "{at}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_bisection_is_told_from_one() {
+        let document = serde_json::to_value(super::super::bisect::tests::document()).unwrap();
+        for (at, value) in [
+            ("/schema", Value::from(SCHEMA)),
+            ("/breaks/0/0/of", Value::from("house")),
+            ("/cures", Value::Null),
+            ("/trials/0/like", Value::from("fine")),
+            ("/symptom/by", Value::Null),
+        ] {
+            let mut document = document.clone();
+            *document.pointer_mut(at).unwrap() = value;
+            assert!(!complaints(&bisection(), &document).is_empty(), "{at}");
         }
     }
 

@@ -78,4 +78,6 @@ pub enum Described {
     Ps,
     /// What `verify --format json` prints.
     Verification,
+    /// What `svclab bisect --format json` prints.
+    Bisection,
 }
