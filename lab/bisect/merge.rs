@@ -153,17 +153,15 @@ fn merge<T: Clone, N: Eq + Hash>(
         match (at, there) {
             (None, Some(there)) => {
                 let partner = goes.get_mut(&name(&bad[*there])).and_then(Vec::pop);
-                match partner.and_then(|partner| of_good.get(&partner).copied()) {
+                let known = partner.and_then(|partner| of_good.get(&partner).copied());
+                if let Some(known) = known {
                     // What goes stands before what comes, and has its difference.
-                    Some(known) => {
-                        of_bad.insert(*there, known);
-                        differences[known - first] = (partner, Some(*there));
-                    }
-                    None => {
-                        of_bad.insert(*there, difference);
-                        of_good.extend(partner.map(|partner| (partner, difference)));
-                        differences.push((partner, Some(*there)));
-                    }
+                    of_bad.insert(*there, known);
+                    differences[known - first] = (partner, Some(*there));
+                } else {
+                    of_bad.insert(*there, difference);
+                    of_good.extend(partner.map(|partner| (partner, difference)));
+                    differences.push((partner, Some(*there)));
                 }
             }
             (Some(at), None) if !of_good.contains_key(at) => {
@@ -193,7 +191,7 @@ fn merge<T: Clone, N: Eq + Hash>(
 
 impl<T> Merged<T> {
     /// What is there when the differences are that `with` says.
-    pub fn with<'m>(&'m self, with: impl Fn(usize) -> bool) -> impl Iterator<Item = &'m T> {
+    pub fn with(&self, with: impl Fn(usize) -> bool) -> impl Iterator<Item = &T> {
         let there = self
             .slots
             .iter()

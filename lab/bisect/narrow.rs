@@ -7,7 +7,7 @@
 //! beginning of the list that shows it is found by binary search, its last difference
 //! is one of those sought, and what comes before it is searched again, together with
 //! those that were found. That takes log2(n) + 2 trials for one of n and k·(log2(n) + 2)
-//! for k that only act together, which is as little as QuickXplain (U. Junker, 2004)
+//! for k that only act together, which is as little as `QuickXplain` (U. Junker, 2004)
 //! takes for few of many, in half as many trials for one: it has no halves of which
 //! both must be asked, as a beginning that shows nothing says that the rest does.
 //! It costs more where many differences are needed together, which is not why anybody
@@ -210,10 +210,10 @@ mod tests {
     fn what_cannot_be_tried_shows_nothing() {
         // What is not there with both of these does not load.
         let (narrowed, _) = found(64, |chosen| {
-            if chosen[3] != chosen[40] {
-                Like::Neither
-            } else {
+            if chosen[3] == chosen[40] {
                 bad_if(chosen[40])
+            } else {
+                Like::Neither
             }
         });
         assert_eq!(narrowed.breaks, [3, 40]);

@@ -136,8 +136,8 @@ fn tables(there: &str, dump: &Dump) -> String {
     };
     for (name, table) in rules::read(there) {
         if !taken(name) {
-            let lines: String = table.lines().map(|line| format!("{line}\n")).collect();
-            let _ = write!(text, "*{name}\n{lines}COMMIT\n");
+            let lines: Vec<&str> = table.lines().collect();
+            let _ = writeln!(text, "*{name}\n{}\nCOMMIT", lines.join("\n"));
         }
     }
     text

@@ -15,6 +15,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::narrow::Like;
+use crate::evidence::Verdict;
 use crate::verify::{Outcome, Tally};
 
 /// With which probability the bounds of what good and bad do may be wrong, all together.
@@ -47,6 +48,8 @@ pub struct Symptom {
     pub level: Level,
     /// The outcomes, as far as they count, that are more frequent in bad.
     pub outcomes: BTreeSet<Outcome>,
+    /// Those of good that are not.
+    pub well: BTreeSet<Outcome>,
     /// How many connections a trial has.
     pub connections: u32,
     /// From how many connections with such an outcome on a trial is like bad.
@@ -128,12 +131,17 @@ impl Symptom {
         if all_good == 0 || all_bad == 0 {
             return Err(Alike::Same);
         }
-        let symptom: BTreeSet<Outcome> = outcomes
+        let (mut symptom, well): (BTreeSet<Outcome>, BTreeSet<Outcome>) = outcomes
             .into_iter()
-            .filter(|outcome| of(bad, outcome) * all_good > of(good, outcome) * all_bad)
-            .collect();
+            .partition(|outcome| of(bad, outcome) * all_good > of(good, outcome) * all_bad);
         if symptom.is_empty() {
             return Err(Alike::Same);
+        }
+        // Whether a neighbour that does not answer is told of in time is up to its kernel.
+        let unanswered = [Verdict::Timeout, Verdict::Unreachable].map(Outcome::of);
+        let any = |all: &BTreeSet<Outcome>| unanswered.iter().any(|outcome| all.contains(outcome));
+        if any(&symptom) && !any(&well) {
+            symptom.extend(unanswered);
         }
         let count = |tally| {
             symptom
@@ -154,6 +162,7 @@ impl Symptom {
             probe: probe.to_owned(),
             level,
             outcomes: symptom,
+            well,
             connections,
             from,
             mistaken,
@@ -164,10 +173,21 @@ impl Symptom {
     /// What a trial with this tally is like.
     #[must_use]
     pub fn like(&self, tally: &Tally) -> Like {
-        if self.count(tally) >= u64::from(self.from) {
+        let shown = self.count(tally);
+        // What was seen in neither says nothing.
+        let strange = tally
+            .iter()
+            .map(|(outcome, count)| (self.level.of(outcome), count))
+            .filter(|(outcome, _)| {
+                !self.outcomes.contains(outcome) && !self.well.contains(outcome)
+            });
+        let strange: u64 = strange.map(|(_, count)| count).sum();
+        if shown >= u64::from(self.from) {
             Like::Bad
-        } else {
+        } else if shown + strange < u64::from(self.from) {
             Like::Good
+        } else {
+            Like::Neither
         }
     }
 
@@ -247,7 +267,6 @@ fn upper(shown: u64, all: u64, wrong: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::Verdict;
 
     fn tally(connected: u32, timeout: u32) -> Tally {
         let mut tally = Tally::default();
@@ -268,6 +287,14 @@ mod tests {
         let all = symptom.connections;
         assert_eq!(symptom.like(&tally(all, 0)), Like::Good);
         assert_eq!(symptom.like(&tally(0, all)), Like::Bad);
+        // No answer is no answer, whoever tells of it; another end is neither.
+        let ended = |verdict| {
+            let mut tally = Tally::default();
+            (0..all).for_each(|_| tally.count(Outcome::of(verdict)));
+            tally
+        };
+        assert_eq!(symptom.like(&ended(Verdict::Unreachable)), Like::Bad);
+        assert_eq!(symptom.like(&ended(Verdict::Refused)), Like::Neither);
         // One that a busy machine lost says nothing.
         assert_eq!(symptom.like(&tally(all - 1, 1)), Like::Good);
         assert!(symptom.wrong(20) <= 1e-3);

@@ -100,11 +100,11 @@ pub fn line(number: usize, trial: &Trial, differences: usize) -> String {
         Some(why) => why.clone(),
         None => seen(&trial.seen),
     };
-    let line = format!(
+    let words = format!(
         "{number:>3}  {:>5} of {differences} as in bad  {reached:<7}  {like:<7}  {why:<12}  {seen}",
         trial.as_bad
     );
-    line.trim_end().to_owned()
+    words.trim_end().to_owned()
 }
 
 fn listed(text: &mut String, title: &str, all: &[Vec<Difference>]) {

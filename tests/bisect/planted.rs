@@ -18,7 +18,7 @@ pub const HARMLESS: u32 = 1000;
 const WEB: &str = "10.244.2.10";
 
 /// Numbers that look drawn by chance, the same for the same seed (Steele, Lea and Flood's
-/// SplitMix64).
+/// `SplitMix64`).
 pub struct Random(u64);
 
 impl Random {
@@ -247,7 +247,8 @@ fn harmless(side: &mut Node, at: u32, random: &mut Random) {
             let key = format!("net.ipv4.conf.{}.{word}", links[random.below(links.len())]);
             let sysctls = side.namespace.sysctls.iter_mut();
             let mut own = sysctls.filter(|sysctl| sysctl.key == key);
-            own.next().expect("a plan sets it").value = "1".to_owned();
+            let own = own.next().expect("a plan sets it");
+            "1".clone_into(&mut own.value);
         }
     }
     side.namespace
@@ -308,7 +309,8 @@ fn plant([good, bad]: &mut [Node; 2], culprit: Culprit, random: &mut Random) -> 
         Culprit::Sysctl => {
             let sysctls = bad.namespace.sysctls.iter_mut();
             let mut own = sysctls.filter(|sysctl| sysctl.key == "net.ipv4.ip_forward");
-            own.next().expect("a plan sets it").value = "0".to_owned();
+            let own = own.next().expect("a plan sets it");
+            "0".clone_into(&mut own.value);
             vec!["net.ipv4.ip_forward = 0".to_owned()]
         }
         Culprit::Address => {

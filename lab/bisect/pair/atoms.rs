@@ -1,6 +1,9 @@
 //! The differences of a pair as they are found, and which of them need each other.
 
-use crate::bisect::merge::Merged;
+use std::fmt;
+use std::hash::Hash;
+
+use crate::bisect::merge::{self, Merged};
 use crate::plan::ipvs::Virtual;
 
 use super::difference::{Difference, Kind};
@@ -81,6 +84,21 @@ impl Atoms {
                 owned: by_bad.or(by_good).unwrap_or(Owned::Nobody),
             });
         }
+    }
+
+    /// Lays lists over each other whose order says nothing, of things that each have a name.
+    pub fn keyed<T: Clone + fmt::Debug, N: Eq + Hash>(
+        &mut self,
+        place: &Where<'_>,
+        good: &[T],
+        bad: &[T],
+        name: impl Fn(&T) -> N,
+        told: impl Fn(&T) -> (String, Owned),
+    ) -> Merged<T> {
+        let meaning = |item: &T| format!("{item:?}");
+        let merged = merge::keyed(good, bad, meaning, name, self.next());
+        self.add(place, &merged, good, bad, told);
+        merged
     }
 
     fn push(&mut self, atom: Atom) {

@@ -1,6 +1,7 @@
 //! Interfaces, addresses, routes, neighbours and settings of a namespace, laid over each
 //! other, and which of them need each other.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -40,107 +41,31 @@ impl Ground {
             bare.collect()
         };
         let (one, other) = (bare(&good.links), bare(&bad.links));
-        let links = merge::keyed(
-            &one,
-            &other,
-            |link| format!("{link:?}"),
-            |link| link.name.clone(),
-            atoms.next(),
-        );
-        atoms.add(
-            &place(Kind::Link, "interfaces"),
-            &links,
-            &one,
-            &other,
-            |link| (told(link), Owned::Link(link.name.clone())),
-        );
-        let mut addresses = Vec::new();
-        let mut named: Vec<&str> = Vec::new();
-        for link in good.links.iter().chain(&bad.links) {
-            if named.contains(&link.name.as_str()) {
-                continue;
-            }
-            named.push(&link.name);
-            let of = |all: &Namespace| -> Vec<IpNetwork> {
-                let found = all.links.iter().find(|own| own.name == link.name);
-                found.map_or_else(Vec::new, |own| own.addresses.clone())
-            };
-            let (one, other) = (of(good), of(bad));
-            let merged = merge::ordered(
-                &one,
-                &other,
-                |address| *address,
-                |address| *address,
-                atoms.next(),
-            );
-            let at = place(Kind::Address, &format!("interface {}", link.name));
-            atoms.add(&at, &merged, &one, &other, |address| {
-                (address.to_string(), Owned::Link(link.name.clone()))
-            });
-            addresses.push((link.name.clone(), merged));
-        }
-        let by_itself = |text: String| (text, Owned::Nobody);
-        let routes = merge::keyed(
-            &good.routes,
-            &bad.routes,
-            |route| format!("{route:?}"),
-            |route| route.to,
-            atoms.next(),
-        );
-        atoms.add(
-            &place(Kind::Route, "routes"),
-            &routes,
-            &good.routes,
-            &bad.routes,
-            |route| by_itself(by_route(route)),
-        );
-        let neighbours = merge::keyed(
-            &good.neighbours,
-            &bad.neighbours,
-            |one| format!("{one:?}"),
-            |one| (one.address, one.dev.clone()),
-            atoms.next(),
-        );
-        atoms.add(
-            &place(Kind::Neighbour, "neighbours"),
-            &neighbours,
-            &good.neighbours,
-            &bad.neighbours,
-            |one| {
-                by_itself(format!(
-                    "{} lladdr {} dev {}",
-                    one.address, one.mac, one.dev
-                ))
-            },
-        );
-        let forwarding = merge::keyed(
-            &good.forwarding,
-            &bad.forwarding,
-            |one| format!("{one:?}"),
-            |one| (one.mac, one.dev.clone()),
-            atoms.next(),
-        );
-        atoms.add(
-            &place(Kind::Forwarding, "forwarding entries"),
-            &forwarding,
-            &good.forwarding,
-            &bad.forwarding,
-            |one| by_itself(format!("{} dev {} dst {}", one.mac, one.dev, one.to)),
-        );
-        let sysctls = merge::keyed(
-            &good.sysctls,
-            &bad.sysctls,
-            |one| format!("{one:?}"),
-            |one| one.key.clone(),
-            atoms.next(),
-        );
-        atoms.add(
-            &place(Kind::Sysctl, "sysctl"),
-            &sysctls,
-            &good.sysctls,
-            &bad.sysctls,
-            |one| by_itself(format!("{} = {}", one.key, one.value)),
-        );
+        let at = place(Kind::Link, "interfaces");
+        let of = |link: &Link| (told(link), Owned::Link(link.name.clone()));
+        let links = atoms.keyed(&at, &one, &other, |link| link.name.clone(), of);
+        let addresses = addresses(good, bad, atoms);
+        let at = place(Kind::Route, "routes");
+        let of = |route: &Route| (by_route(route), Owned::Nobody);
+        let routes = atoms.keyed(&at, &good.routes, &bad.routes, |route| route.to, of);
+        let at = place(Kind::Neighbour, "neighbours");
+        let of = |one: &Neighbour| {
+            let text = format!("{} lladdr {} dev {}", one.address, one.mac, one.dev);
+            (text, Owned::Nobody)
+        };
+        let name = |one: &Neighbour| (one.address, one.dev.clone());
+        let neighbours = atoms.keyed(&at, &good.neighbours, &bad.neighbours, name, of);
+        let at = place(Kind::Forwarding, "forwarding entries");
+        let of = |one: &Forwarding| {
+            let text = format!("{} dev {} dst {}", one.mac, one.dev, one.to);
+            (text, Owned::Nobody)
+        };
+        let name = |one: &Forwarding| (one.mac, one.dev.clone());
+        let forwarding = atoms.keyed(&at, &good.forwarding, &bad.forwarding, name, of);
+        let at = place(Kind::Sysctl, "sysctl");
+        let of = |one: &Sysctl| (format!("{} = {}", one.key, one.value), Owned::Nobody);
+        let name = |one: &Sysctl| one.key.clone();
+        let sysctls = atoms.keyed(&at, &good.sysctls, &bad.sysctls, name, of);
         let ground = Self {
             links,
             addresses,
@@ -174,7 +99,9 @@ impl Ground {
         for link in &self.links.slots {
             if let Some(difference) = link.from.difference() {
                 let all = self.on(&link.item.name);
-                all.into_iter().for_each(|one| atoms.tie(difference, one));
+                for one in all {
+                    atoms.tie(difference, one);
+                }
             }
         }
         for route in &self.routes.slots {
@@ -263,6 +190,37 @@ impl Ground {
     }
 }
 
+/// The addresses of each interface, in their order.
+fn addresses(
+    good: &Namespace,
+    bad: &Namespace,
+    atoms: &mut Atoms,
+) -> Vec<(String, Merged<IpNetwork>)> {
+    let mut all: Vec<(String, Merged<IpNetwork>)> = Vec::new();
+    for link in good.links.iter().chain(&bad.links) {
+        if all.iter().any(|(name, _)| *name == link.name) {
+            continue;
+        }
+        let of = |side: &Namespace| -> Vec<IpNetwork> {
+            let found = side.links.iter().find(|own| own.name == link.name);
+            found.map_or_else(Vec::new, |own| own.addresses.clone())
+        };
+        let (one, other) = (of(good), of(bad));
+        let same = |address: &IpNetwork| *address;
+        let merged = merge::ordered(&one, &other, same, same, atoms.next());
+        let place = Where {
+            namespace: &good.name,
+            of: Kind::Address,
+            place: format!("interface {}", link.name),
+        };
+        atoms.add(&place, &merged, &one, &other, |address| {
+            (address.to_string(), Owned::Link(link.name.clone()))
+        });
+        all.push((link.name.clone(), merged));
+    }
+    all
+}
+
 /// The difference that each cable's end hangs on, by what its other end is called.
 pub fn tie_cables(grounds: &[(&str, &Ground)], atoms: &mut Atoms) {
     let mut tied = Vec::new();
@@ -279,30 +237,30 @@ pub fn tie_cables(grounds: &[(&str, &Ground)], atoms: &mut Atoms) {
             tied.extend(ends.filter_map(|end| Some((own, end.from.difference()?))));
         }
     }
-    tied.into_iter()
-        .for_each(|(one, other)| atoms.tie(one, other));
+    for (one, other) in tied {
+        atoms.tie(one, other);
+    }
 }
 
 /// An interface as `ip link` would speak of it.
 fn told(link: &Link) -> String {
-    let mut text = link.name.clone();
-    text.push_str(&match &link.kind {
-        LinkKind::Veth { namespace, peer } => format!(" to {namespace}/{peer}"),
-        LinkKind::Bridge => " bridge".to_owned(),
-        LinkKind::Dummy => " dummy".to_owned(),
+    let kind = match &link.kind {
+        LinkKind::Veth { namespace, peer } => format!("to {namespace}/{peer}"),
+        LinkKind::Bridge => "bridge".to_owned(),
+        LinkKind::Dummy => "dummy".to_owned(),
         LinkKind::Vxlan {
             vni,
             port,
             dev,
             local,
-        } => format!(" vxlan id {vni} dev {dev} local {local} dstport {port}"),
-    });
-    text.push_str(&format!(" address {}", link.mac));
+        } => format!("vxlan id {vni} dev {dev} local {local} dstport {port}"),
+    };
+    let mut text = format!("{} {kind} address {}", link.name, link.mac);
     if let Some(mtu) = link.mtu {
-        text.push_str(&format!(" mtu {mtu}"));
+        let _ = write!(text, " mtu {mtu}");
     }
     if let Some(bridge) = &link.bridge {
-        text.push_str(&format!(" master {bridge}"));
+        let _ = write!(text, " master {bridge}");
     }
     if link.hairpin {
         text.push_str(" hairpin on");

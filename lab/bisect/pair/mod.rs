@@ -314,6 +314,60 @@ fn owner(owners: &Owners, owned: &Owned) -> Option<Owner> {
     }
 }
 
+/// Virtual servers, and the real servers of each.
+fn balanced(
+    good: &Namespace,
+    bad: &Namespace,
+    atoms: &mut Atoms,
+) -> (Merged<VirtualServer>, HashMap<Virtual, Merged<RealServer>>) {
+    let place = |of, place: String| Where {
+        namespace: &good.name,
+        of,
+        place,
+    };
+    let bare = |all: &[VirtualServer]| -> Vec<VirtualServer> {
+        let bare = all.iter().map(|server| VirtualServer {
+            servers: Vec::new(),
+            ..server.clone()
+        });
+        bare.collect()
+    };
+    let (one, other) = (bare(&good.ipvs), bare(&bad.ipvs));
+    let at = place(Kind::VirtualServer, "ipvs".to_owned());
+    let of = |server: &VirtualServer| {
+        let text = server.to_string().trim_end().to_owned();
+        (text, Owned::Server(server.takes))
+    };
+    let ipvs = atoms.keyed(&at, &one, &other, |server| server.takes, of);
+    let mut real = HashMap::new();
+    for slot in &ipvs.slots {
+        let takes = slot.item.takes;
+        // One that balances otherwise has two places.
+        if real.contains_key(&takes) {
+            continue;
+        }
+        let of = |own: &Namespace| -> Vec<RealServer> {
+            let found = own.ipvs.iter().find(|server| server.takes == takes);
+            found.map_or_else(Vec::new, |server| server.servers.clone())
+        };
+        let (one, other) = (of(good), of(bad));
+        let first = atoms.next();
+        let at = place(Kind::RealServer, format!("ipvs {takes}"));
+        let of = |server: &RealServer| {
+            let way = format!("{:?}", server.forwarding).to_lowercase();
+            let text = format!("{} {way} weight {}", server.to, server.weight);
+            (text, Owned::Server(takes))
+        };
+        let merged = atoms.keyed(&at, &one, &other, |server| server.to, of);
+        let has = |own: &Namespace| own.ipvs.iter().any(|server| server.takes == takes);
+        if let Some(own) = slot.from.difference().filter(|_| !has(good) || !has(bad)) {
+            atoms.tie_all(std::iter::once(own).chain(first..atoms.next()));
+        }
+        real.insert(takes, merged);
+    }
+    (ipvs, real)
+}
+
 impl Laid {
     fn of(good: &Namespace, bad: &Namespace, atoms: &mut Atoms) -> Result<Self, PairError> {
         let namespace = good.name.as_str();
@@ -335,19 +389,12 @@ impl Laid {
                 .collect()
         };
         let (one, other) = (backend(good), backend(bad));
-        let backend = merge::keyed(&one, &other, |backend| *backend, |_| (), atoms.next());
-        atoms.add(
-            &place(Kind::Backend, "rules"),
-            &backend,
-            &one,
-            &other,
-            |backend| {
-                (
-                    format!("loaded by iptables-{}", backend.word()),
-                    Owned::Nobody,
-                )
-            },
-        );
+        let at = place(Kind::Backend, "rules");
+        let of = |backend: &Backend| {
+            let text = format!("loaded by iptables-{}", backend.word());
+            (text, Owned::Nobody)
+        };
+        let backend = atoms.keyed(&at, &one, &other, |_| (), of);
         let text = |own: &'_ Namespace, v6: bool| -> String {
             let rules = own.iptables.as_ref();
             rules.map_or_else(String::new, |rules| {
@@ -378,85 +425,14 @@ impl Laid {
                 .collect()
         };
         let (one, other) = (tables(good), tables(bad));
-        let tables = merge::keyed(
-            &one,
-            &other,
-            Clone::clone,
-            |(name, _)| name.clone(),
-            atoms.next(),
-        );
-        atoms.add(
-            &place(Kind::Table, "nft"),
-            &tables,
-            &one,
-            &other,
-            |(name, _)| (format!("table {name}"), Owned::Nobody),
-        );
-        let bare = |all: &[VirtualServer]| -> Vec<VirtualServer> {
-            let bare = all.iter().map(|server| VirtualServer {
-                servers: Vec::new(),
-                ..server.clone()
-            });
-            bare.collect()
-        };
-        let (one, other) = (bare(&good.ipvs), bare(&bad.ipvs));
-        let ipvs = merge::keyed(
-            &one,
-            &other,
-            |server| format!("{server:?}"),
-            |server| server.takes,
-            atoms.next(),
-        );
-        atoms.add(
-            &place(Kind::VirtualServer, "ipvs"),
-            &ipvs,
-            &one,
-            &other,
-            |server| {
-                (
-                    server.to_string().trim_end().to_owned(),
-                    Owned::Server(server.takes),
-                )
-            },
-        );
-        let mut real = HashMap::new();
-        for slot in &ipvs.slots {
-            let takes = slot.item.takes;
-            // One that balances otherwise has two places.
-            if real.contains_key(&takes) {
-                continue;
-            }
-            let of = |own: &Namespace| -> Vec<RealServer> {
-                let found = own.ipvs.iter().find(|server| server.takes == takes);
-                found.map_or_else(Vec::new, |server| server.servers.clone())
-            };
-            let (one, other) = (of(good), of(bad));
-            let first = atoms.next();
-            let merged = merge::keyed(&one, &other, |server| *server, |server| server.to, first);
-            let at = place(Kind::RealServer, &format!("ipvs {takes}"));
-            atoms.add(&at, &merged, &one, &other, |server| {
-                let text = format!(
-                    "{} {:?} weight {}",
-                    server.to, server.forwarding, server.weight
-                );
-                (text.to_lowercase(), Owned::Server(takes))
-            });
-            let has = |own: &Namespace| own.ipvs.iter().any(|server| server.takes == takes);
-            if let Some(own) = slot.from.difference().filter(|_| !has(good) || !has(bad)) {
-                atoms.tie_all(std::iter::once(own).chain(first..atoms.next()));
-            }
-            real.insert(takes, merged);
-        }
+        let of = |(name, _): &(String, String)| (format!("table {name}"), Owned::Nobody);
+        let name = |(name, _): &(String, String)| name.clone();
+        let tables = atoms.keyed(&place(Kind::Table, "nft"), &one, &other, name, of);
+        let (ipvs, real) = balanced(good, bad, atoms);
         let of = |own: &Namespace| -> Vec<Timeouts> { own.ipvs_timeouts.into_iter().collect() };
         let (one, other) = (of(good), of(bad));
-        let timeouts = merge::keyed(&one, &other, |timeouts| *timeouts, |_| (), atoms.next());
-        atoms.add(
-            &place(Kind::Timeouts, "ipvs"),
-            &timeouts,
-            &one,
-            &other,
-            |timeouts| (timeouts.to_string().trim_end().to_owned(), Owned::Nobody),
-        );
+        let of = |timeouts: &Timeouts| (timeouts.to_string().trim_end().to_owned(), Owned::Nobody);
+        let timeouts = atoms.keyed(&place(Kind::Timeouts, "ipvs"), &one, &other, |_| (), of);
         let mut accounting = good.accounting.clone();
         accounting.extend(
             bad.accounting

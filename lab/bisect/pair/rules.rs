@@ -3,6 +3,7 @@
 //! A chain is there when both have it, and else when a rule is in it or leads to it: so
 //! whatever differences are chosen, no rule leads to nowhere.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
@@ -210,9 +211,7 @@ impl At<'_> {
             let rule = Rule::of_words(item.written.as_str()).ok();
             let rule = rule.as_ref();
             LaidRule {
-                target: rule
-                    .and_then(Rule::target)
-                    .map(|target| target.into_owned()),
+                target: rule.and_then(Rule::target).map(Cow::into_owned),
                 sets: rule.map_or_else(Vec::new, |rule| {
                     rule.sets()
                         .into_iter()

@@ -1,7 +1,9 @@
+use std::fmt::Write as _;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::dump::iptables::{Order, compare};
+use crate::dump::iptables::{Order, Rule, compare};
 use crate::plan::delta::Delta;
 use crate::plan::{Link, LinkKind, Mac, Route, Sysctl};
 
@@ -71,15 +73,11 @@ fn script(back: bool) -> impl Strategy<Value = String> {
                     used.push(chain);
                 }
             }
-            lines.push_str(&format!(
-                "-A {own} {matches}-j {}\n",
-                target.unwrap_or("ACCEPT")
-            ));
+            let _ = writeln!(lines, "-A {own} {matches}-j {}", target.unwrap_or("ACCEPT"));
         }
-        let declared: String = used
+        let declared = used
             .iter()
-            .map(|chain| format!(":{chain} - [0:0]\n"))
-            .collect();
+            .fold(String::new(), |all, chain| all + ":" + chain + " - [0:0]\n");
         format!("*nat\n:OUTPUT ACCEPT [0:0]\n{declared}{lines}COMMIT\n")
     })
 }
@@ -90,7 +88,7 @@ fn circles(dump: &Dump) -> bool {
         let found = dump.chain(Table::Nat, chain);
         depth > 8
             || found.is_some_and(|chain| {
-                let targets = chain.rules.iter().filter_map(|rule| rule.target());
+                let targets = chain.rules.iter().filter_map(Rule::target);
                 targets
                     .into_iter()
                     .any(|target| leads(dump, &target, depth + 1))
@@ -141,10 +139,9 @@ fn rules_that_are_written_otherwise_are_no_difference() {
 #[test]
 fn a_rule_stands_between_its_neighbours_whatever_else_is_chosen() {
     let text = |rules: &[&str]| {
-        let rules: String = rules
-            .iter()
-            .map(|rule| format!("-A OUTPUT -j {rule}\n"))
-            .collect();
+        let rules = rules.iter().fold(String::new(), |all, rule| {
+            all + "-A OUTPUT -j " + rule + "\n"
+        });
         namespace(&format!("*nat\n:OUTPUT ACCEPT [0:0]\n{rules}COMMIT\n"))
     };
     let pair = pair(

@@ -31,7 +31,7 @@ pub struct Bench<'a> {
 /// What became of a trial.
 pub enum Tried {
     /// It came to evidence.
-    Seen(Evidence, Reached),
+    Seen(Box<Evidence>, Reached),
     /// The kernel refused it, in these words.
     Refused(String),
 }
@@ -129,7 +129,7 @@ impl<'a> Bench<'a> {
             return Ok(Tried::Refused("no lab stands".to_owned()));
         };
         let evidence = session.probe().await?;
-        Ok(Tried::Seen(evidence, reached))
+        Ok(Tried::Seen(Box::new(evidence), reached))
     }
 
     async fn reach(&mut self, wanted: Plan) -> Result<Reached, KernelError> {

@@ -273,7 +273,7 @@ impl Ends {
         let seen = outcomes(&self.symptom, tally);
         match &self.slow {
             Some([good, _]) if seen.is_subset(good) => Like::Good,
-            Some([_, bad]) if seen.is_subset(bad) => Like::Bad,
+            Some([good, _]) if seen.is_disjoint(good) => Like::Bad,
             _ => Like::Neither,
         }
     }
@@ -413,7 +413,7 @@ impl<F: FnMut(&Trial, usize)> Finding<'_, F> {
                     like: if is_bad { Like::Bad } else { Like::Good },
                     refused: None,
                 });
-                Ok(evidence)
+                Ok(*evidence)
             }
             Tried::Refused(why) => {
                 let name = if is_bad {
