@@ -17,6 +17,7 @@
 
 pub mod agent;
 pub mod apiserver;
+pub mod bisect;
 pub mod certify;
 pub mod cli;
 pub mod cluster;

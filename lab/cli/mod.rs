@@ -2,6 +2,7 @@
 
 mod args;
 mod attach;
+mod bisect;
 mod capture;
 mod claims;
 mod diff;
@@ -80,6 +81,7 @@ pub fn main() -> ExitCode {
         Command::Rules(arguments) => rules::rules(arguments),
         Command::Verify(asked) => verify::compare(&arguments.common, asked),
         Command::Claims(claims) => claims::claims(&arguments.common, claims),
+        Command::Bisect(asked) => bisect::bisect(&arguments.common, asked),
         Command::Diff(diff) => diff::diff(diff),
         Command::Replay(asked) => replay::replay(&arguments.common, asked),
         Command::Doctor(doctor) => doctor::doctor(doctor),

@@ -16,6 +16,7 @@ pub fn schema(of: Described) -> Exit {
         Described::Journeys => report::schema::journeys(),
         Described::Evidence => report::schema::evidence(),
         Described::Ps => report::schema::ps(),
+        Described::Bisection => report::schema::bisection(),
         Described::Verification => report::schema::verification(),
         Described::Why => report::schema::why(),
     };

@@ -1,6 +1,7 @@
 //! Names with values, as `ip` and `ipset` print them after what they are about:
 //! `via 10.0.0.1 dev eth0 onlink`.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::problem::{Problem, Wrong};
@@ -42,6 +43,20 @@ pub(super) enum Takes {
 
 /// Which names are known, and what follows them.
 pub(super) type Grammar = &'static [(&'static str, Takes)];
+
+/// As they were printed, with a space between them.
+impl fmt::Display for Attributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Attribute { name, value }) in self.0.iter().enumerate() {
+            let space = if at > 0 { " " } else { "" };
+            write!(f, "{space}{}", &**name)?;
+            if let Some(value) = value {
+                write!(f, " {}", &**value)?;
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Attributes {
     /// The value of that name.

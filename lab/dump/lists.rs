@@ -6,7 +6,7 @@ use super::difference::{Change, Side};
 
 /// Something in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Item {
+pub struct Item {
     /// What it means: two that mean the same have the same key.
     pub key: String,
     /// As it was written.

@@ -78,7 +78,7 @@ type Socket = (&'static str, IpAddr, u16);
 
 /// What dumps tell of owners.
 #[derive(Debug, Default)]
-pub(super) struct Owners {
+pub(crate) struct Owners {
     chains: HashMap<String, String>,
     sockets: HashMap<Socket, String>,
     node_ports: HashMap<(&'static str, u16), String>,
@@ -226,7 +226,7 @@ impl Owners {
 }
 
 /// Whose an interface is.
-pub(super) fn of_link(name: &str) -> Option<Owner> {
+pub(crate) fn of_link(name: &str) -> Option<Owner> {
     component(name, &LINKS)
 }
 

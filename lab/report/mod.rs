@@ -13,6 +13,7 @@
 //! ```
 
 pub mod about;
+pub mod bisect;
 mod case_text;
 mod certificate;
 pub mod claims;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::claims::{self, Claims};
 use super::journeys::{self, Journeys};
 use super::{Results, SCHEMA, diff, doctor, seen};
+use crate::bisect::{self, Bisection};
 use crate::evidence::Verdict;
 use crate::live;
 use crate::verify::{self, Verification};
@@ -80,6 +81,12 @@ pub fn why() -> Schema {
     of::<why::Document>(why::SCHEMA)
 }
 
+/// The schema of the document that `svclab bisect --format json` prints.
+#[must_use]
+pub fn bisection() -> Schema {
+    of::<Bisection>(bisect::SCHEMA)
+}
+
 fn of<T: JsonSchema>(format: &str) -> Schema {
     let mut schema = SchemaSettings::draft2020_12()
         .for_serialize()
@@ -124,6 +131,7 @@ mod tests {
             ("ps.v1.json", ps()),
             ("verification.v1.json", verification()),
             ("why.v1.json", super::why()),
+            ("bisection.v1.json", bisection()),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);
@@ -146,6 +154,8 @@ mod tests {
         assert_eq!(complaints(&claims(), &document), Vec::<String>::new());
         let document = serde_json::to_value(super::super::verify::tests::document()).unwrap();
         assert_eq!(complaints(&verification(), &document), Vec::<String>::new());
+        let document = serde_json::to_value(super::super::bisect::tests::document()).unwrap();
+        assert_eq!(complaints(&bisection(), &document), Vec::<String>::new());
         let document = serde_json::to_value(diff::tests::document()).unwrap();
         assert_eq!(complaints(&super::diff(), &document), Vec::<String>::new());
     }
@@ -163,6 +173,22 @@ mod tests {
             let mut document = document.clone();
             *document.pointer_mut(at).unwrap() = value;
             assert!(!complaints(&super::diff(), &document).is_empty(), "{at}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_bisection_is_told_from_one() {
+        let document = serde_json::to_value(super::super::bisect::tests::document()).unwrap();
+        for (at, value) in [
+            ("/schema", Value::from(SCHEMA)),
+            ("/breaks/0/0/of", Value::from("house")),
+            ("/cures", Value::Null),
+            ("/trials/0/like", Value::from("fine")),
+            ("/symptom/by", Value::Null),
+        ] {
+            let mut document = document.clone();
+            *document.pointer_mut(at).unwrap() = value;
+            assert!(!complaints(&bisection(), &document).is_empty(), "{at}");
         }
     }
 

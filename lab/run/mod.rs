@@ -3,6 +3,7 @@
 
 mod at_hand;
 mod binary;
+pub mod bisect;
 pub mod dumped;
 mod execute;
 mod explain;

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod binary;
+mod bisect;
 #[path = "../shared/by_hand.rs"]
 mod by_hand;
 #[path = "../shared/caches.rs"]

@@ -7,6 +7,7 @@ mod accounts;
 mod accounts_of;
 mod agree;
 mod alive;
+mod bisect;
 mod broken;
 #[path = "../shared/by_hand.rs"]
 mod by_hand;

@@ -80,4 +80,6 @@ pub enum Described {
     Verification,
     /// What `why --format json` prints.
     Why,
+    /// What `bisect --format json` prints.
+    Bisection,
 }

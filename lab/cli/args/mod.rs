@@ -1,5 +1,6 @@
 //! What users type.
 
+mod bisect;
 mod diff;
 mod machine;
 mod replay;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use bisect::{BisectArguments, BisectFormat};
 pub use diff::{DiffArguments, DiffFormat};
 pub use machine::{Described, DoctorArguments, DoctorFormat, KernelCommand};
 pub use replay::ReplayArguments;
@@ -29,6 +31,7 @@ pub use standing::{
 
 pub use verify::{AgainstWord, VerifyArguments, VerifyFormat};
 
+use bisect::SIDES;
 use diff::DUMPS;
 use replay::REPLAYS;
 use standing::{CAPTURES, GUESTS, STATUS};
@@ -101,6 +104,10 @@ pub enum Command {
     /// Run every lab with two kube-proxies, or with one and the rules that svclab
     /// generates, and print which flows go elsewhere
     Verify(Box<VerifyArguments>),
+    /// Find by trials what makes the difference between a lab that is well and one that is
+    /// not, down to the rule, set entry, route, setting or address
+    #[command(after_help = SIDES)]
+    Bisect(Box<BisectArguments>),
     /// Compare two nodes' dumps, or two files of them, by what they mean
     #[command(after_help = DUMPS)]
     Diff(DiffArguments),

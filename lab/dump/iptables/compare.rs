@@ -124,7 +124,7 @@ fn chain(first: &Chain, second: &Chain, order: Order) -> Vec<Change> {
 
 /// The rules of a chain, brought into an order that does not depend on what means
 /// nothing.
-fn in_order(chain: &Chain, order: Order) -> Vec<Item> {
+pub(crate) fn in_order(chain: &Chain, order: Order) -> Vec<Item> {
     let free = order == Order::ServicesInAnyOrder
         && matches!(
             chain.name.as_str(),

@@ -194,7 +194,7 @@ impl Rule {
 
     /// The sets that it asks for or fills, and where in its file their names
     /// stand.
-    pub(in crate::dump) fn sets(&self) -> Vec<(Cow<'_, str>, Range<usize>)> {
+    pub(crate) fn sets(&self) -> Vec<(Cow<'_, str>, Range<usize>)> {
         const NAMING: [&str; 4] = ["--match-set", "--add-set", "--del-set", "--map-set"];
         let mut sets = Vec::new();
         if !self.words.contains("-set ") {

@@ -6,8 +6,8 @@
 //! request of its own.
 
 mod links;
-mod rules;
-mod sets;
+pub(crate) mod rules;
+pub(crate) mod sets;
 mod sysctls;
 mod tables;
 mod virtual_servers;

@@ -9,13 +9,15 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 
 /// What chains of one table hold, as far as it can be told from a script.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Table<'a> {
-    chains: IndexMap<&'a str, Vec<String>>,
-    policies: IndexMap<&'a str, &'a str>,
+pub struct Table<'a> {
+    /// The rules of each chain, as they are written.
+    pub chains: IndexMap<&'a str, Vec<String>>,
+    /// What chains do with packets that reach their end, where it was said.
+    pub policies: IndexMap<&'a str, &'a str>,
     /// The lines that led there, for a table that is filled anew.
     lines: Vec<&'a str>,
     /// A command was met whose effect cannot be told from the text alone.
-    opaque: bool,
+    pub opaque: bool,
 }
 
 /// Input for `iptables-restore --noflush` that turns what one input left in a
@@ -140,11 +142,13 @@ fn steps(there: &[String], wanted: &[String]) -> Vec<(Range<usize>, Range<usize>
     steps
 }
 
-fn is_built_in(chain: &str) -> bool {
+/// Whether a chain is there before anybody makes it.
+pub fn is_built_in(chain: &str) -> bool {
     ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"].contains(&chain)
 }
 
-fn read(text: &str) -> IndexMap<&str, Table<'_>> {
+/// What a script leaves in each table, as far as it can be told from the text alone.
+pub fn read(text: &str) -> IndexMap<&str, Table<'_>> {
     let mut tables: IndexMap<&str, Table<'_>> = IndexMap::new();
     let mut open = "";
     for line in text.lines().map(str::trim) {
@@ -159,6 +163,11 @@ fn read(text: &str) -> IndexMap<&str, Table<'_>> {
 }
 
 impl<'a> Table<'a> {
+    /// The lines that led there.
+    pub fn lines(&self) -> impl Iterator<Item = &'a str> {
+        self.lines.iter().copied()
+    }
+
     fn follow(&mut self, line: &'a str) {
         self.lines.push(line);
         if self.understand(line).is_none() {

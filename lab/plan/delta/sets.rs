@@ -8,9 +8,11 @@ use super::SetsChange;
 
 /// A set: what is said when it is made, and its members with their options.
 #[derive(Debug, Default)]
-struct Set<'a> {
-    made: &'a str,
-    members: IndexSet<&'a str>,
+pub struct Set<'a> {
+    /// What is said when it is made: its type and options.
+    pub made: &'a str,
+    /// Its members with their options.
+    pub members: IndexSet<&'a str>,
 }
 
 /// What comes from the sets of one `ipset restore` to those of another; none
@@ -66,7 +68,12 @@ pub fn between(there: &str, wanted: &str) -> Result<Option<SetsChange>, String> 
     Ok(Some(lines))
 }
 
-fn read(text: &str) -> Result<IndexMap<&str, Set<'_>>, String> {
+/// Sets by name.
+///
+/// # Errors
+///
+/// In words, when a line is neither `create` nor `add`.
+pub fn read(text: &str) -> Result<IndexMap<&str, Set<'_>>, String> {
     let mut sets: IndexMap<&str, Set<'_>> = IndexMap::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let strange = || format!("`{line}` is neither `create` nor `add`");

@@ -6,7 +6,7 @@
 //! tools and holds both against each other.
 
 mod change;
-mod words;
+pub(crate) mod words;
 
 use std::fmt::Write as _;
 

@@ -1,0 +1,189 @@
+//! One lab that stands, changed from trial to trial.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+
+use crate::bisect::document::Reached;
+use crate::evidence::{Evidence, Verdict};
+use crate::kernel::{Agent, KernelError, Session};
+use crate::plan::{Delta, Patience, Plan, Probe, Watch};
+use crate::protocol::Fault;
+use crate::verify::{Outcome, Tally};
+
+/// The least that is waited for an answer on the way.
+const LEAST: Duration = Duration::from_millis(150);
+
+/// The most.
+const MOST: Duration = Duration::from_secs(3);
+
+/// So many times as long as the slowest answer took is waited for others.
+const SLOWER: u32 = 20;
+
+/// The lab that stands, if any does.
+pub struct Bench<'a> {
+    agent: &'a Agent,
+    standing: Option<(Plan, Session)>,
+}
+
+/// What became of a trial.
+pub enum Tried {
+    /// It came to evidence.
+    Seen(Box<Evidence>, Reached),
+    /// The kernel refused it, in these words.
+    Refused(String),
+}
+
+/// How a probe is tried.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
+    /// As often as the lab says, and a timeout is waited for or proven.
+    Slow,
+    /// So often, each with so much patience.
+    Quick {
+        connections: u32,
+        patience: Duration,
+    },
+}
+
+impl Way {
+    fn of(self, probe: &Probe) -> Probe {
+        let mut probe = Probe {
+            after: None,
+            ..probe.clone()
+        };
+        match self {
+            Self::Slow => {
+                probe.settle = true;
+                probe.patience = probe.patience.max(Patience::SETTLED.longest);
+            }
+            Self::Quick {
+                connections,
+                patience,
+            } => {
+                probe.settle = false;
+                probe.connections = connections;
+                probe.patience = patience.min(probe.patience);
+            }
+        }
+        probe
+    }
+
+    /// The patience that is enough on the way, where evidence shows how long answers take.
+    pub fn patience(seen: &[&Evidence]) -> Duration {
+        let attempts = seen.iter().flat_map(|seen| &seen.attempts);
+        let answered =
+            attempts.filter(|one| !matches!(one.verdict, Verdict::Timeout | Verdict::Silent));
+        let slowest = answered.map(|one| one.took).max().unwrap_or_default();
+        (slowest * SLOWER).clamp(LEAST, MOST)
+    }
+}
+
+impl<'a> Bench<'a> {
+    /// Without a lab yet.
+    pub fn new(agent: &'a Agent) -> Self {
+        Self {
+            agent,
+            standing: None,
+        }
+    }
+
+    /// The kernel, as it calls itself.
+    pub fn kernel(&self) -> &str {
+        &self.agent.surroundings().kernel
+    }
+
+    /// Lets the lab that stands go, so that the next is built.
+    pub fn clear(&mut self) {
+        self.standing = None;
+    }
+
+    /// Tries probes of a plan: in the lab that stands once it is changed, or in one that is
+    /// built.
+    ///
+    /// # Errors
+    ///
+    /// When the agent is lost, or fails for another reason than what the plan asks for.
+    pub async fn tried(
+        &mut self,
+        plan: &Plan,
+        probes: &[Probe],
+        way: Way,
+    ) -> Result<Tried, KernelError> {
+        let wanted = Plan {
+            probes: probes.iter().map(|probe| way.of(probe)).collect(),
+            watch: Watch::default(),
+            ..plan.clone()
+        };
+        let reached = match self.reach(wanted).await {
+            Ok(reached) => reached,
+            Err(KernelError::Failed(failure)) if failure.fault == Fault::Input => {
+                self.clear();
+                return Ok(Tried::Refused(failure.message));
+            }
+            Err(error) => return Err(error),
+        };
+        let Some((_, session)) = &mut self.standing else {
+            return Ok(Tried::Refused("no lab stands".to_owned()));
+        };
+        let evidence = session.probe().await?;
+        Ok(Tried::Seen(Box::new(evidence), reached))
+    }
+
+    async fn reach(&mut self, wanted: Plan) -> Result<Reached, KernelError> {
+        if let Some((there, mut session)) = self.standing.take()
+            && let Ok(delta) = Delta::between(&there, &wanted)
+        {
+            if !delta.is_empty() {
+                session.change(delta).await?;
+            }
+            // What an earlier trial left in conntrack decides nothing.
+            session.forget().await?;
+            self.standing = Some((wanted, session));
+            return Ok(Reached::Changed);
+        }
+        let session = self.agent.build_standing(wanted.clone()).await?;
+        self.standing = Some((wanted, session));
+        Ok(Reached::Built)
+    }
+}
+
+/// What became of each probe, where sources are called by the machine or pod in a plan
+/// that has their address.
+pub fn tallies(plan: &Plan, evidence: &Evidence) -> IndexMap<String, Tally> {
+    let names = names(plan);
+    let mut all: IndexMap<String, Tally> = IndexMap::new();
+    for attempt in &evidence.attempts {
+        let source = attempt.seen_source.map(|source| {
+            let name = names.get(&source.ip()).cloned();
+            name.unwrap_or_else(|| source.ip().to_string())
+        });
+        all.entry(attempt.probe.clone())
+            .or_default()
+            .count(Outcome {
+                endpoint: attempt.endpoint.clone(),
+                source,
+                ..Outcome::of(attempt.verdict)
+            });
+    }
+    all
+}
+
+fn names(plan: &Plan) -> HashMap<IpAddr, String> {
+    let mut names = HashMap::new();
+    for namespace in &plan.namespaces {
+        for (at, link) in namespace.links.iter().enumerate() {
+            for address in &link.addresses {
+                let name = if at == 0 {
+                    namespace.name.clone()
+                } else {
+                    format!("{}/{}", namespace.name, link.name)
+                };
+                names.entry(address.ip()).or_insert(name);
+            }
+        }
+    }
+    names
+}

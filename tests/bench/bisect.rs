@@ -1,0 +1,90 @@
+//! How long it takes to find what breaks a call among a thousand differences of two
+//! kube-proxy v1.30 nodes with a thousand services, on this host with legacy rules; the aim
+//! is 5 s. `cargo bench --bench bisect -- N` plants N culprits of each kind (3 without it).
+
+#[path = "../bisect/planted.rs"]
+mod planted;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use comfy_table::{Table, presets};
+use planted::{Culprit, Random, lab, pair};
+use svclab::kernel::Host;
+use svclab::run::bisect::{Task, find};
+
+/// Within which time a culprit is to be found.
+const AIM: Duration = Duration::from_secs(5);
+
+fn main() {
+    let asked = std::env::args().filter_map(|argument| argument.parse::<u64>().ok());
+    let each = asked.last().unwrap_or(3);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
+        "culprit",
+        "found",
+        "differences",
+        "trials",
+        "median",
+        "longest",
+        "aim",
+        "",
+    ]);
+    let lab = lab();
+    for culprit in Culprit::ALL {
+        let (mut took, mut trials, mut differences, mut right) = (Vec::new(), 0, 0, 0);
+        for seed in 0..each {
+            let mut planted = pair(&lab, culprit, &mut Random::new(seed));
+            let task = Task {
+                good: planted.good,
+                bad: planted.bad,
+                good_name: "good".to_owned(),
+                bad_name: "bad".to_owned(),
+                over: None,
+                probe: None,
+            };
+            let begun = Instant::now();
+            let found = runtime.block_on(async {
+                let agent = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab")));
+                let agent = agent.start().await.expect("an agent");
+                find(&task, &agent, &mut |_, _| {})
+                    .await
+                    .expect("an answer")
+            });
+            took.push(begun.elapsed());
+            trials = trials.max(found.trials.len());
+            differences = differences.max(found.differences);
+            let all = found.breaks.iter().flatten();
+            let mut named: Vec<String> = all
+                .filter_map(|one| one.bad.clone().or(one.good.clone()))
+                .collect();
+            named.sort();
+            planted.culprits.sort();
+            assert_eq!(culprit.size(), planted.culprits.len());
+            right += u64::from(named == planted.culprits);
+        }
+        took.sort();
+        let longest = took.last().copied().unwrap_or_default();
+        let seconds = |time: Duration| format!("{:.2} s", time.as_secs_f64());
+        table.add_row([
+            format!("{culprit:?}"),
+            format!("{right} of {each}"),
+            differences.to_string(),
+            trials.to_string(),
+            seconds(took.get(took.len() / 2).copied().unwrap_or_default()),
+            seconds(longest),
+            seconds(AIM),
+            if longest <= AIM && right == each {
+                "met"
+            } else {
+                "missed"
+            }
+            .to_owned(),
+        ]);
+    }
+    println!("{table}");
+}

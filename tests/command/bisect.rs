@@ -1,0 +1,163 @@
+//! `svclab bisect`: what it finds on this host, and what it says where there is nothing to
+//! find.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::support::{LAB, assert_fits, lab, run, stderr, stdout};
+
+const REMOVED: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
+const PRESENT: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
+
+/// What is said with these arguments, on both streams, without what differs from one machine
+/// or moment to another.
+fn said(arguments: &[&str], home: Option<&Path>) -> (Option<i32>, String) {
+    let mut all = vec!["bisect", "--kernel=host"];
+    all.extend(arguments);
+    let output = run(&all);
+    let mut text = stdout(&output) + &stderr(&output);
+    if let Some(home) = home {
+        text = text.replace(&home.display().to_string(), "LABS");
+    }
+    (output.status.code(), text)
+}
+
+/// The same of one that is refused.
+fn refused(arguments: &[&str], home: Option<&Path>) -> String {
+    let (code, text) = said(arguments, home);
+    assert_eq!(code, Some(2), "{text}");
+    text
+}
+
+macro_rules! assert_told {
+    ($text:expr) => {
+        insta::with_settings!({filters => vec![
+            (r"(\d+) trials in \d+\.\d s on \S+;", "$1 trials in N s on KERNEL;"),
+            (r"on [0-9.]+[^ \n]*\n", "on KERNEL\n"),
+            // Of those on the way a busy machine may lose some.
+            (r"connected \d+ to (\S+) from ([^\s,]+)(, timeout \d+)?", "connected N to $1 from $2"),
+            (r"timeout \d+", "timeout N"),
+        ]}, {
+            insta::assert_snapshot!($text);
+        });
+    };
+}
+
+/// A lab of two cases, of which the second has one rule more.
+fn harmless() -> (tempfile::TempDir, std::path::PathBuf) {
+    let more = "  axes:\n    rule:\n      without: []\n      with:\n      - {patch: Lab, merge: \
+                {spec: {nodes: {node-1: {leftovers: {iptables: [\"*filter\", \"-A FORWARD -d \
+                203.0.113.77 -j DROP\"]}}}}}}\n";
+    let text = LAB.replacen("  axes:\n", more, 1);
+    assert_ne!(text, LAB);
+    lab(text)
+}
+
+#[test]
+fn the_surplus_rule_of_s2_and_how_it_was_narrowed_down() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let report = directory.path().join("report");
+    let at = report.display().to_string();
+    let (code, text) = said(
+        &["--good", REMOVED, "--bad", PRESENT, "--report", &at],
+        None,
+    );
+    assert_eq!(code, Some(0), "{text}");
+    assert_told!(text);
+    let file = |name: &str| std::fs::read_to_string(report.join(name)).expect("a file");
+    assert_eq!(file("answer.txt"), text);
+    assert_told!(file("narrowing.txt"));
+    let document: Value = serde_json::from_str(&file("bisection.json")).expect("JSON");
+    assert_fits(&document, include_str!("../schema/bisection.v1.json"));
+    let found = &document["breaks"][0][0];
+    assert_eq!(
+        found["bad"],
+        "! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN"
+    );
+    assert_eq!(found["place"], "iptables nat POSTROUTING");
+}
+
+#[test]
+fn good_and_bad_that_behave_alike() {
+    let (directory, path) = harmless();
+    let case = |value: &str| format!("{}/rule={value},policy=Local", path.display());
+    assert_told!(refused(
+        &["--good", &case("without"), "--bad", &case("with")],
+        Some(directory.path())
+    ));
+}
+
+#[test]
+fn one_case_with_itself() {
+    assert_told!(refused(&["--good", REMOVED, "--bad", REMOVED], None));
+}
+
+#[test]
+fn a_probe_that_there_is_not() {
+    assert_told!(refused(
+        &["--good", REMOVED, "--bad", PRESENT, "--probe", "cal"],
+        None
+    ));
+}
+
+#[test]
+fn more_than_one_case() {
+    let (directory, path) = harmless();
+    let lab = path.display().to_string();
+    assert_told!(refused(
+        &["--good", &lab, "--bad", &lab],
+        Some(directory.path())
+    ));
+}
+
+#[test]
+fn labs_of_other_nodes() {
+    let (directory, path) = lab(LAB);
+    let lab = format!("{}/policy=Local", path.display());
+    assert_told!(refused(
+        &["--good", &lab, "--bad", PRESENT],
+        Some(directory.path())
+    ));
+}
+
+#[test]
+fn a_dump_without_its_node() {
+    assert_told!(refused(
+        &["--good", "a", "--bad", "b", "--in", PRESENT],
+        None
+    ));
+}
+
+#[test]
+fn every_kernel_at_once() {
+    let output = run(&[
+        "bisect",
+        "--kernel=all",
+        "--good",
+        REMOVED,
+        "--bad",
+        PRESENT,
+    ]);
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(stderr(&output));
+}
+
+#[test]
+fn dumps_laid_over_a_node_that_there_is_not_or_naming_sets_that_nobody_has() {
+    let dump = "tests/bisect/s4/good.iptables-save";
+    let over = |node: &str| {
+        refused(
+            &[
+                "--good", dump, "--bad", dump, "--in", PRESENT, "--node", node,
+            ],
+            None,
+        )
+    };
+    assert_told!(over("node-9"));
+    assert_told!(over("node-1"));
+    let arguments = [
+        "--good", "none", "--bad", dump, "--in", PRESENT, "--node", "node-1",
+    ];
+    assert_told!(refused(&arguments, None));
+}

@@ -1,0 +1,77 @@
+//! What makes the difference between the nodes of the write-ups that need IPVS.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::guests::{SVCLAB, block_on, guest, shared};
+
+/// The answer for the dumps of a write-up, laid over a node of a case.
+fn found(case: &str, good: &str, bad: &str) -> Value {
+    // Its kernel is fetched.
+    block_on(guest("6.12"));
+    let output = Command::new(SVCLAB)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("SVCLAB_CACHE", shared().directory())
+        .args(["bisect", "--kernel=6.12", "--format=json", "--in", case])
+        .args(["--node=node-1", "--good", good, "--bad", bad])
+        .output()
+        .expect("the command starts");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told, "");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// What a side of an answer names: where, as good has it and as bad has it.
+fn named(side: &Value) -> Vec<[&str; 3]> {
+    let all = side.as_array().expect("a list");
+    all.iter()
+        .flat_map(|together| together.as_array().expect("a list"))
+        .map(|one| ["place", "good", "bad"].map(|key| one[key].as_str().unwrap_or("none")))
+        .collect()
+}
+
+#[test]
+fn the_rule_that_the_sick_node_of_s4_lacks() {
+    let found = found(
+        "missing-cluster-cidr/clusterCIDR=right,byHand=nothing,apiserver=apart",
+        "tests/bisect/s4/good.iptables-save",
+        "tests/bisect/s4/bad.iptables-save",
+    );
+    let rule = "! -s 172.16.128.0/17 -m comment --comment \"Kubernetes service cluster ip + port \
+                for masquerade purpose\" -m set --match-set KUBE-CLUSTER-IP dst,dst -j \
+                KUBE-MARK-MASQ";
+    let one = [["iptables nat KUBE-SERVICES", rule, "none"]];
+    assert_eq!(named(&found["breaks"]), one, "{found:#}");
+    assert_eq!(named(&found["cures"]), one, "{found:#}");
+    assert_eq!(found["symptom"]["probe"], "fromNode");
+    assert!(found["differences"].as_u64() > Some(10), "{found:#}");
+}
+
+#[test]
+fn the_rule_or_its_entry_by_which_the_nodes_of_s0_differ() {
+    let found = found(
+        "clb-hairpin/policy=Local,ingress=both,balancer=internal,rpFilter=0,byHand=nothing",
+        "tests/bisect/s0/good",
+        "tests/bisect/s0/bad",
+    );
+    let rule = "-m comment --comment \"Kubernetes service load balancer ip + port with \
+                externalTrafficPolicy=local\" -m set --match-set KUBE-LOAD-BALANCER-LOCAL dst,dst \
+                -j RETURN";
+    let both = [
+        [
+            "ipset KUBE-LOAD-BALANCER-LOCAL",
+            "none",
+            "172.18.96.4,tcp:443",
+        ],
+        ["iptables nat KUBE-LOAD-BALANCER", "none", rule],
+    ];
+    // The rule alone returns nobody, nor does the entry.
+    assert_eq!(named(&found["breaks"]), both, "{found:#}");
+    let cures = named(&found["cures"]);
+    assert!(cures.len() == 1 && both.contains(&cures[0]), "{found:#}");
+    // Half of the calls come back, in turn.
+    assert_eq!(found["symptom"]["by"], "verdict");
+    assert!(found["wrongInMillion"].as_u64() <= Some(1000), "{found:#}");
+}
