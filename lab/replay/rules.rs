@@ -53,6 +53,11 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
         Some(servers) => {
             let count = counted(servers.len(), "virtual server", "virtual servers");
             account.is_real(count);
+            if servers.values().any(|server| server.servers.len() > 1) {
+                account.stands_in(
+                    "the order of real servers, which `ipvsadm` prints sorted: round robin may begin with another",
+                );
+            }
             namespace.ipvs = virtual_servers(servers, account);
         }
         None if !namespace.ipvs.is_empty() => account.stands_in(

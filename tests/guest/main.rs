@@ -25,6 +25,7 @@ mod kept;
 mod lacking;
 mod outcome;
 mod processes;
+mod replay;
 mod room;
 #[path = "../shared/settled.rs"]
 mod settled;

@@ -1,0 +1,77 @@
+//! A node in ipvs mode, collected in a guest and built again in one.
+
+use std::fs::File;
+use std::process::{Command, Output, Stdio};
+
+use super::guests::{SVCLAB, block_on, guest, shared};
+use super::standing_labs::Runtime;
+
+/// What collect-node calls and a guest has only if it is asked for.
+const PROGRAMS: [&str; 9] = [
+    "tar", "awk", "od", "uname", "mktemp", "mkdir", "mv", "rm", "gzip",
+];
+
+fn svclab() -> Command {
+    let mut command = Command::new(SVCLAB);
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("NO_COLOR", "1")
+        .env("SVCLAB_KERNEL", "6.12")
+        .env("SVCLAB_CACHE", shared().directory());
+    command
+}
+
+fn ends_well(output: Output) -> Vec<u8> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    output.stdout
+}
+
+/// What became of each call, by the line that tells of it first.
+fn verdicts(output: Output) -> Vec<String> {
+    let text = String::from_utf8(ends_well(output)).expect("text");
+    let first = |line: &&str| {
+        let mut words = line.split(' ');
+        words.next().is_some_and(|probe| !probe.is_empty())
+            && words.next().is_some_and(|word| word.starts_with('#'))
+    };
+    text.lines().filter(first).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_node_in_ipvs_mode_behaves_as_the_one_it_was_collected_in() {
+    block_on(guest("6.12"));
+    let directory = tempfile::tempdir().expect("a directory");
+    for cidr in ["missing", "right"] {
+        let case =
+            format!("missing-cluster-cidr/clusterCIDR={cidr},byHand=nothing,apiserver=apart");
+        let runtime = Runtime::of(svclab);
+        let paths = PROGRAMS.map(|program| format!("/usr/bin/{program}"));
+        let mut arguments = vec!["up", "--detach", &case];
+        arguments.extend(paths.iter().flat_map(|path| ["--program", path]));
+        ends_well(runtime.run(&arguments));
+        let script = File::open("scripts/collect-node").expect("the script");
+        let collecting = ["exec", "node-1", "--", "sh", "-s", "--", "-o", "-"];
+        let tarball = runtime
+            .svclab(&collecting)
+            .stdin(Stdio::from(script))
+            .output();
+        let tarball = ends_well(tarball.expect("the command starts"));
+        ends_well(runtime.run(&["down", "--all"]));
+        let file = directory.path().join(format!("{cidr}.tar.gz"));
+        std::fs::write(&file, tarball).expect("it can be written");
+        let file = file.display().to_string();
+        let lab = verdicts(runtime.run(&["explain", &case]));
+        let replayed = runtime.run(&["replay", &file, "--objects", &case]);
+        let told = String::from_utf8_lossy(&replayed.stdout).into_owned();
+        assert!(told.contains("virtual servers\n"), "{told}");
+        assert_eq!(verdicts(replayed), lab);
+        // What the node calls itself is where the two cases differ.
+        let own = if cidr == "right" {
+            "connected"
+        } else {
+            "timeout"
+        };
+        assert_eq!(lab[0], format!("fromNode #1: {own}"));
+    }
+}
