@@ -224,3 +224,43 @@ fn what_cannot_be_replayed_is_told() {
     .collect();
     insta::assert_snapshot!(told.join("====\n"));
 }
+
+/// What legacy rules rewrite is looked at by rules of nftables.
+#[test]
+fn rules_of_both_iptables_act_together() {
+    let legacy = "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.10:8080\nCOMMIT\n";
+    let nft = "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 10.244.1.10/32 -p tcp -m tcp --dport 8080 -j REJECT --reject-with tcp-reset\nCOMMIT\n";
+    let (directory, path) = crate::support::lab(LAB);
+    let dump = directory.path().join("both");
+    std::fs::create_dir(&dump).expect("a directory");
+    for (name, text) in [("iptables-legacy-save", legacy), ("iptables-nft-save", nft)] {
+        std::fs::write(dump.join(name), text).expect("it can be written");
+    }
+    let (dump, case) = (
+        dump.display().to_string(),
+        format!("{}/policy=Local", path.display()),
+    );
+    let call = "node-1->service/default/web:80";
+    let output = run(&["replay", &dump, "--objects", &case, "--probe", call]);
+    assert_eq!(verdicts(&output), ["probe-1 #1: refused"]);
+    assert!(stdout(&output).contains("filter OUTPUT rule 1 of iptables-nft"));
+}
+
+#[test]
+fn what_the_kernel_refuses_is_told() {
+    let rules =
+        "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m set --match-set NOPE dst -j ACCEPT\nCOMMIT\n";
+    let (directory, path) = crate::support::lab(LAB);
+    let file = directory.path().join("iptables-save");
+    std::fs::write(&file, rules).expect("it can be written");
+    let case = format!("{}/policy=Local", path.display());
+    let output = run(&["replay", &file.display().to_string(), "--objects", &case]);
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    let told = stderr(&output);
+    assert!(
+        told.contains(
+            "refused a line in node-1:\n    -A OUTPUT -m set --match-set NOPE dst -j ACCEPT"
+        ),
+        "{told}"
+    );
+}
