@@ -10,7 +10,8 @@
 //! print of a node that stands, read and compared. [`certify`] compares the
 //! machine before a run with the machine after it. [`live`] keeps a lab standing and
 //! lets users into it. [`apiserver`] answers a real
-//! kube-proxy that runs in a lab. [`verify`] compares what packets do with two of them.
+//! kube-proxy that runs in a lab. [`verify`] compares what packets do with two of them, and
+//! [`bisect`] finds which of the differences between two labs break a call.
 //!
 //! In a test of one's own, [`Lab`] is where to begin.
 
