@@ -62,7 +62,7 @@ pub enum BisectError {
     },
     /// They do the same.
     #[error(
-        "{alike}: {good} and {bad} have {differences}, and what was tried came out the same way in both: {seen}"
+        "{alike}: {good} and {bad} have {differences}, and in good what was tried came to this: {seen}"
     )]
     Alike {
         /// How much.
