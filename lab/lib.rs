@@ -12,6 +12,7 @@
 //! lets users into it. [`apiserver`] answers a real
 //! kube-proxy that runs in a lab. [`verify`] compares what packets do with two of them, and
 //! [`why`] finds by trying what to change where a connection fails.
+//! [`bisect`] finds which of the differences between two labs break a call.
 //!
 //! In a test of one's own, [`Lab`] is where to begin.
 

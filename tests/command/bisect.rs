@@ -161,3 +161,37 @@ fn dumps_laid_over_a_node_that_there_is_not_or_naming_sets_that_nobody_has() {
     ];
     assert_told!(refused(&arguments, None));
 }
+
+#[test]
+fn what_of_a_dump_is_not_laid_over_a_lab() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let rules = "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n";
+    for (name, text) in [
+        ("iptables-save", rules),
+        ("sysctl-a", "net.ipv4.ip_forward = 1\n"),
+    ] {
+        std::fs::write(directory.path().join(name), text).expect("a file");
+    }
+    let dump = directory.path().display().to_string();
+    let arguments = [
+        "--good", &dump, "--bad", &dump, "--in", PRESENT, "--node", "node-1",
+    ];
+    assert_told!(refused(&arguments, Some(directory.path())));
+}
+
+#[test]
+fn a_report_that_cannot_be_written() {
+    let (code, text) = said(
+        &[
+            "--good",
+            REMOVED,
+            "--bad",
+            PRESENT,
+            "--report",
+            "/proc/none",
+        ],
+        None,
+    );
+    assert_eq!(code, Some(3), "{text}");
+    assert_told!(text);
+}

@@ -62,7 +62,7 @@ pub enum BisectError {
     },
     /// They do the same.
     #[error(
-        "{alike}: {good} and {bad} have {differences}, and what was tried came out the same way in both: {seen}"
+        "{alike}: {good} and {bad} have {differences}, and in good what was tried came to this: {seen}"
     )]
     Alike {
         /// How much.
@@ -136,7 +136,11 @@ impl BisectError {
                     .to_owned(),
             ),
             Self::Unsteady { .. } => Some("run it again when the machine is quiet".to_owned()),
-            Self::Pair(_) | Self::End { .. } | Self::Kernel(_) => None,
+            Self::End { .. } => Some(
+                "run it by itself, as good and bad have to stand before what is between them can"
+                    .to_owned(),
+            ),
+            Self::Pair(_) | Self::Kernel(_) => None,
         }
     }
 }
@@ -556,4 +560,51 @@ fn all_seen(tallies: &IndexMap<String, Tally>) -> String {
         format!("{probe} {}", all.join(" or "))
     });
     each.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_where_there_is_no_answer() {
+        let (good, bad) = ("lab/good".to_owned(), "lab/bad".to_owned());
+        let alike = |alike| BisectError::Alike {
+            alike,
+            good: good.clone(),
+            bad: bad.clone(),
+            differences: counted(3),
+            seen: "call connected to pod/default/web".to_owned(),
+        };
+        let no_probe = |wanted: Option<&str>, there: &[&str]| BisectError::NoProbe {
+            good: good.clone(),
+            bad: bad.clone(),
+            wanted: wanted.map(str::to_owned),
+            there: there.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let all = [
+            alike(Alike::Same),
+            alike(Alike::Faint(AT_MOST)),
+            BisectError::Same {
+                good: good.clone(),
+                bad: bad.clone(),
+            },
+            no_probe(None, &[]),
+            no_probe(Some("call"), &[]),
+            no_probe(Some("call"), &["other", "third"]),
+            BisectError::End {
+                name: bad.clone(),
+                why: "iptables-restore: line 3 failed".to_owned(),
+            },
+            BisectError::Unsteady {
+                probe: "call".to_owned(),
+            },
+        ];
+        let told = all.iter().map(|error| {
+            let remedy = error.remedy();
+            let remedy = remedy.map(|remedy| format!("\n  what to do: {remedy}"));
+            format!("{error}{}", remedy.unwrap_or_default())
+        });
+        insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"));
+    }
 }
