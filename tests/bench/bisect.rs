@@ -17,8 +17,8 @@ use svclab::run::bisect::{Task, find};
 const AIM: Duration = Duration::from_secs(5);
 
 fn main() {
-    let asked = std::env::args().filter_map(|argument| argument.parse::<u64>().ok());
-    let each = asked.last().unwrap_or(3);
+    let mut asked = std::env::args().filter_map(|argument| argument.parse::<u64>().ok());
+    let each = asked.next().unwrap_or(3);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
