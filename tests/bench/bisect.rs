@@ -18,7 +18,7 @@ const AIM: Duration = Duration::from_secs(5);
 
 fn main() {
     let mut asked = std::env::args().filter_map(|argument| argument.parse::<u64>().ok());
-    let each = asked.next_back().unwrap_or(3);
+    let each = asked.next().unwrap_or(3);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
