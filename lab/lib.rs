@@ -7,12 +7,12 @@
 //! component would write, [`plan`] is exactly what to apply, [`agent`] applies
 //! it (the only code that touches a kernel), [`evidence`] is what was seen,
 //! [`explain`] judges it, and [`report`] prints it. [`dump`] is what programs
-//! print of a node that stands, read and compared; [`replay`] builds such a node again. [`certify`] compares the
-//! machine before a run with the machine after it. [`live`] keeps a lab standing and
-//! lets users into it. [`apiserver`] answers a real
-//! kube-proxy that runs in a lab. [`verify`] compares what packets do with two of them, and
-//! [`why`] finds by trying what to change where a connection fails.
-//! [`bisect`] finds which of the differences between two labs break a call.
+//! print of a node that stands, read and compared; [`replay`] builds such a node again.
+//! [`certify`] compares the machine before a run with the machine after it. [`live`]
+//! keeps a lab standing and lets users into it. [`apiserver`] answers a real
+//! kube-proxy that runs in a lab. [`verify`] compares what packets do with two of them,
+//! [`why`] finds by trying what to change where a connection fails, and [`bisect`] which
+//! of the differences between two labs break a call.
 //!
 //! In a test of one's own, [`Lab`] is where to begin.
 
