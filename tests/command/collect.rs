@@ -160,7 +160,7 @@ fn every_shell_collects_what_the_node_holds() {
 /// A directory in the lab with its programs but for some.
 fn without(labs: &Labs, lacking: &[&str]) -> String {
     let script = format!(
-        "cd $(mktemp -d) && ln -sf /usr/sbin/* /usr/bin/* . && rm {} && pwd",
+        "cd $(mktemp -d) && ln -sf /usr/sbin/* /usr/bin/* . && rm -f {} && pwd",
         lacking.join(" ")
     );
     let exec = ["exec", "node-1", "--", "sh", "-c", &script];
