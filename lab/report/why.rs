@@ -36,7 +36,12 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
     for group in groups {
         for wrong in &group {
             let (probe, connected, of) = (&wrong.probe, wrong.connected, wrong.of);
-            let _ = writeln!(text, "\n{probe}: {connected} of {of} connections made");
+            let after = wrong.after.iter().map(|step| format!(", after `{step}`"));
+            let after: String = after.collect();
+            let _ = writeln!(
+                text,
+                "\n{probe}{after}: {connected} of {of} connections made"
+            );
             for sentence in &wrong.told {
                 item(&mut text, sentence);
             }
@@ -156,11 +161,28 @@ fn bold(text: &str, colour: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Backend;
+    use crate::plan::{Backend, Lookup, PolicyRule, Route, RouteKind};
     use crate::why::{Change, PolicyField};
 
     fn named(name: &str) -> String {
         name.to_owned()
+    }
+
+    fn route(via: Option<&str>, kind: RouteKind) -> Route {
+        Route {
+            to: "10.244.2.0/24".parse().expect("a network"),
+            via: via.map(|via| via.parse().expect("an address")),
+            dev: if kind.is_unicast() {
+                named("eth0")
+            } else {
+                String::new()
+            },
+            onlink: false,
+            source: None,
+            kind,
+            table: via.map(|_| 7),
+            metric: None,
+        }
     }
 
     fn all() -> Vec<Change> {
@@ -193,6 +215,10 @@ mod tests {
             Change::SecurityGroup {
                 balancer: named("clb"),
             },
+            Change::AnotherBackend {
+                balancer: named("clb"),
+                node: named("node-2"),
+            },
             Change::Backend {
                 balancer: named("clb"),
                 node: named("node-1"),
@@ -219,6 +245,43 @@ mod tests {
                 set: named("KUBE-LOAD-BALANCER-LOCAL"),
                 entry: named("192.0.2.1,tcp:80"),
             },
+            Change::NativeRule {
+                namespace: named("node-1"),
+                table: named("ip kube-proxy"),
+                chain: named("filter-forward"),
+                number: 2,
+                rule: named("ip daddr 192.0.2.1 drop"),
+            },
+            Change::Masqueraded {
+                network: "10.0.0.0/8".parse().expect("a network"),
+            },
+            Change::Route {
+                namespace: named("node-1"),
+                route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
+            },
+            Change::Route {
+                namespace: named("node-1"),
+                route: Box::new(route(None, RouteKind::Blackhole)),
+            },
+            Change::NewRoute {
+                namespace: named("node-1"),
+                route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
+            },
+            Change::RoutingRule {
+                namespace: named("node-1"),
+                rule: Box::new(PolicyRule {
+                    priority: 100,
+                    v6: false,
+                    not: false,
+                    from: Some("10.244.1.0/24".parse().expect("a network")),
+                    to: None,
+                    mark: None,
+                    incoming: None,
+                    outgoing: None,
+                    suppress: None,
+                    then: Lookup::Table(7),
+                }),
+            },
             Change::Element {
                 namespace: named("node-1"),
                 table: named("ip kube-proxy"),
@@ -237,6 +300,7 @@ mod tests {
             kernel: named("6.12"),
             wrong: vec![Wrong {
                 probe: named("call"),
+                after: Some(named("scaled")),
                 connected: 1,
                 of: 4,
                 told: vec![named("SYN was dropped in node-1 by filter FORWARD rule 1")],

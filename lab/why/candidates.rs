@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::change::{Change, PolicyField, networks};
+use super::ways::ways;
 use crate::cluster::{Cluster, FABRIC, INTERNET};
 use crate::explain::journey::{End, Flight, Hop, Journey, Setting, Step};
 use crate::plan::Plan;
@@ -39,6 +40,12 @@ pub fn candidates(case: &Case, cluster: &Cluster, plan: &Plan, wrong: &[&Journey
         .flat_map(|flight| &flight.hops)
         .map(|hop| hop.namespace.as_str())
         .collect();
+    for journey in wrong {
+        for flight in &journey.flights {
+            found.all.extend(ways(plan, cluster, flight));
+        }
+    }
+    found.masqueraded(case, wrong);
     found.policies(case);
     found.proxies(case);
     found.by_hand(case, &on_the_way);
@@ -129,6 +136,13 @@ impl Found {
             return;
         };
         if native {
+            self.all.push(Change::NativeRule {
+                namespace: namespace(),
+                table: step.table.clone(),
+                chain: step.chain.clone(),
+                number,
+                rule: rule.clone(),
+            });
             return;
         }
         self.all.push(Change::Rule {
@@ -229,6 +243,26 @@ impl Found {
         self.all.push(Change::MasqueradeAll);
     }
 
+    /// What ip-masq-agent leaves its source on the way there.
+    fn masqueraded(&mut self, case: &Case, wrong: &[&Journey]) {
+        let Some(agent) = &case.spec.ip_masq_agent else {
+            return;
+        };
+        let flights = wrong.iter().flat_map(|journey| &journey.flights);
+        let steps = flights
+            .flat_map(|flight| &flight.hops)
+            .flat_map(|hop| &hop.met);
+        for step in steps.filter(|step| step.chain.starts_with("IP-MASQ") && is_let_off(step)) {
+            let IpAddr::V4(to) = step.flow.destination.ip() else {
+                continue;
+            };
+            let kept = agent.non_masquerade_cidrs.iter();
+            let kept = kept.filter(|network| network.contains(to));
+            self.all
+                .extend(kept.map(|network| Change::Masqueraded { network: *network }));
+        }
+    }
+
     fn by_hand(&mut self, case: &Case, on_the_way: &BTreeSet<&str>) {
         for (name, node) in &case.spec.nodes {
             let untouched = node.by_hand.iptables.is_empty() && node.by_hand.commands.is_empty();
@@ -263,11 +297,16 @@ impl Found {
                     balancer: balancer(),
                 });
             }
-            let nodes = case.objects.nodes.iter().map(|node| &node.name);
-            self.all.extend(nodes.map(|node| Change::Backend {
-                balancer: balancer(),
-                node: node.clone(),
-            }));
+            let backends = spec.backends.as_ref();
+            for node in case.objects.nodes.iter().map(|node| &node.name) {
+                let is_one = backends.is_none_or(|backends| backends.contains(node));
+                let (balancer, node) = (balancer(), node.clone());
+                self.all.push(if is_one {
+                    Change::Backend { balancer, node }
+                } else {
+                    Change::AnotherBackend { balancer, node }
+                });
+            }
         }
     }
 

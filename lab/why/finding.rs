@@ -50,6 +50,9 @@ pub struct Finding {
 pub struct Wrong {
     /// The probe.
     pub probe: String,
+    /// The step after which it is tried, if that is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
     /// How many of its connections were made.
     pub connected: u32,
     /// Of how many.

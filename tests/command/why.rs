@@ -30,6 +30,7 @@ const CHECKED: &str = "let the underlay pass packets whose source";
 const POLICY: &str = "set externalTrafficPolicy: Cluster in the service ";
 const OWN_SOURCE: &str = "let the load balancer clb forward from its own address";
 const TAKEN_OUT: &str = "take node-1 out of the load balancer clb";
+const ANOTHER: &str = "make node-2 a backend of the load balancer clb, too";
 const BY_HAND: &str = "undo what was done on node-1 by hand";
 
 const CAUSES: &[Cause] = &[
@@ -88,10 +89,34 @@ const CAUSES: &[Cause] = &[
     },
     // S0, S1: the loop, which the policy makes and a source of its own or another backend
     // cures.
+    // A layer 7 balancer's dead backend, whom the lab itself makes deaf.
+    Cause {
+        lab: "clb-hairpin",
+        when: &["balancer=layer7"],
+        probes: &["call"],
+        named: &[BY_HAND],
+        beside: &[TAKEN_OUT],
+    },
+    // S1-22: the client's node is the only backend, and left out.
+    Cause {
+        lab: "clb-hairpin",
+        when: &["balancer=single"],
+        probes: &["call"],
+        named: &[ANOTHER],
+        beside: &[],
+    },
+    Cause {
+        lab: "clb-hairpin",
+        when: &["balancer=singleDrops"],
+        probes: &["call"],
+        named: &[ANOTHER],
+        beside: &[],
+    },
+    // Nobody asked node-1 whether it has an endpoint, of whoever calls.
     Cause {
         lab: "clb-hairpin",
         when: &["balancer=unchecked"],
-        probes: &["call"],
+        probes: &["call", "outside"],
         named: &["let the load balancer clb check its backends' health"],
         beside: &[POLICY, TAKEN_OUT, OWN_SOURCE],
     },
