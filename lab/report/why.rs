@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use super::words::wrap;
+use crate::bisect::Difference;
 use crate::why::{Came, Cure, Fared, Finding, Level, Told, Tried, Wrong};
 
 /// As text: what is wrong, and what to change. What was tried to no avail is told to those
@@ -67,17 +68,11 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
             );
         }
     }
-    let _ = writeln!(
-        text,
-        "\n{} {} tried in {} runs",
-        finding.tried.len(),
-        if finding.tried.len() == 1 {
-            "change was"
-        } else {
-            "changes were"
-        },
-        finding.runs
-    );
+    let tried = match finding.tried.len() {
+        1 => "1 change was".to_owned(),
+        many => format!("{many} changes were"),
+    };
+    let _ = writeln!(text, "\n{tried} tried");
     text
 }
 
@@ -102,6 +97,7 @@ fn cures(text: &mut String, all: &[Cure], several: bool) {
         );
         for cure in said {
             item(text, &words(&cure.changes));
+            matters(text, &cure.matters);
         }
     }
     if !written.is_empty() {
@@ -113,6 +109,26 @@ fn cures(text: &mut String, all: &[Cure], several: bool) {
         let _ = writeln!(text, "\n  {head}");
         for cure in written {
             item(text, &words(&cure.changes));
+        }
+    }
+}
+
+/// What of it is needed, as it is without it.
+fn matters(text: &mut String, all: &[Difference]) {
+    for difference in all {
+        let place = format!("{} on {}", difference.place, difference.namespace);
+        let told = match (&difference.good, &difference.bad) {
+            (Some(good), Some(bad)) if good == bad => {
+                format!("in {place} this stands elsewhere: `{bad}`")
+            }
+            (Some(good), Some(bad)) => format!("in {place} `{bad}` stands for `{good}`"),
+            (Some(good), None) => format!("in {place} this is missing: `{good}`"),
+            (None, Some(bad)) => format!("in {place} this is too much: `{bad}`"),
+            (None, None) => continue,
+        };
+        for (at, line) in wrap(&told, 72).iter().enumerate() {
+            let lead = if at == 0 { "    * " } else { "      " };
+            let _ = writeln!(text, "{lead}{line}");
         }
     }
 }
@@ -161,6 +177,7 @@ fn bold(text: &str, colour: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bisect::Kind;
     use crate::plan::{Backend, Lookup, PolicyRule, Route, RouteKind};
     use crate::why::{Change, PolicyField};
 
@@ -185,6 +202,27 @@ mod tests {
         }
     }
 
+    fn differences(change: &Change) -> Vec<Difference> {
+        let one = |good: Option<&str>, bad: Option<&str>| Difference {
+            namespace: named("node-1"),
+            of: Kind::Rule,
+            place: named("iptables nat KUBE-SERVICES"),
+            good: good.map(named),
+            bad: bad.map(named),
+            owner: None,
+        };
+        if !change.writes_much() {
+            return Vec::new();
+        }
+        let (rule, other) = ("-d 10.96.0.1/32 -j KUBE-MARK-MASQ", "-j RETURN");
+        vec![
+            one(Some(rule), None),
+            one(None, Some(other)),
+            one(Some(rule), Some(other)),
+            one(Some(rule), Some(rule)),
+        ]
+    }
+
     fn all() -> Vec<Change> {
         vec![
             Change::Policy {
@@ -201,6 +239,9 @@ mod tests {
             Change::MasqueradeAll,
             Change::ForeignSources,
             Change::ByHand {
+                node: named("node-1"),
+            },
+            Change::Restart {
                 node: named("node-1"),
             },
             Change::OwnSource {
@@ -294,6 +335,7 @@ mod tests {
     fn finding(cures: &[Vec<Change>], tried: Vec<Tried>) -> Finding {
         let cures = cures.iter().map(|changes| Cure {
             changes: changes.iter().map(Told::from).collect(),
+            matters: changes.iter().flat_map(differences).collect(),
         });
         Finding {
             case: named("lab/policy=Local"),

@@ -15,6 +15,7 @@ use crate::cluster::{Cluster, FABRIC, INTERNET};
 use crate::explain::journey::{End, Flight, Hop, Journey, Setting, Step};
 use crate::plan::Plan;
 use crate::plan::build::SOURCE_CHECK;
+use crate::rules::kube_proxy::{Family, KubeProxy};
 use crate::scenario::Case;
 
 /// What is worth trying of a case in which these connections went wrong, each once, what
@@ -47,7 +48,7 @@ pub fn candidates(case: &Case, cluster: &Cluster, plan: &Plan, wrong: &[&Journey
     }
     found.masqueraded(case, wrong);
     found.policies(case);
-    found.proxies(case);
+    found.proxies(case, cluster);
     found.by_hand(case, &on_the_way);
     found.balancers(case, cluster, &met);
     found.everywhere(plan);
@@ -205,13 +206,12 @@ impl Found {
     }
 
     /// What kube-proxy is told of whom to masquerade.
-    fn proxies(&mut self, case: &Case) {
+    fn proxies(&mut self, case: &Case, cluster: &Cluster) {
         let spec = &case.spec;
-        let of_nodes = spec
-            .nodes
-            .values()
-            .filter_map(|node| node.kube_proxy.as_ref());
-        if spec.kube_proxy.iter().chain(of_nodes).next().is_none() {
+        let of_nodes = spec.nodes.values();
+        let of_nodes = of_nodes.filter_map(|node| node.kube_proxy.as_ref());
+        let proxies = spec.kube_proxy.iter().chain(of_nodes);
+        if proxies.clone().next().is_none() {
             return;
         }
         // Who hands out pods' addresses knows their network; else it is that of all nodes'.
@@ -226,18 +226,20 @@ impl Found {
             .nodes
             .iter()
             .filter_map(|node| node.value.spec.as_ref());
-        let of_nodes = told.flat_map(|spec| {
+        let said = told.flat_map(|spec| {
             let several = spec.pod_cidrs.iter().flatten();
             several
                 .chain(&spec.pod_cidr)
                 .filter_map(|cidr| cidr.parse::<IpNetwork>().ok())
         });
         let all: Vec<IpNetwork> = if handed.is_empty() {
-            of_nodes.collect()
+            said.collect()
         } else {
             handed
         };
-        if let Some(networks) = networks(all.into_iter()) {
+        if let Some(networks) = networks(all.iter().copied())
+            && !proxies.clone().all(|proxy| knows(proxy, &all, cluster))
+        {
             self.all.push(Change::ClusterCidr { networks });
         }
         self.all.push(Change::MasqueradeAll);
@@ -351,6 +353,21 @@ impl Found {
         }
         self.all.extend(wider);
     }
+}
+
+/// Whether a kube-proxy knows the pods' networks, and takes no node for a pod.
+fn knows(proxy: &KubeProxy, pods: &[IpNetwork], cluster: &Cluster) -> bool {
+    let Some(cidrs) = &proxy.cluster_cidr else {
+        return false;
+    };
+    let is_known = |ip: IpAddr| {
+        let known = cidrs.of(Family::of(ip));
+        known.filter(|known| known.contains(ip))
+    };
+    let mut nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
+    let knows =
+        |pods: &IpNetwork| is_known(pods.ip()).is_some_and(|known| known.prefix() <= pods.prefix());
+    pods.iter().all(knows) && !nodes.any(|node| is_known(node.ip()).is_some())
 }
 
 /// Whether a rule let a packet off before others could look at it; not one that only looks

@@ -46,6 +46,11 @@ pub enum Change {
         /// The node.
         node: String,
     },
+    /// kube-proxy starts anew on a node whose rules were dumped, and writes its own again.
+    Restart {
+        /// The node.
+        node: String,
+    },
     /// A balancer forwards from an address of its own.
     OwnSource {
         /// The balancer.
@@ -231,6 +236,22 @@ impl Change {
         if written { Level::Written } else { Level::Said }
     }
 
+    /// Whether kube-proxy writes its rules again on that node for it.
+    #[must_use]
+    pub fn restarts(&self, on: &str) -> bool {
+        match self {
+            Self::Policy { .. } | Self::ClusterCidr { .. } | Self::MasqueradeAll => true,
+            Self::Restart { node } => node == on,
+            _ => false,
+        }
+    }
+
+    /// Whether rules are written again for it as a whole, of which few may matter.
+    #[must_use]
+    pub const fn writes_much(&self) -> bool {
+        matches!(self, Self::Restart { .. } | Self::ByHand { .. })
+    }
+
     /// Makes it in a case, if it is one of what a lab says. Returns whether it was.
     ///
     /// # Errors
@@ -339,7 +360,8 @@ impl Change {
             | Self::Element { .. }
             | Self::Route { .. }
             | Self::NewRoute { .. }
-            | Self::RoutingRule { .. } => return Ok(false),
+            | Self::RoutingRule { .. }
+            | Self::Restart { .. } => return Ok(false),
         }
         Ok(true)
     }

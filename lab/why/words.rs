@@ -56,6 +56,12 @@ impl fmt::Display for Change {
                 "undo what was done on {node} by hand (restart kube-proxy, which writes its \
                  rules again)"
             ),
+            Self::Restart { node } => {
+                write!(
+                    f,
+                    "restart kube-proxy on {node}, which writes its rules again"
+                )
+            }
             Self::OwnSource { balancer } => {
                 write!(
                     f,

@@ -93,7 +93,8 @@ pub fn worse_of(before: Option<Came>, now: Came) -> Came {
     }
 }
 
-/// Leaves out what contains less that is enough: more changes, settings of more machines.
+/// Leaves out what contains less that is enough: more changes, settings of more machines,
+/// a flag where to restart kube-proxy is enough.
 pub fn smallest(cures: &mut Vec<Cure>) {
     let wider = |one: &Cure, less: &Cure| match (one.changes.as_slice(), less.changes.as_slice()) {
         ([one], [less]) => match (&one.change, &less.change) {
@@ -117,9 +118,22 @@ pub fn smallest(cures: &mut Vec<Cure>) {
         },
         _ => false,
     };
+    // What has kube-proxy write its rules again does no more than that where that is enough.
+    let restarted = |one: &Cure, less: &Cure| match less.changes.as_slice() {
+        [less] => match &less.change {
+            Change::Restart { node } => one
+                .changes
+                .iter()
+                .any(|told| told.change != less.change && told.change.restarts(node)),
+            _ => false,
+        },
+        _ => false,
+    };
     let contains = |one: &Cure, less: &Cure| {
         let more = less.changes.len() < one.changes.len();
-        wider(one, less) || (more && less.changes.iter().all(|told| one.changes.contains(told)))
+        wider(one, less)
+            || restarted(one, less)
+            || (more && less.changes.iter().all(|told| one.changes.contains(told)))
     };
     let all = cures.clone();
     cures.retain(|cure| !all.iter().any(|less| contains(cure, less)));

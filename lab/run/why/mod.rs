@@ -77,6 +77,7 @@ async fn one(asked: &Asked<'_>, pools: &Pools, copies: &Copies) -> Result<Findin
         if !search.finding.is_answered() {
             search.in_pairs().await?;
         }
+        search.narrow().await?;
     }
     Ok(search.finding)
 }

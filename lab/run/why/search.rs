@@ -6,17 +6,21 @@ use futures_util::stream::FuturesOrdered;
 use super::Asked;
 use super::copies::{Copies, Reached};
 use super::made::{Made, compared, is_wrong, made, often, smallest, worse_of};
+use crate::bisect::Difference;
 use crate::evidence::Evidence;
 use crate::explain::conclusion;
 use crate::explain::journey::Journey;
 use crate::kernel::KernelError;
+use crate::plan::build::restart;
 use crate::report::RunError;
+use crate::run::bisect::{Task, find};
 use crate::run::execute::trouble;
 use crate::run::pool::Pool;
 use crate::run::prepare::{Prepared, prepare};
+use crate::scenario::Case;
 use crate::scenario::count::Count;
 use crate::scenario::expectation::ProbeExpectation;
-use crate::why::{Came, Change, Cure, Finding, Told, Tried, Wrong, candidates};
+use crate::why::{Came, Change, Cure, Finding, Told, Tried, Unchangeable, Wrong, candidates};
 
 /// How many combinations are tried of a case at most.
 const MOST: usize = 400;
@@ -125,16 +129,21 @@ impl<'a> Search<'a> {
         let stages = std::iter::once((&prepared.cluster, &prepared.plan)).chain(later);
         let journeys = prepared.journeys(evidence);
         let mut all: Vec<Change> = Vec::new();
-        for ((cluster, plan), journeys) in stages.zip(&journeys) {
+        for (at, ((cluster, plan), journeys)) in stages.zip(&journeys).enumerate() {
             let wrong: Vec<&Journey> = journeys
                 .iter()
                 .filter(is_wrong)
                 .filter(|journey| self.is_in_question(&journey.probe))
                 .collect();
-            if !wrong.is_empty() {
-                let found = candidates(&prepared.case, cluster, plan, &wrong);
-                all.extend(found);
+            if wrong.is_empty() {
+                continue;
             }
+            let after = at.checked_sub(1).and_then(|at| prepared.case.after(at));
+            let case = after.as_ref().unwrap_or(&prepared.case);
+            all.extend(candidates(case, cluster, plan, &wrong));
+            // Of dumped nodes it is not known who wrote what is there.
+            let dumped = prepared.accounts.iter().map(|account| account.node.clone());
+            all.extend(dumped.map(|node| Change::Restart { node }));
         }
         let mut each: Vec<Change> = Vec::new();
         for change in all {
@@ -196,6 +205,7 @@ impl<'a> Search<'a> {
                 if came.cures(&wrong.probe) {
                     wrong.cures.push(Cure {
                         changes: told.clone(),
+                        matters: Vec::new(),
                     });
                 }
             }
@@ -206,6 +216,55 @@ impl<'a> Search<'a> {
         }
         for wrong in &mut self.finding.wrong {
             smallest(&mut wrong.cures);
+        }
+        Ok(())
+    }
+
+    /// Of what is written again as a whole, narrows down what of it is needed. Where that
+    /// cannot be told, nothing is.
+    pub async fn narrow(&mut self) -> Result<(), RunError> {
+        let prepared = &self.asked.prepared;
+        if !prepared.plan.steps.is_empty() {
+            return Ok(());
+        }
+        let mut known: Vec<((String, Change), Vec<Difference>)> = Vec::new();
+        for wrong in &self.finding.wrong {
+            for cure in &wrong.cures {
+                let [told] = cure.changes.as_slice() else {
+                    continue;
+                };
+                let change = &told.change;
+                if !change.writes_much() {
+                    continue;
+                }
+                let Ok(changed) = self.changed(std::slice::from_ref(change)) else {
+                    continue;
+                };
+                let agent = self.pool.agent().await.map_err(|error| trouble(&error))?;
+                let task = Task {
+                    good: changed.plan,
+                    bad: prepared.plan.clone(),
+                    good_name: told.words.clone(),
+                    bad_name: self.finding.case.clone(),
+                    over: None,
+                    probe: Some(wrong.probe.clone()),
+                };
+                if let Ok(found) = find(&task, &agent, &mut |_, _| ()).await {
+                    let matters = found.cures.into_iter().flatten().collect();
+                    known.push(((wrong.probe.clone(), change.clone()), matters));
+                }
+            }
+        }
+        for wrong in &mut self.finding.wrong {
+            for cure in &mut wrong.cures {
+                let own = cure.changes.first().map(|told| &told.change);
+                let mut known = known.iter();
+                let found =
+                    known.find(|((probe, change), _)| *probe == wrong.probe && Some(change) == own);
+                if let Some((_, matters)) = found {
+                    cure.matters.clone_from(matters);
+                }
+            }
         }
         Ok(())
     }
@@ -265,7 +324,7 @@ impl<'a> Search<'a> {
         let mut case = self.asked.prepared.case.clone();
         let mut said = false;
         for change in changes {
-            said |= change.in_case(&mut case).map_err(|why| why.to_string())?;
+            said |= in_all_stages(change, &mut case).map_err(|why| why.to_string())?;
         }
         let mut prepared = if said {
             let again = prepare(self.asked.lab, &case, self.asked.wishes.clone());
@@ -276,6 +335,18 @@ impl<'a> Search<'a> {
         } else {
             self.asked.prepared.clone()
         };
+        // A dump says what kube-proxy wrote before.
+        let dumped: Vec<String> = prepared
+            .accounts
+            .iter()
+            .map(|account| account.node.clone())
+            .collect();
+        for node in dumped {
+            if changes.iter().any(|change| change.restarts(&node)) {
+                restart(&mut prepared.plan, &prepared.cluster, &node)
+                    .map_err(|why| why.to_string())?;
+            }
+        }
         for change in changes {
             change
                 .in_plan(&mut prepared.plan)
@@ -283,4 +354,22 @@ impl<'a> Search<'a> {
         }
         Ok(prepared)
     }
+}
+
+/// Makes a change in a case, before its steps and after each. Returns whether it is one of
+/// what a lab says; it is enough that it can be made once.
+fn in_all_stages(change: &Change, case: &mut Case) -> Result<bool, Unchangeable> {
+    let mut made = change.in_case(case);
+    for at in 0..case.steps.len() {
+        let Some(mut after) = case.after(at) else {
+            continue;
+        };
+        let here = change.in_case(&mut after);
+        if here == Ok(true) {
+            let step = &mut case.steps[at];
+            (step.spec, step.objects) = (after.spec, after.objects);
+            made = here;
+        }
+    }
+    made
 }
