@@ -223,27 +223,8 @@ mod tests {
         ]
     }
 
-    fn all() -> Vec<Change> {
+    fn of_balancers() -> Vec<Change> {
         vec![
-            Change::Policy {
-                service: named("default/web"),
-                field: PolicyField::ExternalTrafficPolicy,
-            },
-            Change::Policy {
-                service: named("default/web"),
-                field: PolicyField::InternalTrafficPolicy,
-            },
-            Change::ClusterCidr {
-                networks: named("10.244.0.0/16"),
-            },
-            Change::MasqueradeAll,
-            Change::ForeignSources,
-            Change::ByHand {
-                node: named("node-1"),
-            },
-            Change::Restart {
-                node: named("node-1"),
-            },
             Change::OwnSource {
                 balancer: named("clb"),
             },
@@ -262,6 +243,36 @@ mod tests {
             },
             Change::Backend {
                 balancer: named("clb"),
+                node: named("node-1"),
+            },
+        ]
+    }
+
+    fn all() -> Vec<Change> {
+        let mut all = of_nodes();
+        all.extend(of_balancers());
+        all
+    }
+
+    fn of_nodes() -> Vec<Change> {
+        vec![
+            Change::Policy {
+                service: named("default/web"),
+                field: PolicyField::ExternalTrafficPolicy,
+            },
+            Change::Policy {
+                service: named("default/web"),
+                field: PolicyField::InternalTrafficPolicy,
+            },
+            Change::ClusterCidr {
+                networks: named("10.244.0.0/16"),
+            },
+            Change::MasqueradeAll,
+            Change::ForeignSources,
+            Change::ByHand {
+                node: named("node-1"),
+            },
+            Change::Restart {
                 node: named("node-1"),
             },
             Change::Sysctl {

@@ -5,6 +5,7 @@
 //! argued: it is made in a copy of the lab, and the probes are run again
 //! ([`crate::run::why`]).
 
+mod apply;
 mod candidates;
 mod change;
 mod edit;

@@ -1,6 +1,6 @@
 //! Changes in words: what an operator would do.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use super::change::{Change, PolicyField};
 use crate::plan::Route;
@@ -12,7 +12,7 @@ fn words(route: &Route) -> String {
     } else {
         format!("{} ", route.kind.word())
     };
-    told += &format!("{}/{}", route.to.network(), route.to.prefix());
+    let _ = write!(told, "{}/{}", route.to.network(), route.to.prefix());
     let dev = Some(&route.dev).filter(|dev| !dev.is_empty());
     let parts = [
         ("via", route.via.map(|via| via.to_string())),
@@ -22,7 +22,7 @@ fn words(route: &Route) -> String {
     ];
     for (word, value) in parts {
         if let Some(value) = value {
-            told += &format!(" {word} {value}");
+            let _ = write!(told, " {word} {value}");
         }
     }
     told
@@ -62,37 +62,12 @@ impl fmt::Display for Change {
                     "restart kube-proxy on {node}, which writes its rules again"
                 )
             }
-            Self::OwnSource { balancer } => {
-                write!(
-                    f,
-                    "let the load balancer {balancer} forward from its own address"
-                )
-            }
-            Self::SkipOwnSource { balancer } => write!(
-                f,
-                "let the load balancer {balancer} leave out the backend that a packet came from"
-            ),
-            Self::HealthCheck { balancer } => {
-                write!(
-                    f,
-                    "let the load balancer {balancer} check its backends' health"
-                )
-            }
-            Self::SecurityGroup { balancer } => {
-                write!(
-                    f,
-                    "let all pass the security group of the load balancer {balancer}"
-                )
-            }
-            Self::AnotherBackend { balancer, node } => {
-                write!(
-                    f,
-                    "make {node} a backend of the load balancer {balancer}, too"
-                )
-            }
-            Self::Backend { balancer, node } => {
-                write!(f, "take {node} out of the load balancer {balancer}")
-            }
+            Self::OwnSource { .. }
+            | Self::SkipOwnSource { .. }
+            | Self::HealthCheck { .. }
+            | Self::SecurityGroup { .. }
+            | Self::AnotherBackend { .. }
+            | Self::Backend { .. } => of_balancer(self, f),
             Self::Sysctl {
                 namespaces,
                 keys,
@@ -108,6 +83,13 @@ impl fmt::Display for Change {
                 number,
                 rule,
                 ..
+            }
+            | Self::NativeRule {
+                namespace,
+                table,
+                chain,
+                number,
+                rule,
             } => write!(
                 f,
                 "delete rule {number} of {table} {chain} on {namespace}: `{rule}`"
@@ -119,16 +101,6 @@ impl fmt::Display for Change {
             } => write!(
                 f,
                 "delete the entry {entry} of the set {set} on {namespace}"
-            ),
-            Self::NativeRule {
-                namespace,
-                table,
-                chain,
-                number,
-                rule,
-            } => write!(
-                f,
-                "delete rule {number} of {table} {chain} on {namespace}: `{rule}`"
             ),
             Self::Masqueraded { network } => write!(
                 f,
@@ -150,5 +122,43 @@ impl fmt::Display for Change {
                 key,
             } => write!(f, "delete {key} from {set} of {table} on {namespace}"),
         }
+    }
+}
+
+/// Of a load balancer.
+fn of_balancer(change: &Change, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match change {
+        Change::OwnSource { balancer } => {
+            write!(
+                f,
+                "let the load balancer {balancer} forward from its own address"
+            )
+        }
+        Change::SkipOwnSource { balancer } => write!(
+            f,
+            "let the load balancer {balancer} leave out the backend that a packet came from"
+        ),
+        Change::HealthCheck { balancer } => {
+            write!(
+                f,
+                "let the load balancer {balancer} check its backends' health"
+            )
+        }
+        Change::SecurityGroup { balancer } => {
+            write!(
+                f,
+                "let all pass the security group of the load balancer {balancer}"
+            )
+        }
+        Change::AnotherBackend { balancer, node } => {
+            write!(
+                f,
+                "make {node} a backend of the load balancer {balancer}, too"
+            )
+        }
+        Change::Backend { balancer, node } => {
+            write!(f, "take {node} out of the load balancer {balancer}")
+        }
+        _ => Ok(()),
     }
 }

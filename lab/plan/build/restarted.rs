@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use indexmap::IndexMap;
+use ipnetwork::IpNetwork;
 use thiserror::Error;
 
 use super::alone::{kube_proxy_alone, with_the_kubelets_chain};
@@ -77,7 +78,7 @@ pub fn restart(plan: &mut Plan, cluster: &Cluster, name: &str) -> Result<(), Res
     let loopback = loopback
         .into_iter()
         .take(1 + usize::from(cluster.speaks_v6()));
-    let addresses: Vec<IpAddr> = addresses.map(|own| own.ip()).chain(loopback).collect();
+    let addresses: Vec<IpAddr> = addresses.map(IpNetwork::ip).chain(loopback).collect();
     let objects = Objects {
         node: name,
         nodes: &nodes,

@@ -21,7 +21,7 @@ pub fn is_made(verdict: Verdict) -> bool {
 }
 
 /// Whether a connection went wrong.
-pub fn is_wrong(journey: &&Journey) -> bool {
+pub fn is_wrong(journey: &Journey) -> bool {
     !is_made(journey.verdict)
 }
 

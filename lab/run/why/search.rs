@@ -85,7 +85,8 @@ impl<'a> Search<'a> {
             }
             let mut all = journeys.iter().zip(&books).flat_map(|(stage, book)| {
                 let own = stage.iter().filter(|journey| journey.probe == *probe);
-                own.filter(is_wrong).map(move |journey| (journey, book))
+                own.filter(|own| is_wrong(own))
+                    .map(move |journey| (journey, book))
             });
             let told = all.next().map(|(one, book)| conclusion(one, book));
             let after = prepared.plan.step_of(probe);
@@ -132,7 +133,7 @@ impl<'a> Search<'a> {
         for (at, ((cluster, plan), journeys)) in stages.zip(&journeys).enumerate() {
             let wrong: Vec<&Journey> = journeys
                 .iter()
-                .filter(is_wrong)
+                .filter(|journey| is_wrong(journey))
                 .filter(|journey| self.is_in_question(&journey.probe))
                 .collect();
             if wrong.is_empty() {
