@@ -22,7 +22,12 @@ pub fn human(findings: &[Finding], verbose: bool, colour: bool) -> String {
 fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
     let mut text = format!("{}, on {}\n", bold(&finding.case, colour), finding.kernel);
     if finding.is_healthy() {
-        text += "  nothing is wrong: all connections are made\n";
+        if finding.unasked.is_empty() {
+            text += "  nothing is wrong: all connections are made\n";
+        } else {
+            text += "  nothing is wrong: all connections are made that are asked about\n";
+            unasked(&mut text, &finding.unasked);
+        }
         return text;
     }
     // Probes that the same changes make work are told of together.
@@ -73,7 +78,19 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
         many => format!("{many} changes were"),
     };
     let _ = writeln!(text, "\n{tried} tried");
+    unasked(&mut text, &finding.unasked);
     text
+}
+
+/// What is not answered either.
+fn unasked(text: &mut String, probes: &[String]) {
+    if !probes.is_empty() {
+        let _ = writeln!(
+            text,
+            "Not asked about, and not answered: {}; `--probe` asks about one",
+            probes.join(", ")
+        );
+    }
 }
 
 fn cures(text: &mut String, all: &[Cure], several: bool) {
@@ -359,6 +376,7 @@ mod tests {
                 told: vec![named("SYN was dropped in node-1 by filter FORWARD rule 1")],
                 cures: cures.collect(),
             }],
+            unasked: vec![named("other"), named("third")],
             tried,
             runs: 7,
         }
@@ -368,6 +386,13 @@ mod tests {
     fn each_change_is_told_as_what_an_operator_does() {
         let each: Vec<Vec<Change>> = all().into_iter().map(|change| vec![change]).collect();
         insta::assert_snapshot!(human(&[finding(&each, Vec::new())], false, false));
+    }
+
+    #[test]
+    fn of_what_nobody_asked_about_that_is_said() {
+        let mut finding = finding(&[], Vec::new());
+        finding.wrong.clear();
+        insta::assert_snapshot!(human(&[finding], false, false));
     }
 
     #[test]

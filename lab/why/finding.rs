@@ -39,6 +39,10 @@ pub struct Finding {
     pub kernel: String,
     /// The probes whose connections were not all made; none where nothing is wrong.
     pub wrong: Vec<Wrong>,
+    /// The probes besides whose connections were not all made, and which nobody asked
+    /// about: the lab expects them to be answered in no case, or another one was named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unasked: Vec<String>,
     /// All changes that were tried, with what came of each.
     pub tried: Vec<Tried>,
     /// How often a lab was built and its probes were run.

@@ -59,6 +59,7 @@ impl<'a> Search<'a> {
                 case: case.clone(),
                 kernel,
                 wrong: Vec::new(),
+                unasked: Vec::new(),
                 tried: Vec::new(),
                 runs: 1,
             },
@@ -70,6 +71,9 @@ impl<'a> Search<'a> {
             candidates: Vec::new(),
         };
         search.finding.wrong = search.wrong(&evidence);
+        let unmade = search.before.iter().filter(|(_, (made, of))| made < of);
+        let unasked = unmade.filter(|(probe, _)| !search.is_in_question(probe));
+        search.finding.unasked = unasked.map(|(probe, _)| probe.clone()).collect();
         search.candidates = search.worth_trying(&asked.prepared, &evidence);
         Ok(search)
     }
