@@ -31,6 +31,7 @@ const CHECKED: &str = "let the underlay pass packets whose source";
 const POLICY: &str = "set externalTrafficPolicy: Cluster in the service ";
 const OWN_SOURCE: &str = "let the load balancer clb forward from its own address";
 const TAKEN_OUT: &str = "take node-1 out of the load balancer clb";
+const UNMASKED: &str = "out of ip-masq-agent's nonMasqueradeCIDRs";
 const ANOTHER: &str = "make node-2 a backend of the load balancer clb, too";
 const BY_HAND: &str = "undo what was done on node-1 by hand";
 
@@ -119,7 +120,7 @@ const CAUSES: &[Cause] = &[
         when: &["balancer=unchecked"],
         probes: &["call", "outside"],
         named: &["let the load balancer clb check its backends' health"],
-        beside: &[POLICY, TAKEN_OUT, OWN_SOURCE],
+        beside: &[POLICY, TAKEN_OUT, OWN_SOURCE, UNMASKED],
     },
     Cause {
         lab: "clb-hairpin",
@@ -133,7 +134,8 @@ const CAUSES: &[Cause] = &[
         when: &["ingress=both"],
         probes: &["call"],
         named: &[POLICY],
-        beside: &[OWN_SOURCE, TAKEN_OUT],
+        // The agent masquerades what no mark does, once it is let (S0-15).
+        beside: &[OWN_SOURCE, TAKEN_OUT, UNMASKED],
     },
     Cause {
         lab: "clb-hairpin",

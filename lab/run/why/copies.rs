@@ -46,7 +46,7 @@ impl Copies {
     }
 
     /// Runs the probes of a plan, in a copy of its case that is changed, or `afresh` in
-    /// one that is built. Timeouts are settled.
+    /// one that is built.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ impl Copy {
     }
 }
 
-/// The plan with what is watched, and timeouts settled in either way.
+/// The plan with what is watched.
 fn as_tried(plan: &Plan, watched: bool) -> Plan {
     let mut plan = plan.clone();
     plan.watch = if watched {
@@ -159,9 +159,5 @@ fn as_tried(plan: &Plan, watched: bool) -> Plan {
     } else {
         Watch::default()
     };
-    let of_steps = plan.steps.iter_mut().flat_map(|step| &mut step.probes);
-    for probe in plan.probes.iter_mut().chain(of_steps) {
-        probe.settle = true;
-    }
     plan
 }

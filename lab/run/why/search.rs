@@ -11,6 +11,7 @@ use crate::evidence::Evidence;
 use crate::explain::conclusion;
 use crate::explain::journey::Journey;
 use crate::kernel::KernelError;
+use crate::plan::Plan;
 use crate::plan::build::restart;
 use crate::report::RunError;
 use crate::run::bisect::{Task, find};
@@ -51,7 +52,8 @@ impl<'a> Search<'a> {
         let agent = pool.agent().await.map_err(told)?;
         let kernel = agent.surroundings().kernel.clone();
         let case = &asked.prepared.case.id;
-        let ran = copies.run(pool, case, &asked.prepared.plan, true, false);
+        let plan = settled(&asked.prepared);
+        let ran = copies.run(pool, case, &plan, true, false);
         let (evidence, _) = ran.await.map_err(told)?;
         let before = made(&evidence);
         let mut search = Self {
@@ -318,9 +320,9 @@ impl<'a> Search<'a> {
         watched: bool,
         afresh: bool,
     ) -> Result<(Evidence, Reached), KernelError> {
-        let case = &self.finding.case;
+        let (case, plan) = (&self.finding.case, settled(prepared));
         self.copies
-            .run(self.pool, case, &prepared.plan, watched, afresh)
+            .run(self.pool, case, &plan, watched, afresh)
             .await
     }
 
@@ -377,4 +379,24 @@ fn in_all_stages(change: &Change, case: &mut Case) -> Result<bool, Unchangeable>
         }
     }
     made
+}
+
+/// The plan of a case, in which no timeout is waited for that is proven. A lab that says
+/// how long to wait is taken at its word: what answers later than that has not answered.
+/// What a real kube-proxy does next is not in the plan.
+fn settled(prepared: &Prepared) -> Plan {
+    let mut plan = prepared.plan.clone();
+    if !plan.proxies.is_empty() {
+        return plan;
+    }
+    let own = &prepared.case.spec;
+    let says = |name: &str| {
+        let probe = own.probe(name);
+        probe.is_some_and(|probe| probe.patience.is_some() || probe.across.is_some())
+    };
+    let of_steps = plan.steps.iter_mut().flat_map(|step| &mut step.probes);
+    for probe in plan.probes.iter_mut().chain(of_steps) {
+        probe.settle = !says(&probe.name);
+    }
+    plan
 }
