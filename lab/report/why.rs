@@ -66,10 +66,19 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
         .collect();
     if !vain.is_empty() && (verbose || !finding.is_answered()) {
         let _ = writeln!(text, "\nTried to no avail:");
-        for tried in vain {
+        let shown = |tried: &&&Tried| verbose || tried.changes.len() == 1;
+        for tried in vain.iter().filter(shown) {
             item(
                 &mut text,
                 &format!("{}: {}", words(&tried.changes), came(&tried.came)),
+            );
+        }
+        let others = vain.iter().filter(|tried| !shown(tried)).count();
+        if others > 0 {
+            let pairs = if others == 1 { "pair" } else { "pairs" };
+            let _ = writeln!(
+                text,
+                "  and {others} {pairs} of such changes (-v shows all)"
             );
         }
     }
@@ -419,8 +428,16 @@ mod tests {
             changes: vec![Told::from(&change)],
             came,
         });
-        let finding = finding(&[], tried.collect());
+        let mut tried: Vec<Tried> = tried.collect();
+        let pair = all().into_iter().take(2);
+        tried.push(Tried {
+            changes: pair.map(|change| Told::from(&change)).collect(),
+            came: ran(3, &[]),
+        });
+        let finding = finding(&[], tried);
         assert!(!finding.is_answered());
-        insta::assert_snapshot!(human(&[finding], false, false));
+        let [short, long] = [false, true].map(|verbose| human(&[finding.clone()], verbose, false));
+        insta::assert_snapshot!(short);
+        insta::assert_snapshot!("and_the_pairs_to_who_wants_them", long);
     }
 }
