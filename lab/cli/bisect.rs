@@ -17,7 +17,7 @@ use crate::kernel::{Choice, Kernels};
 use crate::plan::Patience;
 use crate::report::bisect::{human, line, narrowing};
 use crate::report::{RunError, Trouble};
-use crate::run::bisect::{BisectError, Task, find, needs};
+use crate::run::bisect::{BisectError, Task, find, needs, side_by_side};
 use crate::run::{Prepared, at_hand, trouble};
 
 /// Finds what makes the difference between good and bad, and prints it.
@@ -94,7 +94,8 @@ async fn found(task: &Task, arguments: &BisectArguments) -> Result<Bisection, Ru
             eprintln!("{}", line(number, trial, differences));
         }
     };
-    let found = find(task, &agent, &mut tell).await;
+    let labs = side_by_side(task, kernel.room());
+    let found = find(task, &agent, labs, &mut tell).await;
     found.map_err(|error| match &error {
         BisectError::Kernel(kernel) => trouble(kernel),
         BisectError::Unsteady { .. } => run_error(Trouble::Machine, &error),
