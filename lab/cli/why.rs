@@ -1,15 +1,19 @@
 //! `svclab why`
 
+use tokio::sync::mpsc;
+
 use super::args::{Common, WhyArguments, WhyFormat};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
 use super::labs::{chosen, tell};
 use super::output::{colour, print, print_json, refused, told};
+use super::progress::Progress;
 use super::run::options;
 use crate::plan::Patience;
+use crate::report::RunError;
 use crate::report::why::human;
-use crate::run::why::{Asked, why};
-use crate::run::{Wishes, no_such_probe, prepare};
+use crate::run::why::{Asked, Stage, why};
+use crate::run::{Options, Wishes, no_such_probe, prepare};
 use crate::why::{Document, Finding};
 
 /// Finds what makes the chosen cases work, and prints it.
@@ -51,9 +55,8 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
         }
     }
     let options = options(None, false, arguments.place.choice());
-    let ran = unless_interrupted(why(asked, &options, |_| (), std::future::pending()));
-    let found = match ran {
-        Ok(Some(Some(found))) => found,
+    let found = match unless_interrupted(found(asked, &options)) {
+        Ok(Some(found)) => found,
         Ok(_) => {
             eprintln!("interrupted");
             return Exit::Interrupted;
@@ -84,4 +87,34 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
         (None, Exit::Success) if !answered => Exit::Failed,
         (None, printed) => printed,
     }
+}
+
+/// What is found of all cases, and on a terminal how far it has come.
+async fn found(
+    asked: Vec<Asked<'_>>,
+    options: &Options,
+) -> Vec<Result<Finding, (String, RunError)>> {
+    let (tell, mut stages) = mpsc::unbounded_channel();
+    let mut progress = Progress::begin();
+    progress.all(asked.len());
+    let watching = async {
+        loop {
+            let stage = tokio::select! {
+                stage = stages.recv() => stage,
+                () = progress.show() => continue,
+            };
+            match stage {
+                Some(Stage::Begun(case)) => progress.begun(&case),
+                Some(Stage::Ended(case)) => progress.ended(&case),
+                None => return,
+            }
+        }
+    };
+    let finding = async {
+        // Who listens ends after this.
+        let found = why(asked, options, |stage| drop(tell.send(stage))).await;
+        drop(tell);
+        found
+    };
+    tokio::join!(finding, watching).0
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use super::words::wrap;
+use crate::bisect::Difference;
 use crate::why::{Came, Cure, Fared, Finding, Level, Told, Tried, Wrong};
 
 /// As text: what is wrong, and what to change. What was tried to no avail is told to those
@@ -36,7 +37,12 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
     for group in groups {
         for wrong in &group {
             let (probe, connected, of) = (&wrong.probe, wrong.connected, wrong.of);
-            let _ = writeln!(text, "\n{probe}: {connected} of {of} connections made");
+            let after = wrong.after.iter().map(|step| format!(", after `{step}`"));
+            let after: String = after.collect();
+            let _ = writeln!(
+                text,
+                "\n{probe}{after}: {connected} of {of} connections made"
+            );
             for sentence in &wrong.told {
                 item(&mut text, sentence);
             }
@@ -62,17 +68,11 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
             );
         }
     }
-    let _ = writeln!(
-        text,
-        "\n{} {} tried in {} runs",
-        finding.tried.len(),
-        if finding.tried.len() == 1 {
-            "change was"
-        } else {
-            "changes were"
-        },
-        finding.runs
-    );
+    let tried = match finding.tried.len() {
+        1 => "1 change was".to_owned(),
+        many => format!("{many} changes were"),
+    };
+    let _ = writeln!(text, "\n{tried} tried");
     text
 }
 
@@ -97,6 +97,7 @@ fn cures(text: &mut String, all: &[Cure], several: bool) {
         );
         for cure in said {
             item(text, &words(&cure.changes));
+            matters(text, &cure.matters);
         }
     }
     if !written.is_empty() {
@@ -108,6 +109,26 @@ fn cures(text: &mut String, all: &[Cure], several: bool) {
         let _ = writeln!(text, "\n  {head}");
         for cure in written {
             item(text, &words(&cure.changes));
+        }
+    }
+}
+
+/// What of it is needed, as it is without it.
+fn matters(text: &mut String, all: &[Difference]) {
+    for difference in all {
+        let place = format!("{} on {}", difference.place, difference.namespace);
+        let told = match (&difference.good, &difference.bad) {
+            (Some(good), Some(bad)) if good == bad => {
+                format!("in {place} this stands elsewhere: `{bad}`")
+            }
+            (Some(good), Some(bad)) => format!("in {place} `{bad}` stands for `{good}`"),
+            (Some(good), None) => format!("in {place} this is missing: `{good}`"),
+            (None, Some(bad)) => format!("in {place} this is too much: `{bad}`"),
+            (None, None) => continue,
+        };
+        for (at, line) in wrap(&told, 72).iter().enumerate() {
+            let lead = if at == 0 { "    * " } else { "      " };
+            let _ = writeln!(text, "{lead}{line}");
         }
     }
 }
@@ -156,11 +177,50 @@ fn bold(text: &str, colour: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Backend;
+    use crate::bisect::Kind;
+    use crate::plan::{Backend, Lookup, PolicyRule, Route, RouteKind};
     use crate::why::{Change, PolicyField};
 
     fn named(name: &str) -> String {
         name.to_owned()
+    }
+
+    fn route(via: Option<&str>, kind: RouteKind) -> Route {
+        Route {
+            to: "10.244.2.0/24".parse().expect("a network"),
+            via: via.map(|via| via.parse().expect("an address")),
+            dev: if kind.is_unicast() {
+                named("eth0")
+            } else {
+                String::new()
+            },
+            onlink: false,
+            source: None,
+            kind,
+            table: via.map(|_| 7),
+            metric: None,
+        }
+    }
+
+    fn differences(change: &Change) -> Vec<Difference> {
+        let one = |good: Option<&str>, bad: Option<&str>| Difference {
+            namespace: named("node-1"),
+            of: Kind::Rule,
+            place: named("iptables nat KUBE-SERVICES"),
+            good: good.map(named),
+            bad: bad.map(named),
+            owner: None,
+        };
+        if !change.writes_much() {
+            return Vec::new();
+        }
+        let (rule, other) = ("-d 10.96.0.1/32 -j KUBE-MARK-MASQ", "-j RETURN");
+        vec![
+            one(Some(rule), None),
+            one(None, Some(other)),
+            one(Some(rule), Some(other)),
+            one(Some(rule), Some(rule)),
+        ]
     }
 
     fn all() -> Vec<Change> {
@@ -181,6 +241,9 @@ mod tests {
             Change::ByHand {
                 node: named("node-1"),
             },
+            Change::Restart {
+                node: named("node-1"),
+            },
             Change::OwnSource {
                 balancer: named("clb"),
             },
@@ -192,6 +255,10 @@ mod tests {
             },
             Change::SecurityGroup {
                 balancer: named("clb"),
+            },
+            Change::AnotherBackend {
+                balancer: named("clb"),
+                node: named("node-2"),
             },
             Change::Backend {
                 balancer: named("clb"),
@@ -219,6 +286,43 @@ mod tests {
                 set: named("KUBE-LOAD-BALANCER-LOCAL"),
                 entry: named("192.0.2.1,tcp:80"),
             },
+            Change::NativeRule {
+                namespace: named("node-1"),
+                table: named("ip kube-proxy"),
+                chain: named("filter-forward"),
+                number: 2,
+                rule: named("ip daddr 192.0.2.1 drop"),
+            },
+            Change::Masqueraded {
+                network: "10.0.0.0/8".parse().expect("a network"),
+            },
+            Change::Route {
+                namespace: named("node-1"),
+                route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
+            },
+            Change::Route {
+                namespace: named("node-1"),
+                route: Box::new(route(None, RouteKind::Blackhole)),
+            },
+            Change::NewRoute {
+                namespace: named("node-1"),
+                route: Box::new(route(Some("192.0.2.1"), RouteKind::Unicast)),
+            },
+            Change::RoutingRule {
+                namespace: named("node-1"),
+                rule: Box::new(PolicyRule {
+                    priority: 100,
+                    v6: false,
+                    not: false,
+                    from: Some("10.244.1.0/24".parse().expect("a network")),
+                    to: None,
+                    mark: None,
+                    incoming: None,
+                    outgoing: None,
+                    suppress: None,
+                    then: Lookup::Table(7),
+                }),
+            },
             Change::Element {
                 namespace: named("node-1"),
                 table: named("ip kube-proxy"),
@@ -231,12 +335,14 @@ mod tests {
     fn finding(cures: &[Vec<Change>], tried: Vec<Tried>) -> Finding {
         let cures = cures.iter().map(|changes| Cure {
             changes: changes.iter().map(Told::from).collect(),
+            matters: changes.iter().flat_map(differences).collect(),
         });
         Finding {
             case: named("lab/policy=Local"),
             kernel: named("6.12"),
             wrong: vec![Wrong {
                 probe: named("call"),
+                after: Some(named("scaled")),
                 connected: 1,
                 of: 4,
                 told: vec![named("SYN was dropped in node-1 by filter FORWARD rule 1")],

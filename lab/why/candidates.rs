@@ -10,10 +10,12 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::change::{Change, PolicyField, networks};
+use super::ways::ways;
 use crate::cluster::{Cluster, FABRIC, INTERNET};
 use crate::explain::journey::{End, Flight, Hop, Journey, Setting, Step};
 use crate::plan::Plan;
 use crate::plan::build::SOURCE_CHECK;
+use crate::rules::kube_proxy::{Family, KubeProxy};
 use crate::scenario::Case;
 
 /// What is worth trying of a case in which these connections went wrong, each once, what
@@ -39,8 +41,14 @@ pub fn candidates(case: &Case, cluster: &Cluster, plan: &Plan, wrong: &[&Journey
         .flat_map(|flight| &flight.hops)
         .map(|hop| hop.namespace.as_str())
         .collect();
+    for journey in wrong {
+        for flight in &journey.flights {
+            found.all.extend(ways(plan, cluster, flight));
+        }
+    }
+    found.masqueraded(case, wrong);
     found.policies(case);
-    found.proxies(case);
+    found.proxies(case, cluster);
     found.by_hand(case, &on_the_way);
     found.balancers(case, cluster, &met);
     found.everywhere(plan);
@@ -129,6 +137,13 @@ impl Found {
             return;
         };
         if native {
+            self.all.push(Change::NativeRule {
+                namespace: namespace(),
+                table: step.table.clone(),
+                chain: step.chain.clone(),
+                number,
+                rule: rule.clone(),
+            });
             return;
         }
         self.all.push(Change::Rule {
@@ -191,13 +206,12 @@ impl Found {
     }
 
     /// What kube-proxy is told of whom to masquerade.
-    fn proxies(&mut self, case: &Case) {
+    fn proxies(&mut self, case: &Case, cluster: &Cluster) {
         let spec = &case.spec;
-        let of_nodes = spec
-            .nodes
-            .values()
-            .filter_map(|node| node.kube_proxy.as_ref());
-        if spec.kube_proxy.iter().chain(of_nodes).next().is_none() {
+        let of_nodes = spec.nodes.values();
+        let of_nodes = of_nodes.filter_map(|node| node.kube_proxy.as_ref());
+        let proxies = spec.kube_proxy.iter().chain(of_nodes);
+        if proxies.clone().next().is_none() {
             return;
         }
         // Who hands out pods' addresses knows their network; else it is that of all nodes'.
@@ -212,21 +226,43 @@ impl Found {
             .nodes
             .iter()
             .filter_map(|node| node.value.spec.as_ref());
-        let of_nodes = told.flat_map(|spec| {
+        let said = told.flat_map(|spec| {
             let several = spec.pod_cidrs.iter().flatten();
             several
                 .chain(&spec.pod_cidr)
                 .filter_map(|cidr| cidr.parse::<IpNetwork>().ok())
         });
         let all: Vec<IpNetwork> = if handed.is_empty() {
-            of_nodes.collect()
+            said.collect()
         } else {
             handed
         };
-        if let Some(networks) = networks(all.into_iter()) {
+        if let Some(networks) = networks(all.iter().copied())
+            && !proxies.clone().all(|proxy| knows(proxy, &all, cluster))
+        {
             self.all.push(Change::ClusterCidr { networks });
         }
         self.all.push(Change::MasqueradeAll);
+    }
+
+    /// What ip-masq-agent leaves its source on the way there.
+    fn masqueraded(&mut self, case: &Case, wrong: &[&Journey]) {
+        let Some(agent) = &case.spec.ip_masq_agent else {
+            return;
+        };
+        let flights = wrong.iter().flat_map(|journey| &journey.flights);
+        let steps = flights
+            .flat_map(|flight| &flight.hops)
+            .flat_map(|hop| &hop.met);
+        for step in steps.filter(|step| step.chain.starts_with("IP-MASQ") && is_let_off(step)) {
+            let IpAddr::V4(to) = step.flow.destination.ip() else {
+                continue;
+            };
+            let kept = agent.non_masquerade_cidrs.iter();
+            let kept = kept.filter(|network| network.contains(to));
+            self.all
+                .extend(kept.map(|network| Change::Masqueraded { network: *network }));
+        }
     }
 
     fn by_hand(&mut self, case: &Case, on_the_way: &BTreeSet<&str>) {
@@ -263,11 +299,16 @@ impl Found {
                     balancer: balancer(),
                 });
             }
-            let nodes = case.objects.nodes.iter().map(|node| &node.name);
-            self.all.extend(nodes.map(|node| Change::Backend {
-                balancer: balancer(),
-                node: node.clone(),
-            }));
+            let backends = spec.backends.as_ref();
+            for node in case.objects.nodes.iter().map(|node| &node.name) {
+                let is_one = backends.is_none_or(|backends| backends.contains(node));
+                let (balancer, node) = (balancer(), node.clone());
+                self.all.push(if is_one {
+                    Change::Backend { balancer, node }
+                } else {
+                    Change::AnotherBackend { balancer, node }
+                });
+            }
         }
     }
 
@@ -312,6 +353,21 @@ impl Found {
         }
         self.all.extend(wider);
     }
+}
+
+/// Whether a kube-proxy knows the pods' networks, and takes no node for a pod.
+fn knows(proxy: &KubeProxy, pods: &[IpNetwork], cluster: &Cluster) -> bool {
+    let Some(cidrs) = &proxy.cluster_cidr else {
+        return false;
+    };
+    let is_known = |ip: IpAddr| {
+        let known = cidrs.of(Family::of(ip));
+        known.filter(|known| known.contains(ip))
+    };
+    let mut nodes = cluster.nodes.iter().flat_map(|node| &node.addresses);
+    let knows =
+        |pods: &IpNetwork| is_known(pods.ip()).is_some_and(|known| known.prefix() <= pods.prefix());
+    pods.iter().all(knows) && !nodes.any(|node| is_known(node.ip()).is_some())
 }
 
 /// Whether a rule let a packet off before others could look at it; not one that only looks

@@ -1,19 +1,20 @@
 //! One thing that an operator would change, in a lab or in what its nodes hold.
 
-use std::fmt;
-
-use ipnetwork::IpNetwork;
+use ipnetwork::{IpNetwork, Ipv4Network};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::edit;
-use crate::plan::{Backend, Plan};
+use crate::plan::{Backend, Plan, PolicyRule, Route};
 use crate::rules::kube_proxy::{Cidrs, KubeProxy};
 use crate::scenario::Case;
 use crate::scenario::lab::{ByHand, ForeignSources, HealthCheck, LabSpec};
 
 /// How the chains begin that components write, and write again.
 const COMPONENTS: [&str; 5] = ["KUBE-", "IP-MASQ-AGENT", "cali", "FLANNEL-", "DOCKER"];
+
+/// How the devices are called whose routes a component writes.
+const OVERLAYS: [&str; 6] = ["flannel", "cali", "vxlan.calico", "tunl", "cni", "cbr"];
 
 /// One thing that is changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -45,6 +46,11 @@ pub enum Change {
         /// The node.
         node: String,
     },
+    /// kube-proxy starts anew on a node whose rules were dumped, and writes its own again.
+    Restart {
+        /// The node.
+        node: String,
+    },
     /// A balancer forwards from an address of its own.
     OwnSource {
         /// The balancer.
@@ -64,6 +70,13 @@ pub enum Change {
     SecurityGroup {
         /// The balancer.
         balancer: String,
+    },
+    /// A node becomes one of a balancer's backends.
+    AnotherBackend {
+        /// The balancer.
+        balancer: String,
+        /// The node.
+        node: String,
     },
     /// A node is none of a balancer's backends any more.
     Backend {
@@ -107,6 +120,49 @@ pub enum Change {
         set: String,
         /// The entry.
         entry: String,
+    },
+    /// A rule of nftables goes.
+    NativeRule {
+        /// Where it is.
+        namespace: String,
+        /// Its table with its family: `ip kube-proxy`.
+        table: String,
+        /// Its chain.
+        chain: String,
+        /// Its number in the chain, from 1.
+        number: u32,
+        /// Its text.
+        rule: String,
+    },
+    /// ip-masq-agent masquerades what goes to a network, too.
+    Masqueraded {
+        /// The network.
+        #[schemars(with = "String")]
+        network: Ipv4Network,
+    },
+    /// A route goes.
+    Route {
+        /// Where it is.
+        namespace: String,
+        /// The route.
+        #[schemars(with = "serde_json::Value")]
+        route: Box<Route>,
+    },
+    /// A route comes.
+    NewRoute {
+        /// Where it is to be.
+        namespace: String,
+        /// The route.
+        #[schemars(with = "serde_json::Value")]
+        route: Box<Route>,
+    },
+    /// A rule that says in which table packets look for their route goes.
+    RoutingRule {
+        /// Where it is.
+        namespace: String,
+        /// The rule.
+        #[schemars(with = "serde_json::Value")]
+        rule: Box<PolicyRule>,
     },
     /// An entry of a set or map of nftables goes.
     Element {
@@ -168,11 +224,32 @@ impl Change {
                 let own = |chain: &str| COMPONENTS.iter().any(|own| chain.starts_with(own));
                 own(chain) || rule.rsplit_once("-j ").is_some_and(|(_, to)| own(to))
             }
-            Self::Entry { set, .. } => set.starts_with("KUBE-"),
-            Self::Element { table, .. } => table.ends_with(" kube-proxy"),
+            Self::Entry { set, .. } => set.starts_with("KUBE-") || set.starts_with("cali"),
+            Self::Element { table, .. } | Self::NativeRule { table, .. } => {
+                table.ends_with(" kube-proxy")
+            }
+            Self::Route { route, .. } | Self::NewRoute { route, .. } => {
+                OVERLAYS.iter().any(|own| route.dev.starts_with(own))
+            }
             _ => false,
         };
         if written { Level::Written } else { Level::Said }
+    }
+
+    /// Whether kube-proxy writes its rules again on that node for it.
+    #[must_use]
+    pub fn restarts(&self, on: &str) -> bool {
+        match self {
+            Self::Policy { .. } | Self::ClusterCidr { .. } | Self::MasqueradeAll => true,
+            Self::Restart { node } => node == on,
+            _ => false,
+        }
+    }
+
+    /// Whether rules are written again for it as a whole, of which few may matter.
+    #[must_use]
+    pub const fn writes_much(&self) -> bool {
+        matches!(self, Self::Restart { .. } | Self::ByHand { .. })
     }
 
     /// Makes it in a case, if it is one of what a lab says. Returns whether it was.
@@ -237,6 +314,16 @@ impl Change {
                     set(&mut balancer.security_group, None)
                 })?;
             }
+            Self::AnotherBackend { balancer, node } => {
+                of_balancer(case, balancer, |balancer| {
+                    let mut backends = balancer.backends.clone().ok_or(Unchangeable::Already)?;
+                    if backends.contains(node) {
+                        return Err(Unchangeable::Already);
+                    }
+                    backends.push(node.clone());
+                    set(&mut balancer.backends, Some(backends))
+                })?;
+            }
             Self::Backend { balancer, node } => {
                 let nodes: Vec<String> = case
                     .objects
@@ -257,9 +344,24 @@ impl Change {
                     set(&mut balancer.backends, Some(left))
                 })?;
             }
-            Self::Sysctl { .. } | Self::Rule { .. } | Self::Entry { .. } | Self::Element { .. } => {
-                return Ok(false);
+            Self::Masqueraded { network } => {
+                let agent = spec_of(case).ip_masq_agent.as_mut();
+                let agent = agent.ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?;
+                let before = agent.non_masquerade_cidrs.len();
+                agent.non_masquerade_cidrs.retain(|own| own != network);
+                if agent.non_masquerade_cidrs.len() == before {
+                    return Err(Unchangeable::Already);
+                }
             }
+            Self::Sysctl { .. }
+            | Self::Rule { .. }
+            | Self::NativeRule { .. }
+            | Self::Entry { .. }
+            | Self::Element { .. }
+            | Self::Route { .. }
+            | Self::NewRoute { .. }
+            | Self::RoutingRule { .. }
+            | Self::Restart { .. } => return Ok(false),
         }
         Ok(true)
     }
@@ -314,9 +416,42 @@ impl Change {
                 set,
                 key,
             } => edit::without_element(edit::namespace(plan, namespace)?, table, set, key),
+            Self::NativeRule {
+                namespace,
+                table,
+                chain,
+                number,
+                ..
+            } => {
+                let namespace = edit::namespace(plan, namespace)?;
+                edit::without_native_rule(namespace, table, chain, *number)
+            }
+            Self::Route { namespace, route } => {
+                let own = edit::namespace(plan, namespace)?;
+                gone(&mut own.routes, route).ok_or_else(|| Unchangeable::Absent(namespace.clone()))
+            }
+            Self::RoutingRule { namespace, rule } => {
+                let own = edit::namespace(plan, namespace)?;
+                gone(&mut own.policy, rule).ok_or_else(|| Unchangeable::Absent(namespace.clone()))
+            }
+            Self::NewRoute { namespace, route } => {
+                let own = edit::namespace(plan, namespace)?;
+                if own.routes.contains(route) {
+                    return Err(Unchangeable::Already);
+                }
+                own.routes.push((**route).clone());
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
+}
+
+/// Takes one of a list away, if it is there.
+fn gone<T: PartialEq>(all: &mut Vec<T>, one: &T) -> Option<()> {
+    let at = all.iter().position(|own| own == one)?;
+    all.remove(at);
+    Some(())
 }
 
 fn set<T: PartialEq>(old: &mut T, new: T) -> Result<(), Unchangeable> {
@@ -386,96 +521,6 @@ fn around(one: IpNetwork, other: IpNetwork) -> IpNetwork {
             Ok(made) if made.contains(other.ip()) || prefix == 0 => return made,
             Ok(_) => prefix -= 1,
             Err(_) => return one,
-        }
-    }
-}
-
-impl fmt::Display for PolicyField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ExternalTrafficPolicy => "externalTrafficPolicy",
-            Self::InternalTrafficPolicy => "internalTrafficPolicy",
-        })
-    }
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Policy { service, field } => {
-                write!(f, "set {field}: Cluster in the service {service}")
-            }
-            Self::ClusterCidr { networks } => {
-                write!(f, "start kube-proxy with --cluster-cidr={networks}")
-            }
-            Self::MasqueradeAll => f.write_str("start kube-proxy with --masquerade-all"),
-            Self::ForeignSources => f.write_str(
-                "let the underlay pass packets whose source is not an address of the node that \
-                 sends them",
-            ),
-            Self::ByHand { node } => write!(
-                f,
-                "undo what was done on {node} by hand (restart kube-proxy, which writes its \
-                 rules again)"
-            ),
-            Self::OwnSource { balancer } => {
-                write!(
-                    f,
-                    "let the load balancer {balancer} forward from its own address"
-                )
-            }
-            Self::SkipOwnSource { balancer } => write!(
-                f,
-                "let the load balancer {balancer} leave out the backend that a packet came from"
-            ),
-            Self::HealthCheck { balancer } => {
-                write!(
-                    f,
-                    "let the load balancer {balancer} check its backends' health"
-                )
-            }
-            Self::SecurityGroup { balancer } => {
-                write!(
-                    f,
-                    "let all pass the security group of the load balancer {balancer}"
-                )
-            }
-            Self::Backend { balancer, node } => {
-                write!(f, "take {node} out of the load balancer {balancer}")
-            }
-            Self::Sysctl {
-                namespaces,
-                keys,
-                value,
-            } => {
-                let keys: Vec<String> = keys.iter().map(|key| format!("{key} = {value}")).collect();
-                write!(f, "set {} on {}", keys.join(" and "), namespaces.join(", "))
-            }
-            Self::Rule {
-                namespace,
-                table,
-                chain,
-                number,
-                rule,
-                ..
-            } => write!(
-                f,
-                "delete rule {number} of {table} {chain} on {namespace}: `{rule}`"
-            ),
-            Self::Entry {
-                namespace,
-                set,
-                entry,
-            } => write!(
-                f,
-                "delete the entry {entry} of the set {set} on {namespace}"
-            ),
-            Self::Element {
-                namespace,
-                table,
-                set,
-                key,
-            } => write!(f, "delete {key} from {set} of {table} on {namespace}"),
         }
     }
 }

@@ -56,8 +56,8 @@ pub fn without_rule(
     table: &str,
     rule: &str,
 ) -> Result<(), Unchangeable> {
-    let own = namespace.iptables.as_mut();
-    let own = own.filter(|rules| rules.backend == backend);
+    let mut both = namespace.iptables.iter_mut().chain(&mut namespace.beside);
+    let own = both.find(|rules| rules.backend == backend);
     let rules = own.ok_or_else(|| Unchangeable::Absent(namespace.name.clone()))?;
     let text = if v6 { &mut rules.v6 } else { &mut rules.v4 };
     let begins = text
@@ -94,6 +94,34 @@ pub fn without_entry(
         return Err(Unchangeable::Absent(namespace.name.clone()));
     }
     namespace.ipset = left.iter().flat_map(|line| [*line, "\n"]).collect();
+    Ok(())
+}
+
+/// Deletes a rule of nftables by its number, from 1.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn without_native_rule(
+    namespace: &mut Namespace,
+    table: &str,
+    chain: &str,
+    number: u32,
+) -> Result<(), Unchangeable> {
+    let unreadable = |_| Unchangeable::Unreadable(namespace.name.clone());
+    let mut ruleset: Ruleset = crate::dump::nft::parse(&namespace.nft).map_err(unreadable)?;
+    let mut tables = ruleset.tables.iter_mut();
+    let found = tables.find(|own| format!("{} {}", own.family, own.name) == table);
+    let found = found.and_then(|table| table.chains.iter_mut().find(|own| own.name == chain));
+    let rules = found.map(|chain| &mut chain.rules);
+    let at = usize::try_from(number)
+        .ok()
+        .and_then(|at| at.checked_sub(1));
+    match rules.zip(at) {
+        Some((rules, at)) if at < rules.len() => drop(rules.remove(at)),
+        _ => return Err(Unchangeable::Absent(namespace.name.clone())),
+    }
+    namespace.nft = ruleset.to_string();
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Change, Level};
+use crate::bisect::Difference;
 
 /// What the document calls itself.
 pub const SCHEMA: &str = "svclab/why/v1";
@@ -50,6 +51,9 @@ pub struct Finding {
 pub struct Wrong {
     /// The probe.
     pub probe: String,
+    /// The step after which it is tried, if that is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
     /// How many of its connections were made.
     pub connected: u32,
     /// Of how many.
@@ -66,6 +70,10 @@ pub struct Wrong {
 pub struct Cure {
     /// The changes.
     pub changes: Vec<Told>,
+    /// Of a change that writes many things again, those that it takes: as they become
+    /// (`good`) and as they are (`bad`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub matters: Vec<Difference>,
 }
 
 /// A change in words and as data.

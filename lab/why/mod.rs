@@ -9,6 +9,8 @@ mod candidates;
 mod change;
 mod edit;
 mod finding;
+mod ways;
+mod words;
 
 pub use candidates::candidates;
 pub use change::{Change, Level, PolicyField, Unchangeable};

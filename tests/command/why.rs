@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::full::ordinary_or_full;
 use super::settled::settled;
-use super::support::{assert_fits, run, stderr, stdout};
+use super::standing::Labs;
+use super::support::{LAB, assert_fits, lab, run, stderr, stdout};
 
 /// The node-to-service call of the second write-up, with its stale rule.
 const STALE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
@@ -30,6 +31,7 @@ const CHECKED: &str = "let the underlay pass packets whose source";
 const POLICY: &str = "set externalTrafficPolicy: Cluster in the service ";
 const OWN_SOURCE: &str = "let the load balancer clb forward from its own address";
 const TAKEN_OUT: &str = "take node-1 out of the load balancer clb";
+const ANOTHER: &str = "make node-2 a backend of the load balancer clb, too";
 const BY_HAND: &str = "undo what was done on node-1 by hand";
 
 const CAUSES: &[Cause] = &[
@@ -88,10 +90,34 @@ const CAUSES: &[Cause] = &[
     },
     // S0, S1: the loop, which the policy makes and a source of its own or another backend
     // cures.
+    // A layer 7 balancer's dead backend, whom the lab itself makes deaf.
+    Cause {
+        lab: "clb-hairpin",
+        when: &["balancer=layer7"],
+        probes: &["call"],
+        named: &[BY_HAND],
+        beside: &[TAKEN_OUT],
+    },
+    // S1-22: the client's node is the only backend, and left out.
+    Cause {
+        lab: "clb-hairpin",
+        when: &["balancer=single"],
+        probes: &["call"],
+        named: &[ANOTHER],
+        beside: &[],
+    },
+    Cause {
+        lab: "clb-hairpin",
+        when: &["balancer=singleDrops"],
+        probes: &["call"],
+        named: &[ANOTHER],
+        beside: &[],
+    },
+    // Nobody asked node-1 whether it has an endpoint, of whoever calls.
     Cause {
         lab: "clb-hairpin",
         when: &["balancer=unchecked"],
-        probes: &["call"],
+        probes: &["call", "outside"],
         named: &["let the load balancer clb check its backends' health"],
         beside: &[POLICY, TAKEN_OUT, OWN_SOURCE],
     },
@@ -218,6 +244,76 @@ fn the_stale_rule_and_its_other_half_are_told() {
 fn of_a_healthy_case_nothing_is_wrong() {
     let case = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
     let output = run(&["why", "--kernel=host", case]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    insta::assert_snapshot!(settled(&stdout(&output)));
+}
+
+/// A lab's directory with rules that were saved in its node and lost some lines then, which
+/// take the place of those that are generated.
+fn dumped(gone: &str) -> (tempfile::TempDir, String) {
+    let labs = Labs::one();
+    let saved = labs.runtime.run(&["exec", "node-1", "--", "iptables-save"]);
+    let saved = stdout(&saved);
+    let (lost, left): (Vec<&str>, Vec<&str>) = saved.lines().partition(|line| line.contains(gone));
+    assert!(!lost.is_empty(), "{saved}");
+    let nodes = "node-1:\n      dump: iptables-save\n";
+    let (directory, path) = lab(LAB.replacen("node-1:\n", nodes, 1));
+    let rules = directory.path().join("iptables-save");
+    std::fs::write(rules, left.join("\n") + "\n").expect("it can be written");
+    (directory, format!("{}/policy=Local", path.display()))
+}
+
+#[test]
+fn what_a_dumped_node_lacks_is_told() {
+    let (_directory, case) = dumped("-j KUBE-SEP-");
+    let output = run(&["why", "--kernel=host", &case]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    insta::assert_snapshot!(settled(&stdout(&output)));
+}
+
+#[test]
+fn of_a_dumped_node_that_is_well_nothing_is_wrong() {
+    let (_directory, case) = dumped("# Completed on");
+    let output = run(&["why", "--kernel=host", &case]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("nothing is wrong"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+/// A policy that leaves a node out as soon as it changes.
+const STEP: &str = "  steps:
+  - name: flipped
+    change:
+    - {patch: Service/default/web, merge: {spec: {internalTrafficPolicy: Local}}}
+    - {delete: Pod/default/web}
+    - add:
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: far, namespace: default, labels: {app: web}}
+        spec: {nodeName: node-2, containers: [{name: web, ports: [{containerPort: 8080}]}]}
+        status: {podIP: 10.244.2.10}
+    probes:
+      again: {from: pod/default/client, to: \"service/default/web:80\"}
+";
+
+/// The other node of that.
+const OTHER: &str = "---
+apiVersion: v1
+kind: Node
+metadata: {name: node-2}
+spec: {podCIDR: 10.244.2.0/24}
+status: {addresses: [{type: InternalIP, address: 192.168.60.12}]}
+";
+
+#[test]
+fn what_goes_wrong_after_a_step_is_asked_about_too() {
+    let text = LAB.replacen("  axes:\n", &format!("{STEP}  axes:\n"), 1) + OTHER;
+    let (_directory, path) = lab(text);
+    let case = format!("{}/policy=Cluster", path.display());
+    let output = run(&["why", "--kernel=host", &case]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     insta::assert_snapshot!(settled(&stdout(&output)));
 }

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::dump::Owner;
 
 /// One thing in which two plans differ.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
     /// In which namespace: `node-1`.
@@ -18,19 +18,21 @@ pub struct Difference {
     /// Where it is there: `iptables nat KUBE-SERVICES`, `ipset KUBE-CLUSTER-IP`.
     pub place: String,
     /// As good has it; not at all without this.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good: Option<String>,
     /// As bad has it; not at all without this. A rule that both have alike stands elsewhere
     /// among others.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bad: Option<String>,
     /// Whose it is, where names and comments tell.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
 }
 
 /// What differs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
     /// An interface: whether it is there, or how it is made.

@@ -9,6 +9,7 @@ mod overlay;
 mod pod;
 mod probes;
 mod real_proxies;
+mod restarted;
 mod rules;
 mod stages;
 mod steps;
@@ -26,6 +27,7 @@ use crate::scenario::lab::Probe;
 
 pub use alone::{kube_proxy_alone, with_the_kubelets_chain};
 pub use probes::probe_of;
+pub use restarted::{RestartError, restart};
 pub use rules::SOURCE_CHECK;
 use stages::Stage;
 use topology::Topology;

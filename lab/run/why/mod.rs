@@ -1,0 +1,83 @@
+//! Trying changes in copies of a failing case, until some make it work.
+
+mod copies;
+mod made;
+mod search;
+
+use futures_util::stream::{self, StreamExt as _};
+
+use self::copies::Copies;
+use self::search::Search;
+use super::execute::{Options, trouble};
+use super::pool::Pools;
+use super::prepare::{Prepared, Wishes};
+use super::select::Chosen;
+use crate::report::{RunError, Trouble};
+use crate::why::Finding;
+
+/// How many cases are asked about at once: most of what they do is to wait for connections
+/// that time out.
+const CASES: usize = 4;
+
+/// A case that is asked about.
+#[derive(Debug)]
+pub struct Asked<'l> {
+    /// Its lab.
+    pub lab: &'l Chosen,
+    /// The case.
+    pub prepared: Prepared,
+    /// How cases are prepared.
+    pub wishes: Wishes,
+    /// The probe in question; all whose connections are not made without it.
+    pub probe: Option<String>,
+}
+
+/// How far it has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// A case is begun.
+    Begun(String),
+    /// It is known what there is to know of it.
+    Ended(String),
+}
+
+/// Finds out of cases what makes them work, in their order. `tell` hears of each as it is
+/// begun and ended.
+pub async fn why(
+    cases: Vec<Asked<'_>>,
+    options: &Options,
+    tell: impl Fn(Stage),
+) -> Vec<Result<Finding, (String, RunError)>> {
+    let prepared: Vec<Prepared> = cases.iter().map(|asked| asked.prepared.clone()).collect();
+    let pools = Pools::new(options, &prepared);
+    let copies = Copies::new(options.jobs);
+    let (tell, pools, copies) = (&tell, &pools, &copies);
+    let all = stream::iter(&cases).map(|asked| async move {
+        let case = asked.prepared.case.id.clone();
+        tell(Stage::Begun(case.clone()));
+        let one = one(asked, pools, copies).await;
+        copies.let_go(&case);
+        tell(Stage::Ended(case.clone()));
+        one.map_err(|error| (case, error))
+    });
+    all.buffered(CASES).collect().await
+}
+
+async fn one(asked: &Asked<'_>, pools: &Pools, copies: &Copies) -> Result<Finding, RunError> {
+    let found = pools.of_case(&asked.prepared).await;
+    let pool = found.map_err(|error| trouble(&error))?.into_iter().next();
+    let pool = pool.ok_or_else(|| RunError {
+        trouble: Trouble::Bug,
+        message: "no kernel was found for the case".to_owned(),
+        remedy: None,
+    })?;
+    let mut search = Search::begin(asked, &pool, copies).await?;
+    if !search.finding.is_healthy() {
+        search.singly().await?;
+        if !search.finding.is_answered() {
+            search.in_pairs().await?;
+        }
+        search.narrow().await?;
+    }
+    Ok(search.finding)
+}
