@@ -219,6 +219,37 @@ fn a_rule_by_which_two_dumps_differ() {
     ));
 }
 
+/// A rule that one node's other iptables has.
+#[test]
+fn a_legacy_rule_beside_those_of_nftables() {
+    let labs = Labs::one();
+    let directory = tempfile::tempdir().expect("a directory");
+    let objects = objects(directory.path());
+    let exec = ["exec", "node-1", "--"];
+    let [good, bad] = ["10.244.9.9", "10.244.1.10"].map(|address| {
+        let rule = format!("iptables-legacy -A FORWARD -d {address} -j DROP");
+        let words: Vec<&str> = exec.into_iter().chain(rule.split(' ')).collect();
+        labs.runtime.run(&words);
+        let file = directory.path().join(format!("{address}.tar.gz"));
+        collected(&labs.runtime, "node-1", &file);
+        file.display().to_string()
+    });
+    let arguments = [
+        "--good",
+        &good,
+        "--bad",
+        &bad,
+        "--node=node-1",
+        "--objects",
+        &objects,
+        "--probe",
+        CALL,
+    ];
+    let (code, text) = said(&arguments, Some(directory.path()));
+    assert_eq!(code, Some(0), "{text}");
+    assert_told!(text);
+}
+
 #[test]
 fn a_report_that_cannot_be_written() {
     let (code, text) = said(
