@@ -98,20 +98,19 @@ impl Lab {
         }
         let watched: BTreeSet<&String> = self.plan.watch.rules.iter().collect();
         for namespace in &self.plan.namespaces {
-            let Some(rules) = &namespace.iptables else {
-                continue;
-            };
             if !watched.contains(&namespace.name) {
                 continue;
             }
             let ns = &self.namespaces[&namespace.name];
-            for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
-                let tables = rules::tables(input);
-                let batch: String = tables
-                    .flat_map(|table| ["*", table, "\n-Z\nCOMMIT\n"])
-                    .collect();
-                let program = iptables_program(ip, rules.backend, "restore");
-                load(&mut self.loaders, ns, &namespace.name, program, &batch).await?;
+            for rules in namespace.iptables.iter().chain(&namespace.beside) {
+                for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
+                    let tables = rules::tables(input);
+                    let batch: String = tables
+                        .flat_map(|table| ["*", table, "\n-Z\nCOMMIT\n"])
+                        .collect();
+                    let program = iptables_program(ip, rules.backend, "restore");
+                    load(&mut self.loaders, ns, &namespace.name, program, &batch).await?;
+                }
             }
         }
         let balanced: Vec<&Namespace> = self
@@ -178,12 +177,18 @@ impl Lab {
         objects.retain(|name| !plan.accounting.contains(name));
         accounting::make(ns, &name, &objects)?;
         plan.accounting.extend(objects);
-        if let Some(rules) = change.iptables {
+        for (rules, own) in [
+            (change.iptables, &mut plan.iptables),
+            (change.beside, &mut plan.beside),
+        ] {
+            let Some(rules) = rules else {
+                continue;
+            };
             for (ip, batch) in [(4, &rules.batches.v4), (6, &rules.batches.v6)] {
                 let program = iptables_program(ip, rules.batches.backend, "restore");
                 load(&mut self.loaders, ns, &name, program, batch).await?;
             }
-            plan.iptables = Some(headings(&rules));
+            *own = Some(headings(&rules));
         }
         if let Some(tables) = change.nft {
             rules::change_tables(ns, &name, &tables).await?;

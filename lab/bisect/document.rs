@@ -21,7 +21,7 @@ pub struct Bisection {
     pub good: String,
     /// What is not, as it was named.
     pub bad: String,
-    /// Where files were laid over a lab: which.
+    /// Where dumps were laid over a lab: which.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<Over>,
     /// The kernel, as it calls itself.
@@ -44,13 +44,13 @@ pub struct Bisection {
     pub duration_ms: u64,
 }
 
-/// A lab's node over which files were laid.
+/// A lab's node over which dumps were laid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Over {
     /// The case.
     pub case: String,
-    /// The node whose rules the files are.
+    /// The node whose place they take.
     pub node: String,
 }
 

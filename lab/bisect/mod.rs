@@ -13,7 +13,7 @@ mod pair;
 mod symptom;
 
 pub use document::{Bisection, SCHEMA};
-pub use narrow::{Chosen, Like, Narrowed, narrow};
-pub use over::{OverError, left_out, over};
+pub use narrow::{Chosen, Known, Like, Narrowed, Wanted, narrow};
+pub use over::{OverError, is_whole, over};
 pub use pair::{Difference, Kind, Pair, PairError};
 pub use symptom::{Alike, Level, Symptom};

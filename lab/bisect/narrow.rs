@@ -14,8 +14,10 @@
 //! compares two nodes.
 //!
 //! Nothing is assumed of how differences act together but at the two ends: what is
-//! returned was tried itself, and so was every subset of it that lacks one. With the
-//! same answers the same is tried, in the same order.
+//! returned was tried itself, and so was every subset of it that lacks one. What is tried
+//! next follows from what became of what was tried, and from nothing else: so whoever
+//! tries may go on from what a trial that is not over looks like, and come back if it was
+//! not that.
 
 use std::collections::HashMap;
 
@@ -55,40 +57,57 @@ enum Sought {
     Cures,
 }
 
-/// Trials and what became of them, each asked for once.
-struct Trials<A> {
-    all: usize,
-    known: HashMap<Chosen, Like>,
-    ask: A,
+/// What was tried, and what became of it.
+pub type Known = HashMap<Chosen, Like>;
+
+/// What has to be tried before more can be said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// It.
+    pub chosen: Chosen,
+    /// What turns good into bad, where that is known already.
+    pub breaks: Option<Vec<usize>>,
 }
 
-/// Finds the differences, of which there are `all`, that decide. With none of them a
-/// trial is [`Like::Good`], with all of them [`Like::Bad`]; the rest is asked for.
+/// What is known of trials among so many differences.
+struct Trials<'k> {
+    all: usize,
+    known: &'k Known,
+}
+
+/// Finds the differences, of which there are `all`, that decide, by what became of trials.
+/// With none of them a trial is [`Like::Good`], with all of them [`Like::Bad`]; the rest
+/// is tried.
 ///
 /// # Errors
 ///
-/// The first that a trial ends with.
-pub async fn narrow<E>(
-    all: usize,
-    ask: impl AsyncFnMut(&Chosen) -> Result<Like, E>,
-) -> Result<Narrowed, E> {
-    let known = HashMap::from([(vec![false; all], Like::Good), (vec![true; all], Like::Bad)]);
-    let mut trials = Trials { all, known, ask };
+/// What has to be tried next.
+pub fn narrow(all: usize, known: &Known) -> Result<Narrowed, Wanted> {
+    let trials = Trials { all, known };
     let everything: Vec<usize> = (0..all).collect();
-    let breaks = trials.minimal(Sought::Breaks, everything.clone()).await?;
+    let breaks = trials
+        .minimal(Sought::Breaks, everything.clone())
+        .map_err(|chosen| Wanted {
+            chosen,
+            breaks: None,
+        })?;
     // Mostly what breaks it is also what cures it.
-    let pool = if trials.shows(Sought::Cures, &breaks).await? {
-        breaks.clone()
-    } else {
-        everything
-    };
-    let cures = trials.minimal(Sought::Cures, pool).await?;
-    Ok(Narrowed { breaks, cures })
+    let cures = trials
+        .shows(Sought::Cures, &breaks)
+        .map(|cures| if cures { breaks.clone() } else { everything })
+        .and_then(|pool| trials.minimal(Sought::Cures, pool));
+    match cures {
+        Ok(cures) => Ok(Narrowed { breaks, cures }),
+        Err(chosen) => Err(Wanted {
+            chosen,
+            breaks: Some(breaks),
+        }),
+    }
 }
 
-impl<E, A: AsyncFnMut(&Chosen) -> Result<Like, E>> Trials<A> {
-    /// Whether a set shows what is sought.
-    async fn shows(&mut self, sought: Sought, set: &[usize]) -> Result<bool, E> {
+impl Trials<'_> {
+    /// Whether a set shows what is sought; else, what has to be tried to know.
+    fn shows(&self, sought: Sought, set: &[usize]) -> Result<bool, Chosen> {
         let (there, wanted) = match sought {
             Sought::Breaks => (true, Like::Bad),
             Sought::Cures => (false, Like::Good),
@@ -97,25 +116,30 @@ impl<E, A: AsyncFnMut(&Chosen) -> Result<Like, E>> Trials<A> {
         for at in set {
             chosen[*at] = there;
         }
-        if let Some(known) = self.known.get(&chosen) {
-            return Ok(*known == wanted);
-        }
-        let like = (self.ask)(&chosen).await?;
-        self.known.insert(chosen, like);
+        let like = if chosen.iter().all(|there| *there) {
+            Like::Bad
+        } else if !chosen.iter().any(|there| *there) {
+            Like::Good
+        } else {
+            match self.known.get(&chosen) {
+                Some(known) => *known,
+                None => return Err(chosen),
+            }
+        };
         Ok(like == wanted)
     }
 
     /// A set within one that shows it, of which nothing can be left out.
-    async fn minimal(&mut self, sought: Sought, pool: Vec<usize>) -> Result<Vec<usize>, E> {
-        let mut found = self.some(sought, pool).await?;
+    fn minimal(&self, sought: Sought, pool: Vec<usize>) -> Result<Vec<usize>, Chosen> {
+        let mut found = self.some(sought, pool)?;
         // Where differences act against each other, one may be found before another
         // makes it needless.
         let mut at = 0;
         while found.len() > 1 && at < found.len() {
             let mut fewer = found.clone();
             fewer.remove(at);
-            if self.shows(sought, &fewer).await? {
-                found = self.some(sought, fewer).await?;
+            if self.shows(sought, &fewer)? {
+                found = self.some(sought, fewer)?;
                 at = 0;
             } else {
                 at += 1;
@@ -126,15 +150,15 @@ impl<E, A: AsyncFnMut(&Chosen) -> Result<Like, E>> Trials<A> {
 
     /// A set within one that shows it, which for differences that do not act against each
     /// other is minimal.
-    async fn some(&mut self, sought: Sought, mut pool: Vec<usize>) -> Result<Vec<usize>, E> {
+    fn some(&self, sought: Sought, mut pool: Vec<usize>) -> Result<Vec<usize>, Chosen> {
         let mut found = Vec::new();
-        while !self.shows(sought, &found).await? {
+        while !self.shows(sought, &found)? {
             // With `found`, the first `low` of the pool do not show it, `high` do.
             let (mut low, mut high) = (0, pool.len());
             while high - low > 1 {
                 let middle = low.midpoint(high);
                 let set = [&found, &pool[..middle]].concat();
-                if self.shows(sought, &set).await? {
+                if self.shows(sought, &set)? {
                     high = middle;
                 } else {
                     low = middle;
@@ -154,24 +178,26 @@ impl<E, A: AsyncFnMut(&Chosen) -> Result<Like, E>> Trials<A> {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use futures_util::FutureExt as _;
     use proptest::prelude::*;
 
     use super::*;
 
     /// What is found where trials come out as `like` says, and after how many.
     fn found(all: usize, mut like: impl FnMut(&Chosen) -> Like) -> (Narrowed, usize) {
-        let mut asked = Vec::new();
-        let narrowed = narrow(all, async |chosen: &Chosen| {
-            assert!(!asked.contains(chosen), "asked again");
-            asked.push(chosen.clone());
-            Ok::<_, Infallible>(like(chosen))
-        });
-        let narrowed = narrowed.now_or_never().expect("nothing is waited for");
-        let narrowed = narrowed.expect("no trial fails");
-        (narrowed, asked.len())
+        let mut known = Known::new();
+        loop {
+            match narrow(all, &known) {
+                Ok(narrowed) => return (narrowed, known.len()),
+                Err(Wanted { chosen, breaks }) => {
+                    if let Some(breaks) = breaks {
+                        let with: Chosen = (0..all).map(|at| breaks.contains(&at)).collect();
+                        assert_eq!(like(&with), Like::Bad);
+                    }
+                    let like = like(&chosen);
+                    assert_eq!(known.insert(chosen, like), None, "asked again");
+                }
+            }
+        }
     }
 
     fn bad_if(bad: bool) -> Like {

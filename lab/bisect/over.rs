@@ -1,15 +1,17 @@
 //! What was dumped of one node, laid over that node of a lab: the lab says the rest.
+//!
+//! A whole node takes the place of the lab's. Of one of which only listings were dumped,
+//! rules and sets, the tables and sets that they have stand in place of the lab's.
 
 use std::fmt::Write as _;
 
 use thiserror::Error;
 
-use crate::dump::format::{Backing, Ip};
+use crate::dump::NodeDump;
 use crate::dump::iptables::Dump;
-use crate::dump::sets::Sets;
-use crate::dump::{Format, NodeDump};
 use crate::plan::delta::{rules, sets};
-use crate::plan::{Backend, Iptables, Plan};
+use crate::plan::{Iptables, Namespace, Plan};
+use crate::replay::{Account, graft};
 
 /// Why a dump cannot be laid over a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -26,9 +28,9 @@ pub enum OverError {
     },
     /// The dump has nothing that is taken.
     #[error(
-        "{name} holds no rules; laid over a lab is what iptables-save and ip6tables-save print, and with them in a directory what ipset save prints"
+        "{name} holds nothing of a node; collect it with scripts/collect-node, or give what iptables-save prints, and with it in a directory what ipset save prints"
     )]
-    NoRules {
+    Nothing {
         /// The dump.
         name: String,
     },
@@ -64,98 +66,82 @@ pub enum OverError {
     },
 }
 
-/// The plan in which a node has the rules and sets of a dump. Tables that the dump has
-/// stand in place of the lab's, sets in place of those of their names; all else is as in the
-/// lab. `name` is what the dump is called.
+/// The plan in which a node is what was dumped, and an account of it. `name` is what the
+/// dump is called.
 ///
 /// # Errors
 ///
 /// See [`OverError`].
-pub fn over(plan: &Plan, node: &str, name: &str, dump: &NodeDump) -> Result<Plan, OverError> {
+pub fn over(
+    plan: &Plan,
+    node: &str,
+    name: &str,
+    dump: &NodeDump,
+) -> Result<(Plan, Account), OverError> {
     let mut plan = plan.clone();
     let case = plan.case.clone();
     let there: Vec<String> = plan.namespaces.iter().map(|own| own.name.clone()).collect();
-    let Some(namespace) = plan.namespaces.iter_mut().find(|own| own.name == node) else {
+    let Some(before) = plan.namespace(node).cloned() else {
         return Err(OverError::NoNode {
             case,
             node: node.to_owned(),
             there: there.join(", "),
         });
     };
-    if dump.rules.is_empty() {
-        return Err(OverError::NoRules {
+    if dump.formats().next().is_none() {
+        return Err(OverError::Nothing {
             name: name.to_owned(),
         });
     }
-    let mut own = namespace.iptables.take().unwrap_or(Iptables {
-        backend: Backend::default(),
-        ..Iptables::default()
-    });
-    for ((ip, _), rules) in &dump.rules {
-        let text = match ip {
-            Ip::V4 => &mut own.v4,
-            Ip::V6 => &mut own.v6,
-        };
-        *text = tables(text, rules);
+    let account = graft(&mut plan, node, dump);
+    if is_whole(dump) {
+        return Ok((plan, account));
     }
-    namespace.iptables = Some(own);
-    if let Some(sets) = &dump.sets {
-        namespace.ipset = with_sets(&namespace.ipset, sets);
-    }
-    let known = sets::read(&namespace.ipset).unwrap_or_default();
-    for rules in dump.rules.values() {
-        check(name, &case, node, rules, &|set| known.contains_key(set))?;
-    }
-    Ok(plan)
-}
-
-/// What a dump holds besides rules and sets, which is not laid over a lab.
-#[must_use]
-pub fn left_out(dump: &NodeDump) -> Vec<Format> {
-    let taken = |format: &Format| {
-        matches!(
-            format,
-            Format::Sets | Format::Rules(_, Backing::Default | Backing::Legacy)
-        )
-    };
-    dump.formats().filter(|format| !taken(format)).collect()
-}
-
-fn tables(there: &str, dump: &Dump) -> String {
-    let mut plain = dump.clone();
-    for chain in plain.tables.iter_mut().flat_map(|table| &mut table.chains) {
-        for rule in &mut chain.rules {
-            (rule.packets, rule.bytes) = (None, None);
+    if let Some(namespace) = plan.namespaces.iter_mut().find(|own| own.name == node) {
+        with_the_lab_s(namespace, &before, dump);
+        let known = sets::read(&namespace.ipset).unwrap_or_default();
+        for rules in dump.rules.values() {
+            check(name, &case, node, rules, &|set| known.contains_key(set))?;
         }
     }
-    let mut text = plain.to_string();
-    let taken = |name: &str| {
-        dump.tables
-            .iter()
-            .any(|table| table.table.to_string() == name)
-    };
-    for (name, table) in rules::read(there) {
-        if !taken(name) {
+    Ok((plan, account))
+}
+
+/// Whether a dump is of a whole node, and not listings of its rules and sets only.
+#[must_use]
+pub fn is_whole(dump: &NodeDump) -> bool {
+    dump.links.is_some()
+}
+
+/// Adds the lab's own tables and sets that were not dumped.
+fn with_the_lab_s(namespace: &mut Namespace, before: &Namespace, dump: &NodeDump) {
+    if let (Some(own), Some(planned)) = (&mut namespace.iptables, &before.iptables) {
+        let both = |text: fn(&mut Iptables) -> &mut String, own: &mut Iptables| {
+            let planned = text(&mut planned.clone()).clone();
+            let own = text(own);
+            *own = with_tables(own, &planned);
+        };
+        both(|rules| &mut rules.v4, own);
+        both(|rules| &mut rules.v6, own);
+    }
+    if let Some(dumped) = &dump.sets {
+        let lines = before.ipset.lines().filter(|line| {
+            let name = line.split_whitespace().nth(1).unwrap_or_default();
+            !dumped.contains_key(name)
+        });
+        let planned: String = lines.flat_map(|line| [line, "\n"]).collect();
+        namespace.ipset.insert_str(0, &planned);
+    }
+}
+
+/// The tables of a script, and those of another that it does not have.
+fn with_tables(own: &str, other: &str) -> String {
+    let mut text = own.to_owned();
+    let there = rules::read(own);
+    for (name, table) in rules::read(other) {
+        if !there.iter().any(|(own, _)| *own == name) {
             let lines: Vec<&str> = table.lines().collect();
             let _ = writeln!(text, "*{name}\n{}\nCOMMIT", lines.join("\n"));
-        }
-    }
-    text
-}
-
-fn with_sets(there: &str, dump: &Sets) -> String {
-    let mut text = String::new();
-    for line in there.lines() {
-        let name = line.split_whitespace().nth(1).unwrap_or_default();
-        if !dump.contains_key(name) {
-            let _ = writeln!(text, "{line}");
-        }
-    }
-    for (name, set) in dump {
-        let _ = writeln!(text, "create {name} {} {}", &*set.kind, set.options);
-        for (entry, carried) in &set.entries {
-            let line = format!("add {name} {entry} {}", carried.options);
-            let _ = writeln!(text, "{}", line.trim_end());
         }
     }
     text
@@ -203,7 +189,8 @@ fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Namespace;
+    use crate::dump::format::{Backing, Ip};
+    use crate::plan::Backend;
 
     fn lab() -> Plan {
         Plan {
@@ -234,7 +221,7 @@ mod tests {
         let nat = dump(
             "*nat\n:OUTPUT ACCEPT [0:0]\n:NEW - [0:0]\n[1:2] -A OUTPUT -m set --match-set A dst -j NEW\nCOMMIT\n",
         );
-        let plan = over(&lab(), "node-1", "DUMP", &nat).unwrap();
+        let (plan, _) = over(&lab(), "node-1", "DUMP", &nat).unwrap();
         let rules = plan.namespaces[0].iptables.clone().unwrap();
         assert_eq!(rules.backend, Backend::Legacy);
         insta::assert_snapshot!(rules.v4);

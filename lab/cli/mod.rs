@@ -23,6 +23,7 @@ mod replay;
 mod rules;
 mod run;
 mod schema;
+mod sides;
 mod up;
 mod verify;
 mod which;

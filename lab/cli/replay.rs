@@ -35,10 +35,10 @@ const UNTAKEN: &str = "no kernel takes it";
 const AFFECTED: &str = "packets fare as if it were not there";
 
 /// A dump as it was given.
-struct Given {
+pub(super) struct Given {
     node: Option<String>,
     path: PathBuf,
-    dump: NodeDump,
+    pub(super) dump: NodeDump,
     /// What of it was left out, by file and line.
     left: Vec<String>,
 }
@@ -84,7 +84,7 @@ fn wrong(message: &str, remedy: &str) -> Exit {
 }
 
 /// Reads the dumps and tells what is wrong with them.
-fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
+pub(super) fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
     let mut all = Vec::new();
     let mut refused = 0_usize;
     for name in &arguments.dumps {
@@ -263,7 +263,10 @@ fn named(given: &Given, nodes: &[(String, Vec<IpAddr>)]) -> Result<String, Exit>
 }
 
 /// The case of a lab of the dumps and the objects, and the text of that lab.
-fn alone(arguments: &ReplayArguments, given: &[Given]) -> Result<(Prepared, String), Exit> {
+pub(super) fn alone(
+    arguments: &ReplayArguments,
+    given: &[Given],
+) -> Result<(Prepared, String), Exit> {
     let mut files = Vec::new();
     for path in &arguments.objects {
         files.push(Source::read(Path::new(path)).map_err(|error| {

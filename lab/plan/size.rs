@@ -42,10 +42,10 @@ impl Namespace {
 impl Change {
     fn memory(&self) -> u64 {
         let sets = self.sets.as_ref().map_or(0, |sets| sets.before.len());
-        let rules = self
-            .iptables
-            .as_ref()
-            .map_or(0, |rules| rules.batches.v4.len() + rules.batches.v6.len());
+        let both = self.iptables.iter().chain(&self.beside);
+        let rules: usize = both
+            .map(|rules| rules.batches.v4.len() + rules.batches.v6.len())
+            .sum();
         let tables = self.nft.as_ref().map_or(0, |tables| tables.come.len());
         let text = u64::try_from(sets + rules + tables).unwrap_or(u64::MAX);
         text.saturating_mul(RULES) / 1024

@@ -11,7 +11,7 @@ use crate::verify::Times;
 pub fn human(found: &Bisection) -> String {
     let mut text = String::new();
     let over = found.over.as_ref().map_or_else(String::new, |over| {
-        format!(", as the rules of {} in {}", over.node, over.case)
+        format!(", both over {} of {}", over.node, over.case)
     });
     let _ = writeln!(text, "good  {}\nbad   {}{over}", found.good, found.bad);
     let symptom = &found.symptom;

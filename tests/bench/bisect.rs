@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use comfy_table::{Table, presets};
 use planted::{Culprit, Random, lab, pair};
 use svclab::kernel::Host;
-use svclab::run::bisect::{Task, find};
+use svclab::run::bisect::{Task, find, side_by_side};
 
 /// Within which time a culprit is to be found.
 const AIM: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ fn main() {
             let found = runtime.block_on(async {
                 let agent = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab")));
                 let agent = agent.start().await.expect("an agent");
-                find(&task, &agent, &mut |_, _| {})
+                find(&task, &agent, side_by_side(&task, u64::MAX), &mut |_, _| {})
                     .await
                     .expect("an answer")
             });

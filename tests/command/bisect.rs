@@ -5,7 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::support::{LAB, assert_fits, lab, run, stderr, stdout};
+use super::replay::{CALL, collected, objects};
+use super::standing::Labs;
+use super::standing_labs::Runtime;
+use super::support::{LAB, assert_fits, lab, run, stderr, stdout, svclab};
 
 const REMOVED: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
 const PRESENT: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
@@ -162,21 +165,89 @@ fn dumps_laid_over_a_node_that_there_is_not_or_naming_sets_that_nobody_has() {
     assert_told!(refused(&arguments, None));
 }
 
+/// Dumps of whole nodes take the place of a case's node.
 #[test]
-fn what_of_a_dump_is_not_laid_over_a_lab() {
+fn the_surplus_rule_of_s2_by_what_was_collected_of_its_nodes() {
     let directory = tempfile::tempdir().expect("a directory");
-    let rules = "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n";
-    for (name, text) in [
-        ("iptables-save", rules),
-        ("sysctl-a", "net.ipv4.ip_forward = 1\n"),
-    ] {
-        std::fs::write(directory.path().join(name), text).expect("a file");
-    }
-    let dump = directory.path().display().to_string();
+    let [good, bad] = [("good", REMOVED), ("bad", PRESENT)].map(|(name, case)| {
+        let runtime = Runtime::of(svclab);
+        runtime.up(case);
+        let file = directory.path().join(format!("{name}.tar.gz"));
+        collected(&runtime, "node-1", &file);
+        file.display().to_string()
+    });
     let arguments = [
-        "--good", &dump, "--bad", &dump, "--in", PRESENT, "--node", "node-1",
+        "--good", &good, "--bad", &bad, "--in", PRESENT, "--node", "node-1",
     ];
-    assert_told!(refused(&arguments, Some(directory.path())));
+    let (code, text) = said(&arguments, Some(directory.path()));
+    assert_eq!(code, Some(0), "{text}");
+    assert_told!(text);
+}
+
+/// And by themselves: all that was not dumped is made of objects.
+#[test]
+fn a_rule_by_which_two_dumps_differ() {
+    let labs = Labs::one();
+    let directory = tempfile::tempdir().expect("a directory");
+    let objects = objects(directory.path());
+    let collect = |name: &str| {
+        let file = directory.path().join(name);
+        collected(&labs.runtime, "node-1", &file);
+        file.display().to_string()
+    };
+    let good = collect("node-1.tar.gz");
+    let rule = [
+        "-I", "FORWARD", "-p", "tcp", "--dport", "8080", "-j", "DROP",
+    ];
+    let exec = ["exec", "node-1", "--", "iptables"];
+    labs.runtime.run(&[&exec[..], &rule].concat());
+    let bad = collect("sick.tar.gz");
+    let sides = ["--good", &good, "--bad", &bad];
+    let whole = |more: &[&str]| said(&[&sides[..], more].concat(), Some(directory.path()));
+    let (code, text) = whole(&["--objects", &objects, "--probe", CALL]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_told!(text);
+    // What is tried has to be said, and one of both cannot be a case.
+    for more in [&[][..], &["--probe", "call"], &["--in", PRESENT]] {
+        let (code, text) = whole(more);
+        assert_eq!(code, Some(2), "{text}");
+        assert_told!(text);
+    }
+    assert_told!(refused(
+        &["--good", REMOVED, "--bad", &bad],
+        Some(directory.path())
+    ));
+}
+
+/// A rule that one node's other iptables has.
+#[test]
+fn a_legacy_rule_beside_those_of_nftables() {
+    let labs = Labs::one();
+    let directory = tempfile::tempdir().expect("a directory");
+    let objects = objects(directory.path());
+    let exec = ["exec", "node-1", "--"];
+    let [good, bad] = ["10.244.9.9", "10.244.1.10"].map(|address| {
+        let rule = format!("iptables-legacy -A FORWARD -d {address} -j DROP");
+        let words: Vec<&str> = exec.into_iter().chain(rule.split(' ')).collect();
+        labs.runtime.run(&words);
+        let file = directory.path().join(format!("{address}.tar.gz"));
+        collected(&labs.runtime, "node-1", &file);
+        file.display().to_string()
+    });
+    let arguments = [
+        "--good",
+        &good,
+        "--bad",
+        &bad,
+        "--node=node-1",
+        "--objects",
+        &objects,
+        "--probe",
+        CALL,
+    ];
+    let (code, text) = said(&arguments, Some(directory.path()));
+    assert_eq!(code, Some(0), "{text}");
+    assert_told!(text);
 }
 
 #[test]

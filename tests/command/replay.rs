@@ -8,7 +8,7 @@ use crate::standing_labs::Runtime;
 use crate::support::{LAB, run, stderr, stdout, svclab};
 
 /// What `scripts/collect-node` collects in a node of a lab that stands.
-fn collected(runtime: &Runtime, node: &str, into: &Path) {
+pub fn collected(runtime: &Runtime, node: &str, into: &Path) {
     let script = std::fs::File::open("scripts/collect-node").expect("the script");
     let output = runtime
         .svclab(&["exec", node, "--", "sh", "-s", "--", "-o", "-"])
@@ -64,7 +64,7 @@ fn a_node_behaves_as_the_one_it_was_collected_in() {
 }
 
 /// The objects of [`LAB`], without its lab.
-fn objects(directory: &Path) -> String {
+pub fn objects(directory: &Path) -> String {
     let (_, objects) = LAB.split_once("---\n").expect("objects");
     let path = directory.join("objects.yaml");
     std::fs::write(&path, objects).expect("it can be written");
@@ -81,7 +81,7 @@ fn collected_one() -> (tempfile::TempDir, String) {
     (directory, dump)
 }
 
-const CALL: &str = "pod/default/client->service/default/web:80";
+pub const CALL: &str = "pod/default/client->service/default/web:80";
 
 #[test]
 fn a_dump_and_objects_make_a_lab_to_keep() {

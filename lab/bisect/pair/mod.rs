@@ -10,6 +10,7 @@
 mod atoms;
 mod difference;
 mod ground;
+mod loaded;
 mod rules;
 mod sets;
 #[cfg(test)]
@@ -27,12 +28,12 @@ use crate::dump::owner::{Owners, of_link};
 use crate::dump::{NodeDump, Owner, nft};
 use crate::plan::ipvs::{RealServer, Timeouts, Virtual, VirtualServer};
 use crate::plan::print::words;
-use crate::plan::{Backend, HealthCheck, Iptables, Namespace, Plan, Server, Typed};
+use crate::plan::{HealthCheck, Namespace, Plan, Server, Typed};
 use crate::rules::script::Table;
 use atoms::{Atom, Atoms, Owned, Where};
 pub use difference::{Difference, Kind};
 use ground::Ground;
-use rules::Rules;
+use loaded::Loaded;
 use sets::Sets;
 
 /// Why two plans cannot be laid over each other.
@@ -51,12 +52,6 @@ pub enum PairError {
         "a real kube-proxy runs on {0}; what it writes is its own, and bisect tries rules that are known: take `binary` out of the lab, or compare two kube-proxies with `svclab verify`"
     )]
     Proxy(String),
-    /// Both iptables have rules on a node.
-    #[error(
-        "{0} has rules of both iptables, and bisect lays those of one over each other: leave out \
-         of both dumps what is of the other"
-    )]
-    Both(String),
     /// A script does something that cannot be followed.
     #[error(
         "in {namespace}, the rules of the table {table} are written by a command other than -A, -I, -D, -F, -N, -X or -P; write them with those"
@@ -108,9 +103,7 @@ struct Laid {
     name: String,
     ground: Ground,
     sets: Sets,
-    backend: Merged<Backend>,
-    v4: Rules,
-    v6: Rules,
+    rules: Loaded,
     tables: Merged<(String, String)>,
     ipvs: Merged<VirtualServer>,
     /// Their real servers.
@@ -138,9 +131,6 @@ impl Pair {
                     only: only.name.clone(),
                     side,
                 });
-            }
-            if let Some(both) = one.namespaces.iter().find(|own| own.beside.is_some()) {
-                return Err(PairError::Both(both.name.clone()));
             }
             if let Some(proxy) = one.proxies.first() {
                 return Err(PairError::Proxy(proxy.namespace.clone()));
@@ -289,9 +279,8 @@ impl Pair {
     fn owners(&self) -> Vec<(&str, Owners)> {
         let sides = [false, true].map(|bad| self.plan(&vec![bad; self.differences]));
         let of = |name: &str| {
-            let rules = sides
-                .iter()
-                .filter_map(|side| side.namespace(name)?.iptables.as_ref());
+            let own = sides.iter().filter_map(|side| side.namespace(name));
+            let rules = own.flat_map(|own| own.iptables.iter().chain(&own.beside));
             let dumps: Vec<NodeDump> = rules
                 .map(|rules| {
                     let mut dump = NodeDump::default();
@@ -387,47 +376,7 @@ impl Laid {
         };
         let ground = Ground::of(good, bad, atoms);
         let sets = Sets::of(namespace, &good.ipset, &bad.ipset, atoms)?;
-        // One that has no rules has no need of either iptables.
-        let either = good.iptables.as_ref().or(bad.iptables.as_ref());
-        let backend = |own: &Namespace| -> Vec<Backend> {
-            own.iptables
-                .as_ref()
-                .or(either)
-                .map(|rules| rules.backend)
-                .into_iter()
-                .collect()
-        };
-        let (one, other) = (backend(good), backend(bad));
-        let at = place(Kind::Backend, "rules");
-        let of = |backend: &Backend| {
-            let text = format!("loaded by iptables-{}", backend.word());
-            (text, Owned::Nobody)
-        };
-        let backend = atoms.keyed(&at, &one, &other, |_| (), of);
-        let text = |own: &'_ Namespace, v6: bool| -> String {
-            let rules = own.iptables.as_ref();
-            rules.map_or_else(String::new, |rules| {
-                if v6 {
-                    rules.v6.clone()
-                } else {
-                    rules.v4.clone()
-                }
-            })
-        };
-        let v4 = Rules::of(
-            namespace,
-            "iptables",
-            &text(good, false),
-            &text(bad, false),
-            atoms,
-        )?;
-        let v6 = Rules::of(
-            namespace,
-            "ip6tables",
-            &text(good, true),
-            &text(bad, true),
-            atoms,
-        )?;
+        let rules = Loaded::of(good, bad, atoms)?;
         let tables = |own: &Namespace| -> Vec<(String, String)> {
             nft::tables(&own.nft)
                 .map(|(name, text)| (name.to_owned(), text.to_owned()))
@@ -453,9 +402,7 @@ impl Laid {
             name: namespace.to_owned(),
             ground,
             sets,
-            backend,
-            v4,
-            v6,
+            rules,
             tables,
             ipvs,
             real,
@@ -472,14 +419,9 @@ impl Laid {
         };
         self.ground.with(with, &mut namespace);
         let mut named = HashSet::new();
-        self.v4.sets(with, &mut named);
-        self.v6.sets(with, &mut named);
+        self.rules.sets(with, &mut named);
         namespace.ipset = self.sets.with(with, named);
-        namespace.iptables = self.backend.with(with).next().map(|backend| Iptables {
-            backend: *backend,
-            v4: self.v4.with(with),
-            v6: self.v6.with(with),
-        });
+        [namespace.iptables, namespace.beside] = self.rules.with(with);
         namespace.nft = self
             .tables
             .with(with)

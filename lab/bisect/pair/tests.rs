@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::dump::iptables::{Order, Rule, compare};
 use crate::plan::delta::Delta;
-use crate::plan::{Link, LinkKind, Mac, Route, RouteKind, Sysctl};
+use crate::plan::{Backend, Iptables, Link, LinkKind, Mac, Route, RouteKind, Sysctl};
 
 fn namespace(rules: &str) -> Namespace {
     Namespace {
@@ -321,4 +321,31 @@ fn choices_of_rules_addresses_and_settings_are_reached_by_a_change() {
     for (from, to) in choices.iter().zip(choices.iter().skip(1)) {
         Delta::between(&pair.plan(from), &pair.plan(to)).unwrap();
     }
+}
+
+#[test]
+fn rules_of_both_iptables_are_laid_over_each_other_kind_by_kind() {
+    let rules = |backend, rule: &str| Iptables {
+        backend,
+        v4: format!("*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD {rule}\nCOMMIT\n"),
+        v6: String::new(),
+    };
+    let shared = rules(Backend::Nft, "-s 10.0.0.1/32 -j DROP");
+    let mut good = namespace("");
+    good.iptables = Some(shared.clone());
+    let mut bad = good.clone();
+    bad.beside = Some(rules(Backend::Legacy, "-d 10.0.0.2/32 -j DROP"));
+    let pair = pair(&plan(good), &plan(bad.clone()));
+    assert_eq!(pair.len(), 1);
+    insta::assert_snapshot!(told(&pair));
+    let without = pair.plan(&vec![false]);
+    let with = pair.plan(&vec![true]);
+    let [one, other] = [&without, &with].map(|plan| &plan.namespaces[0]);
+    for side in [one, other] {
+        assert_eq!(side.iptables.as_ref().unwrap().backend, Backend::Nft);
+        assert_eq!(side.beside.as_ref().unwrap().backend, Backend::Legacy);
+    }
+    assert!(!one.beside.as_ref().unwrap().v4.contains("DROP"));
+    assert!(other.beside.as_ref().unwrap().v4.contains("10.0.0.2/32"));
+    Delta::between(&without, &with).unwrap();
 }

@@ -8,10 +8,11 @@ use super::PlaceArguments;
 
 /// What `svclab bisect` compares.
 pub const SIDES: &str = "\
-GOOD and BAD are two cases of labs with the same nodes, pods and hosts; or, with --in \
-and --node, two dumps of one node of that case: what `iptables-save` prints in a file, or \
-a directory with iptables-save, ip6tables-save and ipset-save. Tables and sets that a dump \
-has stand in place of the lab's; all else is as in the lab.
+GOOD and BAD are two cases of labs with the same nodes, pods and hosts; or two dumps of a \
+node, as `svclab replay` takes them: a tarball of `scripts/collect-node`, a directory or a \
+file. With --in and --node they are laid over that node of that case: a whole node takes \
+its place, and of rules and sets alone those tables and sets that were dumped. Without \
+--in all else is made of --objects, and --probe says what is tried.
 
 Exit code 0: found; 2: the input is wrong, or good and bad behave alike; 3: this machine \
 cannot run it.";
@@ -27,13 +28,21 @@ pub struct BisectArguments {
     /// The case over which both are laid
     #[arg(long = "in", value_name = "LAB/CASE", requires = "node")]
     pub over: Option<String>,
-    /// The node of that case whose rules they are
-    #[arg(long, value_name = "NODE", requires = "over")]
+    /// The node whose place both dumps take
+    #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
-    /// The probe that shows what is wrong. Without it, the one that tells good and bad
-    /// apart best
-    #[arg(long, value_name = "NAME")]
+    /// Kubernetes objects, as `kubectl get nodes,pods,services,endpointslices -A -o yaml`
+    /// prints them, of which all is made that was not dumped
+    #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with = "over")]
+    pub objects: Vec<String>,
+    /// The probe that shows what is wrong, or of dumps by themselves what is tried:
+    /// `pod/default/client->service/default/web:80`. Without it, the probe of the lab that
+    /// tells good and bad apart best
+    #[arg(long, value_name = "NAME|FROM->TO")]
     pub probe: Option<String>,
+    /// Leave out of dumps what no kernel would take, such as rules that jump to themselves
+    #[arg(long)]
+    pub lenient: bool,
     #[command(flatten)]
     pub place: PlaceArguments,
     /// How the answer is printed

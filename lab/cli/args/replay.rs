@@ -46,7 +46,12 @@ pub struct ReplayArguments {
     pub verbose: bool,
 }
 
-fn from_to(text: &str) -> Result<(String, String), String> {
+/// Who calls and who is called: `FROM->TO`.
+///
+/// # Errors
+///
+/// How it is written.
+pub fn from_to(text: &str) -> Result<(String, String), String> {
     let parts = text
         .split_once("->")
         .map(|(from, to)| (from.trim(), to.trim()));

@@ -39,7 +39,7 @@ impl Selection {
 }
 
 /// Where cases run.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct PlaceArguments {
     /// The kernel that cases run in: `host`; a guest's, by version (6.12) or by
     /// the path of its file; `auto`, the host where it can and else the newest

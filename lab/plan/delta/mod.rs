@@ -82,6 +82,9 @@ pub struct Change {
     /// Rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables: Option<RulesChange>,
+    /// Rules of the other iptables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<RulesChange>,
     /// Tables of nftables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nft: Option<TablesChange>,
@@ -275,11 +278,6 @@ impl Change {
                 "{name} gets other routing rules"
             )));
         }
-        if there.beside != wanted.beside {
-            return Err(Rebuild::because(format_args!(
-                "the rules of the other iptables change on {name}"
-            )));
-        }
         if there.ipvs_timeouts != wanted.ipvs_timeouts {
             return Err(Rebuild::because(format_args!(
                 "IPVS of {name} remembers connections otherwise"
@@ -298,6 +296,7 @@ impl Change {
             accounting: without(&wanted.accounting, &there.accounting),
             sets,
             iptables: rules_between(name, there.iptables.as_ref(), wanted.iptables.as_ref())?,
+            beside: rules_between(name, there.beside.as_ref(), wanted.beside.as_ref())?,
             nft: tables::between(&there.nft, &wanted.nft),
         })
     }

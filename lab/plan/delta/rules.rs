@@ -186,6 +186,11 @@ impl<'a> Table<'a> {
             }
             return Some(());
         }
+        // What `iptables-save -c` counted decides nothing.
+        let counted = line
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once("] "));
+        let line = counted.map_or(line, |(_, rule)| rule);
         let (command, rest) = line.split_once(' ')?;
         let (chain, rest) = rest.split_once(' ').unwrap_or((rest, ""));
         if command == "-N" {

@@ -219,10 +219,16 @@ impl Needs {
                         .map_or_else(String::new, |tables| tables.come.clone()),
                     ..Namespace::default()
                 };
-                if let Some(rules) = &change.iptables {
+                for (rules, own) in [
+                    (&change.iptables, &mut there.iptables),
+                    (&change.beside, &mut there.beside),
+                ] {
+                    let Some(rules) = rules else {
+                        continue;
+                    };
                     let (v4, v6) = (&rules.batches.v4, &rules.batches.v6);
                     known.extend(declared(v4).chain(declared(v6)));
-                    there.iptables = Some(Iptables {
+                    *own = Some(Iptables {
                         backend: rules.batches.backend,
                         v4: with_chains(v4, known),
                         v6: with_chains(v6, known),

@@ -95,7 +95,7 @@ fn namespace(change: &Change) -> String {
     if let Some(sets) = &change.sets {
         run("ipset restore", &sets.before);
     }
-    if let Some(rules) = &change.iptables {
+    for rules in change.iptables.iter().chain(&change.beside) {
         let batches = &rules.batches;
         for (family, batch) in [(4, &batches.v4), (6, &batches.v6)] {
             let program = iptables_program(family, batches.backend, "restore");

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use tokio::time::sleep;
 
 use crate::bisect::document::Reached;
 use crate::evidence::{Evidence, Verdict};
@@ -23,9 +25,29 @@ const MOST: Duration = Duration::from_secs(3);
 const SLOWER: u32 = 20;
 
 /// The lab that stands, if any does.
-pub struct Bench<'a> {
-    agent: &'a Agent,
+pub struct Bench {
+    agent: Agent,
     standing: Option<(Plan, Session)>,
+}
+
+/// What is looked at.
+pub struct Look {
+    /// The lab.
+    pub plan: Plan,
+    /// What is tried in it.
+    pub probes: Vec<Probe>,
+    /// How.
+    pub way: Way,
+    /// Whether the lab is built for it.
+    pub anew: bool,
+}
+
+/// Who hears that a probe has not ended after some time, while it goes on.
+pub struct Doubt {
+    /// After how long.
+    pub after: Duration,
+    /// What is done then.
+    pub tell: Box<dyn FnOnce() + Send>,
 }
 
 /// What became of a trial.
@@ -37,7 +59,7 @@ pub enum Tried {
 }
 
 /// How a probe is tried.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// As often as the lab says, and a timeout is waited for or proven.
     Slow,
@@ -81,23 +103,13 @@ impl Way {
     }
 }
 
-impl<'a> Bench<'a> {
+impl Bench {
     /// Without a lab yet.
-    pub fn new(agent: &'a Agent) -> Self {
+    pub fn new(agent: Agent) -> Self {
         Self {
             agent,
             standing: None,
         }
-    }
-
-    /// The kernel, as it calls itself.
-    pub fn kernel(&self) -> &str {
-        &self.agent.surroundings().kernel
-    }
-
-    /// Lets the lab that stands go, so that the next is built.
-    pub fn clear(&mut self) {
-        self.standing = None;
     }
 
     /// Tries probes of a plan: in the lab that stands once it is changed, or in one that is
@@ -106,21 +118,20 @@ impl<'a> Bench<'a> {
     /// # Errors
     ///
     /// When the agent is lost, or fails for another reason than what the plan asks for.
-    pub async fn tried(
-        &mut self,
-        plan: &Plan,
-        probes: &[Probe],
-        way: Way,
-    ) -> Result<Tried, KernelError> {
+    pub async fn tried(&mut self, look: Look, doubt: Option<Doubt>) -> Result<Tried, KernelError> {
+        if look.anew {
+            self.standing = None;
+        }
+        let probes = look.probes.iter();
         let wanted = Plan {
-            probes: probes.iter().map(|probe| way.of(probe)).collect(),
+            probes: probes.map(|probe| look.way.of(probe)).collect(),
             watch: Watch::default(),
-            ..plan.clone()
+            ..look.plan
         };
         let reached = match self.reach(wanted).await {
             Ok(reached) => reached,
             Err(KernelError::Failed(failure)) if failure.fault == Fault::Input => {
-                self.clear();
+                self.standing = None;
                 return Ok(Tried::Refused(failure.message));
             }
             Err(error) => return Err(error),
@@ -128,8 +139,15 @@ impl<'a> Bench<'a> {
         let Some((_, session)) = &mut self.standing else {
             return Ok(Tried::Refused("no lab stands".to_owned()));
         };
-        let evidence = session.probe().await?;
-        Ok(Tried::Seen(Box::new(evidence), reached))
+        let mut probing = pin!(session.probe());
+        if let Some(doubt) = doubt {
+            tokio::select! {
+                biased;
+                evidence = &mut probing => return Ok(Tried::Seen(Box::new(evidence?), reached)),
+                () = sleep(doubt.after) => (doubt.tell)(),
+            }
+        }
+        Ok(Tried::Seen(Box::new(probing.await?), reached))
     }
 
     async fn reach(&mut self, wanted: Plan) -> Result<Reached, KernelError> {

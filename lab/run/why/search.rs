@@ -256,7 +256,9 @@ impl<'a> Search<'a> {
                     over: None,
                     probe: Some(wrong.probe.clone()),
                 };
-                if let Ok(found) = find(&task, &agent, &mut |_, _| ()).await {
+                // Other labs of the pool have what room there is.
+                let labs = 1;
+                if let Ok(found) = find(&task, &agent, labs, &mut |_, _| ()).await {
                     let matters = found.cures.into_iter().flatten().collect();
                     known.push(((wrong.probe.clone(), change.clone()), matters));
                 }
