@@ -67,7 +67,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
     let mut cases = Vec::new();
     for one in found {
         match one {
-            Ok(finding) => cases.push(finding),
+            Ok(findings) => cases.extend(findings),
             Err((case, error)) => {
                 eprintln!("error: {case}: {}", error.message);
                 if let Some(remedy) = &error.remedy {
@@ -93,7 +93,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
 async fn found(
     asked: Vec<Asked<'_>>,
     options: &Options,
-) -> Vec<Result<Finding, (String, RunError)>> {
+) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
     let (tell, mut stages) = mpsc::unbounded_channel();
     let mut progress = Progress::begin();
     progress.all(asked.len());

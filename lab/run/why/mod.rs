@@ -12,7 +12,7 @@ use super::execute::{Options, trouble};
 use super::pool::Pools;
 use super::prepare::{Prepared, Wishes};
 use super::select::Chosen;
-use crate::report::{RunError, Trouble};
+use crate::report::RunError;
 use crate::why::Finding;
 
 /// How many cases are asked about at once: most of what they do is to wait for connections
@@ -47,7 +47,7 @@ pub async fn why(
     cases: Vec<Asked<'_>>,
     options: &Options,
     tell: impl Fn(Stage),
-) -> Vec<Result<Finding, (String, RunError)>> {
+) -> Vec<Result<Vec<Finding>, (String, RunError)>> {
     let prepared: Vec<Prepared> = cases.iter().map(|asked| asked.prepared.clone()).collect();
     let pools = Pools::new(options, &prepared);
     let copies = Copies::new(options.jobs);
@@ -63,21 +63,22 @@ pub async fn why(
     all.buffered(CASES).collect().await
 }
 
-async fn one(asked: &Asked<'_>, pools: &Pools, copies: &Copies) -> Result<Finding, RunError> {
-    let found = pools.of_case(&asked.prepared).await;
-    let pool = found.map_err(|error| trouble(&error))?.into_iter().next();
-    let pool = pool.ok_or_else(|| RunError {
-        trouble: Trouble::Bug,
-        message: "no kernel was found for the case".to_owned(),
-        remedy: None,
-    })?;
-    let mut search = Search::begin(asked, &pool, copies).await?;
-    if !search.finding.is_healthy() {
-        search.singly().await?;
-        if !search.finding.is_answered() {
-            search.in_pairs().await?;
+/// What is found of a case, on each kernel that it is to run in.
+async fn one(asked: &Asked<'_>, pools: &Pools, copies: &Copies) -> Result<Vec<Finding>, RunError> {
+    let pools = pools.of_case(&asked.prepared).await;
+    let mut found = Vec::new();
+    for pool in pools.map_err(|error| trouble(&error))? {
+        let mut search = Search::begin(asked, &pool, copies).await?;
+        if !search.finding.is_healthy() {
+            search.singly().await?;
+            if !search.finding.is_answered() {
+                search.in_pairs().await?;
+            }
+            search.narrow().await?;
         }
-        search.narrow().await?;
+        found.push(search.finding);
+        // The next is on another kernel.
+        copies.let_go(&asked.prepared.case.id);
     }
-    Ok(search.finding)
+    Ok(found)
 }
