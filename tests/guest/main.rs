@@ -36,3 +36,4 @@ mod support;
 mod trace;
 #[path = "../shared/traced.rs"]
 mod traced;
+mod why;

@@ -1,0 +1,69 @@
+//! What is said to change in labs that need IPVS, and on each kernel there is.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::guests::SVCLAB;
+
+/// What is found of a case, once for each kernel.
+fn found(kernel: &str, case: &str) -> Vec<Value> {
+    let output = Command::new(SVCLAB)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["why", "--format=json", "--kernel", kernel, case])
+        .output()
+        .expect("the command starts");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    document["cases"].as_array().expect("cases").clone()
+}
+
+/// What cures a probe, each in words.
+fn cures(finding: &Value) -> Vec<&str> {
+    let changes = finding["wrong"][0]["cures"].as_array().expect("cures");
+    let words = changes.iter().map(|cure| &cure["changes"][0]["words"]);
+    words.map(|words| words.as_str().expect("words")).collect()
+}
+
+#[test]
+fn each_kernel_says_the_same_of_the_stale_rule() {
+    let case = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
+    let found = found("all", case);
+    let kernels: Vec<&str> = found
+        .iter()
+        .map(|finding| finding["kernel"].as_str().expect("a release"))
+        .collect();
+    assert!(kernels.len() >= 3, "{kernels:?}");
+    for finding in &found {
+        assert_eq!(cures(finding), cures(&found[0]), "{kernels:?}");
+    }
+    assert_eq!(cures(&found[0]).len(), 4);
+}
+
+/// S4's operator flushes the rules: two of those that come back matter.
+#[test]
+fn of_rules_that_were_flushed_those_that_matter_are_told() {
+    let case = "missing-cluster-cidr/clusterCIDR=right,byHand=flushed,apiserver=apart";
+    let found = found("6.12", case);
+    for wrong in found[0]["wrong"].as_array().expect("probes") {
+        let cures = wrong["cures"].as_array().expect("cures");
+        assert_eq!(cures.len(), 1, "{wrong}");
+        let matters = cures[0]["matters"].as_array().expect("differences");
+        let rules: Vec<&str> = matters
+            .iter()
+            .map(|difference| difference["good"].as_str().expect("what is missing"))
+            .collect();
+        assert!(
+            rules.iter().any(|rule| rule.contains("! -s 11.0.0.0/16")
+                && rule.contains("--match-set KUBE-CLUSTER-IP dst,dst")
+                && rule.ends_with("-j KUBE-MARK-MASQ")),
+            "{rules:?}"
+        );
+        assert!(
+            rules.iter().any(|rule| rule.contains("MASQUERADE")),
+            "{rules:?}"
+        );
+        assert_eq!(rules.len(), 2, "{rules:?}");
+    }
+}
