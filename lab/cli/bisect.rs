@@ -8,11 +8,12 @@ use super::args::{BisectArguments, BisectFormat, Common};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
 use super::output::{print, print_json, refused, told};
+use super::progress::Progress;
 use super::sides::{task, wrong};
 use crate::bisect::Bisection;
 use crate::bisect::document::Trial;
 use crate::kernel::{Choice, Kernels};
-use crate::report::bisect::{human, line, narrowing};
+use crate::report::bisect::{human, line, narrowing, told_shortly};
 use crate::report::{RunError, Trouble};
 use crate::run::bisect::{BisectError, Task, find, needs, side_by_side};
 use crate::run::{at_hand, trouble};
@@ -85,14 +86,26 @@ async fn found(task: &Task, arguments: &BisectArguments) -> Result<Bisection, Ru
     };
     let agent = kernel.start().await.map_err(|error| trouble(&error))?;
     let mut number = 0;
+    let mut progress = Progress::of_trials();
+    let shown = progress.line();
     let mut tell = |trial: &Trial, differences: usize| {
         number += 1;
-        if arguments.verbose {
-            eprintln!("{}", line(number, trial, differences));
-        }
+        let words = told_shortly(number, trial, differences);
+        shown.say(words, || {
+            if arguments.verbose {
+                eprintln!("{}", line(number, trial, differences));
+            }
+        });
     };
     let labs = side_by_side(task, kernel.room());
-    let found = find(task, &agent, labs, &mut tell).await;
+    let found = {
+        let mut finding = std::pin::pin!(find(task, &agent, labs, &mut tell));
+        tokio::select! {
+            found = &mut finding => found,
+            () = progress.show() => finding.await,
+        }
+    };
+    drop(progress);
     found.map_err(|error| match &error {
         BisectError::Kernel(kernel) => trouble(kernel),
         BisectError::Unsteady { .. } => run_error(Trouble::Machine, &error),

@@ -24,8 +24,17 @@ pub struct Progress {
 impl Progress {
     /// Of a run that begins now.
     pub fn begin() -> Self {
+        Self::of("{pos}/{len} {wide_msg}")
+    }
+
+    /// Of something that begins now, of which nobody knows how much there is.
+    pub fn of_trials() -> Self {
+        Self::of("{wide_msg}")
+    }
+
+    fn of(template: &str) -> Self {
         let bar = ProgressBar::hidden();
-        if let Ok(style) = ProgressStyle::with_template("{pos}/{len} {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         let due = io::stderr().is_terminal().then(|| Instant::now() + SOON);
@@ -45,6 +54,11 @@ impl Progress {
         self.due = None;
         self.bar.set_draw_target(ProgressDrawTarget::stderr());
         self.bar.tick();
+    }
+
+    /// The line, for what is said beside it.
+    pub fn line(&self) -> Line {
+        Line(self.bar.clone())
     }
 
     /// Says how many cases there are.
@@ -78,6 +92,18 @@ impl Progress {
             }
         }
         self.bar.suspend(tell)
+    }
+}
+
+/// What the line says.
+#[derive(Clone)]
+pub struct Line(ProgressBar);
+
+impl Line {
+    /// Says this, and prints what `tell` tells on the same terminal.
+    pub fn say(&self, words: String, tell: impl FnOnce()) {
+        self.0.suspend(tell);
+        self.0.set_message(words);
     }
 }
 

@@ -107,6 +107,21 @@ pub fn line(number: usize, trial: &Trial, differences: usize) -> String {
     words.trim_end().to_owned()
 }
 
+/// One trial in a few words, while others go on.
+#[must_use]
+pub fn told_shortly(number: usize, trial: &Trial, differences: usize) -> String {
+    let like = match trial.like {
+        Like::Good => "good",
+        Like::Bad => "bad",
+        Like::Neither => "neither",
+    };
+    format!(
+        "trial {number}: {like} with {} of {}",
+        trial.as_bad,
+        counted(differences)
+    )
+}
+
 fn listed(text: &mut String, title: &str, all: &[Vec<Difference>]) {
     let _ = writeln!(text, "{title}:");
     for together in all {
@@ -150,6 +165,16 @@ fn seen(all: &[Times]) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+
+    #[test]
+    fn a_trial_in_a_few_words() {
+        let bad = trial(Purpose::Narrowing, 118, Like::Bad, Vec::new());
+        assert_eq!(
+            told_shortly(7, &bad, 951),
+            "trial 7: bad with 118 of 951 differences"
+        );
+    }
+
     use crate::bisect::document::{Over, Shown};
     use crate::bisect::{Kind, Level, SCHEMA};
     use crate::dump::Owner;

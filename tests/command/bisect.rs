@@ -217,6 +217,17 @@ fn a_rule_by_which_two_dumps_differ() {
         &["--good", REMOVED, "--bad", &bad],
         Some(directory.path())
     ));
+    // Both have to take one node's place.
+    let [good, bad] = [format!("node-1={good}"), format!("node-2={bad}")];
+    let arguments = [
+        "--good",
+        &good,
+        "--bad",
+        &bad,
+        "--probe",
+        "node-1->10.0.0.1:1",
+    ];
+    assert_told!(refused(&arguments, Some(directory.path())));
 }
 
 /// A rule that one node's other iptables has.
