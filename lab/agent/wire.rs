@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use super::failure;
 use super::netns::NetNs;
 use crate::plan::{Link, LinkKind, Lookup, Namespace, PolicyRule, Route, RouteKind};
-use crate::protocol::{Failure, Fault};
+use crate::protocol::{Failure, Fault, IP_ADDR, IP_ROUTE, IP_RULE};
 
 /// Index of the loopback device, in every namespace.
 const LOOPBACK: u32 = 1;
@@ -143,11 +143,10 @@ impl Wire {
                     .execute()
                     .await
                     .map_err(|error| {
-                        refused(
-                            &plan.name,
-                            &format!("give {} the address {address}", link.name),
-                            &error,
-                        )
+                        let step = format!("give {} the address {address}", link.name);
+                        let failure = refused(&plan.name, &step, &error);
+                        let line = format!("{address} dev {}", link.name);
+                        failure::of(failure, &plan.name, IP_ADDR, line)
                     })?;
             }
         }
@@ -220,11 +219,9 @@ impl Wire {
                 .execute()
                 .await
                 .map_err(|error| {
-                    refused(
-                        &plan.name,
-                        &format!("add the route to {} by {}", route.to, route.dev),
-                        &error,
-                    )
+                    let step = format!("add the route to {} by {}", route.to, route.dev);
+                    let failure = refused(&plan.name, &step, &error);
+                    failure::of(failure, &plan.name, IP_ROUTE, route.to_string())
                 })?;
         }
         Ok(())
@@ -246,11 +243,9 @@ impl Wire {
     pub async fn policy(&self, plan: &Namespace) -> Result<(), Failure> {
         for rule in &plan.policy {
             self.add_policy(rule).await.map_err(|error| {
-                refused(
-                    &plan.name,
-                    &format!("add the routing rule `{rule}`"),
-                    &error,
-                )
+                let step = format!("add the routing rule `{rule}`");
+                let failure = refused(&plan.name, &step, &error);
+                failure::of(failure, &plan.name, IP_RULE, rule.to_string())
             })?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! All that was dumped of a node: each file read by the program that printed it,
 //! and all of them checked together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::format::{Backing, Format, Ip};
@@ -67,6 +67,9 @@ pub struct Read {
     pub sources: Sources,
     /// What is wrong, in the order of the files.
     pub diagnostics: Vec<Diagnostic>,
+    /// The lines of files at which something is wrong, from 1, also of what is not told any
+    /// more.
+    pub places: BTreeSet<(String, u32)>,
 }
 
 impl Read {
@@ -121,8 +124,11 @@ impl NodeDump {
             found.push((id, text, problems));
         }
         dump.check_sets(&sources, &mut found);
+        let mut places = BTreeSet::new();
         for (id, text, mut problems) in found {
             problems.sort_by_key(|problem| problem.at.start);
+            let name = sources.get(id).map_or("", Source::name);
+            places.extend(lines_of(&text, &problems).map(|line| (name.to_owned(), line)));
             let told = problems.iter().take(MAX_TOLD);
             diagnostics.extend(told.map(|problem| problem.diagnostic(id, &text)));
             let more = &problems[problems.len().min(MAX_TOLD)..];
@@ -141,6 +147,7 @@ impl NodeDump {
             dump,
             sources,
             diagnostics,
+            places,
         }
     }
 
@@ -231,6 +238,18 @@ impl NodeDump {
             }
         }
     }
+}
+
+/// The lines at which problems are, which are in their order.
+fn lines_of<'p>(text: &'p str, problems: &'p [Problem]) -> impl Iterator<Item = u32> + 'p {
+    let (mut at, mut line) = (0, 1);
+    problems.iter().map(move |problem| {
+        let start = text.floor_char_boundary(problem.at.start).max(at);
+        let passed = text[at..start].bytes().filter(|byte| *byte == b'\n');
+        line += u32::try_from(passed.count()).unwrap_or(u32::MAX);
+        at = start;
+        line
+    })
 }
 
 /// Two files of one program: mostly several dumps in one directory, of which one

@@ -72,6 +72,35 @@ impl RouteKind {
     }
 }
 
+/// As `ip route add` takes it.
+impl std::fmt::Display for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.kind.is_unicast() {
+            write!(f, "{} ", self.kind.word())?;
+        }
+        write!(f, "{}", self.to)?;
+        if let Some(via) = self.via {
+            write!(f, " via {via}")?;
+        }
+        if !self.dev.is_empty() {
+            write!(f, " dev {}", self.dev)?;
+        }
+        if let Some(table) = self.table {
+            write!(f, " table {table}")?;
+        }
+        if let Some(metric) = self.metric {
+            write!(f, " metric {metric}")?;
+        }
+        if let Some(source) = self.source {
+            write!(f, " src {source}")?;
+        }
+        if self.onlink {
+            f.write_str(" onlink")?;
+        }
+        Ok(())
+    }
+}
+
 /// A rule that says in which table packets look for their route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyRule {

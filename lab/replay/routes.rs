@@ -94,7 +94,7 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
 
 /// A route as a plan has it; none where the kernel makes it with an address, and why it
 /// cannot be.
-fn planned(
+pub(super) fn planned(
     namespace: &Namespace,
     dump: &NodeDump,
     route: &Dumped,
@@ -261,7 +261,7 @@ const LOOKED_AT: [&str; 14] = [
     "[detached]",
 ];
 
-fn planned_rule(ip: Ip, rule: &DumpedRule) -> Result<PolicyRule, &'static str> {
+pub(super) fn planned_rule(ip: Ip, rule: &DumpedRule) -> Result<PolicyRule, &'static str> {
     let attributes = &rule.attributes;
     let strange = |name: &str| !LOOKED_AT.contains(&name);
     if attributes

@@ -246,21 +246,126 @@ fn rules_of_both_iptables_act_together() {
     assert!(stdout(&output).contains("filter OUTPUT rule 1 of iptables-nft"));
 }
 
+/// Dumps of which every kernel refuses something that can be read well: a match that no
+/// iptables has, chains that lead to each other, a type of sets and the rules that name the
+/// set, a rule of nftables, settings.
+const REFUSED: [(&str, &[(&str, &str)]); 6] = [
+    (
+        "match",
+        &[(
+            "iptables-nft-save",
+            "*filter\n:FORWARD ACCEPT [0:0]\n:A - [0:0]\n:B - [0:0]\n-A FORWARD -j A\n-A A -m geoip --source-country CN -j DROP\n-A A -p udp -j ACCEPT\n-A B -m geoip --source-country DE -j DROP\nCOMMIT\n",
+        )],
+    ),
+    ("loop", &[("iptables-nft-save", LOOP)]),
+    ("legacy-loop", &[("iptables-legacy-save", LOOP)]),
+    (
+        "set",
+        &[
+            (
+                "ipset-save",
+                "create A hash:ip,foo family inet hashsize 1024 maxelem 65536\nadd A 10.0.0.1,5\n",
+            ),
+            (
+                "iptables-save",
+                "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m set --match-set A dst -j ACCEPT\nCOMMIT\n",
+            ),
+        ],
+    ),
+    (
+        "nft",
+        &[(
+            "nft",
+            "table inet x {\n\tchain c {\n\t\ttype filter hook output priority filter; policy accept;\n\t\tfoo bar drop\n\t\tmeta l4proto udp accept\n\t}\n}\n",
+        )],
+    ),
+    (
+        "setting",
+        &[(
+            "sysctl-a",
+            "net.ipv4.conf.all.rp_filter = 1\nnet.ipv4.ip_forward_nosuch = 1\nnet.ipv4.ip_local_port_range = many\n",
+        )],
+    ),
+];
+
+/// Chains that lead to each other, in the second table of the dump.
+const LOOP: &str = "\
+*nat
+:OUTPUT ACCEPT [0:0]
+COMMIT
+*filter
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:A - [0:0]
+:B - [0:0]
+-A FORWARD -j A
+-A OUTPUT -j A
+-A A -p udp -j ACCEPT
+-A A -j B
+-A B -p icmp -j ACCEPT
+-A B -j A
+-A B -j ACCEPT
+COMMIT
+";
+
 #[test]
-fn what_the_kernel_refuses_is_told() {
-    let rules =
-        "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m set --match-set NOPE dst -j ACCEPT\nCOMMIT\n";
+fn what_the_kernel_refuses_is_left_out_only_if_the_user_says_so() {
     let (directory, path) = crate::support::lab(LAB);
-    let file = directory.path().join("iptables-save");
-    std::fs::write(&file, rules).expect("it can be written");
+    let shown = directory.path().display().to_string();
     let case = format!("{}/policy=Local", path.display());
-    let output = run(&["replay", &file.display().to_string(), "--objects", &case]);
-    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
-    let told = stderr(&output);
-    assert!(
-        told.contains(
-            "refused a line in node-1:\n    -A OUTPUT -m set --match-set NOPE dst -j ACCEPT"
-        ),
-        "{told}"
-    );
+    let call = "pod/default/client->pod/default/web:8080";
+    let mut told = Vec::new();
+    for (name, files) in REFUSED {
+        let dump = directory.path().join(name);
+        std::fs::create_dir(&dump).expect("a directory");
+        for (file, text) in files {
+            std::fs::write(dump.join(file), text).expect("it can be written");
+        }
+        let dump = dump.display().to_string();
+        let arguments = ["replay", &dump, "--objects", &case, "--probe", call];
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        let refused = stderr(&output);
+        let output = run(&[&arguments[..], &["--lenient"]].concat());
+        assert_eq!(verdicts(&output), ["probe-1 #1: connected"]);
+        let text = stdout(&output);
+        let (account, _) = text.split_once("\n\n").expect("an account");
+        let left = account.lines().filter(|line| !line.contains("stands in"));
+        let left = left.filter(|line| !line.contains(" as the lab") && !line.contains("the pods"));
+        let left: Vec<&str> = left.collect();
+        told.push(format!("==== {name}\n{refused}{}", left.join("\n")));
+    }
+    insta::assert_snapshot!(told.join("\n").replace(&shown, "DIR"));
+}
+
+/// What is left out of a dump is left out of the lab that it is kept as, too.
+#[test]
+fn a_lab_leaves_out_what_the_kernel_refuses_if_it_says_so() {
+    let dump = "dump: iptables-save\n      lenient: ";
+    let place = "leftovers: {iptables: []}";
+    for (lenient, code) in [("true", 0), ("false", 2)] {
+        let lab = LAB.replace(place, &format!("{dump}{lenient}"));
+        let (directory, path) = crate::support::lab(lab);
+        let file = directory.path().join("iptables-save");
+        let rules = "\
+*nat
+:PREROUTING ACCEPT [0:0]
+-A PREROUTING -m geoip --source-country CN -j ACCEPT
+-A PREROUTING -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.10:8080
+COMMIT
+";
+        std::fs::write(file, rules).expect("it can be written");
+        let output = run(&["run", &format!("{}/policy=Local", path.display())]);
+        let told = stdout(&output);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{told}{}",
+            stderr(&output)
+        );
+        if lenient == "false" {
+            let refused = "iptables-save:3: `-A PREROUTING -m geoip --source-country CN -j ACCEPT`";
+            assert!(told.contains(refused), "{told}");
+        }
+    }
 }
