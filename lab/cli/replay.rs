@@ -78,7 +78,7 @@ fn wrong(message: &str, remedy: &str) -> Exit {
 /// Reads the dumps and tells what is wrong with them.
 fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
     let mut all = Vec::new();
-    let mut refused = 0_usize;
+    let (mut lines, mut files) = (0_usize, 0_usize);
     for name in &arguments.dumps {
         let whole = Path::new(name);
         let (node, path) = match name.split_once('=').filter(|_| !whole.exists()) {
@@ -91,9 +91,17 @@ fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
         })?;
         tell(&read.sources, &read.diagnostics);
         if !arguments.lenient {
-            refused += unbuildable(&read);
+            let refused = unbuildable(&read);
+            lines += refused.0;
+            files += refused.1;
         }
         let (dump, left) = leniently(read);
+        if arguments.lenient && dump.formats().next().is_none() {
+            return Err(wrong(
+                &format!("nothing of {} can be read", path.display()),
+                "collect the node again, with scripts/collect-node",
+            ));
+        }
         let dump = dumped::Given {
             dump,
             lenient: arguments.lenient,
@@ -101,18 +109,31 @@ fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
         };
         all.push(Given { node, path, dump });
     }
-    if refused > 0 {
-        let (what, them) = if refused == 1 {
-            ("one line".to_owned(), "it")
-        } else {
-            (format!("{refused} lines"), "them")
-        };
-        return Err(wrong(
-            &format!("{what} of what was dumped, told above, cannot be built"),
-            &format!("collect the node again, or leave {them} out with --lenient"),
-        ));
+    match (lines, files) {
+        (0, 0) => Ok(all),
+        (0, files) => {
+            let (what, them) = several(files, "file", "files");
+            Err(wrong(
+                &format!("{what}, told above, cannot be taken for a dump's"),
+                &format!("collect the node again, or leave {them} out with --lenient"),
+            ))
+        }
+        (lines, _) => {
+            let (what, them) = several(lines, "line", "lines");
+            Err(wrong(
+                &format!("{what} of what was dumped, told above, cannot be built"),
+                &format!("collect the node again, or leave {them} out with --lenient"),
+            ))
+        }
     }
-    Ok(all)
+}
+
+/// How many there are, and what they are called next.
+fn several(count: usize, one: &str, more: &str) -> (String, &'static str) {
+    match count {
+        1 => (format!("one {one}"), "it"),
+        count => (format!("{count} {more}"), "them"),
+    }
 }
 
 /// Whether a name is that of a lab or a case and not that of a file of objects.

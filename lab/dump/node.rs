@@ -2,7 +2,6 @@
 //! and all of them checked together.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use super::format::{Backing, Format, Ip};
 use super::kinds::Kinds;
@@ -97,7 +96,7 @@ impl NodeDump {
             let File { name, format, text } = file;
             let looks = Format::of_text(&text).map(|looks| with_family(looks, &text));
             let Some(format) = format.or(looks) else {
-                diagnostics.push(unknown(&name));
+                diagnostics.push(unknown(&name, &text));
                 continue;
             };
             if let Some(other) = dump.files.get(&format) {
@@ -110,6 +109,10 @@ impl NodeDump {
             let text = Text::new(text);
             let mut problems = Vec::new();
             match looks {
+                None if is_json(&text) => {
+                    let end = text.find('\n').unwrap_or(text.len());
+                    problems.push(Problem::new(Wrong::Json(format), 0..end));
+                }
                 Some(looks) if !format.may_be(looks) => {
                     let first = lines(&text).find(|line| {
                         Format::of_text(line.text).is_some_and(|line| line.may_be(looks))
@@ -240,6 +243,14 @@ impl NodeDump {
     }
 }
 
+/// Whether it is what `nft -j` or `ip -json` prints.
+fn is_json(text: &str) -> bool {
+    matches!(
+        text.trim_ascii_start().as_bytes(),
+        [b'{' | b'[', b'{' | b'[' | b'"' | b']', ..]
+    )
+}
+
 /// The lines at which problems are, which are in their order.
 fn lines_of<'p>(text: &'p str, problems: &'p [Problem]) -> impl Iterator<Item = u32> + 'p {
     let (mut at, mut line) = (0, 1);
@@ -252,15 +263,10 @@ fn lines_of<'p>(text: &'p str, problems: &'p [Problem]) -> impl Iterator<Item = 
     })
 }
 
-/// Two files of one program: mostly several dumps in one directory, of which one
-/// is told.
+/// Two files of one program, of which one is told.
 fn both(one: &str, other: &str, format: Format) -> Diagnostic {
-    let message = format!("both {one} and {other} hold what `{format}` prints");
-    let begins = Path::new(one).with_extension("");
-    Diagnostic::error(message).help(format!(
-        "keep one of them, or name what the files of one dump begin with: {}",
-        begins.display()
-    ))
+    let message = format!("{other} holds what `{format}` prints, as {one} does");
+    Diagnostic::error(message).help("keep one of them".to_owned())
 }
 
 /// Of rules, the family that they are of.
@@ -276,7 +282,15 @@ fn with_family(looks: Format, text: &str) -> Format {
     Format::Rules(if six { Ip::V6 } else { Ip::V4 }, backing)
 }
 
-fn unknown(name: &str) -> Diagnostic {
+fn unknown(name: &str, text: &str) -> Diagnostic {
+    if text.trim_ascii().is_empty() {
+        return Diagnostic::error(format!("{name}: there is nothing in it"))
+            .help("name the output of a program, or a tarball of scripts/collect-node");
+    }
+    if is_json(text) {
+        return Diagnostic::error(format!("{name}: this is JSON, which is not read"))
+            .help("save it without the option for JSON, `-j` or `-json`");
+    }
     let names = "iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-6-route, ip-rule, ip-6-rule or sysctl-a";
     Diagnostic::error(format!(
         "{name}: neither its name nor what is in it says which program printed it"

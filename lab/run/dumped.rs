@@ -13,8 +13,14 @@ use crate::replay::{At, LeftOut, leave_out};
 use crate::scenario::Diagnostic;
 use crate::scenario::lab::LabSpec;
 
-/// Why lines of a dump are left out that cannot be read or that make no sense.
+/// Why lines of a dump are left out that can be read.
 const UNTAKEN: &str = "no kernel takes it";
+
+/// Why lines of a dump are left out that cannot be read.
+const UNREAD: &str = "what it means is not known";
+
+/// What that means.
+const LOST: &str = "packets fare as if what stood there, or was lost there, did not exist";
 
 /// A dump that a user names, and what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,34 +51,43 @@ fn place_of(read: &Read, diagnostic: &Diagnostic) -> (String, u32) {
     (name.to_owned(), label.span.line)
 }
 
-/// How many lines of a dump cannot be read or hold what no kernel would take.
+/// How many lines of a dump cannot be read or hold what no kernel would take, and how many
+/// files cannot be taken as a whole.
 #[must_use]
-pub fn unbuildable(read: &Read) -> usize {
-    let of_no_line = |diagnostic: &&Diagnostic| diagnostic.primary.is_none();
-    let others = read.diagnostics.iter().filter(of_no_line).count();
-    match read.places.len() {
-        0 => others,
-        lines => lines,
-    }
+pub fn unbuildable(read: &Read) -> (usize, usize) {
+    let whole = |diagnostic: &&Diagnostic| diagnostic.primary.is_none();
+    let files = read.diagnostics.iter().filter(whole).count();
+    (
+        read.places.len(),
+        if read.places.is_empty() { files } else { 0 },
+    )
 }
 
 /// The dump without what no kernel would take of it, and what that is.
 #[must_use]
 pub fn leniently(read: Read) -> (NodeDump, Vec<LeftOut>) {
-    let told: Vec<(Option<At>, String)> = read
+    let told: Vec<(Option<At>, String, &str)> = read
         .diagnostics
         .iter()
         .map(|diagnostic| {
             let (file, line) = place_of(&read, diagnostic);
             let at = (line > 0).then_some(At { file, line });
-            (at, diagnostic.message.clone())
+            let because = match (line, diagnostic.is_error()) {
+                (0, _) => "it is left alone",
+                (_, true) => UNREAD,
+                (_, false) => UNTAKEN,
+            };
+            (at, diagnostic.message.clone(), because)
         })
         .collect();
     let mut dump = read.dump;
     let stood = leave_out(&mut dump, &read.places);
-    let left = told.into_iter().map(|(at, message)| {
+    let left = told.into_iter().map(|(at, message, because)| {
         let place = at.as_ref().map(|at| (at.file.clone(), at.line));
-        let left = LeftOut::of(at, message, UNTAKEN);
+        let mut left = LeftOut::of(at, message, because);
+        if because == UNREAD {
+            LOST.clone_into(&mut left.affects);
+        }
         match place.and_then(|place| stood.get(&place)) {
             Some(chain) => left.in_chain(chain.clone()),
             None => left,
