@@ -465,12 +465,13 @@ impl Taking<'_> {
                 }
                 if format.is_some() {
                     namespace.routes.retain(|route| route.to_string() != *line);
+                    namespace.spread.retain(|route| route.to_string() != *line);
                 }
             }
             IP_RULE => {
                 for (ip, dumped) in &self.dump.policy {
                     for rule in dumped {
-                        let is_it = super::routes::planned_rule(*ip, rule)
+                        let is_it = super::routes::planned_rule(*ip, rule, self.dump)
                             .is_ok_and(|planned| planned.to_string() == *line);
                         if is_it {
                             (format, found) = (Some(Format::Policy(*ip)), rule.line);
@@ -493,6 +494,10 @@ impl Taking<'_> {
                     let mut links = namespace.links.iter_mut();
                     if let Some(link) = links.find(|link| link.name == dev) {
                         link.addresses.retain(|own| own.to_string() != address);
+                    }
+                    if dev == "lo" {
+                        let all = &mut namespace.loopback;
+                        all.retain(|own| own.to_string() != address);
                     }
                 }
             }

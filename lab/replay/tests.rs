@@ -232,11 +232,14 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
         .map(|route| (route.to.to_string(), route.table.unwrap_or(254), route.kind))
         .collect();
     let expected = [
+        ("10.0.0.0/24", 254, RouteKind::Unicast),
         ("10.1.0.5/32", 254, RouteKind::Unicast),
         ("10.1.0.6/32", 254, RouteKind::Unicast),
         ("10.1.0.0/26", 254, RouteKind::Blackhole),
         ("0.0.0.0/0", 254, RouteKind::Unicast),
         ("0.0.0.0/0", 200, RouteKind::Unicast),
+        // Its name is the node's, and any number will do for it.
+        ("10.7.0.0/16", (1 << 20) + 4, RouteKind::Unicast),
     ];
     assert_eq!(
         routes,
@@ -291,6 +294,25 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
         ]
     );
     insta::assert_snapshot!(account);
+}
+
+#[test]
+fn routes_of_several_ways_and_those_that_are_not_there_are_taken_over() {
+    let mut plan = planned();
+    let _ = graft(&mut plan, "node-1", &dump());
+    let node = plan.namespace("node-1").unwrap();
+    let spread: Vec<String> = node.spread.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        spread,
+        [
+            "10.2.0.0/16 nexthop via 10.0.0.2 dev ens5 weight 1 nexthop via 10.0.0.3 dev ens5 weight 1"
+        ]
+    );
+    // What the kernel would make with an address is there with a metric, and not at all.
+    let unrouted = [("10.0.0.0/24", "ens5"), ("10.5.0.0/24", "ens6")];
+    let unrouted = unrouted.map(|(to, dev)| (to.parse().unwrap(), dev.to_owned()));
+    assert_eq!(node.unrouted, unrouted);
+    assert_eq!(node.loopback, ["10.9.9.9/32".parse().unwrap()]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
+use crate::full::ordinary_or_full;
 use crate::standing::Labs;
 use crate::standing_labs::Runtime;
 use crate::support::{LAB, run, stderr, stdout, svclab};
@@ -367,5 +368,128 @@ COMMIT
             let refused = "iptables-save:3: `-A PREROUTING -m geoip --source-country CN -j ACCEPT`";
             assert!(told.contains(refused), "{told}");
         }
+    }
+}
+
+/// A node as the AWS VPC CNI has it: its secondary interface is reached by a table of its
+/// own, and the kernel's route there is taken away; and besides addresses of `lo`, a route of
+/// two ways, and a table that has a name.
+const MANY_ROUTES: [(&str, &str); 3] = [
+    (
+        "ip-addr",
+        "\
+1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN
+    inet 127.0.0.1/8 scope host lo
+    inet 10.9.9.9/32 scope global lo
+2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP
+    inet 192.168.50.11/24 brd 192.168.50.255 scope global eth0
+3: eth1: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP
+    inet 192.168.51.12/24 brd 192.168.51.255 scope global eth1
+",
+    ),
+    (
+        "ip-route",
+        "\
+default via 192.168.50.1 dev eth0
+10.244.1.10 dev eth0 scope link
+10.99.0.0/16
+	nexthop via 192.168.50.2 dev eth0 weight 1
+	nexthop via 192.168.50.3 dev eth0 weight 5
+blackhole 10.244.7.0/26 proto bird
+192.168.50.0/24 dev eth0 proto kernel scope link src 192.168.50.11 metric 100
+default via 192.168.51.1 dev eth1 table 2
+192.168.51.1 dev eth1 table 2 scope link
+10.98.0.0/16 via 192.168.50.2 dev eth0 table isp
+",
+    ),
+    (
+        "ip-rule",
+        "\
+0:	from all lookup local
+512:	from all to 10.244.1.10 lookup main
+1024:	from all fwmark 0x80/0x80 lookup main
+1536:	from 10.244.1.9 lookup 2
+2000:	from 10.9.9.9 lookup isp
+32766:	from all lookup main
+32767:	from all lookup default
+",
+    ),
+];
+
+#[test]
+fn routes_and_routing_rules_come_back_as_they_were() {
+    let lab = LAB.replace("leftovers: {iptables: []}", "dump: node-1");
+    let (directory, path) = crate::support::lab(lab);
+    let dump = directory.path().join("node-1");
+    std::fs::create_dir(&dump).expect("a directory");
+    for (file, text) in MANY_ROUTES {
+        std::fs::write(dump.join(file), text).expect("it can be written");
+    }
+    let runtime = Runtime::of(svclab);
+    runtime.up(&format!("{}/policy=Local", path.display()));
+    let told = |arguments: &[&str]| {
+        let output = runtime.run(&[&["exec", "node-1", "--", "ip"], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let routes = told(&["-4", "route", "show", "table", "all"]);
+    let own = |line: &&str| !line.contains("table local") && !line.contains("cbr0");
+    let routes: Vec<&str> = routes.lines().map(str::trim_end).filter(own).collect();
+    let addresses = told(&["-4", "-br", "addr", "show", "lo"]);
+    let rules = told(&["-4", "rule"]);
+    insta::assert_snapshot!(format!("{}\n{rules}{addresses}", routes.join("\n")));
+}
+
+/// Every case of these labs that the host runs, each node of it collected: whatever is
+/// replayed, all of them or one laid over the lab, comes out as the lab expects. With
+/// `SVCLAB_FULL` all cases, else one of each lab.
+#[test]
+fn every_lab_comes_back_from_its_nodes_dumps() {
+    let host = |case: &str| !case.contains("mode=ipvs");
+    for (lab, nodes) in [
+        ("canal-stale-rule", &["node-1", "node-2"][..]),
+        ("local-ingress", &["node-1", "node-2", "node-3"]),
+    ] {
+        let cases = cases_of(lab);
+        let cases: Vec<&String> = cases.iter().filter(|case| host(case)).collect();
+        assert!(cases.len() > 20, "{cases:?}");
+        let count = ordinary_or_full(1, cases.len());
+        for case in cases.into_iter().take(count) {
+            comes_back(case, nodes);
+        }
+    }
+}
+
+/// The cases of a lab, by their whole names.
+fn cases_of(lab: &str) -> Vec<String> {
+    let output = run(&["plan", lab]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let begins = format!("# {lab}/");
+    let text = stdout(&output);
+    let heads = text.lines().filter(|line| line.starts_with(&begins));
+    let cases = heads.filter_map(|head| head.strip_prefix("# "));
+    cases.map(str::to_owned).collect()
+}
+
+fn comes_back(case: &str, nodes: &[&str]) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let runtime = Runtime::of(svclab);
+    runtime.up(case);
+    let dump = |node: &&str| {
+        let file = directory.path().join(format!("{node}.tar.gz"));
+        collected(&runtime, node, &file);
+        format!("{node}={}", file.display())
+    };
+    let dumps: Vec<String> = nodes.iter().map(dump).collect();
+    let all: Vec<&str> = dumps.iter().map(String::as_str).collect();
+    let each = all.chunks(1);
+    for given in std::iter::once(&all[..]).chain(each) {
+        let arguments = [&["replay"], given, &["--objects", case]].concat();
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let told = stdout(&output);
+        let head = told.lines().find(|line| line.starts_with(case));
+        let head = head.unwrap_or_else(|| panic!("{told}"));
+        assert!(head.contains("  as expected, on "), "{given:?}\n{told}");
     }
 }
