@@ -95,8 +95,9 @@ fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
             lines += refused.0;
             files += refused.1;
         }
+        let whole = read.diagnostics.is_empty();
         let (dump, left) = leniently(read);
-        if arguments.lenient && dump.formats().next().is_none() {
+        if (whole || arguments.lenient) && dump.formats().next().is_none() {
             return Err(wrong(
                 &format!("nothing of {} can be read", path.display()),
                 "collect the node again, with scripts/collect-node",

@@ -93,7 +93,7 @@ pub enum FolderError {
 }
 
 /// What `scripts/collect-node` writes besides, for people.
-const BESIDE: [&str; 11] = [
+const BESIDE: [&str; 9] = [
     "versions.txt",
     "missing.txt",
     "ip-neigh",
@@ -103,8 +103,6 @@ const BESIDE: [&str; 11] = [
     "netstat",
     "snmp",
     "proc-ip_vs",
-    "kube-proxy-cmdline",
-    "kube-proxy-config",
 ];
 
 /// How files begin that are no text.

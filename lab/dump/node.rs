@@ -9,6 +9,7 @@ use super::limits::MAX_TOLD;
 use super::links::Links;
 use super::policy::PolicyRule;
 use super::problem::{Problem, Wrong};
+use super::proxy::Proxy;
 use super::routes::Route;
 use super::servers::Servers;
 use super::sets::Sets;
@@ -42,6 +43,8 @@ pub struct NodeDump {
     pub policy: BTreeMap<Ip, Vec<PolicyRule>>,
     /// Settings of the kernel.
     pub sysctls: Option<Sysctls>,
+    /// What kube-proxy was told.
+    pub proxy: Proxy,
     /// The names of the files that were read, as messages call them.
     pub files: BTreeMap<Format, String>,
 }
@@ -109,7 +112,7 @@ impl NodeDump {
             let text = Text::new(text);
             let mut problems = Vec::new();
             match looks {
-                None if is_json(&text) => {
+                None if is_json(&text) && format != Format::ProxyConfiguration => {
                     let end = text.find('\n').unwrap_or(text.len());
                     problems.push(Problem::new(Wrong::Json(format), 0..end));
                 }
@@ -213,6 +216,8 @@ impl NodeDump {
                 self.policy.insert(ip, policy::read(text, ip, problems));
             }
             Format::Sysctls => self.sysctls = Some(sysctls::read(text, problems)),
+            Format::ProxyFlags => self.proxy.flags(text),
+            Format::ProxyConfiguration => self.proxy.configuration(text),
         }
     }
 

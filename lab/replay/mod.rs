@@ -36,6 +36,11 @@ pub fn graft(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
         rules::put(namespace, dump, &mut account);
         sysctls::put(namespace, dump, &mut account);
     }
+    let told = dump.proxy.told();
+    if !told.is_empty() {
+        let beside = "its rules are those of the dump";
+        account.is_real(format!("kube-proxy was told {}: {beside}", told.join(" ")));
+    }
     // What components would write, and what was typed, is in the dump already.
     if plan.proxies.iter().any(|proxy| proxy.namespace == node) {
         account.left_out("the real kube-proxy", "the rules are those of the dump", "");

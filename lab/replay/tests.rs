@@ -339,3 +339,49 @@ fn nothing_is_laid_over_a_node_that_is_not_there() {
     assert_eq!(plan, planned());
     assert_eq!(account.real, Vec::<String>::new());
 }
+
+#[test]
+fn what_kube_proxy_was_told_is_told_and_goes_for_other_nodes() {
+    let mut files: Vec<File> = ["ip-addr", "ip-route"]
+        .iter()
+        .filter_map(|wanted| FILES.iter().find(|(name, _)| name == wanted))
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+        .chain([
+            (
+                "kube-proxy-cmdline".to_owned(),
+                "/usr/local/bin/kube-proxy\n--config=/etc/kube-proxy/config.conf\n".to_owned(),
+            ),
+            (
+                "kube-proxy-config".to_owned(),
+                "kind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: 10.1.0.0/16\n"
+                    .to_owned(),
+            ),
+        ])
+        .map(|(name, text)| File {
+            format: crate::dump::Format::of_name(&name),
+            name,
+            text,
+        })
+        .collect();
+    let read = NodeDump::read(files.clone());
+    assert!(read.diagnostics.is_empty(), "{:?}", read.diagnostics);
+    let mut plan = planned();
+    let account = graft(&mut plan, "node-1", &read.dump);
+    let told = "kube-proxy was told --proxy-mode=iptables --cluster-cidr=10.1.0.0/16: its rules are those of the dump";
+    assert!(account.real.iter().any(|real| real == told), "{account}");
+    let as_lab = |dump: &NodeDump| {
+        let dumped = Dumped {
+            node: "node-1",
+            path: "node-1.tar.gz",
+            dump,
+            lenient: false,
+        };
+        lab("replay", &[dumped], &[], &[]).unwrap()
+    };
+    let line = "  kubeProxy: {version: v1.30, mode: \"iptables\", clusterCIDR: \"10.1.0.0/16\"}\n";
+    assert!(as_lab(&read.dump).contains(line), "{}", as_lab(&read.dump));
+    // What a lab cannot say is not said.
+    files[3].text = "mode: userspace\nclusterCIDR: all\n".to_owned();
+    let read = NodeDump::read(files);
+    assert!(!as_lab(&read.dump).contains("kubeProxy"));
+}
