@@ -401,18 +401,38 @@ pub struct Failure {
     pub rejected: Option<Box<Rejected>>,
 }
 
-/// A line that a program refused to load.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Something that a program or the kernel refused to load.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rejected {
     /// The namespace it was meant for.
     pub namespace: String,
-    /// The program.
+    /// The program; of what the agent tells the kernel itself, the one that would be
+    /// called for it: `sysctl`, `ip route`, `ip rule`, `ip addr`, `ipvsadm`.
     pub program: String,
-    /// The line.
+    /// The line; of no program, as that one would take it. Empty if none is named.
     pub line: String,
+    /// Its number in what was loaded, from 1; 0 if none is named.
+    #[serde(default)]
+    pub number: usize,
+    /// Other lines that are named with it, of which some may be well: the kernel finds
+    /// fault with all of a chain in which one rule is wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
     /// What the program said of it.
     pub said: String,
 }
+
+/// Who would be called for what the agent tells the kernel itself; see
+/// [`Rejected::program`].
+pub const SYSCTL: &str = "sysctl";
+/// As [`SYSCTL`], of routes.
+pub const IP_ROUTE: &str = "ip route";
+/// As [`SYSCTL`], of routing rules.
+pub const IP_RULE: &str = "ip rule";
+/// As [`SYSCTL`], of addresses.
+pub const IP_ADDR: &str = "ip addr";
+/// As [`SYSCTL`], of virtual servers.
+pub const IPVSADM: &str = "ipvsadm";
 
 /// The framing of both directions: a big-endian 32-bit length before each
 /// message.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::protocol::{Failure, Fault};
+use crate::protocol::{Failure, Fault, Rejected};
 use crate::shortage;
 
 /// A namespace could not be entered.
@@ -31,4 +31,17 @@ pub fn bug(message: String) -> Failure {
         remedy: Some("this is a bug in svclab; please report it with the lab file".to_owned()),
         rejected: None,
     }
+}
+
+/// The same failure, of something that the kernel was told in place of a program, as that
+/// one would have taken it.
+pub fn of(mut failure: Failure, namespace: &str, program: &str, line: String) -> Failure {
+    failure.rejected = Some(Box::new(Rejected {
+        namespace: namespace.to_owned(),
+        program: program.to_owned(),
+        line,
+        said: failure.message.clone(),
+        ..Rejected::default()
+    }));
+    failure
 }

@@ -21,7 +21,7 @@ use super::netns::NetNs;
 use crate::plan::Namespace;
 use crate::plan::health::Guarded;
 use crate::plan::ipvs::{Forwarding, RealServer, Transport, Virtual, VirtualServer};
-use crate::protocol::{Failure, Fault};
+use crate::protocol::{Failure, Fault, IPVSADM};
 
 const NEW_SERVICE: u8 = 1;
 const DEL_SERVICE: u8 = 3;
@@ -213,17 +213,21 @@ async fn set_timeouts(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<
 async fn add_all(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
     for server in &plan.ipvs {
         let what = || format!("the virtual server {}", server.takes);
+        let refused = |what: &str, errno| {
+            let failure = refused(&plan.name, what, errno);
+            failure::of(failure, &plan.name, IPVSADM, server.takes.to_string())
+        };
         ask(handle, NEW_SERVICE, vec![nested(1, &service(server))])
             .await
-            .map_err(|errno| refused(&plan.name, &what(), errno))?;
+            .map_err(|errno| refused(&what(), errno))?;
         for real in &server.servers {
             let attributes = vec![
                 nested(1, &identity(&server.takes)),
                 nested(2, &destination(real)),
             ];
-            ask(handle, NEW_DEST, attributes).await.map_err(|errno| {
-                refused(&plan.name, &format!("{} behind {}", real.to, what()), errno)
-            })?;
+            ask(handle, NEW_DEST, attributes)
+                .await
+                .map_err(|errno| refused(&format!("{} behind {}", real.to, what()), errno))?;
         }
     }
     Ok(())

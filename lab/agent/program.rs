@@ -165,28 +165,33 @@ async fn feed(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {
 /// What a program said of its input. It counted the lines that it was given
 /// `before`, too.
 pub fn refused(name: &str, program: &str, said: &str, input: &str, before: usize) -> Failure {
-    let line = rejected_line(said, input, before);
+    let mut lines = rejected_lines(said, input, before).into_iter();
+    let first = lines.next();
+    let others = lines.map(|(_, line)| line).collect();
     Failure {
         fault: if lacks_support(said) {
             Fault::Machine
         } else {
             Fault::Input
         },
-        message: match &line {
-            Some(line) => {
+        message: match &first {
+            Some((_, line)) => {
                 format!("{program} refused a line in {name}:\n    {line}\n  it said: {said}")
             }
             None => format!("{program} refused its input in {name}; it said: {said}"),
         },
         remedy: None,
-        rejected: line.map(|line| {
-            Box::new(Rejected {
+        rejected: Some(Box::new({
+            let (number, line) = first.unwrap_or_default();
+            Rejected {
                 namespace: name.to_owned(),
                 program: program.to_owned(),
                 line,
+                number,
+                others,
                 said: said.to_owned(),
-            })
-        }),
+            }
+        })),
     }
 }
 
@@ -203,23 +208,28 @@ fn lacks_support(said: &str) -> bool {
     .any(|words| said.contains(words))
 }
 
-/// The line of the input that a message such as `line 4: RULE_APPEND failed`,
-/// `Error occurred at line: 4`, `Error in line 4:` or `/dev/stdin:4:9-44: Error:` speaks
-/// of.
-fn rejected_line(said: &str, input: &str, before: usize) -> Option<String> {
+/// The lines of the input, with their numbers, that messages such as `line 4: RULE_APPEND
+/// failed`, `Error occurred at line: 4`, `Error in line 4:` or
+/// `/dev/stdin:4:9-44: Error:` speak of.
+fn rejected_lines(said: &str, input: &str, before: usize) -> Vec<(usize, String)> {
     let places = said.split("/dev/stdin:").skip(1);
-    let after = places.chain(said.split("line").skip(1)).find_map(|rest| {
+    let numbers = places.chain(said.split("line").skip(1)).filter_map(|rest| {
         let digits: String = rest
             .trim_start_matches([':', ' '])
             .chars()
             .take_while(char::is_ascii_digit)
             .collect();
-        digits.parse::<usize>().ok()
-    })?;
-    input
-        .lines()
-        .nth(after.checked_sub(before + 1)?)
-        .map(str::to_owned)
+        digits.parse::<usize>().ok()?.checked_sub(before)
+    });
+    let lines: Vec<&str> = input.lines().collect();
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for number in numbers {
+        let line = number.checked_sub(1).and_then(|at| lines.get(at));
+        if let Some(line) = line.filter(|_| found.iter().all(|(known, _)| *known != number)) {
+            found.push((number, (*line).to_owned()));
+        }
+    }
+    found
 }
 
 fn unstarted(program: &str, error: &io::Error) -> Failure {
@@ -256,13 +266,19 @@ mod tests {
             "ipset v7.17: Error in line 3: Syntax error",
             "/dev/stdin:3:9-44: Error: Could not process rule: File exists",
         ] {
-            assert_eq!(
-                rejected_line(said, input, 0).as_deref(),
-                Some("-A A -j NOPE"),
-                "{said}"
-            );
+            let found = rejected_lines(said, input, 0);
+            assert_eq!(found, [(3, "-A A -j NOPE".to_owned())], "{said}");
         }
-        assert_eq!(rejected_line("no number in this line", input, 0), None);
-        assert_eq!(rejected_line("line 99 failed", input, 0), None);
+        assert_eq!(rejected_lines("no number in this line", input, 0), []);
+        assert_eq!(rejected_lines("line 99 failed", input, 0), []);
+        let both = "line 3: RULE_APPEND failed (Invalid argument): rule in chain A\n\
+                    line 4: RULE_APPEND failed (Invalid argument): rule in chain A\n";
+        let numbers = rejected_lines(both, input, 0);
+        let numbers: Vec<usize> = numbers.into_iter().map(|(number, _)| number).collect();
+        assert_eq!(numbers, [3, 4]);
+        assert_eq!(
+            rejected_lines("line 13: no", input, 10)[0].1,
+            "-A A -j NOPE"
+        );
     }
 }

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use super::failure;
 use super::netns::NetNs;
 use crate::plan::Sysctl;
-use crate::protocol::{Failure, Fault};
+use crate::protocol::{Failure, Fault, SYSCTL};
 use crate::shortage;
 
-/// Writes settings in their order.
+/// Writes settings in their order. One that is refused does not keep those behind it from
+/// being tried: all are named.
 ///
 /// # Errors
 ///
@@ -22,34 +23,49 @@ pub fn write<'a>(
     name: &str,
     settings: impl Iterator<Item = &'a Sysctl>,
 ) -> Result<(), Failure> {
-    ns.enter(|| {
+    let all = || {
+        let mut first: Option<Failure> = None;
         for setting in settings {
-            let path = path(&setting.key)
-                .ok_or_else(|| refused(name, setting, "it is not under `net.`", Fault::Input))?;
-            match fs::write(path, &setting.value) {
-                Ok(()) => {}
-                Err(error) if setting.optional && error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(refused(
-                        name,
-                        setting,
-                        "this kernel has no such setting",
-                        Fault::Machine,
-                    ));
-                }
-                Err(error) if shortage::remedy(&error).is_some() => {
-                    let message = format!(
-                        "cannot set {} = {} in {name}: {error}",
-                        setting.key, setting.value
-                    );
-                    return Err(failure::machine(message, &error));
-                }
-                Err(error) => return Err(refused(name, setting, &error.to_string(), Fault::Input)),
+            let Err(failure) = one(name, setting) else {
+                continue;
+            };
+            match first.as_mut().and_then(|first| first.rejected.as_mut()) {
+                Some(rejected) => rejected.others.push(line(setting)),
+                None => first = Some(failure::of(failure, name, SYSCTL, line(setting))),
             }
         }
-        Ok(())
-    })
-    .unwrap_or_else(|error| Err(failure::entering(name, &error)))
+        first.map_or(Ok(()), Err)
+    };
+    ns.enter(all)
+        .unwrap_or_else(|error| Err(failure::entering(name, &error)))
+}
+
+/// As `sysctl -w` takes it.
+fn line(setting: &Sysctl) -> String {
+    format!("{}={}", setting.key, setting.value)
+}
+
+fn one(name: &str, setting: &Sysctl) -> Result<(), Failure> {
+    let path = path(&setting.key)
+        .ok_or_else(|| refused(name, setting, "it is not under `net.`", Fault::Input))?;
+    let Err(error) = fs::write(path, &setting.value) else {
+        return Ok(());
+    };
+    if error.kind() == io::ErrorKind::NotFound {
+        if setting.optional {
+            return Ok(());
+        }
+        let why = "this kernel has no such setting";
+        return Err(refused(name, setting, why, Fault::Machine));
+    }
+    if shortage::remedy(&error).is_some() {
+        let message = format!(
+            "cannot set {} = {} in {name}: {error}",
+            setting.key, setting.value
+        );
+        return Err(failure::machine(message, &error));
+    }
+    Err(refused(name, setting, &error.to_string(), Fault::Input))
 }
 
 /// The settings that a namespace's interfaces do not have already. An interface

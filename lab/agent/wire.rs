@@ -9,18 +9,18 @@ use ipnetwork::IpNetwork;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{InfoData, InfoVeth};
 use netlink_packet_route::neighbour::NeighbourFlags;
-use netlink_packet_route::route::{RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::route::{RouteMessage, RouteProtocol, RouteScope, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags};
 use rtnetlink::{
     Handle, LinkBridge, LinkBridgePort, LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth,
-    LinkVxlan, RouteMessageBuilder,
+    LinkVxlan, RouteMessageBuilder, RouteNextHopBuilder,
 };
 use tokio::task::JoinHandle;
 
 use super::failure;
 use super::netns::NetNs;
-use crate::plan::{Link, LinkKind, Lookup, Namespace, PolicyRule, Route, RouteKind};
-use crate::protocol::{Failure, Fault};
+use crate::plan::{Link, LinkKind, Lookup, Namespace, PolicyRule, Route, RouteKind, Spread};
+use crate::protocol::{Failure, Fault, IP_ADDR, IP_ROUTE, IP_RULE};
 
 /// Index of the loopback device, in every namespace.
 const LOOPBACK: u32 = 1;
@@ -143,13 +143,23 @@ impl Wire {
                     .execute()
                     .await
                     .map_err(|error| {
-                        refused(
-                            &plan.name,
-                            &format!("give {} the address {address}", link.name),
-                            &error,
-                        )
+                        let step = format!("give {} the address {address}", link.name);
+                        let failure = refused(&plan.name, &step, &error);
+                        let line = format!("{address} dev {}", link.name);
+                        failure::of(failure, &plan.name, IP_ADDR, line)
                     })?;
             }
+        }
+        for address in &plan.loopback {
+            let added = self
+                .handle
+                .address()
+                .add(LOOPBACK, address.ip(), address.prefix());
+            added.execute().await.map_err(|error| {
+                let step = format!("give lo the address {address}");
+                let failure = refused(&plan.name, &step, &error);
+                failure::of(failure, &plan.name, IP_ADDR, format!("{address} dev lo"))
+            })?;
         }
         for link in plan.links.iter().filter(|link| !link.down) {
             let index = self.index(plan, &link.name)?;
@@ -220,14 +230,87 @@ impl Wire {
                 .execute()
                 .await
                 .map_err(|error| {
-                    refused(
-                        &plan.name,
-                        &format!("add the route to {} by {}", route.to, route.dev),
-                        &error,
-                    )
+                    let step = format!("add the route to {} by {}", route.to, route.dev);
+                    let failure = refused(&plan.name, &step, &error);
+                    failure::of(failure, &plan.name, IP_ROUTE, route.to_string())
                 })?;
         }
+        for route in &plan.spread {
+            let message = self.spread_message(plan, route)?;
+            let added = self.handle.route().add(message).execute().await;
+            added.map_err(|error| {
+                let failure = refused(&plan.name, &format!("add the route `{route}`"), &error);
+                failure::of(failure, &plan.name, IP_ROUTE, route.to_string())
+            })?;
+        }
+        // Last: next hops are to be reached while routes are added.
+        for (to, dev) in &plan.unrouted {
+            let index = self.index(plan, dev)?;
+            let gone = self.unroute(*to, index).await;
+            gone.map_err(|error| {
+                let step = format!("take away the route to {to} by {dev}");
+                refused(&plan.name, &step, &error)
+            })?;
+        }
         Ok(())
+    }
+
+    /// Takes away the route that the kernel has made with an address.
+    async fn unroute(&self, to: IpNetwork, index: u32) -> Result<(), rtnetlink::Error> {
+        let builder = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(to.network(), to.prefix())
+            .map_err(|error| rtnetlink::Error::InvalidNla(error.to_string()))?;
+        let builder = builder
+            .output_interface(index)
+            .protocol(RouteProtocol::Kernel);
+        let scope = if to.is_ipv4() {
+            RouteScope::Link
+        } else {
+            RouteScope::Universe
+        };
+        let message = builder.scope(scope).build();
+        self.handle.route().del(message).execute().await
+    }
+
+    fn spread_message(&self, plan: &Namespace, route: &Spread) -> Result<RouteMessage, Failure> {
+        let mixed = |error: &dyn std::fmt::Display| {
+            failure::bug(format!(
+                "the route `{route}` in {} mixes address families: {error}",
+                plan.name
+            ))
+        };
+        let mut builder = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(route.to.network(), route.to.prefix())
+            .map_err(|error| mixed(&error))?;
+        let mut hops = Vec::with_capacity(route.ways.len());
+        for way in &route.ways {
+            let mut hop = if route.to.is_ipv4() {
+                RouteNextHopBuilder::new_ipv4()
+            } else {
+                RouteNextHopBuilder::new_ipv6()
+            };
+            hop = hop.interface(self.index(plan, &way.dev)?);
+            // The kernel counts from nought.
+            hop = hop.weight(u8::try_from(way.weight.saturating_sub(1)).unwrap_or(u8::MAX));
+            if let Some(via) = way.via {
+                hop = hop.via(via).map_err(|error| mixed(&error))?;
+            }
+            if way.onlink {
+                hop = hop.onlink();
+            }
+            hops.push(hop.build());
+        }
+        builder = builder.multipath(hops);
+        if let Some(table) = route.table {
+            builder = builder.table_id(table);
+        }
+        if let Some(metric) = route.metric {
+            builder = builder.priority(metric);
+        }
+        if let Some(source) = route.source {
+            builder = builder.pref_source(source).map_err(|error| mixed(&error))?;
+        }
+        Ok(builder.build())
     }
 
     /// The interface of a route that has one.
@@ -246,11 +329,9 @@ impl Wire {
     pub async fn policy(&self, plan: &Namespace) -> Result<(), Failure> {
         for rule in &plan.policy {
             self.add_policy(rule).await.map_err(|error| {
-                refused(
-                    &plan.name,
-                    &format!("add the routing rule `{rule}`"),
-                    &error,
-                )
+                let step = format!("add the routing rule `{rule}`");
+                let failure = refused(&plan.name, &step, &error);
+                failure::of(failure, &plan.name, IP_RULE, rule.to_string())
             })?;
         }
         Ok(())

@@ -14,11 +14,11 @@ use super::interrupt::unless_interrupted;
 use super::labs::{chosen, tell};
 use super::output::{print, refused};
 use super::run::options;
-use crate::dump::{NodeDump, Read};
+use crate::dump::Read;
 use crate::evidence::Evidence;
 use crate::plan::Protocol;
 use crate::replay::{Dumped, expecting, lab, node_of};
-use crate::run::dumped::{leniently, read, unbuildable};
+use crate::run::dumped::{self, leniently, read, unbuildable};
 use crate::run::{Chosen, Prepared, Wishes, explain as explained, prepare};
 use crate::scenario::lab::Probe;
 use crate::scenario::objects::Objects;
@@ -28,19 +28,11 @@ use crate::scenario::{Case, Diagnostic, Scenario, Sources};
 /// What a lab is called that was not written by anybody.
 const NAME: &str = "replay";
 
-/// Why lines of a dump are left out.
-const UNTAKEN: &str = "no kernel takes it";
-
-/// What that means.
-const AFFECTED: &str = "packets fare as if it were not there";
-
 /// A dump as it was given.
 pub(super) struct Given {
     node: Option<String>,
     path: PathBuf,
-    pub(super) dump: NodeDump,
-    /// What of it was left out, by file and line.
-    left: Vec<String>,
+    pub(super) dump: dumped::Given,
 }
 
 /// Builds dumped nodes again, tries what is to be tried, and tells what became of it.
@@ -63,7 +55,7 @@ pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
         match alone(arguments, &given) {
             Ok((prepared, lab)) => {
                 keep = arguments.write.as_deref().map(|file| (file, lab));
-                Ok(told_of(prepared, &given))
+                Ok(prepared)
             }
             Err(exit) => Err(exit),
         }
@@ -86,7 +78,7 @@ fn wrong(message: &str, remedy: &str) -> Exit {
 /// Reads the dumps and tells what is wrong with them.
 pub(super) fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
     let mut all = Vec::new();
-    let mut refused = 0_usize;
+    let (mut lines, mut files) = (0_usize, 0_usize);
     for name in &arguments.dumps {
         let whole = Path::new(name);
         let (node, path) = match name.split_once('=').filter(|_| !whole.exists()) {
@@ -98,37 +90,51 @@ pub(super) fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
             Exit::Input
         })?;
         tell(&read.sources, &read.diagnostics);
-        let places = unbuildable(&read);
         if !arguments.lenient {
-            refused += places.len();
+            let refused = unbuildable(&read);
+            lines += refused.0;
+            files += refused.1;
         }
-        let left = read.diagnostics.iter().map(|diagnostic| {
-            let place = diagnostic.primary.as_ref().and_then(|label| {
-                let source = read.sources.get(label.span.file)?;
-                Some(format!("{}:{}: ", source.name(), label.span.line))
-            });
-            format!("{}{}", place.unwrap_or_default(), diagnostic.message)
-        });
-        let left = left.collect();
-        all.push(Given {
-            node,
-            path,
-            dump: leniently(read),
+        let whole = read.diagnostics.is_empty();
+        let (dump, left) = leniently(read);
+        if (whole || arguments.lenient) && dump.formats().next().is_none() {
+            return Err(wrong(
+                &format!("nothing of {} can be read", path.display()),
+                "collect the node again, with scripts/collect-node",
+            ));
+        }
+        let dump = dumped::Given {
+            dump,
+            lenient: arguments.lenient,
             left,
-        });
-    }
-    if refused > 0 {
-        let (what, them) = if refused == 1 {
-            ("one line".to_owned(), "it")
-        } else {
-            (format!("{refused} lines"), "them")
         };
-        return Err(wrong(
-            &format!("{what} of what was dumped, told above, cannot be built"),
-            &format!("collect the node again, or leave {them} out with --lenient"),
-        ));
+        all.push(Given { node, path, dump });
     }
-    Ok(all)
+    match (lines, files) {
+        (0, 0) => Ok(all),
+        (0, files) => {
+            let (what, them) = several(files, "file", "files");
+            Err(wrong(
+                &format!("{what}, told above, cannot be taken for a dump's"),
+                &format!("collect the node again, or leave {them} out with --lenient"),
+            ))
+        }
+        (lines, _) => {
+            let (what, them) = several(lines, "line", "lines");
+            Err(wrong(
+                &format!("{what} of what was dumped, told above, cannot be built"),
+                &format!("collect the node again, or leave {them} out with --lenient"),
+            ))
+        }
+    }
+}
+
+/// How many there are, and what they are called next.
+fn several(count: usize, one: &str, more: &str) -> (String, &'static str) {
+    match count {
+        1 => (format!("one {one}"), "it"),
+        count => (format!("{count} {more}"), "them"),
+    }
 }
 
 /// Whether a name is that of a lab or a case and not that of a file of objects.
@@ -162,28 +168,18 @@ fn in_lab(
     let case = &lab.scenario.cases()[*at];
     let nodes = addresses(&case.objects);
     let mut dumps = BTreeMap::new();
-    let mut left = Vec::new();
     for one in given {
-        let node = named(&one, &nodes)?;
-        left.extend(one.left.into_iter().map(|line| (node.clone(), line)));
-        dumps.insert(node, one.dump);
+        dumps.insert(named(&one, &nodes)?, one.dump);
     }
     let case = with_probes(case, arguments);
-    let mut prepared = prepared(lab, &case, arguments, dumps)?;
-    for (node, line) in left {
-        let account = prepared.accounts.iter_mut().find(|one| one.node == node);
-        if let Some(account) = account {
-            account.left_out(line, UNTAKEN, AFFECTED);
-        }
-    }
-    Ok(prepared)
+    prepared(lab, &case, arguments, dumps)
 }
 
 fn prepared(
     lab: &Chosen,
     case: &Case,
     arguments: &ReplayArguments,
-    dumps: BTreeMap<String, NodeDump>,
+    dumps: BTreeMap<String, dumped::Given>,
 ) -> Result<Prepared, Exit> {
     let wishes = Wishes {
         dumps,
@@ -246,7 +242,7 @@ fn named(given: &Given, nodes: &[(String, Vec<IpAddr>)]) -> Result<String, Exit>
         }
         None => {}
     }
-    if let Some(node) = node_of(&given.dump, nodes) {
+    if let Some(node) = node_of(&given.dump.dump, nodes) {
         return Ok(node.to_owned());
     }
     match names.as_slice() {
@@ -290,7 +286,7 @@ pub(super) fn alone(
         .map(|(node, path, one)| Dumped {
             node,
             path,
-            dump: &one.dump,
+            dump: &one.dump.dump,
             lenient: arguments.lenient,
         })
         .collect();
@@ -367,16 +363,6 @@ fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
     Ok(())
 }
 
-/// What was left out belongs to the account of the node it was dumped of.
-fn told_of(mut prepared: Prepared, given: &[Given]) -> Prepared {
-    for (account, one) in prepared.accounts.iter_mut().zip(given) {
-        for line in &one.left {
-            account.left_out(line.clone(), UNTAKEN, AFFECTED);
-        }
-    }
-    prepared
-}
-
 /// Tries everything and tells where the packets went.
 fn tried(
     arguments: &ReplayArguments,
@@ -384,10 +370,7 @@ fn tried(
     judged: bool,
     keep: Option<&(&Path, String)>,
 ) -> Exit {
-    let mut text = String::new();
-    for account in &prepared.accounts {
-        let _ = writeln!(text, "{account}");
-    }
+    let before = told(&prepared);
     let options = options(None, false, arguments.place.choice());
     let ran = unless_interrupted(explained(vec![prepared], &options, std::future::pending()));
     let seen = match ran {
@@ -398,6 +381,7 @@ fn tried(
         }
         Err(error) => return refused(&error),
     };
+    let mut text = String::new();
     for one in seen {
         match one {
             Ok(one) => {
@@ -406,10 +390,11 @@ fn tried(
                 {
                     return exit;
                 }
+                text += &told(&one.prepared);
                 text += &human(&[one], &wanted(arguments), arguments.verbose, judged);
             }
             Err((_, error)) => {
-                let _ = print(&text);
+                let _ = print(&before);
                 eprintln!("error: {}", error.message);
                 if let Some(remedy) = &error.remedy {
                     eprintln!("  what to do: {remedy}");
@@ -419,6 +404,15 @@ fn tried(
         }
     }
     print(&text)
+}
+
+/// What is real, what stands in and what is left out of each node.
+fn told(prepared: &Prepared) -> String {
+    let mut text = String::new();
+    for account in &prepared.accounts {
+        let _ = writeln!(text, "{account}");
+    }
+    text
 }
 
 /// The probes that are told of: where the user names some, those.

@@ -121,7 +121,7 @@ fn dumped(name: &str, arguments: &BisectArguments) -> Result<NodeDump, Exit> {
     };
     if is_whole(&NodeDump::read(read()?.files).dump) {
         let given = dumps(&replaying(name, arguments)?)?;
-        let mut dumps = given.into_iter().map(|given| given.dump);
+        let mut dumps = given.into_iter().map(|given| given.dump.dump);
         return Ok(dumps.next().unwrap_or_default());
     }
     let is_sets = |file: &File| file.format == Some(Format::Sets);

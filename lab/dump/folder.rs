@@ -31,6 +31,24 @@ pub enum FolderError {
         "{0}: no file in this directory is named as a dump's; expected are names such as iptables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-rule, sysctl-a"
     )]
     Nothing(String),
+    /// A tarball without any.
+    #[error(
+        "{0}: no file in this tarball is named as a dump's; `scripts/collect-node` writes such tarballs"
+    )]
+    Foreign(String),
+    /// Files of several dumps.
+    #[error(
+        "{name}: files of several dumps lie here, and which belong together is not known; they begin with {}: {remedy}",
+        begin.join(" and with ")
+    )]
+    Several {
+        /// The directory or the tarball.
+        name: String,
+        /// What files begin with, of two of the dumps.
+        begin: Vec<String>,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// More than [`MAX_FILES`].
     #[error("{0}: more than {MAX_FILES} files; a dump is a directory of its own")]
     Many(String),
@@ -75,7 +93,7 @@ pub enum FolderError {
 }
 
 /// What `scripts/collect-node` writes besides, for people.
-const BESIDE: [&str; 11] = [
+const BESIDE: [&str; 9] = [
     "versions.txt",
     "missing.txt",
     "ip-neigh",
@@ -85,8 +103,6 @@ const BESIDE: [&str; 11] = [
     "netstat",
     "snmp",
     "proc-ip_vs",
-    "kube-proxy-cmdline",
-    "kube-proxy-config",
 ];
 
 /// How files begin that are no text.
@@ -114,7 +130,7 @@ impl Folder {
                 if folder.files.is_empty() {
                     return Err(FolderError::Nothing(name));
                 }
-                Ok(folder)
+                folder.of_one(name, "name one of these as the dump")
             }
             Ok(_) => {
                 let bytes = bytes(path)?;
@@ -131,7 +147,7 @@ impl Folder {
                 if folder.files.is_empty() {
                     return Err(FolderError::Missing(name));
                 }
-                Ok(folder)
+                folder.of_one(name, "name one of these as the dump")
             }
             Err(source) => Err(FolderError::Io { name, source }),
         }
@@ -151,7 +167,8 @@ impl Folder {
 
     fn of_tarball(name: &str, packed: &[u8]) -> Result<Self, FolderError> {
         let owned = || name.to_owned();
-        let files = tarball::files(packed).map_err(|source| match source {
+        let wanted = |path: &str| Format::of_name(last(path)).is_some();
+        let (files, others) = tarball::files(packed, wanted).map_err(|source| match source {
             // One file that was compressed.
             TarballError::Not(0) => FolderError::Packed {
                 name: owned(),
@@ -164,18 +181,34 @@ impl Folder {
         })?;
         let mut folder = Self::default();
         for packed in files {
-            let last = packed.path.rsplit('/').next().unwrap_or_default();
-            let inside = format!("{name}:{}", packed.path);
-            if Format::of_name(last).is_some() {
-                folder.files.push(file(inside, packed.bytes)?);
-            } else if !BESIDE.contains(&last) {
-                folder.others.push(inside);
-            }
+            folder
+                .files
+                .push(file(format!("{name}:{}", packed.path), packed.bytes)?);
         }
+        let others = others.into_iter();
+        let strange = others.filter(|path| !BESIDE.contains(&last(path)));
+        folder.others = strange.map(|path| format!("{name}:{path}")).collect();
         if folder.files.is_empty() {
-            return Err(FolderError::Nothing(name.to_owned()));
+            return Err(FolderError::Foreign(name.to_owned()));
         }
-        Ok(folder)
+        folder.of_one(owned(), "unpack it, and name one of the directories")
+    }
+
+    /// The folder, unless files of several dumps are in it: of two nodes there may be rules of
+    /// one and addresses of the other.
+    fn of_one(self, name: String, remedy: &'static str) -> Result<Self, FolderError> {
+        let mut begin: Vec<&str> = self.files.iter().map(|file| begins(&file.name)).collect();
+        begin.sort_unstable();
+        begin.dedup();
+        if begin.len() < 2 {
+            return Ok(self);
+        }
+        let begin = begin.into_iter().take(2).map(str::to_owned).collect();
+        Err(FolderError::Several {
+            name,
+            begin,
+            remedy,
+        })
     }
 
     fn of(paths: Vec<PathBuf>) -> Result<Self, FolderError> {
@@ -191,6 +224,20 @@ impl Folder {
         }
         Ok(folder)
     }
+}
+
+/// A path's last part.
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// What a file's name begins with, up to what says which program printed it.
+fn begins(path: &str) -> &str {
+    let name = path.strip_suffix(".txt").unwrap_or(path);
+    let format = last(name).rsplit('.').next().unwrap_or_default();
+    name.strip_suffix(format)
+        .unwrap_or(name)
+        .trim_end_matches(['.', '/'])
 }
 
 /// What lies in a directory under names that begin so, by name.
@@ -234,6 +281,11 @@ fn file(name: String, bytes: Vec<u8>) -> Result<File, FolderError> {
     if bytes.len() > MAX_BYTES {
         return Err(FolderError::Large { name });
     }
+    // Windows' programs begin a text so.
+    let bytes = match bytes.strip_prefix(b"\xef\xbb\xbf") {
+        Some(rest) => rest.to_vec(),
+        None => bytes,
+    };
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let newlines = error.as_bytes()[..good].iter().filter(|b| **b == b'\n');
@@ -290,15 +342,20 @@ mod tests {
     #[test]
     fn a_directory_a_file_and_a_beginning_are_dumps() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["a.iptables-save", "a.ip-addr", "b.ip-addr", "notes"] {
+        for name in ["a.iptables-save", "a.ip-addr.txt", "notes"] {
             fs::write(folder.path().join(name), "").unwrap();
         }
         let count = |path: &Path| {
             let folder = Folder::read(path).unwrap();
             (folder.files.len(), folder.others.len())
         };
-        assert_eq!(count(folder.path()), (3, 1));
+        assert_eq!(count(folder.path()), (2, 1));
         assert_eq!(count(&folder.path().join("a")), (2, 0));
         assert_eq!(count(&folder.path().join("notes")), (1, 0));
+        fs::write(folder.path().join("b.ip-route"), "").unwrap();
+        assert_eq!(count(&folder.path().join("a")), (2, 0));
+        insta::assert_snapshot!(
+            said(folder.path(), folder.path()).replace(&folder.path().display().to_string(), "DIR")
+        );
     }
 }

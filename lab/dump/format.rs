@@ -42,6 +42,10 @@ pub enum Format {
     Policy(Ip),
     /// What `sysctl -a` prints.
     Sysctls,
+    /// How kube-proxy was started: its words, one a line.
+    ProxyFlags,
+    /// kube-proxy's configuration.
+    ProxyConfiguration,
 }
 
 /// What keeps the rules of an `iptables`.
@@ -55,7 +59,7 @@ pub enum Backing {
 
 /// A format and the names of files that hold it, without what stands before the
 /// last dot; the first is the one svclab writes.
-const NAMES: [(Format, &[&str]); 13] = [
+const NAMES: [(Format, &[&str]); 15] = [
     (
         Format::Rules(Ip::V4, Backing::Default),
         &["iptables-save", "iptables-nft-save", "iptables"],
@@ -87,6 +91,8 @@ const NAMES: [(Format, &[&str]); 13] = [
     ),
     (Format::Policy(Ip::V4), &["ip-rule", "ip-4-rule"]),
     (Format::Policy(Ip::V6), &["ip-6-rule"]),
+    (Format::ProxyFlags, &["kube-proxy-cmdline"]),
+    (Format::ProxyConfiguration, &["kube-proxy-config"]),
 ];
 
 /// The names of files with kernel settings.
@@ -138,6 +144,8 @@ impl Format {
             Self::Policy(Ip::V4) => "ip rule",
             Self::Policy(Ip::V6) => "ip -6 rule",
             Self::Sysctls => "sysctl -a",
+            Self::ProxyFlags => "tr '\\0' '\\n' < /proc/PID/cmdline",
+            Self::ProxyConfiguration => "cat kube-proxy.conf",
         }
     }
 

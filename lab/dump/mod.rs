@@ -16,6 +16,7 @@ pub mod node;
 pub(crate) mod owner;
 pub mod policy;
 pub mod problem;
+pub mod proxy;
 pub mod routes;
 pub mod servers;
 pub mod sets;

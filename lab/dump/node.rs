@@ -1,8 +1,7 @@
 //! All that was dumped of a node: each file read by the program that printed it,
 //! and all of them checked together.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::{Backing, Format, Ip};
 use super::kinds::Kinds;
@@ -10,6 +9,7 @@ use super::limits::MAX_TOLD;
 use super::links::Links;
 use super::policy::PolicyRule;
 use super::problem::{Problem, Wrong};
+use super::proxy::Proxy;
 use super::routes::Route;
 use super::servers::Servers;
 use super::sets::Sets;
@@ -43,6 +43,8 @@ pub struct NodeDump {
     pub policy: BTreeMap<Ip, Vec<PolicyRule>>,
     /// Settings of the kernel.
     pub sysctls: Option<Sysctls>,
+    /// What kube-proxy was told.
+    pub proxy: Proxy,
     /// The names of the files that were read, as messages call them.
     pub files: BTreeMap<Format, String>,
 }
@@ -67,6 +69,9 @@ pub struct Read {
     pub sources: Sources,
     /// What is wrong, in the order of the files.
     pub diagnostics: Vec<Diagnostic>,
+    /// The lines of files at which something is wrong, from 1, also of what is not told any
+    /// more.
+    pub places: BTreeSet<(String, u32)>,
 }
 
 impl Read {
@@ -94,7 +99,7 @@ impl NodeDump {
             let File { name, format, text } = file;
             let looks = Format::of_text(&text).map(|looks| with_family(looks, &text));
             let Some(format) = format.or(looks) else {
-                diagnostics.push(unknown(&name));
+                diagnostics.push(unknown(&name, &text));
                 continue;
             };
             if let Some(other) = dump.files.get(&format) {
@@ -107,6 +112,10 @@ impl NodeDump {
             let text = Text::new(text);
             let mut problems = Vec::new();
             match looks {
+                None if is_json(&text) && format != Format::ProxyConfiguration => {
+                    let end = text.find('\n').unwrap_or(text.len());
+                    problems.push(Problem::new(Wrong::Json(format), 0..end));
+                }
                 Some(looks) if !format.may_be(looks) => {
                     let first = lines(&text).find(|line| {
                         Format::of_text(line.text).is_some_and(|line| line.may_be(looks))
@@ -121,8 +130,11 @@ impl NodeDump {
             found.push((id, text, problems));
         }
         dump.check_sets(&sources, &mut found);
+        let mut places = BTreeSet::new();
         for (id, text, mut problems) in found {
             problems.sort_by_key(|problem| problem.at.start);
+            let name = sources.get(id).map_or("", Source::name);
+            places.extend(lines_of(&text, &problems).map(|line| (name.to_owned(), line)));
             let told = problems.iter().take(MAX_TOLD);
             diagnostics.extend(told.map(|problem| problem.diagnostic(id, &text)));
             let more = &problems[problems.len().min(MAX_TOLD)..];
@@ -141,6 +153,7 @@ impl NodeDump {
             dump,
             sources,
             diagnostics,
+            places,
         }
     }
 
@@ -203,6 +216,8 @@ impl NodeDump {
                 self.policy.insert(ip, policy::read(text, ip, problems));
             }
             Format::Sysctls => self.sysctls = Some(sysctls::read(text, problems)),
+            Format::ProxyFlags => self.proxy.flags(text),
+            Format::ProxyConfiguration => self.proxy.configuration(text),
         }
     }
 
@@ -233,15 +248,30 @@ impl NodeDump {
     }
 }
 
-/// Two files of one program: mostly several dumps in one directory, of which one
-/// is told.
+/// Whether it is what `nft -j` or `ip -json` prints.
+fn is_json(text: &str) -> bool {
+    matches!(
+        text.trim_ascii_start().as_bytes(),
+        [b'{' | b'[', b'{' | b'[' | b'"' | b']', ..]
+    )
+}
+
+/// The lines at which problems are, which are in their order.
+fn lines_of<'p>(text: &'p str, problems: &'p [Problem]) -> impl Iterator<Item = u32> + 'p {
+    let (mut at, mut line) = (0, 1);
+    problems.iter().map(move |problem| {
+        let start = text.floor_char_boundary(problem.at.start).max(at);
+        let passed = text[at..start].bytes().filter(|byte| *byte == b'\n');
+        line += u32::try_from(passed.count()).unwrap_or(u32::MAX);
+        at = start;
+        line
+    })
+}
+
+/// Two files of one program, of which one is told.
 fn both(one: &str, other: &str, format: Format) -> Diagnostic {
-    let message = format!("both {one} and {other} hold what `{format}` prints");
-    let begins = Path::new(one).with_extension("");
-    Diagnostic::error(message).help(format!(
-        "keep one of them, or name what the files of one dump begin with: {}",
-        begins.display()
-    ))
+    let message = format!("{other} holds what `{format}` prints, as {one} does");
+    Diagnostic::error(message).help("keep one of them".to_owned())
 }
 
 /// Of rules, the family that they are of.
@@ -257,7 +287,15 @@ fn with_family(looks: Format, text: &str) -> Format {
     Format::Rules(if six { Ip::V6 } else { Ip::V4 }, backing)
 }
 
-fn unknown(name: &str) -> Diagnostic {
+fn unknown(name: &str, text: &str) -> Diagnostic {
+    if text.trim_ascii().is_empty() {
+        return Diagnostic::error(format!("{name}: there is nothing in it"))
+            .help("name the output of a program, or a tarball of scripts/collect-node");
+    }
+    if is_json(text) {
+        return Diagnostic::error(format!("{name}: this is JSON, which is not read"))
+            .help("save it without the option for JSON, `-j` or `-json`");
+    }
     let names = "iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-6-route, ip-rule, ip-6-rule or sysctl-a";
     Diagnostic::error(format!(
         "{name}: neither its name nor what is in it says which program printed it"

@@ -28,6 +28,12 @@ pub enum Wrong {
         /// By what is in it.
         looks: Format,
     },
+    /// JSON, which no program prints unless it is told to.
+    #[error("this is JSON, and `{0}` prints none")]
+    Json(Format),
+    /// A line that does not end, at the end of a file that is cut off.
+    #[error("the file ends within this line: the dump is not complete")]
+    Cut,
     /// A line that the program does not print.
     #[error("`{0}` prints no such line")]
     Line(Format),
@@ -190,6 +196,11 @@ impl Wrong {
                 "of which table?",
                 Some("keep the `*nat` and `COMMIT` lines; lines picked out by grep are not enough".to_owned()),
             ),
+            Self::Json(_) => (
+                "here",
+                Some("save it without the option for JSON, `-j` or `-json`".to_owned()),
+            ),
+            Self::Cut => ("this line", incomplete()),
             Self::Unfinished(_) => ("begun here", incomplete()),
             Self::Open(_) => ("its end is missing", incomplete()),
             Self::Undeclared(name) => (

@@ -17,6 +17,7 @@ mod size;
 mod step;
 mod typed;
 
+use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -27,7 +28,7 @@ pub use ipvs::VirtualServer;
 pub use link::{Link, LinkKind, Mac};
 pub use probe::{Count, Patience, Probe, Protocol, Server, ServerKind, Target};
 pub use real_proxy::{API, Heard, RealProxy};
-pub use routing::{Lookup, PolicyRule, Route, RouteKind};
+pub use routing::{Lookup, PolicyRule, Route, RouteKind, Spread, Way};
 pub use step::{Step, Told};
 pub use typed::Typed;
 
@@ -69,8 +70,18 @@ pub struct Namespace {
     pub name: String,
     /// Interfaces in the order they are made. `lo` is always there and up.
     pub links: Vec<Link>,
+    /// Addresses of `lo` besides its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loopback: Vec<IpNetwork>,
     /// Routes of the main table unless one says otherwise.
     pub routes: Vec<Route>,
+    /// Routes of several ways, added after the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spread: Vec<Spread>,
+    /// Networks of interfaces' addresses to which the kernel's own routes are taken away:
+    /// each with its interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unrouted: Vec<(IpNetwork, String)>,
     /// Rules by which packets look for their route, besides the kernel's own three.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policy: Vec<PolicyRule>,

@@ -32,6 +32,65 @@ pub struct Route {
     pub metric: Option<u32>,
 }
 
+/// A route of several ways: each connection takes one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Where to.
+    pub to: IpNetwork,
+    /// The ways; of one family with `to`.
+    pub ways: Vec<Way>,
+    /// As of [`Route::source`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
+    /// As of [`Route::table`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
+    /// As of [`Route::metric`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<u32>,
+}
+
+/// One of the ways.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// The next hop; none where the destination is on the link itself.
+    pub via: Option<IpAddr>,
+    /// The interface, by name.
+    pub dev: String,
+    /// How many connections take it, against the other ways' weights: 1 to 256.
+    pub weight: u16,
+    /// The next hop is on that link whatever its addresses say.
+    #[serde(default)]
+    pub onlink: bool,
+}
+
+/// As `ip route add` takes it.
+impl std::fmt::Display for Spread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.to)?;
+        if let Some(table) = self.table {
+            write!(f, " table {table}")?;
+        }
+        if let Some(metric) = self.metric {
+            write!(f, " metric {metric}")?;
+        }
+        if let Some(source) = self.source {
+            write!(f, " src {source}")?;
+        }
+        for way in &self.ways {
+            f.write_str(" nexthop")?;
+            if let Some(via) = way.via {
+                write!(f, " via {via}")?;
+            }
+            write!(f, " dev {} weight {}", way.dev, way.weight)?;
+            if way.onlink {
+                f.write_str(" onlink")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What becomes of packets that take a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -69,6 +128,35 @@ impl RouteKind {
     #[must_use]
     pub const fn is_unicast(&self) -> bool {
         matches!(self, Self::Unicast)
+    }
+}
+
+/// As `ip route add` takes it.
+impl std::fmt::Display for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.kind.is_unicast() {
+            write!(f, "{} ", self.kind.word())?;
+        }
+        write!(f, "{}", self.to)?;
+        if let Some(via) = self.via {
+            write!(f, " via {via}")?;
+        }
+        if !self.dev.is_empty() {
+            write!(f, " dev {}", self.dev)?;
+        }
+        if let Some(table) = self.table {
+            write!(f, " table {table}")?;
+        }
+        if let Some(metric) = self.metric {
+            write!(f, " metric {metric}")?;
+        }
+        if let Some(source) = self.source {
+            write!(f, " src {source}")?;
+        }
+        if self.onlink {
+            f.write_str(" onlink")?;
+        }
+        Ok(())
     }
 }
 

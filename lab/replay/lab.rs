@@ -71,6 +71,7 @@ pub fn lab(
     if dumps.iter().any(|dumped| has_link(dumped.dump, "cali")) {
         text.push_str("  calico: {version: v3.28.0}\n");
     }
+    text.push_str(&kube_proxy(dumps));
     if let Some(network) = shared(dumps, objects) {
         let _ = writeln!(text, "  fabric: {{type: switched, subnet: {network}}}");
     }
@@ -140,6 +141,32 @@ pub fn expecting(lab: &str, seen: &[Attempt]) -> String {
     }
     let row = format!("  expect:\n  - {}\n", probes.join("\n    "));
     lab.replacen(NOTHING, &row, 1)
+}
+
+/// What other nodes' kube-proxies are told: what those of the dumped ones were, where the
+/// dumps say it.
+fn kube_proxy(dumps: &[Dumped<'_>]) -> String {
+    let said = |flag: &str| {
+        let mut all = dumps
+            .iter()
+            .filter_map(|dumped| dumped.dump.proxy.said(flag));
+        all.next()
+    };
+    let modes = ["iptables", "ipvs", "nftables"];
+    let mode = said("proxy-mode").filter(|mode| modes.contains(mode));
+    let cidr = said("cluster-cidr").filter(|cidr| {
+        let mut networks = cidr.split(',');
+        networks.all(|network| network.parse::<IpNetwork>().is_ok())
+    });
+    let fields = [("mode", mode), ("clusterCIDR", cidr)];
+    let fields = fields
+        .iter()
+        .filter_map(|(name, value)| Some(format!("{name}: {}", quoted((*value)?))));
+    let fields: Vec<String> = fields.collect();
+    if fields.is_empty() {
+        return String::new();
+    }
+    format!("  kubeProxy: {{version: v1.30, {}}}\n", fields.join(", "))
 }
 
 /// As YAML has it, whatever is in it.

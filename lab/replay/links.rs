@@ -296,17 +296,17 @@ impl Making<'_> {
     }
 
     fn loopback(&mut self, lo: &Dumped) {
-        let more: Vec<String> = addresses(lo)
-            .into_iter()
-            .filter(|address| !address.ip().is_loopback())
-            .map(|address| address.to_string())
-            .collect();
-        if !more.is_empty() {
-            self.account.left_out(
-                format!("addresses of lo: {}", listed(&more)),
-                "svclab gives lo no addresses",
-                "packets to them are not for this node",
-            );
+        let own = |address: &IpNetwork| {
+            let first = [
+                IpAddr::from([127, 0, 0, 1]),
+                IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
+            ];
+            first.contains(&address.ip())
+        };
+        let more = addresses(lo).into_iter().filter(|address| !own(address));
+        let more = more.collect();
+        if let Some(namespace) = self.namespace() {
+            namespace.loopback = more;
         }
     }
 

@@ -5,14 +5,18 @@ mod account;
 mod lab;
 mod links;
 mod naming;
+pub mod refused;
 mod routes;
 mod rules;
+mod said;
 mod sysctls;
+mod ways;
 
-pub use account::{Account, LeftOut};
+pub use account::{Account, At, LeftOut};
 pub use lab::{Dumped, expecting, lab, node_of};
+pub use ways::InChain;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dump::NodeDump;
 use crate::plan::Plan;
@@ -32,6 +36,11 @@ pub fn graft(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
         rules::put(namespace, dump, &mut account);
         sysctls::put(namespace, dump, &mut account);
     }
+    let told = dump.proxy.told();
+    if !told.is_empty() {
+        let beside = "its rules are those of the dump";
+        account.is_real(format!("kube-proxy was told {}: {beside}", told.join(" ")));
+    }
     // What components would write, and what was typed, is in the dump already.
     if plan.proxies.iter().any(|proxy| proxy.namespace == node) {
         account.left_out("the real kube-proxy", "the rules are those of the dump", "");
@@ -45,19 +54,33 @@ pub fn graft(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
 #[cfg(test)]
 mod tests;
 
-/// Takes rules out of a dump that stand at these places: files with lines from 1.
-pub fn leave_out(dump: &mut NodeDump, places: &BTreeSet<(String, u32)>) {
+/// Takes rules out of a dump that stand at these places: files with lines from 1. Returns
+/// the chain that each stood in.
+pub fn leave_out(
+    dump: &mut NodeDump,
+    places: &BTreeSet<(String, u32)>,
+) -> BTreeMap<(String, u32), InChain> {
     let files = &dump.files;
+    let mut stood = BTreeMap::new();
     for ((ip, backing), rules) in &mut dump.rules {
         let format = crate::dump::Format::Rules(*ip, *backing);
         let Some(file) = files.get(&format) else {
             continue;
         };
-        let chains = rules.tables.iter_mut().flat_map(|table| &mut table.chains);
-        for chain in chains {
-            chain
-                .rules
-                .retain(|rule| !places.contains(&(file.clone(), rule.line)));
+        let place = |line: u32| (file.clone(), line);
+        for table in &mut rules.tables {
+            for chain in &table.chains {
+                let lines = chain.rules.iter().map(|rule| place(rule.line));
+                for at in lines.filter(|at| places.contains(at)) {
+                    stood.insert(at, ways::of_iptables(table, &chain.name));
+                }
+            }
+            for chain in &mut table.chains {
+                chain
+                    .rules
+                    .retain(|rule| !places.contains(&place(rule.line)));
+            }
         }
     }
+    stood
 }

@@ -1,5 +1,6 @@
 //! Routes and routing rules of a dumped node.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -11,7 +12,8 @@ use crate::dump::format::Ip;
 use crate::dump::policy::PolicyRule as DumpedRule;
 use crate::dump::routes::Route as Dumped;
 use crate::plan::{
-    LinkKind, Lookup, Mac, Namespace, Neighbour, Plan, PolicyRule, Route, RouteKind,
+    Link, LinkKind, Lookup, Mac, Namespace, Neighbour, Plan, PolicyRule, Route, RouteKind, Spread,
+    Way,
 };
 
 /// The kernel's own tables (iproute2, `etc/iproute2/rt_tables`).
@@ -50,24 +52,40 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
     let mut routes = Vec::new();
     let mut left: Vec<(String, &'static str)> = Vec::new();
     let dumped = dump.routes.values().flatten();
+    let mut spread = Vec::new();
     for route in dumped.filter(|route| !is_kernels(route)) {
+        if !route.hops.is_empty() {
+            match several(namespace, dump, route) {
+                Ok(several) => spread.push(several),
+                Err(because) => left.push((in_a_line(&route.written), because)),
+            }
+            continue;
+        }
         match planned(namespace, dump, route) {
             Ok(Some(route)) => routes.push(route),
             Ok(None) => {}
             Err(because) => left.push((in_a_line(&route.written), because)),
         }
     }
-    let count = routes.len();
+    let count = routes.len() + spread.len();
+    let unrouted = unrouted(namespace, dump);
     kept.extend(routes);
     if !dump.routes.is_empty() {
         // A next hop must be reached by a route that is there already.
         kept.sort_by_key(|route| route.via.is_some());
     }
-    let neighbours = next_hops(plan, node, &kept);
+    let ways = spread.iter().flat_map(|route: &Spread| &route.ways);
+    let hops = kept
+        .iter()
+        .filter_map(|route| Some((route.via?, route.dev.as_str())));
+    let hops = hops.chain(ways.filter_map(|way| Some((way.via?, way.dev.as_str()))));
+    let neighbours = next_hops(plan, node, hops);
     let policy = policy(dump, &mut left);
     let rules = policy.len();
     if let Some(namespace) = plan.namespaces.iter_mut().find(|ns| ns.name == node) {
         namespace.routes = kept;
+        namespace.spread = spread;
+        namespace.unrouted = unrouted;
         namespace.neighbours.extend(neighbours);
         namespace.policy = policy;
     }
@@ -94,15 +112,12 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
 
 /// A route as a plan has it; none where the kernel makes it with an address, and why it
 /// cannot be.
-fn planned(
+pub(super) fn planned(
     namespace: &Namespace,
     dump: &NodeDump,
     route: &Dumped,
 ) -> Result<Option<Route>, &'static str> {
     let attributes = &route.attributes;
-    if !route.hops.is_empty() || attributes.has("nhid") {
-        return Err("svclab has no routes of several ways");
-    }
     if attributes.has("encap") || attributes.has("from") {
         return Err("svclab has no routes that wrap packets or look at their source");
     }
@@ -133,21 +148,20 @@ fn planned(
     let to: IpNetwork = to.map_err(|_| "its destination is no network")?;
     let via = attributes.get("via").map(str::parse::<IpAddr>).transpose();
     let via = via.map_err(|_| "svclab has no next hops of another family")?;
-    if attributes.get("proto") == Some("kernel") && route.table() == "main" && via.is_none() {
+    if is_on_link(route) {
         let of_links = dump.links.as_ref().and_then(|links| links.get(dev));
         let of_links = of_links.map(|link| link.addresses.as_slice());
         let makes = of_links.unwrap_or_default().iter().any(|address| {
-            address.network.network() == to.network()
-                && address.network.prefix() == to.prefix()
-                && !address.attributes.has("noprefixroute")
+            address.network.network() == to.network() && address.network.prefix() == to.prefix()
         });
-        if makes || dump.links.is_none() {
+        let is_kernels = attributes.get("proto") == Some("kernel");
+        if (makes && is_made_so(route)) || (dump.links.is_none() && is_kernels) {
             return Ok(None);
         }
     }
     let table = match route.table() {
         "main" => None,
-        name => Some(table(name).ok_or("its table has a name that only the node knows")?),
+        name => Some(table(name, dump)),
     };
     let metric = attributes.get("metric").and_then(|text| text.parse().ok());
     let source = attributes.get("src").and_then(|text| text.parse().ok());
@@ -168,31 +182,151 @@ fn planned(
     }))
 }
 
-fn table(name: &str) -> Option<u32> {
-    let known = TABLES.iter().find(|(known, _)| *known == name);
-    known.map_or_else(|| name.parse().ok(), |(_, number)| Some(*number))
+/// Whether a route may be the kernel's own to what is on a link; busybox' `ip` does not print
+/// whose it is.
+fn is_on_link(route: &Dumped) -> bool {
+    let attributes = &route.attributes;
+    route.table() == "main"
+        && route.kind.is_none()
+        && !attributes.has("via")
+        && matches!(attributes.get("proto"), Some("kernel") | None)
+}
+
+/// Whether a route to what is on a link is as the kernel makes it with an address: those
+/// that others add in its place have a metric (`NetworkManager`, `systemd-networkd`).
+fn is_made_so(route: &Dumped) -> bool {
+    let metric = route.attributes.get("metric");
+    match route.ip {
+        Ip::V4 => matches!(metric, None | Some("0")),
+        Ip::V6 => matches!(metric, None | Some("256")),
+    }
+}
+
+/// The networks on links, with their interfaces, to which the node has no route, or has
+/// another: who manages the addresses has taken the kernel's away, as the AWS VPC CNI does
+/// with those of its secondary interfaces (amazon-vpc-cni-k8s at
+/// 00892598b, `pkg/networkutils/network.go`, `setupENINetwork`).
+fn unrouted(namespace: &Namespace, dump: &NodeDump) -> Vec<(IpNetwork, String)> {
+    let mut found = Vec::new();
+    let own = |link: &&Link| {
+        dump.links
+            .as_ref()
+            .is_some_and(|own| own.contains_key(&link.name))
+    };
+    for link in namespace.links.iter().filter(|link| !link.down).filter(own) {
+        for address in &link.addresses {
+            let ip = if address.is_ipv4() { Ip::V4 } else { Ip::V6 };
+            let whole = if address.is_ipv4() { 32 } else { 128 };
+            let Ok(network) = IpNetwork::new(address.network(), address.prefix()) else {
+                continue;
+            };
+            let Some(routes) = dump.routes.get(&ip).filter(|_| address.prefix() < whole) else {
+                continue;
+            };
+            let is_it = |route: &&Dumped| {
+                is_on_link(route)
+                    && route.attributes.get("dev") == Some(link.name.as_str())
+                    && route.to.parse::<IpNetwork>() == Ok(network)
+            };
+            let there = routes.iter().find(is_it).is_some_and(is_made_so);
+            let known = found
+                .iter()
+                .any(|(to, dev)| *to == network && *dev == link.name);
+            if !there && !known {
+                found.push((network, link.name.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// A route of several ways.
+pub(super) fn several(
+    namespace: &Namespace,
+    dump: &NodeDump,
+    route: &Dumped,
+) -> Result<Spread, &'static str> {
+    let attributes = &route.attributes;
+    let to = match (&*route.to, route.ip) {
+        ("default", Ip::V4) => "0.0.0.0/0".parse(),
+        ("default", Ip::V6) => "::/0".parse(),
+        (to, _) => to.parse(),
+    };
+    let to: IpNetwork = to.map_err(|_| "its destination is no network")?;
+    let mut ways = Vec::new();
+    for hop in &route.hops {
+        let dev = hop.get("dev").unwrap_or_default();
+        let mut links = namespace.links.iter();
+        if !links.any(|link| link.name == dev && !link.down) {
+            return Err("an interface of its ways is not built");
+        }
+        if hop.has("encap") {
+            return Err("svclab has no routes that wrap packets or look at their source");
+        }
+        let via = hop.get("via").map(str::parse::<IpAddr>).transpose();
+        let via = via.map_err(|_| "svclab has no next hops of another family")?;
+        let weight = hop.get("weight").and_then(|text| text.parse().ok());
+        ways.push(Way {
+            via,
+            dev: dev.to_owned(),
+            weight: weight.unwrap_or(1),
+            onlink: hop.has("onlink"),
+        });
+    }
+    let number = |name| attributes.get(name).and_then(|text| text.parse().ok());
+    Ok(Spread {
+        to,
+        ways,
+        source: attributes.get("src").and_then(|text| text.parse().ok()),
+        table: match route.table() {
+            "main" => None,
+            name => Some(table(name, dump)),
+        },
+        metric: number("metric").filter(|metric| *metric > 0),
+    })
+}
+
+/// The first number of tables whose names only the node knows: a table's number is no more
+/// than another name of it.
+const NAMED: u32 = 1 << 20;
+
+/// The number of a table.
+fn table(name: &str, dump: &NodeDump) -> u32 {
+    if let Some((_, number)) = TABLES.iter().find(|(known, _)| *known == name) {
+        return *number;
+    }
+    if let Ok(number) = name.parse() {
+        return number;
+    }
+    let of_routes = dump.routes.values().flatten().map(Dumped::table);
+    let rules = dump.policy.values().flatten();
+    let of_rules = rules.filter_map(|rule| rule.attributes.get("lookup"));
+    let names: BTreeSet<&str> = of_routes.chain(of_rules).collect();
+    let before = names.into_iter().take_while(|other| *other < name).count();
+    NAMED.saturating_add(u32::try_from(before).unwrap_or(u32::MAX))
 }
 
 /// Next hops that the plan knows no hardware address of: whoever is at the other end.
-fn next_hops(plan: &Plan, node: &str, routes: &[Route]) -> Vec<Neighbour> {
+fn next_hops<'r>(
+    plan: &Plan,
+    node: &str,
+    hops: impl Iterator<Item = (IpAddr, &'r str)>,
+) -> Vec<Neighbour> {
     let Some(namespace) = plan.namespace(node) else {
         return Vec::new();
     };
     let mut found: Vec<Neighbour> = Vec::new();
-    for route in routes {
-        let Some(address) = route.via else {
-            continue;
-        };
+    for (address, dev) in hops {
         let known = namespace.neighbours.iter().chain(&found);
-        let mut known = known.filter(|one| one.dev == route.dev);
+        let mut known = known.filter(|one| one.dev == dev);
         if known.any(|one| one.address == address) {
             continue;
         }
-        if let Some(mac) = far_end(plan, namespace, &route.dev) {
+        if let Some(mac) = far_end(plan, namespace, dev) {
             found.push(Neighbour {
                 address,
                 mac,
-                dev: route.dev.clone(),
+                dev: dev.to_owned(),
             });
         }
     }
@@ -230,7 +364,7 @@ fn policy(dump: &NodeDump, left: &mut Vec<(String, &'static str)>) -> Vec<Policy
             if own {
                 continue;
             }
-            match planned_rule(*ip, rule) {
+            match planned_rule(*ip, rule, dump) {
                 Ok(rule) => rules.push(rule),
                 Err(because) => left.push((in_a_line(&rule.written), because)),
             }
@@ -261,7 +395,11 @@ const LOOKED_AT: [&str; 14] = [
     "[detached]",
 ];
 
-fn planned_rule(ip: Ip, rule: &DumpedRule) -> Result<PolicyRule, &'static str> {
+pub(super) fn planned_rule(
+    ip: Ip,
+    rule: &DumpedRule,
+    dump: &NodeDump,
+) -> Result<PolicyRule, &'static str> {
     let attributes = &rule.attributes;
     let strange = |name: &str| !LOOKED_AT.contains(&name);
     if attributes
@@ -301,7 +439,7 @@ fn planned_rule(ip: Ip, rule: &DumpedRule) -> Result<PolicyRule, &'static str> {
     } else {
         let name = attributes.get("lookup").or_else(|| attributes.get("table"));
         let name = name.ok_or("it does not say what is done")?;
-        Lookup::Table(table(name).ok_or("its table has a name that only the node knows")?)
+        Lookup::Table(table(name, dump))
     };
     Ok(PolicyRule {
         priority: rule.priority,

@@ -108,6 +108,11 @@ fn iptables(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
             all.push(rules);
         }
     }
+    let tables = dump.rules.values().flat_map(|dumped| &dumped.tables);
+    let mut chains = tables.flat_map(|table| &table.chains);
+    if chains.all(|chain| chain.rules.is_empty()) {
+        account.is_real("no rules of iptables");
+    }
     let mut all = all.into_iter();
     namespace.iptables = all.next();
     namespace.beside = all.next();

@@ -81,13 +81,17 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
         taken += 1;
         let value = value.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
         let planned = namespace.sysctls.iter_mut().find(|own| own.key == *key);
+        let optional = is_nothing_without(key, &value);
         match planned {
-            Some(planned) => planned.value = value,
+            Some(planned) => {
+                planned.value = value;
+                planned.optional = optional;
+            }
             None => more.push(Sysctl {
                 key: key.clone(),
                 value,
                 link,
-                optional: true,
+                optional,
             }),
         }
     }
@@ -103,6 +107,16 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
             "",
         );
     }
+}
+
+/// Whether a kernel that has not the setting behaves as if it were set so: bridges are not
+/// looked at without the module that does it, and a SYN was first sent again every second in
+/// Linux v6.5 (`net/ipv4/tcp_timer.c`, `tcp_retransmit_timer`). Whether there is IPv6 at all
+/// is for the addresses to say.
+fn is_nothing_without(key: &str, value: &str) -> bool {
+    let later = ["net.bridge.", "net.ipv4.tcp_syn_linear_timeouts"];
+    key.starts_with("net.ipv6.")
+        || (value == "0" && later.iter().any(|begins| key.starts_with(begins)))
 }
 
 enum Of<'k> {

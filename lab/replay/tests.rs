@@ -232,11 +232,14 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
         .map(|route| (route.to.to_string(), route.table.unwrap_or(254), route.kind))
         .collect();
     let expected = [
+        ("10.0.0.0/24", 254, RouteKind::Unicast),
         ("10.1.0.5/32", 254, RouteKind::Unicast),
         ("10.1.0.6/32", 254, RouteKind::Unicast),
         ("10.1.0.0/26", 254, RouteKind::Blackhole),
         ("0.0.0.0/0", 254, RouteKind::Unicast),
         ("0.0.0.0/0", 200, RouteKind::Unicast),
+        // Its name is the node's, and any number will do for it.
+        ("10.7.0.0/16", (1 << 20) + 4, RouteKind::Unicast),
     ];
     assert_eq!(
         routes,
@@ -294,6 +297,25 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
 }
 
 #[test]
+fn routes_of_several_ways_and_those_that_are_not_there_are_taken_over() {
+    let mut plan = planned();
+    let _ = graft(&mut plan, "node-1", &dump());
+    let node = plan.namespace("node-1").unwrap();
+    let spread: Vec<String> = node.spread.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        spread,
+        [
+            "10.2.0.0/16 nexthop via 10.0.0.2 dev ens5 weight 1 nexthop via 10.0.0.3 dev ens5 weight 1"
+        ]
+    );
+    // What the kernel would make with an address is there with a metric, and not at all.
+    let unrouted = [("10.0.0.0/24", "ens5"), ("10.5.0.0/24", "ens6")];
+    let unrouted = unrouted.map(|(to, dev)| (to.parse().unwrap(), dev.to_owned()));
+    assert_eq!(node.unrouted, unrouted);
+    assert_eq!(node.loopback, ["10.9.9.9/32".parse().unwrap()]);
+}
+
+#[test]
 fn what_was_not_dumped_stays_as_the_lab_has_it() {
     let mut plan = planned();
     let rules = File {
@@ -316,4 +338,50 @@ fn nothing_is_laid_over_a_node_that_is_not_there() {
     let account = graft(&mut plan, "node-9", &dump());
     assert_eq!(plan, planned());
     assert_eq!(account.real, Vec::<String>::new());
+}
+
+#[test]
+fn what_kube_proxy_was_told_is_told_and_goes_for_other_nodes() {
+    let mut files: Vec<File> = ["ip-addr", "ip-route"]
+        .iter()
+        .filter_map(|wanted| FILES.iter().find(|(name, _)| name == wanted))
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+        .chain([
+            (
+                "kube-proxy-cmdline".to_owned(),
+                "/usr/local/bin/kube-proxy\n--config=/etc/kube-proxy/config.conf\n".to_owned(),
+            ),
+            (
+                "kube-proxy-config".to_owned(),
+                "kind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: 10.1.0.0/16\n"
+                    .to_owned(),
+            ),
+        ])
+        .map(|(name, text)| File {
+            format: crate::dump::Format::of_name(&name),
+            name,
+            text,
+        })
+        .collect();
+    let read = NodeDump::read(files.clone());
+    assert!(read.diagnostics.is_empty(), "{:?}", read.diagnostics);
+    let mut plan = planned();
+    let account = graft(&mut plan, "node-1", &read.dump);
+    let told = "kube-proxy was told --proxy-mode=iptables --cluster-cidr=10.1.0.0/16: its rules are those of the dump";
+    assert!(account.real.iter().any(|real| real == told), "{account}");
+    let as_lab = |dump: &NodeDump| {
+        let dumped = Dumped {
+            node: "node-1",
+            path: "node-1.tar.gz",
+            dump,
+            lenient: false,
+        };
+        lab("replay", &[dumped], &[], &[]).unwrap()
+    };
+    let line = "  kubeProxy: {version: v1.30, mode: \"iptables\", clusterCIDR: \"10.1.0.0/16\"}\n";
+    assert!(as_lab(&read.dump).contains(line), "{}", as_lab(&read.dump));
+    // What a lab cannot say is not said.
+    files[3].text = "mode: userspace\nclusterCIDR: all\n".to_owned();
+    let read = NodeDump::read(files);
+    assert!(!as_lab(&read.dump).contains("kubeProxy"));
 }

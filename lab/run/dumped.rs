@@ -2,16 +2,36 @@
 //! hold what they say.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::cluster::Problem;
 use crate::cluster::place;
 use crate::dump::folder::{Folder, FolderError};
 use crate::dump::{NodeDump, Read};
-use crate::replay::leave_out;
+use crate::replay::{At, LeftOut, leave_out};
 use crate::scenario::Diagnostic;
 use crate::scenario::lab::LabSpec;
+
+/// Why lines of a dump are left out that can be read.
+const UNTAKEN: &str = "no kernel takes it";
+
+/// Why lines of a dump are left out that cannot be read.
+const UNREAD: &str = "what it means is not known";
+
+/// What that means.
+const LOST: &str = "packets fare as if what stood there, or was lost there, did not exist";
+
+/// A dump that a user names, and what is known of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Given {
+    /// The dump.
+    pub dump: NodeDump,
+    /// Whether what a kernel refuses of it is left out.
+    pub lenient: bool,
+    /// What of it is left out already.
+    pub left: Vec<LeftOut>,
+}
 
 /// Reads a dump.
 ///
@@ -20,17 +40,6 @@ use crate::scenario::lab::LabSpec;
 /// When there is none.
 pub fn read(path: &Path) -> Result<Read, FolderError> {
     Ok(NodeDump::read(Folder::read(path)?.files))
-}
-
-/// The places of a dump, files with lines, at which is something that no kernel would
-/// take or that cannot be read.
-#[must_use]
-pub fn unbuildable(read: &Read) -> BTreeSet<(String, u32)> {
-    let places = read
-        .diagnostics
-        .iter()
-        .map(|diagnostic| place_of(read, diagnostic));
-    places.collect()
 }
 
 fn place_of(read: &Read, diagnostic: &Diagnostic) -> (String, u32) {
@@ -42,13 +51,63 @@ fn place_of(read: &Read, diagnostic: &Diagnostic) -> (String, u32) {
     (name.to_owned(), label.span.line)
 }
 
-/// The dump without what no kernel would take of it.
+/// How many lines of a dump cannot be read or hold what no kernel would take, and how many
+/// files cannot be taken as a whole.
 #[must_use]
-pub fn leniently(read: Read) -> NodeDump {
-    let places = unbuildable(&read);
+pub fn unbuildable(read: &Read) -> (usize, usize) {
+    let whole = |diagnostic: &&Diagnostic| diagnostic.primary.is_none();
+    let files = read.diagnostics.iter().filter(whole).count();
+    (
+        read.places.len(),
+        if read.places.is_empty() { files } else { 0 },
+    )
+}
+
+/// The dump without what no kernel would take of it, and what that is.
+#[must_use]
+pub fn leniently(read: Read) -> (NodeDump, Vec<LeftOut>) {
+    let told: Vec<(Option<At>, String, &str)> = read
+        .diagnostics
+        .iter()
+        .map(|diagnostic| {
+            let (file, line) = place_of(&read, diagnostic);
+            let at = (line > 0).then_some(At { file, line });
+            let because = match (line, diagnostic.is_error()) {
+                (0, _) => "it is left alone",
+                (_, true) => UNREAD,
+                (_, false) => UNTAKEN,
+            };
+            (at, diagnostic.message.clone(), because)
+        })
+        .collect();
     let mut dump = read.dump;
-    leave_out(&mut dump, &places);
-    dump
+    let stood = leave_out(&mut dump, &read.places);
+    let left = told.into_iter().map(|(at, message, because)| {
+        let place = at.as_ref().map(|at| (at.file.clone(), at.line));
+        let mut left = LeftOut::of(at, message, because);
+        if because == UNREAD {
+            LOST.clone_into(&mut left.affects);
+        }
+        match place.and_then(|place| stood.get(&place)) {
+            Some(chain) => left.in_chain(chain.clone()),
+            None => left,
+        }
+    });
+    let left = left.collect();
+    (dump, left)
+}
+
+/// A dump of a case's node.
+#[derive(Debug)]
+pub(super) struct Taken<'d> {
+    /// The node.
+    pub node: String,
+    /// The dump.
+    pub dump: Cow<'d, NodeDump>,
+    /// Whether what a kernel refuses is left out.
+    pub lenient: bool,
+    /// What of it is left out already.
+    pub left: Vec<LeftOut>,
 }
 
 /// The dumps of a case's nodes: those that the lab names, and those that the user does.
@@ -60,12 +119,17 @@ pub fn leniently(read: Read) -> NodeDump {
 pub(super) fn dumps<'d>(
     directory: &Path,
     spec: &LabSpec,
-    given: &'d BTreeMap<String, NodeDump>,
-) -> Result<Vec<(String, Cow<'d, NodeDump>)>, Vec<Problem>> {
+    given: &'d BTreeMap<String, Given>,
+) -> Result<Vec<Taken<'d>>, Vec<Problem>> {
     let mut problems = Vec::new();
-    let mut dumps: Vec<(String, Cow<'d, NodeDump>)> = given
+    let mut dumps: Vec<Taken<'d>> = given
         .iter()
-        .map(|(node, dump)| (node.clone(), Cow::Borrowed(dump)))
+        .map(|(node, given)| Taken {
+            node: node.clone(),
+            dump: Cow::Borrowed(&given.dump),
+            lenient: given.lenient,
+            left: given.left.clone(),
+        })
         .collect();
     for (node, said) in &spec.nodes {
         let Some(path) = said.dump.as_ref().filter(|_| !given.contains_key(node)) else {
@@ -80,7 +144,13 @@ pub(super) fn dumps<'d>(
             }
         };
         if said.lenient || read.diagnostics.is_empty() {
-            dumps.push((node.clone(), Cow::Owned(leniently(read))));
+            let (dump, left) = leniently(read);
+            dumps.push(Taken {
+                node: node.clone(),
+                dump: Cow::Owned(dump),
+                lenient: said.lenient,
+                left,
+            });
             continue;
         }
         for diagnostic in &read.diagnostics {

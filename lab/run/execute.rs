@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::flows;
 use super::pool::{Pool, Pools};
 use super::prepare::{Prepared, problems_to_diagnostics};
+use super::refit;
 use crate::cluster::{Problem, place};
 use crate::evidence::Evidence;
 use crate::explain::{ClaimOutcome, ClaimVerdict, Judgement};
@@ -105,8 +106,16 @@ async fn all(
 ) {
     let mut runs = Vec::new();
     for prepared in cases {
+        let mut prepared = prepared;
+        let mut found = pools.of_case(&prepared).await;
+        if let Err(error) = &found
+            && let Some(Ok(fitting)) = refit::as_far_as_had(&prepared, error)
+        {
+            prepared = fitting;
+            found = pools.of_case(&prepared).await;
+        }
         let prepared = Arc::new(prepared);
-        match pools.of_case(&prepared).await {
+        match found {
             Ok(found) => runs.extend(
                 found
                     .into_iter()
@@ -130,7 +139,7 @@ async fn all(
             let _ = events.send(Event::Started {
                 case: prepared.case.id.clone(),
             });
-            let (result, stood) = one(&prepared, pool).await;
+            let (prepared, result, stood) = one(prepared, pool).await;
             let seen = stood
                 .as_ref()
                 .filter(|_| see)
@@ -169,10 +178,11 @@ async fn all(
     }
 }
 
+/// Returns the case as it was tried, what came of it, and what stood.
 async fn one(
-    prepared: &Prepared,
+    mut prepared: Arc<Prepared>,
     pool: Result<Arc<Pool>, KernelError>,
-) -> (CaseResult, Option<(Session, Evidence)>) {
+) -> (Arc<Prepared>, CaseResult, Option<(Session, Evidence)>) {
     let mut result = CaseResult {
         lab: prepared.case.lab.clone(),
         case: prepared.case.id.clone(),
@@ -202,7 +212,7 @@ async fn one(
         Err(error) => {
             result.error = Some(trouble(&error));
             result.claims = prepared.unsettled();
-            return (result, None);
+            return (prepared, result, None);
         }
     };
     pool.release().clone_into(&mut result.kernel);
@@ -211,17 +221,12 @@ async fn one(
         Err(error) => {
             result.error = Some(trouble(&error));
             result.claims = prepared.unsettled();
-            return (result, None);
+            return (prepared, result, None);
         }
     };
     result.kernel.clone_from(&agent.surroundings().kernel);
     let begun = Instant::now();
-    let judged = match try_one(prepared, &agent).await {
-        Ok((judgement, evidence, _)) if may_want_more(&judgement, &evidence) => {
-            try_one(&waiting(prepared), &agent).await
-        }
-        judged => judged,
-    };
+    let judged = try_as_far_as_taken(&mut prepared, &agent).await;
     result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     match judged {
         Ok((judgement, evidence, session)) => {
@@ -230,7 +235,7 @@ async fn one(
             } else {
                 Outcome::Fail
             };
-            result.flows = flows::outcomes(prepared, &judgement);
+            result.flows = flows::outcomes(&prepared, &judgement);
             let Judgement {
                 probes,
                 wire,
@@ -253,13 +258,35 @@ async fn one(
             result.refused.clone_from(&last.refused);
             result.refused_left_out = last.refused_left_out;
             result.place = flows::place(&result).or(result.place);
-            (result, Some((session, evidence)))
+            (prepared, result, Some((session, evidence)))
         }
         Err(error) => {
-            result.error = Some(in_the_lab(prepared, &error).unwrap_or_else(|| trouble(&error)));
-            (result, None)
+            result.error = Some(error);
+            (prepared, result, None)
         }
     }
+}
+
+/// Tries a case; without what a kernel refuses of its dumps, where that may be left out.
+/// `prepared` is then what was tried.
+async fn try_as_far_as_taken(
+    prepared: &mut Arc<Prepared>,
+    agent: &Agent,
+) -> Result<(Judgement, Evidence, Session), RunError> {
+    let mut tried = try_one(prepared, agent).await;
+    if let Err(error) = &tried
+        && let Some(fitting) = refit::as_far_as_taken(prepared, error, agent).await
+    {
+        *prepared = Arc::new(fitting?);
+        tried = try_one(prepared, agent).await;
+    }
+    let tried = match tried {
+        Ok((judgement, evidence, _)) if may_want_more(&judgement, &evidence) => {
+            try_one(&waiting(prepared), agent).await
+        }
+        tried => tried,
+    };
+    tried.map_err(|error| in_the_lab(prepared, &error).unwrap_or_else(|| trouble(&error)))
 }
 
 /// Whether something is expected besides the probes' verdicts that did not come, of a

@@ -8,6 +8,7 @@ use futures_util::stream::{self, StreamExt as _};
 use super::execute::{Options, trouble, try_one, waiting};
 use super::pool::Pools;
 use super::prepare::Prepared;
+use super::refit;
 use crate::evidence::Evidence;
 use crate::explain::Judgement;
 use crate::explain::journey::Journey;
@@ -76,10 +77,15 @@ async fn one(mut prepared: Prepared, pools: &Pools) -> Result<Explained, RunErro
     // What is sent again is a part of what happens.
     prepared = waiting(&prepared);
     prepared.plan.watch = Watch::everything(&prepared.plan);
-    let found = pools
-        .of_case(&prepared)
-        .await
-        .map_err(|error| trouble(&error))?;
+    let found = match pools.of_case(&prepared).await {
+        Ok(found) => found,
+        Err(error) => {
+            prepared =
+                refit::as_far_as_had(&prepared, &error).unwrap_or_else(|| Err(trouble(&error)))?;
+            let again = pools.of_case(&prepared).await;
+            again.map_err(|error| trouble(&error))?
+        }
+    };
     // Where it is to run in several, one is enough to see what happens.
     let Some(pool) = found.into_iter().next() else {
         return Err(RunError {
@@ -90,13 +96,21 @@ async fn one(mut prepared: Prepared, pools: &Pools) -> Result<Explained, RunErro
     };
     let _room = pool.place(&prepared.plan).await;
     let agent = pool.agent().await.map_err(|error| trouble(&error))?;
-    let (judgement, evidence, _session) = try_one(&prepared, &agent)
-        .await
-        .map_err(|error| trouble(&error))?;
+    let (judgement, evidence, _session) = match try_one(&prepared, &agent).await {
+        Ok(tried) => tried,
+        Err(error) => {
+            prepared = refit::as_far_as_taken(&prepared, &error, &agent)
+                .await
+                .unwrap_or_else(|| Err(trouble(&error)))?;
+            let again = try_one(&prepared, &agent).await;
+            again.map_err(|error| trouble(&error))?
+        }
+    };
     let kernel = agent.surroundings().kernel.clone();
     let mut all = prepared.journeys(&evidence).into_iter();
     let journeys = all.next().unwrap_or_default();
     let steps = all.collect();
+    refit::note(&mut prepared, &journeys);
     Ok(Explained {
         prepared,
         kernel,

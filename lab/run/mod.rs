@@ -10,6 +10,7 @@ mod explain;
 mod flows;
 mod pool;
 mod prepare;
+mod refit;
 mod select;
 mod told;
 pub mod verify;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::place;
@@ -38,6 +39,9 @@ pub struct Prepared {
     pub steps: Vec<PreparedStep>,
     /// What became of what was dumped of its nodes.
     pub accounts: Vec<Account>,
+    /// Those dumps, in the same order, with whether what a kernel refuses of them is left
+    /// out.
+    pub dumps: Vec<(Arc<NodeDump>, bool)>,
     /// How it is named on the command line.
     pub named: String,
 }
@@ -62,7 +66,7 @@ pub struct Wishes {
     pub kube_proxy: Option<PathBuf>,
     /// Dumps that take the place of nodes, by the nodes' names, besides those that the lab
     /// names.
-    pub dumps: BTreeMap<String, NodeDump>,
+    pub dumps: BTreeMap<String, dumped::Given>,
 }
 
 impl From<Patience> for Wishes {
@@ -135,10 +139,15 @@ pub fn prepare(
         );
         return Err(told(vec![problem]));
     }
-    let accounts = dumps
-        .iter()
-        .map(|(node, dump)| graft(&mut plan, node, dump));
+    let accounts = dumps.iter().map(|taken| {
+        let mut account = graft(&mut plan, &taken.node, &taken.dump);
+        account.left_out.splice(0..0, taken.left.iter().cloned());
+        account
+    });
     let accounts = accounts.collect();
+    let dumps = dumps
+        .into_iter()
+        .map(|taken| (Arc::new(taken.dump.into_owned()), taken.lenient));
     let names = case.steps.iter().map(|step| step.name.clone());
     let steps = names.zip(clusters).zip(plans);
     let steps = steps.map(|((name, cluster), plan)| PreparedStep {
@@ -153,6 +162,7 @@ pub fn prepare(
         plan,
         cluster,
         accounts,
+        dumps: dumps.collect(),
         named: case.id.replacen(&case.lab, &lab.named, 1),
     };
     prepared.judge().map(drop).map_err(told)?;

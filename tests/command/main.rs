@@ -17,6 +17,7 @@ mod claims;
 mod collect;
 #[path = "../shared/copied.rs"]
 mod copied;
+mod damaged;
 mod diff;
 mod explain;
 mod fake;

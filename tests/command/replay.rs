@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
+use crate::full::ordinary_or_full;
 use crate::standing::Labs;
 use crate::standing_labs::Runtime;
 use crate::support::{LAB, run, stderr, stdout, svclab};
@@ -246,21 +247,249 @@ fn rules_of_both_iptables_act_together() {
     assert!(stdout(&output).contains("filter OUTPUT rule 1 of iptables-nft"));
 }
 
+/// Dumps of which every kernel refuses something that can be read well: a match that no
+/// iptables has, chains that lead to each other, a type of sets and the rules that name the
+/// set, a rule of nftables, settings.
+const REFUSED: [(&str, &[(&str, &str)]); 6] = [
+    (
+        "match",
+        &[(
+            "iptables-nft-save",
+            "*filter\n:FORWARD ACCEPT [0:0]\n:A - [0:0]\n:B - [0:0]\n-A FORWARD -j A\n-A A -m geoip --source-country CN -j DROP\n-A A -p udp -j ACCEPT\n-A B -m geoip --source-country DE -j DROP\nCOMMIT\n",
+        )],
+    ),
+    ("loop", &[("iptables-nft-save", LOOP)]),
+    ("legacy-loop", &[("iptables-legacy-save", LOOP)]),
+    (
+        "set",
+        &[
+            (
+                "ipset-save",
+                "create A hash:ip,foo family inet hashsize 1024 maxelem 65536\nadd A 10.0.0.1,5\n",
+            ),
+            (
+                "iptables-save",
+                "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m set --match-set A dst -j ACCEPT\nCOMMIT\n",
+            ),
+        ],
+    ),
+    (
+        "nft",
+        &[(
+            "nft",
+            "table inet x {\n\tchain c {\n\t\ttype filter hook output priority filter; policy accept;\n\t\tfoo bar drop\n\t\tmeta l4proto udp accept\n\t}\n}\n",
+        )],
+    ),
+    (
+        "setting",
+        &[(
+            "sysctl-a",
+            "net.ipv4.conf.all.rp_filter = 1\nnet.ipv4.ip_forward_nosuch = 1\nnet.ipv4.ip_local_port_range = many\n",
+        )],
+    ),
+];
+
+/// Chains that lead to each other, in the second table of the dump.
+const LOOP: &str = "\
+*nat
+:OUTPUT ACCEPT [0:0]
+COMMIT
+*filter
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:A - [0:0]
+:B - [0:0]
+-A FORWARD -j A
+-A OUTPUT -j A
+-A A -p udp -j ACCEPT
+-A A -j B
+-A B -p icmp -j ACCEPT
+-A B -j A
+-A B -j ACCEPT
+COMMIT
+";
+
 #[test]
-fn what_the_kernel_refuses_is_told() {
-    let rules =
-        "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m set --match-set NOPE dst -j ACCEPT\nCOMMIT\n";
+fn what_the_kernel_refuses_is_left_out_only_if_the_user_says_so() {
     let (directory, path) = crate::support::lab(LAB);
-    let file = directory.path().join("iptables-save");
-    std::fs::write(&file, rules).expect("it can be written");
+    let shown = directory.path().display().to_string();
     let case = format!("{}/policy=Local", path.display());
-    let output = run(&["replay", &file.display().to_string(), "--objects", &case]);
-    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
-    let told = stderr(&output);
-    assert!(
-        told.contains(
-            "refused a line in node-1:\n    -A OUTPUT -m set --match-set NOPE dst -j ACCEPT"
-        ),
-        "{told}"
-    );
+    let call = "pod/default/client->pod/default/web:8080";
+    let mut told = Vec::new();
+    for (name, files) in REFUSED {
+        let dump = directory.path().join(name);
+        std::fs::create_dir(&dump).expect("a directory");
+        for (file, text) in files {
+            std::fs::write(dump.join(file), text).expect("it can be written");
+        }
+        let dump = dump.display().to_string();
+        let arguments = ["replay", &dump, "--objects", &case, "--probe", call];
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        let refused = stderr(&output);
+        let output = run(&[&arguments[..], &["--lenient"]].concat());
+        assert_eq!(verdicts(&output), ["probe-1 #1: connected"]);
+        let text = stdout(&output);
+        let (account, _) = text.split_once("\n\n").expect("an account");
+        let left = account.lines().filter(|line| !line.contains("stands in"));
+        let left = left.filter(|line| !line.contains(" as the lab") && !line.contains("the pods"));
+        let left: Vec<&str> = left.collect();
+        told.push(format!("==== {name}\n{refused}{}", left.join("\n")));
+    }
+    insta::assert_snapshot!(told.join("\n").replace(&shown, "DIR"));
+}
+
+/// What is left out of a dump is left out of the lab that it is kept as, too.
+#[test]
+fn a_lab_leaves_out_what_the_kernel_refuses_if_it_says_so() {
+    let dump = "dump: iptables-save\n      lenient: ";
+    let place = "leftovers: {iptables: []}";
+    for (lenient, code) in [("true", 0), ("false", 2)] {
+        let lab = LAB.replace(place, &format!("{dump}{lenient}"));
+        let (directory, path) = crate::support::lab(lab);
+        let file = directory.path().join("iptables-save");
+        let rules = "\
+*nat
+:PREROUTING ACCEPT [0:0]
+-A PREROUTING -m geoip --source-country CN -j ACCEPT
+-A PREROUTING -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.10:8080
+COMMIT
+";
+        std::fs::write(file, rules).expect("it can be written");
+        let output = run(&["run", &format!("{}/policy=Local", path.display())]);
+        let told = stdout(&output);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{told}{}",
+            stderr(&output)
+        );
+        if lenient == "false" {
+            let refused = "iptables-save:3: `-A PREROUTING -m geoip --source-country CN -j ACCEPT`";
+            assert!(told.contains(refused), "{told}");
+        }
+    }
+}
+
+/// A node as the AWS VPC CNI has it: its secondary interface is reached by a table of its
+/// own, and the kernel's route there is taken away; and besides addresses of `lo`, a route of
+/// two ways, and a table that has a name.
+const MANY_ROUTES: [(&str, &str); 3] = [
+    (
+        "ip-addr",
+        "\
+1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN
+    inet 127.0.0.1/8 scope host lo
+    inet 10.9.9.9/32 scope global lo
+2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP
+    inet 192.168.50.11/24 brd 192.168.50.255 scope global eth0
+3: eth1: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP
+    inet 192.168.51.12/24 brd 192.168.51.255 scope global eth1
+",
+    ),
+    (
+        "ip-route",
+        "\
+default via 192.168.50.1 dev eth0
+10.244.1.10 dev eth0 scope link
+10.99.0.0/16
+	nexthop via 192.168.50.2 dev eth0 weight 1
+	nexthop via 192.168.50.3 dev eth0 weight 5
+blackhole 10.244.7.0/26 proto bird
+192.168.50.0/24 dev eth0 proto kernel scope link src 192.168.50.11 metric 100
+default via 192.168.51.1 dev eth1 table 2
+192.168.51.1 dev eth1 table 2 scope link
+10.98.0.0/16 via 192.168.50.2 dev eth0 table isp
+",
+    ),
+    (
+        "ip-rule",
+        "\
+0:	from all lookup local
+512:	from all to 10.244.1.10 lookup main
+1024:	from all fwmark 0x80/0x80 lookup main
+1536:	from 10.244.1.9 lookup 2
+2000:	from 10.9.9.9 lookup isp
+32766:	from all lookup main
+32767:	from all lookup default
+",
+    ),
+];
+
+#[test]
+fn routes_and_routing_rules_come_back_as_they_were() {
+    let lab = LAB.replace("leftovers: {iptables: []}", "dump: node-1");
+    let (directory, path) = crate::support::lab(lab);
+    let dump = directory.path().join("node-1");
+    std::fs::create_dir(&dump).expect("a directory");
+    for (file, text) in MANY_ROUTES {
+        std::fs::write(dump.join(file), text).expect("it can be written");
+    }
+    let runtime = Runtime::of(svclab);
+    runtime.up(&format!("{}/policy=Local", path.display()));
+    let told = |arguments: &[&str]| {
+        let output = runtime.run(&[&["exec", "node-1", "--", "ip"], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let routes = told(&["-4", "route", "show", "table", "all"]);
+    let own = |line: &&str| !line.contains("table local") && !line.contains("cbr0");
+    let routes: Vec<&str> = routes.lines().map(str::trim_end).filter(own).collect();
+    let addresses = told(&["-4", "-br", "addr", "show", "lo"]);
+    let rules = told(&["-4", "rule"]);
+    insta::assert_snapshot!(format!("{}\n{rules}{addresses}", routes.join("\n")));
+}
+
+/// Every case of these labs that the host runs, each node of it collected: whatever is
+/// replayed, all of them or one laid over the lab, comes out as the lab expects. With
+/// `SVCLAB_FULL` all cases, else one of each lab.
+#[test]
+fn every_lab_comes_back_from_its_nodes_dumps() {
+    let host = |case: &str| !case.contains("mode=ipvs");
+    for (lab, nodes) in [
+        ("canal-stale-rule", &["node-1", "node-2"][..]),
+        ("local-ingress", &["node-1", "node-2", "node-3"]),
+    ] {
+        let cases = cases_of(lab);
+        let cases: Vec<&String> = cases.iter().filter(|case| host(case)).collect();
+        assert!(cases.len() > 20, "{cases:?}");
+        let count = ordinary_or_full(1, cases.len());
+        for case in cases.into_iter().take(count) {
+            comes_back(case, nodes);
+        }
+    }
+}
+
+/// The cases of a lab, by their whole names.
+fn cases_of(lab: &str) -> Vec<String> {
+    let output = run(&["plan", lab]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let begins = format!("# {lab}/");
+    let text = stdout(&output);
+    let heads = text.lines().filter(|line| line.starts_with(&begins));
+    let cases = heads.filter_map(|head| head.strip_prefix("# "));
+    cases.map(str::to_owned).collect()
+}
+
+fn comes_back(case: &str, nodes: &[&str]) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let runtime = Runtime::of(svclab);
+    runtime.up(case);
+    let dump = |node: &&str| {
+        let file = directory.path().join(format!("{node}.tar.gz"));
+        collected(&runtime, node, &file);
+        format!("{node}={}", file.display())
+    };
+    let dumps: Vec<String> = nodes.iter().map(dump).collect();
+    let all: Vec<&str> = dumps.iter().map(String::as_str).collect();
+    let each = all.chunks(1);
+    for given in std::iter::once(&all[..]).chain(each) {
+        let arguments = [&["replay"], given, &["--objects", case]].concat();
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let told = stdout(&output);
+        let head = told.lines().find(|line| line.starts_with(case));
+        let head = head.unwrap_or_else(|| panic!("{told}"));
+        assert!(head.contains("  as expected, on "), "{given:?}\n{told}");
+    }
 }

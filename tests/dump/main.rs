@@ -74,6 +74,7 @@ fn read(format: Format, text: &str) -> NodeDump {
         dump,
         sources,
         diagnostics,
+        ..
     } = read;
     let told: Vec<String> = diagnostics
         .iter()

@@ -30,10 +30,11 @@ pub struct ReplayArguments {
     /// tries
     #[arg(long, value_name = "FROM->TO", value_parser = from_to)]
     pub probe: Vec<(String, String)>,
-    /// Write a lab of it, to keep and to run again, in place of trying anything
+    /// Write a lab of it, to keep and to run again, that expects what was seen
     #[arg(long, value_name = "LAB.yaml")]
     pub write: Option<PathBuf>,
-    /// Leave out what no kernel would take, such as rules that jump to themselves
+    /// Leave out what cannot be read, what no kernel would take, such as rules that jump to
+    /// themselves, and what this kernel refuses; each is told
     #[arg(long)]
     pub lenient: bool,
     /// How long an answer is waited for

@@ -126,7 +126,7 @@ impl Comparison<'_> {
                     routes::compare_policy(self, ip, a, b);
                 }
             }
-            Format::Kinds => {}
+            Format::Kinds | Format::ProxyFlags | Format::ProxyConfiguration => {}
             Format::Sysctls => {
                 if let (Some(a), Some(b)) = (&first.sysctls, &second.sysctls) {
                     sysctls::compare(self, a, b);

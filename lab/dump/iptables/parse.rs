@@ -59,12 +59,29 @@ impl Dump {
             problems,
             dump: Self::default(),
             open: None,
+            again: false,
             begun: Vec::new(),
             chains: HashMap::new(),
             last: None,
         };
+        let mut last = None;
         for line in lines(text) {
             reader.line(line);
+            last = Some(line);
+        }
+        // What was cut off may read well and mean something else: a port has lost a digit.
+        if let Some(line) = last.filter(|line| reader.open.is_some() && line.end() == text.len()) {
+            let cut = is_rule(line.text);
+            if let Some(chain) = reader.last.filter(|_| cut).map(|(_, chain)| chain)
+                && let Some(table) = reader.dump.tables.last_mut()
+                && let Some(rules) = table.chains.get_mut(chain).map(|chain| &mut chain.rules)
+                && rules.last().is_some_and(|rule| rule.line == line.number)
+            {
+                rules.pop();
+            }
+            if cut {
+                reader.wrong(Wrong::Cut, line.start..line.end());
+            }
         }
         reader.close();
         reader.dump
@@ -80,6 +97,8 @@ struct Reader<'t, 'p> {
     dump: Dump,
     /// The line that began the table that is open.
     open: Option<Range<usize>>,
+    /// Whether it was there before, and is passed over.
+    again: bool,
     /// The tables that were begun, and the lines where.
     begun: Vec<(Table, u32)>,
     /// Where the chains of the open table are, and the lines that declare them.
@@ -109,6 +128,7 @@ impl<'t> Reader<'t, '_> {
                 };
                 self.wrong(wrong, whole);
             }
+            b':' | b'-' | b'[' if self.again => {}
             b':' => self.chain(line),
             b'-' | b'[' => self.rule(line),
             _ if line.text == "COMMIT" => self.open = None,
@@ -130,7 +150,12 @@ impl<'t> Reader<'t, '_> {
                 line: *first,
             };
             self.wrong(wrong, whole.clone());
+            // Rules that stand there twice act twice.
+            self.again = true;
+            self.open = Some(whole);
+            return;
         }
+        self.again = false;
         self.begun.push((table, line.number));
         self.dump.tables.push(TableDump {
             table,
@@ -262,6 +287,10 @@ impl<'t> Reader<'t, '_> {
         let at = start + piece.word.at.start..start + piece.word.at.end;
         self.wrong(wrong, at);
     }
+}
+
+fn is_rule(line: &str) -> bool {
+    line.starts_with(['-', '['])
 }
 
 /// Both programs print the same lines.

@@ -276,7 +276,15 @@ fn addresses(namespace: &Namespace) -> String {
     let to_be_up = namespace.links.iter().filter(|link| !link.down);
     said.extend(to_be_up.map(up));
     said.extend(namespace.neighbours.iter().map(neighbour));
+    said.extend(addresses_of("lo", &namespace.loopback));
     said.extend(namespace.routes.iter().map(route));
+    let spread = namespace.spread.iter();
+    said.extend(spread.map(|route| format!("route add {route} proto static")));
+    let unrouted = namespace.unrouted.iter();
+    let gone = |(to, dev): &(IpNetwork, String)| {
+        format!("route del {} dev {dev} proto kernel", destination(*to))
+    };
+    said.extend(unrouted.map(gone));
     lines(said.into_iter())
 }
 

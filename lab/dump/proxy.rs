@@ -1,0 +1,139 @@
+//! What a node's kube-proxy was told: by its flags, and by its configuration.
+
+use std::collections::BTreeMap;
+
+/// What it was told, as far as it decides which rules it writes. Where there is a
+/// configuration, kube-proxy looks at no flag but a few (kubernetes at c57e1156f,
+/// `cmd/kube-proxy/app/options.go`, `Complete`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Proxy {
+    /// Its flags by name, without dashes: `cluster-cidr`.
+    pub flags: BTreeMap<String, String>,
+    /// What its configuration says of the same, by the flags' names.
+    pub configuration: BTreeMap<String, String>,
+}
+
+/// What of its configuration is told, by the names of the flags that say the same
+/// (kubernetes at c57e1156f, `cmd/kube-proxy/app/options.go`, `AddFlags`).
+const FIELDS: [(&str, &str); 10] = [
+    ("mode", "proxy-mode"),
+    ("clusterCIDR", "cluster-cidr"),
+    ("detectLocalMode", "detect-local-mode"),
+    ("bindAddress", "bind-address"),
+    ("hostnameOverride", "hostname-override"),
+    ("iptables.masqueradeAll", "masquerade-all"),
+    ("iptables.masqueradeBit", "iptables-masquerade-bit"),
+    ("ipvs.scheduler", "ipvs-scheduler"),
+    ("ipvs.strictARP", "ipvs-strict-arp"),
+    ("nodePortAddresses", "nodeport-addresses"),
+];
+
+impl Proxy {
+    /// Reads its words, one a line. What is no flag means nothing.
+    pub(super) fn flags(&mut self, text: &str) {
+        let mut words = text.lines().skip(1).peekable();
+        while let Some(word) = words.next() {
+            let Some(name) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
+                continue;
+            };
+            // A flag without a value is a switch.
+            let (name, value) = name.split_once('=').unwrap_or_else(|| {
+                let value = words.next_if(|next| !next.starts_with('-'));
+                (name, value.unwrap_or("true"))
+            });
+            self.flags.insert(name.to_owned(), value.to_owned());
+        }
+    }
+
+    /// Reads its configuration. What is no YAML, or no configuration, means nothing.
+    pub(super) fn configuration(&mut self, text: &str) {
+        let Ok(read) = serde_saphyr::from_str::<serde_json::Value>(text) else {
+            return;
+        };
+        for (path, flag) in FIELDS {
+            let found = path
+                .split('.')
+                .try_fold(&read, |value, field| value.get(field));
+            let value = match found {
+                Some(serde_json::Value::String(value)) => value.clone(),
+                Some(serde_json::Value::Array(values)) => {
+                    let values = values.iter().filter_map(serde_json::Value::as_str);
+                    values.collect::<Vec<_>>().join(",")
+                }
+                Some(serde_json::Value::Null) | None => continue,
+                Some(other) => other.to_string(),
+            };
+            if !value.is_empty() {
+                self.configuration.insert(flag.to_owned(), value);
+            }
+        }
+    }
+
+    /// What it goes by, of a flag: its configuration where there is one.
+    #[must_use]
+    pub fn said(&self, flag: &str) -> Option<&str> {
+        let of = if self.configuration.is_empty() {
+            &self.flags
+        } else {
+            &self.configuration
+        };
+        of.get(flag)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
+    }
+
+    /// What decides which rules it writes, as flags.
+    #[must_use]
+    pub fn told(&self) -> Vec<String> {
+        let said = FIELDS.iter().filter_map(|(_, flag)| {
+            let value = self.said(flag)?;
+            Some(format!("--{flag}={value}"))
+        });
+        said.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_read_and_configuration_comes_first() {
+        let mut proxy = Proxy::default();
+        proxy.flags(
+            "/usr/bin/kube-proxy\n--proxy-mode=ipvs\n--cluster-cidr\n10.0.0.0/8\n--masquerade-all\n-v=2\n",
+        );
+        assert_eq!(
+            proxy.told(),
+            [
+                "--proxy-mode=ipvs",
+                "--cluster-cidr=10.0.0.0/8",
+                "--masquerade-all=true"
+            ]
+        );
+        proxy.configuration(
+            "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nclusterCIDR: \"\"\n\
+             iptables: {masqueradeAll: false, masqueradeBit: 14}\nnodePortAddresses: [10.0.0.0/8, 10.1.0.0/16]\nipvs: null\n",
+        );
+        assert_eq!(
+            proxy.told(),
+            [
+                "--proxy-mode=nftables",
+                "--masquerade-all=false",
+                "--iptables-masquerade-bit=14",
+                "--nodeport-addresses=10.0.0.0/8,10.1.0.0/16"
+            ]
+        );
+        assert_eq!(proxy.said("cluster-cidr"), None);
+    }
+
+    #[test]
+    fn what_is_no_configuration_means_nothing() {
+        let mut proxy = Proxy::default();
+        for text in ["", "{", "hello", "- a", "mode: {a: b", "\u{1}"] {
+            proxy.configuration(text);
+            proxy.flags(text);
+        }
+        assert_eq!(proxy, Proxy::default());
+    }
+}
