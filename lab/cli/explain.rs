@@ -193,14 +193,18 @@ pub fn human(told: &[Explained], probes: &[String], verbose: bool, judged: bool)
 
 fn as_data(one: &Explained, arguments: &ExplainArguments) -> CaseJourneys {
     let probes: Vec<String> = arguments.probe.iter().cloned().collect();
-    let probes = probes.as_slice();
+    data(one, &probes, true)
+}
+
+/// What became of the connections of these probes, or of all.
+pub(super) fn data(one: &Explained, probes: &[String], judged: bool) -> CaseJourneys {
     let first = wanted(&one.journeys, probes).cloned().collect();
     let books = one.prepared.books().into_iter().skip(1);
     let steps = steps(one).zip(books).map(|((step, journeys), book)| {
         let journeys = wanted(journeys, probes).cloned().collect();
         (step.to_owned(), journeys, book)
     });
-    CaseJourneys::of(head(one, true), first, &book(one)).with_steps(steps)
+    CaseJourneys::of(head(one, judged), first, &book(one)).with_steps(steps)
 }
 
 /// The steps, each with its connections.

@@ -7,17 +7,18 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::args::{Common, ReplayArguments};
+use super::args::{Common, ReplayArguments, ReplayFormat};
 use super::exit::Exit;
-use super::explain::human;
+use super::explain::{data, human};
 use super::interrupt::unless_interrupted;
 use super::labs::{chosen, tell};
-use super::output::{print, refused};
+use super::output::{print, print_json, refused};
 use super::run::options;
 use crate::dump::Read;
 use crate::evidence::Evidence;
 use crate::plan::Protocol;
 use crate::replay::{Dumped, expecting, lab, node_of};
+use crate::report::replay::Replayed;
 use crate::run::dumped::{self, leniently, read, unbuildable};
 use crate::run::{Chosen, Prepared, Wishes, explain as explained, prepare};
 use crate::scenario::lab::Probe;
@@ -390,11 +391,18 @@ fn tried(
                 {
                     return exit;
                 }
+                let wanted = wanted(arguments);
+                if arguments.format == ReplayFormat::Json {
+                    let case = data(&one, &wanted, judged);
+                    return print_json(&Replayed::of(one.prepared.accounts, case));
+                }
                 text += &told(&one.prepared);
-                text += &human(&[one], &wanted(arguments), arguments.verbose, judged);
+                text += &human(&[one], &wanted, arguments.verbose, judged);
             }
             Err((_, error)) => {
-                let _ = print(&before);
+                if arguments.format == ReplayFormat::Human {
+                    let _ = print(&before);
+                }
                 eprintln!("error: {}", error.message);
                 if let Some(remedy) = &error.remedy {
                     eprintln!("  what to do: {remedy}");

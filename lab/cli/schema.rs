@@ -18,6 +18,7 @@ pub fn schema(of: Described) -> Exit {
         Described::Ps => report::schema::ps(),
         Described::Bisection => report::schema::bisection(),
         Described::Verification => report::schema::verification(),
+        Described::Replay => report::schema::replayed(),
         Described::Why => report::schema::why(),
     };
     print_json(&schema)

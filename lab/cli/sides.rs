@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::args::{BisectArguments, Common, ReplayArguments, Selection, from_to};
+use super::args::{BisectArguments, Common, ReplayArguments, ReplayFormat, Selection, from_to};
 use super::exit::Exit;
 use super::labs::{prepared, tell};
 use super::output::told;
@@ -198,6 +198,7 @@ fn replaying(name: &str, arguments: &BisectArguments) -> Result<ReplayArguments,
         write: None,
         lenient: arguments.lenient,
         patience: Patience::SETTLED.longest,
+        format: ReplayFormat::Human,
         place: arguments.place.clone(),
         verbose: false,
     })

@@ -35,6 +35,7 @@ pub mod node_rules;
 mod output;
 pub mod pcapng;
 pub(crate) mod refused;
+pub mod replay;
 mod results;
 pub mod schema;
 pub mod seen;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::claims::{self, Claims};
 use super::journeys::{self, Journeys};
+use super::replay::{self, Replayed};
 use super::{Results, SCHEMA, diff, doctor, seen};
 use crate::bisect::{self, Bisection};
 use crate::evidence::Verdict;
@@ -55,6 +56,12 @@ pub fn diff() -> Schema {
 #[must_use]
 pub fn journeys() -> Schema {
     of::<Journeys>(journeys::SCHEMA)
+}
+
+/// The schema of the document that `svclab replay --format json` prints.
+#[must_use]
+pub fn replayed() -> Schema {
+    of::<Replayed>(replay::SCHEMA)
 }
 
 /// The schema of a case's `evidence.json` that `svclab run --report` writes.
@@ -132,6 +139,7 @@ mod tests {
             ("verification.v1.json", verification()),
             ("why.v1.json", super::why()),
             ("bisection.v1.json", bisection()),
+            ("replay.v1.json", replayed()),
         ] {
             let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             let file = folder.join(name);

@@ -164,6 +164,14 @@ fn damaged_dumps_are_built_only_if_the_user_says_so() {
     assert_eq!(stdout(&output), "");
     let refused = stderr(&output).replace(&shown, "DIR");
     let output = run(&[&arguments[..], &["--lenient"]].concat());
+    let data = run(&[&arguments[..], &["--lenient", "--format", "json"]].concat());
+    let data: serde_json::Value = serde_json::from_str(&stdout(&data)).expect("JSON");
+    crate::support::assert_fits(&data, include_str!("../schema/replay.v1.json"));
+    let left = &data["nodes"][0]["leftOut"];
+    assert_eq!(left.as_array().map(Vec::len), Some(5), "{left}");
+    assert_eq!(left[0]["at"]["line"], 7);
+    assert_eq!(left[0]["inChain"]["by"][0], "OUTPUT > KUBE-LOAD-BALANCER");
+    assert_eq!(data["case"]["connections"][0]["verdict"], "unreachable");
     // Nothing sends the call on to an endpoint.
     assert_eq!(verdicts(&output), ["probe-1 #1: unreachable"]);
     let told = stdout(&output).replace(&shown, "DIR");

@@ -80,6 +80,8 @@ pub enum Described {
     Verification,
     /// What `why --format json` prints.
     Why,
+    /// What `replay --format json` prints.
+    Replay,
     /// What `bisect --format json` prints.
     Bisection,
 }

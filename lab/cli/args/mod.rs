@@ -17,7 +17,7 @@ use clap::{Args, Parser, Subcommand};
 pub use bisect::{BisectArguments, BisectFormat};
 pub use diff::{DiffArguments, DiffFormat};
 pub use machine::{Described, DoctorArguments, DoctorFormat, KernelCommand};
-pub use replay::{ReplayArguments, from_to};
+pub use replay::{ReplayArguments, ReplayFormat, from_to};
 pub use rules::RulesArguments;
 pub use run::{
     ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, PlanArguments, RunArguments,

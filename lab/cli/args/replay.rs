@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::selection::{PlaceArguments, patience};
 
@@ -16,6 +16,15 @@ hosts. What is real, what stands in and what is left out is told before the prob
 
 Exit code 0: it was built and tried; 2: something is wrong with a dump, and nothing is \
 built; 3: this machine cannot run it.";
+
+/// How what was replayed is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReplayFormat {
+    /// Text for people
+    Human,
+    /// `svclab/replay/v1`; its schema is printed by `svclab schema replay`
+    Json,
+}
 
 #[derive(Debug, Args)]
 pub struct ReplayArguments {
@@ -40,6 +49,9 @@ pub struct ReplayArguments {
     /// How long an answer is waited for
     #[arg(long, default_value = "3s", value_parser = patience, value_name = "DURATION")]
     pub patience: Duration,
+    /// What is printed
+    #[arg(long, value_enum, default_value = "human")]
+    pub format: ReplayFormat,
     #[command(flatten)]
     pub place: PlaceArguments,
     /// Every packet, every namespace and every rule
