@@ -159,7 +159,7 @@ fn replayed(arguments: &BisectArguments) -> Result<[Plan; 2], Exit> {
                 "{} is of the node {good}, and {} of {bad}",
                 arguments.good, arguments.bad
             ),
-            "have both take the place of one of them with --node, which then has the addresses that were dumped",
+            "say the same node of both, as NODE=DUMP or with --node: it then has the addresses that were dumped",
         )
     };
     if let [Some(good), Some(bad)] = [&arguments.good, &arguments.bad].map(|name| own_node(name))
