@@ -144,9 +144,7 @@ fn checked(read: Read) -> Option<NodeDump> {
 fn replayed(arguments: &BisectArguments) -> Result<[Plan; 2], Exit> {
     let plan = |name: &str, node: Option<&String>| -> Result<(String, Plan), Exit> {
         let named = match node {
-            Some(node) if !name.contains('=') || Path::new(name).exists() => {
-                format!("{node}={name}")
-            }
+            Some(node) if own_node(name).is_none() => format!("{node}={name}"),
             _ => name.to_owned(),
         };
         let replaying = replaying(&named, arguments)?;
@@ -155,6 +153,20 @@ fn replayed(arguments: &BisectArguments) -> Result<[Plan; 2], Exit> {
         warn(name, &account);
         Ok((account.node, prepared.plan))
     };
+    let two_nodes = |good: &str, bad: &str| {
+        wrong(
+            &format!(
+                "{} is of the node {good}, and {} of {bad}",
+                arguments.good, arguments.bad
+            ),
+            "say the same node of both, as NODE=DUMP or with --node: it then has the addresses that were dumped",
+        )
+    };
+    if let [Some(good), Some(bad)] = [&arguments.good, &arguments.bad].map(|name| own_node(name))
+        && good != bad
+    {
+        return Err(two_nodes(good, bad));
+    }
     let (good, one) = plan(&arguments.good, arguments.node.as_ref())?;
     // Without objects nothing but its file says whose the other is.
     let same = arguments
@@ -163,15 +175,15 @@ fn replayed(arguments: &BisectArguments) -> Result<[Plan; 2], Exit> {
         .or_else(|| arguments.objects.is_empty().then_some(&good));
     let (bad, other) = plan(&arguments.bad, same)?;
     if good != bad {
-        return Err(wrong(
-            &format!(
-                "{} is of the node {good}, and {} of {bad}",
-                arguments.good, arguments.bad
-            ),
-            "have both take the place of one of them with --node, which then has the addresses that were dumped",
-        ));
+        return Err(two_nodes(&good, &bad));
     }
     Ok([one, other])
+}
+
+/// Whose a dump is said to be: `NODE=DUMP`.
+fn own_node(name: &str) -> Option<&str> {
+    let named = name.split_once('=').map(|(node, _)| node);
+    named.filter(|_| !Path::new(name).exists())
 }
 
 /// How a dump is replayed.

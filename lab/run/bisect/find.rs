@@ -107,14 +107,17 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
             let of_probe = |evidence| self.tallies(evidence);
             let (good_tallies, bad_tallies) = (of_probe(&slow_good), of_probe(&bad));
             slow_bad = SlowBad::Seen(bad);
-            // Bad answers late, and was not waited for.
-            if needed > patience {
+            let slow = found.as_ref().ok().and_then(|(ends, _)| {
+                let own = &ends.symptom.probe;
+                ends.slow(good_tallies.get(own), bad_tallies.get(own))
+            });
+            // Bad answers late, and was not waited for where that may have mattered.
+            if needed > patience && slow.is_none() {
                 patience = needed;
                 continue;
             }
             let (ends, found) = found?;
             let own = &ends.symptom.probe;
-            let slow = ends.slow(good_tallies.get(own), bad_tallies.get(own));
             probe.clone_from(own);
             let narrowed = found.narrowed.clone();
             if self.holds(&ends, found, slow.as_ref()).await? {

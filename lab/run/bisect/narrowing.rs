@@ -16,8 +16,8 @@ use super::trials::Trials;
 use crate::bisect::document::{Purpose, Trial};
 use crate::bisect::{Chosen, Known, Like, Narrowed, narrow};
 
-/// Such a part of the patience of a trial passes before it looks like bad; longer after
-/// one that was not.
+/// Such a part of the patience of a trial passes before it looks like bad; all of it after
+/// one that was not, as on a busy machine.
 const DOUBT: u32 = 4;
 
 /// What was found.
@@ -77,7 +77,7 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
                     if let Some(UnderWay { chosen, looks_bad }) = under_way.remove(&number) {
                         let like = self.like(&chosen, tried?, ends);
                         if looks_bad && like != Like::Bad {
-                            after = (2 * after).min(ends.patience);
+                            after = ends.patience;
                         }
                         known.insert(chosen, like);
                     }
