@@ -30,6 +30,7 @@ use crate::scenario::{Case, Diagnostic, Scenario, Sources};
 const NAME: &str = "replay";
 
 /// A dump as it was given.
+#[derive(Clone)]
 pub(super) struct Given {
     node: Option<String>,
     path: PathBuf,
@@ -78,9 +79,14 @@ fn wrong(message: &str, remedy: &str) -> Exit {
 
 /// Reads the dumps and tells what is wrong with them.
 pub(super) fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
+    read_all(&arguments.dumps, arguments.lenient)
+}
+
+/// Reads dumps, `[NODE=]DUMP` each, and tells what is wrong with them.
+pub(super) fn read_all(names: &[String], lenient: bool) -> Result<Vec<Given>, Exit> {
     let mut all = Vec::new();
     let (mut lines, mut files) = (0_usize, 0_usize);
-    for name in &arguments.dumps {
+    for name in names {
         let whole = Path::new(name);
         let (node, path) = match name.split_once('=').filter(|_| !whole.exists()) {
             Some((node, path)) => (Some(node.to_owned()), PathBuf::from(path)),
@@ -91,14 +97,14 @@ pub(super) fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
             Exit::Input
         })?;
         tell(&read.sources, &read.diagnostics);
-        if !arguments.lenient {
+        if !lenient {
             let refused = unbuildable(&read);
             lines += refused.0;
             files += refused.1;
         }
         let whole = read.diagnostics.is_empty();
         let (dump, left) = leniently(read);
-        if (whole || arguments.lenient) && dump.formats().next().is_none() {
+        if (whole || lenient) && dump.formats().next().is_none() {
             return Err(wrong(
                 &format!("nothing of {} can be read", path.display()),
                 "collect the node again, with scripts/collect-node",
@@ -106,7 +112,7 @@ pub(super) fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
         }
         let dump = dumped::Given {
             dump,
-            lenient: arguments.lenient,
+            lenient,
             left,
         };
         all.push(Given { node, path, dump });
@@ -167,13 +173,22 @@ fn in_lab(
         ));
     };
     let case = &lab.scenario.cases()[*at];
+    let dumps = by_node(case, given)?;
+    let case = with_probes(case, arguments);
+    prepared(lab, &case, arguments, dumps)
+}
+
+/// Dumps by the nodes of a case that they are of.
+pub(super) fn by_node(
+    case: &Case,
+    given: Vec<Given>,
+) -> Result<BTreeMap<String, dumped::Given>, Exit> {
     let nodes = addresses(&case.objects);
     let mut dumps = BTreeMap::new();
     for one in given {
         dumps.insert(named(&one, &nodes)?, one.dump);
     }
-    let case = with_probes(case, arguments);
-    prepared(lab, &case, arguments, dumps)
+    Ok(dumps)
 }
 
 fn prepared(

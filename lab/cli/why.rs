@@ -8,6 +8,7 @@ use super::interrupt::unless_interrupted;
 use super::labs::{chosen, tell};
 use super::output::{colour, print, print_json, refused, told};
 use super::progress::Progress;
+use super::replay::{by_node, read_all};
 use super::run::options;
 use crate::plan::Patience;
 use crate::report::RunError;
@@ -22,16 +23,27 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
-    let wishes = Wishes::from(Patience::SETTLED);
+    let dumps = match read_all(&arguments.dump, arguments.lenient) {
+        Ok(dumps) => dumps,
+        Err(exit) => return exit,
+    };
     let mut asked = Vec::new();
     let mut wrong = false;
     for lab in &labs {
         for at in &lab.cases {
-            match prepare(lab, &lab.scenario.cases()[*at], wishes.clone()) {
+            let case = &lab.scenario.cases()[*at];
+            let wishes = match by_node(case, dumps.clone()) {
+                Ok(dumps) => Wishes {
+                    dumps,
+                    ..Wishes::from(Patience::SETTLED)
+                },
+                Err(exit) => return exit,
+            };
+            match prepare(lab, case, wishes.clone()) {
                 Ok(prepared) => asked.push(Asked {
                     lab,
                     prepared,
-                    wishes: wishes.clone(),
+                    wishes,
                     probe: arguments.probe.clone(),
                 }),
                 Err(diagnostics) => {

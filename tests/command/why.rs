@@ -250,39 +250,72 @@ fn of_a_healthy_case_nothing_is_wrong() {
     insta::assert_snapshot!(settled(&stdout(&output)));
 }
 
-/// A lab's directory with rules that were saved in its node and lost some lines then, which
-/// take the place of those that are generated.
-fn dumped(gone: &str) -> (tempfile::TempDir, String) {
+/// A lab with rules that were saved in its node and lost those that have this in them.
+fn dumped(gone: &str) -> (Labs, tempfile::TempDir, String) {
     let labs = Labs::one();
     let saved = labs.runtime.run(&["exec", "node-1", "--", "iptables-save"]);
     let saved = stdout(&saved);
     let (lost, left): (Vec<&str>, Vec<&str>) = saved.lines().partition(|line| line.contains(gone));
     assert!(!lost.is_empty(), "{saved}");
-    let nodes = "node-1:\n      dump: iptables-save\n";
-    let (directory, path) = lab(LAB.replacen("node-1:\n", nodes, 1));
+    let directory = tempfile::tempdir().expect("a directory");
     let rules = directory.path().join("iptables-save");
-    std::fs::write(rules, left.join("\n") + "\n").expect("it can be written");
-    (directory, format!("{}/policy=Local", path.display()))
+    std::fs::write(&rules, left.join("\n") + "\n").expect("it can be written");
+    let rules = rules.display().to_string();
+    (labs, directory, rules)
 }
 
 #[test]
 fn what_a_dumped_node_lacks_is_told() {
-    let (_directory, case) = dumped("-j KUBE-SEP-");
-    let output = run(&["why", "--kernel=host", &case]);
+    let (labs, _directory, dump) = dumped("-j KUBE-SEP-");
+    let case = labs.case("Local");
+    let output = run(&["why", "--kernel=host", "--dump", &dump, &case]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     insta::assert_snapshot!(settled(&stdout(&output)));
+    // So it is where the lab itself names the dump.
+    let nodes = "node-1:\n      dump: iptables-save\n";
+    let (directory, path) = lab(LAB.replacen("node-1:\n", nodes, 1));
+    std::fs::copy(dump, directory.path().join("iptables-save")).expect("it can be copied");
+    let of_lab = run(&[
+        "why",
+        "--kernel=host",
+        &format!("{}/policy=Local", path.display()),
+    ]);
+    assert_eq!(stdout(&of_lab), stdout(&output), "{}", stderr(&of_lab));
 }
 
 #[test]
 fn of_a_dumped_node_that_is_well_nothing_is_wrong() {
-    let (_directory, case) = dumped("# Completed on");
-    let output = run(&["why", "--kernel=host", &case]);
+    let (labs, _directory, dump) = dumped("# Completed on");
+    let case = labs.case("Local");
+    let output = run(&["why", "--kernel=host", "--dump", &dump, &case]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(
         stdout(&output).contains("nothing is wrong"),
         "{}",
         stdout(&output)
     );
+}
+
+#[test]
+fn what_the_kernel_refuses_of_a_dump_is_left_out_where_the_user_says_so() {
+    let (labs, _directory, dump) = dumped("-j KUBE-SEP-");
+    let rules = std::fs::read_to_string(&dump).expect("rules");
+    let unknown = "-A FORWARD -p tcp -m tcp --dport 81 -j NFLOG --nflog-group 99999999\n";
+    let (before, filter) = rules.split_once("*filter").expect("a table");
+    let filter = filter.replacen("COMMIT", &format!("{unknown}COMMIT"), 1);
+    let rules = format!("{before}*filter{filter}");
+    std::fs::write(&dump, rules).expect("it can be written");
+    let case = labs.case("Local");
+    let ask = |more: &[&str]| {
+        let arguments = ["why", "--kernel=host", "--dump", &dump, &case];
+        run(&[&arguments[..], more].concat())
+    };
+    let output = ask(&[]);
+    assert_ne!(output.status.code(), Some(0), "{}", stdout(&output));
+    let output = ask(&["--lenient"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = stdout(&output);
+    assert!(told.contains("restart kube-proxy on node-1"), "{told}");
 }
 
 /// A policy that leaves a node out as soon as it changes.

@@ -89,6 +89,12 @@ pub struct WhyArguments {
     /// The cases: NAME, NAME/axis=value,…, or a path to a lab's file
     #[arg(value_name = "LAB[/CASE]", required = true)]
     pub names: Vec<String>,
+    /// A dump that takes the place of a node of the cases, as `svclab replay` takes it
+    #[arg(long, value_name = "[NODE=]DUMP")]
+    pub dump: Vec<String>,
+    /// Leave out of dumps what no kernel would take
+    #[arg(long, requires = "dump")]
+    pub lenient: bool,
     #[command(flatten)]
     pub place: PlaceArguments,
     /// Only the connections of this probe

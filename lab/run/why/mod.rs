@@ -11,6 +11,7 @@ use self::search::Search;
 use super::execute::{Options, trouble};
 use super::pool::Pools;
 use super::prepare::{Prepared, Wishes};
+use super::refit::as_far_as_had;
 use super::select::Chosen;
 use crate::report::RunError;
 use crate::why::Finding;
@@ -65,9 +66,18 @@ pub async fn why(
 
 /// What is found of a case, on each kernel that it is to run in.
 async fn one(asked: &Asked<'_>, pools: &Pools, copies: &Copies) -> Result<Vec<Finding>, RunError> {
-    let pools = pools.of_case(&asked.prepared).await;
+    let kernels = match pools.of_case(&asked.prepared).await {
+        Ok(kernels) => kernels,
+        // What a kernel lacks may be left out of dumps.
+        Err(error) => {
+            let fitting = as_far_as_had(&asked.prepared, &error);
+            let fitting = fitting.unwrap_or_else(|| Err(trouble(&error)))?;
+            let again = pools.of_case(&fitting).await;
+            again.map_err(|error| trouble(&error))?
+        }
+    };
     let mut found = Vec::new();
-    for pool in pools.map_err(|error| trouble(&error))? {
+    for pool in kernels {
         let mut search = Search::begin(asked, &pool, copies).await?;
         if !search.finding.is_healthy() {
             search.singly().await?;

@@ -18,6 +18,7 @@ use crate::run::bisect::{Task, find};
 use crate::run::execute::trouble;
 use crate::run::pool::Pool;
 use crate::run::prepare::{Prepared, prepare};
+use crate::run::refit::as_far_as_taken;
 use crate::scenario::Case;
 use crate::scenario::count::Count;
 use crate::scenario::expectation::ProbeExpectation;
@@ -52,8 +53,7 @@ impl<'a> Search<'a> {
         let agent = pool.agent().await.map_err(told)?;
         let kernel = agent.surroundings().kernel.clone();
         let case = &asked.prepared.case.id;
-        let plan = settled(&asked.prepared);
-        let ran = copies.run(pool, case, &plan, true, false);
+        let ran = ran(copies, pool, &asked.prepared, true, false);
         let (evidence, _) = ran.await.map_err(told)?;
         let before = made(&evidence);
         let mut search = Self {
@@ -322,10 +322,7 @@ impl<'a> Search<'a> {
         watched: bool,
         afresh: bool,
     ) -> Result<(Evidence, Reached), KernelError> {
-        let (case, plan) = (&self.finding.case, settled(prepared));
-        self.copies
-            .run(self.pool, case, &plan, watched, afresh)
-            .await
+        ran(self.copies, self.pool, prepared, watched, afresh).await
     }
 
     /// The case with changes made.
@@ -381,6 +378,31 @@ fn in_all_stages(change: &Change, case: &mut Case) -> Result<bool, Unchangeable>
         }
     }
     made
+}
+
+/// Runs a case, without what the kernel refuses of dumps that say that this may be left
+/// out.
+async fn ran(
+    copies: &Copies,
+    pool: &Pool,
+    prepared: &Prepared,
+    watched: bool,
+    afresh: bool,
+) -> Result<(Evidence, Reached), KernelError> {
+    let id = &prepared.case.id;
+    let plan = settled(prepared);
+    let error = match copies.run(pool, id, &plan, watched, afresh).await {
+        Err(error) if !prepared.accounts.is_empty() => error,
+        ran => return ran,
+    };
+    let agent = pool.agent().await?;
+    match as_far_as_taken(prepared, &error, &agent).await {
+        Some(Ok(fitting)) => {
+            let plan = settled(&fitting);
+            copies.run(pool, id, &plan, watched, afresh).await
+        }
+        _ => Err(error),
+    }
 }
 
 /// The plan of a case, in which no timeout is waited for that is proven. A lab that says
