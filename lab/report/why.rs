@@ -436,7 +436,8 @@ mod tests {
         });
         let finding = finding(&[], tried);
         assert!(!finding.is_answered());
-        let [short, long] = [false, true].map(|verbose| human(&[finding.clone()], verbose, false));
+        let [short, long] =
+            [false, true].map(|verbose| human(std::slice::from_ref(&finding), verbose, false));
         insta::assert_snapshot!(short);
         insta::assert_snapshot!("and_the_pairs_to_who_wants_them", long);
     }
