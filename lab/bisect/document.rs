@@ -35,6 +35,10 @@ pub struct Bisection {
     pub breaks: Vec<Vec<Difference>>,
     /// What has to be as in good for bad to become good, and nothing of it can be left out.
     pub cures: Vec<Vec<Difference>>,
+    /// Of two cases: the fields of the lab and the objects that each make some of that by
+    /// themselves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub said_by: Vec<SaidBy>,
     /// What was tried, in this order, ends and verification among it.
     pub trials: Vec<Trial>,
     /// With which probability chance led to another answer than it should have, at most: so
@@ -42,6 +46,30 @@ pub struct Bisection {
     pub wrong_in_million: u64,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
+}
+
+/// What a lab or an object says otherwise in bad.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SaidBy {
+    /// `Lab`, or an object: `Service/default/web`.
+    pub document: String,
+    /// The fields that differ.
+    pub fields: Vec<SaidField>,
+}
+
+/// A field that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SaidField {
+    /// Where it is: `spec.externalTrafficPolicy`; empty for a whole object.
+    pub path: String,
+    /// As good has it; not at all without this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub good: Option<String>,
+    /// As bad has it; not at all without this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bad: Option<String>,
 }
 
 /// A lab's node over which dumps were laid.

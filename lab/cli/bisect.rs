@@ -9,13 +9,13 @@ use super::exit::Exit;
 use super::interrupt::unless_interrupted;
 use super::output::{print, print_json, refused, told};
 use super::progress::Progress;
-use super::sides::{task, wrong};
+use super::sides::{Sides, sides, wrong};
 use crate::bisect::Bisection;
 use crate::bisect::document::Trial;
 use crate::kernel::{Choice, Kernels};
 use crate::report::bisect::{human, line, narrowing, told_shortly};
 use crate::report::{RunError, Trouble};
-use crate::run::bisect::{BisectError, Task, find, needs, side_by_side};
+use crate::run::bisect::{BisectError, Task, find, needs, said_by, side_by_side};
 use crate::run::{at_hand, trouble};
 
 /// Finds what makes the difference between good and bad, and prints it.
@@ -26,12 +26,17 @@ pub fn bisect(common: &Common, arguments: &BisectArguments) -> Exit {
             "name one with --kernel: host, or a version such as 6.12",
         );
     }
-    let task = match task(common, arguments) {
-        Ok(task) => task,
+    let Sides { task, cases } = match sides(common, arguments) {
+        Ok(sides) => sides,
         Err(exit) => return exit,
     };
     match unless_interrupted(found(&task, arguments)) {
-        Ok(Some(Ok(found))) => end(&found, arguments),
+        Ok(Some(Ok(mut found))) => {
+            if let Some((lab, [good, bad])) = &cases {
+                found.said_by = said_by(lab, good, bad, &found);
+            }
+            end(&found, arguments)
+        }
         Ok(Some(Err(error))) => told(&error),
         Ok(None) => {
             eprintln!("interrupted");

@@ -16,15 +16,23 @@ use crate::dump::{File, Format, NodeDump, Read};
 use crate::plan::{Patience, Plan};
 use crate::replay::Account;
 use crate::report::{RunError, Trouble};
-use crate::run::Prepared;
 use crate::run::bisect::Task;
+use crate::run::{Chosen, Prepared};
+
+/// What is bisected, and the cases that good and bad are, if they are two of one lab.
+pub struct Sides {
+    /// What is bisected.
+    pub task: Task,
+    /// The lab, and its cases.
+    pub cases: Option<(Chosen, [Prepared; 2])>,
+}
 
 /// What is bisected.
 ///
 /// # Errors
 ///
 /// The exit code, once it is told what is wrong.
-pub fn task(common: &Common, arguments: &BisectArguments) -> Result<Task, Exit> {
+pub fn sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, Exit> {
     let names = [&arguments.good, &arguments.bad];
     let task = |[good, bad]: [Plan; 2], over, probe| Task {
         good,
@@ -34,9 +42,10 @@ pub fn task(common: &Common, arguments: &BisectArguments) -> Result<Task, Exit> 
         over,
         probe,
     };
+    let alone = |task| Sides { task, cases: None };
     let probe = arguments.probe.clone();
     if let (Some(case), Some(node)) = (&arguments.over, &arguments.node) {
-        let case = one(common, case)?;
+        let (_, case) = one(common, case)?;
         let plans = [
             laid(&case.plan, node, names[0], arguments)?,
             laid(&case.plan, node, names[1], arguments)?,
@@ -45,13 +54,19 @@ pub fn task(common: &Common, arguments: &BisectArguments) -> Result<Task, Exit> 
             case: case.case.id.clone(),
             node: node.clone(),
         };
-        return Ok(task(plans, Some(over), probe));
+        return Ok(alone(task(plans, Some(over), probe)));
     }
     match names.map(|name| is_dump(name)) {
-        [true, true] => Ok(task(replayed(arguments)?, None, None)),
+        [true, true] => Ok(alone(task(replayed(arguments)?, None, None))),
         [false, false] => {
-            let plans = [one(common, names[0])?.plan, one(common, names[1])?.plan];
-            Ok(task(plans, None, probe))
+            let (lab, good) = one(common, names[0])?;
+            let (other, bad) = one(common, names[1])?;
+            let plans = [good.plan.clone(), bad.plan.clone()];
+            let same = lab.named == other.named;
+            Ok(Sides {
+                task: task(plans, None, probe),
+                cases: same.then_some((lab, [good, bad])),
+            })
         }
         [good, _] => {
             let (dump, other) = if good {
@@ -217,21 +232,24 @@ fn replaying(name: &str, arguments: &BisectArguments) -> Result<ReplayArguments,
 }
 
 /// The one case that a name stands for.
-fn one(common: &Common, name: &str) -> Result<Prepared, Exit> {
+fn one(common: &Common, name: &str) -> Result<(Chosen, Prepared), Exit> {
     let selection = Selection {
         names: vec![name.to_owned()],
         patience: Patience::SETTLED,
         kube_proxy: None,
     };
     let labs = prepared(common, &selection)?;
-    let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
+    let mut cases = Vec::new();
+    for (lab, prepared) in labs {
+        cases.extend(prepared.into_iter().map(|case| (lab.clone(), case)));
+    }
     match cases.pop() {
         Some(case) if cases.is_empty() => Ok(case),
         last => {
             let all: Vec<String> = cases
                 .iter()
                 .chain(&last)
-                .map(|case| format!("  '{}'", case.named))
+                .map(|(_, case)| format!("  '{}'", case.named))
                 .collect();
             Err(wrong(
                 &format!(

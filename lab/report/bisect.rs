@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::bisect::document::{Bisection, Purpose, Reached, Trial};
+use crate::bisect::document::{Bisection, Purpose, Reached, SaidBy, Trial};
 use crate::bisect::{Difference, Like};
 use crate::verify::Times;
 
@@ -49,6 +49,16 @@ pub fn human(found: &Bisection) -> String {
             &format!("Bad is good without {}", these(found.cures.len())),
             &found.cures,
         );
+    }
+    if !found.said_by.is_empty() {
+        text.push_str(match found.said_by.len() {
+            1 => "It is said by this:\n",
+            _ => "Some of it is said by each of these:\n",
+        });
+        for said in &found.said_by {
+            text.push_str(&source(said));
+        }
+        text.push('\n');
     }
     let trials = found.trials.len();
     let _ = writeln!(
@@ -122,6 +132,21 @@ pub fn told_shortly(number: usize, trial: &Trial, differences: usize) -> String 
     )
 }
 
+/// A document and what it has otherwise, `-` as good has it and `+` as bad does.
+fn source(said: &SaidBy) -> String {
+    let mut text = String::new();
+    for field in &said.fields {
+        let path = if field.path.is_empty() { "" } else { " " };
+        let _ = writeln!(text, "  * {}{path}{}", said.document, field.path);
+        for (sign, value) in [('-', &field.good), ('+', &field.bad)] {
+            if let Some(value) = value {
+                let _ = writeln!(text, "    {sign} {value}");
+            }
+        }
+    }
+    text
+}
+
 fn listed(text: &mut String, title: &str, all: &[Vec<Difference>]) {
     let _ = writeln!(text, "{title}:");
     for together in all {
@@ -175,7 +200,7 @@ pub(super) mod tests {
         );
     }
 
-    use crate::bisect::document::{Over, Shown};
+    use crate::bisect::document::{Over, SaidField, Shown};
     use crate::bisect::{Kind, Level, SCHEMA};
     use crate::dump::Owner;
     use crate::evidence::Verdict;
@@ -248,6 +273,32 @@ pub(super) mod tests {
             differences: 12,
             breaks: vec![vec![entry.clone()], vec![rule]],
             cures: vec![vec![entry]],
+            said_by: vec![
+                SaidBy {
+                    document: "Lab".to_owned(),
+                    fields: vec![SaidField {
+                        path: "spec.kubeProxy.clusterCIDR".to_owned(),
+                        good: Some("10.244.0.0/16".to_owned()),
+                        bad: None,
+                    }],
+                },
+                SaidBy {
+                    document: "Service/default/web".to_owned(),
+                    fields: vec![SaidField {
+                        path: "spec.externalTrafficPolicy".to_owned(),
+                        good: Some("Cluster".to_owned()),
+                        bad: Some("Local".to_owned()),
+                    }],
+                },
+                SaidBy {
+                    document: "Pod/default/web".to_owned(),
+                    fields: vec![SaidField {
+                        path: String::new(),
+                        good: None,
+                        bad: Some("{kind: Pod}".to_owned()),
+                    }],
+                },
+            ],
             trials: vec![
                 trial(Purpose::End, 0, Like::Good, well.clone()),
                 trial(Purpose::End, 12, Like::Bad, broken),

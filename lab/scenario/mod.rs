@@ -27,6 +27,7 @@ pub mod decode_error;
 mod defaults;
 mod desugar;
 pub mod diagnostic;
+mod differ;
 mod documents;
 pub mod endpoints;
 #[cfg(test)]
@@ -78,5 +79,6 @@ mod yaml_error;
 
 pub use case::Case;
 pub use diagnostic::{Diagnostic, Rendering, Severity};
+pub use differ::{Field, Said};
 pub use scenario::Scenario;
 pub use source::{Source, SourceError, Sources, Span};

@@ -69,6 +69,7 @@ pub async fn find(
         differences: trials.pair.len(),
         breaks: trials.pair.told(&breaks),
         cures: trials.pair.told(&cures),
+        said_by: Vec::new(),
         trials: trials.all,
         wrong_in_million,
         duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),

@@ -7,10 +7,12 @@ mod ends;
 mod error;
 mod find;
 mod narrowing;
+mod said;
 mod task;
 mod trials;
 
 pub use benches::side_by_side;
 pub use error::BisectError;
 pub use find::find;
+pub use said::said_by;
 pub use task::{Task, needs};
