@@ -131,7 +131,7 @@ impl Symptom {
         if all_good == 0 || all_bad == 0 {
             return Err(Alike::Same);
         }
-        let (mut symptom, well): (BTreeSet<Outcome>, BTreeSet<Outcome>) = outcomes
+        let (mut symptom, mut well): (BTreeSet<Outcome>, BTreeSet<Outcome>) = outcomes
             .into_iter()
             .partition(|outcome| of(bad, outcome) * all_good > of(good, outcome) * all_bad);
         if symptom.is_empty() {
@@ -142,6 +142,8 @@ impl Symptom {
         let any = |all: &BTreeSet<Outcome>| unanswered.iter().any(|outcome| all.contains(outcome));
         if any(&symptom) && !any(&well) {
             symptom.extend(unanswered);
+        } else if any(&well) && !any(&symptom) {
+            well.extend(unanswered);
         }
         let count = |tally| {
             symptom
@@ -295,6 +297,10 @@ mod tests {
         };
         assert_eq!(symptom.like(&ended(Verdict::Unreachable)), Like::Bad);
         assert_eq!(symptom.like(&ended(Verdict::Refused)), Like::Neither);
+        // So it is where good is what is not answered.
+        let blocked = of(&tally(0, 64), &tally(64, 0)).unwrap();
+        assert_eq!(blocked.like(&ended(Verdict::Unreachable)), Like::Good);
+        assert!(blocked.well.contains(&Outcome::of(Verdict::Unreachable)));
         // One that a busy machine lost says nothing.
         assert_eq!(symptom.like(&tally(all - 1, 1)), Like::Good);
         assert!(symptom.wrong(20) <= 1e-3);

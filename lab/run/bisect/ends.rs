@@ -56,7 +56,8 @@ impl Slow {
     /// What a trial with all patience is like.
     pub fn like(&self, symptom: &Symptom, tally: &Tally) -> Like {
         let seen = outcomes(symptom, tally);
-        if seen.is_subset(&self.good) {
+        // Where good is not answered, it is all one who says so.
+        if seen.is_subset(&self.good) || seen.is_subset(&symptom.well) {
             Like::Good
         } else if seen.is_disjoint(&self.good) {
             Like::Bad
