@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::book::Book;
 use crate::evidence::{Attempt, Verdict};
-use crate::scenario::expectation::{ProbeExpectation, SourcePort};
+use crate::scenario::expectation::{ANY, ProbeExpectation, SourcePort};
 
 /// What was seen of a probe's connections.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
@@ -39,8 +39,8 @@ pub struct ProbeOutcome {
     /// The step after which it was tried, or across which it was open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// What was expected, in the lab's words; nothing if the row says nothing
-    /// of this probe.
+    /// What was expected, in the lab's words, or `any`. Only a claim's own words may
+    /// leave a probe out; it is absent then.
     pub expected: Option<String>,
     /// What was seen.
     pub observed: Observed,
@@ -129,6 +129,9 @@ pub fn is_called(full: &str, written: &str) -> bool {
 /// An expectation in one line, in the lab's own words.
 #[must_use]
 pub fn expected_words(expected: &ProbeExpectation) -> String {
+    if expected.any {
+        return ANY.to_owned();
+    }
     let mut words: Vec<String> = expected
         .verdicts()
         .iter()
@@ -188,6 +191,20 @@ mod tests {
             seen_sources: BTreeSet::new(),
             source_ports: BTreeSet::new(),
         }
+    }
+
+    #[test]
+    fn any_outcome_holds_and_is_named() {
+        let expected = ProbeExpectation {
+            any: true,
+            ..ProbeExpectation::default()
+        };
+        assert!(check(&expected, &seen(&[(Verdict::Timeout, 1)], &[])));
+        assert!(check(
+            &expected,
+            &seen(&[(Verdict::Connected, 1)], &["web"])
+        ));
+        assert_eq!(expected_words(&expected), "any");
     }
 
     fn check(expected: &ProbeExpectation, observed: &Observed) -> bool {

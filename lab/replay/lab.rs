@@ -11,9 +11,7 @@ use crate::dump::NodeDump;
 use crate::dump::format::{Backing, Ip};
 use crate::evidence::{Attempt, Verdict};
 use crate::plan::Backend;
-
-/// The expectations of a lab of which nothing is known yet.
-const NOTHING: &str = "  expect:\n  - {}\n";
+use crate::scenario::expectation::ANY;
 
 /// A node's dump.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +101,14 @@ pub fn lab(
             let _ = writeln!(text, "    probe-{}: {{from: {from}, to: {to}}}", at + 1);
         }
     }
-    text.push_str(NOTHING);
+    text.push_str("  expect:\n");
+    if probes.is_empty() {
+        text.push_str("  - {}\n");
+    }
+    for at in 0..probes.len() {
+        let indent = if at == 0 { "  - " } else { "    " };
+        let _ = write!(text, "{indent}{}", undecided(&format!("probe-{}", at + 1)));
+    }
     for dumped in dumps {
         if objects.iter().any(|(name, _)| name == dumped.node) {
             continue;
@@ -128,19 +133,21 @@ pub fn expecting(lab: &str, seen: &[Attempt]) -> String {
         let own = counts.entry(&attempt.probe).or_default();
         *own.entry(attempt.verdict).or_default() += 1;
     }
-    let probes = counts.iter().map(|(probe, verdicts)| {
+    let mut lab = lab.to_owned();
+    for (probe, verdicts) in counts {
         let verdicts = verdicts.iter();
         let verdicts: Vec<String> = verdicts
             .map(|(verdict, count)| format!("{verdict}: {count}"))
             .collect();
-        format!("{probe}: {{{}}}", verdicts.join(", "))
-    });
-    let probes: Vec<String> = probes.collect();
-    if probes.is_empty() {
-        return lab.to_owned();
+        let seen = format!("{probe}: {{{}}}\n", verdicts.join(", "));
+        lab = lab.replacen(&undecided(probe), &seen, 1);
     }
-    let row = format!("  expect:\n  - {}\n", probes.join("\n    "));
-    lab.replacen(NOTHING, &row, 1)
+    lab
+}
+
+/// The line of a row for a probe whose outcome is not known yet.
+fn undecided(probe: &str) -> String {
+    format!("{probe}: {ANY}\n")
 }
 
 /// What other nodes' kube-proxies are told: what those of the dumped ones were, where the

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 
+use super::check_steps::place_of_probe;
 use super::diagnostic::Diagnostic;
 use super::expectation::{Expected, ProbeExpectation};
 use super::lab::{LabSpec, Probe};
@@ -22,12 +23,58 @@ pub(super) fn case(spec: &LabSpec, tree: &Tree, row: usize, sink: &mut Sink) {
         return;
     };
     let path = [Step::from("spec"), "expect".into(), row.into()];
+    without_expectation(spec, &expected.expected, tree, &path, sink);
     expectations(spec, &expected.expected, tree, &path, sink);
     for (index, claim) in expected.claims.iter().enumerate() {
         if let Some(says) = &claim.says {
             let path = [&path[..], &["claims".into(), index.into(), "says".into()]].concat();
             expectations(spec, says, tree, &path, sink);
+            any_of_claim(says, tree, &path, sink);
         }
+    }
+}
+
+/// Refuses a row that leaves out a probe of the case: without an expectation the probe
+/// could not fail.
+fn without_expectation(
+    spec: &LabSpec,
+    expected: &Expected,
+    tree: &Tree,
+    path: &[Step],
+    sink: &mut Sink,
+) {
+    for (name, probe) in spec.all_probes() {
+        if expected.probes.contains_key(name) {
+            continue;
+        }
+        let verdict = ProbeExpectation::verdicts_of(probe.protocol)[0];
+        let place = place_of_probe(spec, tree, name);
+        let error = Diagnostic::error(format!("no outcome is expected of the probe `{name}`"));
+        // Of a case with flows the last row is put together; with none before it, none
+        // was written.
+        let is_written = spec.flows.is_empty() || spec.expect.len() > 1;
+        let error = match tree.at(path).filter(|_| is_written) {
+            Some(row) => error
+                .at(row.head(), format!("this row leaves `{name}` out"))
+                .and(place, "this probe"),
+            None => error.at(place, "in no row of `expect`"),
+        };
+        sink.push(error.help(format!(
+            "add `{name}: {{{verdict}: {}}}` to the row, or `{name}: any` if the outcome does not matter",
+            probe.connections
+        )));
+    }
+}
+
+/// Refuses `any` in a claim's own words: no packet could refute the claim.
+fn any_of_claim(says: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink) {
+    let node = tree.nearest(path);
+    for (name, _) in says.probes.iter().filter(|(_, expected)| expected.any) {
+        sink.push(
+            Diagnostic::error(format!("a claim cannot say `any` of the probe `{name}`"))
+                .at(node.key_span(name).unwrap_or(node.head()), "")
+                .help("leave the probe out, or say which outcome the claim expects"),
+        );
     }
 }
 
@@ -191,6 +238,17 @@ fn probe_expectation(
     sink: &mut Sink,
 ) {
     let verdicts = ProbeExpectation::verdicts_of(probe.protocol);
+    if expectation.is_empty() {
+        sink.push(
+            Diagnostic::error(format!("nothing is expected of the probe `{name}`"))
+                .at(node.span, "expects nothing")
+                .help(format!(
+                    "name a verdict, such as `{}: {}`, or write `{name}: any` if the outcome does not matter",
+                    verdicts[0], probe.connections
+                )),
+        );
+        return;
+    }
     let named = || {
         expectation
             .verdicts()

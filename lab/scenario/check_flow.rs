@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::check_lab::selector;
 use super::check_steps;
 use super::diagnostic::Diagnostic;
-use super::expectation::ROW_KEYS;
+use super::expectation::{ProbeExpectation, ROW_KEYS};
 use super::flow::{Fact, Failing, Flow, FlowRow};
 use super::lab::LabSpec;
 use super::sink::Sink;
@@ -43,7 +43,7 @@ pub(super) fn flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
             sink.push(
                 Diagnostic::error(format!("nothing is expected of the flow `{name}`"))
                     .at(at, "no rows")
-                    .help("add a row: `expect: [{connected: 1}]`; what nothing is expected of is a probe"),
+                    .help("add a row: `expect: [{connected: 1}]`, or `expect: [{any: true}]` if the outcome does not matter"),
             );
         }
         for (index, row) in flow.expect.iter().enumerate() {
@@ -77,6 +77,23 @@ fn row(
     selector(spec, &row.when, tree, &when, sink);
     let connections = flow.connections(row, spec.connections);
     let expectation = row.expectation(connections);
+    if row.any {
+        let only_any = ProbeExpectation {
+            any: true,
+            ..ProbeExpectation::default()
+        };
+        if expectation != only_any {
+            let node = tree.nearest(path);
+            sink.push(
+                Diagnostic::error(format!(
+                    "this row of the flow `{name}` says `any` and expects an outcome"
+                ))
+                .at(node.key_span("any").unwrap_or(node.head()), "")
+                .help("leave `any` out, or the rest"),
+            );
+        }
+        return;
+    }
     if expectation
         .verdicts()
         .iter()
@@ -91,7 +108,7 @@ fn row(
             Diagnostic::error(format!("this row of the flow `{name}` names no verdict"))
                 .at(tree.nearest(path).head(), "expects nothing")
                 .help(format!(
-                    "say what becomes of the flow: `{verdict}: all`, or how it fails"
+                    "say what becomes of the flow: `{verdict}: all`, or how it fails, or `any: true` if the outcome does not matter"
                 )),
         );
     }

@@ -6,7 +6,8 @@ use std::fmt;
 
 use indexmap::IndexMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::count::Count;
 use super::values::AxisValues;
@@ -108,7 +109,8 @@ impl Expected {
             "links" => self.links = map.next_value()?,
             "steps" => self.steps = map.next_value()?,
             _ => {
-                self.probes.insert(key, map.next_value()?);
+                let ProbeOrAny(expectation) = map.next_value()?;
+                self.probes.insert(key, expectation);
             }
         }
         Ok(())
@@ -126,6 +128,7 @@ impl Expected {
 /// sources are held against the evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("minProperties" = 1))]
 pub struct ProbeExpectation {
     /// TCP: the connection stood and the server's message came.
     #[serde(default)]
@@ -160,6 +163,45 @@ pub struct ProbeExpectation {
     /// Whether the port that the servers saw is that of the caller's own socket.
     #[serde(default)]
     pub source_port: Option<SourcePort>,
+    /// Whether the row has the word `any` in place of a map: no outcome is wrong.
+    #[serde(skip)]
+    pub any: bool,
+}
+
+/// The word for a probe whose outcome does not matter.
+pub const ANY: &str = "any";
+
+/// The value of a probe's name in a row: a map, or the word `any`.
+struct ProbeOrAny(ProbeExpectation);
+
+impl<'de> Deserialize<'de> for ProbeOrAny {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ProbeOrAnyVisitor;
+
+        impl<'de> Visitor<'de> for ProbeOrAnyVisitor {
+            type Value = ProbeOrAny;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of verdicts, endpoints and sources, or `any`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ProbeOrAny, E> {
+                if text != ANY {
+                    return Err(E::invalid_value(de::Unexpected::Str(text), &self));
+                }
+                Ok(ProbeOrAny(ProbeExpectation {
+                    any: true,
+                    ..ProbeExpectation::default()
+                }))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ProbeOrAny, A::Error> {
+                ProbeExpectation::deserialize(MapAccessDeserializer::new(map)).map(ProbeOrAny)
+            }
+        }
+
+        deserializer.deserialize_any(ProbeOrAnyVisitor)
+    }
 }
 
 /// What became of a source port on the way.
@@ -196,6 +238,13 @@ impl SourcePort {
 }
 
 impl ProbeExpectation {
+    /// Whether neither a verdict nor an endpoint nor a source is expected, and `any` is
+    /// not written either.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The verdicts by their names, with what is expected of each.
     #[must_use]
     pub fn verdicts(&self) -> [(&'static str, Option<Count>); 7] {
@@ -383,7 +432,12 @@ impl JsonSchema for Expected {
                 "links": links,
                 "steps": steps,
             },
-            "additionalProperties": probe,
+            "additionalProperties": {
+                "anyOf": [
+                    {"const": ANY, "description": "The outcome of the probe does not matter."},
+                    probe,
+                ],
+            },
         })
     }
 }

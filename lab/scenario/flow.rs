@@ -119,6 +119,10 @@ pub struct FlowRow {
     /// Whether the port that the servers saw is that of the caller's own socket.
     #[serde(default)]
     pub source_port: Option<SourcePort>,
+    /// Whether the flow's outcome does not matter in these cases. Such a row expects
+    /// nothing else.
+    #[serde(default)]
+    pub any: bool,
     /// Why it is so.
     #[serde(default)]
     pub because: Option<String>,
@@ -150,6 +154,7 @@ impl FlowRow {
             seen_source: self.seen_source.clone(),
             seen_sources: self.seen_sources.clone(),
             source_port: self.source_port,
+            any: self.any,
         }
     }
 }

@@ -7,6 +7,8 @@
 //! value keeps the place where it was written, so whatever is found wrong, here
 //! or later, is a [`diagnostic`] with file, line and caret.
 
+#[cfg(test)]
+mod any_tests;
 mod apply;
 #[cfg(test)]
 mod bad_input;

@@ -110,7 +110,8 @@ impl<'a> Search<'a> {
     }
 
     /// Whether it is asked why a probe's connections are not all made: of the one that was
-    /// named, else of those that the lab expects to be made in some case or says nothing of.
+    /// named, else of those that the lab expects to be made in some case or whose outcome
+    /// does not matter to it.
     fn is_in_question(&self, probe: &str) -> bool {
         if let Some(asked) = &self.asked.probe {
             return asked == probe;
@@ -121,10 +122,8 @@ impl<'a> Search<'a> {
             .peekable();
         let is_made = |expected: &ProbeExpectation| {
             let counts = [expected.connected, expected.answered];
-            counts
-                .into_iter()
-                .flatten()
-                .any(|count| count != Count::exactly(0))
+            let mut counts = counts.into_iter().flatten();
+            expected.any || counts.any(|count| count != Count::exactly(0))
         };
         said.peek().is_none() || said.any(is_made)
     }
