@@ -29,6 +29,7 @@ pub mod kernel;
 mod library;
 pub mod live;
 pub mod plan;
+pub mod printable;
 pub mod protocol;
 pub mod replay;
 pub mod report;

@@ -96,7 +96,7 @@ async fn found(task: &Task, arguments: &BisectArguments) -> Result<Bisection, Ru
     let mut tell = |trial: &Trial, differences: usize| {
         number += 1;
         let words = told_shortly(number, trial, differences);
-        shown.say(words, || {
+        shown.say(&words, || {
             if arguments.verbose {
                 eprintln!("{}", line(number, trial, differences));
             }

@@ -12,6 +12,7 @@ use super::labs::{prepared, tell};
 use super::output::{colour, print_json, refused, width, written};
 use super::run::{options, print as telling, running};
 use crate::cluster::place;
+use crate::printable::{Kind, Printable};
 use crate::report::claims::{
     Declared, Differing, Layout, differing, document, exit_code, print, tally,
 };
@@ -44,7 +45,10 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
                 colour: colour(),
                 verbose: arguments.verbose,
             },
-            io::stdout().lock(),
+            Printable::new(
+                io::stdout().lock(),
+                if colour() { Kind::Styled } else { Kind::Text },
+            ),
         )),
         ClaimsFormat::Json => print_json(&document(lines.clone())),
     };

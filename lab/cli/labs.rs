@@ -2,13 +2,13 @@
 //! at once.
 
 use std::collections::HashSet;
-use std::io::IsTerminal as _;
 use std::path::Path;
 
 use super::args::{Common, Selection};
 use super::exit::Exit;
+use super::output::has_colour_on_stderr;
 use crate::run::{Chosen, Prepared, SelectError, choose, prepare};
-use crate::scenario::{Diagnostic, Rendering, Sources};
+use crate::scenario::{Diagnostic, MAX_DIAGNOSTICS, Rendering, Sources};
 
 /// The labs that are named, after telling what their files make one wonder about.
 ///
@@ -82,20 +82,32 @@ fn refuse(error: &SelectError) -> Exit {
     }
 }
 
-/// Shows diagnostics on standard error.
+/// Shows diagnostics on standard error: at most [`MAX_DIAGNOSTICS`] errors and as many
+/// warnings, and how many more there are.
 pub fn tell(sources: &Sources, diagnostics: &[Diagnostic]) {
-    for diagnostic in diagnostics {
-        eprintln!("{}\n", diagnostic.render(sources, rendering()).trim_end());
+    for (kind, is_error) in [("errors", true), ("warnings", false)] {
+        let of_kind = |diagnostic: &&Diagnostic| diagnostic.is_error() == is_error;
+        let count = diagnostics.iter().filter(of_kind).count();
+        // A list that was cut before ends with a line of its own that says so.
+        let most = if count > MAX_DIAGNOSTICS + 1 {
+            MAX_DIAGNOSTICS
+        } else {
+            count
+        };
+        for diagnostic in diagnostics.iter().filter(of_kind).take(most) {
+            eprintln!("{}\n", diagnostic.render(sources, rendering()).trim_end());
+        }
+        if most < count {
+            eprintln!("and {} more {kind}\n", count - most);
+        }
     }
 }
 
 /// How diagnostics are shown: in colour on a terminal, unless the user wants none.
 #[must_use]
 pub fn rendering() -> Rendering {
-    let colour = std::io::stderr().is_terminal()
-        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     Rendering {
-        colour,
+        colour: has_colour_on_stderr(),
         ..Rendering::default()
     }
 }

@@ -1,5 +1,13 @@
 //! The command: what users type, and the exit codes they get.
 
+/// Prints a line to standard error, without the control characters of what it
+/// repeats. In the commands it takes the place of the standard library's macro.
+macro_rules! eprintln {
+    ($($text:tt)*) => {
+        $crate::cli::output::message(format_args!($($text)*))
+    };
+}
+
 mod args;
 mod attach;
 mod bisect;
@@ -41,16 +49,14 @@ use crate::agent::contain::Standing;
 /// Runs the command that the process was started with.
 #[must_use]
 pub fn main() -> ExitCode {
+    if is_read_by_runner() {
+        output::defuse_messages();
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are not errors; all else is wrong input.
-            let _ = error.print();
-            return if error.use_stderr() {
-                Exit::Input.into()
-            } else {
-                Exit::Success.into()
-            };
+            return output::usage(&error).into();
         }
     };
     if let Command::Agent {
@@ -99,10 +105,17 @@ fn log() {
     if let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("SVCLAB_LOG") {
         tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(std::io::stderr)
+            .with_writer(|| output::Messages)
             .without_time()
             .init();
     }
+}
+
+/// Whether GitHub's runner reads what is printed, by its own word or by `--format`.
+/// Known before the arguments are parsed, whose errors repeat them.
+fn is_read_by_runner() -> bool {
+    std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true")
+        || std::env::args_os().any(|argument| argument == "github" || argument == "--format=github")
 }
 
 fn completions(shell: clap_complete::Shell) -> Exit {

@@ -8,6 +8,7 @@ use indexmap::IndexSet;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::Instant;
 
+use crate::printable::one_line;
 use crate::report::Event;
 
 /// After how long it is shown.
@@ -101,9 +102,9 @@ pub struct Line(ProgressBar);
 
 impl Line {
     /// Says this, and prints what `tell` tells on the same terminal.
-    pub fn say(&self, words: String, tell: impl FnOnce()) {
+    pub fn say(&self, words: &str, tell: impl FnOnce()) {
         self.0.suspend(tell);
-        self.0.set_message(words);
+        self.0.set_message(one_line(words).into_owned());
     }
 }
 
@@ -117,8 +118,8 @@ impl Drop for Progress {
 fn words(running: &IndexSet<String>) -> String {
     match (running.first(), running.len()) {
         (None, _) => String::new(),
-        (Some(only), 1) => only.clone(),
-        (Some(first), many) => format!("{first} and {} more", many - 1),
+        (Some(only), 1) => one_line(only).into_owned(),
+        (Some(first), many) => format!("{} and {} more", one_line(first), many - 1),
     }
 }
 

@@ -17,7 +17,7 @@ use super::args::{Common, Selection, UpArguments};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive};
 use super::labs::prepared;
-use super::output::{print, refused, told};
+use super::output::{Messages, print, refused, told};
 use super::which::misplaced;
 use crate::evidence::Refused;
 use crate::kernel::{Choice, Kernel, KernelError, Kernels, NoRoom, Session};
@@ -346,7 +346,7 @@ fn detached(directory: &Directory, case: &str) -> Exit {
                 // It is elsewhere if it had its place already.
                 let place = directory.log(case);
                 let log = if log.exists() { &log } else { &place };
-                let _ = io::stderr().write_all(&fs::read(log).unwrap_or_default());
+                let _ = Messages.write_all(&fs::read(log).unwrap_or_default());
                 let _ = fs::remove_file(log);
                 Exit::Of(code)
             }

@@ -1,6 +1,7 @@
 //! All that was dumped of a node: each file read by the program that printed it,
 //! and all of them checked together.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::{Backing, Format, Ip};
@@ -16,6 +17,7 @@ use super::sets::Sets;
 use super::sysctls::Sysctls;
 use super::text::{Text, lines};
 use super::{iptables, kinds, links, nft, policy, routes, servers, sets, sysctls};
+use crate::printable::{one_line, printable};
 use crate::rules::nft::Ruleset;
 use crate::scenario::source::{FileId, Source};
 use crate::scenario::{Diagnostic, Sources};
@@ -83,9 +85,19 @@ impl Read {
 }
 
 impl NodeDump {
-    /// Reads the files of a dump, as far as they can be read.
+    /// Reads the files of a dump, as far as they can be read. Control characters of
+    /// their text and names are replaced.
     #[must_use]
     pub fn read(files: Vec<File>) -> Read {
+        let safe = |file: File| File {
+            name: one_line(&file.name).into_owned(),
+            text: match printable(&file.text) {
+                Cow::Borrowed(_) => file.text,
+                Cow::Owned(text) => text,
+            },
+            ..file
+        };
+        let files: Vec<File> = files.into_iter().map(safe).collect();
         let sources: Vec<Source> = files
             .iter()
             .map(|file| Source::of_text(&file.name, &file.text))

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::words::and;
 use crate::dump::{Change, Difference, Owner, Side};
+use crate::printable::one_line;
 
 /// The schema that [`Document`] follows.
 pub const SCHEMA: &str = "svclab/diff/v1";
@@ -165,9 +166,7 @@ fn tell_change(text: &mut String, styles: &Styles, change: &Change, owner: Optio
 
 /// A text of a file without what a terminal would act upon.
 fn shown(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    one_line(text).into_owned()
 }
 
 /// How things are set off where there are colours.

@@ -8,6 +8,7 @@ use super::json::Json;
 use super::junit::Junit;
 use super::output::UntilClosed;
 use super::writer::{Options, Writer};
+use crate::printable::{Kind, Printable};
 
 /// In which form a run is told: `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
@@ -26,7 +27,12 @@ pub enum Format {
 impl Format {
     /// What writes this format to `out`.
     pub fn writer<'a>(self, out: impl Write + 'a, options: Options<'a>) -> Box<dyn Writer + 'a> {
-        let out = UntilClosed::new(out);
+        let kind = match self {
+            Self::Json => Kind::Json,
+            Self::Human if options.colour => Kind::Styled,
+            _ => Kind::Text,
+        };
+        let out = Printable::new(UntilClosed::new(out), kind);
         match self {
             Self::Human => Box::new(Human::new(out, options)),
             Self::Json => Box::new(Json::new(out)),

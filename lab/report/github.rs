@@ -5,7 +5,9 @@
 //! The commands are those that the runner's own parser reads
 //! (`src/Runner.Common/ActionCommand.cs` in actions/runner at 079cdb1d05fe): a
 //! line that begins with `::name`, spaces before it or not, and, anywhere in a line,
-//! the older `##[name]`.
+//! the older `##[name]`. The runner reads standard output and standard error alike,
+//! and `\r` ends a line as `\n` does (.NET's `StreamReader.ReadLine`, which
+//! `src/Runner.Sdk/ProcessInvoker.cs`, `StartReadStream`, calls).
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -13,6 +15,7 @@ use std::io::{self, Write};
 use super::case_text::{Telling, plain};
 use super::writer::{Options, Writer};
 use super::{CaseResult, Event, Outcome, Results, Summary, certificate, markdown, words};
+use crate::printable::printable;
 
 /// Writes workflow commands.
 pub(super) struct Github<'a, W> {
@@ -35,7 +38,7 @@ impl<'a, W: Write> Github<'a, W> {
             writeln!(self.out, "::group::{}", data(&format!("{lab}: {counts}")))?;
             for case in &cases {
                 let text = format!("{}\n{}", Telling::head(case), telling.details(case));
-                for line in plain(&text).lines() {
+                for line in printable(&plain(&text)).lines() {
                     writeln!(self.out, "{}", inert(line))?;
                 }
             }
@@ -56,10 +59,12 @@ impl<W: Write> Writer for Github<'_, W> {
         if let Event::Over { results, took } = event {
             self.log(results)?;
             let summary = words::summary(results, *took);
-            writeln!(self.out, "{}", inert(&summary))?;
+            for line in printable(&summary).lines() {
+                writeln!(self.out, "{}", inert(line))?;
+            }
             if let Some(certificate) = &results.certificate {
                 let text = certificate::text(certificate);
-                for line in text.lines() {
+                for line in printable(&text).lines() {
                     writeln!(self.out, "{}", inert(line))?;
                 }
                 if !certificate.unchanged {
@@ -69,7 +74,8 @@ impl<W: Write> Writer for Github<'_, W> {
             }
             self.out.flush()?;
             if let Some(page) = &mut self.options.summary {
-                page.write_all(markdown::page(results, &summary).as_bytes())?;
+                let text = markdown::page(results, &summary);
+                page.write_all(printable(&text).as_bytes())?;
                 page.flush()?;
             }
         }
@@ -106,7 +112,7 @@ fn property(text: &str) -> String {
 
 /// A line of the log that no runner takes for a command, whatever a dump or a
 /// kernel's message put into it.
-fn inert(line: &str) -> Cow<'_, str> {
+pub(crate) fn inert(line: &str) -> Cow<'_, str> {
     let line = defused(line);
     if line.trim_start().starts_with("::") {
         Cow::Owned(format!("| {line}"))

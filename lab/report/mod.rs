@@ -54,6 +54,7 @@ use std::time::Duration;
 use seen::Seen;
 
 pub use format::Format;
+pub(crate) use github::inert;
 pub use results::{
     CaseResult, Outcome, Place, Results, RunError, SCHEMA, Summary, Surroundings, Trouble,
 };

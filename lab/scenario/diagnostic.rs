@@ -1,6 +1,5 @@
 //! What is wrong with a file, and where: message, carets, help.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
@@ -8,6 +7,7 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Element, Level, Renderer, Snippet};
 
 use super::source::{FileId, Source, SourceError, Sources, Span};
+use crate::printable::{one_line, printable, styled};
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -141,18 +141,25 @@ impl Diagnostic {
         elements.extend(
             self.help
                 .iter()
-                .map(|help| Level::HELP.message(shown(help)).into()),
+                .map(|help| Level::HELP.message(printable(help)).into()),
         );
-        let report = [level.primary_title(shown(&self.message)).elements(elements)];
+        let report = [level
+            .primary_title(printable(&self.message))
+            .elements(elements)];
         let renderer = if rendering.colour {
             Renderer::styled()
         } else {
             Renderer::plain()
         };
-        renderer
+        let text = renderer
             .term_width(rendering.width)
             .decor_style(DecorStyle::Ascii)
-            .render(&report)
+            .render(&report);
+        if rendering.colour {
+            styled(&text)
+        } else {
+            printable(&text).into_owned()
+        }
     }
 
     /// The files it has places in, the primary's first.
@@ -186,7 +193,7 @@ impl Diagnostic {
         let last = here().map(|label| label.span.start).max().unwrap_or(0);
         let window = &text[from..line_end(text, last)];
         let mut snippet = Snippet::source(window)
-            .path(shown(source.name()))
+            .path(one_line(source.name()))
             .line_start(usize::try_from(line).unwrap_or(1));
         for label in here() {
             let is_primary = self.primary.as_deref() == Some(label);
@@ -200,7 +207,7 @@ impl Diagnostic {
             snippet = snippet.annotation(if label.text.is_empty() {
                 annotation
             } else {
-                annotation.label(shown(&label.text))
+                annotation.label(printable(&label.text))
             });
         }
         snippet
@@ -218,21 +225,6 @@ impl std::error::Error for Diagnostic {}
 impl From<SourceError> for Diagnostic {
     fn from(error: SourceError) -> Self {
         Self::error(error.to_string())
-    }
-}
-
-/// A text with its control characters made visible: names and values from a file
-/// are repeated in messages, and must not command the terminal.
-fn shown(text: &str) -> Cow<'_, str> {
-    if text.contains(|c: char| c.is_control() && c != '\n') {
-        let visible = text.chars().map(|c| match c {
-            '\n' => c,
-            c if c.is_control() => '\u{fffd}',
-            c => c,
-        });
-        Cow::Owned(visible.collect())
-    } else {
-        Cow::Borrowed(text)
     }
 }
 
@@ -269,6 +261,7 @@ fn first_line(text: &str, span: Span) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::printable::is_control;
 
     fn span(text: &str, part: &str) -> Span {
         let start = text.find(part).expect("the part is in the text");
@@ -344,9 +337,21 @@ mod tests {
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        let text = "a: \u{1b}[31mred\n";
-        let diagnostic = Diagnostic::error("odd \u{1b}[2J").at(span(text, "red"), "\u{1b}");
-        assert!(!render("x\u{1b}.yaml", text, &diagnostic).contains('\u{1b}'));
+        for odd in [
+            "\u{1b}[31m",
+            "\u{9b}2J",
+            "\u{7f}",
+            "\u{202e}",
+            "\u{61c}",
+            "a\rb",
+        ] {
+            let text = format!("a: {odd}red\n");
+            let diagnostic = Diagnostic::error(format!("odd {odd}"))
+                .at(span(&text, "red"), odd)
+                .help(odd);
+            let printed = render(&format!("x{odd}.yaml"), &text, &diagnostic);
+            assert!(!printed.contains(is_control), "{printed:?}");
+        }
     }
 
     #[test]

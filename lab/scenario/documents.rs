@@ -2,6 +2,7 @@
 //! rest, which is counted.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 
@@ -11,9 +12,10 @@ use super::reference::{DocumentRef, ObjectKind};
 use super::sink::Sink;
 use super::source::{Sources, Span};
 use super::suggest::{did_you_mean, suggest};
-use super::tree::{Tree, shortened};
+use super::tree::{Entry, Scalar, Tree, Value, shortened};
 use super::v1beta1;
 use super::yaml;
+use crate::printable::{has_control, printable};
 
 /// A scenario's documents, before their content is looked at.
 #[derive(Debug, Default)]
@@ -30,18 +32,16 @@ impl Documents {
     /// Reads the documents of some files.
     pub fn read(sources: &Sources, sink: &mut Sink) -> Self {
         let mut documents = Self::default();
-        let mut found = Vec::new();
         for (file, source) in sources.iter() {
             match yaml::parse(source, file) {
                 Ok(trees) => {
                     for tree in &trees {
-                        documents.take(tree, &mut found);
+                        documents.take(tree, sink);
                     }
                 }
                 Err(error) => sink.push(error.into()),
             }
         }
-        sink.extend(found);
         documents
     }
 
@@ -49,18 +49,13 @@ impl Documents {
     ///
     /// What is wrong with the document's identity is added to `diagnostics`, and
     /// the document left out.
-    pub fn take(&mut self, tree: &Tree, diagnostics: &mut Vec<Diagnostic>) {
+    pub fn take(&mut self, tree: &Tree, diagnostics: &mut Sink) {
         self.take_as(tree, None, diagnostics);
     }
 
     /// As [`Documents::take`]. The items of a `PodList` are pods, whether they say so
     /// or not: the API leaves `kind` out of them.
-    fn take_as(
-        &mut self,
-        tree: &Tree,
-        listed_as: Option<ObjectKind>,
-        diagnostics: &mut Vec<Diagnostic>,
-    ) {
+    fn take_as(&mut self, tree: &Tree, listed_as: Option<ObjectKind>, diagnostics: &mut Sink) {
         if tree.as_map().is_none() {
             diagnostics.push(
                 Diagnostic::error(format!("a document must be a map, found {tree}"))
@@ -111,7 +106,7 @@ impl Documents {
         tree: &Tree,
         (kind, kind_at): (&str, Span),
         (version, version_at): (&str, Span),
-        diagnostics: &mut Vec<Diagnostic>,
+        diagnostics: &mut Sink,
     ) {
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
         if kind == KIND || group == "svclab" {
@@ -189,7 +184,19 @@ impl Documents {
         }
     }
 
-    fn add(&mut self, kind: ObjectKind, tree: Tree, diagnostics: &mut Vec<Diagnostic>) {
+    fn add(&mut self, kind: ObjectKind, tree: Tree, diagnostics: &mut Sink) {
+        let tree = match without_controls(&tree) {
+            None => tree,
+            Some((safe, at)) => {
+                diagnostics.push(
+                    Diagnostic::warning(format!(
+                        "control characters of this {kind} are replaced by U+FFFD"
+                    ))
+                    .at(at, "the first is here"),
+                );
+                safe
+            }
+        };
         let reference = match identity(kind, &tree) {
             Ok(reference) => reference,
             Err(diagnostic) => {
@@ -209,6 +216,46 @@ impl Documents {
     }
 }
 
+/// The tree with its control characters replaced, and the place of the first; `None`
+/// if it has none.
+fn without_controls(tree: &Tree) -> Option<(Tree, Span)> {
+    let at = first_control(tree)?;
+    Some((replaced(tree), at))
+}
+
+fn first_control(tree: &Tree) -> Option<Span> {
+    let odd = |text: &str, at| has_control(text).then_some(at);
+    match &tree.value {
+        Value::Scalar(scalar) => odd(&scalar.text, tree.span),
+        Value::Sequence(items) => items.iter().find_map(first_control),
+        Value::Map(map) => map
+            .iter()
+            .find_map(|(key, entry)| odd(key, entry.key).or_else(|| first_control(&entry.value))),
+    }
+}
+
+fn replaced(tree: &Tree) -> Tree {
+    let value = match &tree.value {
+        Value::Scalar(scalar) => Value::Scalar(Scalar {
+            text: printable(&scalar.text).into(),
+            kind: scalar.kind,
+        }),
+        Value::Sequence(items) => Value::Sequence(Arc::new(items.iter().map(replaced).collect())),
+        Value::Map(map) => {
+            let entries = map.iter().map(|(key, entry)| {
+                let value = replaced(&entry.value);
+                let key_at = entry.key;
+                (printable(key).into(), Entry { key: key_at, value })
+            });
+            Value::Map(Arc::new(entries.collect()))
+        }
+    };
+    Tree {
+        span: tree.span,
+        value,
+    }
+}
+
 /// Where an object's name stands.
 pub(super) fn name_span(tree: &Tree) -> Span {
     tree.get("metadata")
@@ -223,9 +270,9 @@ pub(super) fn name_span(tree: &Tree) -> Span {
 /// When it is none that svclab reads, or has no proper name.
 pub(super) fn added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic> {
     let mut documents = Documents::default();
-    let mut diagnostics = Vec::new();
+    let mut diagnostics = Sink::default();
     documents.take(tree, &mut diagnostics);
-    if let Some(diagnostic) = diagnostics.into_iter().next() {
+    if let Some(diagnostic) = diagnostics.first() {
         return Err(Diagnostic {
             severity: super::diagnostic::Severity::Error,
             ..diagnostic

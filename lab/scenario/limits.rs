@@ -7,6 +7,7 @@ use super::objects::Objects;
 use super::sink::Sink;
 use super::source::Span;
 use super::tree::{Scalar, Tree, Value, shortened};
+use crate::printable::is_control;
 
 /// Nodes of a cluster.
 pub const MAX_NODES: usize = 256;
@@ -61,9 +62,7 @@ pub(super) fn text(tree: &Tree, sink: &mut Sink) {
 }
 
 fn printable(text: &str, at: Span, sink: &mut Sink) {
-    let odd = text
-        .chars()
-        .find(|letter| letter.is_control() && !['\n', '\t'].contains(letter));
+    let odd = text.chars().find(|letter| is_control(*letter));
     if let Some(odd) = odd {
         sink.push(
             Diagnostic::error(format!(

@@ -83,4 +83,5 @@ pub use case::Case;
 pub use diagnostic::{Diagnostic, Rendering, Severity};
 pub use differ::{Field, Said};
 pub use scenario::Scenario;
+pub use sink::MAX_DIAGNOSTICS;
 pub use source::{Source, SourceError, Sources, Span};

@@ -202,8 +202,15 @@ impl Builder {
             self.anchors.insert(anchor, built.clone());
         }
         let Some(frame) = self.frames.last_mut() else {
-            self.nodes += built.nodes;
-            self.text += built.text;
+            // A document may be a single value: a file of such is counted as well.
+            self.nodes = self.nodes.saturating_add(built.nodes);
+            self.text = self.text.saturating_add(built.text);
+            if self.nodes > MAX_NODES {
+                return Err(YamlError::TooManyNodes { at: span });
+            }
+            if self.text > MAX_TEXT {
+                return Err(YamlError::TooMuchText { at: span });
+            }
             if !built.tree.is_null() {
                 self.documents.push(built.tree);
             }

@@ -30,6 +30,7 @@ mod kept;
 mod killed;
 mod measured;
 mod node_ports;
+mod printed;
 mod readme;
 mod replay;
 #[path = "../shared/rights.rs"]

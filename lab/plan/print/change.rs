@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{addresses_of, lines, netns, words};
+use super::{addresses_of, call, lines, netns, on_one_line, words};
 use crate::plan::delta::Change;
 use crate::plan::needs::iptables_program;
 use crate::plan::{HealthCheck, Plan, Step};
@@ -13,13 +13,13 @@ pub fn steps(plan: &Plan) -> String {
 }
 
 fn step(step: &Step) -> String {
-    let mut text = format!("\n# ==== step {}\n", step.name);
+    let mut text = format!("\n# ==== step {}\n", on_one_line(&step.name));
     let mut say = |title: &str, lines: Vec<String>| {
         for (at, line) in lines.iter().enumerate() {
             if at == 0 {
                 let _ = writeln!(text, "# {title}:");
             }
-            let _ = writeln!(text, "#   {line}");
+            let _ = writeln!(text, "#   {}", on_one_line(line));
         }
     };
     say("opened before, and spoken on last", probes(&step.open));
@@ -42,16 +42,16 @@ fn step(step: &Step) -> String {
         text.push_str(&namespace(change));
     }
     for (name, stale) in &step.forget {
-        let _ = writeln!(text, "\n# ip netns exec {}", netns(name));
+        text.push_str(&call(&netns(name), &[]));
         for forget in stale {
-            let _ = writeln!(text, "# {forget}");
+            let _ = writeln!(text, "# {}", on_one_line(&forget.to_string()));
         }
     }
     let tried = probes(&step.probes);
     if !tried.is_empty() {
         text.push_str("\n# tried then:\n");
         for line in tried {
-            let _ = writeln!(text, "#   {line}");
+            let _ = writeln!(text, "#   {}", on_one_line(&line));
         }
     }
     text
@@ -71,7 +71,9 @@ fn namespace(change: &Change) -> String {
     let mut text = String::new();
     let mut run = |command: &str, input: &str| {
         if !input.is_empty() {
-            let _ = write!(text, "\n# ip netns exec {name} {command}\n{input}");
+            let words: Vec<&str> = command.split(' ').collect();
+            text.push_str(&call(&name, &words));
+            text.push_str(input);
             if !input.ends_with('\n') {
                 text.push('\n');
             }

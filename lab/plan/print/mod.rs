@@ -8,6 +8,7 @@
 mod change;
 pub(crate) mod words;
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use ipnetwork::IpNetwork;
@@ -147,21 +148,18 @@ fn filled(namespace: &str, stage: Stage, command: &[&str], text: String) -> Opti
 /// what is not the tools' is a comment to all of them.
 #[must_use]
 pub fn print(plan: &Plan) -> String {
-    let mut text = format!("# {}\n", plan.case);
+    let mut text = format!("# {}\n", on_one_line(&plan.case));
     let steps = steps(plan);
     for namespace in &plan.namespaces {
         let netns = netns(&namespace.name);
-        let _ = write!(text, "\n# ==== {}\n", namespace.name);
+        let _ = write!(text, "\n# ==== {}\n", on_one_line(&namespace.name));
         if steps.iter().all(|step| step.netns != netns) {
             text.push_str("# nothing in it but lo\n");
         }
         for step in steps.iter().filter(|step| step.netns == netns) {
-            let _ = write!(
-                text,
-                "\n# ip netns exec {netns} {}\n{}",
-                step.command.join(" "),
-                step.text
-            );
+            let command: Vec<&str> = step.command.iter().map(String::as_str).collect();
+            text.push_str(&call(&netns, &command));
+            text.push_str(&step.text);
         }
     }
     let in_words = [
@@ -172,7 +170,7 @@ pub fn print(plan: &Plan) -> String {
         ),
         (
             "typed by hand",
-            plan.typed.iter().map(words::typed).collect(),
+            plan.typed.iter().flat_map(words::typed).collect(),
         ),
         ("probes", plan.probes.iter().map(words::probe).collect()),
         ("watched", words::watched(plan)),
@@ -182,7 +180,7 @@ pub fn print(plan: &Plan) -> String {
         if !said.is_empty() {
             let _ = write!(text, "\n# ==== {title}\n");
             for line in said {
-                let _ = writeln!(text, "# {line}");
+                let _ = writeln!(text, "# {}", on_one_line(&line));
             }
         }
     }
@@ -190,7 +188,31 @@ pub fn print(plan: &Plan) -> String {
 }
 
 fn lines(lines: impl Iterator<Item = String>) -> String {
-    lines.fold(String::new(), |text, line| text + &line + "\n")
+    lines.fold(String::new(), |text, line| {
+        text + &on_one_line(&line) + "\n"
+    })
+}
+
+/// A line in which a newline is written `\n`: names, arguments and values are a lab's
+/// own, and none of them ends a comment or begins a line for a tool.
+fn on_one_line(text: &str) -> Cow<'_, str> {
+    if text.contains(['\n', '\r']) {
+        Cow::Owned(text.replace('\n', "\\n").replace('\r', "\\r"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// How a program is called in a namespace: a comment of one line, its words quoted as a
+/// shell reads them.
+fn call(netns: &str, command: &[&str]) -> String {
+    let quoted = |word: &&str| {
+        let quoted = shlex::try_quote(word);
+        quoted.map_or_else(|_| format!("{word:?}"), Cow::into_owned)
+    };
+    let words: Vec<String> = [&netns].into_iter().chain(command).map(quoted).collect();
+    let line = format!("ip netns exec {}", words.join(" "));
+    format!("\n# {}\n", on_one_line(&line))
 }
 
 fn ended(text: &str) -> String {
@@ -363,6 +385,68 @@ mod tests {
     #[test]
     fn a_plan_is_printed_in_the_tools_own_formats() {
         insta::assert_snapshot!(print(&small()));
+    }
+
+    /// Puts a text into each string of a document, map keys apart.
+    fn poisoned(value: &mut serde_json::Value, at: &mut usize, wanted: usize) {
+        match value {
+            serde_json::Value::String(text) => {
+                if *at == wanted {
+                    text.push_str("\nreboot # '; reboot\r\nreboot");
+                }
+                *at += 1;
+            }
+            serde_json::Value::Array(all) => {
+                for one in all {
+                    poisoned(one, at, wanted);
+                }
+            }
+            serde_json::Value::Object(all) => {
+                for (key, one) in all {
+                    // What tools load is text of several lines by itself.
+                    if !["ipset", "nft", "v4", "v6"].contains(&key.as_str()) {
+                        poisoned(one, at, wanted);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn plan_newline_in_any_string_stays_on_its_line() {
+        let mut small: serde_json::Value =
+            serde_json::from_str(include_str!("../../../tests/plans/small.json")).unwrap();
+        small["proxies"] = serde_json::json!([{
+            "namespace": "router",
+            "program": "/opt/kube-proxy",
+            "arguments": ["--v=2", "--cluster-cidr=10.0.0.0/8"],
+            "mode": "iptables",
+            "backend": "nft",
+            "hears": {"services": 0, "endpoints": 0},
+            "within": {"secs": 1, "nanos": 0},
+        }]);
+        let (mut tried, mut shown) = (0, 0);
+        for wanted in 0.. {
+            let mut plan = small.clone();
+            let mut count = 0;
+            poisoned(&mut plan, &mut count, wanted);
+            if wanted >= count {
+                break;
+            }
+            // An address takes no such text.
+            let Ok(plan) = serde_json::from_value::<Plan>(plan) else {
+                continue;
+            };
+            tried += 1;
+            let text = print(&plan);
+            shown += usize::from(text.contains("reboot"));
+            assert!(
+                !text.lines().any(|line| line.starts_with("reboot")) && !text.contains('\r'),
+                "{text}"
+            );
+        }
+        assert!(tried > 10 && shown > 5, "{tried} {shown}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What no tool has a format for, in words.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::plan::{Plan, Probe, Protocol, RealProxy, Server, ServerKind, Typed};
@@ -70,17 +71,18 @@ pub fn probe(probe: &Probe) -> String {
 
 /// A real kube-proxy, as it is called.
 pub fn real_proxy(proxy: &RealProxy) -> String {
-    let words = proxy.arguments.join(" ");
-    format!("{}: {} {words}", proxy.namespace, proxy.program)
+    let words = std::iter::once(&proxy.program).chain(&proxy.arguments);
+    let words: Vec<Cow<'_, str>> = words
+        .map(|word| shlex::try_quote(word).unwrap_or(Cow::Borrowed(word)))
+        .collect();
+    format!("{}: {}", proxy.namespace, words.join(" "))
 }
 
-/// A command, and what it reads.
-pub fn typed(typed: &Typed) -> String {
-    let mut line = format!("{}: {typed}", typed.namespace);
-    for read in typed.input.lines() {
-        let _ = write!(line, "\n#   {read}");
-    }
-    line
+/// A command, and the lines that it reads.
+pub fn typed(typed: &Typed) -> Vec<String> {
+    let command = format!("{}: {typed}", typed.namespace);
+    let input = typed.input.lines().map(|read| format!("  {read}"));
+    std::iter::once(command).chain(input).collect()
 }
 
 /// What is looked at while probing, a line for each kind.

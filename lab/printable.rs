@@ -1,0 +1,294 @@
+//! Text that others chose, made safe to print.
+//!
+//! Names, rules, paths, and messages of programs come from files and programs that
+//! svclab does not trust. Their control characters are replaced where the text is
+//! read, and again where it is printed.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// Replaces a control character in text.
+const REPLACEMENT: char = '\u{fffd}';
+
+/// The longest colour sequence that svclab writes, in bytes.
+const MAX_STYLE: usize = 16;
+
+/// Whether a character can steer a terminal, hide text, or change its order: C0
+/// without tab and newline, DEL, C1, the line and paragraph separators, and the
+/// explicit directions of Unicode's bidirectional algorithm (UAX #9, section 2).
+#[must_use]
+pub const fn is_control(letter: char) -> bool {
+    matches!(
+        letter,
+        '\0'..='\u{8}'
+            | '\u{b}'..='\u{1f}'
+            | '\u{7f}'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+    )
+}
+
+/// Whether [`printable`] replaces a character of the text.
+#[must_use]
+pub fn has_control(text: &str) -> bool {
+    text.contains(is_control) && text.replace("\r\n", "\n").contains(is_control)
+}
+
+/// Text with its lines and tabs; every other control character is U+FFFD. A line
+/// end `\r\n` becomes `\n`.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.contains(is_control) {
+        Cow::Owned(clean(text, Kind::Text, true).0)
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// As [`printable`], for text in which svclab's own colours stay.
+#[must_use]
+pub fn styled(text: &str) -> String {
+    clean(text, Kind::Styled, true).0
+}
+
+/// A name or a path on one line: line ends and tabs are U+FFFD, too.
+#[must_use]
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    let odd = |letter| is_control(letter) || matches!(letter, '\n' | '\t');
+    if text.contains(odd) {
+        Cow::Owned(text.replace(odd, "\u{fffd}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// JSON text with the control characters of its strings escaped. Those that JSON
+/// permits, such as DEL and U+202E, are escaped as well; the value stays the same.
+#[must_use]
+pub fn json(text: &str) -> String {
+    clean(text, Kind::Json, true).0
+}
+
+/// What the text is that a [`Printable`] writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Text without colours.
+    Text,
+    /// Text in which svclab's own colours stay.
+    Styled,
+    /// JSON.
+    Json,
+}
+
+/// Writes text without the control characters of others.
+#[derive(Debug)]
+pub struct Printable<W> {
+    out: W,
+    kind: Kind,
+    /// The begin of a character, line end or colour that the next write completes.
+    pending: Vec<u8>,
+}
+
+impl<W: Write> Printable<W> {
+    /// A writer of that kind of text.
+    pub const fn new(out: W, kind: Kind) -> Self {
+        Self {
+            out,
+            kind,
+            pending: Vec::new(),
+        }
+    }
+
+    fn pass(&mut self, last: bool) -> io::Result<()> {
+        let bytes = std::mem::take(&mut self.pending);
+        let whole = if last {
+            bytes.len()
+        } else {
+            whole_characters(&bytes)
+        };
+        let text = String::from_utf8_lossy(&bytes[..whole]);
+        let (text, rest) = clean(&text, self.kind, last);
+        self.pending.extend_from_slice(rest.as_bytes());
+        self.pending.extend_from_slice(&bytes[whole..]);
+        self.out.write_all(text.as_bytes())
+    }
+}
+
+impl<W: Write> Write for Printable<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.pending.extend_from_slice(bytes);
+        self.pass(false)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.pass(true)?;
+        self.out.flush()
+    }
+}
+
+/// How many bytes there are without a character that is cut off at the end.
+fn whole_characters(bytes: &[u8]) -> usize {
+    let last = bytes.utf8_chunks().last();
+    let invalid = last.map_or(&[][..], |chunk| chunk.invalid());
+    match std::str::from_utf8(invalid) {
+        Err(error) if error.error_len().is_none() => bytes.len() - invalid.len(),
+        _ => bytes.len(),
+    }
+}
+
+/// The text without control characters, and the end of it that more text may
+/// complete; nothing if this is the `last` of it.
+fn clean(text: &str, kind: Kind, last: bool) -> (String, &str) {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(is_control) {
+        clean.push_str(&rest[..at]);
+        let found = &rest[at..];
+        if !last && is_unfinished(found, kind) {
+            return (clean, found);
+        }
+        let letter = found.chars().next().unwrap_or(REPLACEMENT);
+        let mut length = letter.len_utf8();
+        match (kind, style(found)) {
+            (Kind::Styled, Some(style)) => {
+                clean.push_str(style);
+                length = style.len();
+            }
+            (Kind::Json, _) => {
+                let _ = write!(clean, "\\u{:04x}", u32::from(letter));
+            }
+            _ if found.starts_with("\r\n") => {}
+            _ => clean.push(REPLACEMENT),
+        }
+        rest = &found[length..];
+    }
+    clean.push_str(rest);
+    (clean, "")
+}
+
+/// Whether text that begins with a control character may go on so that it is a line
+/// end or a colour.
+fn is_unfinished(text: &str, kind: Kind) -> bool {
+    let is_parameter = |byte: u8| byte.is_ascii_digit() || byte == b';';
+    let begins_style = |text: &str| {
+        let parameters = text.strip_prefix('[').unwrap_or(text);
+        text.len() < MAX_STYLE
+            && (text.is_empty() || text.starts_with('['))
+            && parameters.bytes().all(is_parameter)
+    };
+    match kind {
+        Kind::Json => false,
+        _ if text == "\r" => true,
+        Kind::Text => false,
+        Kind::Styled => text.strip_prefix('\u{1b}').is_some_and(begins_style),
+    }
+}
+
+/// The colour sequence that the text begins with, if svclab writes such: colours on
+/// the terminal's own background, bold, dimmed, underlined, and their end. Hidden
+/// and inverse text is none of them.
+fn style(text: &str) -> Option<&str> {
+    let end = text.bytes().take(MAX_STYLE).position(|byte| byte == b'm')?;
+    let parameters = text[..end].strip_prefix("\u{1b}[")?;
+    let known = |parameter: &str| {
+        matches!(
+            parameter.parse::<u8>(),
+            Ok(0..=4 | 22..=24 | 31..=36 | 39 | 91..=96)
+        )
+    };
+    (parameters.is_empty() || parameters.split(';').all(known)).then_some(&text[..=end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Text in each kind, written at once and byte by byte.
+    fn written(text: &str, kind: Kind) -> String {
+        let mut at_once = Printable::new(Vec::new(), kind);
+        at_once.write_all(text.as_bytes()).unwrap();
+        at_once.flush().unwrap();
+        let mut in_bytes = Printable::new(Vec::new(), kind);
+        for byte in text.bytes() {
+            in_bytes.write_all(&[byte]).unwrap();
+        }
+        in_bytes.flush().unwrap();
+        assert_eq!(at_once.out, in_bytes.out, "{text:?}");
+        String::from_utf8(at_once.out).unwrap()
+    }
+
+    #[test]
+    fn printable_control_characters_are_replaced() {
+        let controls = ('\0'..='\u{10ffff}').filter(|letter| {
+            letter.is_control() && !['\n', '\t'].contains(letter)
+                || "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}"
+                    .contains(*letter)
+                || "\u{2066}\u{2067}\u{2068}\u{2069}".contains(*letter)
+        });
+        let mut count = 0;
+        for control in controls {
+            count += 1;
+            let text = format!("a{control}é\t\n");
+            assert_eq!(printable(&text), "a\u{fffd}é\t\n");
+            assert_eq!(written(&text, Kind::Text), "a\u{fffd}é\t\n");
+            assert_eq!(written(&text, Kind::Styled), "a\u{fffd}é\t\n");
+            assert_eq!(one_line(&text), "a\u{fffd}é\u{fffd}\u{fffd}");
+        }
+        assert_eq!(count, 63 + 12);
+    }
+
+    #[test]
+    fn printable_plain_text_stays() {
+        for text in ["", "é → 漢\t\n", "\u{fffd}", "a\u{200d}b"] {
+            assert_eq!(printable(text), text);
+            assert_eq!(written(text, Kind::Json), text);
+        }
+        assert_eq!(printable("a\r\nb\r\r\nc\r"), "a\nb\u{fffd}\nc\u{fffd}");
+        assert_eq!(written("a\r\nb\rc\r", Kind::Text), "a\nb\u{fffd}c\u{fffd}");
+    }
+
+    #[test]
+    fn styled_own_colours_stay_and_others_go() {
+        let own = "\u{1b}[1m\u{1b}[31mred\u{1b}[0m \u{1b}[1;94mblue\u{1b}[m";
+        assert_eq!(written(own, Kind::Styled), own);
+        assert_eq!(written("\u{1b}[31mred", Kind::Text), "\u{fffd}[31mred");
+        for hostile in [
+            "\u{1b}[8mhidden",
+            "\u{1b}[7m",
+            "\u{1b}[2J",
+            "\u{1b}]0;title\u{7}",
+            "\u{1b}[1;8m",
+            "\u{1b}[;m",
+            "\u{1b}",
+            "\u{1b}[",
+            "\u{1b}[31;31;31;31;31;31m",
+            "\u{9b}31m",
+        ] {
+            let text = written(hostile, Kind::Styled);
+            assert!(!text.contains(is_control), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn json_strings_are_escaped_and_read_back() {
+        let value = "a\u{7f}\u{9b}\u{202e}\u{1b}\r\n\u{61c}";
+        let document = serde_json::to_string_pretty(&[value]).unwrap();
+        let text = written(&document, Kind::Json);
+        assert!(!text.contains(is_control), "{text}");
+        let [read]: [String; 1] = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, value);
+    }
+
+    #[test]
+    fn printable_bytes_that_are_no_text_are_replaced() {
+        let mut out = Printable::new(Vec::new(), Kind::Text);
+        out.write_all(b"a\xff\xe2\x82").unwrap();
+        out.write_all(b"\xacb\xe2").unwrap();
+        out.flush().unwrap();
+        assert_eq!(out.out, "a\u{fffd}€b\u{fffd}".as_bytes());
+    }
+}

@@ -1,0 +1,350 @@
+//! What labs, objects, dumps, arguments and programs say reaches no terminal as a
+//! command to it, whichever command prints it.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use super::fake;
+use super::support::{LAB, lab, stderr, stdout, svclab};
+
+/// Control characters, each in a text of its own: C0, DEL, C1, and directions.
+fn hostile() -> Vec<String> {
+    let controls = ('\u{1}'..='\u{8}')
+        .chain('\u{b}'..='\u{1f}')
+        .chain('\u{7f}'..='\u{9f}')
+        .chain(['\u{61c}', '\u{200e}', '\u{200f}'])
+        .chain('\u{202a}'..='\u{202e}')
+        .chain('\u{2066}'..='\u{2069}');
+    controls
+        .map(|control| match control {
+            '\u{1b}' => "\u{1b}[2J\u{1b}]0;title\u{7}".to_owned(),
+            '\r' => "\r::error::x".to_owned(),
+            control => format!("{control}x"),
+        })
+        .collect()
+}
+
+/// The text with each of its characters as a YAML escape.
+fn escaped(text: &str) -> String {
+    text.chars()
+        .map(|letter| format!("\\U{:08x}", u32::from(letter)))
+        .collect()
+}
+
+fn is_control(letter: char) -> bool {
+    letter.is_control() && letter != '\n' && letter != '\t'
+        || "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}".contains(letter)
+        || "\u{2066}\u{2067}\u{2068}\u{2069}".contains(letter)
+}
+
+/// What a command printed, of which nothing steers a terminal.
+#[track_caller]
+fn checked(output: &Output) -> String {
+    for stream in [&output.stdout, &output.stderr] {
+        let text = std::str::from_utf8(stream).expect("UTF-8");
+        assert!(!text.contains(is_control), "{text:?}");
+    }
+    assert_ne!(output.status.code(), Some(101), "{output:?}");
+    stdout(output) + &stderr(output)
+}
+
+#[track_caller]
+fn printed(arguments: &[&str]) -> String {
+    let output = svclab().args(arguments).output().expect("svclab starts");
+    checked(&output)
+}
+
+/// A lab with all hostile texts at once behind `field: `, in double quotes.
+fn with_all(field: &str) -> String {
+    let all: String = hostile().iter().map(|text| escaped(text)).collect();
+    field.replace("HOSTILE", &format!("\"{all}\""))
+}
+
+#[test]
+fn lab_with_control_characters_prints_none() {
+    for (good, hostile_field) in [
+        (
+            "about: A pod calls a service on its own node.",
+            "about: HOSTILE",
+        ),
+        ("version: v1.30", "version: HOSTILE"),
+        ("call: {from", "HOSTILE: {from"),
+        ("metadata: {name: lab}", "metadata: {name: HOSTILE}"),
+        ("kind: Lab", "kind: HOSTILE"),
+        ("policy:", "HOSTILE:"),
+        ("spec:\n  about", "HOSTILE: 1\nspec:\n  about"),
+        ("kind: Service", "kind: HOSTILE"),
+        (
+            "apiVersion: v1\nkind: Node",
+            "apiVersion: HOSTILE\nkind: Node",
+        ),
+        ("metadata: {name: web,", "metadata: {name: HOSTILE,"),
+        ("podCIDR: 10.244.1.0/24", "podCIDR: HOSTILE"),
+        ("clusterIP: 10.96.0.10", "clusterIP: HOSTILE"),
+    ] {
+        assert!(LAB.contains(good), "{good}");
+        let (_directory, path) = lab(LAB.replacen(good, &with_all(hostile_field), 1));
+        let path = path.display().to_string();
+        for command in ["plan", "run", "explain", "claims", "why", "verify"] {
+            printed(&[command, &path]);
+        }
+    }
+}
+
+#[test]
+fn lab_with_raw_directions_is_refused_and_not_reordered() {
+    let text = LAB.replacen("A pod calls", "A \u{202e}pod\u{2066} calls", 1);
+    let (_directory, path) = lab(text);
+    let text = printed(&["plan", &path.display().to_string()]);
+    assert!(
+        text.contains("the control character U+202E has no place in a lab"),
+        "{text}"
+    );
+}
+
+#[test]
+fn object_with_control_characters_prints_none() {
+    for text in hostile() {
+        let labels = format!(
+            "labels: {{app: web, note: \"{0}\"}}, annotations: {{\"a{0}\": b}}",
+            escaped(&text)
+        );
+        let (directory, path) = lab(LAB.replacen("labels: {app: web}", &labels, 1));
+        let plan = printed(&["plan", &path.display().to_string()]);
+        assert!(
+            plan.contains("control characters of this Pod are replaced by U+FFFD")
+                && plan.contains("# lab/policy=Cluster"),
+            "{plan}"
+        );
+        let objects = directory.path().join("objects.yaml");
+        let (_, rest) = LAB.split_once("---\n").expect("objects");
+        let named = format!(
+            "name: \"web{}\", namespace: default}}\nspec:\n  clusterIP",
+            escaped(&text)
+        );
+        let rest = rest.replacen(
+            "name: web, namespace: default}\nspec:\n  clusterIP",
+            &named,
+            1,
+        );
+        fs::write(&objects, rest).expect("written");
+        let objects = objects.display().to_string();
+        let rules = printed(&["rules", "--kube-version=v1.30.0", "--node=node-1", &objects]);
+        assert!(rules.contains("no name Kubernetes takes"), "{rules}");
+    }
+}
+
+#[test]
+fn dump_with_control_characters_prints_none() {
+    let rules = |comment: &str, chain: &str| {
+        format!(
+            "*filter\n:INPUT ACCEPT [0:0]\n:{chain} - [0:0]\n\
+             -A INPUT -m comment --comment \"{comment}\" -j {chain}\n-A {chain} -j DROP\nCOMMIT\n"
+        )
+    };
+    for text in hostile() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
+        fs::create_dir(&one).expect("made");
+        fs::create_dir(&other).expect("made");
+        fs::write(one.join("iptables-save"), rules("plain", "A")).expect("written");
+        fs::write(other.join("iptables-save"), rules(&text, "B")).expect("written");
+        fs::write(other.join(format!("notes{text}")), "x").expect("written");
+        fs::write(other.join("ip-addr"), format!("{text} what is this\n")).expect("written");
+        let (one, other) = (one.display().to_string(), other.display().to_string());
+        for arguments in [
+            &["diff", &one, &other][..],
+            &["diff", &one, &other, "--format=json"],
+            &["replay", &other, "--probe=x->y"],
+            &["bisect", "--good", &one, "--bad", &other, "--probe=x->y"],
+        ] {
+            printed(arguments);
+        }
+        let file = format!("{other}/iptables-save");
+        let text = printed(&["diff", &format!("{one}/iptables-save"), &file]);
+        assert!(text.contains("-j B"), "{text}");
+        let json = printed(&[
+            "diff",
+            "--format=json",
+            &format!("{one}/iptables-save"),
+            &file,
+        ]);
+        serde_json::from_str::<serde_json::Value>(&json).expect("JSON");
+    }
+}
+
+#[test]
+fn arguments_with_control_characters_print_none() {
+    for text in hostile() {
+        let flag = format!("--{text}");
+        let named = format!("--format={text}");
+        let path = format!("/no/such/{text}.yaml");
+        for arguments in [
+            &[text.as_str()][..],
+            &["run", &flag],
+            &["run", &named],
+            &["run", &text],
+            &["run", &path],
+            &["plan", "--topologies", &path],
+            &["claims", "--from", &path],
+            &["diff", &path, &path],
+            &["replay", &path],
+            &["rules", "--kube-version", &text],
+            &["rules", "--kube-version=v1.30.0", &path],
+            &["bisect", "--good", &path, "--bad", &path, "--probe", &text],
+            &["exec", "--lab", &text, "node-1", "--", "true"],
+            &["kernel", "path", &text],
+        ] {
+            let output = svclab()
+                .args(arguments)
+                .env("XDG_RUNTIME_DIR", "/no/such")
+                .output()
+                .expect("svclab starts");
+            checked(&output);
+        }
+    }
+}
+
+#[test]
+fn argument_that_is_no_text_prints_none() {
+    let odd = std::ffi::OsStr::from_bytes(b"\xff\x1b[2J\x9b");
+    let output = svclab()
+        .arg("run")
+        .arg(odd)
+        .output()
+        .expect("svclab starts");
+    checked(&output);
+}
+
+#[test]
+fn program_by_hand_with_control_characters_prints_none() {
+    let all: String = hostile().concat();
+    let octal: String = all.bytes().map(|byte| format!("\\\\{byte:03o}")).collect();
+    let command = format!("\"sh -c 'printf \\\"{octal}\\\" >&2; exit 3'\"");
+    let line = "leftovers: {iptables: []}";
+    let text = LAB.replacen(line, &format!("byHand: {{commands: [{command}]}}"), 1);
+    let (_directory, path) = lab(text);
+    let case = format!("{}/policy=Cluster", path.display());
+    for format in ["human", "json", "junit", "github"] {
+        let text = printed(&["run", "--kernel=host", "--format", format, &case]);
+        assert!(text.contains("title"), "{text}");
+    }
+}
+
+#[test]
+fn kube_proxy_log_with_control_characters_prints_none() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let all: String = hostile().concat();
+    let hex: String = all.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
+    let says = format!("print STDERR \"said {hex} end\\n\"; exit 3;");
+    let program = fake::kube_proxy(directory.path(), &says);
+    let (_lab, path) = lab(fake::lab());
+    for format in ["human", "json", "junit", "github"] {
+        let text = printed(&[
+            "run",
+            "--kernel=host",
+            "--format",
+            format,
+            "--kube-proxy",
+            &program.display().to_string(),
+            &path.display().to_string(),
+        ]);
+        assert!(text.contains("said "), "{text}");
+    }
+}
+
+/// A line of standard error that GitHub's runner takes for a command.
+fn is_command(line: &str) -> bool {
+    line.trim_start().starts_with("::") || line.contains("##[")
+}
+
+#[test]
+fn github_messages_on_stderr_are_no_commands() {
+    let (_directory, path) = lab("::error::a\n\r::error::b\r::error::c ##[error]d\n");
+    let path = path.display().to_string();
+    let name = "x\n::error::e\r::error::f ##[error]g";
+    for arguments in [
+        &["run", "--format", "github", &path][..],
+        &["run", "--format=github", name],
+        &["run", "--format", "github", &format!("--{name}")],
+    ] {
+        let output = svclab().args(arguments).output().expect("svclab starts");
+        let text = checked(&output);
+        assert!(text.contains("::error::"), "{text}");
+        let found: Vec<&str> = text.lines().filter(|line| is_command(line)).collect();
+        assert_eq!(found, Vec::<&str>::new(), "{text}");
+    }
+    // A job that runs any other command is read by the same runner.
+    let output = svclab()
+        .args(["plan", name])
+        .env("GITHUB_ACTIONS", "true")
+        .output()
+        .expect("svclab starts");
+    assert!(!checked(&output).lines().any(is_command));
+}
+
+#[test]
+fn message_to_a_closed_stderr_is_no_panic() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = svclab()
+        .args(["diff", "/no/such", "/no/such"])
+        .stdout(Stdio::null())
+        .stderr(writer)
+        .status()
+        .expect("svclab starts");
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn many_scalar_documents_cost_little_and_are_counted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("lab.yaml");
+    let told = |documents: usize| {
+        fs::write(&path, "1\n--- \n".repeat(documents)).expect("written");
+        measured(&path)
+    };
+    let (text, _) = told(300);
+    assert_eq!(text.matches("a document must be a map").count(), 100);
+    assert!(text.contains("and 200 more errors"), "{text}");
+    // 12 MB took 1.2 GB.
+    let (text, kilobytes) = told(1_700_000);
+    assert!(
+        text.contains("more than 1000000 values in one file"),
+        "{text}"
+    );
+    assert!(kilobytes < 500_000, "{kilobytes} KiB");
+}
+
+/// What is printed of a lab, and the most memory that it took, in KiB.
+fn measured(path: &Path) -> (String, i64) {
+    let mut child = svclab()
+        .arg("plan")
+        .arg(path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("svclab starts");
+    let mut text = String::new();
+    child
+        .stderr
+        .take()
+        .expect("stderr")
+        .read_to_string(&mut text)
+        .expect("read");
+    // SAFETY: both are written by the call alone, and the process is this one's child.
+    let usage = unsafe {
+        let mut usage: nix::libc::rusage = std::mem::zeroed();
+        let mut status = 0;
+        let process = nix::libc::pid_t::try_from(child.id()).expect("a process");
+        assert_eq!(
+            nix::libc::wait4(process, &raw mut status, 0, &raw mut usage),
+            process
+        );
+        usage
+    };
+    (text, usage.ru_maxrss)
+}
