@@ -381,6 +381,8 @@ pub enum Fault {
     Input,
     /// This machine lacks a program, a feature, a right or room.
     Machine,
+    /// This machine was too busy for a verdict that can be relied on.
+    Slow,
     /// Neither: a bug.
     Bug,
 }
@@ -399,6 +401,23 @@ pub struct Failure {
     /// The namespace and the line of rule text that was rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Box<Rejected>>,
+}
+
+impl Failure {
+    /// The machine was too busy for a verdict on something.
+    #[must_use]
+    pub fn slow(about: &str, why: impl std::fmt::Display) -> Self {
+        Self {
+            fault: Fault::Slow,
+            message: format!("this machine is too busy for a verdict on {about}: {why}"),
+            remedy: Some(
+                "run fewer cases at once (`--jobs 1`), or end other programs that keep the \
+                 processors busy"
+                    .to_owned(),
+            ),
+            rejected: None,
+        }
+    }
 }
 
 /// Something that a program or the kernel refused to load.

@@ -6,14 +6,13 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::Instant;
 
 use super::exchange::Outcome;
 use super::netns::NetNs;
-use super::ports::Ports;
-use super::prober::told;
+use super::prober::certain;
 use super::server::{GO_ON, LAST};
 use super::{start, tcp, udp};
 use crate::evidence::Attempt;
@@ -41,8 +40,8 @@ type First = Pin<Box<dyn Future<Output = (Option<Line>, Outcome)>>>;
 ///
 /// # Errors
 ///
-/// When a socket cannot be had, or a probe is bound to an address that its namespace has
-/// not got.
+/// When a socket cannot be had, a probe is bound to an address that its namespace has not
+/// got, or this machine is too busy for a verdict.
 pub async fn open(
     probes: &[Probe],
     namespaces: &HashMap<String, NetNs>,
@@ -52,26 +51,26 @@ pub async fn open(
         let ns = start::place(probe, namespaces)?;
         for number in 0..probe.connections {
             let begun = Instant::now();
-            let first = start::inside(probe, ns, || begin(probe, ns.ports()))?;
+            let first = start::inside(probe, ns, || begin(probe, ns))?;
             opening.push(async move {
                 let (line, outcome) = first.await;
-                let attempt = told(&probe.name, number, begun.elapsed(), outcome);
+                let attempt = certain(&probe.name, number, begun.elapsed(), outcome)?;
                 let open = Open {
                     probe: probe.clone(),
                     number,
                     line: line.ok_or_else(|| attempt.clone()),
                 };
-                (open, attempt)
+                Ok::<_, Failure>((open, attempt))
             });
         }
     }
-    Ok(join_all(opening).await.into_iter().unzip())
+    Ok(try_join_all(opening).await?.into_iter().unzip())
 }
 
-/// Sends the first packet, from the namespace the calling thread is in, whose ports those
-/// are.
-fn begin(probe: &Probe, ports: &Ports) -> io::Result<First> {
+/// Sends the first packet, from the namespace the calling thread is in, which is `ns`.
+fn begin(probe: &Probe, ns: &NetNs) -> io::Result<First> {
     let longest = probe.patience;
+    let ns = ns.clone();
     let refused = |error| -> First {
         let outcome = Outcome::refused(error);
         Box::pin(std::future::ready((None, outcome)))
@@ -79,7 +78,7 @@ fn begin(probe: &Probe, ports: &Ports) -> io::Result<First> {
     Ok(match probe.protocol {
         Protocol::Tcp => match tcp::dial(probe)? {
             Ok(mut stream) => Box::pin(async move {
-                if let Err(outcome) = tcp::shake(&stream, longest).await {
+                if let Err(outcome) = tcp::shake(&stream, &ns, longest).await {
                     return (None, outcome);
                 }
                 let outcome = tcp::ask(&mut stream, GO_ON, longest).await;
@@ -88,7 +87,7 @@ fn begin(probe: &Probe, ports: &Ports) -> io::Result<First> {
             }),
             Err(error) => refused(error),
         },
-        Protocol::Udp => match udp::dial(probe, ports)? {
+        Protocol::Udp => match udp::dial(probe, ns.ports())? {
             Ok(socket) => Box::pin(async move {
                 let outcome = udp::ask(&socket, longest).await;
                 let answered = outcome.answer.is_some();
@@ -102,16 +101,20 @@ fn begin(probe: &Probe, ports: &Ports) -> io::Result<First> {
 
 /// Has each of them speak again, for the last time, and says what became of it; of those
 /// that never stood, what became of them then.
-pub async fn speak(open: Vec<Open>) -> Vec<Attempt> {
+///
+/// # Errors
+///
+/// When this machine is too busy for a verdict.
+pub async fn speak(open: Vec<Open>) -> Result<Vec<Attempt>, Failure> {
     let speaking = open.into_iter().map(|open| async move {
         let begun = Instant::now();
         let longest = open.probe.patience;
         let outcome = match open.line {
             Ok(Line::Tcp(mut stream)) => tcp::ask(&mut stream, LAST, longest).await,
             Ok(Line::Udp(socket)) => udp::ask(&socket, longest).await,
-            Err(attempt) => return attempt,
+            Err(attempt) => return Ok(attempt),
         };
-        told(&open.probe.name, open.number, begun.elapsed(), outcome)
+        certain(&open.probe.name, open.number, begun.elapsed(), outcome)
     });
-    join_all(speaking).await
+    try_join_all(speaking).await
 }

@@ -7,6 +7,7 @@ use std::pin::Pin;
 
 use nix::errno::Errno;
 
+use super::patience::Nothing;
 use crate::evidence::Verdict;
 
 /// What an exchange came to, before it is known as an attempt of a probe.
@@ -19,6 +20,19 @@ pub struct Outcome {
     pub local: Option<SocketAddr>,
     /// The system's words.
     pub error: Option<io::Error>,
+    /// Why the verdict is not to be relied on.
+    pub doubt: Option<Doubt>,
+}
+
+/// Why a busy machine leaves no verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Doubt {
+    /// No answer came, and packets had not been processed.
+    #[error("packets waited for a processor for more than a minute")]
+    Queued,
+    /// An answer came to one of several SYNs of which some were sent too late.
+    #[error("an answer was so slow that it may be to a SYN of after the probe's patience")]
+    Late,
 }
 
 impl Outcome {
@@ -29,6 +43,18 @@ impl Outcome {
             answer: None,
             local,
             error,
+            doubt: None,
+        }
+    }
+
+    /// One whose patience ended without an answer.
+    pub fn unanswered(verdict: Verdict, local: Option<SocketAddr>, nothing: Nothing) -> Self {
+        Self {
+            doubt: match nothing {
+                Nothing::InTime => None,
+                Nothing::Queued => Some(Doubt::Queued),
+            },
+            ..Self::ended(verdict, local, None)
         }
     }
 

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::health::connect;
 use super::netns::NetNs;
+use super::patience::within;
 
 /// Forwards who comes to `backends` in turn; each is given `retry_after` to
 /// answer the connection.
@@ -62,7 +62,7 @@ async fn reach(
 ) -> io::Result<TcpStream> {
     for offset in 0..backends.len() {
         let backend = backends[first.wrapping_add(offset) % backends.len()];
-        if let Ok(Ok(stream)) = timeout(patience, connect(ns, backend, None)).await {
+        if let Ok(Ok(stream)) = within(patience, connect(ns, backend, None)).await {
             return Ok(stream);
         }
     }

@@ -11,9 +11,10 @@ use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::netns::NetNs;
+use super::patience::within;
+use super::pulse::Running;
 use super::{failure, ipvs};
 use crate::plan::HealthCheck;
 use crate::plan::health::Question;
@@ -64,11 +65,12 @@ pub async fn begin(
 }
 
 async fn go_on(ns: NetNs, check: Rc<HealthCheck>, mut well: bool, turned: Rc<dyn Fn(Turn)>) {
-    let mut beat = interval(check.every);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    beat.tick().await;
+    let running = Running::begin();
+    let mut last = running.ran();
     loop {
-        beat.tick().await;
+        let since = running.ran().saturating_sub(last);
+        running.wait(check.every.saturating_sub(since)).await;
+        last = running.ran();
         let now = is_well(&ns, &check).await;
         // A change that is refused is tried again with the next answer.
         if now != well && weigh(&ns, &check, now).await.is_ok() {
@@ -87,7 +89,7 @@ async fn weigh(ns: &NetNs, check: &HealthCheck, well: bool) -> Result<(), Failur
 }
 
 async fn is_well(ns: &NetNs, check: &HealthCheck) -> bool {
-    let asked = timeout(check.every * PATIENCE, ask(ns, check)).await;
+    let asked = within(check.every * PATIENCE, ask(ns, check)).await;
     matches!(asked, Ok(Ok(true)))
 }
 

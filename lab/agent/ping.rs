@@ -10,10 +10,9 @@ use pnet::packet::icmpv6::Icmpv6Types;
 use pnet::packet::icmpv6::echo_request::MutableEchoRequestPacket as MutableEchoRequestPacketV6;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
-use tokio::time::timeout;
 
 use super::exchange::{Exchange, Outcome, verdict_of};
-use super::icmp_errors;
+use super::{icmp_errors, patience};
 use crate::evidence::Verdict;
 use crate::plan::Probe;
 
@@ -76,8 +75,8 @@ fn request(peer: IpAddr) -> Vec<u8> {
 async fn exchange(socket: UdpSocket, patience: Duration) -> Outcome {
     let local = socket.local_addr().ok();
     let mut reply = [0; 2 * SIZE];
-    match timeout(patience, socket.recv(&mut reply)).await {
-        Err(_) => Outcome::ended(Verdict::Timeout, local, None),
+    match patience::within(patience, socket.recv(&mut reply)).await {
+        Err(nothing) => Outcome::unanswered(Verdict::Timeout, local, nothing),
         Ok(Err(error)) => Outcome::ended(verdict_of(&error), local, Some(error)),
         Ok(Ok(_)) => Outcome::ended(Verdict::Answered, local, None),
     }

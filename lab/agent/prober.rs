@@ -32,8 +32,8 @@ const YOUTH: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 ///
-/// When a socket cannot be had, or a probe is bound to an address that its
-/// namespace has not got. What the network does is no error.
+/// When a socket cannot be had, a probe is bound to an address that its namespace has not
+/// got, or this machine is too busy for a verdict. What the network does is no error.
 pub async fn run(
     probes: &[Probe],
     namespaces: &HashMap<String, NetNs>,
@@ -75,6 +75,7 @@ pub async fn run(
         };
         let (at, attempt) = finished
             .map_err(|error| failure::bug(format!("a probe did not come to its end: {error}")))?;
+        let attempt = attempt?;
         running
             .waiting
             .retain(|one| one.at != at || one.number != attempt.number);
@@ -113,7 +114,7 @@ pub struct Waiting {
 /// The connections that have begun.
 #[derive(Default)]
 struct Running {
-    tasks: JoinSet<(usize, Attempt)>,
+    tasks: JoinSet<(usize, Result<Attempt, Failure>)>,
     waiting: Vec<Waiting>,
     /// Those that began last and have not ended: when, of which probe, and which of its
     /// connections.
@@ -164,17 +165,31 @@ impl Running {
                 outcome = exchange.outcome => (outcome, false),
                 Ok(()) = settled => (Outcome::ended(Verdict::Timeout, local, None), true),
             };
-            let attempt = Attempt {
-                settled,
-                ..told(&name, number, started.elapsed(), outcome)
-            };
-            (at, attempt)
+            let attempt = certain(&name, number, started.elapsed(), outcome);
+            (at, attempt.map(|attempt| Attempt { settled, ..attempt }))
         });
         Ok(())
     }
 }
 
 /// What became of an exchange, as an attempt of a probe.
+///
+/// # Errors
+///
+/// When this machine was too busy for a verdict.
+pub fn certain(
+    probe: &str,
+    number: u32,
+    took: Duration,
+    outcome: Outcome,
+) -> Result<Attempt, Failure> {
+    match outcome.doubt {
+        Some(doubt) => Err(Failure::slow(&format!("the probe {probe}"), doubt)),
+        None => Ok(told(probe, number, took, outcome)),
+    }
+}
+
+/// The same, however busy the machine was.
 pub fn told(probe: &str, number: u32, took: Duration, outcome: Outcome) -> Attempt {
     let (endpoint, seen_source) = outcome.answer.unzip();
     Attempt {

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use super::capture::{Basket, Capture};
 use super::lab::Lab;
+use super::softnet::Queues;
 use super::trace::Trace;
 use super::wire::refused;
 use crate::protocol::Failure;
@@ -87,7 +88,7 @@ impl Lab {
     }
 }
 
-/// Waits until nothing was captured for some looks. Returns the moment of the last one,
+/// Waits until nothing was captured for some looks, and no packet waits for a processor. Returns the moment of the last one,
 /// and how many packets had been heard by then.
 async fn silence(captures: &[Capture], basket: &RefCell<Basket>, looks: &mut u32) -> (u64, u64) {
     let mut silent = 0;
@@ -96,7 +97,8 @@ async fn silence(captures: &[Capture], basket: &RefCell<Basket>, looks: &mut u32
         let now = basket.borrow_mut().now();
         captures.iter().for_each(Capture::drain);
         let heard = basket.borrow().heard();
-        silent = if heard > before { 0 } else { silent + 1 };
+        let moves = heard > before || !Queues::read().busy.is_empty();
+        silent = if moves { 0 } else { silent + 1 };
         *looks += 1;
         if silent == SILENT || *looks >= LOOKS {
             return (now, heard);

@@ -107,7 +107,7 @@ impl<'a> Scouts<'a> {
         tokio::select! {
             biased;
             () = all => {}
-            () = patience::over(GRACE) => {}
+            _ = patience::over(GRACE) => {}
         }
         self.tasks.shutdown().await;
         let mut told = self.ended;

@@ -7,14 +7,16 @@ use std::rc::Rc;
 use futures_util::future::try_join_all;
 
 use super::capture::{self, Basket, Capture};
+use super::delay::Delay;
 use super::dialogue::{self, Open};
 use super::lab::Lab;
 use super::netns::NetNs;
 use super::rest::{Unresolved, Watched};
 use super::settle::Settler;
+use super::softnet::Queues;
 use super::trace::Trace;
 use super::{counters, held, prober, real_proxy, saved, settings};
-use crate::evidence::{Evidence, Packet};
+use crate::evidence::{Attempt, Evidence, Packet, Verdict};
 use crate::plan::{Namespace, Probe};
 use crate::protocol::Failure;
 
@@ -50,14 +52,16 @@ impl Lab {
         };
         let mut trace = Trace::begin(traced?.into_iter())?;
         step("run its probes".to_owned());
+        let (delay, queues) = (Delay::begin(), Queues::read());
         let settler = trace
             .as_mut()
             .filter(|_| settles)
             .map(|trace| Settler::new(self, &captures, Rc::clone(&basket), trace));
         let mut attempts = prober::run(&self.plan.probes, &self.namespaces, settler).await?;
-        attempts.extend(dialogue::speak(open).await);
+        attempts.extend(dialogue::speak(open).await?);
         let (open, opened) = dialogue::open(next.unwrap_or_default(), &self.namespaces).await?;
         attempts.extend(opened);
+        certain(&attempts, &queues)?;
         let unresolved = if watch.packets.is_empty() {
             captures.iter().for_each(Capture::drain);
             Unresolved::new()
@@ -75,6 +79,7 @@ impl Lab {
         let mut evidence = Evidence {
             attempts,
             unresolved,
+            late_ms: delay.of_this(),
             ..Evidence::default()
         };
         (evidence.packets, evidence.packets_left_out) = basket.borrow_mut().take();
@@ -181,5 +186,26 @@ impl Lab {
         evidence.rules = saved.into_iter().flatten().collect();
         evidence.nft = own.into_iter().flatten().collect();
         Ok(())
+    }
+}
+
+/// Whether what ended without an answer did so because of the lab.
+///
+/// # Errors
+///
+/// When the kernel may have dropped the packets of it since `before` because it came to none
+/// of them.
+fn certain(attempts: &[Attempt], before: &Queues) -> Result<(), Failure> {
+    let unanswered =
+        |attempt: &&Attempt| matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent);
+    let Some(attempt) = attempts.iter().find(unanswered) else {
+        return Ok(());
+    };
+    match Queues::read().dropped.saturating_sub(before.dropped) {
+        0 => Ok(()),
+        dropped => Err(Failure::slow(
+            &format!("the probe {}", attempt.probe),
+            format!("the kernel dropped {dropped} packets because too many waited for a processor"),
+        )),
     }
 }

@@ -36,7 +36,7 @@ pub fn place<'n>(
 /// has not got.
 pub fn exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
     inside(probe, ns, || match probe.protocol {
-        Protocol::Tcp => tcp::begin(probe),
+        Protocol::Tcp => tcp::begin(probe, ns),
         Protocol::Udp => udp::begin(probe, ns.ports()),
         Protocol::Ping => ping::begin(probe),
     })

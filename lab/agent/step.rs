@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::capture::{self, Basket};
+use super::delay::Delay;
 use super::dialogue::Open;
 use super::lab::Lab;
 use super::scout::Scouts;
@@ -37,6 +38,7 @@ impl Lab {
         };
         let before = real_proxy::before(self, made.told.as_ref()).await?;
         let changed = basket.borrow_mut().now();
+        let delay = Delay::begin();
         if let Some(told) = &made.told {
             self.plan.objects.clone_from(&told.objects);
             real_proxy::tell(self, &told.objects)?;
@@ -66,6 +68,7 @@ impl Lab {
             changed,
             applied,
             scouts,
+            late_ms: delay.of_any(),
             packets,
             evidence: Box::new(evidence),
         };

@@ -8,10 +8,12 @@ use nix::errno::Errno;
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
-use super::exchange::{Exchange, Outcome, verdict_of};
+use super::exchange::{Doubt, Exchange, Outcome, verdict_of};
+use super::handshake::{self, Answered};
+use super::netns::NetNs;
 use super::patience;
+use super::pulse::Running;
 use super::server::{GO_ON, LAST, read_answer};
 use crate::evidence::Verdict;
 use crate::plan::Probe;
@@ -22,16 +24,17 @@ const LONGEST: usize = 1024;
 /// A connection whose SYN is on its way, or why the system would not send it.
 pub type Dialled = Result<TcpStream, io::Error>;
 
-/// Sends the SYN, from the namespace the calling thread is in.
+/// Sends the SYN, from the namespace the calling thread is in, which is `ns`.
 ///
 /// # Errors
 ///
 /// When no socket can be had or its source address is not to be had.
-pub fn begin(probe: &Probe) -> io::Result<Exchange> {
+pub fn begin(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
     let longest = probe.patience;
+    let ns = ns.clone();
     Ok(match dial(probe)? {
         Ok(mut stream) => Exchange::begun(stream.local_addr().ok(), async move {
-            if let Err(outcome) = shake(&stream, longest).await {
+            if let Err(outcome) = shake(&stream, &ns, longest).await {
                 return outcome;
             }
             ask(&mut stream, LAST, longest).await
@@ -67,26 +70,34 @@ pub fn dial(probe: &Probe) -> io::Result<Dialled> {
     }
 }
 
-/// Waits until the connection stands.
+/// Waits until the connection stands, whose socket is in `ns`.
 ///
 /// # Errors
 ///
 /// What became of it if it does not.
-pub async fn shake(stream: &TcpStream, longest: Duration) -> Result<(), Outcome> {
-    // The future is asked before the clock: a handshake that made it in time
-    // counts, however late this thread got round to looking.
-    let writable = timeout(longest, stream.writable()).await;
+pub async fn shake(stream: &TcpStream, ns: &NetNs, longest: Duration) -> Result<(), Outcome> {
+    let running = Running::begin();
+    let late = running.late();
+    let writable = patience::within(longest, stream.writable()).await;
     let local = stream.local_addr().ok();
-    match stream.take_error() {
-        Ok(None) => {}
-        Ok(Some(error)) | Err(error) => {
-            return Err(Outcome::ended(verdict_of(&error), local, Some(error)));
-        }
-    }
-    match writable {
-        Err(_) => Err(Outcome::ended(Verdict::Timeout, local, None)),
-        Ok(Err(error)) => Err(Outcome::ended(verdict_of(&error), local, Some(error))),
-        Ok(Ok(())) => Ok(()),
+    let ended = match stream.take_error() {
+        Ok(None) => match writable {
+            Err(nothing) => return Err(Outcome::unanswered(Verdict::Timeout, local, nothing)),
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) => Ok(()),
+        },
+        Ok(Some(error)) | Err(error) => Err(error),
+    };
+    let late = running.late().saturating_sub(late);
+    let answered = handshake::answered(stream, ns, longest, late);
+    let of = |error: io::Error| Outcome::ended(verdict_of(&error), local, Some(error));
+    match (answered.unwrap_or(Answered::InTime), ended) {
+        (Answered::InTime, ended) => ended.map_err(of),
+        (Answered::Late, _) => Err(Outcome::ended(Verdict::Timeout, local, None)),
+        (Answered::Unknown, _) => Err(Outcome {
+            doubt: Some(Doubt::Late),
+            ..Outcome::ended(Verdict::Timeout, local, None)
+        }),
     }
 }
 
@@ -111,26 +122,23 @@ pub async fn ask(stream: &mut TcpStream, question: u8, longest: Duration) -> Out
             .read_to_end(&mut line)
             .await
     };
-    let asked = tokio::select! {
-        biased;
-        asked = asking => Some(asked),
-        () = patience::over(longest) => None,
-    };
+    let asked = patience::within(longest, asking).await;
     match (asked, read_answer(&line)) {
-        (Some(Ok(_)), Some(answer)) => Outcome {
+        (Ok(Ok(_)), Some(answer)) => Outcome {
             verdict: Verdict::Connected,
             answer: Some(answer),
             local,
             error: None,
+            doubt: None,
         },
-        (Some(Ok(_)), None) => Outcome::ended(
+        (Ok(Ok(_)), None) => Outcome::ended(
             Verdict::Reset,
             local,
             Some(io::Error::other(
                 "the connection was closed without an answer",
             )),
         ),
-        (Some(Err(error)), _) => Outcome::ended(Verdict::Reset, local, Some(error)),
-        (None, _) => Outcome::ended(Verdict::Silent, local, None),
+        (Ok(Err(error)), _) => Outcome::ended(Verdict::Reset, local, Some(error)),
+        (Err(nothing), _) => Outcome::unanswered(Verdict::Silent, local, nothing),
     }
 }

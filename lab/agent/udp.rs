@@ -85,20 +85,16 @@ fn question() -> String {
 async fn answer(socket: &UdpSocket, longest: Duration) -> Outcome {
     let local = socket.local_addr().ok();
     let mut line = [0; 2048];
-    let received = tokio::select! {
-        biased;
-        received = socket.recv(&mut line) => Some(received),
-        () = patience::over(longest) => None,
-    };
-    match received {
-        None => Outcome::ended(Verdict::Timeout, local, None),
-        Some(Err(error)) => Outcome::ended(verdict_of(&error), local, Some(error)),
-        Some(Ok(length)) => match read_answer(&line[..length]) {
+    match patience::within(longest, socket.recv(&mut line)).await {
+        Err(nothing) => Outcome::unanswered(Verdict::Timeout, local, nothing),
+        Ok(Err(error)) => Outcome::ended(verdict_of(&error), local, Some(error)),
+        Ok(Ok(length)) => match read_answer(&line[..length]) {
             Some(answer) => Outcome {
                 verdict: Verdict::Answered,
                 answer: Some(answer),
                 local,
                 error: None,
+                doubt: None,
             },
             None => Outcome::ended(
                 Verdict::Silent,

@@ -125,7 +125,7 @@ impl Capturing {
                     Ok(Told::Heard { word: FromStream::Failed { failure, .. } }) => {
                         let trouble = match failure.fault {
                             Fault::Input => Trouble::Input,
-                            Fault::Machine => Trouble::Machine,
+                            Fault::Machine | Fault::Slow => Trouble::Machine,
                             Fault::Bug => Trouble::Bug,
                         };
                         return Ending::Broken(CallError::Refused(RunError {

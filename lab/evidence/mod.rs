@@ -89,6 +89,10 @@ pub struct Evidence {
     /// different ones.
     #[serde(default, skip_serializing_if = "is_none_left_out")]
     pub refused_left_out: u64,
+    /// How long svclab was kept from running while probes ran, in milliseconds. Delays
+    /// below 100 ms are left out.
+    #[serde(default, skip_serializing_if = "is_none_left_out")]
+    pub late_ms: u64,
     /// What was seen after each step of the lab; everything else here is from before the
     /// first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

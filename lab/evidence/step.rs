@@ -19,6 +19,11 @@ pub struct StepEvidence {
     /// waited for. It is no part of what is expected of probes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scouts: Vec<Attempt>,
+    /// For how long programs waited for a processor, this one or others of the machine, from
+    /// the change to the end of what was tried after it, in milliseconds. Delays below
+    /// 100 ms are left out.
+    #[serde(default, skip_serializing_if = "super::is_none_left_out")]
+    pub late_ms: u64,
     /// The packets of that time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packets: Vec<Packet>,

@@ -10,7 +10,7 @@ use super::claim::{ClaimOutcome, ClaimVerdict};
 use super::moved::{Change, StepOutcome};
 use super::packet::Frame;
 use super::probe::{self, ProbeOutcome};
-use super::{held, resent, rule, tables};
+use super::{doubtful, held, resent, rule, tables};
 use crate::cluster::{Cluster, NameError, Problem, place};
 use crate::evidence::{Attempt, Evidence, Held};
 use crate::plan::{Plan, Probe as PlannedProbe, Protocol};
@@ -42,6 +42,8 @@ pub struct Judgement {
     pub steps: Vec<StepOutcome>,
     /// What the case says of claims.
     pub claims: Vec<ClaimOutcome>,
+    /// What does not hold and may be due to a busy machine.
+    pub doubtful: Option<String>,
 }
 
 impl Judgement {
@@ -231,6 +233,7 @@ impl<'a> Judge<'a> {
     pub fn judge(&self, evidence: &Evidence) -> Judgement {
         let mut judgement = self.hold(&self.row.expected, evidence);
         judgement.claims = self.claims(evidence, judgement.holds());
+        judgement.doubtful = doubtful::find(&self.row.expected, &judgement, evidence);
         judgement
     }
 
@@ -319,6 +322,7 @@ impl<'a> Judge<'a> {
             held: self.held(expected, last(evidence)),
             steps: self.steps(expected, evidence),
             claims: Vec::new(),
+            doubtful: None,
         }
     }
 

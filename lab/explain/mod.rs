@@ -5,6 +5,7 @@ mod book;
 mod check;
 mod claim;
 mod conclusion;
+mod doubtful;
 mod held;
 pub mod journey;
 mod judge;

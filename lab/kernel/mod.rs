@@ -2,6 +2,7 @@
 //! the tree knows which; everyone speaks to an [`Agent`].
 
 mod agent;
+mod busy;
 mod choose;
 pub mod doctor;
 mod drops;
@@ -22,6 +23,7 @@ mod trials;
 pub mod witness;
 
 pub use agent::Agent;
+pub use busy::Tries;
 pub use choose::{Choice, Kernel, Kernels};
 pub use error::{KernelError, LostAgent};
 pub use flow::{Flow, Opener};

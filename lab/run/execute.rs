@@ -16,7 +16,7 @@ use super::refit;
 use crate::cluster::{Problem, place};
 use crate::evidence::Evidence;
 use crate::explain::{ClaimOutcome, ClaimVerdict, Judgement};
-use crate::kernel::{Agent, Choice, KernelError, Session};
+use crate::kernel::{Agent, Choice, KernelError, Session, Tries};
 use crate::protocol::{Failure, Fault};
 use crate::report::flows::tables;
 use crate::report::journey::Telling;
@@ -244,6 +244,7 @@ async fn one(
                 held,
                 steps,
                 claims,
+                doubtful: _,
             } = judgement;
             (
                 result.probes,
@@ -408,6 +409,19 @@ pub(super) async fn try_one(
     prepared: &Prepared,
     agent: &Agent,
 ) -> Result<(Judgement, Evidence, Session), KernelError> {
+    let mut runs = Tries::default();
+    loop {
+        match try_once(prepared, agent).await {
+            Err(error) if runs.again(&error) => {}
+            tried => return tried,
+        }
+    }
+}
+
+async fn try_once(
+    prepared: &Prepared,
+    agent: &Agent,
+) -> Result<(Judgement, Evidence, Session), KernelError> {
     let mut session = agent.build(prepared.plan.clone()).await?;
     let evidence = session.probe().await?;
     let judge = prepared.judge().map_err(|problems| {
@@ -423,7 +437,11 @@ pub(super) async fn try_one(
             rejected: None,
         })
     })?;
-    Ok((judge.judge(&evidence), evidence, session))
+    let judgement = judge.judge(&evidence);
+    match &judgement.doubtful {
+        Some(why) => Err(KernelError::Failed(Failure::slow("an expectation", why))),
+        None => Ok((judgement, evidence, session)),
+    }
 }
 
 /// What a user is told of an error, and what to do about it.
@@ -437,7 +455,7 @@ pub fn trouble(error: &KernelError) -> RunError {
         KernelError::Unable(failure) | KernelError::Failed(failure) => {
             let trouble = match failure.fault {
                 Fault::Input => Trouble::Input,
-                Fault::Machine => Trouble::Machine,
+                Fault::Machine | Fault::Slow => Trouble::Machine,
                 Fault::Bug => Trouble::Bug,
             };
             (trouble, failure.remedy.clone())

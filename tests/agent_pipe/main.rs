@@ -7,6 +7,7 @@ mod conversation;
 mod copied;
 mod processes;
 mod served;
+mod stalled;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

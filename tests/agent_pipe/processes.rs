@@ -41,13 +41,22 @@ impl Processes {
 
     /// Ends one without a word.
     pub fn kill(&self, at: usize) {
+        self.signal(at, nix::libc::SIGKILL);
+    }
+
+    /// Sends a signal to the lowest, which is the agent itself.
+    pub fn signal_last(&self, signal: i32) {
+        self.signal(self.len() - 1, signal);
+    }
+
+    fn signal(&self, at: usize, signal: i32) {
         use std::os::fd::AsRawFd as _;
         // SAFETY: the descriptor is open, and no information goes along.
         let sent = unsafe {
             nix::libc::syscall(
                 nix::libc::SYS_pidfd_send_signal,
                 self.all[at].1.as_raw_fd(),
-                nix::libc::SIGKILL,
+                signal,
                 std::ptr::null::<nix::libc::siginfo_t>(),
                 0,
             )

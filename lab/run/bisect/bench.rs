@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::bisect::document::Reached;
 use crate::evidence::{Evidence, Verdict};
-use crate::kernel::{Agent, KernelError, Session};
+use crate::kernel::{Agent, KernelError, Session, Tries};
 use crate::plan::{Delta, Patience, Plan, Probe, Watch};
 use crate::protocol::Fault;
 use crate::verify::{Outcome, Tally};
@@ -128,6 +128,20 @@ impl Bench {
             watch: Watch::default(),
             ..look.plan
         };
+        let (mut runs, mut doubt) = (Tries::default(), doubt);
+        loop {
+            match self.tried_once(wanted.clone(), &mut doubt).await {
+                Err(error) if runs.again(&error) => self.standing = None,
+                tried => return tried,
+            }
+        }
+    }
+
+    async fn tried_once(
+        &mut self,
+        wanted: Plan,
+        doubt: &mut Option<Doubt>,
+    ) -> Result<Tried, KernelError> {
         let reached = match self.reach(wanted).await {
             Ok(reached) => reached,
             Err(KernelError::Failed(failure)) if failure.fault == Fault::Input => {
@@ -140,11 +154,15 @@ impl Bench {
             return Ok(Tried::Refused("no lab stands".to_owned()));
         };
         let mut probing = pin!(session.probe());
-        if let Some(doubt) = doubt {
+        if let Some(after) = doubt.as_ref().map(|doubt| doubt.after) {
             tokio::select! {
                 biased;
                 evidence = &mut probing => return Ok(Tried::Seen(Box::new(evidence?), reached)),
-                () = sleep(doubt.after) => (doubt.tell)(),
+                () = sleep(after) => {
+                    if let Some(doubt) = doubt.take() {
+                        (doubt.tell)();
+                    }
+                }
             }
         }
         Ok(Tried::Seen(Box::new(probing.await?), reached))

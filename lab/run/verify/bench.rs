@@ -8,7 +8,7 @@ use super::pairs::Pair;
 use crate::evidence::Evidence;
 use crate::explain::StepOutcome;
 use crate::explain::journey::Journey;
-use crate::kernel::Agent;
+use crate::kernel::{Agent, Tries};
 use crate::plan::{Plan, Probe, Watch};
 use crate::run::Prepared;
 use crate::run::execute::{trouble, waiting};
@@ -59,11 +59,18 @@ impl<'p> Bench<'p> {
             (SideOf::New, &self.pair.new),
         ] {
             let plan = change(prepared.clone()).plan;
-            let evidence = async {
-                let mut session = self.agent.build(plan).await?;
-                session.probe().await
+            let mut tries = Tries::default();
+            let evidence = loop {
+                let evidence = async {
+                    let mut session = self.agent.build(plan.clone()).await?;
+                    session.probe().await
+                };
+                match evidence.await {
+                    Err(error) if tries.again(&error) => {}
+                    evidence => break evidence,
+                }
             };
-            let evidence = evidence.await.map_err(|error| Failed {
+            let evidence = evidence.map_err(|error| Failed {
                 case: prepared.case.id.clone(),
                 side,
                 error: trouble(&error),

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::evidence::Evidence;
-use crate::kernel::{KernelError, Session};
+use crate::kernel::{KernelError, Session, Tries};
 use crate::plan::{Delta, Plan, Watch};
 use crate::run::pool::Pool;
 
@@ -52,6 +52,23 @@ impl Copies {
     ///
     /// What the kernel refuses, or how the agent was lost.
     pub async fn run(
+        &self,
+        pool: &Pool,
+        case: &str,
+        plan: &Plan,
+        watched: bool,
+        afresh: bool,
+    ) -> Result<(Evidence, Reached), KernelError> {
+        let mut tries = Tries::default();
+        loop {
+            match self.run_once(pool, case, plan, watched, afresh).await {
+                Err(error) if tries.again(&error) => {}
+                ran => return ran,
+            }
+        }
+    }
+
+    async fn run_once(
         &self,
         pool: &Pool,
         case: &str,

@@ -1,0 +1,82 @@
+//! How long programs waited for a processor.
+
+use std::fs;
+use std::time::Duration;
+
+use super::pulse::Running;
+
+/// How long some program of the machine waited for a processor while it could have run, in
+/// microseconds after `total=` (Linux v6.12, `Documentation/accounting/psi.rst`). Kernels
+/// without it count nothing.
+const PRESSURE: &str = "/proc/pressure/cpu";
+
+/// A delay below this changes nothing that is seen of the kernel's timers.
+const NOTABLE: Duration = Duration::from_millis(100);
+
+/// Measures delays from its beginning on.
+pub struct Delay {
+    running: Running,
+    late: Duration,
+    pressure: Duration,
+}
+
+impl Delay {
+    pub fn begin() -> Self {
+        let running = Running::begin();
+        let late = running.late();
+        Self {
+            running,
+            late,
+            pressure: pressure(),
+        }
+    }
+
+    /// How long this process was kept from running, in milliseconds.
+    pub fn of_this(&self) -> u64 {
+        milliseconds(self.running.late().saturating_sub(self.late))
+    }
+
+    /// How long this process or another program of the machine waited for a processor, in
+    /// milliseconds.
+    pub fn of_any(&self) -> u64 {
+        let pressure = pressure().saturating_sub(self.pressure);
+        self.of_this().max(milliseconds(pressure))
+    }
+}
+
+fn pressure() -> Duration {
+    let text = fs::read_to_string(PRESSURE).unwrap_or_default();
+    Duration::from_micros(total(&text).unwrap_or(0))
+}
+
+fn total(text: &str) -> Option<u64> {
+    let some = text.lines().find(|line| line.starts_with("some "))?;
+    let total = some.split(' ').find_map(|each| each.strip_prefix("total="));
+    total?.parse().ok()
+}
+
+fn milliseconds(delay: Duration) -> u64 {
+    if delay < NOTABLE {
+        return 0;
+    }
+    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_of_some_programs_is_read() {
+        let text = "some avg10=99.76 avg60=99.18 avg300=94.81 total=1444308778\n\
+                    full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!(total(text), Some(1_444_308_778));
+        assert_eq!(total(""), None);
+    }
+
+    #[test]
+    fn delay_below_a_tenth_of_a_second_is_none() {
+        assert_eq!(milliseconds(Duration::from_millis(99)), 0);
+        assert_eq!(milliseconds(Duration::from_millis(100)), 100);
+    }
+}

@@ -1,0 +1,165 @@
+//! Which SYN of a connection was answered.
+//!
+//! The kernel resends SYNs by its own clock, which goes on while this process waits for a
+//! processor. An answer to a SYN that is sent after the probe's patience is none: on a
+//! quiet machine nobody would wait for it.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use nix::libc;
+
+use super::netns::NetNs;
+
+/// The pause before the first retransmission of a SYN, the initial RTO of RFC 6298 (Linux
+/// v6.12, `include/net/tcp.h`, `TCP_TIMEOUT_INIT`).
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// An answer that took less than this answers the last SYN, because two SYNs are at least
+/// [`FIRST_PAUSE`] apart.
+const PROMPT: Duration = Duration::from_millis(500);
+
+/// How many times a SYN is resent before the pauses double (since Linux 6.5).
+const LINEAR: &str = "/proc/sys/net/ipv4/tcp_syn_linear_timeouts";
+
+/// When the SYN was sent that was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answered {
+    /// Within the patience.
+    InTime,
+    /// After it.
+    Late,
+    /// SYNs were sent both before and after the patience had ended, and the answer was so
+    /// slow that it may be to either.
+    Unknown,
+}
+
+/// Returns when the SYN was sent that a socket of a namespace was answered to, be it by a
+/// refusal. `late` is how long this process was kept from running since the first SYN.
+///
+/// # Errors
+///
+/// When the kernel does not describe the socket.
+pub fn answered(
+    socket: &impl AsFd,
+    ns: &NetNs,
+    patience: Duration,
+    late: Duration,
+) -> io::Result<Answered> {
+    let (retransmissions, round_trip) = describe(socket)?;
+    if retransmissions == 0 {
+        return Ok(Answered::InTime);
+    }
+    let linear = ns.enter(|| fs::read_to_string(LINEAR))?;
+    // A kernel without the setting doubles the pauses from the first one on.
+    let linear = linear
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0);
+    // A refusal, and an answer without time stamps, is not measured: it took no longer than
+    // a packet that nothing held up, or than what did.
+    let took = round_trip.unwrap_or(late);
+    Ok(judge(offset(retransmissions, linear), took, patience))
+}
+
+/// When the SYN was sent that was answered after `took`, if the last one was sent at `last`.
+fn judge(last: Duration, took: Duration, patience: Duration) -> Answered {
+    if last < patience {
+        Answered::InTime
+    } else if took < PROMPT {
+        Answered::Late
+    } else {
+        Answered::Unknown
+    }
+}
+
+/// When a SYN is sent for the `number`th time more, counted from the first time (Linux
+/// v6.12, `net/ipv4/tcp_timer.c`, `tcp_retransmit_timer`).
+fn offset(number: u32, linear: u32) -> Duration {
+    let mut sum = Duration::ZERO;
+    let mut pause = FIRST_PAUSE;
+    for nth in 1..=number {
+        sum = sum.saturating_add(pause);
+        if nth > linear {
+            pause = pause.saturating_mul(2);
+        }
+    }
+    sum
+}
+
+/// The number of segments that a connected socket has resent, and the round trip time that
+/// it measured; none if it measured none.
+fn describe(socket: &impl AsFd) -> io::Result<(u32, Option<Duration>)> {
+    // SAFETY: any value is valid for a struct of integers.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = libc::socklen_t::try_from(size_of_val(&info)).unwrap_or(0);
+    // SAFETY: the kernel writes no more than `length` bytes to `info`.
+    let got = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            std::ptr::from_mut(&mut info).cast(),
+            &raw mut length,
+        )
+    };
+    if got != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let round_trip = Duration::from_micros(info.tcpi_rtt.into());
+    let round_trip = (!round_trip.is_zero()).then_some(round_trip);
+    Ok((info.tcpi_total_retrans, round_trip))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(3);
+
+    fn judge_millis(last: u64, took: u64) -> Answered {
+        let [last, took] = [last, took].map(Duration::from_millis);
+        judge(last, took, PATIENCE)
+    }
+
+    #[test]
+    fn syns_are_resent_at_the_pace_of_the_kernel() {
+        let offsets = |linear| {
+            let all = (1..=6).map(move |number| offset(number, linear).as_secs());
+            all.collect::<Vec<_>>()
+        };
+        assert_eq!(offsets(0), [1, 3, 7, 15, 31, 63]);
+        assert_eq!(offsets(4), [1, 2, 3, 4, 5, 7]);
+    }
+
+    #[test]
+    fn answer_to_syn_within_patience_counts_however_late() {
+        assert_eq!(judge_millis(2000, 9000), Answered::InTime);
+        assert_eq!(judge_millis(1000, 0), Answered::InTime);
+    }
+
+    #[test]
+    fn answer_to_syn_after_patience_does_not_count() {
+        assert_eq!(judge_millis(3000, 1), Answered::Late);
+        assert_eq!(judge_millis(7000, 499), Answered::Late);
+    }
+
+    #[test]
+    fn slow_answer_to_many_syns_is_no_verdict() {
+        assert_eq!(judge_millis(3000, 500), Answered::Unknown);
+        assert_eq!(judge_millis(7000, 5000), Answered::Unknown);
+    }
+
+    #[test]
+    fn connection_on_loopback_resends_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (retransmissions, round_trip) = describe(&stream).unwrap();
+        assert_eq!(retransmissions, 0);
+        assert!(round_trip.is_some());
+    }
+}

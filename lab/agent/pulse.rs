@@ -1,0 +1,172 @@
+//! A clock that stops while this process does not run.
+//!
+//! Probes, servers, balancers and health checks share one thread. What one of them waits
+//! for is done by another, so a wait counts only time in which all of them had their turn.
+//! All of them wait by the same clock: which of two waits ends first does not depend on how
+//! busy the machine is.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// The pause between two beats.
+const BEAT: Duration = Duration::from_millis(10);
+
+/// The most that one beat adds to the clock. Every task that is ready runs between two
+/// beats, because the tasks of a thread run in the order in which they become ready.
+const MAX_STEP: Duration = Duration::from_millis(20);
+
+thread_local! {
+    static PULSE: RefCell<Pulse> = const { RefCell::new(Pulse::new()) };
+}
+
+/// The clock of one thread.
+struct Pulse {
+    /// Number of waits that need the clock.
+    waits: usize,
+    /// Whether a task moves the clock.
+    beats: bool,
+    ran: Duration,
+    late: Duration,
+}
+
+impl Pulse {
+    const fn new() -> Self {
+        Self {
+            waits: 0,
+            beats: false,
+            ran: Duration::ZERO,
+            late: Duration::ZERO,
+        }
+    }
+
+    fn step(&mut self, passed: Duration) {
+        let ran = passed.min(MAX_STEP);
+        self.ran += ran;
+        self.late += passed.saturating_sub(ran);
+    }
+}
+
+/// Keeps the clock of this thread running.
+pub struct Running(());
+
+impl Running {
+    /// Starts the clock if it does not run. The calling task must be of a `LocalSet`.
+    pub fn begin() -> Self {
+        let starts = PULSE.with_borrow_mut(|pulse| {
+            pulse.waits += 1;
+            !std::mem::replace(&mut pulse.beats, true)
+        });
+        if starts {
+            tokio::task::spawn_local(beat());
+        }
+        Self(())
+    }
+
+    /// Time in which this process ran, since some moment in the past.
+    #[expect(clippy::unused_self, reason = "the clock stands still without one")]
+    pub fn ran(&self) -> Duration {
+        PULSE.with_borrow(|pulse| pulse.ran)
+    }
+
+    /// Time in which this process was due to run and did not, since the same moment.
+    #[expect(clippy::unused_self, reason = "the clock stands still without one")]
+    pub fn late(&self) -> Duration {
+        PULSE.with_borrow(|pulse| pulse.late)
+    }
+
+    /// Waits until the clock has moved by `duration`.
+    pub async fn wait(&self, duration: Duration) {
+        // The last beat may be as long ago as a beat takes.
+        let end = self.ran().saturating_add(duration).saturating_add(MAX_STEP);
+        while let Some(left) = end.checked_sub(self.ran()).filter(|left| !left.is_zero()) {
+            sleep(left).await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        PULSE.with_borrow_mut(|pulse| pulse.waits -= 1);
+    }
+}
+
+async fn beat() {
+    // The task may end with its `LocalSet`.
+    struct Ends;
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            PULSE.with_borrow_mut(|pulse| pulse.beats = false);
+        }
+    }
+    let _ends = Ends;
+    let mut last = Instant::now();
+    while PULSE.with_borrow(|pulse| pulse.waits > 0) {
+        sleep(BEAT).await;
+        let now = Instant::now();
+        PULSE.with_borrow_mut(|pulse| pulse.step(now - last));
+        last = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use tokio::runtime::Builder;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    fn on_one_thread(doing: impl Future<Output = ()>) {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        LocalSet::new().block_on(&runtime, doing);
+    }
+
+    #[test]
+    fn clock_thread_blocked_counts_one_step() {
+        on_one_thread(async {
+            let running = Running::begin();
+            running.wait(Duration::from_millis(50)).await;
+            let (ran, late) = (running.ran(), running.late());
+            thread::sleep(Duration::from_millis(500));
+            sleep(Duration::ZERO).await;
+            running.wait(Duration::ZERO).await;
+            assert!(running.ran() <= ran + 4 * MAX_STEP);
+            assert!(running.late() >= late + Duration::from_millis(450));
+        });
+    }
+
+    #[test]
+    fn waits_thread_blocked_end_in_order_of_length() {
+        on_one_thread(async {
+            let order = RefCell::new(Vec::new());
+            let wait = async |duration: u64| {
+                let running = Running::begin();
+                running.wait(Duration::from_millis(duration)).await;
+                order.borrow_mut().push(duration);
+            };
+            let stall = async {
+                for _ in 0..4 {
+                    sleep(Duration::from_millis(20)).await;
+                    thread::sleep(Duration::from_millis(150));
+                }
+            };
+            tokio::join!(wait(200), wait(150), wait(100), stall);
+            assert_eq!(*order.borrow(), [100, 150, 200]);
+        });
+    }
+
+    #[test]
+    fn clock_last_wait_over_stops_the_beat() {
+        on_one_thread(async {
+            let running = Running::begin();
+            running.wait(BEAT).await;
+            drop(running);
+            while PULSE.with_borrow(|pulse| pulse.beats) {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+}

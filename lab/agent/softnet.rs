@@ -1,0 +1,90 @@
+//! Packets that wait in the kernel for a processor, and packets that it dropped because too
+//! many waited.
+//!
+//! Every packet that crosses a veth pair or loopback goes through the queue of a processor
+//! (Linux v6.12, `net/core/dev.c`, `enqueue_to_backlog` and `process_backlog`). On a busy
+//! machine it waits there, and a packet that finds the queue full is dropped.
+
+use std::fs;
+use std::path::Path;
+
+/// One line for each processor (Linux v6.12, `net/core/net-procfs.c`,
+/// `softnet_seq_show`).
+const FILE: &str = "/proc/net/softnet_stat";
+
+/// The columns of dropped packets, of waiting ones (since Linux 5.10), and of the
+/// processor's number.
+const DROPPED: usize = 1;
+const WAITING: usize = 11;
+const PROCESSOR: usize = 12;
+
+/// The queues of all processors at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Queues {
+    /// Packets dropped since the kernel started.
+    pub dropped: u64,
+    /// The processors at which packets wait.
+    pub busy: Vec<u32>,
+}
+
+impl Queues {
+    /// Reads the queues. A kernel that does not print them has none.
+    pub fn read() -> Self {
+        Self::read_from(Path::new(FILE))
+    }
+
+    fn read_from(path: &Path) -> Self {
+        fs::read_to_string(path).map_or_else(|_| Self::default(), |text| Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut queues = Self::default();
+        for line in text.lines() {
+            let columns: Vec<u32> = line
+                .split_whitespace()
+                .map(|column| u32::from_str_radix(column, 16).unwrap_or(0))
+                .collect();
+            queues.dropped += columns.get(DROPPED).copied().map_or(0, u64::from);
+            if let (Some(1..), Some(processor)) = (columns.get(WAITING), columns.get(PROCESSOR)) {
+                queues.busy.push(*processor);
+            }
+        }
+        queues
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_of_two_processors_are_read() {
+        let text = "\
+00001cf8 00000002 00000000 0 0 0 0 0 0 00000000 00000000 00000000 00000000 00000000 00000000
+0000000a 00000001 00000000 0 0 0 0 0 0 00000000 00000000 0000001f 00000003 0000001f 00000000
+";
+        let wanted = Queues {
+            dropped: 3,
+            busy: vec![3],
+        };
+        assert_eq!(Queues::parse(text), wanted);
+    }
+
+    #[test]
+    fn queues_kernel_without_lengths_are_empty() {
+        let wanted = Queues {
+            dropped: 1,
+            busy: Vec::new(),
+        };
+        assert_eq!(
+            Queues::parse("0000000a 00000001 0 0 0 0 0 0 0 0 0\n"),
+            wanted
+        );
+        assert_eq!(Queues::read_from(Path::new("/nowhere")), Queues::default());
+    }
+
+    #[test]
+    fn queues_of_this_machine_have_a_line_for_each_processor() {
+        assert!(fs::read_to_string(FILE).unwrap().lines().count() > 0);
+    }
+}

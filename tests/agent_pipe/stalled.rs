@@ -1,0 +1,185 @@
+//! An agent that gets no processor: it is stopped for longer than anything in it waits, and
+//! the verdicts are those of an agent that was never stopped.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::libc::{SIGCONT, SIGSTOP};
+use svclab::evidence::{Evidence, Verdict};
+use svclab::plan::{Plan, Probe, Protocol, Server, ServerKind, Sysctl, Target};
+use svclab::protocol::{Event, Request};
+
+use super::conversation::{Conversation, User};
+use super::processes::Processes;
+use super::{attempts, plan};
+
+/// How long the agent is stopped at a time: longer than the impatient wait, and than the
+/// balancer waits for a backend.
+const STOPPED: Duration = Duration::from_millis(700);
+
+/// The balancer waits this long for a backend that drops packets.
+const RETRY_AFTER: Duration = Duration::from_millis(600);
+
+/// Each pause between two stops, in milliseconds, so that each stop meets another moment.
+const RUNS: [u64; 7] = [1, 17, 4, 29, 9, 2, 13];
+
+fn probe(name: &str, to: &str, patience: Duration) -> Probe {
+    let to: std::net::SocketAddr = to.parse().expect("an address and a port");
+    Probe {
+        name: name.to_owned(),
+        from: "host/client".to_owned(),
+        to: Target {
+            address: to.ip(),
+            port: to.port(),
+        },
+        protocol: Protocol::Tcp,
+        connections: 1,
+        bind: None,
+        patience,
+        settle: false,
+        after: None,
+    }
+}
+
+fn rule(plan: &mut Plan, table: &str, rule: &str) {
+    let router = plan.namespaces.iter_mut().find(|ns| ns.name == "router");
+    let rules = router.and_then(|ns| ns.iptables.as_mut()).expect("rules");
+    let begin = format!("*{table}\n");
+    assert!(rules.v4.contains(&begin));
+    rules.v4 = rules.v4.replacen(&begin, &format!("{begin}{rule}\n"), 1);
+}
+
+/// Two balancers on layer 7, whose first backend drops packets: who waits for less than
+/// they do hears nothing, and who waits for longer is connected.
+fn balanced() -> Plan {
+    let mut plan = plan();
+    rule(&mut plan, "filter", "-A OUTPUT -p tcp --dport 9998 -j DROP");
+    for (name, port, patience) in [("impatient", 7000, 300), ("patient", 7001, 5000)] {
+        plan.servers.push(Server {
+            namespace: "router".to_owned(),
+            name: name.to_owned(),
+            address: None,
+            protocol: Protocol::Tcp,
+            port,
+            kind: ServerKind::Forwards {
+                backends: ["10.0.2.2:9998", "10.0.2.2:8080"]
+                    .map(|to| to.parse().expect("an address and a port"))
+                    .to_vec(),
+                retry_after: RETRY_AFTER,
+            },
+        });
+        let to = format!("10.0.1.1:{port}");
+        let patience = Duration::from_millis(patience);
+        plan.probes.push(probe(name, &to, patience));
+    }
+    plan
+}
+
+fn verdicts<'e>(evidence: &'e Evidence, probe: &str) -> Vec<Verdict> {
+    let attempts = attempts(evidence, probe);
+    attempts.iter().map(|attempt| attempt.verdict).collect()
+}
+
+fn probed(agent: &mut Conversation) -> Box<Evidence> {
+    match agent.answer() {
+        Event::Probed { lab: 1, evidence } => evidence,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Stops and continues the agent by turns until `over`.
+fn stop_and_go(processes: &Processes, over: &AtomicBool) {
+    for run in RUNS.iter().cycle() {
+        if over.load(Ordering::SeqCst) {
+            return;
+        }
+        processes.signal_last(SIGSTOP);
+        thread::sleep(STOPPED);
+        processes.signal_last(SIGCONT);
+        thread::sleep(Duration::from_millis(*run));
+    }
+}
+
+#[test]
+fn agent_stopped_again_and_again_gives_the_same_verdicts() {
+    let mut agent = Conversation::ready(User::Same);
+    agent.build(1, balanced());
+    let processes = agent.processes();
+    let over = AtomicBool::new(false);
+    agent.say(&Request::Probe { lab: 1 });
+    agent.await_step("run its probes");
+    let evidence = thread::scope(|scope| {
+        scope.spawn(|| stop_and_go(&processes, &over));
+        let evidence = probed(&mut agent);
+        over.store(true, Ordering::SeqCst);
+        evidence
+    });
+    let expected = [
+        ("service", vec![Verdict::Connected; 2]),
+        ("blocked", vec![Verdict::Timeout]),
+        ("datagram", vec![Verdict::Answered]),
+        ("alive", vec![Verdict::Answered]),
+        ("refused6", vec![Verdict::Refused]),
+        ("tunnel", vec![Verdict::Connected]),
+        ("closed", vec![Verdict::Refused]),
+        ("impatient", vec![Verdict::Silent]),
+        ("patient", vec![Verdict::Connected]),
+    ];
+    for (probe, expected) in expected {
+        assert_eq!(verdicts(&evidence, probe), expected, "{probe}");
+    }
+    assert!(evidence.late_ms >= 1000, "{}", evidence.late_ms);
+}
+
+/// A probe whose second SYN, sent after a second, is let through, with a patience. The agent
+/// is stopped until that SYN has been answered.
+fn second_syn(patience: Duration) -> Verdict {
+    let mut plan = plan();
+    let second = "-A FORWARD -p tcp --syn --dport 8080 -m statistic --mode nth --every 1000";
+    // The first rule is behind the second one.
+    rule(
+        &mut plan,
+        "filter",
+        "-A FORWARD -p tcp --syn --dport 8080 -j DROP",
+    );
+    rule(
+        &mut plan,
+        "filter",
+        &format!("{second} --packet 1 -j ACCEPT"),
+    );
+    let client = plan
+        .namespaces
+        .iter_mut()
+        .find(|ns| ns.name == "host/client");
+    client.expect("a client").sysctls.push(Sysctl {
+        key: "net.ipv4.tcp_syn_linear_timeouts".to_owned(),
+        value: "0".to_owned(),
+        link: None,
+        optional: true,
+    });
+    plan.probes = vec![probe("call", "10.0.2.2:8080", patience)];
+    let mut agent = Conversation::ready(User::Same);
+    agent.build(1, plan);
+    let processes = agent.processes();
+    agent.say(&Request::Probe { lab: 1 });
+    agent.await_step("run its probes");
+    processes.signal_last(SIGSTOP);
+    thread::sleep(Duration::from_millis(1800));
+    processes.signal_last(SIGCONT);
+    let evidence = probed(&mut agent);
+    let [verdict] = verdicts(&evidence, "call")[..] else {
+        panic!("{evidence:#?}");
+    };
+    verdict
+}
+
+#[test]
+fn syn_resent_after_patience_agent_stopped_is_a_timeout() {
+    assert_eq!(second_syn(Duration::from_millis(500)), Verdict::Timeout);
+}
+
+#[test]
+fn syn_resent_within_patience_agent_stopped_is_connected() {
+    assert_eq!(second_syn(Duration::from_millis(1500)), Verdict::Connected);
+}
