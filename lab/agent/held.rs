@@ -8,9 +8,10 @@ use futures_util::TryStreamExt as _;
 use ipnetwork::IpNetwork;
 use netlink_packet_route::address::AddressAttribute;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::netns::NetNs;
+use super::pulse::Running;
 use super::wire::{Wire, refused};
 use super::{failure, ipvs_read, program};
 use crate::evidence::{Held, HeldLink};
@@ -65,9 +66,10 @@ pub async fn read(
     }
     if links {
         let unread = |error| refused(&plan.name, "read the interfaces", &error);
-        let begun = Instant::now();
+        let running = Running::begin();
+        let begun = running.ran();
         held.links = interfaces(wire).await.map_err(unread)?;
-        while !held.links.iter().all(is_told) && begun.elapsed() < TOLD_WITHIN {
+        while !held.links.iter().all(is_told) && running.ran() < begun + TOLD_WITHIN {
             sleep(LOOK_AGAIN).await;
             for link in held.links.iter().filter(|link| !is_told(link)) {
                 let asked = wire.handle.link().get().match_name(link.name.clone());

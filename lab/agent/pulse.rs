@@ -25,8 +25,8 @@ thread_local! {
 struct Pulse {
     /// Number of waits that need the clock.
     waits: usize,
-    /// Whether a task moves the clock.
-    beats: bool,
+    /// The last beat; none while no task moves the clock.
+    beat: Option<Instant>,
     ran: Duration,
     late: Duration,
 }
@@ -35,16 +35,24 @@ impl Pulse {
     const fn new() -> Self {
         Self {
             waits: 0,
-            beats: false,
+            beat: None,
             ran: Duration::ZERO,
             late: Duration::ZERO,
         }
     }
 
-    fn step(&mut self, passed: Duration) {
+    /// Time in which the process ran, and in which it did not though it was due to.
+    fn at(&self, now: Instant) -> (Duration, Duration) {
+        let passed = self
+            .beat
+            .map_or(Duration::ZERO, |beat| now.saturating_duration_since(beat));
         let ran = passed.min(MAX_STEP);
-        self.ran += ran;
-        self.late += passed.saturating_sub(ran);
+        (self.ran + ran, self.late + passed.saturating_sub(ran))
+    }
+
+    fn step(&mut self, now: Instant) {
+        (self.ran, self.late) = self.at(now);
+        self.beat = Some(now);
     }
 }
 
@@ -56,7 +64,11 @@ impl Running {
     pub fn begin() -> Self {
         let starts = PULSE.with_borrow_mut(|pulse| {
             pulse.waits += 1;
-            !std::mem::replace(&mut pulse.beats, true)
+            let starts = pulse.beat.is_none();
+            if starts {
+                pulse.beat = Some(Instant::now());
+            }
+            starts
         });
         if starts {
             tokio::task::spawn_local(beat());
@@ -67,19 +79,18 @@ impl Running {
     /// Time in which this process ran, since some moment in the past.
     #[expect(clippy::unused_self, reason = "the clock stands still without one")]
     pub fn ran(&self) -> Duration {
-        PULSE.with_borrow(|pulse| pulse.ran)
+        PULSE.with_borrow(|pulse| pulse.at(Instant::now()).0)
     }
 
     /// Time in which this process was due to run and did not, since the same moment.
     #[expect(clippy::unused_self, reason = "the clock stands still without one")]
     pub fn late(&self) -> Duration {
-        PULSE.with_borrow(|pulse| pulse.late)
+        PULSE.with_borrow(|pulse| pulse.at(Instant::now()).1)
     }
 
     /// Waits until the clock has moved by `duration`.
     pub async fn wait(&self, duration: Duration) {
-        // The last beat may be as long ago as a beat takes.
-        let end = self.ran().saturating_add(duration).saturating_add(MAX_STEP);
+        let end = self.ran().saturating_add(duration);
         while let Some(left) = end.checked_sub(self.ran()).filter(|left| !left.is_zero()) {
             sleep(left).await;
         }
@@ -97,16 +108,13 @@ async fn beat() {
     struct Ends;
     impl Drop for Ends {
         fn drop(&mut self) {
-            PULSE.with_borrow_mut(|pulse| pulse.beats = false);
+            PULSE.with_borrow_mut(|pulse| pulse.beat = None);
         }
     }
     let _ends = Ends;
-    let mut last = Instant::now();
     while PULSE.with_borrow(|pulse| pulse.waits > 0) {
         sleep(BEAT).await;
-        let now = Instant::now();
-        PULSE.with_borrow_mut(|pulse| pulse.step(now - last));
-        last = now;
+        PULSE.with_borrow_mut(|pulse| pulse.step(Instant::now()));
     }
 }
 
@@ -164,7 +172,7 @@ mod tests {
             let running = Running::begin();
             running.wait(BEAT).await;
             drop(running);
-            while PULSE.with_borrow(|pulse| pulse.beats) {
+            while PULSE.with_borrow(|pulse| pulse.beat.is_some()) {
                 tokio::task::yield_now().await;
             }
         });

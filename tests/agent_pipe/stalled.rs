@@ -76,7 +76,7 @@ fn balanced() -> Plan {
     plan
 }
 
-fn verdicts<'e>(evidence: &'e Evidence, probe: &str) -> Vec<Verdict> {
+fn verdicts(evidence: &Evidence, probe: &str) -> Vec<Verdict> {
     let attempts = attempts(evidence, probe);
     attempts.iter().map(|attempt| attempt.verdict).collect()
 }
