@@ -61,7 +61,7 @@ impl Lab {
         attempts.extend(dialogue::speak(open).await?);
         let (open, opened) = dialogue::open(next.unwrap_or_default(), &self.namespaces).await?;
         attempts.extend(opened);
-        certain(&attempts, &queues)?;
+        certain(&attempts, queues.dropped, Queues::read().dropped)?;
         let unresolved = if watch.packets.is_empty() {
             captures.iter().for_each(Capture::drain);
             Unresolved::new()
@@ -193,19 +193,77 @@ impl Lab {
 ///
 /// # Errors
 ///
-/// When the kernel may have dropped the packets of it since `before` because it came to none
-/// of them.
-fn certain(attempts: &[Attempt], before: &Queues) -> Result<(), Failure> {
+/// When the kernel dropped packets meanwhile because too many waited: how many it had dropped
+/// `before`, and `after`, are not the same.
+fn certain(attempts: &[Attempt], before: u64, after: u64) -> Result<(), Failure> {
     let unanswered =
         |attempt: &&Attempt| matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent);
     let Some(attempt) = attempts.iter().find(unanswered) else {
         return Ok(());
     };
-    match Queues::read().dropped.saturating_sub(before.dropped) {
+    match after.saturating_sub(before) {
         0 => Ok(()),
         dropped => Err(Failure::slow(
             &format!("the probe {}", attempt.probe),
             format!("the kernel dropped {dropped} packets because too many waited for a processor"),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::exchange::{Doubt, Outcome};
+    use super::super::prober;
+    use super::*;
+
+    fn attempt(verdict: Verdict, doubt: Option<Doubt>) -> Result<Attempt, Failure> {
+        let outcome = Outcome {
+            doubt,
+            ..Outcome::ended(verdict, None, None)
+        };
+        prober::certain("call", 0, std::time::Duration::ZERO, outcome)
+    }
+
+    #[test]
+    fn timeout_kernel_dropped_packets_is_no_verdict() {
+        for verdict in [Verdict::Timeout, Verdict::Silent] {
+            let attempts = [attempt(verdict, None).unwrap()];
+            assert_eq!(certain(&attempts, 3, 3), Ok(()));
+            let failure = certain(&attempts, 3, 5).unwrap_err();
+            assert_eq!(
+                failure.message,
+                "this machine is too busy for a verdict on the probe call: the kernel dropped 2 \
+                 packets because too many waited for a processor"
+            );
+        }
+    }
+
+    #[test]
+    fn answer_kernel_dropped_packets_is_a_verdict() {
+        let attempts = [attempt(Verdict::Connected, None).unwrap()];
+        assert_eq!(certain(&attempts, 3, 5), Ok(()));
+    }
+
+    #[test]
+    fn verdict_in_doubt_is_a_failure_of_a_busy_machine() {
+        let queued = attempt(Verdict::Timeout, Some(Doubt::Queued)).unwrap_err();
+        assert_eq!(
+            queued.message,
+            "this machine is too busy for a verdict on the probe call: packets waited for a \
+             processor for more than a minute"
+        );
+        assert_eq!(
+            queued.remedy.as_deref(),
+            Some(
+                "run fewer cases at once (`--jobs 1`), or end other programs that keep the \
+                 processors busy"
+            )
+        );
+        let late = attempt(Verdict::Timeout, Some(Doubt::Late)).unwrap_err();
+        assert_eq!(
+            late.message,
+            "this machine is too busy for a verdict on the probe call: an answer was so slow \
+             that it may be to a SYN of after the probe's patience"
+        );
     }
 }

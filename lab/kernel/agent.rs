@@ -16,6 +16,7 @@ use tokio_util::codec::{FramedRead, FramedWrite};
 use super::drops;
 use super::error::{KernelError, LostAgent};
 use super::memory;
+use super::own_time;
 use super::session::Session;
 use crate::evidence::Surroundings;
 use crate::plan::Plan;
@@ -108,27 +109,27 @@ impl Agent {
         if let Some(greeting) = manner.greeting {
             let _ = ask.send(greeting);
         }
-        let first = tokio::time::timeout(manner.ready, next(&mut events)).await;
+        let first = own_time::within(process, manner.ready, next(&mut events)).await;
         let surroundings = match first {
-            Ok(Ok(Some(Event::Ready { protocol, .. }))) if protocol != VERSION => {
+            Some(Ok(Some(Event::Ready { protocol, .. }))) if protocol != VERSION => {
                 return Err(KernelError::Protocol {
                     ours: VERSION,
                     theirs: protocol,
                 });
             }
-            Ok(Ok(Some(Event::Ready { surroundings, .. }))) => surroundings,
-            Ok(Ok(Some(Event::Unable { failure }))) => return Err(KernelError::Unable(failure)),
+            Some(Ok(Some(Event::Ready { surroundings, .. }))) => surroundings,
+            Some(Ok(Some(Event::Unable { failure }))) => return Err(KernelError::Unable(failure)),
             other => {
                 let told = match other {
-                    Err(_) => Some(format!(
+                    None => Some(format!(
                         "it was not ready after {} s",
                         manner.ready.as_secs()
                     )),
-                    Ok(Err(error)) => Some(format!("it spoke nonsense: {error}")),
-                    Ok(Ok(Some(_))) => {
+                    Some(Err(error)) => Some(format!("it spoke nonsense: {error}")),
+                    Some(Ok(Some(_))) => {
                         Some("it began with something else than being ready".to_owned())
                     }
-                    Ok(Ok(None)) => None,
+                    Some(Ok(None)) => None,
                 };
                 drop(kill);
                 let (how, said) = obituary.await;
@@ -153,7 +154,9 @@ impl Agent {
                 let starved = memory::was_short(ended, &how, &said);
                 (how, said, starved)
             },
-            manner.pulse.map(|pulse| (pulse.silence, Arc::clone(&kill))),
+            manner
+                .pulse
+                .map(|pulse| (process, pulse.silence, Arc::clone(&kill))),
         ));
         let link = Link {
             requests: ask,
@@ -319,14 +322,15 @@ async fn read_on(
     mut events: FramedRead<impl AsyncRead + Unpin, tokio_util::codec::LengthDelimitedCodec>,
     shared: Arc<Mutex<Shared>>,
     obituary: impl Future<Output = (String, String, bool)>,
-    watched: Option<(Duration, Kill)>,
+    watched: Option<(Option<u32>, Duration, Kill)>,
 ) {
     let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
     let nonsense = loop {
         let heard = match &watched {
             None => next(&mut events).await,
-            Some((silence, kill)) => {
-                if let Ok(heard) = tokio::time::timeout(*silence, next(&mut events)).await {
+            Some((process, silence, kill)) => {
+                let heard = own_time::within(*process, *silence, next(&mut events));
+                if let Some(heard) = heard.await {
                     heard
                 } else {
                     end(kill);

@@ -15,6 +15,7 @@ mod lists;
 mod memory;
 mod missing;
 mod modules;
+mod own_time;
 #[cfg(test)]
 mod recorded;
 mod room;

@@ -1,0 +1,112 @@
+//! Waiting for a process, in time in which that process could have run.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+/// How many times longer than its patience a process is waited for that gets no processor.
+const MOST: u32 = 10;
+
+/// Returns what comes of `doing` within a patience; nothing if nothing does. Time in which
+/// `process`, or a process below it, waits for a processor does not count, up to [`MOST`]
+/// times the patience.
+pub async fn within<T>(
+    process: Option<u32>,
+    patience: Duration,
+    doing: impl Future<Output = T>,
+) -> Option<T> {
+    within_beside(patience, doing, || process.map_or(Duration::ZERO, waited)).await
+}
+
+async fn within_beside<T>(
+    patience: Duration,
+    doing: impl Future<Output = T>,
+    waited: impl Fn() -> Duration,
+) -> Option<T> {
+    let mut doing = pin!(doing);
+    let (begun, before) = (Instant::now(), waited());
+    let mut left = patience;
+    loop {
+        if let Ok(done) = timeout(left, &mut doing).await {
+            return Some(done);
+        }
+        let passed = begun.elapsed();
+        let ran = passed.saturating_sub(waited().saturating_sub(before));
+        left = patience
+            .saturating_sub(ran)
+            .min((patience * MOST).saturating_sub(passed));
+        if left.is_zero() {
+            return None;
+        }
+    }
+}
+
+/// For how long a process has waited for a processor: of its threads and those of the
+/// processes below it the one that waited longest, such as a guest's processor.
+fn waited(process: u32) -> Duration {
+    let mut all = VecDeque::from([process]);
+    let mut longest = Duration::ZERO;
+    while let Some(process) = all.pop_front() {
+        let threads = fs::read_dir(format!("/proc/{process}/task"));
+        for thread in threads.into_iter().flatten().flatten() {
+            let read = |file: &str| fs::read_to_string(thread.path().join(file));
+            longest = longest.max(read("schedstat").map_or(Duration::ZERO, |text| delay(&text)));
+            let children = read("children").unwrap_or_default();
+            all.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            );
+        }
+    }
+    longest
+}
+
+/// The second field of `schedstat`, in nanoseconds (Linux v6.12,
+/// `Documentation/scheduler/sched-stats.rst`).
+fn delay(schedstat: &str) -> Duration {
+    let field = schedstat.split_whitespace().nth(1);
+    Duration::from_nanos(field.and_then(|field| field.parse().ok()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(50);
+
+    /// How long a process is waited for that never answers, of which such a share of the
+    /// time passes without a processor.
+    fn gave_up_after(share: f64) -> Duration {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        let begun = Instant::now();
+        let waited = || begun.elapsed().mul_f64(share);
+        let nothing = runtime.block_on(within_beside(PATIENCE, pending::<()>(), waited));
+        assert_eq!(nothing, None);
+        begun.elapsed()
+    }
+
+    #[test]
+    fn silent_process_with_a_processor_is_given_up() {
+        assert!(gave_up_after(0.0) >= PATIENCE);
+    }
+
+    #[test]
+    fn process_without_a_processor_is_waited_for() {
+        assert!(gave_up_after(0.75) >= 4 * PATIENCE);
+        assert!(gave_up_after(1.0) >= MOST * PATIENCE);
+    }
+
+    #[test]
+    fn delay_is_the_second_field() {
+        assert_eq!(delay("311 4000 17\n"), Duration::from_micros(4));
+        assert_eq!(delay(""), Duration::ZERO);
+    }
+}
