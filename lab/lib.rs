@@ -16,14 +16,25 @@
 //!
 //! In a test of one's own, [`Lab`] is where to begin.
 
+/// Prints a line to standard error, whose reader may be gone. The standard library's
+/// macro of this name panics then.
+macro_rules! eprintln {
+    ($($part:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($part)*);
+    }};
+}
+
 pub mod agent;
 pub mod apiserver;
 pub mod bisect;
+pub mod bug;
 pub mod certify;
 pub mod cli;
 pub mod cluster;
 pub mod dump;
 pub mod evidence;
+pub mod exit_code;
 pub mod explain;
 pub mod kernel;
 mod library;

@@ -10,11 +10,12 @@ use tokio::sync::mpsc;
 
 use crate::agent::find_program;
 use crate::evidence::Evidence;
+use crate::exit_code;
 use crate::kernel::Choice;
 use crate::plan::{Patience, Watch};
 use crate::report::seen::Seen;
-use crate::report::{CaseResult, Event, Format, Options as Telling, Outcome, Results};
-use crate::run::{Chosen, Options, Prepared, Wishes, execute, prepare};
+use crate::report::{CaseResult, Event, Format, Options as Telling, Results};
+use crate::run::{Chosen, Given, Options, Wishes, execute, prepare};
 use crate::scenario::source::{Source, SourceError};
 use crate::scenario::{Diagnostic, Rendering, Scenario, Sources};
 
@@ -187,7 +188,7 @@ impl Lab {
     /// is an [`Outcome::Error`] of that case.
     pub async fn run(self) -> Result<Ran, LabError> {
         let agent = self.agent.or_else(agent).ok_or(LabError::NoAgent)?;
-        let mut cases: Vec<Prepared> = Vec::new();
+        let mut cases: Vec<Given> = Vec::new();
         for at in &self.chosen.cases {
             let case = &self.chosen.scenario.cases()[*at];
             let prepared = prepare(&self.chosen, case, self.wishes.clone());
@@ -196,7 +197,7 @@ impl Lab {
             if self.watched {
                 prepared.plan.watch = Watch::everything(&prepared.plan);
             }
-            cases.push(prepared);
+            cases.push(Ok(prepared));
         }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let options = Options {
@@ -262,8 +263,7 @@ impl Ran {
     /// Whether every case came out as expected.
     #[must_use]
     pub fn passed(&self) -> bool {
-        let mut cases = self.results.cases.iter();
-        cases.all(|case| case.result == Outcome::Pass)
+        self.results.exit_code() == exit_code::SUCCESS
     }
 
     /// The results, as `svclab run --format json` prints them.

@@ -84,6 +84,7 @@ use bytes::{Bytes, BytesMut};
 use tokio_util::codec::Encoder;
 
 use crate::protocol::{Event, framing};
+use crate::{bug, exit_code};
 
 pub(crate) use init::{MODULES, PORT};
 pub(crate) use program::{PATH, find as find_program};
@@ -92,6 +93,7 @@ pub(crate) use program::{PATH, find as find_program};
 /// calling process must have one thread.
 #[must_use]
 pub fn main(standing: contain::Standing, programs: &[PathBuf]) -> ExitCode {
+    end_at_panic(|| std::process::exit(exit_code::BUG.into()));
     // Where memory runs out, a lab is what one can do without: the front end is
     // there to say so. Everybody may say this of oneself.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
@@ -112,11 +114,21 @@ pub fn main(standing: contain::Standing, programs: &[PathBuf]) -> ExitCode {
 /// what goes wrong.
 #[must_use]
 pub fn init() -> ExitCode {
+    end_at_panic(|| init::power_off());
     let served = init::prepare().and_then(|(input, output)| serve_on(input, output));
     if let Err(error) = served {
         eprintln!("svclab agent: {error}");
     }
     init::power_off()
+}
+
+/// Ends the agent at its first panic, in whichever task or thread: a lab that lost one of
+/// its tasks would tell of less than happened in it.
+fn end_at_panic(end: fn() -> !) {
+    std::panic::set_hook(Box::new(move |info| {
+        eprintln!("{}", bug::of_agent(info));
+        end()
+    }));
 }
 
 fn run() -> std::io::Result<()> {

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::args::{ClaimsArguments, ClaimsFormat, Common};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive};
-use super::labs::{prepared, tell};
+use super::labs::{selected, tell};
 use super::output::{colour, print_json, refused, width, written};
 use super::run::{options, print as telling, running};
 use crate::cluster::place;
@@ -17,7 +17,7 @@ use crate::report::claims::{
     Declared, Differing, Layout, differing, document, exit_code, print, tally,
 };
 use crate::report::{Results, Several};
-use crate::run::choose;
+use crate::run::{Chosen, choose};
 use crate::scenario::reference::DocumentRef;
 use crate::scenario::{Diagnostic, Scenario};
 
@@ -73,12 +73,15 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
 type Made = (Results, Vec<Scenario>);
 
 fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
-    let labs: Vec<_> = prepared(common, &arguments.selection)?
+    // A lab that cannot be read may have claims.
+    let speaks = |lab: &Chosen| !lab.scenario.lab.spec.claims.is_empty();
+    let labs: Vec<_> = selected(common, &arguments.selection)?
         .into_iter()
-        .filter(|(lab, _)| !lab.scenario.lab.spec.claims.is_empty())
+        .filter(|selected| selected.lab.as_ref().is_none_or(speaks))
         .collect();
-    let scenarios = labs.iter().map(|(lab, _)| lab.scenario.clone()).collect();
-    let cases = labs.into_iter().flat_map(|(_, cases)| cases).collect();
+    let right = labs.iter().filter_map(|selected| selected.lab.as_ref());
+    let scenarios = right.map(|lab| lab.scenario.clone()).collect();
+    let cases = labs.into_iter().flat_map(|lab| lab.cases).collect();
     let options = options(arguments.jobs, false, arguments.place.choice());
     let ran = drive(async {
         let mut interrupts = Interrupts::listen();

@@ -92,7 +92,7 @@ fn ends(ran: std::io::Result<Result<Outcome, Exit>>) -> Exit {
             Exit::Of(u8::try_from(code).unwrap_or(u8::MAX))
         }
         Ok(Ok(Outcome::Ended(End::Signal { number }))) => {
-            Exit::Of(u8::try_from(128 + number).unwrap_or(u8::MAX))
+            Exit::Of(u8::try_from(number.saturating_add(128)).unwrap_or(u8::MAX))
         }
         Ok(Ok(Outcome::Ended(End::Wish))) => {
             eprintln!("error: the lab was taken away");

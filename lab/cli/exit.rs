@@ -1,32 +1,40 @@
-//! Exit codes.
+//! What a command ends with.
 
 use std::process::ExitCode;
+
+use crate::exit_code;
 
 /// What a command ends with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// All as expected: 0.
+    /// [`exit_code::SUCCESS`].
     Success,
-    /// An expectation failed: 1.
+    /// [`exit_code::FAILED`].
     Failed,
-    /// The input is wrong: 2.
+    /// [`exit_code::INPUT`].
     Input,
-    /// Nothing was selected: 4.
+    /// [`exit_code::MACHINE`].
+    Machine,
+    /// [`exit_code::NOTHING`].
     Nothing,
-    /// Interrupted: 130.
+    /// [`exit_code::BUG`].
+    Bug,
+    /// [`exit_code::INTERRUPTED`].
     Interrupted,
-    /// The exit code of a run's results.
+    /// The exit code of a run's results, or of a program that ran in a lab.
     Of(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(match exit {
-            Exit::Success => 0,
-            Exit::Failed => 1,
-            Exit::Input => 2,
-            Exit::Nothing => 4,
-            Exit::Interrupted => 130,
+            Exit::Success => exit_code::SUCCESS,
+            Exit::Failed => exit_code::FAILED,
+            Exit::Input => exit_code::INPUT,
+            Exit::Machine => exit_code::MACHINE,
+            Exit::Nothing => exit_code::NOTHING,
+            Exit::Bug => exit_code::BUG,
+            Exit::Interrupted => exit_code::INTERRUPTED,
             Exit::Of(code) => code,
         })
     }

@@ -3,7 +3,7 @@
 use super::args::{Common, ExplainArguments, Explanation};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
-use super::labs::prepared;
+use super::labs::selected;
 use super::output::{colour, print, print_json, refused, told};
 use super::run::options;
 use super::which::{uncalled, which};
@@ -22,11 +22,21 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     if arguments.standing {
         return standing(arguments);
     }
-    let labs = match prepared(common, &arguments.selection) {
+    let labs = match selected(common, &arguments.selection) {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
-    let cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
+    let (cases, wrong): (Vec<_>, Vec<_>) = labs
+        .into_iter()
+        .flat_map(|lab| lab.cases)
+        .partition(Result::is_ok);
+    let cases: Vec<Prepared> = cases.into_iter().flatten().collect();
+    // Of those that are wrong it is told already.
+    let wrong = wrong.into_iter().filter_map(Result::err);
+    let mut worst = wrong.filter_map(|case| Some(case.error?.trouble)).max();
+    if cases.is_empty() {
+        return worst.map_or(Exit::Nothing, |trouble| Exit::Of(trouble.exit_code()));
+    }
     if let Some(wanted) = &arguments.probe {
         let of_steps = |plan: &'_ Plan| -> Vec<Probe> {
             let steps = plan.steps.iter();
@@ -56,7 +66,6 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
         }
         Err(error) => return refused(&error),
     };
-    let mut worst = None;
     let mut seen = Vec::new();
     for one in explained {
         match one {

@@ -6,6 +6,7 @@ use super::args::KernelCommand;
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
 use super::output::print;
+use crate::exit_code;
 use crate::kernel::guest::{self, Cache, Entry, Guest, GuestError, Image, Wanted, series};
 use crate::kernel::{Kernel, KernelError};
 
@@ -25,9 +26,10 @@ pub fn kernel(command: &KernelCommand) -> Exit {
         Ok(Some(Ok(text))) => print(&text),
         Ok(Some(Err(error))) => {
             let (code, remedy) = match &error {
-                KernelError::Guest(error) => (if error.is_loss() { 5 } else { 3 }, error.remedy()),
-                KernelError::Lost(_) => (5, None),
-                _ => (3, None),
+                KernelError::Guest(error) if error.is_loss() => (exit_code::LOST, error.remedy()),
+                KernelError::Guest(error) => (exit_code::MACHINE, error.remedy()),
+                KernelError::Lost(_) => (exit_code::LOST, None),
+                _ => (exit_code::MACHINE, None),
             };
             eprintln!("error: {error}");
             if let Some(remedy) = remedy {
@@ -41,7 +43,7 @@ pub fn kernel(command: &KernelCommand) -> Exit {
         }
         Err(error) => {
             eprintln!("error: {error}");
-            Exit::Of(3)
+            Exit::Machine
         }
     }
 }

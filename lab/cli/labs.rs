@@ -7,14 +7,25 @@ use std::path::Path;
 use super::args::{Common, Selection};
 use super::exit::Exit;
 use super::output::has_colour_on_stderr;
-use crate::run::{Chosen, Prepared, SelectError, choose, prepare};
+use crate::run::{
+    Chosen, Found, Given, Prepared, SelectError, WrongLab, choose, choose_each, prepare_or_tell,
+};
 use crate::scenario::{Diagnostic, MAX_DIAGNOSTICS, Rendering, Sources};
+
+/// A lab that was chosen.
+pub struct Selected {
+    /// The lab; `None` of one that is wrong, whose only case has no verdict.
+    pub lab: Option<Chosen>,
+    /// Its chosen cases, in order.
+    pub cases: Vec<Given>,
+}
 
 /// The labs that are named, after telling what their files make one wonder about.
 ///
 /// # Errors
 ///
-/// What the command ends with, after telling on standard error why.
+/// What the command ends with, after telling on standard error why: when a name leads to
+/// nothing, or a lab is wrong.
 pub fn chosen(names: &[String], directory: &Path) -> Result<Vec<Chosen>, Exit> {
     let labs = choose(names, directory).map_err(|error| refuse(&error))?;
     for lab in &labs {
@@ -23,52 +34,103 @@ pub fn chosen(names: &[String], directory: &Path) -> Result<Vec<Chosen>, Exit> {
     Ok(labs)
 }
 
-/// The chosen labs with their prepared cases, in order.
+/// As [`chosen`], but a lab that is wrong, of which it is told, too, keeps no other from
+/// being run.
 ///
 /// # Errors
 ///
-/// What the command ends with, after telling on standard error why.
-pub fn prepared(
-    common: &Common,
-    selection: &Selection,
-) -> Result<Vec<(Chosen, Vec<Prepared>)>, Exit> {
-    let labs = chosen(&selection.names, &common.topologies)?;
-    let mut wrong = false;
-    let mut all = Vec::new();
-    for lab in labs {
-        let sources = &lab.scenario.sources;
-        // What is wrong with several cases in the same way is told once.
-        let mut told = HashSet::new();
-        let mut cases = Vec::new();
-        for at in &lab.cases {
-            match prepare(&lab, &lab.scenario.cases()[*at], selection.wishes()) {
-                Ok(case) => cases.push(case),
-                Err(diagnostics) => {
-                    wrong = true;
-                    let fresh: Vec<Diagnostic> = diagnostics
-                        .into_iter()
-                        .filter(|diagnostic| told.insert(format!("{diagnostic:?}")))
-                        .collect();
-                    tell(sources, &fresh);
-                }
-            }
+/// What the command ends with, after telling on standard error that a name leads to
+/// nothing.
+pub fn chosen_each(names: &[String], directory: &Path) -> Result<Vec<Found>, Exit> {
+    let labs = choose_each(names, directory).map_err(|error| refuse(&error))?;
+    for lab in &labs {
+        match lab {
+            Ok(lab) => tell(&lab.scenario.sources, &lab.warnings),
+            Err(wrong) => tell_wrong(wrong),
         }
-        all.push((lab, cases));
     }
-    if wrong {
-        return Err(Exit::Input);
+    Ok(labs)
+}
+
+/// The chosen labs with their prepared cases, in order; labs and cases that are wrong have
+/// no verdict, after telling on standard error why.
+///
+/// # Errors
+///
+/// What the command ends with, after telling on standard error why: when a name leads to
+/// nothing, or there is no case.
+pub fn selected(common: &Common, selection: &Selection) -> Result<Vec<Selected>, Exit> {
+    let mut all = Vec::new();
+    for lab in chosen_each(&selection.names, &common.topologies)? {
+        all.push(match lab {
+            Ok(lab) => Selected {
+                cases: prepare_all(&lab, selection),
+                lab: Some(lab),
+            },
+            Err(wrong) => Selected {
+                lab: None,
+                cases: vec![Err(Box::new(wrong.result()))],
+            },
+        });
     }
-    if all.iter().all(|(_, cases)| cases.is_empty()) {
+    if all.iter().all(|lab| lab.cases.is_empty()) {
         eprintln!("error: nothing was selected");
         return Err(Exit::Nothing);
     }
     Ok(all)
 }
 
+/// As [`selected`], where everything has to be right.
+///
+/// # Errors
+///
+/// As [`selected`]; and when anything is wrong.
+pub fn prepared(
+    common: &Common,
+    selection: &Selection,
+) -> Result<Vec<(Chosen, Vec<Prepared>)>, Exit> {
+    // Nothing is prepared where not even all labs can be read.
+    let labs = chosen(&selection.names, &common.topologies)?;
+    let mut all = Vec::new();
+    let mut wrong = false;
+    for lab in labs {
+        let cases = prepare_all(&lab, selection);
+        wrong |= cases.iter().any(Result::is_err);
+        all.push((lab, cases.into_iter().flatten().collect()));
+    }
+    if wrong {
+        return Err(Exit::Input);
+    }
+    if all.iter().all(|(_, cases): &(_, Vec<_>)| cases.is_empty()) {
+        eprintln!("error: nothing was selected");
+        return Err(Exit::Nothing);
+    }
+    Ok(all)
+}
+
+/// The cases of a lab, after telling what is wrong with them.
+fn prepare_all(lab: &Chosen, selection: &Selection) -> Vec<Given> {
+    // What is wrong with several cases in the same way is told once.
+    let mut told = HashSet::new();
+    let all = lab.cases.iter().map(|at| {
+        let case = &lab.scenario.cases()[*at];
+        prepare_or_tell(lab, case, selection.wishes()).map_err(|wrong| {
+            let fresh: Vec<Diagnostic> = wrong
+                .diagnostics
+                .into_iter()
+                .filter(|diagnostic| told.insert(format!("{diagnostic:?}")))
+                .collect();
+            tell(&lab.scenario.sources, &fresh);
+            Box::new(wrong.result)
+        })
+    });
+    all.collect()
+}
+
 fn refuse(error: &SelectError) -> Exit {
     match error {
-        SelectError::Lab(sources, diagnostics) => {
-            tell(sources, diagnostics);
+        SelectError::Lab(wrong) => {
+            tell_wrong(wrong);
             Exit::Input
         }
         SelectError::Source(_) => {
@@ -80,6 +142,11 @@ fn refuse(error: &SelectError) -> Exit {
             Exit::Nothing
         }
     }
+}
+
+/// Shows what is wrong with a lab on standard error. Of a panic it is told already.
+fn tell_wrong(wrong: &WrongLab) {
+    tell(&wrong.sources, &wrong.diagnostics);
 }
 
 /// Shows diagnostics on standard error: at most [`MAX_DIAGNOSTICS`] errors and as many

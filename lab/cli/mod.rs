@@ -37,6 +37,7 @@ mod verify;
 mod which;
 mod why;
 
+use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -45,6 +46,7 @@ use args::{Arguments, Command};
 use exit::Exit;
 
 use crate::agent::contain::Standing;
+use crate::bug;
 
 /// Runs the command that the process was started with.
 #[must_use]
@@ -52,12 +54,14 @@ pub fn main() -> ExitCode {
     if is_read_by_runner() {
         output::defuse_messages();
     }
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => {
+    bug::tell(output::message);
+    let arguments = match panic::catch_unwind(Arguments::try_parse) {
+        Ok(Ok(arguments)) => arguments,
+        Ok(Err(error)) => {
             // Help and version are not errors; all else is wrong input.
             return output::usage(&error).into();
         }
+        Err(_) => return Exit::Bug.into(),
     };
     if let Command::Agent {
         init,
@@ -73,7 +77,21 @@ pub fn main() -> ExitCode {
         };
     }
     log();
-    let exit = match &arguments.command {
+    unless_panicked(|| command(&arguments)).into()
+}
+
+/// What a command ends with: whatever it made of a panic, in whichever thread or task, that
+/// is a bug.
+fn unless_panicked(command: impl FnOnce() -> Exit) -> Exit {
+    let exit = panic::catch_unwind(AssertUnwindSafe(command));
+    match exit {
+        Ok(exit) if !bug::has_panicked() => exit,
+        _ => Exit::Bug,
+    }
+}
+
+fn command(arguments: &Arguments) -> Exit {
+    match &arguments.command {
         Command::Run(run) => run::run(&arguments.common, run),
         Command::Explain(asked) => explain::explain(&arguments.common, asked),
         Command::Why(asked) => why::find(&arguments.common, asked),
@@ -96,8 +114,7 @@ pub fn main() -> ExitCode {
         Command::Schema { of } => schema::schema(*of),
         Command::Completions { shell } => completions(*shell),
         Command::Agent { .. } => Exit::Success,
-    };
-    exit.into()
+    }
 }
 
 /// What svclab is doing, on standard error, for those who ask by `SVCLAB_LOG`.
@@ -107,6 +124,8 @@ fn log() {
             .with_env_filter(filter)
             .with_writer(|| output::Messages)
             .without_time()
+            // It would tell of a closed standard error by a panic.
+            .log_internal_errors(false)
             .init();
     }
 }

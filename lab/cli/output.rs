@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::exit::Exit;
 use crate::printable::{self, printable, styled};
-use crate::report::{RunError, Trouble, inert};
+use crate::report::{RunError, inert};
 use crate::shortage;
 
 /// Whether GitHub's runner reads standard error.
@@ -99,7 +99,7 @@ pub fn print_json(document: &impl Serialize) -> Exit {
         Ok(text) => print_safe(&(printable::json(&text) + "\n")),
         Err(error) => {
             eprintln!("error: {error}");
-            Exit::Of(Trouble::Bug.exit_code())
+            Exit::Bug
         }
     }
 }
@@ -111,7 +111,7 @@ pub fn written(written: io::Result<()>) -> Exit {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Exit::Success,
         Err(error) => {
             eprintln!("error: cannot write the output: {error}");
-            Exit::Of(3)
+            Exit::Machine
         }
     }
 }
@@ -131,7 +131,7 @@ pub fn refused(error: &io::Error) -> Exit {
     if let Some(remedy) = shortage::remedy(error) {
         eprintln!("  what to do: {remedy}");
     }
-    Exit::Of(3)
+    Exit::Machine
 }
 
 /// Whether standard output takes colours.

@@ -370,7 +370,7 @@ fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
     fs::write(file, text).map_err(|error| {
         eprintln!("error: cannot write {}: {error}", file.display());
         eprintln!("  what to do: name a file that can be written with --write");
-        Exit::Of(3)
+        Exit::Machine
     })?;
     eprintln!(
         "wrote {0}, which expects what was seen; run it with `svclab run {0}`",

@@ -253,7 +253,7 @@ fn save(directory: &Path, evidence: &Evidence, node: &str) -> Exit {
         Err(error) => {
             eprintln!("error: cannot write to {}: {error}", directory.display());
             eprintln!("what to do: name a directory that can be written with --loaded");
-            Exit::Of(3)
+            Exit::Machine
         }
     }
 }

@@ -11,14 +11,14 @@ use tokio::sync::mpsc;
 use super::args::{Common, RunArguments};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive, unless_interrupted};
-use super::labs::prepared;
+use super::labs::selected;
 use super::output::{colour, refused, written};
 use super::progress::Progress;
 use crate::kernel::{Choice, Witness, enter};
 use crate::plan::{Patience, Watch};
 use crate::report::folder::Folder;
 use crate::report::{self, Format, Results, Several};
-use crate::run::{Kept, Options, Prepared, execute};
+use crate::run::{Given, Kept, Options, execute};
 
 /// Cases that stand at once for each processor: most of a case's time is
 /// waiting for packets that do not come.
@@ -26,11 +26,11 @@ const JOBS_PER_CORE: usize = 8;
 
 /// Runs the chosen cases and prints what became of them.
 pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
-    let labs = match prepared(common, &arguments.selection) {
+    let labs = match selected(common, &arguments.selection) {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
-    let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
+    let mut cases: Vec<Given> = labs.into_iter().flat_map(|lab| lab.cases).collect();
     let mut options = options(
         arguments.jobs,
         arguments.keep_on_failure,
@@ -38,7 +38,7 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
     );
     if arguments.report.is_some() {
         options.see = true;
-        for case in &mut cases {
+        for case in cases.iter_mut().flatten() {
             case.plan.watch = Watch::everything(&case.plan);
         }
     }
@@ -67,12 +67,15 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         (ran, _) => ran.map(|(results, printed)| Some((results, printed.map(drop)))),
     };
     match ran {
-        Ok(Some((_, Err(error)))) => written(Err(error)),
-        Ok(Some((results, Ok(())))) => {
+        Ok(Some((results, printed))) => {
             if results.interrupted {
                 eprintln!("interrupted");
             }
-            Exit::Of(results.exit_code())
+            // Who reads no more is not told that all is well.
+            match written(printed) {
+                Exit::Success => Exit::Of(results.exit_code()),
+                other => other,
+            }
         }
         Ok(None) => {
             eprintln!("interrupted");
@@ -103,7 +106,7 @@ fn certified(
 /// Runs the cases until the user wants it to end; who listens is told of the end
 /// by the channel's.
 pub async fn running(
-    cases: Vec<Prepared>,
+    cases: Vec<Given>,
     options: &Options,
     tell: mpsc::UnboundedSender<report::Event>,
     interrupts: &mut Interrupts,
@@ -119,6 +122,7 @@ pub async fn print(
     withhold: bool,
 ) -> io::Result<Option<Duration>> {
     let mut over = None;
+    let mut printed = Ok(());
     let mut progress = Progress::begin();
     loop {
         let event = tokio::select! {
@@ -126,7 +130,7 @@ pub async fn print(
             () = progress.show() => continue,
         };
         let Some(event) = event else {
-            return Ok(over);
+            return printed.map(|()| over);
         };
         let told = progress.event(&event, || match &event {
             report::Event::Over { took, .. } if withhold => {
@@ -135,7 +139,8 @@ pub async fn print(
             }
             event => writer.event(event),
         });
-        told?;
+        // One that takes no more, such as a closed pipe, keeps no file from being whole.
+        printed = printed.and(told);
     }
 }
 
@@ -151,7 +156,7 @@ fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn report::Writer>>, Exi
         let file = create(&written.file).map_err(|error| {
             eprintln!("error: cannot write {}: {error}", written.file.display());
             eprintln!("what to do: name a file that can be written with --write");
-            Exit::Of(3)
+            Exit::Machine
         })?;
         let plain = report::Options {
             colour: false,
@@ -164,7 +169,7 @@ fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn report::Writer>>, Exi
         let folder = Folder::make(at, &again(arguments)).map_err(|error| {
             eprintln!("error: cannot write {error}");
             eprintln!("what to do: name a directory that can be written with --report");
-            Exit::Of(3)
+            Exit::Machine
         })?;
         writers.push(Box::new(folder));
     }

@@ -116,7 +116,7 @@ async fn held(arguments: &UpArguments, directory: &Directory, case: Prepared) ->
     }
     let holder = Holder::new(about(&case));
     let Some(listener) = berth.listener() else {
-        return Exit::Of(70);
+        return Exit::Bug;
     };
     let answering = tokio::spawn(std::sync::Arc::clone(&holder).answer(listener));
     let name = case.case.id.clone();
@@ -354,7 +354,7 @@ fn detached(directory: &Directory, case: &str) -> Exit {
         },
         Err(error) => {
             eprintln!("error: cannot hold a lab in the background: {error}");
-            Exit::Of(3)
+            Exit::Machine
         }
     };
     let _ = fs::remove_file(&log);

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::args::{AgainstWord, Common, VerifyArguments, VerifyFormat};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive};
-use super::labs::chosen;
+use super::labs::chosen_each;
 use super::output::{colour, print, print_json, refused, told};
 use super::progress::Progress;
 use super::run::options;
@@ -15,8 +15,8 @@ use crate::kernel::Host;
 use crate::report::verify::human;
 use crate::report::{RunError, Trouble};
 use crate::run::verify::{Pairs, Program, SaysNothing, Side, Step, pairs, verify, version_of};
-use crate::run::{Chosen, Options, trouble};
-use crate::verify::Verification;
+use crate::run::{Chosen, Found, Options, WrongLab, trouble};
+use crate::verify::{Failed, SideOf, Verification};
 
 /// The labs that hold the table of flows, below the directory of labs.
 const TABLE: &str = "conformance";
@@ -27,6 +27,9 @@ pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
+    let wrong = labs.iter().filter_map(|lab| lab.as_ref().err());
+    let wrong: Vec<Failed> = wrong.map(|lab| failed(lab)).collect();
+    let labs: Vec<Chosen> = labs.into_iter().flatten().collect();
     let options = options(arguments.jobs, false, arguments.place.choice());
     let verified = drive(async {
         let mut interrupts = Interrupts::listen();
@@ -39,7 +42,7 @@ pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
             return Ok(Err(Exit::Interrupted));
         };
         let found = pairs(&labs, &against, &new, &arguments.proxy_mode);
-        if found.pairs.is_empty() && found.not_compared.is_empty() {
+        if found.pairs.is_empty() && found.not_compared.is_empty() && wrong.is_empty() {
             eprintln!("error: no case that was selected is of that mode");
             return Ok(Err(Exit::Nothing));
         }
@@ -53,7 +56,10 @@ pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
         .await))
     });
     match verified {
-        Ok(Ok(Ok(verification))) => end(&verification, arguments),
+        Ok(Ok(Ok(mut verification))) => {
+            verification.failed.extend(wrong);
+            end(&verification, arguments)
+        }
         Ok(Ok(Err(exit))) => {
             if exit == Exit::Interrupted {
                 eprintln!("interrupted");
@@ -80,13 +86,22 @@ fn end(verification: &Verification, arguments: &VerifyArguments) -> Exit {
 }
 
 /// The labs that are named; without any, all, and the table of flows with them.
-fn labs(common: &Common, names: &[String]) -> Result<Vec<Chosen>, Exit> {
-    let mut labs = chosen(names, &common.topologies)?;
+fn labs(common: &Common, names: &[String]) -> Result<Vec<Found>, Exit> {
+    let mut labs = chosen_each(names, &common.topologies)?;
     let table = common.topologies.join(TABLE);
     if names.is_empty() && table.is_dir() {
-        labs.extend(chosen(&[], &table)?);
+        labs.extend(chosen_each(&[], &table)?);
     }
     Ok(labs)
+}
+
+/// A lab that is wrong, of which no case is compared.
+fn failed(lab: &WrongLab) -> Failed {
+    Failed {
+        case: lab.name.clone(),
+        side: SideOf::New,
+        error: lab.error.clone(),
+    }
 }
 
 async fn sides(arguments: &VerifyArguments) -> Result<(Side, Side), RunError> {

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use super::args::{Common, WhyArguments, WhyFormat};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
-use super::labs::{chosen, tell};
+use super::labs::{chosen_each, tell};
 use super::output::{colour, print, print_json, refused, told};
 use super::progress::Progress;
 use super::replay::{by_node, read_all};
@@ -14,22 +14,24 @@ use crate::plan::Patience;
 use crate::report::RunError;
 use crate::report::why::human;
 use crate::run::why::{Asked, Stage, why};
-use crate::run::{Options, Wishes, no_such_probe, prepare};
+use crate::run::{Options, Wishes, no_such_probe, prepare_or_tell};
 use crate::why::{Document, Finding};
 
 /// Finds what makes the chosen cases work, and prints it.
 pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
-    let labs = match chosen(&arguments.names, &common.topologies) {
+    let labs = match chosen_each(&arguments.names, &common.topologies) {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
+    // Of what is wrong it is told already.
+    let mut worst = labs.iter().filter_map(|lab| lab.as_ref().err());
+    let mut worst = worst.next().map(|wrong| wrong.error.trouble);
     let dumps = match read_all(&arguments.dump, arguments.lenient) {
         Ok(dumps) => dumps,
         Err(exit) => return exit,
     };
     let mut asked = Vec::new();
-    let mut wrong = false;
-    for lab in &labs {
+    for lab in labs.iter().flatten() {
         for at in &lab.cases {
             let case = &lab.scenario.cases()[*at];
             let wishes = match by_node(case, dumps.clone()) {
@@ -39,24 +41,24 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
                 },
                 Err(exit) => return exit,
             };
-            match prepare(lab, case, wishes.clone()) {
+            match prepare_or_tell(lab, case, wishes.clone()) {
                 Ok(prepared) => asked.push(Asked {
                     lab,
                     prepared,
                     wishes,
                     probe: arguments.probe.clone(),
                 }),
-                Err(diagnostics) => {
-                    wrong = true;
-                    tell(&lab.scenario.sources, &diagnostics);
+                Err(wrong) => {
+                    tell(&lab.scenario.sources, &wrong.diagnostics);
+                    worst = worst.max(wrong.result.error.map(|error| error.trouble));
                 }
             }
         }
     }
-    if wrong {
-        return Exit::Input;
-    }
     if asked.is_empty() {
+        if let Some(trouble) = worst {
+            return Exit::Of(trouble.exit_code());
+        }
         eprintln!("error: nothing was selected");
         return Exit::Nothing;
     }
@@ -75,7 +77,6 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
         }
         Err(error) => return refused(&error),
     };
-    let mut worst = None;
     let mut cases = Vec::new();
     for one in found {
         match one {

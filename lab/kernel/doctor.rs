@@ -15,6 +15,7 @@ use super::host::Host;
 use super::missing::{Missing, modprobe};
 use super::trials::{self, Trial};
 use crate::evidence::Surroundings;
+use crate::exit_code;
 use crate::plan::needs::Needs;
 
 /// What this machine can run.
@@ -110,7 +111,11 @@ impl Diagnosis {
     /// The exit code that says so: 0, or 3 for a machine that cannot.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
-        if self.is_well() { 0 } else { 3 }
+        if self.is_well() {
+            exit_code::SUCCESS
+        } else {
+            exit_code::MACHINE
+        }
     }
 
     /// The one command that loads every module that this host was found

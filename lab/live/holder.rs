@@ -26,7 +26,7 @@ use crate::plan::build::probe_of;
 use crate::plan::{Delta, Probe, Watch};
 use crate::protocol::stream::{FromStream, Opening, ToStream};
 use crate::report::{RunError, Trouble};
-use crate::run::{Prepared, no_such_probe, trouble};
+use crate::run::{Prepared, caught, no_such_probe, trouble};
 use crate::scenario::lab;
 
 /// How long those are waited for who are told that the lab is gone.
@@ -132,7 +132,10 @@ impl Holder {
             _ => return,
         };
         let answer = match asked {
-            Ok(ask) => self.act(ask, &mut line).await,
+            // A panic ends this talk with an answer, and the holder in the end as a bug.
+            Ok(ask) => caught(self.act(ask, &mut line))
+                .await
+                .and_then(|answer| answer),
             Err(error) => Err(error),
         };
         match answer {

@@ -86,7 +86,12 @@ impl Telling<'_> {
         }
         if case.result != Outcome::Pass {
             if let Some(place) = &case.place {
-                text.labelled("expected at:", &place.to_string());
+                let label = if case.error.is_some() {
+                    "see:"
+                } else {
+                    "expected at:"
+                };
+                text.labelled(label, &place.to_string());
             }
             let name = if case.named.is_empty() {
                 &case.case

@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Results;
+use crate::exit_code;
 use crate::explain::{ClaimOutcome, ClaimVerdict};
 
 pub use differ::{Differing, differing};
@@ -169,7 +170,11 @@ pub fn document(claims: Vec<ClaimLine>) -> Claims {
 #[must_use]
 pub fn exit_code(claims: &[ClaimLine]) -> u8 {
     let unsettled = |claim: &ClaimLine| matches!(claim.standing, Standing::Unsettled { .. });
-    u8::from(claims.iter().any(unsettled))
+    if claims.iter().any(unsettled) {
+        exit_code::FAILED
+    } else {
+        exit_code::SUCCESS
+    }
 }
 
 fn standing(said: &Said<'_>, not_checkable: Option<&str>) -> Standing {

@@ -62,6 +62,10 @@ impl<W: Write> Writer for Github<'_, W> {
             for line in printable(&summary).lines() {
                 writeln!(self.out, "{}", inert(line))?;
             }
+            if let Some(lost) = words::lost(results) {
+                let title = property("cases without a result");
+                writeln!(self.out, "::error title={title}::{}", data(&lost))?;
+            }
             if let Some(certificate) = &results.certificate {
                 let text = certificate::text(certificate);
                 for line in printable(&text).lines() {

@@ -8,7 +8,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::case_text::Telling;
 use super::writer::{Options, Writer};
-use super::{CaseResult, Event, Outcome, Results, certificate};
+use super::{CaseResult, Event, Outcome, Results, certificate, words};
 use crate::certify::Certificate;
 
 /// Writes `JUnit` XML.
@@ -55,7 +55,12 @@ fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
     // What is told of the run itself.
     let mut suite = TestSuite::new("svclab");
     if results.interrupted {
-        suite.add_test_case(interrupted());
+        suite.add_test_case(incomplete(
+            "the run was interrupted; cases that had not ended are not here",
+        ));
+    }
+    if let Some(lost) = words::lost(results) {
+        suite.add_test_case(incomplete(&lost));
     }
     if let Some(certificate) = &results.certificate {
         suite.add_test_case(certified(certificate));
@@ -68,9 +73,9 @@ fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
 
 /// That the run did not come to its end, as a test of its own: whoever only counts
 /// what failed must not take the rest for passed.
-fn interrupted() -> TestCase {
+fn incomplete(why: &str) -> TestCase {
     let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
-    status.set_message("the run was interrupted; cases that had not ended are not here");
+    status.set_message(why);
     let mut case = TestCase::new("run", status);
     case.set_classname("svclab");
     case

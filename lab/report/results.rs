@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::flows::{FlowOutcome, FlowTable};
 use crate::certify::Certificate;
 use crate::evidence::{Refused, is_none_left_out};
+use crate::exit_code;
 use crate::explain::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
 
 pub use crate::evidence::Surroundings;
@@ -27,6 +28,10 @@ pub struct Results {
     pub tools: BTreeMap<String, String>,
     /// What became of each case, in the order of the labs and their cases.
     pub cases: Vec<CaseResult>,
+    /// How many cases were begun: each of them is in `cases`, unless the run was
+    /// interrupted or svclab has a bug.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<usize>,
     /// How many came to what.
     pub summary: Summary,
     /// The flows of each lab that has any, side by side.
@@ -196,15 +201,40 @@ impl Trouble {
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
-            Self::Input => 2,
-            Self::Machine => 3,
-            Self::Lost => 5,
-            Self::Bug => 70,
+            Self::Input => exit_code::INPUT,
+            Self::Machine => exit_code::MACHINE,
+            Self::Lost => exit_code::LOST,
+            Self::Bug => exit_code::BUG,
         }
     }
 }
 
 impl CaseResult {
+    /// A case that came to no verdict, of which nothing else is known.
+    #[must_use]
+    pub fn without_verdict(lab: &str, case: &str, error: RunError) -> Self {
+        Self {
+            lab: lab.to_owned(),
+            case: case.to_owned(),
+            named: String::new(),
+            kernel: String::new(),
+            result: Outcome::Error,
+            duration_ms: 0,
+            place: None,
+            claims: Vec::new(),
+            probes: Vec::new(),
+            flows: Vec::new(),
+            wire: Vec::new(),
+            counters: Vec::new(),
+            rules: Vec::new(),
+            held: Vec::new(),
+            steps: Vec::new(),
+            refused: Vec::new(),
+            refused_left_out: 0,
+            error: Some(error),
+        }
+    }
+
     /// The case's name within its lab: `policy=Local,rpFilter=0`; the lab's own
     /// when it has only one case.
     #[must_use]
@@ -234,6 +264,7 @@ impl Results {
             schema: SCHEMA.to_owned(),
             tools,
             cases,
+            begun: None,
             summary,
             flows: Vec::new(),
             interrupted: false,
@@ -259,13 +290,34 @@ impl Results {
             .is_some_and(|certificate| !certificate.unchanged)
     }
 
+    /// How many cases of a run that came to its end have no result.
+    #[must_use]
+    pub fn lost(&self) -> usize {
+        match self.begun {
+            Some(begun) if !self.interrupted => begun.abs_diff(self.cases.len()),
+            _ => 0,
+        }
+    }
+
     /// The exit code of a run with these results: the worst trouble's, else 1 if
-    /// an expectation failed or the machine changed, else 0. Of one that was
-    /// interrupted only a change of the machine can be said: 1, else 130.
+    /// an expectation failed or the machine changed, else 0. Results that do not add up
+    /// are a bug, 70. Of a run that was interrupted only a change of the machine can be
+    /// said: 1, else 130.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         if self.interrupted {
-            return if self.left_something() { 1 } else { 130 };
+            return if self.left_something() {
+                exit_code::FAILED
+            } else {
+                exit_code::INTERRUPTED
+            };
+        }
+        let untold = |case: &CaseResult| (case.result == Outcome::Error) != case.error.is_some();
+        if self.lost() > 0
+            || self.summary != Summary::of(&self.cases)
+            || self.cases.iter().any(untold)
+        {
+            return exit_code::BUG;
         }
         let troubles = self
             .cases
@@ -274,8 +326,49 @@ impl Results {
             .map(|error| error.trouble);
         match troubles.max() {
             Some(trouble) => trouble.exit_code(),
-            None if self.summary.failed > 0 || self.left_something() => 1,
-            None => 0,
+            None if self.summary.failed > 0 || self.left_something() => exit_code::FAILED,
+            None => exit_code::SUCCESS,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fixture;
+
+    fn of(cases: Vec<CaseResult>) -> Results {
+        let mut results = Results::new(BTreeMap::new(), cases);
+        results.begun = Some(results.cases.len());
+        results
+    }
+
+    #[test]
+    fn run_that_lost_a_case_ends_as_a_bug() {
+        let mut results = of(vec![fixture::passed("lab/a")]);
+        assert_eq!(results.exit_code(), exit_code::SUCCESS);
+        for begun in [0, 2] {
+            results.begun = Some(begun);
+            assert_eq!((results.lost(), results.exit_code()), (1, exit_code::BUG));
+        }
+        // Fewer results are what an interruption is.
+        results.interrupted = true;
+        assert_eq!(
+            (results.lost(), results.exit_code()),
+            (0, exit_code::INTERRUPTED)
+        );
+    }
+
+    #[test]
+    fn results_that_contradict_themselves_end_as_a_bug() {
+        let mut results = of(vec![fixture::passed("lab/a")]);
+        results.cases[0].result = Outcome::Error;
+        assert_eq!(
+            results.exit_code(),
+            exit_code::BUG,
+            "its summary says it passed"
+        );
+        results.summary = Summary::of(&results.cases);
+        assert_eq!(results.exit_code(), exit_code::BUG, "nothing says why");
     }
 }

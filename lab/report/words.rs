@@ -22,7 +22,7 @@ impl Trouble {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Self::Input => "no kernel takes what the lab asks for",
+            Self::Input => "the lab is wrong",
             Self::Machine => "this machine cannot run it",
             Self::Lost => "the agent was lost",
             Self::Bug => "a bug in svclab",
@@ -113,7 +113,21 @@ pub(super) fn summary(results: &Results, took: Duration) -> String {
     } else {
         ""
     };
-    format!("{counts} in {:.1} s{on}{with}{end}", took.as_secs_f64())
+    let lost = lost(results).map_or_else(String::new, |lost| format!("; {lost}"));
+    format!(
+        "{counts} in {:.1} s{on}{with}{end}{lost}",
+        took.as_secs_f64()
+    )
+}
+
+/// That cases of a run have no result; `None` where all have one.
+pub(super) fn lost(results: &Results) -> Option<String> {
+    let cases = match results.lost() {
+        0 => return None,
+        1 => "1 case has".to_owned(),
+        lost => format!("{lost} cases have"),
+    };
+    Some(format!("{cases} no result, which is a bug in svclab"))
 }
 
 /// The programs that met the kernel, those that decide a packet's way first;
@@ -180,6 +194,9 @@ mod tests {
         let mut interrupted = fixture::results();
         interrupted.interrupted = true;
         insta::assert_snapshot!(summary(&interrupted, took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17); interrupted before the other cases ended");
+        let mut lost = nothing;
+        lost.begun = Some(2);
+        insta::assert_snapshot!(summary(&lost, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s; 2 cases have no result, which is a bug in svclab");
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::time::Instant;
 
 use anstream::adapter::strip_str;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
 
 use super::flows;
 use super::pool::{Pool, Pools};
 use super::prepare::{Prepared, problems_to_diagnostics};
 use super::refit;
+use super::tasks::{Tasks, caught};
+use crate::bug;
 use crate::cluster::{Problem, place};
 use crate::evidence::Evidence;
 use crate::explain::{ClaimOutcome, ClaimVerdict, Judgement};
@@ -56,6 +57,9 @@ pub struct Kept {
     pub session: Session,
 }
 
+/// A case that is run, or what became of one that cannot be: its lab is wrong.
+pub type Given = Result<Prepared, Box<CaseResult>>;
+
 /// Runs the cases and tells `events` what happens. Returns the results, and what
 /// was left standing.
 ///
@@ -65,26 +69,37 @@ pub struct Kept {
 /// When `enough` ends first, what has not ended is given up, and nothing is left
 /// standing; the results are those of the cases that had ended.
 pub async fn execute(
-    cases: Vec<Prepared>,
+    cases: Vec<Given>,
     options: &Options,
     events: &mpsc::UnboundedSender<Event>,
     enough: impl Future<Output = ()>,
 ) -> (Results, Vec<Kept>) {
     let begun = Instant::now();
-    let pools = Pools::new(options, &cases);
-    let with_flows = flows::declared(&cases);
-    let (mut results, mut kept) = (Vec::new(), Vec::new());
+    let mut running = Run::default();
+    let mut cases_to_run = Vec::new();
+    for (at, case) in cases.into_iter().enumerate() {
+        match case {
+            Ok(prepared) => {
+                running.places.push(at);
+                cases_to_run.push(prepared);
+            }
+            Err(wrong) => running.wrong.push((at, *wrong)),
+        }
+    }
+    let pools = Pools::new(options, &cases_to_run);
+    let with_flows = flows::declared(&cases_to_run);
     let is_interrupted = tokio::select! {
         biased;
-        () = all(cases, &pools, options, events, &mut results, &mut kept) => false,
+        () = running.all(cases_to_run, &pools, options, events) => false,
         () = enough => true,
     };
     if is_interrupted {
-        kept.clear();
+        running.kept.clear();
     }
-    results.sort_by_key(|(at, _)| *at);
-    let cases = results.into_iter().map(|(_, result)| result).collect();
-    let mut results = Results::new(pools.tools().await, cases);
+    running.results.sort_by_key(|(place, _)| *place);
+    let cases = running.results.into_iter().map(|(_, result)| result);
+    let mut results = Results::new(pools.tools().await, cases.collect());
+    results.begun = Some(running.begun);
     results.interrupted = is_interrupted;
     results.flows = tables(&with_flows, &results.cases);
     // Who listens may have gone away; the results are returned all the same.
@@ -92,180 +107,245 @@ pub async fn execute(
         results: Box::new(results.clone()),
         took: begun.elapsed(),
     });
-    (results, kept)
+    (results, running.kept)
 }
 
-/// Runs all cases, and notes which came to what as they end.
-async fn all(
-    cases: Vec<Prepared>,
-    pools: &Pools,
-    options: &Options,
-    events: &mpsc::UnboundedSender<Event>,
-    results: &mut Vec<(usize, CaseResult)>,
-    kept: &mut Vec<Kept>,
-) {
-    let mut runs = Vec::new();
-    for prepared in cases {
-        let mut prepared = prepared;
-        let mut found = pools.of_case(&prepared).await;
-        if let Err(error) = &found
-            && let Some(Ok(fitting)) = refit::as_far_as_had(&prepared, error)
-        {
-            prepared = fitting;
-            found = pools.of_case(&prepared).await;
-        }
-        let prepared = Arc::new(prepared);
-        match found {
-            Ok(found) => runs.extend(
-                found
-                    .into_iter()
-                    .map(|pool| (Arc::clone(&prepared), Ok(pool))),
-            ),
-            Err(error) => runs.push((prepared, Err(error))),
-        }
-    }
-    let _ = events.send(Event::Begun { cases: runs.len() });
-    let gate = Arc::new(Semaphore::new(options.jobs.max(1)));
-    let mut running = JoinSet::new();
-    for (at, (prepared, pool)) in runs.into_iter().enumerate() {
-        let (gate, events) = (Arc::clone(&gate), events.clone());
-        let see = options.see;
-        running.spawn(async move {
-            let _room = match &pool {
-                Ok(pool) => pool.place(&prepared.plan).await,
-                Err(_) => None,
-            };
-            let _place = gate.acquire().await;
-            let _ = events.send(Event::Started {
-                case: prepared.case.id.clone(),
-            });
-            let (prepared, result, stood) = one(prepared, pool).await;
-            let seen = stood
-                .as_ref()
-                .filter(|_| see)
-                .map(|(_, evidence)| Arc::new(seen(&prepared, &result, evidence)));
-            let session = stood.map(|(session, _)| session);
-            let namespaces = prepared
-                .plan
-                .namespaces
-                .iter()
-                .map(|ns| ns.name.clone())
-                .collect();
-            let _ = events.send(Event::Finished {
-                result: Box::new(result.clone()),
-                seen,
-            });
-            (
-                at,
-                result,
-                session.map(|session| Kept {
-                    case: prepared.case.id.clone(),
-                    namespaces,
-                    session,
-                }),
-            )
-        });
-    }
-    while let Some(ended) = running.join_next().await {
-        // A task only ends without its value when it panicked, which is then
-        // already told of on standard error.
-        if let Ok((at, result, standing)) = ended {
-            if options.keep && result.result == Outcome::Fail {
-                kept.extend(standing);
+/// A run, and what it has come to.
+#[derive(Default)]
+struct Run {
+    /// Which of the given cases each of those that are run is.
+    places: Vec<usize>,
+    /// Those that cannot be run, each with which of the given cases it is.
+    wrong: Vec<(usize, CaseResult)>,
+    /// How many were begun: a case is begun once for each kernel that it runs in.
+    begun: usize,
+    /// Results, each with which of the given cases and which run of it that is.
+    results: Vec<((usize, usize), CaseResult)>,
+    kept: Vec<Kept>,
+}
+
+impl Run {
+    /// Runs all cases, and notes which came to what as they end.
+    async fn all(
+        &mut self,
+        cases: Vec<Prepared>,
+        pools: &Pools,
+        options: &Options,
+        events: &mpsc::UnboundedSender<Event>,
+    ) {
+        let mut runs = Vec::new();
+        for (at, prepared) in self.places.iter().zip(cases) {
+            let (prepared, found) = placed(prepared, pools).await;
+            match found {
+                Ok(found) => {
+                    let each = found.into_iter();
+                    runs.extend(each.map(|pool| (*at, Arc::clone(&prepared), Ok(pool))));
+                }
+                Err(error) => runs.push((*at, prepared, Err(error))),
             }
-            results.push((at, result));
+        }
+        self.begun = runs.len() + self.wrong.len();
+        let _ = events.send(Event::Begun { cases: self.begun });
+        for (at, result) in std::mem::take(&mut self.wrong) {
+            let _ = events.send(Event::Started {
+                case: result.case.clone(),
+            });
+            self.over((at, 0), result, None, events);
+        }
+        let gate = Arc::new(Semaphore::new(options.jobs.max(1)));
+        let mut running = Tasks::new();
+        for (number, (_, prepared, pool)) in runs.iter().enumerate() {
+            let (prepared, pool) = (Arc::clone(prepared), pool.clone());
+            let (gate, events) = (Arc::clone(&gate), events.clone());
+            let see = options.see;
+            running.spawn(number, async move {
+                let _room = match &pool {
+                    Ok(pool) => pool.place(&prepared.plan).await,
+                    Err(_) => None,
+                };
+                let _place = gate.acquire().await;
+                let _ = events.send(Event::Started {
+                    case: prepared.case.id.clone(),
+                });
+                ended(one(prepared, pool).await, see)
+            });
+        }
+        while let Some((number, ended)) = running.next().await {
+            let (at, prepared, pool) = &runs[number];
+            let (result, seen, standing) = match ended {
+                Ok(ended) => ended,
+                Err(panicked) => (after_panic(prepared, pool, panicked).await, None, None),
+            };
+            if options.keep && result.result == Outcome::Fail {
+                self.kept.extend(standing);
+            }
+            self.over((*at, number), result, seen, events);
         }
     }
+
+    /// Notes that a case is over.
+    fn over(
+        &mut self,
+        place: (usize, usize),
+        result: CaseResult,
+        seen: Option<Arc<Seen>>,
+        events: &mpsc::UnboundedSender<Event>,
+    ) {
+        let _ = events.send(Event::Finished {
+            result: Box::new(result.clone()),
+            seen,
+        });
+        self.results.push((place, result));
+    }
+}
+
+/// Finds where a case is to run; without what no kernel has of its dumps, where that may
+/// be left out.
+async fn placed(
+    mut prepared: Prepared,
+    pools: &Pools,
+) -> (Arc<Prepared>, Result<Vec<Arc<Pool>>, Unplaced>) {
+    let mut found = caught(pools.of_case(&prepared)).await;
+    if let Ok(Err(error)) = &found
+        && let Some(Ok(fitting)) = refit::as_far_as_had(&prepared, error)
+    {
+        prepared = fitting;
+        found = caught(pools.of_case(&prepared)).await;
+    }
+    let found = found.and_then(|found| found.map_err(|error| trouble(&error)));
+    (Arc::new(prepared), found)
+}
+
+/// Why a case runs nowhere.
+type Unplaced = RunError;
+
+/// What is told of a case that has ended, and what stands of it.
+fn ended(
+    (prepared, result, stood): (Arc<Prepared>, CaseResult, Option<(Session, Evidence)>),
+    see: bool,
+) -> (CaseResult, Option<Arc<Seen>>, Option<Kept>) {
+    let seen = stood
+        .as_ref()
+        .filter(|_| see)
+        .map(|(_, evidence)| Arc::new(seen(&prepared, &result, evidence)));
+    let names = prepared.plan.namespaces.iter().map(|ns| ns.name.clone());
+    let kept = stood.map(|(session, _)| Kept {
+        case: prepared.case.id.clone(),
+        namespaces: names.collect(),
+        session,
+    });
+    (result, seen, kept)
+}
+
+/// The result of a case whose task panicked.
+async fn after_panic(
+    prepared: &Prepared,
+    pool: &Result<Arc<Pool>, Unplaced>,
+    panicked: RunError,
+) -> CaseResult {
+    let mut result = blank(prepared, panicked);
+    if let Ok(pool) = pool {
+        pool.release().clone_into(&mut result.kernel);
+        // The host's is known to an agent only.
+        if let Ok(Ok(agent)) = caught(pool.agent()).await {
+            result.kernel.clone_from(&agent.surroundings().kernel);
+        }
+    }
+    result
+}
+
+/// The result of a case that came to no verdict.
+fn blank(prepared: &Prepared, error: RunError) -> CaseResult {
+    CaseResult {
+        named: named(prepared),
+        place: prepared.place(),
+        claims: prepared.unsettled(),
+        ..CaseResult::without_verdict(&prepared.case.lab, &prepared.case.id, error)
+    }
+}
+
+/// How the command line names a case, where that is not its own name.
+fn named(prepared: &Prepared) -> String {
+    let named = &prepared.named;
+    let named = Some(named).filter(|named| **named != prepared.case.id);
+    named.cloned().unwrap_or_default()
 }
 
 /// Returns the case as it was tried, what came of it, and what stood.
 async fn one(
     mut prepared: Arc<Prepared>,
-    pool: Result<Arc<Pool>, KernelError>,
+    pool: Result<Arc<Pool>, Unplaced>,
 ) -> (Arc<Prepared>, CaseResult, Option<(Session, Evidence)>) {
-    let mut result = CaseResult {
-        lab: prepared.case.lab.clone(),
-        case: prepared.case.id.clone(),
-        named: if prepared.named == prepared.case.id {
-            String::new()
-        } else {
-            prepared.named.clone()
-        },
-        kernel: String::new(),
-        result: Outcome::Error,
-        duration_ms: 0,
-        claims: Vec::new(),
-        probes: Vec::new(),
-        flows: Vec::new(),
-        wire: Vec::new(),
-        counters: Vec::new(),
-        rules: Vec::new(),
-        held: Vec::new(),
-        steps: Vec::new(),
-        refused: Vec::new(),
-        refused_left_out: 0,
-        error: None,
-        place: prepared.place(),
-    };
     let pool = match pool {
         Ok(pool) => pool,
         Err(error) => {
-            result.error = Some(trouble(&error));
-            result.claims = prepared.unsettled();
+            let result = blank(&prepared, error);
             return (prepared, result, None);
         }
     };
-    pool.release().clone_into(&mut result.kernel);
     let agent = match pool.agent().await {
         Ok(agent) => agent,
         Err(error) => {
-            result.error = Some(trouble(&error));
-            result.claims = prepared.unsettled();
+            let mut result = blank(&prepared, trouble(&error));
+            pool.release().clone_into(&mut result.kernel);
             return (prepared, result, None);
         }
     };
-    result.kernel.clone_from(&agent.surroundings().kernel);
     let begun = Instant::now();
     let judged = try_as_far_as_taken(&mut prepared, &agent).await;
-    result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    match judged {
+    let (mut result, stood) = match judged {
         Ok((judgement, evidence, session)) => {
-            result.result = if judgement.holds() {
-                Outcome::Pass
-            } else {
-                Outcome::Fail
-            };
-            result.flows = flows::outcomes(&prepared, &judgement);
-            let Judgement {
-                probes,
-                wire,
-                counters,
-                rules,
-                held,
-                steps,
-                claims,
-                doubtful: _,
-            } = judgement;
-            (
-                result.probes,
-                result.wire,
-                result.counters,
-                result.rules,
-                result.held,
-                result.steps,
-                result.claims,
-            ) = (probes, wire, counters, rules, held, steps, claims);
-            let last = evidence.last();
-            result.refused.clone_from(&last.refused);
-            result.refused_left_out = last.refused_left_out;
-            result.place = flows::place(&result).or(result.place);
-            (prepared, result, Some((session, evidence)))
+            let result = judged_result(&prepared, judgement, &evidence);
+            (result, Some((session, evidence)))
         }
-        Err(error) => {
-            result.error = Some(error);
-            (prepared, result, None)
-        }
-    }
+        Err(error) => (blank(&prepared, error), None),
+    };
+    result.kernel.clone_from(&agent.surroundings().kernel);
+    result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    (prepared, result, stood)
+}
+
+/// The result of a case that came to a verdict.
+fn judged_result(prepared: &Prepared, judgement: Judgement, evidence: &Evidence) -> CaseResult {
+    let last = evidence.last();
+    let result = if judgement.holds() {
+        Outcome::Pass
+    } else {
+        Outcome::Fail
+    };
+    let flows = flows::outcomes(prepared, &judgement);
+    let Judgement {
+        probes,
+        wire,
+        counters,
+        rules,
+        held,
+        steps,
+        claims,
+        doubtful: _,
+    } = judgement;
+    let mut result = CaseResult {
+        lab: prepared.case.lab.clone(),
+        case: prepared.case.id.clone(),
+        named: named(prepared),
+        kernel: String::new(),
+        result,
+        duration_ms: 0,
+        claims,
+        probes,
+        flows,
+        wire,
+        counters,
+        rules,
+        held,
+        steps,
+        refused: last.refused.clone(),
+        refused_left_out: last.refused_left_out,
+        error: None,
+        place: None,
+    };
+    result.place = flows::place(&result).or_else(|| prepared.place());
+    result
 }
 
 /// Tries a case; without what a kernel refuses of its dumps, where that may be left out.
@@ -481,6 +561,9 @@ pub fn trouble(error: &KernelError) -> RunError {
         }
         KernelError::NoRoom(error) => (Trouble::Machine, Some(error.remedy().to_owned())),
         KernelError::Protocol { .. } => (Trouble::Bug, None),
+        KernelError::Lost(lost) if bug::is_of_agent(&lost.said) => {
+            (Trouble::Bug, Some(bug::REMEDY.to_owned()))
+        }
         KernelError::Lost(lost) if lost.starved => {
             (Trouble::Machine, Some(shortage::OF_MEMORY.to_owned()))
         }

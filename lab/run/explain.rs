@@ -9,6 +9,7 @@ use super::execute::{Options, trouble, try_one, waiting};
 use super::pool::Pools;
 use super::prepare::Prepared;
 use super::refit;
+use super::tasks::caught;
 use crate::evidence::Evidence;
 use crate::explain::Judgement;
 use crate::explain::journey::Journey;
@@ -44,8 +45,10 @@ pub async fn explain(
         stream::iter(cases)
             .map(|prepared| async {
                 let case = prepared.case.id.clone();
-                let explained = one(prepared, &pools).await;
-                explained.map_err(|error| (case, error))
+                let explained = caught(one(prepared, &pools)).await;
+                explained
+                    .and_then(|explained| explained)
+                    .map_err(|error| (case, error))
             })
             .buffered(options.jobs.max(1))
             .collect()

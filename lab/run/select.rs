@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::wrong::{WrongLab, guarded, in_short, place};
+use crate::report::Place;
 use crate::scenario::Scenario;
 use crate::scenario::diagnostic::Diagnostic;
 use crate::scenario::source::{Source, SourceError, Sources};
@@ -28,9 +30,9 @@ pub enum SelectError {
     /// A file could not be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A lab is wrong. Rendered with its sources.
-    #[error("the lab cannot be run")]
-    Lab(Sources, Vec<Diagnostic>),
+    /// A lab is wrong.
+    #[error("the lab {} cannot be run: {}", .0.named, .0.error.message)]
+    Lab(Box<WrongLab>),
     /// No file has that lab's name.
     #[error("there is no lab `{name}` in {directory}{}", hint(help.as_ref()))]
     NoLab {
@@ -80,13 +82,26 @@ fn hint(help: Option<&String>) -> String {
 ///
 /// # Errors
 ///
-/// The first name that leads to nothing that can be run.
+/// The first name that leads to nothing that can be run, or the first lab that is wrong.
 pub fn choose(names: &[String], directory: &Path) -> Result<Vec<Chosen>, SelectError> {
+    let each = choose_each(names, directory)?.into_iter();
+    each.map(|lab| lab.map_err(SelectError::Lab)).collect()
+}
+
+/// A lab that can be run, or one that cannot.
+pub type Found = Result<Chosen, Box<WrongLab>>;
+
+/// As [`choose`], but a lab that is wrong keeps no other from being run.
+///
+/// # Errors
+///
+/// The first name that leads to nothing.
+pub fn choose_each(names: &[String], directory: &Path) -> Result<Vec<Found>, SelectError> {
     if names.is_empty() {
-        let files = all_in(directory)?;
-        return files.iter().map(|file| load(file, directory)).collect();
+        let files = all_in(directory)?.into_iter();
+        return files.map(|file| load(&file, directory)).collect();
     }
-    let mut chosen: Vec<(PathBuf, Chosen)> = Vec::new();
+    let mut chosen: Vec<(PathBuf, Found)> = Vec::new();
     for name in names {
         for (file, case) in files(name, directory)? {
             let known = chosen.iter().position(|(known, _)| *known == file);
@@ -94,11 +109,15 @@ pub fn choose(names: &[String], directory: &Path) -> Result<Vec<Chosen>, SelectE
                 at
             } else {
                 let mut lab = load(&file, directory)?;
-                lab.cases.clear();
+                if let Ok(lab) = &mut lab {
+                    lab.cases.clear();
+                }
                 chosen.push((file, lab));
                 chosen.len() - 1
             };
-            let lab = &mut chosen[at].1;
+            let Ok(lab) = &mut chosen[at].1 else {
+                continue;
+            };
             let wanted = matching(&lab.scenario, case.as_deref())?;
             lab.cases.extend(wanted);
             lab.cases.sort_unstable();
@@ -136,24 +155,63 @@ fn all_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
     Ok(files)
 }
 
-fn load(file: &Path, directory: &Path) -> Result<Chosen, SelectError> {
-    let sources = Sources::new(vec![Source::read(file)?]);
-    match Scenario::load(&sources) {
-        Ok((scenario, warnings)) => {
-            let cases = (0..scenario.cases().len()).collect();
-            let named = match file.strip_prefix(directory) {
-                Ok(inside) => inside.with_extension("").display().to_string(),
-                Err(_) => file.display().to_string(),
-            };
-            Ok(Chosen {
-                scenario,
-                cases,
-                warnings,
-                named,
-            })
+/// Reads a lab.
+///
+/// # Errors
+///
+/// When no file is there. Of one that is there, everything that is wrong is the lab's.
+fn load(file: &Path, directory: &Path) -> Result<Found, SelectError> {
+    let named = match file.strip_prefix(directory) {
+        Ok(inside) => inside.with_extension("").display().to_string(),
+        Err(_) => file.display().to_string(),
+    };
+    let wrong = |sources, diagnostics, error, place: Option<Place>| {
+        let name = file.file_stem().unwrap_or(file.as_os_str());
+        let place = place.unwrap_or_else(|| Place {
+            file: file.display().to_string(),
+            line: 1,
+        });
+        Box::new(WrongLab {
+            name: name.to_string_lossy().into_owned(),
+            named: named.clone(),
+            sources,
+            diagnostics,
+            error,
+            place,
+        })
+    };
+    let source = match Source::read(file) {
+        Ok(source) => source,
+        Err(error @ (SourceError::Missing { .. } | SourceError::Directory { .. })) => {
+            return Err(error.into());
         }
-        Err(diagnostics) => Err(SelectError::Lab(sources, diagnostics)),
-    }
+        Err(error) => {
+            let place = error.line().map(|line| Place {
+                file: file.display().to_string(),
+                line,
+            });
+            let (sources, diagnostics) = (Sources::default(), vec![Diagnostic::from(error)]);
+            let short = in_short(&sources, &diagnostics);
+            return Ok(Err(wrong(sources, diagnostics, short, place)));
+        }
+    };
+    let sources = Sources::new(vec![source]);
+    Ok(match guarded(|| Scenario::load(&sources)) {
+        Ok(Ok((scenario, warnings))) => Ok(Chosen {
+            cases: (0..scenario.cases().len()).collect(),
+            scenario,
+            warnings,
+            named,
+        }),
+        Ok(Err(diagnostics)) => {
+            let (short, at) = (
+                in_short(&sources, &diagnostics),
+                place(&sources, &diagnostics),
+            );
+            Err(wrong(sources, diagnostics, short, at))
+        }
+        Err(panicked) => Err(wrong(sources, Vec::new(), panicked, None)),
+    })
 }
 
 /// The lab files directly in a directory, sorted by name.

@@ -276,6 +276,28 @@ fn claim_that_no_row_speaks_of() {
 }
 
 #[test]
+fn duration_out_of_bounds_in_any_field_is_refused() {
+    let all = [
+        ("patience: 3s", "patience: 400000000000y"),
+        ("patience: 3s", "patience: 0s"),
+        ("healthCheck: {}", "healthCheck: {every: 61m}"),
+        ("healthCheck: {}", "retryAfter: 2h"),
+        (
+            "see: \"SYN from pod/default/client\"",
+            "see: SYN, resent: [1s, 1y]",
+        ),
+    ];
+    let all = all.map(|(good, bad)| told(&with(good, bad)));
+    insta::assert_snapshot!(all.join("\n\n"));
+    // A patch is read like the lab itself.
+    let patched = with(
+        "merge: {spec: {externalTrafficPolicy: Cluster}}",
+        "merge: {spec: {externalTrafficPolicy: Cluster}}}\n      - {patch: Lab, merge: {spec: {probes: {call: {patience: 2h}}}}",
+    );
+    insta::assert_snapshot!(told(&patched));
+}
+
+#[test]
 fn probe_that_waits_for_itself() {
     insta::assert_snapshot!(told(&with("patience: 3s", "after: call")));
 }

@@ -31,6 +31,7 @@ mod desugar;
 pub mod diagnostic;
 mod differ;
 mod documents;
+pub mod duration;
 pub mod endpoints;
 #[cfg(test)]
 mod endpoints_tests;

@@ -26,7 +26,7 @@ pub struct Probe {
     /// name for it.
     #[serde(default)]
     pub bind: Option<String>,
-    /// How long an answer is waited for, such as `3s`; the command line's
+    /// How long an answer is waited for, such as `3s`, at most `1h`; the command line's
     /// `--patience` when absent.
     #[serde(default, deserialize_with = "super::values::duration")]
     #[schemars(with = "Option<String>")]

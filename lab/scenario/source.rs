@@ -61,6 +61,17 @@ pub enum SourceError {
     },
 }
 
+impl SourceError {
+    /// The line it is about, from 1; `None` where it is about the file as a whole.
+    #[must_use]
+    pub fn line(&self) -> Option<u32> {
+        match self {
+            Self::NotUtf8 { line, .. } => u32::try_from(*line).ok(),
+            _ => None,
+        }
+    }
+}
+
 impl Source {
     /// Reads a file. Its name in messages is the path as given.
     ///

@@ -17,5 +17,5 @@ pub struct StepExpectation {
 }
 
 fn within<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    super::values::parsed::<D, humantime::Duration>(deserializer).map(Into::into)
+    super::values::parsed::<D, super::duration::Bounded>(deserializer).map(|within| within.0)
 }

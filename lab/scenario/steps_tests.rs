@@ -147,6 +147,7 @@ wrong! {
     after_what_is_tried_before_the_step: "callGone: {from" => "callGone: {after: call, from";
     expectation_of_no_step: "steps: {gone: {within" => "steps: {gon: {within";
     expectation_that_is_no_time: "within: 2s" => "within: soon";
+    expectation_within_a_year: "within: 2s" => "within: 1y";
     expectation_of_nothing: "{within: 2s}" => "{}";
     probe_of_a_step_that_nobody_has: "    callGone: {refused: 1}" => "    calGone: {refused: 1}";
     step_with_two_changes_in_one: "{terminate: Pod/default/web}" => "{terminate: Pod/default/web, delete: Pod/default/web}";

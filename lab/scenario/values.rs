@@ -11,6 +11,8 @@ use ipnetwork::IpNetwork;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 
+use super::duration::Bounded;
+
 /// Reads a string and parses it; the parser's error is handed on.
 pub(super) fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
@@ -49,12 +51,12 @@ where
     parsed(deserializer).map(Some)
 }
 
-/// Reads a duration as `3s` or `1m 30s`.
+/// Reads a duration as `3s` or `1m 30s`, from 1 ms to 1 h.
 pub(super) fn duration<'de, D>(deserializer: D) -> Result<Option<Duration>, D::Error>
 where
     D: Deserializer<'de>,
 {
-    parsed::<D, humantime::Duration>(deserializer).map(|duration| Some(duration.into()))
+    parsed::<D, Bounded>(deserializer).map(|duration| Some(duration.0))
 }
 
 /// Reads a list of durations.
@@ -66,7 +68,7 @@ where
 
     impl<'de> Deserialize<'de> for One {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            parsed::<D, humantime::Duration>(deserializer).map(|duration| Self(duration.into()))
+            parsed::<D, Bounded>(deserializer).map(|duration| Self(duration.0))
         }
     }
 

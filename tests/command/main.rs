@@ -14,11 +14,13 @@ mod certified;
 mod cgroup;
 mod ci;
 mod claims;
+mod closed;
 mod collect;
 #[path = "../shared/copied.rs"]
 mod copied;
 mod damaged;
 mod diff;
+mod every_case;
 mod explain;
 mod fake;
 #[path = "../shared/full.rs"]

@@ -8,6 +8,7 @@ use clap::Args;
 use crate::kernel::Choice;
 use crate::plan::Patience;
 use crate::run::Wishes;
+use crate::scenario::duration;
 
 /// Which cases, and how they are prepared.
 #[derive(Debug, Args)]
@@ -82,12 +83,7 @@ fn settled(text: &str) -> Result<Patience, String> {
     }
 }
 
-/// A duration such as `3s`, `500ms` or `1m`; at least a millisecond.
+/// A duration such as `3s`, `500ms` or `1m`, from 1 ms to 1 h.
 pub fn patience(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write for example 3s or 500ms"))?;
-    if duration < Duration::from_millis(1) || duration > Duration::from_hours(1) {
-        return Err("it must be between 1ms and 1h".to_owned());
-    }
-    Ok(duration)
+    duration::parse(text).map_err(|error| error.to_string())
 }

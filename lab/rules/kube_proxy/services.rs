@@ -24,6 +24,11 @@ use super::version::Version;
 /// seconds (`DefaultClientIPServiceAffinitySeconds`).
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
 
+/// The longest client affinity that the API server takes, in seconds.
+/// (`validateAffinityTimeout` of kubernetes/kubernetes
+/// `pkg/apis/core/validation/validation.go`)
+const MAX_AFFINITY_SECONDS: u32 = 86_400;
+
 /// Services labelled so are another proxy's.
 pub(super) const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 /// Services labelled so, and their endpoints, have nothing to be proxied.
@@ -392,8 +397,10 @@ impl View<'_> {
         match seconds {
             None => Ok(Some(DEFAULT_AFFINITY_SECONDS)),
             Some(seconds) => u32::try_from(seconds)
+                .ok()
+                .filter(|seconds| (1..=MAX_AFFINITY_SECONDS).contains(seconds))
                 .map(Some)
-                .map_err(|_| self.wrong("timeoutSeconds", &seconds)),
+                .ok_or_else(|| self.wrong("timeoutSeconds", &seconds)),
         }
     }
 

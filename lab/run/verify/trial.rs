@@ -16,6 +16,7 @@ use crate::kernel::KernelError;
 use crate::run::Prepared;
 use crate::run::execute::{Options, trouble};
 use crate::run::pool::{Pool, Pools};
+use crate::run::tasks::caught;
 use crate::verify::{
     Changed, DOUBTFUL, Failed, Likeness, Moved, Moving, NotCompared, RulesDiffer, Runs, SCHEMA,
     SideOf, Sync, Tally, Times, Verification,
@@ -57,7 +58,10 @@ pub async fn verify(
                 let case = pair.new.case.id.clone();
                 // Who listens may have gone.
                 let _ = steps.send(Step::Begun(case.clone()));
-                let ended = one(&pair, &pools).await;
+                let ended = caught(one(&pair, &pools)).await.unwrap_or_else(|error| {
+                    let (case, side) = (case.clone(), SideOf::New);
+                    (Err(Failed { case, side, error }), None)
+                });
                 let _ = steps.send(Step::Ended(case));
                 ended
             })

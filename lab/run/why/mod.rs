@@ -13,6 +13,7 @@ use super::pool::Pools;
 use super::prepare::{Prepared, Wishes};
 use super::refit::as_far_as_had;
 use super::select::Chosen;
+use super::tasks::caught;
 use crate::report::RunError;
 use crate::why::Finding;
 
@@ -56,10 +57,10 @@ pub async fn why(
     let all = stream::iter(&cases).map(|asked| async move {
         let case = asked.prepared.case.id.clone();
         tell(Stage::Begun(case.clone()));
-        let one = one(asked, pools, copies).await;
+        let one = Box::pin(caught(one(asked, pools, copies))).await;
         copies.let_go(&case);
         tell(Stage::Ended(case.clone()));
-        one.map_err(|error| (case, error))
+        one.and_then(|one| one).map_err(|error| (case, error))
     });
     all.buffered(CASES).collect().await
 }

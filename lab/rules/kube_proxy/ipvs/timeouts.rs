@@ -14,6 +14,10 @@ use crate::plan::ipvs::Timeouts;
 use crate::rules::kube_proxy::KubeProxy;
 use crate::rules::kube_proxy::history::IPVS_TIMEOUTS;
 
+/// The longest time that every kernel takes, in seconds: `INT_MAX / HZ`, where `HZ` is at
+/// most 1000. (Linux v6.12, `ip_vs_set_timeout` in `net/netfilter/ipvs/ip_vs_ctl.c`.)
+const LONGEST: u32 = i32::MAX.cast_unsigned() / 1000;
+
 /// A time that IPVS is to wait, in whole seconds; zero leaves the kernel's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -44,7 +48,11 @@ impl FromStr for Timeout {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || TimeoutError(text.to_owned());
         let time = text.parse::<humantime::Duration>().map_err(|_| wrong())?;
-        u32::try_from(time.as_secs()).map(Self).map_err(|_| wrong())
+        let seconds = u32::try_from(time.as_secs()).map_err(|_| wrong())?;
+        if seconds > LONGEST {
+            return Err(wrong());
+        }
+        Ok(Self(seconds))
     }
 }
 
@@ -100,8 +108,13 @@ mod tests {
                 "{text}"
             );
         }
-        let longest = String::from(Timeout(u32::MAX));
-        assert_eq!(longest.parse(), Ok(Timeout(u32::MAX)));
+        let longest = String::from(Timeout(LONGEST));
+        assert_eq!(longest.parse(), Ok(Timeout(LONGEST)));
+        let longer = String::from(Timeout(LONGEST + 1));
+        assert!(
+            longer.parse::<Timeout>().is_err(),
+            "no kernel takes {longer}"
+        );
         assert_eq!(
             "soon".parse::<Timeout>().unwrap_err().to_string(),
             "`soon` is not a time that IPVS can wait: write it as 900s or 15m"

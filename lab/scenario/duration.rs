@@ -1,0 +1,74 @@
+//! Durations as users write them: bounded, so that whatever is computed from one fits
+//! its type and ends within a day.
+
+use std::time::Duration;
+
+/// The shortest duration that is accepted.
+pub const SHORTEST: Duration = Duration::from_millis(1);
+
+/// The longest duration that is accepted.
+pub const LONGEST: Duration = Duration::from_hours(1);
+
+/// Why a text is not accepted as a duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DurationError {
+    /// The text is not a duration.
+    #[error("`{0}` is not a duration; write for example 3s or 500ms")]
+    Form(String),
+    /// The duration is out of bounds.
+    #[error("`{0}` is not between 1ms and 1h; write for example 3s or 500ms")]
+    Bounds(String),
+}
+
+/// Reads `3s` or `1m 30s`, from 1 ms to 1 h.
+///
+/// # Errors
+///
+/// When the text is not a duration, or is a shorter or a longer one.
+pub fn parse(text: &str) -> Result<Duration, DurationError> {
+    let duration =
+        humantime::parse_duration(text).map_err(|_| DurationError::Form(text.to_owned()))?;
+    if (SHORTEST..=LONGEST).contains(&duration) {
+        Ok(duration)
+    } else {
+        Err(DurationError::Bounds(text.to_owned()))
+    }
+}
+
+/// A duration of a lab, for [`super::values`].
+pub(super) struct Bounded(pub(super) Duration);
+
+impl std::str::FromStr for Bounded {
+    type Err = DurationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse(text).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duration_out_of_bounds_is_refused() {
+        for text in ["0s", "999us", "1h 1ns", "400000000000y", "0"] {
+            let error = parse(text).map_err(|error| error.to_string());
+            let told = format!("`{text}` is not between 1ms and 1h; write for example 3s or 500ms");
+            assert_eq!(error, Err(told));
+        }
+        for text in ["1ms", "1h", "60m", "59m 60s", "3s"] {
+            assert!(parse(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn text_without_unit_is_refused_with_an_example() {
+        // More than a duration holds is refused by the parser itself.
+        for text in ["soon", "3", "99999999999999999999y"] {
+            let error = parse(text).map_err(|error| error.to_string());
+            let told = format!("`{text}` is not a duration; write for example 3s or 500ms");
+            assert_eq!(error, Err(told));
+        }
+    }
+}

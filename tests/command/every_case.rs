@@ -1,0 +1,264 @@
+//! Every case that was begun has a result, in every format: one that panics, one whose
+//! agent panics, and those of a lab that is wrong, beside others that pass.
+
+use std::fs;
+use std::future::pending;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use quick_junit::Report;
+use serde_json::Value;
+use svclab::exit_code;
+use svclab::kernel::Choice;
+use svclab::plan::health::{HealthCheck, Question};
+use svclab::plan::{Patience, Plan};
+use svclab::report::{Event, Format, Options as Telling, Outcome, Results, Trouble};
+use svclab::run::{Options, Prepared, choose, execute, prepare};
+use tokio::sync::mpsc;
+
+use super::support::{LAB, assert_fits, lab, run, stderr, stdout, svclab};
+
+/// The two cases of the good lab.
+fn cases(path: &Path) -> Vec<Prepared> {
+    let labs = choose(&[path.display().to_string()], path).expect("a lab");
+    let prepared = labs[0].cases.iter().map(|at| {
+        let case = &labs[0].scenario.cases()[*at];
+        prepare(&labs[0], case, Patience::SETTLED).expect("a good case")
+    });
+    prepared.collect()
+}
+
+/// What a run of both cases comes to, the plan of the second spoilt, and all that happened.
+async fn with_spoilt(spoil: impl Fn(&mut Plan)) -> (Results, Vec<Event>) {
+    let (_directory, path) = lab(LAB);
+    let mut cases = cases(&path);
+    spoil(&mut cases[1].plan);
+    let options = Options {
+        kernels: Choice::Host,
+        agent: Some(env!("CARGO_BIN_EXE_svclab").into()),
+        jobs: 2,
+        agents: 2,
+        keep: false,
+        see: false,
+    };
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let cases = cases.into_iter().map(Ok).collect();
+    let (results, _) = execute(cases, &options, &tell, pending()).await;
+    drop(tell);
+    let mut events = Vec::new();
+    while let Some(event) = told.recv().await {
+        events.push(event);
+    }
+    (results, events)
+}
+
+/// Holds a run of which the second case came to an error that is a bug.
+fn assert_a_bug_beside_a_pass(results: &Results, events: &[Event], message: &str) {
+    let [passed, wrong] = results.cases.as_slice() else {
+        panic!("{results:#?}");
+    };
+    assert_eq!(passed.result, Outcome::Pass, "{passed:#?}");
+    assert_eq!(wrong.result, Outcome::Error);
+    assert_eq!(
+        (wrong.lab.as_str(), wrong.case.as_str()),
+        ("lab", "lab/policy=Local")
+    );
+    assert!(
+        !wrong.kernel.is_empty() && wrong.place.is_some(),
+        "{wrong:#?}"
+    );
+    let error = wrong.error.as_ref().expect("an error");
+    assert_eq!(error.trouble, Trouble::Bug, "{error:?}");
+    assert!(error.message.contains(message), "{error:?}");
+    let remedy = error.remedy.as_deref().unwrap_or_default();
+    assert!(remedy.contains("report it"), "{remedy}");
+    assert_eq!(results.begun, Some(2));
+    assert_eq!(results.exit_code(), exit_code::BUG);
+    for (format, words) in [
+        (Format::Human, "ERROR lab/policy=Local"),
+        (Format::Json, "\"result\": \"error\""),
+        (Format::Junit, "errors=\"1\""),
+        (Format::Github, "title=ERROR lab/policy=Local::"),
+    ] {
+        let mut out = Vec::new();
+        {
+            let mut writer = format.writer(&mut out, Telling::default());
+            for event in events {
+                writer.event(event).expect("memory takes everything");
+            }
+        }
+        let told = String::from_utf8_lossy(&out);
+        assert!(told.contains(words) && told.contains(message), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn case_that_panics_is_an_error_beside_a_pass() {
+    // No lab can ask for it: it is more than twice a probe's patience can be.
+    let spoil = |plan: &mut Plan| plan.probes[0].patience = Duration::MAX;
+    let (results, events) = with_spoilt(spoil).await;
+    assert_a_bug_beside_a_pass(&results, &events, "panicked");
+}
+
+#[tokio::test]
+async fn case_whose_agent_panics_is_an_error_beside_a_pass() {
+    // A period of zero, which no lab can ask for, is one that tokio panics for.
+    let spoil = |plan: &mut Plan| {
+        plan.health.push(HealthCheck {
+            namespace: "node-1".to_owned(),
+            backend: (Ipv4Addr::LOCALHOST, 9).into(),
+            bind: None,
+            question: Question::Connect,
+            every: Duration::ZERO,
+            guards: Vec::new(),
+        });
+    };
+    let (results, events) = with_spoilt(spoil).await;
+    assert_a_bug_beside_a_pass(&results, &events, "svclab agent: svclab panicked at");
+}
+
+/// A directory with a good lab, one whose field is misspelt, one that is no text, and one
+/// of which one case of two is wrong.
+fn labs() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &[u8]| {
+        fs::write(directory.path().join(format!("{name}.yaml")), text).expect("a lab");
+    };
+    let named = |name: &str| LAB.replace("{name: lab}", &format!("{{name: {name}}}"));
+    write(
+        "a-misspelt",
+        named("a-misspelt")
+            .replace("  axes:", "  axess:")
+            .as_bytes(),
+    );
+    write("b-binary", b"spec:\n\xff\xfe");
+    write("c-good", named("c-good").as_bytes());
+    let row = "  - when: {policy: Local}\n    call: {connected: 1, endpoints: [web], seenSource: pod/default/client}\n";
+    let half = named("d-half").replace("internalTrafficPolicy: Local", "clusterIP: 10.244.1.9");
+    assert!(LAB.contains(row));
+    write("d-half", half.as_bytes());
+    directory
+}
+
+/// What a run of those labs prints in a format, without what differs between runs.
+fn told(directory: &Path, arguments: &[&str]) -> String {
+    let output = svclab()
+        .current_dir(directory)
+        .args(["run", "--topologies", "."])
+        .args(arguments)
+        .output()
+        .expect("the command starts");
+    let code = output.status.code();
+    assert_eq!(
+        code,
+        Some(exit_code::INPUT.into()),
+        "{}{}",
+        stdout(&output),
+        stderr(&output)
+    );
+    stdout(&output)
+}
+
+#[test]
+fn lab_that_is_wrong_stops_no_other() {
+    let directory = labs();
+    let text = told(directory.path(), &[]);
+    // Cases that pass are told as they end, in any order.
+    let (passed, rest): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|line| line.starts_with("PASS "));
+    assert_eq!(passed.len(), 3, "{text}");
+    let text = rest.join("\n");
+    insta::with_settings!({filters => vec![
+        (r"\(\d+\.\d+ s\)", "(TIME)"),
+        (r"in \d+\.\d+ s on .*", "in TIME"),
+    ]}, {
+        insta::assert_snapshot!(text);
+    });
+}
+
+#[test]
+fn lab_that_is_wrong_is_in_the_results() {
+    let directory = labs();
+    let text = told(directory.path(), &["--format", "json"]);
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    assert_fits(&document, include_str!("../schema/results.v1.json"));
+    let results: Results = serde_json::from_value(document).expect("results");
+    let brief = results.cases.iter().map(|case| {
+        let place = case.place.as_ref().map(ToString::to_string);
+        let error = case.error.as_ref();
+        let message = error.map(|error| (error.trouble, error.message.as_str()));
+        (case.case.as_str(), case.result, place, message)
+    });
+    insta::assert_debug_snapshot!(brief.collect::<Vec<_>>());
+    assert_eq!(results.begun, Some(results.cases.len()));
+}
+
+#[test]
+fn lab_that_is_wrong_is_a_test_with_file_and_line() {
+    let directory = labs();
+    let text = told(directory.path(), &["--format", "junit"]);
+    let report = Report::deserialize_from_str(&text).expect("JUnit");
+    assert_eq!((report.tests, report.errors), (6, 3), "{text}");
+    let suites = report.test_suites.iter();
+    let places = suites.flat_map(|suite| &suite.test_cases).map(|case| {
+        let extra = |key: &str| case.extra.get(key).map(|value| value.as_str().to_owned());
+        format!(
+            "{} {:?} {:?}",
+            case.name.as_str(),
+            extra("file"),
+            extra("line")
+        )
+    });
+    insta::assert_snapshot!(places.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn lab_that_is_wrong_is_annotated_with_file_and_line() {
+    let directory = labs();
+    let text = told(directory.path(), &["--format", "github"]);
+    let lines = text.lines().filter(|line| line.starts_with("::error"));
+    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
+}
+
+/// Commands that look at several labs look at the good ones, tell of the others, and do not
+/// end as if all were well.
+#[test]
+fn lab_that_is_wrong_stops_no_other_of_any_command() {
+    let directory = labs();
+    let at = directory.path().display().to_string();
+    for (arguments, words) in [
+        (&["explain", &at][..], "c-good/policy=Local"),
+        (&["why", &at], "c-good/policy=Local"),
+        (&["claims", &at], "there is no field `axess`"),
+    ] {
+        let output = run(arguments);
+        let all = stdout(&output) + &stderr(&output);
+        let code = output.status.code();
+        assert_eq!(code, Some(exit_code::INPUT.into()), "{arguments:?}: {all}");
+        assert!(all.contains(words), "{arguments:?}: {all}");
+        for words in ["there is no field `axess`", "is not UTF-8"] {
+            assert!(stderr(&output).contains(words), "{arguments:?}: {all}");
+        }
+    }
+}
+
+/// A name that leads to nothing is a mistake of the command line, and nothing is run.
+#[test]
+fn name_that_leads_nowhere_stops_everything() {
+    let directory = labs();
+    let good = directory.path().join("c-good.yaml").display().to_string();
+    for (name, code) in [
+        ("./no/such/file.yaml", exit_code::INPUT),
+        ("no-such-lab", exit_code::NOTHING),
+    ] {
+        let output = run(&["run", &good, name]);
+        assert_eq!(
+            output.status.code(),
+            Some(code.into()),
+            "{}",
+            stderr(&output)
+        );
+        assert_eq!(stdout(&output), "");
+    }
+}
