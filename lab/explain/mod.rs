@@ -25,4 +25,5 @@ pub use conclusion::{answer, conclusion, place, request, rewriting};
 pub use judge::{Judge, Judgement, Moment, Subject};
 pub use moved::{Moved, StepOutcome, words as duration_words};
 pub use packet::{Frame, Payload};
+pub use paths::{answerers, called_service};
 pub use probe::{Observed, ProbeOutcome, observe, observed_words};

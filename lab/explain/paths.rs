@@ -18,11 +18,8 @@ const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// counts where one may be fallen back to.
 #[must_use]
 pub fn answerers(cluster: &Cluster, probe: &Probe) -> Option<BTreeSet<String>> {
-    let mut called = cluster
-        .services
-        .iter()
-        .filter_map(|service| Some((service, port_of(cluster, service, probe)?)));
-    let (service, port) = called.next()?;
+    let (service, port) = called_service(cluster, probe)?;
+    let port = port.name.as_deref().unwrap_or_default();
     let mut ready = BTreeSet::new();
     let mut leaving = BTreeSet::new();
     let name = service.metadata.name.as_deref();
@@ -65,10 +62,20 @@ pub fn answerers(cluster: &Cluster, probe: &Probe) -> Option<BTreeSet<String>> {
     Some(ready)
 }
 
+/// Returns the service that a probe calls, and its port.
+#[must_use]
+pub fn called_service<'c>(
+    cluster: &'c Cluster,
+    probe: &Probe,
+) -> Option<(&'c Service, &'c ServicePort)> {
+    let mut services = cluster.services.iter();
+    services.find_map(|service| Some((service, port_of(cluster, service, probe)?)))
+}
+
 type Conditions = k8s_openapi::api::discovery::v1::EndpointConditions;
 
-/// The name of the port of a service that a probe calls, if it calls the service.
-fn port_of<'s>(cluster: &Cluster, service: &'s Service, probe: &Probe) -> Option<&'s str> {
+/// The port of a service that a probe calls, if it calls the service.
+fn port_of<'s>(cluster: &Cluster, service: &'s Service, probe: &Probe) -> Option<&'s ServicePort> {
     let spec = service.spec.as_ref()?;
     let to = probe.to;
     let protocol = match probe.protocol {
@@ -91,8 +98,7 @@ fn port_of<'s>(cluster: &Cluster, service: &'s Service, probe: &Probe) -> Option
         port.protocol.as_deref().unwrap_or("TCP") == protocol
             && (is_own && number(port.port) || port.node_port.is_some_and(number) && is_node())
     };
-    let port = spec.ports.iter().flatten().find(called)?;
-    Some(port.name.as_deref().unwrap_or_default())
+    spec.ports.iter().flatten().find(called)
 }
 
 /// How those call themselves who serve at an endpoint.

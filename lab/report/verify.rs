@@ -11,7 +11,8 @@ use super::refused;
 use super::words::{indented, seconds, wrap};
 use crate::explain::duration_words;
 use crate::verify::{
-    Changed, Moved, Moving, NotCompared, Ran, RulesDiffer, SideOf, Times, Verification,
+    Changed, Moved, Moving, NotCompared, Ran, RulesDiffer, Share, SharesDiffer, SideOf, Times,
+    Verification,
 };
 
 /// Who is who in it.
@@ -29,6 +30,9 @@ pub fn human(of: &Verification, verbose: bool, colour: bool) -> String {
     let mut text = String::new();
     for changed in &of.changed {
         tell_changed(&mut text, changed, colour);
+    }
+    for differ in &of.shares {
+        tell_shares(&mut text, differ, colour);
     }
     for failed in &of.failed {
         let side = match failed.side {
@@ -69,9 +73,7 @@ fn tell_changed(text: &mut String, changed: &Changed, colour: bool) {
     for (side, times) in [(BEFORE, &changed.against), (NOW, &changed.new)] {
         let _ = writeln!(text, "    {side:<8} {}", outcomes(times));
     }
-    if let Some(chance) = 1_000_000_000_u64.checked_div(changed.chance_in_billion) {
-        let _ = writeln!(text, "    by chance it would look so 1 time in {chance}");
-    }
+    tell_chance(text, changed.chance_in_billion);
     for (side, met) in [(BEFORE, &changed.met.against), (NOW, &changed.met.new)] {
         if met.is_empty() {
             continue;
@@ -81,6 +83,41 @@ fn tell_changed(text: &mut String, changed: &Changed, colour: bool) {
             let _ = writeln!(text, "      {step}");
         }
     }
+}
+
+fn tell_chance(text: &mut String, in_billion: u64) {
+    if let Some(chance) = 1_000_000_000_u64.checked_div(in_billion) {
+        let _ = writeln!(text, "    by chance it would look so 1 time in {chance}");
+    }
+}
+
+fn tell_shares(text: &mut String, differ: &SharesDiffer, colour: bool) {
+    let head = painted("CHANGED", AnsiColor::Red, colour);
+    let _ = writeln!(
+        text,
+        "{head} shares of {}  ({} mode)",
+        differ.service, differ.modes
+    );
+    let cases: Vec<&str> = differ.cases.iter().map(String::as_str).collect();
+    let flows = counted(differ.flows, "flow");
+    let _ = writeln!(text, "  {flows} of {}", few(&cases));
+    let what = if differ.by_client {
+        "clients"
+    } else {
+        "connections"
+    };
+    for (side, all) in [(BEFORE, &differ.against), (NOW, &differ.new)] {
+        let total: u64 = all.iter().map(|share| share.draws).sum();
+        let each: Vec<String> = all.iter().map(|own| share(own, total)).collect();
+        let _ = writeln!(text, "    {side:<8} {} of {total} {what}", each.join(", "));
+    }
+    tell_chance(text, differ.chance_in_billion);
+}
+
+fn share(share: &Share, total: u64) -> String {
+    let endpoint = share.endpoint.as_deref().unwrap_or("no endpoint");
+    let per_mille = share.draws * 1000 / total.max(1);
+    format!("{endpoint} {}.{} %", per_mille / 10, per_mille % 10)
 }
 
 fn outcomes(times: &[Times]) -> String {
@@ -222,6 +259,11 @@ fn whole(of: &Verification) -> String {
         1 => "1 goes elsewhere".to_owned(),
         more => format!("{more} go elsewhere"),
     };
+    let shares = match of.shares.len() {
+        0 => String::new(),
+        1 => "; 1 service has other shares".to_owned(),
+        more => format!("; {more} services have other shares"),
+    };
     let failed = match of.failed.len() {
         0 => String::new(),
         1 => "; 1 case came to no result".to_owned(),
@@ -229,7 +271,7 @@ fn whole(of: &Verification) -> String {
     };
     let interrupted = if of.interrupted { "; interrupted" } else { "" };
     let (flows, cases) = (counted(of.flows, "flow"), counted(of.cases, "case"));
-    format!("{flows} of {cases}: {changed}{failed}{interrupted}")
+    format!("{flows} of {cases}: {changed}{shares}{failed}{interrupted}")
 }
 
 fn counted(number: usize, what: &str) -> String {
@@ -319,6 +361,26 @@ pub(super) mod tests {
         }
     }
 
+    fn shares_differ() -> SharesDiffer {
+        let shares = |all: [(&str, u64); 2]| {
+            let share = |(endpoint, draws): (&str, u64)| Share {
+                endpoint: Some(format!("pod/default/{endpoint}")),
+                draws,
+            };
+            all.map(share).to_vec()
+        };
+        SharesDiffer {
+            service: "service/default/web:80".to_owned(),
+            modes: "iptables".to_owned(),
+            cases: ["a", "b", "c", "d"].map(str::to_owned).to_vec(),
+            flows: 9,
+            by_client: false,
+            against: shares([("web-a", 1_201), ("web-b", 1_187)]),
+            new: shares([("web-a", 797), ("web-b", 1_591)]),
+            chance_in_billion: 0,
+        }
+    }
+
     fn missing(rule: &str) -> Difference {
         Difference {
             place: Place::Chain {
@@ -366,6 +428,7 @@ pub(super) mod tests {
             cases: 40,
             flows: 312,
             changed: vec![before_steps(), in_a_step()],
+            shares: vec![shares_differ()],
             rules: vec![
                 RulesDiffer {
                     case: "node-port/policy=Local".to_owned(),
@@ -426,6 +489,7 @@ pub(super) mod tests {
     fn nothing_is_told_of_what_is_alike() {
         let alike = Verification {
             changed: Vec::new(),
+            shares: Vec::new(),
             rules: Vec::new(),
             moved: Vec::new(),
             failed: Vec::new(),

@@ -367,7 +367,8 @@ mod tests {
                 "conformance/cluster-ip",
                 "conformance/external-ip",
                 "conformance/load-balancer",
-                "conformance/node-port"
+                "conformance/node-port",
+                "conformance/session-affinity"
             ]
         );
         // By its path it is the same, and what is named twice runs once.

@@ -1,133 +1,185 @@
-//! Whether two tallies differ, or only happen to: endpoints are often chosen by chance,
-//! and a few connections need not meet all of them.
+//! Decides whether two samples differ, or whether chance explains the difference:
+//! kube-proxy chooses endpoints at random.
+//!
+//! All thresholds follow from one number, [`FALSE_ALARM`]. Half of it is spent on flows and
+//! half on the shares of endpoints, each divided by the number of tests (Bonferroni).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::tally::{Outcome, Tally};
+/// Probability that a verification of two sides that behave alike reports any difference.
+pub const FALSE_ALARM: f64 = 1e-6;
 
-/// Below this probability it is not by chance that two tallies differ.
-pub(super) const SURE: f64 = 1e-6;
+/// Probability that a wrong share of [`wrong_share`] is not found.
+const MISSED: f64 = 1e-6;
 
-/// Below this it may be more than chance, though both saw the same outcomes; and it is
-/// told though it may be chance, where no more can be tried.
-pub const DOUBTFUL: f64 = 1e-3;
+/// Number of independent draws per side after which each look is taken. A flow that is
+/// drawn by connection has one more run per look, with more connections each time.
+pub const LOOKS: [u64; 10] = [1, 4, 8, 12, 15, 18, 21, 26, 40, 64];
 
-/// How two tallies of the same flow compare.
+/// Largest sample per side by which the shares of a service are compared.
+pub const MAX_SAMPLE: u64 = 20_000;
+
+/// Largest error probability of each test of one verification.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Likeness {
-    /// Nothing speaks for a difference.
-    Same,
-    /// They differ, which may be chance: with this probability, or less. More
-    /// connections would tell.
-    Unsure(f64),
-    /// They differ; were they drawn from the same, it would come to this with at most
-    /// this probability.
-    Changed(f64),
-}
+pub struct Threshold(f64);
 
-impl Likeness {
-    /// With which probability it would look so, or rather, if nothing differed.
+impl Threshold {
+    /// For each look at one of `flows` flows.
     #[must_use]
-    pub const fn chance(self) -> f64 {
-        match self {
-            Self::Same => 1.0,
-            Self::Unsure(chance) | Self::Changed(chance) => chance,
-        }
+    pub fn for_flows(flows: usize) -> Self {
+        Self::of(FALSE_ALARM / 2.0, flows * LOOKS.len())
+    }
+
+    /// For each of `services` services whose shares are compared once.
+    #[must_use]
+    pub fn for_shares(services: usize) -> Self {
+        Self::of(FALSE_ALARM / 2.0, services)
+    }
+
+    /// For each of `tests` tests that may give a false alarm with this probability together.
+    pub(super) fn of(false_alarm: f64, tests: usize) -> Self {
+        Self(false_alarm / float(tests.max(1)))
+    }
+
+    /// Whether a difference with this p-value is not due to chance.
+    #[must_use]
+    pub fn is_below(self, p_value: f64) -> bool {
+        p_value < self.0
     }
 }
 
-/// Compares what became of a flow on both sides, by Fisher's exact test of each outcome
-/// against all others, corrected for how many there are (Bonferroni).
-#[must_use]
-pub fn likeness(one: &Tally, other: &Tally) -> Likeness {
-    let outcomes: BTreeSet<&Outcome> = one
-        .iter()
-        .chain(other.iter())
-        .map(|(outcome, _)| outcome)
-        .collect();
-    let tests = f64::from(u32::try_from(outcomes.len()).unwrap_or(u32::MAX));
-    let probability = outcomes
-        .iter()
-        .map(|outcome| (exact(one, other, outcome) * tests).min(1.0))
-        .fold(1.0, f64::min);
-    let alike = outcomes
-        .iter()
-        .all(|outcome| (one.of(outcome) > 0) == (other.of(outcome) > 0));
-    if probability < SURE {
-        Likeness::Changed(probability)
-    } else if alike && probability >= DOUBTFUL {
-        Likeness::Same
-    } else {
-        Likeness::Unsure(probability)
-    }
+/// Returns the probability that two samples of the same distribution differ at least as
+/// much as these: Fisher's exact test of each kind of outcome against all others, corrected
+/// for the number of kinds (Bonferroni). Two kinds are one test.
+///
+/// The draws have to be independent of each other. Where they are less random than that, as
+/// in a round robin, the counts vary less, and the true probability is lower.
+pub fn p_value<K: Ord>(one: &BTreeMap<K, u64>, other: &BTreeMap<K, u64>) -> f64 {
+    let kinds: BTreeSet<&K> = one.keys().chain(other.keys()).collect();
+    let tests = match kinds.len() {
+        2 => 1.0,
+        kinds => float(kinds),
+    };
+    let (all, all_other) = (one.values().sum::<u64>(), other.values().sum::<u64>());
+    kinds
+        .into_iter()
+        .map(|kind| {
+            let count = |of: &BTreeMap<K, u64>| of.get(kind).copied().unwrap_or(0);
+            let (shown, shown_other) = (count(one), count(other));
+            let table = [shown, all - shown, shown_other, all_other - shown_other];
+            (exact(table) * tests).min(1.0)
+        })
+        .fold(1.0, f64::min)
 }
 
-fn exact(one: &Tally, other: &Tally, outcome: &Outcome) -> f64 {
-    let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    let table = [
-        count(one.of(outcome)),
-        count(one.all() - one.of(outcome)),
-        count(other.of(outcome)),
-        count(other.all() - other.of(outcome)),
-    ];
-    // It fails for an empty table only, of which nothing can be told.
+fn exact(table: [u64; 4]) -> f64 {
+    let table = table.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    // It fails only for a table without any draw.
     fishers_exact::fishers_exact(&table).map_or(1.0, |found| found.two_tail_pvalue)
+}
+
+/// The share of an endpoint that is found with certainty where each of `endpoints` should
+/// get the same: what the last of them gets if each rule's probability is that of one
+/// endpoint more.
+#[must_use]
+pub fn wrong_share(endpoints: usize) -> f64 {
+    2.0 / float(endpoints + 1)
+}
+
+/// Number of draws per side that find [`wrong_share`], with an error probability of at most
+/// [`MISSED`]; at most [`MAX_SAMPLE`].
+///
+/// Sample size of the comparison of two proportions (J. L. Fleiss, Statistical Methods for
+/// Rates and Proportions, chapter 4), with the bound `sqrt(2 ln(1/p))` in place of the
+/// quantiles of the normal distribution, which it exceeds.
+#[must_use]
+pub fn sample_size(endpoints: usize, threshold: Threshold) -> u64 {
+    let right = 1.0 / float(endpoints.max(1));
+    let wrong = wrong_share(endpoints).min(1.0);
+    let bound = |p: f64| (2.0 * (1.0 / p).ln()).sqrt();
+    let variance = |p: f64| p * (1.0 - p);
+    let middle = right.midpoint(wrong);
+    let alike = bound(threshold.0 / float(endpoints.max(1))) * (2.0 * variance(middle)).sqrt();
+    let unlike = bound(MISSED) * (variance(right) + variance(wrong)).sqrt();
+    let size = ((alike + unlike) / (wrong - right)).powi(2).ceil();
+    if size < float(usize::try_from(MAX_SAMPLE).unwrap_or(usize::MAX)) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a number between 0 and MAX_SAMPLE"
+        )]
+        let size = size as u64;
+        size
+    } else {
+        MAX_SAMPLE
+    }
+}
+
+fn float(number: usize) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::Verdict;
 
-    fn tally(of: &[(&str, u64)]) -> Tally {
-        let mut tally = Tally::default();
-        for (endpoint, count) in of {
-            for _ in 0..*count {
-                tally.count(Outcome {
-                    endpoint: Some((*endpoint).to_owned()),
-                    ..Outcome::of(Verdict::Connected)
-                });
-            }
-        }
-        tally
+    fn counts(counts: &[(&'static str, u64)]) -> BTreeMap<&'static str, u64> {
+        counts.iter().copied().collect()
     }
 
     #[test]
-    fn chance_is_no_difference() {
-        let drawn = tally(&[("a", 14), ("b", 18)]);
-        let again = tally(&[("a", 20), ("b", 12)]);
-        assert_eq!(likeness(&drawn, &again), Likeness::Same);
+    fn p_value_of_separated_samples_is_fishers() {
+        // 2 of the 184,756 ways to sort 20 draws into two halves.
+        let found = p_value(&counts(&[("a", 10)]), &counts(&[("b", 10)]));
+        assert!((found - 2.0 / 184_756.0).abs() < 1e-9, "{found}");
     }
 
     #[test]
-    fn a_few_connections_tell_nothing() {
-        let (one, other) = (tally(&[("a", 2)]), tally(&[("a", 1), ("b", 1)]));
-        assert!(matches!(likeness(&one, &other), Likeness::Unsure(_)));
-        let (one, other) = (tally(&[("a", 4)]), tally(&[("b", 4)]));
-        assert!(matches!(likeness(&one, &other), Likeness::Unsure(_)));
+    fn p_value_of_several_kinds_is_corrected() {
+        let even = counts(&[("a", 40), ("b", 41), ("c", 47)]);
+        assert!(p_value(&even, &counts(&[("a", 47), ("b", 40), ("c", 41)])) > 0.99);
+        assert!(p_value(&even, &counts(&[("a", 63), ("b", 65)])) < 1e-12);
     }
 
     #[test]
-    fn many_do() {
-        let (one, other) = (tally(&[("a", 16)]), tally(&[("b", 16)]));
-        assert!(matches!(likeness(&one, &other), Likeness::Changed(_)));
-        // One endpoint of three is never met.
-        let drawn = tally(&[("a", 40), ("b", 41), ("c", 47)]);
-        let missing = tally(&[("a", 63), ("b", 65)]);
-        assert!(matches!(likeness(&drawn, &missing), Likeness::Changed(_)));
-        // Both are met, one of them hardly.
-        let (even, odd) = (
-            tally(&[("a", 60), ("b", 68)]),
-            tally(&[("a", 126), ("b", 2)]),
-        );
-        assert!(matches!(likeness(&even, &odd), Likeness::Changed(_)));
-    }
-
-    #[test]
-    fn nothing_is_like_nothing() {
+    fn p_value_of_nothing_is_one() {
         assert_eq!(
-            likeness(&Tally::default(), &Tally::default()),
-            Likeness::Same
+            p_value(&counts(&[]), &counts(&[])).to_bits(),
+            1.0_f64.to_bits()
         );
+        assert_eq!(
+            p_value(&counts(&[("a", 3)]), &counts(&[])).to_bits(),
+            1.0_f64.to_bits()
+        );
+    }
+
+    /// All tests of the largest verification spend no more than [`FALSE_ALARM`], and the
+    /// last look is one at which a difference in every draw is certain.
+    #[test]
+    fn thresholds_together_spend_one_false_alarm() {
+        for (flows, services) in [(1, 0), (1, 1), (549, 40), (10_000, 500)] {
+            let looks = float(flows * LOOKS.len()) * Threshold::for_flows(flows).0;
+            let shares = float(services) * Threshold::for_shares(services).0;
+            assert!(
+                looks + shares <= FALSE_ALARM * (1.0 + 1e-9),
+                "{flows} {services}"
+            );
+            let (one, other) = (counts(&[("a", LOOKS[9])]), counts(&[("b", LOOKS[9])]));
+            assert!(Threshold::for_flows(flows).is_below(p_value(&one, &other) * 4.0));
+        }
+    }
+
+    #[test]
+    fn sample_size_grows_with_endpoints_and_is_bounded() {
+        let threshold = Threshold::for_shares(50);
+        assert!((wrong_share(2) - 2.0 / 3.0).abs() < 1e-12);
+        let sizes: Vec<u64> = [2, 3, 5, 10, 30, 1_000]
+            .map(|endpoints| sample_size(endpoints, threshold))
+            .to_vec();
+        assert!(
+            sizes.is_sorted() && sizes[0] > 1_000 && sizes[4] < MAX_SAMPLE,
+            "{sizes:?}"
+        );
+        assert_eq!(sizes[5], MAX_SAMPLE);
     }
 }

@@ -28,6 +28,9 @@ pub struct Verification {
     pub flows: usize,
     /// The flows that go elsewhere.
     pub changed: Vec<Changed>,
+    /// Services of which an endpoint gets another share of the draws, over all flows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<SharesDiffer>,
     /// Where rules differ, whether or not a flow does.
     pub rules: Vec<RulesDiffer>,
     /// When traffic moved after steps, of those flows of which it was seen on either side.
@@ -192,6 +195,40 @@ pub struct Times {
     pub connections: u64,
 }
 
+/// A service whose endpoints get other shares.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SharesDiffer {
+    /// The service and its port: `service/default/web:80`.
+    pub service: String,
+    /// Modes of the kube-proxies.
+    pub modes: String,
+    /// Cases whose flows were counted.
+    pub cases: Vec<String>,
+    /// Number of flows that were counted.
+    pub flows: usize,
+    /// Whether the shares are of clients, which stay with their endpoint, and not of
+    /// connections.
+    pub by_client: bool,
+    /// Shares with what is compared against.
+    pub against: Vec<Share>,
+    /// Shares with what is compared.
+    pub new: Vec<Share>,
+    /// Probability that equal sides differ so much, at most, in billionths; 0 below one.
+    pub chance_in_billion: u64,
+}
+
+/// What one endpoint got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Share {
+    /// The endpoint; absent for draws that reached none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Number of connections or clients.
+    pub draws: u64,
+}
+
 /// A node whose rules differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -259,12 +296,12 @@ impl Verification {
         }
     }
 
-    /// What a command ends with: 1 if a flow goes elsewhere, else what the first case
+    /// What a command ends with: 1 if a flow goes elsewhere or a share differs, else what the first case
     /// that failed ends with, else 130 if it was interrupted, else 4 if nothing was
     /// compared, else 0.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
-        if !self.changed.is_empty() {
+        if !self.changed.is_empty() || !self.shares.is_empty() {
             return 1;
         }
         match self.failed.first() {
@@ -304,6 +341,7 @@ mod tests {
             cases: 3,
             flows: 3,
             changed: Vec::new(),
+            shares: Vec::new(),
             rules: Vec::new(),
             moved: Vec::new(),
             failed: Vec::new(),

@@ -4,17 +4,21 @@
 
 mod chance;
 mod document;
+mod draws;
 mod met;
-mod runs;
+mod shares;
+#[cfg(test)]
+mod simulated;
 mod tally;
 mod texts;
 
-pub use chance::{DOUBTFUL, Likeness, likeness};
+pub use chance::{FALSE_ALARM, LOOKS, Threshold};
 pub use document::{
-    Changed, Failed, Flow, Moved, Moving, NotCompared, Ran, RulesDiffer, SCHEMA, SideOf, Sync,
-    Times, Verification,
+    Changed, Failed, Flow, Moved, Moving, NotCompared, Ran, RulesDiffer, SCHEMA, Share,
+    SharesDiffer, SideOf, Sync, Times, Verification,
 };
+pub use draws::{Draws, Likeness, Unit};
 pub use met::{OnlyMet, only_met};
-pub use runs::Runs;
+pub use shares::{Pool, Spread};
 pub use tally::{Outcome, Tally, tallies};
 pub use texts::{differing_rules, since};

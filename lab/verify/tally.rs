@@ -62,36 +62,64 @@ impl fmt::Display for Outcome {
 
 /// How many connections came to which outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tally(BTreeMap<Outcome, u64>);
+pub struct Tally {
+    counts: BTreeMap<Outcome, u64>,
+    first: Option<Outcome>,
+}
 
 impl Tally {
     /// Counts one more.
     pub fn count(&mut self, outcome: Outcome) {
-        *self.0.entry(outcome).or_default() += 1;
+        self.first.get_or_insert_with(|| outcome.clone());
+        *self.counts.entry(outcome).or_default() += 1;
     }
 
     /// Both together.
     pub fn add(&mut self, other: &Self) {
-        for (outcome, count) in &other.0 {
-            *self.0.entry(outcome.clone()).or_default() += count;
+        if self.first.is_none() {
+            self.first.clone_from(&other.first);
         }
+        for (outcome, count) in &other.counts {
+            *self.counts.entry(outcome.clone()).or_default() += count;
+        }
+    }
+
+    /// Outcome of the connection that was counted first; none if there is none.
+    #[must_use]
+    pub const fn first(&self) -> Option<&Outcome> {
+        self.first.as_ref()
+    }
+
+    /// Number of connections by outcome.
+    #[must_use]
+    pub const fn counts(&self) -> &BTreeMap<Outcome, u64> {
+        &self.counts
     }
 
     /// How many connections there were.
     #[must_use]
     pub fn all(&self) -> u64 {
-        self.0.values().sum()
+        self.counts.values().sum()
     }
 
     /// How many came to this.
     #[must_use]
     pub fn of(&self, outcome: &Outcome) -> u64 {
-        self.0.get(outcome).copied().unwrap_or(0)
+        self.counts.get(outcome).copied().unwrap_or(0)
     }
 
     /// What was seen, with how often.
     pub fn iter(&self) -> impl Iterator<Item = (&Outcome, u64)> {
-        self.0.iter().map(|(outcome, count)| (outcome, *count))
+        self.counts.iter().map(|(outcome, count)| (outcome, *count))
+    }
+}
+
+impl Extend<(Outcome, u64)> for Tally {
+    fn extend<T: IntoIterator<Item = (Outcome, u64)>>(&mut self, counts: T) {
+        for (outcome, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            self.first.get_or_insert_with(|| outcome.clone());
+            *self.counts.entry(outcome).or_default() += count;
+        }
     }
 }
 

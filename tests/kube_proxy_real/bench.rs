@@ -288,7 +288,6 @@ pub fn binary() -> Result<PathBuf, Failed> {
 }
 
 /// Path of the kube-proxy with `patches/NAME.patch`, which `scripts/test --full` builds.
-#[expect(dead_code, reason = "its first test follows")]
 pub fn patched(name: &str) -> Result<PathBuf, Failed> {
     kept(&format!("{}+{name}", crate::VERSION))
 }

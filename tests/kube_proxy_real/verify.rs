@@ -3,6 +3,9 @@
 //! is found. Then with faults that are put into its rules once it has written
 //! them: each is found, in the flows that it is about.
 //!
+//! Two kube-proxies of one release are compared ten times: itself with itself, which is
+//! silent, and with each of `patches/` that sends packets elsewhere, which is found.
+//!
 //! The same is done with the kube-proxies that `SVCLAB_KUBE_PROXY` names, their paths
 //! separated by colons, in each mode that their version has.
 
@@ -194,6 +197,7 @@ pub fn trials() -> Vec<Trial> {
         "verify::steps: v1.21 leaves flows with who terminates",
         a_step_is_found,
     ));
+    trials.extend(repeated());
     let further = std::env::var_os("SVCLAB_KUBE_PROXY").unwrap_or_default();
     for program in std::env::split_paths(&further).filter(|path| !path.as_os_str().is_empty()) {
         let version = guests::block_on(version_of(&program, host()))
@@ -262,17 +266,101 @@ fn compared(
         let new = Side::Program(program);
         let mut found = pairs(&labs, &against, &new, modes);
         change(&mut found);
-        let options = Options {
-            kernels: Choice::Auto,
-            agent: Some(guests::SVCLAB.into()),
-            jobs: 4,
-            agents: 2,
-            keep: false,
-            see: false,
-        };
-        let (tell, _) = mpsc::unbounded_channel();
-        Ok(verify(found, &against, &new, &options, &tell, pending()).await)
+        Ok(verified(found, &against, &new).await)
     })
+}
+
+async fn verified(found: Pairs, against: &Side, new: &Side) -> Verification {
+    let options = Options {
+        kernels: Choice::Auto,
+        agent: Some(guests::SVCLAB.into()),
+        jobs: 4,
+        agents: 2,
+        keep: false,
+        see: false,
+    };
+    let (tell, _) = mpsc::unbounded_channel();
+    verify(found, against, new, &options, &tell, pending()).await
+}
+
+/// A case with services with and without session affinity, and how often it is compared. A
+/// guest takes longer.
+const AFFINITY: [(&str, usize); 2] = [
+    ("conformance/session-affinity/mode=iptables", 10),
+    ("conformance/session-affinity/mode=ipvs", 2),
+];
+
+/// A case with the write-up's load balancer, whose service has no session affinity.
+const BALANCED: (&str, usize) = (
+    "local-ingress/policy=Cluster,clusterCIDR=none,version=v1.20,mode=iptables",
+    10,
+);
+
+/// What a patch of the kube-proxy changes in a comparison.
+type Finds = fn(&Verification) -> bool;
+
+/// One trial for each comparison of the kube-proxy with itself, or with a patched one.
+fn repeated() -> Vec<Trial> {
+    let silent: Finds =
+        |found| found.exit_code() == 0 && found.changed.is_empty() && found.shares.is_empty();
+    let loses_affinity: Finds = |found| {
+        let changed = |flow: &&str| found.changed.iter().any(|own| own.flow.probe == **flow);
+        [
+            "podToClusterIP",
+            "nodeToClusterIP",
+            "outsideToNodePort",
+            "outsideToExternalIP",
+        ]
+        .iter()
+        .all(|flow| changed(flow))
+            && !changed(&"podToPlain")
+    };
+    let shares: Finds = |found| !found.shares.is_empty();
+    let both: Finds = |found| {
+        let services: Vec<&str> = found
+            .shares
+            .iter()
+            .map(|own| own.service.as_str())
+            .collect();
+        services == ["service/default/plain:80", "service/default/sticky:80"]
+    };
+    let [iptables, ipvs] = AFFINITY;
+    [
+        (None, BALANCED, silent),
+        (None, iptables, silent),
+        (None, ipvs, silent),
+        (Some("probability-of-one-more"), BALANCED, shares),
+        (Some("probability-of-one-more"), iptables, both),
+        (Some("affinity-lost"), iptables, loses_affinity),
+        (Some("affinity-lost"), ipvs, loses_affinity),
+    ]
+    .into_iter()
+    .flat_map(|(patch, (case, times), finds)| {
+        (1..=times).map(move |time| {
+            let name = patch.unwrap_or("itself");
+            let name = format!("verify::{VERSION} and {name}: {case}: {time} of {times}");
+            Trial::test(name, move || of_one_release(patch, case, finds))
+        })
+    })
+    .collect()
+}
+
+/// Compares the kube-proxy with itself, or with one that has a patch.
+fn of_one_release(patch: Option<&str>, case: &str, finds: Finds) -> Result<(), Failed> {
+    let against = bench::binary()?;
+    let new = patch.map_or_else(bench::binary, bench::patched)?;
+    let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+    let labs = choose(&[case.to_owned()], &topologies)?;
+    let verification = guests::block_on(async {
+        let against = Side::Program(version_of(&against, host()).await?);
+        let new = Side::Program(version_of(&new, host()).await?);
+        let found = pairs(&labs, &against, &new, &[]);
+        Ok::<_, Failed>(verified(found, &against, &new).await)
+    })?;
+    if verification.failed.is_empty() && verification.flows > 0 && finds(&verification) {
+        return Ok(());
+    }
+    Err(svclab::report::verify::human(&verification, false, false).into())
 }
 
 fn silent(program: &Path, mode: Mode) -> Result<(), Failed> {

@@ -374,8 +374,9 @@ history! {
     pub const IPVS_HASHES_PORTS: Change = Change::since(27);
     /// Health checks pass `KUBE-IPVS-FILTER`. (v1.27.1, v1.28.3.)
     pub const IPVS_FILTER_SPARES_HEALTH_CHECKS: Change = Change::since(28);
-    /// A cluster IP or a load balancer's address that is the node's own anyway is
-    /// not bound to `kube-ipvs0`. (v1.27.1, v1.28.3.)
+    /// An external IP or a load balancer's address that another interface of the node has
+    /// is not bound to `kube-ipvs0`, and is not in `KUBE-IPVS-IPS`. A cluster IP always is.
+    /// (`shouldBind` in `syncProxyRules` v1.28.3, v1.36.2; not in v1.27.1.)
     pub const IPVS_OWN_ADDRESSES_NOT_BOUND: Change = Change::since(28);
     /// The node itself is kept from load balancers whose source ranges do not admit
     /// it (`KUBE-IPVS-OUT-FILTER`). (v1.28.3, v1.29.1.)

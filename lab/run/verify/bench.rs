@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::{IndexMap, IndexSet};
 
+use super::clients::{of_original, with_clients};
+use super::draws::Dependence;
 use super::pairs::Pair;
 use crate::evidence::Evidence;
 use crate::explain::StepOutcome;
 use crate::explain::journey::Journey;
-use crate::kernel::{Agent, Tries};
+use crate::kernel::{Agent, KernelError, Tries};
 use crate::plan::{Plan, Probe, Watch};
 use crate::run::Prepared;
 use crate::run::execute::{trouble, waiting};
@@ -17,8 +19,22 @@ use crate::verify::{
     tallies,
 };
 
-/// Of how many connections a flow is made where a few tell nothing.
-const MANY: u32 = 16;
+/// Number of connections of a run by which it shows whether a client stays with its
+/// endpoint: with two endpoints, a client that does not is sent to one of them 16 times in
+/// 1 of 32,768 runs.
+pub const STAYING: u32 = 16;
+
+/// Largest number of clients that are drawn in one lab: each is a namespace.
+const MAX_CLIENTS: usize = 200;
+
+/// Number of connections that are counted for shares at once.
+const AT_ONCE: u64 = 2048;
+
+/// What became of each probe in one run, on both sides.
+pub type Runs = IndexMap<String, [Tally; 2]>;
+
+/// Number of draws that are lacking, by probe.
+pub type Lacking = BTreeMap<String, u64>;
 
 /// Where both sides of a case are run.
 pub struct Bench<'p> {
@@ -32,32 +48,167 @@ impl<'p> Bench<'p> {
         Self { pair, agent }
     }
 
-    /// Runs both as they are.
+    /// Runs both as they are, but with enough connections to see whether clients stay with
+    /// their endpoints.
     ///
     /// # Errors
     ///
     /// When one of them comes to no evidence.
     pub async fn once(&self) -> Result<[Evidence; 2], Failed> {
-        self.run(|prepared| prepared).await
+        let clients = self.pair.with_affinity();
+        self.run(|prepared| raised(prepared, &clients, STAYING))
+            .await
     }
 
-    /// Runs both with more connections of some probes, and with as many steps as those
-    /// ask for.
+    /// Runs both again with more connections of flows that are drawn by connection.
     ///
     /// # Errors
     ///
     /// When one of them comes to no evidence.
-    pub async fn again(&self, suspects: &BTreeSet<String>) -> Result<[Evidence; 2], Failed> {
-        self.run(|prepared| more(prepared, suspects)).await
+    pub async fn connections(
+        &self,
+        suspects: &BTreeSet<String>,
+        connections: u32,
+    ) -> Result<Runs, Failed> {
+        let both = self.run(|prepared| more(prepared, suspects, connections));
+        Ok(self.tallies(&both.await?).collect())
+    }
+
+    /// Runs both `runs` times for flows that are drawn by run, in a lab of its own each time.
+    ///
+    /// # Errors
+    ///
+    /// When one of them comes to no evidence.
+    pub async fn runs(&self, suspects: &BTreeSet<String>, runs: u64) -> Result<Vec<Runs>, Failed> {
+        let mut all = Vec::new();
+        for _ in 0..runs {
+            let both = self
+                .run(|prepared| more(prepared, suspects, STAYING))
+                .await?;
+            all.push(self.tallies(&both).collect());
+        }
+        Ok(all)
+    }
+
+    /// Runs both with up to `clients` copies of the pod that a probe is sent from, each of
+    /// which is a draw; none if a service does not choose by client alone, or if the probe is
+    /// not sent from a pod.
+    ///
+    /// # Errors
+    ///
+    /// When one of them comes to no evidence.
+    pub async fn clients(
+        &self,
+        probe: &str,
+        clients: usize,
+        connections: u32,
+    ) -> Result<Option<Vec<[Tally; 2]>>, Failed> {
+        if self.pair.dependence(probe) != Dependence::Affinity {
+            return Ok(None);
+        }
+        let copied = |prepared| with_clients(prepared, probe, clients, connections);
+        let both = copied(&self.pair.against).zip(copied(&self.pair.new));
+        let Some((against, new)) = both else {
+            return Ok(None);
+        };
+        let copied = Pair { against, new };
+        let bench = Bench::new(&copied, self.agent.clone());
+        let both = bench.run(|prepared| prepared).await?;
+        let tallies = bench.tallies(&both);
+        Ok(Some(
+            tallies
+                .map(|(_, tallies)| tallies.each_ref().map(of_original))
+                .collect(),
+        ))
+    }
+
+    /// Draws clients for the shares of services with session affinity.
+    ///
+    /// # Errors
+    ///
+    /// When one of the sides comes to no evidence.
+    pub async fn shares_by_client(&self, lacking: &Lacking) -> Result<Vec<Runs>, Failed> {
+        let mut all = Vec::new();
+        for (probe, lacking) in lacking {
+            let mut left = usize::try_from(*lacking).unwrap_or(usize::MAX);
+            while left > 0 {
+                let drawn = self.clients(probe, left.min(MAX_CLIENTS), 1).await?;
+                let drawn = drawn.unwrap_or_default();
+                if drawn.is_empty() {
+                    break;
+                }
+                left = left.saturating_sub(drawn.len());
+                let runs = drawn.into_iter();
+                all.extend(runs.map(|tallies| Runs::from([(probe.clone(), tallies)])));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Draws for the shares of services: of each flow so many connections.
+    ///
+    /// # Errors
+    ///
+    /// When one of the sides comes to no evidence.
+    pub async fn shares(&self, lacking: &Lacking) -> Result<Vec<Runs>, Failed> {
+        // Together no more than AT_ONCE in a run.
+        let flows = u64::try_from(lacking.len()).unwrap_or(u64::MAX);
+        let most = lacking.values().copied().max().unwrap_or(0);
+        let runs = most.saturating_mul(flows).div_ceil(AT_ONCE);
+        let change = |prepared| only(prepared, lacking, runs);
+        let [against, new] = self.repeat(change, runs).await?;
+        let runs = against.iter().zip(&new);
+        Ok(runs
+            .map(|(against, new)| self.pairs(against, new).collect())
+            .collect())
+    }
+
+    /// Builds each side once, and tries its probes several times.
+    async fn repeat(
+        &self,
+        change: impl Fn(Prepared) -> Prepared,
+        runs: u64,
+    ) -> Result<[Vec<Evidence>; 2], Failed> {
+        let mut both = Vec::new();
+        for (side, prepared) in self.sides() {
+            let plan = change(prepared.clone()).plan;
+            let mut tries = Tries::default();
+            let all = loop {
+                let probing = async {
+                    let mut session = self.agent.build(plan.clone()).await?;
+                    let mut all = Vec::new();
+                    for _ in 0..runs {
+                        all.push(session.probe().await?);
+                    }
+                    session.end().await?;
+                    Ok::<_, KernelError>(all)
+                };
+                match probing.await {
+                    Err(error) if tries.again(&error) => {}
+                    ended => break ended,
+                }
+            };
+            both.push(all.map_err(|error| Failed {
+                case: prepared.case.id.clone(),
+                side,
+                error: trouble(&error),
+            })?);
+        }
+        let new = both.pop().unwrap_or_default();
+        Ok([both.pop().unwrap_or_default(), new])
+    }
+
+    fn sides(&self) -> [(SideOf, &Prepared); 2] {
+        [
+            (SideOf::Against, &self.pair.against),
+            (SideOf::New, &self.pair.new),
+        ]
     }
 
     /// Runs both, one after the other, changed in the same way.
     async fn run(&self, change: impl Fn(Prepared) -> Prepared) -> Result<[Evidence; 2], Failed> {
         let mut both = Vec::new();
-        for (side, prepared) in [
-            (SideOf::Against, &self.pair.against),
-            (SideOf::New, &self.pair.new),
-        ] {
+        for (side, prepared) in self.sides() {
             let plan = change(prepared.clone()).plan;
             let mut tries = Tries::default();
             let evidence = loop {
@@ -86,6 +237,14 @@ impl<'p> Bench<'p> {
         &self,
         [against, new]: &[Evidence; 2],
     ) -> impl Iterator<Item = (String, [Tally; 2])> {
+        self.pairs(against, new)
+    }
+
+    fn pairs(
+        &self,
+        against: &Evidence,
+        new: &Evidence,
+    ) -> impl Iterator<Item = (String, [Tally; 2])> + use<> {
         let mut new = self.pair.new.tallies(new);
         let against = self.pair.against.tallies(against).into_iter();
         against.filter_map(move |(probe, tally)| {
@@ -108,7 +267,7 @@ impl<'p> Bench<'p> {
             return Ok(BTreeMap::new());
         }
         let watched = |prepared: Prepared| {
-            let mut prepared = waiting(&more(prepared, suspects));
+            let mut prepared = waiting(&more(prepared, suspects, STAYING));
             prepared.plan.watch = Watch::everything(&prepared.plan);
             for probes in probes_of(&mut prepared.plan) {
                 // What nobody asks of needs no watching.
@@ -204,15 +363,37 @@ impl<'p> Bench<'p> {
     }
 }
 
-/// The same with more connections of some probes, as far as the last of them.
-fn more(mut prepared: Prepared, of: &BTreeSet<String>) -> Prepared {
+/// The same with at least so many connections of some probes, as far as the last of them.
+fn more(mut prepared: Prepared, of: &BTreeSet<String>, connections: u32) -> Prepared {
     let last = of.iter().filter_map(|probe| prepared.plan.step_of(probe));
     let steps = last.max().map_or(0, |last| last + 1);
     prepared.plan.steps.truncate(steps);
+    raised(prepared, of, connections)
+}
+
+/// The same with at least so many connections of some probes.
+fn raised(mut prepared: Prepared, of: &BTreeSet<String>, connections: u32) -> Prepared {
     for probes in probes_of(&mut prepared.plan) {
         for probe in probes.iter_mut().filter(|probe| of.contains(&probe.name)) {
-            probe.connections = probe.connections.max(MANY);
+            probe.connections = probe.connections.max(connections);
         }
+    }
+    prepared
+}
+
+/// The same with some probes before the steps only, of which nothing is watched, and in each
+/// run the share of the connections that are lacking.
+fn only(mut prepared: Prepared, lacking: &Lacking, runs: u64) -> Prepared {
+    let plan = &mut prepared.plan;
+    plan.steps.clear();
+    plan.watch = Watch::default();
+    plan.probes
+        .retain(|probe| lacking.contains_key(&probe.name));
+    for probe in &mut plan.probes {
+        let connections = lacking[&probe.name].div_ceil(runs.max(1));
+        probe.connections = u32::try_from(connections).unwrap_or(u32::MAX);
+        probe.after = None;
+        probe.settle = false;
     }
     prepared
 }

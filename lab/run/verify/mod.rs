@@ -4,7 +4,10 @@
 //! run the whole case.
 
 mod bench;
+mod clients;
+mod draws;
 mod pairs;
+mod shares;
 mod side;
 mod trial;
 

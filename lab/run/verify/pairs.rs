@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use super::draws::proxies;
 use super::side::Side;
 use crate::plan::{Patience, Plan, Watch};
 use crate::rules::kube_proxy::{KubeProxy, Mode, Version};
@@ -90,14 +91,6 @@ fn longest(lab: &Chosen, case: &Case, against: &Side, new: &Side) -> (Option<Pai
         }
     }
     (None, wrong)
-}
-
-fn proxies(spec: &LabSpec) -> impl Iterator<Item = &KubeProxy> {
-    let own = spec
-        .nodes
-        .values()
-        .filter_map(|node| node.kube_proxy.as_ref());
-    spec.kube_proxy.iter().chain(own)
 }
 
 /// A case up to one of its steps, with one side on its nodes; its rules are read back.

@@ -8,8 +8,9 @@ use futures_util::stream::{self, StreamExt as _};
 use indexmap::IndexMap;
 use tokio::sync::mpsc;
 
-use super::bench::Bench;
+use super::bench::{Bench, STAYING};
 use super::pairs::{Pair, Pairs};
+use super::shares::{Drawn, Shares};
 use super::side::Side;
 use crate::evidence::{Refused, refused};
 use crate::kernel::KernelError;
@@ -18,13 +19,19 @@ use crate::run::execute::{Options, trouble};
 use crate::run::pool::{Pool, Pools};
 use crate::run::tasks::caught;
 use crate::verify::{
-    Changed, DOUBTFUL, Failed, Likeness, Moved, Moving, NotCompared, RulesDiffer, Runs, SCHEMA,
-    SideOf, Sync, Tally, Times, Verification,
+    Changed, Draws, Failed, LOOKS, Likeness, Moved, Moving, NotCompared, RulesDiffer, SCHEMA,
+    SideOf, Sync, Tally, Threshold, Times, Unit, Verification,
 };
 
-/// How often it is tried again at most: the whole case, as a lab whose steps were made is
-/// not what it was.
-const ROUNDS: usize = 6;
+/// Number of connections by which a flow is drawn when it is tried again, four times as many
+/// each time.
+const FIRST_DRAW: u32 = 64;
+
+/// Number of clients that are drawn at once where a service chooses by client.
+const CLIENTS: usize = 32;
+
+/// Largest number of connections of a flow in one run.
+const MOST_CONNECTIONS: u32 = 4096;
 
 /// What is told while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,14 +58,18 @@ pub async fn verify(
         .flat_map(|pair| [&pair.against, &pair.new]);
     let cases: Vec<Prepared> = both.cloned().collect();
     let pools = Pools::new(options, &cases);
+    let threshold = Threshold::for_flows(found.pairs.iter().map(Pair::flows).sum());
     let mut compared = Vec::new();
+    let mut shares = Shares::default();
+    let mut not_drawn = Vec::new();
     let all = async {
-        let mut running = stream::iter(found.pairs)
-            .map(async |pair: Pair| {
+        let mut running = stream::iter(&found.pairs)
+            .map(async |pair: &Pair| {
                 let case = pair.new.case.id.clone();
                 // Who listens may have gone.
                 let _ = steps.send(Step::Begun(case.clone()));
-                let ended = caught(one(&pair, &pools)).await.unwrap_or_else(|error| {
+                let ended = caught(one(pair, &pools, threshold)).await;
+                let ended = ended.unwrap_or_else(|error| {
                     let (case, side) = (case.clone(), SideOf::New);
                     (Err(Failed { case, side, error }), None)
                 });
@@ -69,6 +80,8 @@ pub async fn verify(
         while let Some(ended) = running.next().await {
             compared.push(ended);
         }
+        shares = Shares::new(drawn(&found.pairs, &compared));
+        not_drawn = shares.draw(&found.pairs, &pools, options.jobs).await;
     };
     let interrupted = tokio::select! {
         biased;
@@ -82,9 +95,10 @@ pub async fn verify(
         cases: 0,
         flows: 0,
         changed: Vec::new(),
+        shares: shares.differing(&found.pairs),
         rules: Vec::new(),
         moved: Vec::new(),
-        failed: Vec::new(),
+        failed: not_drawn,
         not_compared: found.not_compared,
         interrupted,
     };
@@ -120,10 +134,32 @@ pub async fn verify(
     verification
 }
 
+/// Draws of flows before the steps of the cases that came to a result.
+fn drawn(pairs: &[Pair], compared: &[Ended]) -> Vec<Drawn> {
+    let mut all = Vec::new();
+    for (case, (pair, (ended, _))) in pairs.iter().zip(compared).enumerate() {
+        let flows = ended.iter().flat_map(|compared| &compared.drawn);
+        all.extend(flows.filter_map(|(probe, tallies)| {
+            Some(Drawn {
+                case,
+                probe: probe.clone(),
+                spread: pair.spread(probe, tallies)?,
+                tallies: tallies.clone(),
+            })
+        }));
+    }
+    all
+}
+
+/// A case that has ended, and what of it is not compared.
+type Ended = (Result<Compared, Failed>, Option<NotCompared>);
+
 /// A case that was compared.
 #[derive(Default)]
 struct Compared {
     flows: usize,
+    /// What became of each flow as the case was run for the first time.
+    drawn: Vec<(String, [Tally; 2])>,
     changed: Vec<Changed>,
     rules: Vec<RulesDiffer>,
     moved: Vec<Moved>,
@@ -134,14 +170,17 @@ struct Compared {
 }
 
 /// Compares a case, and says what of it is not compared.
-async fn one(pair: &Pair, pools: &Pools) -> (Result<Compared, Failed>, Option<NotCompared>) {
+async fn one(pair: &Pair, pools: &Pools, threshold: Threshold) -> Ended {
     match place(pair, pools).await {
-        Ok(pool) => (on(pair, pool).await, None),
+        Ok(pool) => (on(pair, pool, threshold).await, None),
         Err(error) if pair.new.plan.steps.is_empty() => (Err(with_new(pair, &error)), None),
         Err(lacking) => {
             let shorter = pair.without_steps();
             match place(&shorter, pools).await {
-                Ok(pool) => (on(&shorter, pool).await, not_made(&pair.new, &lacking)),
+                Ok(pool) => (
+                    on(&shorter, pool, threshold).await,
+                    not_made(&pair.new, &lacking),
+                ),
                 // There is no place for what comes before them either.
                 Err(error) => (Err(with_new(pair, &error)), None),
             }
@@ -149,7 +188,7 @@ async fn one(pair: &Pair, pools: &Pools) -> (Result<Compared, Failed>, Option<No
     }
 }
 
-fn with_new(pair: &Pair, error: &KernelError) -> Failed {
+pub fn with_new(pair: &Pair, error: &KernelError) -> Failed {
     Failed {
         case: pair.new.case.id.clone(),
         side: SideOf::New,
@@ -158,7 +197,7 @@ fn with_new(pair: &Pair, error: &KernelError) -> Failed {
 }
 
 /// Where a case is compared: where it is to run in several kernels, one is enough.
-async fn place(pair: &Pair, pools: &Pools) -> Result<Option<Arc<Pool>>, KernelError> {
+pub async fn place(pair: &Pair, pools: &Pools) -> Result<Option<Arc<Pool>>, KernelError> {
     let found = pools.of_case(&pair.new).await?;
     Ok(found.into_iter().next())
 }
@@ -181,7 +220,11 @@ fn not_made(prepared: &Prepared, error: &KernelError) -> Option<NotCompared> {
 }
 
 /// Compares a case with agents of one kernel.
-async fn on(pair: &Pair, pool: Option<Arc<Pool>>) -> Result<Compared, Failed> {
+async fn on(
+    pair: &Pair,
+    pool: Option<Arc<Pool>>,
+    threshold: Threshold,
+) -> Result<Compared, Failed> {
     let Some(pool) = pool else {
         return Ok(Compared::default());
     };
@@ -190,41 +233,63 @@ async fn on(pair: &Pair, pool: Option<Arc<Pool>>) -> Result<Compared, Failed> {
     let agent = agent.map_err(|error| with_new(pair, &error))?;
     let bench = Bench::new(pair, agent);
     let both = bench.once().await?;
-    let mut flows: IndexMap<String, Runs> = bench
-        .tallies(&both)
-        .map(|(probe, tallies)| {
-            let runs = match pair.new.plan.step_of(&probe) {
-                None => Runs::of_what_stands(tallies),
-                Some(_) => Runs::of_a_step(tallies),
-            };
-            (probe, runs)
-        })
-        .collect();
-    for _ in 0..ROUNDS {
-        let suspects = doubtful(&flows);
-        if suspects.is_empty() {
-            break;
+    let first: Vec<(String, [Tally; 2])> = bench.tallies(&both).collect();
+    let mut flows: IndexMap<String, Draws> = IndexMap::new();
+    for (probe, tallies) in &first {
+        let mut draws = pair.draws(probe);
+        draws.add(tallies.clone());
+        flows.insert(probe.clone(), draws);
+    }
+    let all: BTreeSet<String> = flows.keys().cloned().collect();
+    let mut connections = FIRST_DRAW;
+    for looks in LOOKS.windows(2) {
+        let by_connection = doubtful(&flows, Unit::Connection, threshold);
+        let by_run = doubtful(&flows, Unit::Run, threshold);
+        let mut by_lab = BTreeSet::new();
+        let mut again = Vec::new();
+        if !by_connection.is_empty() {
+            let run = bench.connections(&by_connection, connections).await?;
+            again.push((run, &by_connection));
         }
-        let again = bench.again(&suspects).await?;
-        for (probe, tallies) in bench.tallies(&again) {
-            if let Some(runs) = flows.get_mut(&probe).filter(|_| suspects.contains(&probe)) {
-                runs.add(tallies);
+        for probe in by_run {
+            match bench.clients(&probe, CLIENTS, STAYING).await? {
+                Some(clients) => {
+                    let run = |tallies| (IndexMap::from([(probe.clone(), tallies)]), &all);
+                    again.extend(clients.into_iter().map(run));
+                }
+                None => {
+                    by_lab.insert(probe);
+                }
             }
         }
+        if !by_lab.is_empty() {
+            let runs = bench.runs(&by_lab, looks[1] - looks[0]).await?;
+            again.extend(runs.into_iter().map(|run| (run, &by_lab)));
+        }
+        if again.is_empty() {
+            break;
+        }
+        for (run, suspects) in again {
+            for (probe, tallies) in run {
+                if let Some(draws) = flows.get_mut(&probe).filter(|_| suspects.contains(&probe)) {
+                    draws.add(tallies);
+                }
+            }
+        }
+        connections = (connections * 4).min(MOST_CONNECTIONS);
     }
     let changed: Vec<(&String, f64)> = flows
         .iter()
-        .filter_map(|(probe, runs)| match runs.likeness() {
-            Likeness::Same => None,
-            // All that could be asked was asked.
-            Likeness::Unsure(chance) if chance >= DOUBTFUL => None,
-            Likeness::Unsure(chance) | Likeness::Changed(chance) => Some((probe, chance)),
+        .filter_map(|(probe, draws)| match draws.likeness(threshold) {
+            Likeness::Changed(chance) => Some((probe, chance)),
+            // All that could be drawn was drawn.
+            Likeness::Same | Likeness::Unsure => None,
         })
         .collect();
     let suspects: BTreeSet<String> = changed.iter().map(|(probe, _)| (*probe).clone()).collect();
     let mut met = bench.met(&suspects).await?;
     let changed = changed.into_iter().map(|(probe, chance)| {
-        let [against, new] = flows[probe].all();
+        let [against, new] = flows[probe].connections();
         Changed {
             flow: bench.flow(probe),
             against: times(&against),
@@ -236,6 +301,7 @@ async fn on(pair: &Pair, pool: Option<Arc<Pool>>) -> Result<Compared, Failed> {
     Ok(Compared {
         flows: flows.len(),
         changed: changed.collect(),
+        drawn: first,
         rules: bench.rules(&both),
         moved: bench.moved(&both),
         // What was refused before the steps is counted after the last of them, too.
@@ -246,7 +312,7 @@ async fn on(pair: &Pair, pool: Option<Arc<Pool>>) -> Result<Compared, Failed> {
     })
 }
 
-fn billionths(chance: f64) -> u64 {
+pub fn billionths(chance: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -264,10 +330,10 @@ fn times(tally: &Tally) -> Vec<Times> {
     all.collect()
 }
 
-/// The probes of which it cannot be told yet whether they come out alike.
-fn doubtful(flows: &IndexMap<String, Runs>) -> BTreeSet<String> {
+/// Probes that are drawn by `unit` and of which more draws decide whether they differ.
+fn doubtful(flows: &IndexMap<String, Draws>, unit: Unit, threshold: Threshold) -> BTreeSet<String> {
     let doubtful = flows
         .iter()
-        .filter(|(_, runs)| matches!(runs.likeness(), Likeness::Unsure(_)));
+        .filter(|(_, draws)| draws.unit() == unit && draws.likeness(threshold) == Likeness::Unsure);
     doubtful.map(|(probe, _)| probe.clone()).collect()
 }

@@ -40,7 +40,8 @@ pub(super) struct Made {
 enum Bind {
     /// It is.
     Always,
-    /// It is, unless the node has it already.
+    /// It is, unless another interface of the node has it: see
+    /// [`IPVS_OWN_ADDRESSES_NOT_BOUND`].
     UnlessOwn,
     /// It is not.
     Never,
@@ -118,7 +119,7 @@ impl Maker<'_> {
         }
         let local = self.port.internal_local
             || (self.port.external_local && version.has(&IPVS_POLICY_FOR_CLUSTER_IP));
-        self.serve(address, self.port.port, local, Bind::UnlessOwn);
+        self.serve(address, self.port.port, local, Bind::Always);
     }
 
     fn external_ips(&mut self) {
@@ -133,7 +134,7 @@ impl Maker<'_> {
         let only_local =
             self.port.external_local && (obeys || version.has(&IPVS_EXTERNAL_IPS_OBEYED));
         let bind = if version.has(&IPVS_BINDS_EXTERNAL) {
-            Bind::Always
+            Bind::UnlessOwn
         } else {
             Bind::Never
         };

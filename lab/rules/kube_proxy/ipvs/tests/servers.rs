@@ -137,16 +137,44 @@ fn node_ports_are_served_on_the_addresses_asked_for() {
     assert!(served("v1.36", &["192.0.2.0/24"]).is_empty());
 }
 
+/// What one own address of the node is, by version: a load balancer's address, an external
+/// IP, and a cluster IP.
 #[test]
-fn an_address_of_the_nodes_own_is_not_bound_from_1_28_on() {
+fn own_address_is_bound_by_kind_and_version() {
+    const OWN: &str = "10.19.136.10";
+    let worlds = |version: &str| {
+        let mut balancer = with_balancer(version, "Cluster");
+        balancer.service["status"]["loadBalancer"]["ingress"][0]["ip"] = json!(OWN);
+        let mut external = world(version, &json!({"externalIPs": [OWN]}));
+        external.proxy.bind_load_balancer_ips = false;
+        let cluster = world(version, &json!({"clusterIP": OWN}));
+        [balancer, external, cluster]
+    };
     for (version, bound) in [
-        ("v1.27", vec!["10.19.136.10", "10.20.0.1"]),
-        ("v1.28", vec!["10.20.0.1"]),
+        ("v1.27", [true, true, true]),
+        ("v1.28", [false, false, true]),
+        ("v1.36", [false, false, true]),
     ] {
-        let mut world = with_balancer(version, "Cluster");
-        world.service["status"]["loadBalancer"]["ingress"][0]["ip"] = json!("10.19.136.10");
-        assert_eq!(world.bound(), bound, "{version}");
+        for (kind, (world, bound)) in worlds(version).iter().zip(bound).enumerate() {
+            assert_eq!(
+                world.bound().contains(&OWN.to_owned()),
+                bound,
+                "{version} {kind}"
+            );
+            let refused = world.set("KUBE-IPVS-IPS").unwrap();
+            assert_eq!(refused, world.bound(), "{version} {kind}");
+            // The virtual server is there in any case.
+            assert!(world.behind(&format!("-t {OWN}:443")).is_some());
+        }
     }
+}
+
+#[test]
+fn address_of_another_node_is_bound() {
+    let mut world = world("v1.36", &json!({"externalIPs": ["10.19.136.11"]}));
+    world.service["status"] = json!({"loadBalancer": {"ingress": [{"ip": "10.19.136.12"}]}});
+    world.service["spec"]["type"] = json!("LoadBalancer");
+    assert_eq!(world.bound(), ["10.19.136.11", "10.19.136.12", "10.20.0.1"]);
 }
 
 #[test]
