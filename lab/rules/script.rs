@@ -62,11 +62,14 @@ impl fmt::Display for Table {
 }
 
 /// One table's share of a [`Script`].
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TableScript {
     /// Chains of the component's own, created empty. Built-in chains are not
-    /// declared: their policy stays as it is.
+    /// declared: their policy stays as it is, unless `policies` changes it.
     pub chains: Vec<String>,
+    /// The policies of built-in chains, each a chain and `ACCEPT` or `DROP`; the last
+    /// one of a chain counts.
+    pub policies: Vec<(String, &'static str)>,
     /// Commands as `iptables-restore` reads them, `-A CHAIN …`, `-I CHAIN …`,
     /// `-D CHAIN …` or `-F CHAIN`, without a line end.
     pub commands: Vec<String>,
@@ -78,7 +81,7 @@ pub struct TableScript {
 /// Components write one after the other on a real node; [`Script::append`]
 /// keeps that order within each table, so that `-I` and `-A` land where they
 /// would have landed, while the kernel commits each table once.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Script {
     tables: Vec<(Table, TableScript)>,
 }
@@ -111,9 +114,9 @@ impl Script {
     /// Whether there is nothing to load.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.tables
-            .iter()
-            .all(|(_, script)| script.chains.is_empty() && script.commands.is_empty())
+        self.tables.iter().all(|(_, script)| {
+            script.chains.is_empty() && script.policies.is_empty() && script.commands.is_empty()
+        })
     }
 
     /// Adds what a component that started later writes.
@@ -126,6 +129,7 @@ impl Script {
                     block.chains.push(chain);
                 }
             }
+            block.policies.extend(script.policies);
             block.commands.extend(script.commands);
         }
     }
@@ -135,6 +139,11 @@ impl TableScript {
     /// Declares a chain of the component's own.
     pub fn chain(&mut self, name: impl Into<String>) {
         self.chains.push(name.into());
+    }
+
+    /// Sets the policy of a built-in chain.
+    pub fn policy(&mut self, chain: impl Into<String>, policy: &'static str) {
+        self.policies.push((chain.into(), policy));
     }
 
     /// Adds one command.
@@ -149,6 +158,9 @@ impl fmt::Display for Script {
             writeln!(f, "*{table}")?;
             for chain in &script.chains {
                 writeln!(f, ":{chain} - [0:0]")?;
+            }
+            for (chain, policy) in &script.policies {
+                writeln!(f, ":{chain} {policy} [0:0]")?;
             }
             for command in &script.commands {
                 writeln!(f, "{command}")?;

@@ -49,7 +49,11 @@ impl Dump {
         for (table, block) in script.tables() {
             let built_in = table.built_in_chains().iter().map(|name| Chain {
                 name: (*name).to_owned(),
-                policy: Some("ACCEPT".to_owned()),
+                policy: {
+                    let mut policies = block.policies.iter().rev();
+                    let set = policies.find(|(chain, _)| chain == name);
+                    Some(set.map_or("ACCEPT", |(_, policy)| policy).to_owned())
+                },
                 rules: Vec::new(),
                 line: 0,
             });

@@ -412,18 +412,10 @@ fn line_of_save(script: &mut Script, table: &mut Option<Table>, line: &str) -> R
         return Ok(());
     }
     let table = table.ok_or_else(|| format!("`{line}` stands before any table"))?;
-    let block = script.table(table);
-    if let Some(chain) = line.strip_prefix(':') {
-        let name = chain.split_whitespace().next().unwrap_or_default();
-        if name.starts_with('-') || name.is_empty() {
-            return Err(format!("`{line}` declares no chain"));
-        }
-        // Built-in chains are there; their policy stays.
-        if chain.split_whitespace().nth(1) == Some("-") {
-            block.chain(name);
-        }
-        return Ok(());
+    if let Some(declared) = line.strip_prefix(':') {
+        return declaration(script, table, declared);
     }
+    let block = script.table(table);
     if !["-A ", "-I ", "-D ", "-F "]
         .iter()
         .any(|verb| line.starts_with(verb))
@@ -433,6 +425,40 @@ fn line_of_save(script: &mut Script, table: &mut Option<Table>, line: &str) -> R
         ));
     }
     block.command(line);
+    Ok(())
+}
+
+/// Adds a line `:CHAIN POLICY [PACKETS:BYTES]`, without its colon. `iptables-restore
+/// --noflush` sets the policy of a built-in chain and leaves its rules; it makes another
+/// chain, or empties the one that is there. (iptables v1.8.9 `iptables/iptables-restore.c`,
+/// `ip46tables_restore_main`.)
+fn declaration(script: &mut Script, table: Table, declared: &str) -> Result<(), String> {
+    let mut words = declared.split_whitespace();
+    let name = words.next().unwrap_or_default();
+    if name.starts_with('-') || name.is_empty() {
+        return Err(format!("`:{declared}` declares no chain"));
+    }
+    let is_built_in = table.built_in_chains().contains(&name);
+    let is_known = script.table(table).chains.iter().any(|known| known == name);
+    let block = script.table(table);
+    match (is_built_in, words.next()) {
+        (true, Some("ACCEPT")) => block.policy(name, "ACCEPT"),
+        (true, Some("DROP")) => block.policy(name, "DROP"),
+        (true, Some("-")) => {}
+        (false, Some("-")) if is_known => block.command(format!("-F {name}")),
+        (false, Some("-")) => block.chain(name),
+        (true, _) => {
+            return Err(format!(
+                "`:{declared}` sets no policy; that of `{name}` is ACCEPT or DROP"
+            ));
+        }
+        (false, _) => {
+            return Err(format!(
+                "`:{declared}`: `{name}` is no built-in chain of the table {table} and has no policy; \
+                 write `:{name} -`"
+            ));
+        }
+    }
     Ok(())
 }
 
@@ -488,6 +514,44 @@ fn source_check(cluster: &Cluster) -> (Script, Script) {
 mod tests {
     use super::*;
 
+    fn saved(lines: &[&str]) -> Result<String, String> {
+        let (mut script, mut table) = (Script::new(), None);
+        for line in lines {
+            line_of_save(&mut script, &mut table, line)?;
+        }
+        Ok(script.to_string())
+    }
+
+    #[test]
+    fn policy_of_a_built_in_chain_is_set() {
+        assert_eq!(
+            saved(&["*filter", ":FORWARD DROP [12:720]", ":INPUT - [0:0]"]).unwrap(),
+            "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"
+        );
+    }
+
+    #[test]
+    fn declaration_of_a_known_chain_empties_it() {
+        assert_eq!(
+            saved(&["*nat", ":X - [0:0]", "-A X -j RETURN", ":X - [0:0]"]).unwrap(),
+            "*nat\n:X - [0:0]\n-A X -j RETURN\n-F X\nCOMMIT\n"
+        );
+    }
+
+    #[test]
+    fn policy_that_cannot_be_set_is_refused() {
+        let wrong = [
+            ":FORWARD REJECT",
+            ":FORWARD",
+            ":MINE DROP",
+            ":MINE",
+            ":PREROUTING DROP",
+            ":",
+        ];
+        let wrong = wrong.map(|line| saved(&["*filter", line]).unwrap_err());
+        insta::assert_snapshot!(wrong.join("\n"));
+    }
+
     #[test]
     fn leftovers_are_lines_of_iptables_save() {
         let mut script = Script::new();
@@ -503,7 +567,7 @@ mod tests {
         }
         assert_eq!(
             script.to_string(),
-            "*nat\n:STALE - [0:0]\n-A STALE -j RETURN\nCOMMIT\n"
+            "*nat\n:STALE - [0:0]\n:PREROUTING ACCEPT [0:0]\n-A STALE -j RETURN\nCOMMIT\n"
         );
         for (line, first) in [
             ("-A STALE -j RETURN", true),
