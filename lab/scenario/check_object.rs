@@ -39,6 +39,12 @@ pub(super) fn service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> 
         spec.session_affinity.as_deref(),
         &["None", "ClientIP"],
     )?;
+    one_of(
+        tree,
+        &field("trafficDistribution"),
+        spec.traffic_distribution.as_deref(),
+        &["PreferClose", "PreferSameZone", "PreferSameNode"],
+    )?;
     for (index, port) in spec.ports.iter().flatten().enumerate() {
         let path = |name: &str| crate::path!["spec", "ports", index, name].to_vec();
         one_of(

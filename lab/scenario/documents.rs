@@ -26,6 +26,19 @@ pub(super) struct Documents {
     pub objects: IndexMap<DocumentRef, Tree>,
     /// How many objects of each other kind there are.
     pub ignored: BTreeMap<String, usize>,
+    /// These objects.
+    pub others: Vec<Other>,
+}
+
+/// An object of a kind that svclab does not read.
+#[derive(Debug, Clone)]
+pub(super) struct Other {
+    /// Its kind.
+    pub kind: String,
+    /// Its API group, empty for the core's.
+    pub group: String,
+    /// The object, as written.
+    pub tree: Tree,
 }
 
 impl Documents {
@@ -171,7 +184,14 @@ impl Documents {
                     )),
             ),
             None => {
-                *self.ignored.entry(kind.to_owned()).or_default() += 1;
+                let items = tree.get("items").and_then(Tree::as_sequence);
+                if let (Some(kind), Some(items)) = (kind.strip_suffix("List"), items) {
+                    for item in items {
+                        self.leave_out(kind, group, item);
+                    }
+                    return;
+                }
+                self.leave_out(kind, group, tree);
                 let ours = ObjectKind::ALL.map(ObjectKind::name);
                 if let Some(help) = did_you_mean(kind, ours.into_iter().chain([KIND])) {
                     diagnostics.push(
@@ -182,6 +202,16 @@ impl Documents {
                 }
             }
         }
+    }
+
+    /// Takes an object of a kind that svclab does not read.
+    fn leave_out(&mut self, kind: &str, group: &str, tree: &Tree) {
+        *self.ignored.entry(kind.to_owned()).or_default() += 1;
+        self.others.push(Other {
+            kind: kind.to_owned(),
+            group: group.to_owned(),
+            tree: without_controls(tree).map_or_else(|| tree.clone(), |(safe, _)| safe),
+        });
     }
 
     fn add(&mut self, kind: ObjectKind, tree: Tree, diagnostics: &mut Sink) {

@@ -4,7 +4,7 @@
 //! Followed: `k8s.io/endpointslice` v0.36.0, `utils.go` (`podToEndpoint`,
 //! `getEndpointPorts`, `FindPort`, `getAddressTypesForService`),
 //! `reconciler.go` (`reconcileByAddressType`) and `util/controller_utils.go`
-//! (`ShouldPodBeInEndpoints`). Two things differ, on purpose: names are not
+//! (`ShouldPodBeInEndpoints`) and `trafficdist/trafficdist.go`. Two things differ, on purpose: names are not
 //! random, and a pod without any `status.conditions` counts as ready, because a
 //! lab's pod has only the status its author wrote.
 
@@ -15,7 +15,9 @@ use indexmap::IndexMap;
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, Node, ObjectReference, Pod, Service, ServicePort,
 };
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -185,9 +187,35 @@ fn address_types(service: &Service) -> Vec<&'static str> {
 
 /// Whether a pod can be an endpoint at all: it has an address and has not ended.
 fn may_be_endpoint(pod: &Pod) -> bool {
+    !has_ended(pod) && pod_ips(pod).next().is_some()
+}
+
+/// Whether no container of a pod runs any more.
+#[must_use]
+pub fn has_ended(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
-    !matches!(phase, Some("Failed" | "Succeeded")) && pod_ips(pod).next().is_some()
+    matches!(phase, Some("Failed" | "Succeeded"))
+}
+
+/// The containers that serve while a pod runs. Init containers that restart always are
+/// sidecars: they run on.
+fn running(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let sidecars = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    pod.spec.iter().flat_map(move |spec| {
+        let init = spec.init_containers.iter().flatten().filter(sidecars);
+        spec.containers.iter().chain(init)
+    })
+}
+
+/// The ports that a pod's containers declare, each with its protocol. A pod that declares
+/// none may serve any port.
+pub fn declared_ports(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
+    let ports = running(pod).flat_map(|container| container.ports.iter().flatten());
+    ports.map(|port| {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        (port.container_port, protocol)
+    })
 }
 
 fn pod_ips(pod: &Pod) -> impl Iterator<Item = IpAddr> {
@@ -241,10 +269,12 @@ fn endpoint(
         (pod_spec.subdomain == service.metadata.name).then_some(hostname)
     });
     let zone = node.and_then(|node| node.metadata.labels.as_ref()?.get(ZONE).cloned());
+    let zone = zone.filter(|zone| !zone.is_empty());
+    let ready = publish || (serving && !terminating);
     Some(Endpoint {
         addresses,
         conditions: Some(EndpointConditions {
-            ready: Some(publish || (serving && !terminating)),
+            ready: Some(ready),
             serving: Some(serving),
             terminating: Some(terminating),
         }),
@@ -257,8 +287,46 @@ fn endpoint(
             uid: pod.metadata.uid.clone(),
             ..ObjectReference::default()
         }),
-        zone: zone.filter(|zone| !zone.is_empty()),
+        hints: hints(service, pod_node(pod), zone.as_deref()).filter(|_| ready),
+        zone,
         ..Endpoint::default()
+    })
+}
+
+/// Whether the controller is asked for zone hints in proportion to the zones' processors,
+/// which overrides `trafficDistribution`. (`k8s.io/endpointslice` v0.36.0
+/// `topologycache/utils.go`, `hintsEnabled`.)
+pub(super) fn wants_proportional_hints(service: &Service) -> bool {
+    let annotations = service.metadata.annotations.as_ref();
+    let value = |name: &str| annotations.and_then(|annotations| annotations.get(name));
+    let mode = value("service.kubernetes.io/topology-aware-hints")
+        .or_else(|| value("service.kubernetes.io/topology-mode"));
+    mode.is_some_and(|mode| matches!(mode.as_str(), "Auto" | "auto"))
+}
+
+/// The hints of a ready endpoint that `trafficDistribution` asks for: its own zone, and
+/// with `PreferSameNode` its own node. (`k8s.io/endpointslice` v0.36.0
+/// `trafficdist/trafficdist.go`.)
+fn hints(service: &Service, node: Option<&str>, zone: Option<&str>) -> Option<EndpointHints> {
+    let wanted = service.spec.as_ref()?.traffic_distribution.as_deref()?;
+    let zones = zone.map(|name| {
+        vec![ForZone {
+            name: name.to_owned(),
+        }]
+    });
+    let for_nodes = match wanted {
+        _ if wants_proportional_hints(service) => return None,
+        "PreferClose" | "PreferSameZone" => None,
+        "PreferSameNode" => node.map(|name| {
+            vec![ForNode {
+                name: name.to_owned(),
+            }]
+        }),
+        _ => return None,
+    };
+    (zones.is_some() || for_nodes.is_some()).then_some(EndpointHints {
+        for_nodes,
+        for_zones: zones,
     })
 }
 
@@ -285,20 +353,11 @@ fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
     match port.target_port.as_ref()? {
         IntOrString::Int(number) => Some(*number),
         IntOrString::String(name) => {
-            let spec = pod.spec.as_ref()?;
-            // Init containers that restart always are sidecars: they run on.
-            let sidecars = spec
-                .init_containers
-                .iter()
-                .flatten()
-                .filter(|container| container.restart_policy.as_deref() == Some("Always"));
             let is_meant = |candidate: &&ContainerPort| {
                 candidate.name.as_deref() == Some(name) && candidate.protocol == port.protocol
             };
-            spec.containers
-                .iter()
-                .chain(sidecars)
-                .flat_map(|container: &Container| container.ports.iter().flatten())
+            running(pod)
+                .flat_map(|container| container.ports.iter().flatten())
                 .find(is_meant)
                 .map(|found| found.container_port)
         }

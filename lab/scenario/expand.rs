@@ -2,7 +2,7 @@
 //! objects with its patches applied, what they are after each step, and the row of
 //! `expect` that is for it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -13,6 +13,7 @@ use super::check_case;
 use super::decode::strict;
 use super::desugar::{self, FlowRows};
 use super::diagnostic::Diagnostic;
+use super::documents::Other;
 use super::lab::{Lab, LabSpec};
 use super::limits;
 use super::objects::{Decoded, Objects, decode};
@@ -20,6 +21,7 @@ use super::product::{Combination, combinations};
 use super::reference::DocumentRef;
 use super::sink::Sink;
 use super::tree::Tree;
+use super::{check_fields, check_kinds, check_ports, check_unused};
 
 /// The documents of a scenario, as written and as decoded.
 pub(super) struct Base<'b> {
@@ -28,6 +30,7 @@ pub(super) struct Base<'b> {
     pub trees: &'b IndexMap<DocumentRef, Tree>,
     pub decoded: &'b IndexMap<DocumentRef, Decoded>,
     pub ignored: &'b BTreeMap<String, usize>,
+    pub others: &'b [Other],
 }
 
 /// Which patch.
@@ -48,6 +51,9 @@ struct Expansion<'b> {
     base: &'b Base<'b>,
     labs: HashMap<Vec<PatchId>, Option<PatchedLab>>,
     objects: HashMap<Vec<PatchId>, Option<Arc<Objects>>>,
+    /// Objects that were checked, by their place in memory, each with what the lab does
+    /// not model.
+    checked: HashSet<(*const Objects, Vec<String>)>,
 }
 
 impl Base<'_> {
@@ -156,6 +162,7 @@ pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
         base,
         labs: HashMap::new(),
         objects: HashMap::new(),
+        checked: HashSet::new(),
     };
     let rows: Vec<Option<usize>> = combinations
         .iter()
@@ -284,6 +291,8 @@ impl Expansion<'_> {
         let (spec, lab_tree, row) = with_flows(spec, lab_tree, written, &flows)?;
         limits::objects(&objects, &lab_tree, sink);
         check_case::case(&spec, &lab_tree, row, sink);
+        check_unused::lab(&spec, &lab_tree, sink);
+        self.objects(&spec, &objects, sink);
         let mut steps = Vec::with_capacity(self.base.lab.spec.steps.len());
         for (at, step) in self.base.lab.spec.steps.iter().enumerate() {
             for patch in self.base.step_ids(at) {
@@ -299,6 +308,7 @@ impl Expansion<'_> {
             let (spec, lab_tree, _) = with_flows(spec, lab_tree, written, &flows)?;
             let objects = self.objects_of(&object_ids, &id, sink)?;
             limits::objects(&objects, &lab_tree, sink);
+            self.objects(&spec, &objects, sink);
             steps.push(CaseStep {
                 name: step.name.clone(),
                 spec,
@@ -317,6 +327,22 @@ impl Expansion<'_> {
             steps,
             lab_tree,
         })
+    }
+
+    /// Checks what the objects of a case, or of a case after a step, ask for and svclab
+    /// does not do.
+    fn objects(&mut self, spec: &LabSpec, objects: &Arc<Objects>, sink: &mut Sink) {
+        // Objects beyond the limits are not looked at one by one.
+        if sink.has_errors() {
+            return;
+        }
+        let key = (Arc::as_ptr(objects), spec.not_modelled.clone());
+        if !self.checked.insert(key) {
+            return;
+        }
+        check_fields::case(spec, objects, sink);
+        check_ports::case(objects, sink);
+        check_kinds::others(spec, objects, self.base.others, sink);
     }
 
     /// The lab with these patches, which is made once.

@@ -64,7 +64,9 @@ pub struct LabSpec {
     #[serde(default)]
     pub source: Vec<String>,
     /// What the lab leaves out of what its source describes, such as "the name
-    /// look-up".
+    /// look-up". A kind of object that svclab does not model is named here, such as
+    /// `NetworkPolicy`, or `hostPort`: a lab with such an object then runs, with a
+    /// warning.
     #[serde(default)]
     pub not_modelled: Vec<String>,
     /// kube-proxy on every node; none without it.

@@ -17,10 +17,14 @@ pub mod case;
 #[cfg(test)]
 mod case_tests;
 mod check_case;
+mod check_fields;
 mod check_flow;
+mod check_kinds;
 mod check_lab;
 mod check_object;
+mod check_ports;
 mod check_steps;
+mod check_unused;
 mod claim_ref;
 pub mod components;
 pub mod count;
@@ -39,12 +43,15 @@ mod endpoints_tests;
 mod example_tests;
 mod expand;
 pub mod expectation;
+#[cfg(test)]
+mod fields_tests;
 pub mod flow;
 pub mod flow_count;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
 mod hostile_tests;
+mod kinds;
 pub mod lab;
 pub mod limits;
 mod merge;
@@ -63,6 +70,7 @@ mod scalar;
 )]
 mod scenario;
 pub mod schema;
+mod selector;
 mod sink;
 pub mod source;
 mod state_expectation;
@@ -72,6 +80,8 @@ mod step_expectation;
 mod steps_tests;
 pub mod suggest;
 pub mod tree;
+#[cfg(test)]
+mod unmodelled_tests;
 mod v1beta1;
 pub mod values;
 pub mod wire;

@@ -86,6 +86,7 @@ fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
         trees: &documents.objects,
         decoded: &decoded,
         ignored: &documents.ignored,
+        others: &documents.others,
     };
     if has_all_objects {
         apply::check(base.patches(), &documents.objects, sink);

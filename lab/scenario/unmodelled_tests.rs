@@ -1,0 +1,228 @@
+//! Objects and fields that would change what happens to packets and are not modelled. The
+//! snapshots are the messages.
+
+use super::example_tests::told;
+
+const FLOWS: &str = include_str!("flows.yaml");
+
+/// The lab with a part of it replaced.
+fn with(part: &str, replacement: &str) -> String {
+    assert!(FLOWS.contains(part), "{part} is not in the lab");
+    FLOWS.replacen(part, replacement, 1)
+}
+
+/// The lab with further documents.
+fn and(documents: &str) -> String {
+    format!("{FLOWS}---\n{documents}")
+}
+
+/// The lab that lists what it does not model.
+fn listing(kind: &str, text: &str) -> String {
+    text.replacen("spec:\n", &format!("spec:\n  notModelled: [{kind}]\n"), 1)
+}
+
+fn policy(namespace: &str, selector: &str) -> String {
+    and(&format!(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n\
+         metadata: {{name: deny, namespace: {namespace}}}\nspec: {{podSelector: {selector}}}\n"
+    ))
+}
+
+#[test]
+fn network_policy_that_selects_a_pod_is_refused() {
+    insta::assert_snapshot!(told(&policy("default", "{matchLabels: {app: web}}")));
+}
+
+#[test]
+fn network_policy_with_an_empty_selector_is_refused() {
+    for selector in [
+        "{}",
+        "{matchExpressions: [{key: app, operator: DoesNotExist}]}",
+    ] {
+        let told = told(&policy("default", selector));
+        assert!(
+            told.starts_with("error: the NetworkPolicy `deny` selects pod"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn network_policy_that_selects_no_pod_is_taken() {
+    assert_eq!(told(&policy("other", "{}")), "");
+    assert_eq!(told(&policy("default", "{matchLabels: {app: db}}")), "");
+    let on_host = policy("default", "{matchLabels: {app: web}}").replace(
+        "{nodeName: node-1, containers: [{name: web",
+        "{nodeName: node-1, hostNetwork: true, containers: [{name: web",
+    );
+    let on_host = on_host.replace("status: {podIP: 10.244.1.10}", "status: {}");
+    assert_eq!(told(&on_host), "");
+}
+
+#[test]
+fn network_policy_that_is_listed_is_a_warning() {
+    let text = listing("NetworkPolicy", &policy("default", "{}"));
+    insta::assert_snapshot!(told(&text));
+}
+
+#[test]
+fn network_policy_in_a_list_is_refused() {
+    for (version, kind) in [
+        ("v1", "List"),
+        ("networking.k8s.io/v1", "NetworkPolicyList"),
+    ] {
+        let text = and(&format!(
+            "apiVersion: {version}\nkind: {kind}\nitems:\n- apiVersion: networking.k8s.io/v1\n  \
+             kind: NetworkPolicy\n  metadata: {{name: deny}}\n  spec: {{podSelector: {{}}}}\n"
+        ));
+        assert!(
+            told(&text).starts_with("error: the NetworkPolicy `deny`"),
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn network_policy_with_a_misspelt_selector_warns() {
+    let text = policy("default", "{}").replace("podSelector", "podSelecter");
+    assert!(told(&text).contains("Kubernetes has no field `podSelecter` in NetworkPolicySpec"));
+}
+
+#[test]
+fn policies_of_other_kinds_are_refused() {
+    for (version, kind) in [
+        ("cilium.io/v2", "CiliumNetworkPolicy"),
+        ("crd.projectcalico.org/v1", "GlobalNetworkPolicy"),
+        ("projectcalico.org/v3", "NetworkPolicy"),
+        ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy"),
+    ] {
+        let text = and(&format!(
+            "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: deny}}\n"
+        ));
+        let told = told(&text);
+        assert!(
+            told.starts_with(&format!("error: the {kind} `deny` selects pod")),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn kinds_that_make_others_warn_once_each() {
+    let object = |version: &str, kind: &str, name: &str| {
+        format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}}}\n")
+    };
+    let all = [
+        object("apps/v1", "Deployment", "a"),
+        object("apps/v1", "Deployment", "b"),
+        object("apps/v1", "StatefulSet", "a"),
+        object("networking.k8s.io/v1", "Ingress", "a"),
+        object("v1", "Endpoints", "a"),
+        object("example.com/v1", "Tunnel", "a"),
+        object("v1", "ConfigMap", "a"),
+        object("rbac.authorization.k8s.io/v1", "Role", "a"),
+    ];
+    insta::assert_snapshot!(told(&and(&all.join("---\n"))));
+    let listed = listing(
+        "Deployment, StatefulSet, Ingress, Endpoints, Tunnel",
+        &and(&all.join("---\n")),
+    );
+    assert_eq!(told(&listed), "");
+}
+
+#[test]
+fn host_port_is_refused_unless_listed() {
+    let text = with(
+        "{containerPort: 8080}",
+        "{containerPort: 8080, hostPort: 80}",
+    );
+    insta::assert_snapshot!(told(&text));
+    let listed = listing("hostPort", &text);
+    assert!(told(&listed).starts_with("warning: `hostPort: 80` of pod `default/web`"));
+    let on_host = text.replace(
+        "{nodeName: node-1, containers: [{name: web",
+        "{nodeName: node-1, hostNetwork: true, containers: [{name: web",
+    );
+    assert!(!told(&on_host).contains("hostPort"));
+}
+
+#[test]
+fn port_that_a_pod_does_not_declare_warns() {
+    insta::assert_snapshot!(told(&with("targetPort: 8080", "targetPort: 9090")));
+    insta::assert_snapshot!(told(&with(
+        "{containerPort: 8080}",
+        "{containerPort: 8080, protocol: UDP}"
+    )));
+    let unnamed = "warning: port 80 of service `default/web` leads to `http`, and pods that it selects give no port that name";
+    assert!(told(&with("targetPort: 8080", "targetPort: http")).starts_with(unnamed));
+    // A sidecar serves, an init container has ended.
+    let init = |policy: &str| {
+        with("targetPort: 8080", "targetPort: 9090").replace(
+            "containers: [{name: web",
+            &format!("initContainers: [{{name: i{policy}, ports: [{{containerPort: 9090}}]}}], containers: [{{name: web"),
+        )
+    };
+    assert_eq!(told(&init(", restartPolicy: Always")), "");
+    assert!(told(&init("")).contains("does not declare"));
+    // A pod that declares none serves every port.
+    let none = with("targetPort: 8080", "targetPort: 9090")
+        .replace(", ports: [{containerPort: 8080}]", "");
+    assert_eq!(told(&none), "");
+}
+
+#[test]
+fn fields_without_effect_warn() {
+    let service = |field: &str| {
+        told(&with(
+            "  clusterIP: 10.96.0.10\n",
+            &format!("  clusterIP: 10.96.0.10\n  {field}\n"),
+        ))
+    };
+    let all = [
+        service("ipFamilies: [IPv4, IPv6]"),
+        service("clusterIPs: [10.96.0.10, \"fd00::10\"]"),
+        service("loadBalancerIP: 192.0.2.1"),
+        service("type: NodePort"),
+        told(&with("  clusterIP: 10.96.0.10\n", "  type: ExternalName\n  externalName: example.com\n")),
+        told(&with("  clusterIP: 10.96.0.10\n", "")),
+        told(&with("[{port: 80, targetPort: 8080}]", "[{name: a, port: 80, targetPort: 8080}, {name: s, port: 90, targetPort: 8080, protocol: SCTP}]")),
+        told(&FLOWS.replace("metadata: {name: web, namespace: default}\nspec:\n  clusterIP", "metadata: {name: web, namespace: default, annotations: {service.kubernetes.io/topology-mode: Auto}}\nspec:\n  clusterIP")),
+        told(&with("{nodeName: node-1, containers: [{name: client}]}", "{nodeName: node-1, securityContext: {sysctls: [{name: net.ipv4.ip_forward, value: \"0\"}]}, containers: [{name: client}]}")),
+        told(&with("metadata: {name: client, namespace: default}", "metadata: {name: client, namespace: default, annotations: {k8s.v1.cni.cncf.io/networks: other}}")),
+        told(&with("status: {addresses: [{type: InternalIP, address: 192.168.1.11}]}", "status: {conditions: [{type: Ready, status: \"False\"}], addresses: [{type: InternalIP, address: 192.168.1.11}, {type: InternalIP, address: 192.168.1.12}]}")),
+        told(&and("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: loose}\naddressType: IPv4\nendpoints: []\n")),
+    ];
+    insta::assert_snapshot!(all.join("\n\n"));
+}
+
+#[test]
+fn traffic_distribution_that_is_no_word_is_refused() {
+    let text = with(
+        "  clusterIP: 10.96.0.10\n",
+        "  clusterIP: 10.96.0.10\n  trafficDistribution: PreferNear\n",
+    );
+    assert!(told(&text).starts_with("error: `PreferNear` is not one of"));
+}
+
+#[test]
+fn fields_of_the_lab_that_change_nothing_are_refused() {
+    let spec = |field: &str| {
+        with(
+            "  columns: mode\n",
+            &format!("  columns: mode\n  {field}\n"),
+        )
+    };
+    let example = super::example_tests::with;
+    let all = [
+        told(&spec("fabric: {subnet: 192.168.0.0/16}")),
+        told(&spec("nodes: {node-1: {lenient: true}}")),
+        told(&spec(
+            "nodes: {node-1: {dump: node.tar, leftovers: {ipset: [x]}, byHand: {iptables: [\"*nat\"]}}}",
+        )),
+        told(&example(
+            "  axes:\n",
+            "  connections: 4\n  columns: policy\n  axes:\n",
+        )),
+    ];
+    insta::assert_snapshot!(all.join("\n\n"));
+}
