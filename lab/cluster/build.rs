@@ -53,7 +53,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
     let pods: Vec<Pod> = inputs
         .pods
         .iter()
-        .filter_map(|object| pod(object, &nodes, &mut problems))
+        .filter_map(|object| pod(object, &nodes, inputs.spec.calico.is_some(), &mut problems))
         .collect();
     addresses::unique(&nodes, &pods, &hosts, inputs.services, &mut problems);
     let subnets = subnets(inputs.spec, &nodes, &hosts, &mut problems);

@@ -11,8 +11,14 @@ use crate::scenario::reference::{DocumentRef, ObjectKind};
 use crate::scenario::suggest::did_you_mean;
 use crate::scenario::tree::Step;
 
-/// A pod that runs; none for one that has ended or was never placed.
-pub(super) fn pod(object: &core::Pod, nodes: &[Node], problems: &mut Vec<Problem>) -> Option<Pod> {
+/// A pod that runs; none for one that has ended or was never placed. `is_routed` is
+/// whether nodes route to each pod by itself, as Calico does.
+pub(super) fn pod(
+    object: &core::Pod,
+    nodes: &[Node],
+    is_routed: bool,
+    problems: &mut Vec<Problem>,
+) -> Option<Pod> {
     let document = object_of(ObjectKind::Pod, &object.metadata);
     let name = object.metadata.name.clone().unwrap_or_default();
     let status = object.status.as_ref();
@@ -43,7 +49,7 @@ pub(super) fn pod(object: &core::Pod, nodes: &[Node], problems: &mut Vec<Problem
             continue;
         };
         if !ips.contains(&ip) {
-            problems.extend(misplaced(at, &name, ip, own, host_network));
+            problems.extend(misplaced(at, &name, ip, own, (host_network, is_routed)));
             ips.push(ip);
         }
     }
@@ -102,7 +108,13 @@ fn written(status: Option<&core::PodStatus>) -> impl Iterator<Item = (Vec<Step>,
 }
 
 /// An address that a pod of this node cannot have.
-fn misplaced(at: At, name: &str, ip: IpAddr, own: &Node, host_network: bool) -> Option<Problem> {
+fn misplaced(
+    at: At,
+    name: &str,
+    ip: IpAddr,
+    own: &Node,
+    (host_network, is_routed): (bool, bool),
+) -> Option<Problem> {
     let node = &own.name;
     if host_network {
         let has = own.addresses.iter().any(|address| address.ip() == ip);
@@ -113,11 +125,23 @@ fn misplaced(at: At, name: &str, ip: IpAddr, own: &Node, host_network: bool) -> 
             wrong(at, message, None)
         });
     }
-    let cidr = own
-        .pod_cidrs
-        .iter()
-        .find(|network| network.is_ipv4() == ip.is_ipv4())
-        .filter(|network| !network.contains(ip))?;
+    let of_family = |network: &&IpNetwork| network.is_ipv4() == ip.is_ipv4();
+    let Some(cidr) = own.pod_cidrs.iter().find(of_family) else {
+        // Calico routes to each address by itself. A node without any podCIDR is
+        // reported by itself, too.
+        if is_routed || own.pod_cidrs.is_empty() {
+            return None;
+        }
+        let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+        let message = format!(
+            "the pod's address {ip} is in no podCIDR of its node `{node}`, which has no {family} one"
+        );
+        let help = format!("add an {family} network to `spec.podCIDRs` of the node");
+        return Some(wrong(at, message, Some(help)));
+    };
+    if cidr.contains(ip) {
+        return None;
+    }
     let message =
         format!("the pod's address {ip} is outside {cidr}, the podCIDR of its node `{node}`");
     let help = "a pod's address comes from its node's podCIDR".to_owned();

@@ -154,21 +154,18 @@ fn stage(order: &Order<'_>, stage: &Stage<'_>, problems: &mut Vec<Problem>) -> P
     }
 }
 
-/// Every port is served over TCP and UDP: which of the two a service asks for
-/// is the rules' business.
+/// A server for each port that is served.
 fn servers(cluster: &Cluster) -> Vec<Server> {
     cluster
         .serving
         .iter()
-        .flat_map(|serving| {
-            [Protocol::Tcp, Protocol::Udp].map(|protocol| Server {
-                namespace: serving.netns.clone(),
-                name: serving.name.clone(),
-                address: None,
-                protocol,
-                port: serving.port,
-                kind: ServerKind::Answers,
-            })
+        .map(|serving| Server {
+            namespace: serving.netns.clone(),
+            name: serving.name.clone(),
+            address: None,
+            protocol: serving.protocol,
+            port: serving.port,
+            kind: ServerKind::Answers,
         })
         .chain(health_ports(cluster))
         .collect()

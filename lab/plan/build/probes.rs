@@ -4,8 +4,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use k8s_openapi::api::core::v1 as core;
 
-use crate::cluster::{Cluster, Name, NameError, Problem, Reference, place};
+use crate::cluster::{
+    Cluster, Name, NameError, Problem, Reference, cluster_ips, external_ips, ingress_ips, place,
+};
 use crate::plan::{Namespace, Probe, Protocol, Target};
 use crate::scenario::expectation::ProbeExpectation;
 use crate::scenario::lab;
@@ -234,7 +237,49 @@ fn target(cluster: &Cluster, own: &[IpAddr], probe: &lab::Probe) -> Result<Targe
             Err(_) => named_port(cluster, &reference, port)?,
         },
     };
+    if let Some(name) = sctp_only(cluster, address, port) {
+        return Err(error(
+            format!("port {port} of {name} is SCTP, which no probe speaks"),
+            Some("svclab probes TCP, UDP and ping".to_owned()),
+        ));
+    }
     Ok(Target { address, port })
+}
+
+/// The service whose port this is, if all services with that port there speak SCTP.
+fn sctp_only(cluster: &Cluster, address: IpAddr, port: u16) -> Option<String> {
+    let has_address = |service: &core::Service| {
+        let own = [
+            cluster_ips(service),
+            ingress_ips(service),
+            external_ips(service),
+        ];
+        own.concat().contains(&address)
+    };
+    let mut nodes = cluster.nodes.iter();
+    let is_node = nodes.any(|node| node.addresses.iter().any(|own| own.ip() == address));
+    let is = |number: i32| u16::try_from(number) == Ok(port);
+    let mut found = None;
+    for service in &cluster.services {
+        let ports = service
+            .spec
+            .iter()
+            .flat_map(|spec| spec.ports.iter().flatten());
+        for each in ports {
+            let is_meant =
+                is(each.port) && has_address(service) || is_node && each.node_port.is_some_and(is);
+            if !is_meant {
+                continue;
+            }
+            if each.protocol.as_deref() != Some("SCTP") {
+                return None;
+            }
+            let name = service.metadata.name.as_deref().unwrap_or_default();
+            let namespace = service.metadata.namespace.as_deref().unwrap_or("default");
+            found = Some(format!("service/{namespace}/{name}"));
+        }
+    }
+    found
 }
 
 /// A service's port by its name.
@@ -259,6 +304,12 @@ fn named_port(cluster: &Cluster, reference: &Reference, port: &str) -> Result<u1
 
 fn bound(cluster: &Cluster, own: &[IpAddr], bind: &str, to: IpAddr) -> Result<IpAddr, NameError> {
     let reference = Reference::parse(bind)?;
+    if let Some(port) = &reference.port {
+        return Err(NameError {
+            message: format!("`{bind}`: a probe binds an address, and no port `{port}`"),
+            help: Some(format!("write `{}`", reference.name)),
+        });
+    }
     let addresses = cluster.addresses(&reference.name)?;
     addresses
         .into_iter()
@@ -332,7 +383,7 @@ fn somebody_serves(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Result<
     let ports: Vec<u16> = cluster
         .serving
         .iter()
-        .filter(|serving| serving.netns == netns)
+        .filter(|serving| serving.netns == netns && serving.protocol == probe.protocol)
         .map(|serving| serving.port)
         .collect();
     if ports.contains(&to.port) {
@@ -340,9 +391,12 @@ fn somebody_serves(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Result<
     }
     let served: Vec<String> = ports.iter().map(ToString::to_string).collect();
     Err(NameError {
-        message: format!("nothing serves port {} of {}", to.port, reference.name),
+        message: format!(
+            "nothing serves {} port {} of {}",
+            probe.protocol, to.port, reference.name
+        ),
         help: Some(if served.is_empty() {
-            "it serves no port at all".to_owned()
+            format!("it serves no {} port at all", probe.protocol)
         } else {
             format!("it serves {}", served.join(", "))
         }),
