@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::args::{Common, RunArguments};
+use super::args::{Common, RunArguments, word};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive, unless_interrupted};
 use super::labs::selected;
@@ -207,7 +207,7 @@ fn again(arguments: &RunArguments) -> String {
         format!(" --patience {patience}")
     };
     let proxy = arguments.selection.kube_proxy.as_ref();
-    let proxy = proxy.map(|path| format!(" --kube-proxy {}", path.display()));
+    let proxy = proxy.map(|path| format!(" --kube-proxy {}", word(&path.display().to_string())));
     let (proxy, place) = (proxy.unwrap_or_default(), arguments.place.again());
     format!("svclab run{patience}{proxy}{place}")
 }

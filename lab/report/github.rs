@@ -14,7 +14,7 @@ use std::io::{self, Write};
 
 use super::case_text::{Telling, plain};
 use super::writer::{Options, Writer};
-use super::{CaseResult, Event, Outcome, Results, Summary, certificate, markdown, words};
+use super::{CaseResult, Event, Outcome, Place, Results, Summary, certificate, markdown, words};
 use crate::printable::printable;
 
 /// Writes workflow commands.
@@ -29,6 +29,12 @@ impl<'a, W: Write> Github<'a, W> {
     }
 
     fn log(&mut self, results: &Results) -> io::Result<()> {
+        for warning in &results.warnings {
+            let mut properties = place(warning.place.as_ref());
+            properties.push(format!("title={}", property(&warning.lab)));
+            let text = data(&warning.to_string());
+            writeln!(self.out, "::warning {}::{text}", properties.join(","))?;
+        }
         let telling = Telling {
             verbose: self.options.verbose,
             again: &self.options.again,
@@ -89,15 +95,22 @@ impl<W: Write> Writer for Github<'_, W> {
 
 /// `::error file=…,line=…,title=…::what differs`.
 fn annotation(case: &CaseResult, telling: Telling<'_>) -> String {
-    let mut properties = Vec::new();
-    if let Some(place) = &case.place {
-        properties.push(format!("file={}", property(&place.file)));
-        properties.push(format!("line={}", place.line));
-    }
+    let mut properties = place(case.place.as_ref());
     let title = format!("{} {}", case.result.shout(), case.case);
     properties.push(format!("title={}", property(&title)));
     let text = telling.plain_details(case);
     format!("::error {}::{}", properties.join(","), data(&text))
+}
+
+/// The properties that place an annotation in a file.
+fn place(place: Option<&Place>) -> Vec<String> {
+    let properties = |place: &Place| {
+        vec![
+            format!("file={}", property(&place.file)),
+            format!("line={}", place.line),
+        ]
+    };
+    place.map(properties).unwrap_or_default()
 }
 
 /// Text as a command carries it behind its last `::`, without what begins a command
@@ -181,6 +194,7 @@ mod tests {
             ("endgroup", labs),
             ("error", failed + errors),
             ("group", labs),
+            ("warning", fixture::results().warnings.len()),
         ];
         assert_eq!(count.into_iter().collect::<Vec<_>>(), wanted);
     }

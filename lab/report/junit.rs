@@ -49,6 +49,11 @@ fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
         for (tool, version) in &results.tools {
             suite.add_property((tool, version));
         }
+        let warnings = results.warnings.iter().filter(|warning| warning.lab == lab);
+        let warnings: Vec<String> = warnings.map(ToString::to_string).collect();
+        if !warnings.is_empty() {
+            suite.set_system_err(warnings.join("\n"));
+        }
         suite.add_test_cases(cases.into_iter().map(|case| test_case(case, telling)));
         report.add_test_suite(suite);
     }

@@ -56,7 +56,7 @@ use seen::Seen;
 pub use format::Format;
 pub(crate) use github::inert;
 pub use results::{
-    CaseResult, Outcome, Place, Results, RunError, SCHEMA, Summary, Surroundings, Trouble,
+    CaseResult, Outcome, Place, Results, RunError, SCHEMA, Summary, Surroundings, Trouble, Warning,
 };
 pub use several::Several;
 pub use writer::{Options, Writer};

@@ -34,6 +34,10 @@ pub struct Results {
     pub begun: Option<usize>,
     /// How many came to what.
     pub summary: Summary,
+    /// What the labs' files hold that has no effect on packets, or another effect than a
+    /// cluster's would be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Warning>,
     /// The flows of each lab that has any, side by side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowTable>,
@@ -44,6 +48,32 @@ pub struct Results {
     /// Whether the machine was afterwards as it was before, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
+}
+
+/// A warning about the file of a lab.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Warning {
+    /// The lab.
+    pub lab: String,
+    /// What is wrong.
+    pub message: String,
+    /// Where the file says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.help {
+            Some(help) => write!(f, "\nhelp: {help}"),
+            None => Ok(()),
+        }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
@@ -266,6 +296,7 @@ impl Results {
             cases,
             begun: None,
             summary,
+            warnings: Vec::new(),
             flows: Vec::new(),
             interrupted: false,
             certificate: None,

@@ -1,5 +1,6 @@
 //! Running prepared cases, several at once.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use super::flows;
 use super::pool::{Pool, Pools};
 use super::prepare::{Prepared, problems_to_diagnostics};
 use super::refit;
+use super::select::name_to_run_again;
 use super::tasks::{Tasks, caught};
 use crate::bug;
 use crate::cluster::{Problem, place};
@@ -23,7 +25,7 @@ use crate::report::flows::tables;
 use crate::report::journey::Telling;
 use crate::report::journeys::{CaseJourneys, Head};
 use crate::report::seen::{self, Document, Seen};
-use crate::report::{CaseResult, Event, Outcome, Results, RunError, Trouble};
+use crate::report::{CaseResult, Event, Outcome, Results, RunError, Trouble, Warning};
 use crate::scenario::Rendering;
 use crate::shortage;
 
@@ -88,6 +90,7 @@ pub async fn execute(
     }
     let pools = Pools::new(options, &cases_to_run);
     let with_flows = flows::declared(&cases_to_run);
+    let warnings = warnings(&cases_to_run);
     let is_interrupted = tokio::select! {
         biased;
         () = running.all(cases_to_run, &pools, options, events) => false,
@@ -101,6 +104,7 @@ pub async fn execute(
     let mut results = Results::new(pools.tools().await, cases.collect());
     results.begun = Some(running.begun);
     results.interrupted = is_interrupted;
+    results.warnings = warnings;
     results.flows = tables(&with_flows, &results.cases);
     // Who listens may have gone away; the results are returned all the same.
     let _ = events.send(Event::Over {
@@ -266,9 +270,25 @@ fn blank(prepared: &Prepared, error: RunError) -> CaseResult {
 
 /// How the command line names a case, where that is not its own name.
 fn named(prepared: &Prepared) -> String {
-    let named = &prepared.named;
-    let named = Some(named).filter(|named| **named != prepared.case.id);
-    named.cloned().unwrap_or_default()
+    let case = &prepared.case;
+    let file = prepared.sources.iter().next();
+    let file = file.map_or("", |(_, source)| source.name());
+    let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
+    let lab = prepared.named.strip_suffix(rest).unwrap_or(&prepared.named);
+    let named = format!("{}{rest}", name_to_run_again(lab, file));
+    let named = Some(named).filter(|named| *named != case.id);
+    named.unwrap_or_default()
+}
+
+/// The warnings about the labs' files, each once.
+fn warnings(cases: &[Prepared]) -> Vec<Warning> {
+    let mut labs = HashSet::new();
+    let first = cases.iter().filter(|case| {
+        let source = case.sources.iter().next();
+        let file = source.map(|(_, source)| source.name().to_owned());
+        labs.insert((case.case.lab.clone(), file))
+    });
+    first.flat_map(|case| case.warnings.clone()).collect()
 }
 
 /// Returns the case as it was tried, what came of it, and what stood.

@@ -12,8 +12,9 @@ use crate::dump::NodeDump;
 use crate::explain::{ClaimOutcome, ClaimVerdict, Judge, Moment, Subject};
 use crate::plan::build::{After, Order, plan};
 use crate::plan::{Patience, Plan};
+use crate::printable::printable;
 use crate::replay::{Account, graft};
-use crate::report::Place;
+use crate::report::{Place, Warning};
 use crate::scenario::expectation::Row;
 use crate::scenario::lab::LabSpec;
 use crate::scenario::objects::Object;
@@ -44,6 +45,8 @@ pub struct Prepared {
     pub dumps: Vec<(Arc<NodeDump>, bool)>,
     /// How it is named on the command line.
     pub named: String,
+    /// The warnings about the lab's file.
+    pub warnings: Vec<Warning>,
 }
 
 /// What a case is after a step.
@@ -164,9 +167,33 @@ pub fn prepare(
         accounts,
         dumps: dumps.collect(),
         named: case.id.replacen(&case.lab, &lab.named, 1),
+        warnings: lab
+            .warnings
+            .iter()
+            .map(|warning| told_of(lab, warning))
+            .collect(),
     };
     prepared.judge().map(drop).map_err(told)?;
     Ok(prepared)
+}
+
+/// A warning about a lab's file, as results have it.
+fn told_of(lab: &Chosen, warning: &Diagnostic) -> Warning {
+    let place = || {
+        let span = warning.primary.as_ref()?.span;
+        let source = lab.scenario.sources.get(span.file)?;
+        let before = source.text().get(..usize::try_from(span.start).ok()?)?;
+        Some(Place {
+            file: source.name().to_owned(),
+            line: u32::try_from(before.matches('\n').count() + 1).ok()?,
+        })
+    };
+    Warning {
+        lab: lab.scenario.name().to_owned(),
+        message: printable(&warning.message).into_owned(),
+        place: place(),
+        help: (!warning.help.is_empty()).then(|| printable(&warning.help.join("; ")).into_owned()),
+    }
 }
 
 /// What exists in a case, at first or after a step.

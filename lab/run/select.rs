@@ -9,6 +9,27 @@ use crate::scenario::diagnostic::Diagnostic;
 use crate::scenario::source::{Source, SourceError, Sources};
 use crate::scenario::suggest::did_you_mean;
 
+/// Where labs are looked for by name, unless a user says otherwise.
+pub const TOPOLOGIES: &str = "topologies";
+
+/// The variable that says where else.
+pub const TOPOLOGIES_VARIABLE: &str = "SVCLAB_TOPOLOGIES";
+
+/// How a command names a lab again that is called `named` and read from `file`: by its name
+/// if that is looked up in the default directory, else by its file.
+pub(super) fn name_to_run_again(named: &str, file: &str) -> String {
+    let is_default = std::env::var_os(TOPOLOGIES_VARIABLE).is_none_or(|set| set == TOPOLOGIES)
+        && Path::new(file).starts_with(TOPOLOGIES);
+    if is_default || named == file || file.is_empty() {
+        named.to_owned()
+    } else if file.starts_with('-') {
+        // Not an option.
+        format!("./{file}")
+    } else {
+        file.to_owned()
+    }
+}
+
 /// A lab that was read, and which of its cases are meant, by index.
 #[derive(Debug, Clone)]
 pub struct Chosen {

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::prepare::{Prepared, Wishes, prepare};
-use super::select::Chosen;
+use super::select::{Chosen, name_to_run_again};
 use crate::bug;
 use crate::report::{CaseResult, Place, RunError, Trouble};
 use crate::scenario::{Case, Diagnostic, Sources};
@@ -30,8 +30,9 @@ impl WrongLab {
     #[must_use]
     pub fn result(&self) -> CaseResult {
         let mut result = CaseResult::without_verdict(&self.name, &self.name, self.error.clone());
-        if self.named != self.name {
-            result.named.clone_from(&self.named);
+        let named = name_to_run_again(&self.named, &self.place.file);
+        if named != self.name {
+            result.named = named;
         }
         result.place = Some(self.place.clone());
         result
@@ -68,9 +69,12 @@ pub fn prepare_or_tell(
     };
     let mut result = CaseResult::without_verdict(&case.lab, &case.id, error);
     result.place = place(sources, &diagnostics);
-    if lab.named != case.lab {
+    let file = sources.iter().next();
+    let file = file.map_or("", |(_, source)| source.name());
+    let named = name_to_run_again(&lab.named, file);
+    if named != case.lab {
         let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
-        result.named = format!("{}{rest}", lab.named);
+        result.named = format!("{named}{rest}");
     }
     Err(Box::new(WrongCase {
         diagnostics,

@@ -23,6 +23,7 @@ mod diff;
 mod every_case;
 mod explain;
 mod fake;
+mod fields;
 #[path = "../shared/full.rs"]
 mod full;
 #[path = "../shared/guests.rs"]

@@ -40,7 +40,7 @@ status: {addresses: [{type: InternalIP, address: 192.168.50.11}]}
 apiVersion: v1
 kind: Pod
 metadata: {name: web, namespace: default, labels: {app: web}}
-spec: {nodeName: node-1, containers: [{name: c, ports: [{containerPort: 8080}]}]}
+spec: {nodeName: node-1, containers: [{name: c, ports: [{containerPort: 8080}, {containerPort: 8080, protocol: UDP}]}]}
 status: {podIP: 10.244.1.10}
 ---
 apiVersion: v1

@@ -23,7 +23,7 @@ pub use run::{
     ClaimsArguments, ClaimsFormat, ExplainArguments, Explanation, PlanArguments, RunArguments,
     WhyArguments, WhyFormat,
 };
-pub use selection::{PlaceArguments, Selection};
+pub use selection::{PlaceArguments, Selection, word};
 pub use standing::{
     CaptureArguments, DownArguments, ExecArguments, ProbeArguments, PsArguments, PsFormat,
     ShellArguments, UpArguments,

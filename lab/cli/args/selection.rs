@@ -66,11 +66,18 @@ impl PlaceArguments {
 
     /// The words that choose the same again; with a space before each.
     pub fn again(&self) -> String {
-        let kernel = (self.kernel != Choice::Auto).then(|| format!(" --kernel {}", self.kernel));
+        let kernel = (self.kernel != Choice::Auto)
+            .then(|| format!(" --kernel {}", word(&self.kernel.to_string())));
         let modules = self.modules.as_ref();
-        let modules = modules.map(|modules| format!(" --modules {}", modules.display()));
+        let modules =
+            modules.map(|modules| format!(" --modules {}", word(&modules.display().to_string())));
         [kernel, modules].into_iter().flatten().collect()
     }
+}
+
+/// Text as one word for a shell, in quotes if it needs them.
+pub fn word(text: &str) -> String {
+    shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
 }
 
 /// `settled`, or a duration.

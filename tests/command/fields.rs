@@ -1,0 +1,156 @@
+//! Fields of labs and of objects that are obeyed, and what is reported of the others.
+
+use serde_json::Value;
+
+use super::support::{LAB, lab, run, stderr, stdout, svclab};
+
+/// The lab with `from` replaced by `to`, in one case.
+fn with(replacements: &[(&str, &str)]) -> String {
+    replacements
+        .iter()
+        .fold(LAB.to_owned(), |text, (from, to)| {
+            assert!(text.contains(from), "{from} is not in the lab");
+            text.replace(from, to)
+        })
+}
+
+const CONNECTED: &str = "{connected: 1, endpoints: [web], seenSource: pod/default/client}";
+
+#[test]
+fn port_that_a_pod_does_not_declare_is_refused() {
+    let text = with(&[
+        ("targetPort: 8080", "targetPort: 9090"),
+        (CONNECTED, "{refused: 1}"),
+    ]);
+    let (_directory, path) = lab(text);
+    let path = path.display().to_string();
+    let output = run(&["run", "--kernel=host", "--format=json", &path]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let warning = "port 80 of service `default/web` leads to 9090/TCP, which pod `default/web` does not declare; the pod refuses it";
+    assert!(stderr(&output).contains(warning), "{}", stderr(&output));
+    let results: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(results["warnings"][0]["message"], warning);
+    assert_eq!(results["warnings"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn pod_without_ports_serves_every_target_port() {
+    let text = with(&[
+        ("targetPort: 8080", "targetPort: 9090"),
+        (", ports: [{containerPort: 8080}]", ""),
+    ]);
+    let (_directory, path) = lab(text);
+    let output = run(&["run", "--kernel=host", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn policy_of_a_chain_is_obeyed() {
+    for field in ["leftovers", "byHand"] {
+        let text = with(&[
+            (
+                "      leftovers: {iptables: []}\n",
+                &format!("      {field}: {{iptables: [\"*filter\", \":OUTPUT DROP [0:0]\"]}}\n"),
+            ),
+            (
+                "from: pod/default/client, to: \"service/default/web:80\"",
+                "from: node-1, to: pod/default/web:8080, patience: 300ms",
+            ),
+            (CONNECTED, "{timeout: 1}"),
+        ]);
+        let (_directory, path) = lab(text);
+        let output = run(&["run", "--kernel=host", &path.display().to_string()]);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{field}: {}",
+            stdout(&output)
+        );
+    }
+}
+
+#[test]
+fn bind_with_a_port_is_refused() {
+    let text = with(&[("web:80\"}", "web:80\", bind: \"10.244.1.9:5000\"}")]);
+    let (_directory, path) = lab(text);
+    let output = run(&["run", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = "`10.244.1.9:5000`: a probe binds an address, and no port `5000`";
+    assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+}
+
+#[test]
+fn probe_of_an_sctp_port_is_refused() {
+    let text = with(&[(
+        "[{port: 80, targetPort: 8080}]",
+        "[{port: 80, targetPort: 8080, protocol: SCTP}]",
+    )]);
+    let (_directory, path) = lab(text);
+    let output = run(&["run", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = "port 80 of service/default/web is SCTP, which no probe speaks";
+    assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+}
+
+#[test]
+fn pod_address_without_a_pod_cidr_is_refused() {
+    let text = with(&[(
+        "status: {podIP: 10.244.1.10}",
+        "status: {podIP: 10.244.1.10, podIPs: [{ip: 10.244.1.10}, {ip: \"fd00::10\"}]}",
+    )]);
+    let (_directory, path) = lab(text);
+    let output = run(&["run", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected =
+        "the pod's address fd00::10 is in no podCIDR of its node `node-1`, which has no IPv6 one";
+    assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+}
+
+#[test]
+fn command_to_run_a_case_again_works() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let labs = directory.path().join("it's labs");
+    std::fs::create_dir(&labs).expect("the directory can be made");
+    let text = with(&[(CONNECTED, "{connected: 1, endpoints: []}")]);
+    std::fs::write(labs.join("lab.yaml"), text).expect("the lab can be written");
+    let again = |output: &std::process::Output| {
+        assert_eq!(output.status.code(), Some(1), "{}", stdout(output));
+        let text = stdout(output);
+        let line = text.lines().find(|line| line.contains("run it again:"));
+        let (_, command) = line
+            .and_then(|line| line.split_once(": "))
+            .expect("a command");
+        command.trim().to_owned()
+    };
+    let own = svclab().get_program().to_owned();
+    let bin = std::path::Path::new(&own)
+        .parent()
+        .expect("a directory")
+        .to_owned();
+    let path = format!(
+        "{}:{}",
+        bin.display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    for by_variable in [false, true] {
+        let mut first = svclab();
+        first
+            .current_dir(directory.path())
+            .args(["run", "--kernel=host", "lab/policy=Local"]);
+        if by_variable {
+            first.env("SVCLAB_TOPOLOGIES", "it's labs");
+        } else {
+            first.args(["--topologies", "it's labs"]);
+        }
+        let command = again(&first.output().expect("the command starts"));
+        let second = std::process::Command::new("sh")
+            .args(["-c", &command])
+            .current_dir(directory.path())
+            .env("PATH", &path)
+            .env_remove("SVCLAB_TOPOLOGIES")
+            .output()
+            .expect("a shell");
+        assert_eq!(again(&second), command);
+    }
+}
