@@ -36,6 +36,7 @@ pub mod dump;
 pub mod evidence;
 pub mod exit_code;
 pub mod explain;
+pub mod files;
 pub mod kernel;
 mod library;
 pub mod live;

@@ -1,6 +1,5 @@
 //! `svclab bisect`
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -12,7 +11,9 @@ use super::progress::Progress;
 use super::sides::{Sides, sides, wrong};
 use crate::bisect::Bisection;
 use crate::bisect::document::Trial;
+use crate::files;
 use crate::kernel::{Choice, Kernels};
+use crate::printable::{self, printable};
 use crate::report::bisect::{human, line, narrowing, told_shortly};
 use crate::report::{RunError, Trouble};
 use crate::run::bisect::{BisectError, Task, find, needs, said_by, side_by_side};
@@ -63,11 +64,16 @@ fn end(found: &Bisection, arguments: &BisectArguments) -> Exit {
 }
 
 fn written(found: &Bisection, directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
-    fs::write(directory.join("answer.txt"), human(found))?;
-    fs::write(directory.join("narrowing.txt"), narrowing(found))?;
+    files::make_directory(directory)?;
     let json = serde_json::to_string_pretty(found).map_err(io::Error::other)?;
-    fs::write(directory.join("bisection.json"), json + "\n")
+    for (name, text) in [
+        ("answer.txt", printable(&human(found)).into_owned()),
+        ("narrowing.txt", printable(&narrowing(found)).into_owned()),
+        ("bisection.json", printable::json(&json) + "\n"),
+    ] {
+        files::write(&directory.join(name), |out| out.write_all(text.as_bytes()))?;
+    }
+    Ok(())
 }
 
 async fn found(task: &Task, arguments: &BisectArguments) -> Result<Bisection, RunError> {

@@ -12,6 +12,7 @@ use super::labs::{selected, tell};
 use super::output::{colour, print_json, refused, width, written};
 use super::run::{options, print as telling, running};
 use crate::cluster::place;
+use crate::files::Location;
 use crate::printable::{Kind, Printable};
 use crate::report::claims::{
     Declared, Differing, Layout, differing, document, exit_code, print, tally,
@@ -19,6 +20,7 @@ use crate::report::claims::{
 use crate::report::{Results, Several};
 use crate::run::{Chosen, choose};
 use crate::scenario::reference::DocumentRef;
+use crate::scenario::source::MAX_BYTES;
 use crate::scenario::{Diagnostic, Scenario};
 
 /// Runs the labs that speak of claims, or reads a finished run, and prints each
@@ -108,8 +110,9 @@ fn read(common: &Common, arguments: &ClaimsArguments, path: &Path) -> Result<Mad
         eprintln!("error: {}: {error}", path.display());
         Exit::Input
     };
-    let text = std::fs::read_to_string(path).map_err(|error| refuse(&error))?;
-    let results: Results = serde_json::from_str(&text).map_err(|error| {
+    let read = Location::anywhere(path).read(MAX_BYTES);
+    let (bytes, _) = read.map_err(|error| refuse(&error))?;
+    let results: Results = serde_json::from_slice(&bytes).map_err(|error| {
         refuse(&format!(
             "it is not what `svclab run --format json` prints: {error}"
         ))

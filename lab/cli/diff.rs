@@ -69,8 +69,9 @@ fn read(path: &Path) -> Option<NodeDump> {
             return None;
         }
     };
-    let read = NodeDump::read(folder.files);
-    for other in folder.others {
+    let others = folder.others.clone();
+    let read = folder.parse();
+    for other in others {
         let diagnostic = Diagnostic::warning(format!(
             "{other}: not read, no program that svclab knows is named so"
         ));

@@ -16,14 +16,16 @@ use super::output::{print, print_json, refused};
 use super::run::options;
 use crate::dump::Read;
 use crate::evidence::Evidence;
+use crate::files::{self, Location};
 use crate::plan::Protocol;
+use crate::printable::printable;
 use crate::replay::{Dumped, expecting, lab, node_of};
 use crate::report::replay::Replayed;
 use crate::run::dumped::{self, leniently, read, unbuildable};
 use crate::run::{Chosen, Prepared, Wishes, explain as explained, prepare};
 use crate::scenario::lab::Probe;
 use crate::scenario::objects::Objects;
-use crate::scenario::source::Source;
+use crate::scenario::source::{MAX_BYTES, Source};
 use crate::scenario::{Case, Diagnostic, Scenario, Sources};
 
 /// What a lab is called that was not written by anybody.
@@ -146,9 +148,10 @@ fn several(count: usize, one: &str, more: &str) -> (String, &'static str) {
 
 /// Whether a name is that of a lab or a case and not that of a file of objects.
 fn is_lab(name: &str) -> bool {
-    let Ok(text) = fs::read_to_string(name) else {
+    let Ok((bytes, _)) = Location::anywhere(name).read(MAX_BYTES) else {
         return true;
     };
+    let text = String::from_utf8_lossy(&bytes);
     text.lines().any(|line| line.trim_end() == "kind: Lab")
 }
 
@@ -199,6 +202,7 @@ fn prepared(
 ) -> Result<Prepared, Exit> {
     let wishes = Wishes {
         dumps,
+        allow_outside: arguments.allow_outside,
         ..Wishes::from(arguments.patience)
     };
     prepare(lab, case, wishes).map_err(|diagnostics| {
@@ -354,9 +358,10 @@ fn seen_from(lab: Option<&Path>, dump: &Path) -> PathBuf {
 /// The lab with its objects behind it.
 fn with_objects(mut text: String, objects: &[Source]) -> String {
     for source in objects {
-        let begins = source.text().trim_start().starts_with("---");
+        let objects = printable(source.text());
+        let begins = objects.trim_start().starts_with("---");
         let divider = if begins { "" } else { "---\n" };
-        let _ = write!(text, "{divider}{}", source.text());
+        let _ = write!(text, "{divider}{objects}");
         if !text.ends_with('\n') {
             text.push('\n');
         }
@@ -367,13 +372,19 @@ fn with_objects(mut text: String, objects: &[Source]) -> String {
 /// Writes the lab, with what was seen as what it expects.
 fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
     let text = expecting(text, &evidence.attempts);
-    fs::write(file, text).map_err(|error| {
+    files::write(file, |out| out.write_all(text.as_bytes())).map_err(|error| {
         eprintln!("error: cannot write {}: {error}", file.display());
         eprintln!("  what to do: name a file that can be written with --write");
         Exit::Machine
     })?;
+    // The path of a dump that is not below the lab's directory is written whole.
+    let outside = if text.contains("{dump: /") || text.contains("{dump: \"/") {
+        " --allow-outside"
+    } else {
+        ""
+    };
     eprintln!(
-        "wrote {0}, which expects what was seen; run it with `svclab run {0}`",
+        "wrote {0}, which expects what was seen; run it with `svclab run {0}{outside}`",
         file.display()
     );
     Ok(())

@@ -14,6 +14,7 @@ use super::interrupt::unless_interrupted;
 use super::labs::tell;
 use super::output::{print, refused, told, width};
 use crate::evidence::Evidence;
+use crate::files;
 use crate::kernel::{KernelError, Kernels};
 use crate::plan::Plan;
 use crate::plan::build::{kube_proxy_alone, with_the_kubelets_chain};
@@ -236,7 +237,7 @@ async fn load(arguments: &RulesArguments, plan: Plan) -> Result<Evidence, Kernel
 /// Writes what was read back, and removes the files of an earlier time.
 fn save(directory: &Path, evidence: &Evidence, node: &str) -> Exit {
     let write = || -> io::Result<()> {
-        fs::create_dir_all(directory)?;
+        files::make_directory(directory)?;
         for name in FILES {
             match fs::remove_file(directory.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -244,7 +245,7 @@ fn save(directory: &Path, evidence: &Evidence, node: &str) -> Exit {
             }
         }
         for (name, text) in read_back(evidence, node) {
-            fs::write(directory.join(name), text)?;
+            files::write(&directory.join(name), |out| out.write_all(text.as_bytes()))?;
         }
         Ok(())
     };

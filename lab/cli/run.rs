@@ -1,11 +1,13 @@
 //! `svclab run`
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::num::NonZero;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::fcntl::OFlag;
 use tokio::sync::mpsc;
 
 use super::args::{Common, RunArguments, word};
@@ -14,10 +16,11 @@ use super::interrupt::{Interrupts, drive, unless_interrupted};
 use super::labs::selected;
 use super::output::{colour, refused, written};
 use super::progress::Progress;
+use crate::files::{self, Unfinished};
 use crate::kernel::{Choice, Witness, enter};
 use crate::plan::{Patience, Watch};
 use crate::report::folder::Folder;
-use crate::report::{self, Format, Results, Several};
+use crate::report::{self, Format, Results, Several, Whole};
 use crate::run::{Given, Kept, Options, execute};
 
 /// Cases that stand at once for each processor: most of a case's time is
@@ -153,7 +156,7 @@ pub async fn print(
 fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn report::Writer>>, Exit> {
     let mut writers = vec![arguments.format.writer(io::stdout(), manner(arguments))];
     for written in &arguments.write {
-        let file = create(&written.file).map_err(|error| {
+        let (file, unfinished) = create(&written.file).map_err(|error| {
             eprintln!("error: cannot write {}: {error}", written.file.display());
             eprintln!("what to do: name a file that can be written with --write");
             Exit::Machine
@@ -163,7 +166,8 @@ fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn report::Writer>>, Exi
             summary: None,
             ..manner(arguments)
         };
-        writers.push(written.format.writer(file, plain));
+        let writer = written.format.writer(file, plain);
+        writers.push(Box::new(Whole::new(writer, unfinished)));
     }
     if let Some(at) = &arguments.report {
         let folder = Folder::make(at, &again(arguments)).map_err(|error| {
@@ -176,20 +180,34 @@ fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn report::Writer>>, Exi
     Ok(writers)
 }
 
-/// A file to write results to, and the directory that it is in.
-fn create(file: &Path) -> io::Result<File> {
+/// A file to write results to, and the directory that it is in. What an earlier run
+/// wrote is removed at once: it is not this run's, however this one ends.
+fn create(file: &Path) -> io::Result<(File, Unfinished)> {
     if let Some(directory) = file.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    File::create(file)
+    let begun = files::begin(file)?;
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(begun),
+    }
+}
+
+/// The file that GitHub shows as a step's summary, for appending; no link is followed.
+fn summary() -> Option<File> {
+    let file = File::options()
+        .append(true)
+        .create(true)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(std::env::var_os("GITHUB_STEP_SUMMARY")?)
+        .ok()?;
+    file.metadata().ok()?.is_file().then_some(file)
 }
 
 /// How the run is told.
 fn manner(arguments: &RunArguments) -> report::Options<'static> {
-    let summary =
-        std::env::var_os("GITHUB_STEP_SUMMARY").filter(|_| arguments.format == Format::Github);
-    let summary =
-        summary.and_then(|path| OpenOptions::new().append(true).create(true).open(path).ok());
+    let is_github = arguments.format == Format::Github;
+    let summary = is_github.then(summary).flatten();
     report::Options {
         verbose: arguments.verbose,
         colour: colour(),

@@ -1,7 +1,6 @@
 //! What good and bad are: two cases, two dumps laid over a node of one, or two dumps of
 //! which all else is made of objects.
 
-use std::fs;
 use std::path::Path;
 
 use super::args::{BisectArguments, Common, ReplayArguments, ReplayFormat, Selection, from_to};
@@ -12,12 +11,14 @@ use super::replay::{alone, dumps};
 use crate::bisect::document::Over;
 use crate::bisect::{is_whole, over};
 use crate::dump::folder::Folder;
-use crate::dump::{File, Format, NodeDump, Read};
+use crate::dump::{Format, NodeDump, Read};
+use crate::files::Location;
 use crate::plan::{Patience, Plan};
 use crate::replay::Account;
 use crate::report::{RunError, Trouble};
 use crate::run::bisect::Task;
 use crate::run::{Chosen, Prepared};
+use crate::scenario::source::MAX_BYTES;
 
 /// What is bisected, and the cases that good and bad are, if they are two of one lab.
 pub struct Sides {
@@ -45,7 +46,7 @@ pub fn sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, Exit
     let alone = |task| Sides { task, cases: None };
     let probe = arguments.probe.clone();
     if let (Some(case), Some(node)) = (&arguments.over, &arguments.node) {
-        let (_, case) = one(common, case)?;
+        let (_, case) = one(common, case, arguments)?;
         let plans = [
             laid(&case.plan, node, names[0], arguments)?,
             laid(&case.plan, node, names[1], arguments)?,
@@ -59,8 +60,8 @@ pub fn sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, Exit
     match names.map(|name| is_dump(name)) {
         [true, true] => Ok(alone(task(replayed(arguments)?, None, None))),
         [false, false] => {
-            let (lab, good) = one(common, names[0])?;
-            let (other, bad) = one(common, names[1])?;
+            let (lab, good) = one(common, names[0], arguments)?;
+            let (other, bad) = one(common, names[1], arguments)?;
             let plans = [good.plan.clone(), bad.plan.clone()];
             let same = lab.named == other.named;
             Ok(Sides {
@@ -94,7 +95,7 @@ pub fn wrong(message: &str, remedy: &str) -> Exit {
 /// Whether a name is that of a dump, and not of a lab or a case.
 fn is_dump(name: &str) -> bool {
     let is_dump = |path: &Path| {
-        let Ok(bytes) = fs::read(path) else {
+        let Ok((bytes, _)) = Location::anywhere(path).read(MAX_BYTES) else {
             return path.is_dir();
         };
         let text = String::from_utf8_lossy(&bytes);
@@ -134,15 +135,18 @@ fn dumped(name: &str, arguments: &BisectArguments) -> Result<NodeDump, Exit> {
             Exit::Input
         })
     };
-    if is_whole(&NodeDump::read(read()?.files).dump) {
+    if is_whole(&read()?.parse().dump) {
         let given = dumps(&replaying(name, arguments)?)?;
         let mut dumps = given.into_iter().map(|given| given.dump.dump);
         return Ok(dumps.next().unwrap_or_default());
     }
-    let is_sets = |file: &File| file.format == Some(Format::Sets);
-    let (sets, others): (Vec<File>, Vec<File>) = read()?.files.into_iter().partition(is_sets);
-    let of_sets = checked(NodeDump::read(sets));
-    let dump = checked(NodeDump::read(others)).ok_or(Exit::Input)?;
+    let (mut sets, mut others) = (read()?, read()?);
+    sets.files.retain(|file| file.format == Some(Format::Sets));
+    others
+        .files
+        .retain(|file| file.format != Some(Format::Sets));
+    let of_sets = checked(sets.parse());
+    let dump = checked(others.parse()).ok_or(Exit::Input)?;
     Ok(NodeDump {
         sets: of_sets.ok_or(Exit::Input)?.sets.or(dump.sets),
         ..dump
@@ -224,6 +228,7 @@ fn replaying(name: &str, arguments: &BisectArguments) -> Result<ReplayArguments,
         probe,
         write: None,
         lenient: arguments.lenient,
+        allow_outside: false,
         patience: Patience::SETTLED.longest,
         format: ReplayFormat::Human,
         place: arguments.place.clone(),
@@ -232,11 +237,16 @@ fn replaying(name: &str, arguments: &BisectArguments) -> Result<ReplayArguments,
 }
 
 /// The one case that a name stands for.
-fn one(common: &Common, name: &str) -> Result<(Chosen, Prepared), Exit> {
+fn one(
+    common: &Common,
+    name: &str,
+    arguments: &BisectArguments,
+) -> Result<(Chosen, Prepared), Exit> {
     let selection = Selection {
         names: vec![name.to_owned()],
         patience: Patience::SETTLED,
         kube_proxy: None,
+        allow_outside: arguments.allow_outside,
     };
     let labs = prepared(common, &selection)?;
     let mut cases = Vec::new();

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
+use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::sync::mpsc;
@@ -77,6 +78,7 @@ fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
         // What stands may be changed by hand: nothing of it is proven by its plan.
         patience: Patience::SETTLED.longest.into(),
         kube_proxy: arguments.kube_proxy.clone(),
+        allow_outside: arguments.allow_outside,
     };
     let labs = prepared(common, &selection)?;
     let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
@@ -363,7 +365,8 @@ fn detached(directory: &Directory, case: &str) -> Exit {
 
 fn in_background(log: &Path) -> io::Result<Child> {
     let mut options = OpenOptions::new();
-    let log_file = options.create(true).append(true).mode(0o600).open(log)?;
+    options.create(true).append(true).mode(0o600);
+    let log_file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(log)?;
     let mut command = Command::new("/proc/self/exe");
     command
         .args(std::env::args_os().skip(1))

@@ -37,6 +37,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
             let wishes = match by_node(case, dumps.clone()) {
                 Ok(dumps) => Wishes {
                     dumps,
+                    allow_outside: arguments.allow_outside,
                     ..Wishes::from(Patience::SETTLED)
                 },
                 Err(exit) => return exit,

@@ -1,15 +1,16 @@
 //! Finding and reading the files of a dump.
 
-use std::fs;
-use std::io::{self, Read as _};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 use super::format::Format;
 use super::limits::{MAX_BYTES, MAX_FILES};
-use super::node::File;
+use super::node::{File, NodeDump, Read};
 use super::tarball::{self, TarballError};
+use crate::files::{FileError, Location};
+use crate::printable::one_line;
 
 /// The files of a dump, and what else lies beside them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,6 +19,8 @@ pub struct Folder {
     pub files: Vec<File>,
     /// Names of what lies in the directory and is of no known program.
     pub others: Vec<String>,
+    /// By their names, the files themselves that symbolic links led to.
+    linked_to: BTreeMap<String, PathBuf>,
 }
 
 /// Why a dump cannot be had.
@@ -82,13 +85,13 @@ pub enum FolderError {
         /// The first line that is not UTF-8, from 1.
         line: usize,
     },
-    /// The operating system refused.
+    /// It is no regular file, it is out of bounds, or the operating system refused.
     #[error("{name}: cannot be read: {source}")]
     Io {
         /// The path as given.
         name: String,
         /// What the operating system said.
-        source: io::Error,
+        source: FileError,
     },
 }
 
@@ -123,27 +126,36 @@ impl Folder {
     ///
     /// See [`FolderError`].
     pub fn read(path: &Path) -> Result<Self, FolderError> {
-        let name = path.display().to_string();
-        match fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => {
-                let folder = Self::of(entries(path, "")?)?;
+        Self::read_at(&Location::anywhere(path))
+    }
+
+    /// As [`Folder::read`], where nothing else may be read than what the location
+    /// permits.
+    ///
+    /// # Errors
+    ///
+    /// See [`FolderError`].
+    pub fn read_at(location: &Location) -> Result<Self, FolderError> {
+        let name = shown(location);
+        match location.open() {
+            Ok(opened) if opened.is_directory() => {
+                let folder = Self::of(entries(location, "")?)?;
                 if folder.files.is_empty() {
                     return Err(FolderError::Nothing(name));
                 }
                 folder.of_one(name, "name one of these as the dump")
             }
-            Ok(_) => {
-                let bytes = bytes(path)?;
+            Ok(opened) => {
+                let (bytes, linked_to) = opened.read(MAX_BYTES).map_err(refuse(&name))?;
                 if tarball::is_tarball(&bytes) {
                     return Self::of_tarball(&name, &bytes);
                 }
-                Ok(Self {
-                    files: vec![file(name, bytes)?],
-                    others: Vec::new(),
-                })
+                let mut folder = Self::default();
+                folder.add(name, bytes, linked_to)?;
+                Ok(folder)
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let folder = Self::beginning_with(path)?;
+            Err(error) if error.is_missing() => {
+                let folder = Self::beginning_with(location)?;
                 if folder.files.is_empty() {
                     return Err(FolderError::Missing(name));
                 }
@@ -153,16 +165,40 @@ impl Folder {
         }
     }
 
-    fn beginning_with(path: &Path) -> Result<Self, FolderError> {
-        let Some(begins) = path.file_name().and_then(|name| name.to_str()) else {
+    /// What the files hold, and what is wrong with them. Of files that symbolic links
+    /// led to, no text is shown.
+    #[must_use]
+    pub fn parse(self) -> Read {
+        let mut read = NodeDump::read(self.files);
+        if !self.linked_to.is_empty() {
+            read.hide(&self.linked_to);
+        }
+        read
+    }
+
+    fn beginning_with(location: &Location) -> Result<Self, FolderError> {
+        let begins = location.file_name().and_then(|name| name.to_str());
+        let (Some(begins), Some(folder)) = (begins, location.parent()) else {
             return Ok(Self::default());
         };
-        let folder = match path.parent() {
-            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-            Some(parent) if parent.is_dir() => parent,
-            _ => return Ok(Self::default()),
-        };
-        Self::of(entries(folder, &format!("{begins}."))?)
+        match folder.open() {
+            Ok(opened) if opened.is_directory() => {
+                Self::of(entries(&folder, &format!("{begins}."))?)
+            }
+            _ => Ok(Self::default()),
+        }
+    }
+
+    fn add(
+        &mut self,
+        name: String,
+        bytes: Vec<u8>,
+        linked_to: Option<PathBuf>,
+    ) -> Result<(), FolderError> {
+        let linked_to = linked_to.map(|file| (name.clone(), file));
+        self.linked_to.extend(linked_to);
+        self.files.push(file(name, bytes)?);
+        Ok(())
     }
 
     fn of_tarball(name: &str, packed: &[u8]) -> Result<Self, FolderError> {
@@ -170,7 +206,7 @@ impl Folder {
         let wanted = |path: &str| Format::of_name(last(path)).is_some();
         let (files, others) = tarball::files(packed, wanted).map_err(|source| match source {
             // One file that was compressed.
-            TarballError::Not(0) => FolderError::Packed {
+            TarballError::Not(0) if packed.starts_with(PACKED[0].0) => FolderError::Packed {
                 name: owned(),
                 what: PACKED[0].1,
             },
@@ -211,19 +247,35 @@ impl Folder {
         })
     }
 
-    fn of(paths: Vec<PathBuf>) -> Result<Self, FolderError> {
+    fn of(locations: Vec<Location>) -> Result<Self, FolderError> {
         let mut folder = Self::default();
-        for path in paths {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if path.is_file() && Format::of_name(&name).is_some() {
-                let shown = path.display().to_string();
-                folder.files.push(file(shown, bytes(&path)?)?);
-            } else if !BESIDE.contains(&&*name) {
-                folder.others.push(path.display().to_string());
+        for location in locations {
+            let name = location.file_name().unwrap_or_default().to_string_lossy();
+            let is_known = Format::of_name(&name).is_some();
+            let opened = is_known.then(|| location.open());
+            match opened {
+                Some(Ok(opened)) if !opened.is_directory() => {
+                    let name = shown(&location);
+                    let (bytes, linked_to) = opened.read(MAX_BYTES).map_err(refuse(&name))?;
+                    folder.add(name, bytes, linked_to)?;
+                }
+                Some(Err(source)) => return Err(refuse(&shown(&location))(source)),
+                _ if BESIDE.contains(&&*name) => {}
+                _ => folder.others.push(shown(&location)),
             }
         }
         Ok(folder)
     }
+}
+
+/// A path as messages name it.
+fn shown(location: &Location) -> String {
+    one_line(&location.shown().to_string_lossy()).into_owned()
+}
+
+fn refuse(name: &str) -> impl FnOnce(FileError) -> FolderError + use<> {
+    let name = name.to_owned();
+    move |source| FolderError::Io { name, source }
 }
 
 /// A path's last part.
@@ -241,36 +293,20 @@ fn begins(path: &str) -> &str {
 }
 
 /// What lies in a directory under names that begin so, by name.
-fn entries(folder: &Path, begins: &str) -> Result<Vec<PathBuf>, FolderError> {
-    let refuse = |source| FolderError::Io {
-        name: folder.display().to_string(),
-        source,
-    };
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).map_err(refuse)? {
-        let entry = entry.map_err(refuse)?;
-        let name = entry.file_name();
-        if name.to_string_lossy().starts_with(begins) {
-            paths.push(entry.path());
-            if paths.len() > MAX_FILES {
-                return Err(FolderError::Many(folder.display().to_string()));
+fn entries(folder: &Location, begins: &str) -> Result<Vec<Location>, FolderError> {
+    let name = shown(folder);
+    let mut names = Vec::new();
+    for entry in folder.list().map_err(refuse(&name))? {
+        let entry = entry.map_err(|error| refuse(&name)(error.into()))?;
+        if entry.to_string_lossy().starts_with(begins) {
+            names.push(entry);
+            if names.len() > MAX_FILES {
+                return Err(FolderError::Many(name));
             }
         }
     }
-    paths.sort();
-    Ok(paths)
-}
-
-fn bytes(path: &Path) -> Result<Vec<u8>, FolderError> {
-    let refuse = |source| FolderError::Io {
-        name: path.display().to_string(),
-        source,
-    };
-    let open = fs::File::open(path).map_err(refuse)?;
-    let limit = u64::try_from(MAX_BYTES + 1).unwrap_or(u64::MAX);
-    let mut bytes = Vec::new();
-    open.take(limit).read_to_end(&mut bytes).map_err(refuse)?;
-    Ok(bytes)
+    names.sort();
+    Ok(names.iter().map(|name| folder.child(name)).collect())
 }
 
 /// A file of a dump from what is in it.
@@ -300,6 +336,8 @@ fn file(name: String, bytes: Vec<u8>) -> Result<File, FolderError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn said(path: &Path, folder: &Path) -> String {

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use super::format::{Backing, Format, Ip};
 use super::kinds::Kinds;
@@ -81,6 +82,17 @@ impl Read {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         !self.diagnostics.iter().any(Diagnostic::is_error)
+    }
+
+    /// Keeps what diagnostics repeat of some files from being shown: by their names,
+    /// those that symbolic links led to.
+    pub(super) fn hide(&mut self, linked_to: &BTreeMap<String, PathBuf>) {
+        let sources = self.sources.iter().map(|(_, source)| {
+            let file = linked_to.get(source.name()).cloned();
+            source.clone().linked_to(file)
+        });
+        self.sources = Sources::new(sources.collect());
+        self.diagnostics = self.sources.redact(std::mem::take(&mut self.diagnostics));
     }
 }
 

@@ -1,11 +1,16 @@
 //! The files in a tarball, compressed by gzip or not, as `scripts/collect-node` writes
 //! it.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::io::{self, Read};
+use std::rc::Rc;
 
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
+use tar::{Archive, Entry, EntryType};
 
 use super::limits::{MAX_BYTES, MAX_FILES, MAX_UNPACKED};
+use crate::printable::one_line;
 
 /// A file in a tarball.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +28,14 @@ pub enum TarballError {
     #[error("the tarball is cut off: it ends within {0}; collect it again")]
     CutOff(String),
     /// Its headers are no tarball's.
-    #[error("this is no tarball: the header at byte {0} has another sum than it says")]
-    Not(usize),
+    #[error("this is no tarball: behind byte {0} comes no header of a file")]
+    Not(u64),
+    /// A file's headers can be read in two ways.
+    #[error("the headers of {0} in the tarball contradict each other; collect it again")]
+    Ambiguous(String),
+    /// Something is behind its end.
+    #[error("the tarball goes on behind its end; collect it again")]
+    GoesOn,
     /// More files than a dump has, or larger ones.
     #[error(
         "the tarball holds more than {MAX_FILES} files, one of more than {} MiB, or more than {} MiB in all: it is not a dump",
@@ -42,6 +53,14 @@ pub enum TarballError {
         /// Where it leads.
         to: String,
     },
+    /// A file of a dump is a device, a pipe, or a file with holes.
+    #[error("{path} in the tarball is {what}; pack a plain file")]
+    NotPlain {
+        /// Its path.
+        path: String,
+        /// What it is.
+        what: &'static str,
+    },
     /// A file of a dump is there twice.
     #[error(
         "{0} is twice in the tarball, and which of the two is right is not known: collect it again"
@@ -52,16 +71,8 @@ pub enum TarballError {
     Io(#[from] io::Error),
 }
 
-/// A tarball is made of blocks (POSIX.1-1988, `ustar`).
-const BLOCK: usize = 512;
-
-/// What a header is of: a file, a link, a symbolic link; what is said of the next one, by
-/// pax (POSIX.1-2001) and by GNU tar.
-const PLAIN: u8 = b'0';
-const LINK: u8 = b'1';
-const SYMBOLIC: u8 = b'2';
-const EXTENDED: u8 = b'x';
-const LONG: u8 = b'L';
+/// A block of a tarball (POSIX.1-1988, `ustar`).
+const BLOCK: u64 = 512;
 
 /// Whether a file that begins so is a tarball.
 #[must_use]
@@ -80,252 +91,214 @@ pub fn files(
     wanted: impl Fn(&str) -> bool,
 ) -> Result<(Vec<Packed>, Vec<String>), TarballError> {
     if bytes.starts_with(b"\x1f\x8b") {
-        read(GzDecoder::new(bytes), wanted)
+        // A file of several members is what `cat` makes of several (RFC 1952, 2.2).
+        read(MultiGzDecoder::new(bytes), wanted)
     } else {
         read(bytes, wanted)
     }
 }
 
+/// The first bytes of a stream, and what became of it.
+struct Bounded<R> {
+    from: R,
+    left: usize,
+    state: Rc<Cell<State>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Reading,
+    Ended,
+    TooLarge,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let most = into.len().min(self.left + 1);
+        let read = self.from.read(&mut into[..most])?;
+        if read > self.left {
+            self.state.set(State::TooLarge);
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.left -= read;
+        if read == 0 && !into.is_empty() {
+            self.state.set(State::Ended);
+        }
+        Ok(read)
+    }
+}
+
 fn read(
-    mut from: impl Read,
+    from: impl Read,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<(Vec<Packed>, Vec<String>), TarballError> {
-    let mut files: Vec<Packed> = Vec::new();
-    let mut others = Vec::new();
-    let mut at = 0;
-    let mut last = "its first header".to_owned();
-    // A path that was too long for its header stands before it.
-    let mut long: Option<String> = None;
-    loop {
-        let mut header = [0; BLOCK];
-        fill(&mut from, &mut header, &last)?;
-        if header.iter().all(|byte| *byte == 0) {
-            return Ok((files, others));
-        }
-        if Some(sum(&header)) != number(&header[148..156]) {
-            return Err(TarballError::Not(at));
-        }
-        let size = number(&header[124..136]).ok_or(TarballError::Not(at))?;
-        let size = usize::try_from(size).ok().filter(|size| *size <= MAX_BYTES);
-        let size = size.ok_or(TarballError::Large)?;
-        let kind = header[156];
-        let is_before = matches!(kind, LONG | EXTENDED);
-        let path = match long.take() {
-            Some(long) if !is_before => long,
-            _ => path(&header),
-        };
-        last.clone_from(&path);
-        let padded = size.next_multiple_of(BLOCK);
-        at += BLOCK + padded;
-        if at > MAX_UNPACKED || files.len() + others.len() == MAX_FILES {
-            return Err(TarballError::Large);
-        }
-        let kept = is_before || (matches!(kind, PLAIN | 0) && wanted(&path));
-        let bytes = contents(&mut from, size, padded, kept, &last)?;
-        match kind {
-            LONG => long = Some(text(&bytes)),
-            EXTENDED => long = extended(&bytes),
-            LINK | SYMBOLIC if wanted(&path) => {
-                let to = text(&header[157..257]);
-                return Err(TarballError::Link { path, to });
-            }
-            PLAIN | 0 if kept && files.iter().any(|known| known.path == path) => {
-                return Err(TarballError::Twice(path));
-            }
-            PLAIN | 0 if kept => files.push(Packed { path, bytes }),
-            PLAIN | 0 => others.push(path),
-            _ => {}
-        }
-    }
-}
-
-/// What is in a file, if it is kept.
-fn contents(
-    from: &mut impl Read,
-    size: usize,
-    padded: usize,
-    kept: bool,
-    last: &str,
-) -> Result<Vec<u8>, TarballError> {
-    let mut bytes = Vec::new();
-    let mut left = padded;
-    let mut block = [0; BLOCK];
-    while left > 0 {
-        fill(from, &mut block, last)?;
-        left -= BLOCK;
-        if kept {
-            bytes.extend_from_slice(&block);
-        }
-    }
-    bytes.truncate(size);
-    Ok(bytes)
-}
-
-/// The path that the header behind this one has: `30 path=…` (POSIX.1-2001, pax).
-fn extended(bytes: &[u8]) -> Option<String> {
-    let records = std::str::from_utf8(bytes).ok()?;
-    let path = records
-        .lines()
-        .find_map(|line| line.split_once(' ')?.1.strip_prefix("path="));
-    path.map(printable)
-}
-
-fn fill(from: &mut impl Read, into: &mut [u8], last: &str) -> Result<(), TarballError> {
-    from.read_exact(into).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => TarballError::CutOff(last.to_owned()),
-        _ => TarballError::Io(error),
-    })
-}
-
-/// Up to the byte that ends it.
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0);
-    printable(&String::from_utf8_lossy(
-        &bytes[..end.unwrap_or(bytes.len())],
-    ))
-}
-
-/// Names are printed, and whoever made the tarball has chosen them.
-fn printable(name: &str) -> String {
-    name.replace(char::is_control, "\u{fffd}")
-}
-
-fn path(header: &[u8; BLOCK]) -> String {
-    let (name, prefix) = (text(&header[..100]), text(&header[345..500]));
-    if prefix.is_empty() || &header[257..263] != b"ustar\0" {
-        name
-    } else {
-        format!("{prefix}/{name}")
-    }
-}
-
-/// An octal number.
-fn number(bytes: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    u64::from_str_radix(text.trim_matches(['\0', ' ']), 8).ok()
-}
-
-/// The sum of a header, its own field being blank.
-fn sum(header: &[u8; BLOCK]) -> u64 {
-    let bytes = header.iter().enumerate().map(|(at, byte)| {
-        if (148..156).contains(&at) {
-            u64::from(b' ')
-        } else {
-            u64::from(*byte)
-        }
+    let state = Rc::new(Cell::new(State::Reading));
+    let mut archive = Archive::new(Bounded {
+        from,
+        left: MAX_UNPACKED,
+        state: Rc::clone(&state),
     });
-    bytes.sum()
+    let mut found = Found::default();
+    let entries = archive.entries()?;
+    for entry in entries {
+        entry
+            .and_then(|entry| found.take(entry, &wanted))
+            .map_err(|error| found.why(error, state.get()))??;
+    }
+    if state.get() == State::Ended {
+        // The end of a tarball is a block of zeros.
+        return Err(TarballError::CutOff(found.last));
+    }
+    // What is left is padding, and the check sum of what was compressed.
+    let mut rest = archive.into_inner();
+    let mut block = [0; 8192];
+    loop {
+        match rest.read(&mut block) {
+            Ok(0) => return Ok((found.files, found.others)),
+            Ok(read) if block[..read].iter().all(|byte| *byte == 0) => {}
+            Ok(_) => return Err(TarballError::GoesOn),
+            Err(error) => return Err(found.why(error, state.get())),
+        }
+    }
+}
+
+/// What was found in a tarball so far.
+struct Found {
+    files: Vec<Packed>,
+    others: Vec<String>,
+    /// The path of the entry that was begun last.
+    last: String,
+    /// The byte behind it.
+    end: u64,
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        Self {
+            files: Vec::new(),
+            others: Vec::new(),
+            last: "its first header".to_owned(),
+            end: 0,
+        }
+    }
+}
+
+impl Found {
+    /// Takes an entry. The outer error is the stream's.
+    fn take(
+        &mut self,
+        mut entry: Entry<'_, impl Read>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> io::Result<Result<(), TarballError>> {
+        let path = name(&entry.path_bytes());
+        self.last.clone_from(&path);
+        let size = entry.size();
+        let file = entry.raw_file_position();
+        self.end = size
+            .checked_next_multiple_of(BLOCK)
+            .and_then(|padded| padded.checked_add(file))
+            .unwrap_or(file);
+        let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
+        if size > most {
+            return Ok(Err(TarballError::Large));
+        }
+        let Some(has_holes) = has_holes(&mut entry)? else {
+            return Ok(Err(TarballError::Ambiguous(path)));
+        };
+        let kind = entry.header().entry_type();
+        let is_wanted = wanted(&path);
+        if !kind.is_file() {
+            return Ok(match kind {
+                EntryType::Link | EntryType::Symlink if is_wanted => {
+                    let to = entry.link_name_bytes();
+                    let to = to.map(|to| name(&to)).unwrap_or_default();
+                    Err(TarballError::Link { path, to })
+                }
+                EntryType::Directory | EntryType::XGlobalHeader => Ok(()),
+                // The next file's, in a header of another format: they would not count.
+                EntryType::XHeader | EntryType::GNULongName | EntryType::GNULongLink => {
+                    Err(TarballError::Ambiguous(path))
+                }
+                _ if is_wanted => Err(not_plain(path, kind)),
+                _ => Ok(()),
+            });
+        }
+        if self.files.len() + self.others.len() == MAX_FILES {
+            return Ok(Err(TarballError::Large));
+        }
+        if !is_wanted {
+            self.others.push(path);
+            return Ok(Ok(()));
+        }
+        // GNU tar's own way to pack holes: what follows the headers is not the file.
+        if has_holes {
+            return Ok(Err(not_plain(path, EntryType::GNUSparse)));
+        }
+        if self
+            .files
+            .iter()
+            .any(|known| plain(&known.path).eq(plain(&path)))
+        {
+            return Ok(Err(TarballError::Twice(path)));
+        }
+        let mut bytes = Vec::new();
+        entry.take(most).read_to_end(&mut bytes)?;
+        if u64::try_from(bytes.len()) != Ok(size) {
+            return Ok(Err(TarballError::CutOff(path)));
+        }
+        self.files.push(Packed { path, bytes });
+        Ok(Ok(()))
+    }
+
+    /// What an error of the stream or of its headers means.
+    fn why(&self, error: io::Error, state: State) -> TarballError {
+        match error.kind() {
+            _ if state == State::TooLarge => TarballError::Large,
+            io::ErrorKind::UnexpectedEof => TarballError::CutOff(self.last.clone()),
+            // The stream ended within a header.
+            _ if state == State::Ended => TarballError::CutOff(self.last.clone()),
+            io::ErrorKind::Other => TarballError::Not(self.end),
+            _ => TarballError::Io(error),
+        }
+    }
+}
+
+fn not_plain(path: String, kind: EntryType) -> TarballError {
+    let what = match kind {
+        EntryType::Fifo => "a named pipe",
+        EntryType::Char | EntryType::Block => "a device",
+        EntryType::GNUSparse => "a file with holes",
+        _ => "of a kind that is not read",
+    };
+    TarballError::NotPlain { path, what }
+}
+
+/// Whether pax's headers say that the file has holes; `None` if they can be read in two
+/// ways: a record whose length is wrong, as one with a line end in its value is to the
+/// `tar` crate, or one that is there twice.
+fn has_holes(entry: &mut Entry<'_, impl Read>) -> io::Result<Option<bool>> {
+    let mut keys = BTreeSet::new();
+    if let Some(records) = entry.pax_extensions()? {
+        for record in records {
+            let Ok(record) = record else { return Ok(None) };
+            if !keys.insert(record.key_bytes()) {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(keys.iter().any(|key| key.starts_with(b"GNU.sparse."))))
+}
+
+/// A path as it is shown: whoever made the tarball has chosen it.
+fn name(bytes: &[u8]) -> String {
+    one_line(&String::from_utf8_lossy(bytes)).into_owned()
+}
+
+/// The parts of a path that tell it from others.
+fn plain(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !["", "."].contains(part))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A member: its path, its kind, where it leads, what is in it.
-    fn member(path: &str, kind: u8, to: &str, bytes: &[u8]) -> Vec<u8> {
-        let mut header = [0; BLOCK];
-        header[..path.len()].copy_from_slice(path.as_bytes());
-        header[124..136].copy_from_slice(format!("{:011o}\0", bytes.len()).as_bytes());
-        header[157..157 + to.len()].copy_from_slice(to.as_bytes());
-        header[257..263].copy_from_slice(b"ustar\0");
-        header[156] = kind;
-        let sum = sum(&header);
-        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-        let mut all = header.to_vec();
-        all.extend_from_slice(bytes);
-        all.resize(all.len().next_multiple_of(BLOCK), 0);
-        all
-    }
-
-    fn tarball(members: &[Vec<u8>]) -> Vec<u8> {
-        let mut all = members.concat();
-        all.resize(all.len() + 2 * BLOCK, 0);
-        all
-    }
-
-    fn one() -> Vec<u8> {
-        tarball(&[member("node-1/nft", PLAIN, "", b"abc")])
-    }
-
-    /// What would fill the memory if it were unpacked is given up on the way.
-    #[test]
-    fn a_tarball_of_much_nothing_is_refused() {
-        let mut header = member("nft", PLAIN, "", b"");
-        header[124..136].copy_from_slice(format!("{MAX_BYTES:011o}\0").as_bytes());
-        let mut own = [0; BLOCK];
-        own.copy_from_slice(&header);
-        let sum = sum(&own);
-        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-        let size = u64::try_from(MAX_BYTES).unwrap();
-        let one = || io::Cursor::new(header.clone()).chain(io::repeat(0).take(size));
-        let endless = one().chain(one()).chain(one()).chain(one()).chain(one());
-        let refused = read(endless, |_| false);
-        assert!(matches!(refused, Err(TarballError::Large)), "{refused:?}");
-    }
-
-    /// The paths that are read, and those that are not.
-    fn found(members: &[Vec<u8>]) -> (Vec<String>, Vec<String>) {
-        let (files, others) = files(&tarball(members), |path| path.ends_with("nft")).unwrap();
-        (files.into_iter().map(|file| file.path).collect(), others)
-    }
-
-    #[test]
-    fn files_are_read() {
-        let (files, _) = files(&one(), |_| true).unwrap();
-        let file = Packed {
-            path: "node-1/nft".to_owned(),
-            bytes: b"abc".to_vec(),
-        };
-        assert_eq!(files, [file]);
-        assert!(is_tarball(&one()));
-    }
-
-    #[test]
-    fn a_path_is_a_name_wherever_it_leads() {
-        let names = ["../../etc/nft", "/etc/nft", "a\u{1b}[2J/nft", "notes"];
-        let members = names.map(|name| member(name, PLAIN, "", b"x"));
-        let (files, others) = found(&members);
-        assert_eq!(files, ["../../etc/nft", "/etc/nft", "a\u{fffd}[2J/nft"]);
-        assert_eq!(others, ["notes"]);
-    }
-
-    #[test]
-    fn long_paths_stand_before_their_files() {
-        let long = format!("{}/nft", "a".repeat(300));
-        let record = format!("313 path={long}\n");
-        for before in [
-            member("././@LongLink", LONG, "", format!("{long}\0").as_bytes()),
-            member("PaxHeaders/nft", EXTENDED, "", record.as_bytes()),
-        ] {
-            let (files, _) = found(&[before, member("cut", PLAIN, "", b"x")]);
-            assert_eq!(files.concat(), long);
-        }
-    }
-
-    #[test]
-    fn what_is_no_whole_tarball_is_refused() {
-        let whole = one();
-        let mut other = whole.clone();
-        other[0] = b'x';
-        let again = member("node-1/nft", PLAIN, "", b"abc");
-        let link = |kind| tarball(&[member("node-1/nft", kind, "/etc/passwd", b"")]);
-        let many = vec![member("notes", PLAIN, "", b""); MAX_FILES + 1];
-        let told: Vec<String> = [
-            &whole[..100],
-            &whole[..600],
-            &other,
-            &[0x1f, 0x8b, 8, 0],
-            &link(LINK),
-            &link(SYMBOLIC),
-            &tarball(&[again.clone(), again]),
-            &tarball(&many),
-        ]
-        .iter()
-        .map(|bytes| {
-            let read = files(bytes, |path| path.ends_with("nft"));
-            read.unwrap_err().to_string()
-        })
-        .collect();
-        insta::assert_snapshot!(told.join("\n"));
-    }
-}
+#[path = "tarball_tests.rs"]
+mod tests;

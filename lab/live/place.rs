@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
+use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 use sha2::{Digest as _, Sha256};
 
@@ -16,10 +17,12 @@ use sha2::{Digest as _, Sha256};
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// The directory is somebody else's, or no directory.
-    #[error("{} is not a directory of this user's own", path.display())]
+    #[error("{} is not a directory of this user's own: it {what}", path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
+        /// What it is: `is a symbolic link`.
+        what: String,
     },
     /// Others may look into it.
     #[error("{} is open to others: its mode is {mode:03o}", path.display())]
@@ -52,7 +55,7 @@ impl PlaceError {
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
-            Self::Foreign { path } => format!(
+            Self::Foreign { path, .. } => format!(
                 "look who made {}; XDG_RUNTIME_DIR names another place",
                 path.display()
             ),
@@ -109,8 +112,17 @@ impl Directory {
             _ => {}
         }
         let about = fs::symlink_metadata(&path).map_err(refused("look at", &path))?;
-        if !about.is_dir() || about.uid() != geteuid().as_raw() {
-            return Err(PlaceError::Foreign { path });
+        let what = if about.is_symlink() {
+            Some("is a symbolic link".to_owned())
+        } else if !about.is_dir() {
+            Some("is no directory".to_owned())
+        } else if about.uid() != geteuid().as_raw() {
+            Some(format!("belongs to the user {}", about.uid()))
+        } else {
+            None
+        };
+        if let Some(what) = what {
+            return Err(PlaceError::Foreign { path, what });
         }
         let mode = about.mode() & 0o777;
         if mode & 0o077 != 0 {
@@ -143,6 +155,7 @@ impl Directory {
         let path = self.0.join("lock");
         let mut options = File::options();
         let opened = options.write(true).create(true).truncate(false).mode(0o600);
+        opened.custom_flags(OFlag::O_NOFOLLOW.bits());
         let lock = opened.open(&path).map_err(refused("open", &path))?;
         lock.lock().map_err(refused("lock", &path))?;
         Ok(lock)
@@ -285,13 +298,13 @@ mod tests {
         let file = root.path().join("file");
         fs::write(&file, "").unwrap();
         insta::assert_snapshot!(told(Directory::at(file), root.path()), @r"
-        ROOT/file is not a directory of this user's own
+        ROOT/file is not a directory of this user's own: it is no directory
         look who made ROOT/file; XDG_RUNTIME_DIR names another place
         ");
         let link = root.path().join("link");
         symlink(root.path(), &link).unwrap();
         insta::assert_snapshot!(told(Directory::at(link), root.path()), @r"
-        ROOT/link is not a directory of this user's own
+        ROOT/link is not a directory of this user's own: it is a symbolic link
         look who made ROOT/link; XDG_RUNTIME_DIR names another place
         ");
         let open = root.path().join("open");

@@ -4,12 +4,10 @@
 //! A file has its name when it is whole, and not before.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
-use tempfile::NamedTempFile;
 
 use super::comments::comments;
 use super::journeys::Told;
@@ -19,6 +17,8 @@ use super::seen::Seen;
 use super::writer::{Options, Writer};
 use super::{CaseResult, Event};
 use crate::evidence::Evidence;
+use crate::files;
+use crate::printable::{Kind, Printable, printable};
 
 /// The longest name of a case's directory, in bytes; file systems take 255.
 const LONGEST: usize = 120;
@@ -40,7 +40,7 @@ impl Folder {
     ///
     /// When it cannot be made.
     pub fn make(at: &Path, again: &str) -> io::Result<Self> {
-        fs::create_dir_all(at).map_err(|error| naming(at, &error))?;
+        files::make_directory(at).map_err(|error| naming(at, &error))?;
         Ok(Self {
             at: at.to_owned(),
             again: again.to_owned(),
@@ -58,7 +58,9 @@ impl Folder {
             at = at.with_file_name(name(&format!("{}@{}", result.short_name(), result.kernel)));
             self.written.insert(at.clone());
         }
-        fs::create_dir_all(&at).map_err(|error| naming(&at, &error))?;
+        for directory in at.parent().into_iter().chain([at.as_path()]) {
+            files::make_directory(directory).map_err(|error| naming(directory, &error))?;
+        }
         file(&at.join("capture.pcapng"), |out| {
             let document = &seen.document;
             let evidence = &document.evidence;
@@ -89,11 +91,13 @@ impl Folder {
             pcapng.flush()
         })?;
         file(&at.join("evidence.json"), |out| {
-            serde_json::to_writer(&mut *out, &seen.document)?;
-            out.write_all(b"\n")
+            let mut out = Printable::new(out, Kind::Json);
+            serde_json::to_writer(&mut out, &seen.document)?;
+            out.write_all(b"\n")?;
+            out.flush()
         })?;
         file(&at.join("explain.txt"), |out| {
-            out.write_all(seen.text.as_bytes())
+            out.write_all(printable(&seen.text).as_bytes())
         })
     }
 }
@@ -111,7 +115,7 @@ impl Writer for Folder {
                     ..Options::default()
                 };
                 file(&self.at.join("junit.xml"), |out| {
-                    Junit::new(out, options).event(event)
+                    Junit::new(Printable::new(out, Kind::Text), options).event(event)
                 })
             }
             _ => Ok(()),
@@ -121,18 +125,7 @@ impl Writer for Folder {
 
 /// Writes a file: whole, or not at all.
 fn file(at: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let written = || {
-        let folder = at.parent().unwrap_or(Path::new("."));
-        let mut out = BufWriter::new(NamedTempFile::new_in(folder)?);
-        write(&mut out)?;
-        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        // Whoever may read the directory may read what is in it.
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        file.as_file().set_permissions(mode)?;
-        file.persist(at).map_err(|error| error.error)?;
-        Ok(())
-    };
-    written().map_err(|error: io::Error| naming(at, &error))
+    files::write(at, write).map_err(|error| naming(at, &error))
 }
 
 fn naming(at: &Path, error: &io::Error) -> io::Error {
@@ -158,6 +151,8 @@ fn name(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -41,6 +41,7 @@ pub mod schema;
 pub mod seen;
 mod several;
 pub mod verify;
+mod whole;
 pub mod why;
 mod words;
 mod writer;
@@ -59,6 +60,7 @@ pub use results::{
     CaseResult, Outcome, Place, Results, RunError, SCHEMA, Summary, Surroundings, Trouble, Warning,
 };
 pub use several::Several;
+pub use whole::Whole;
 pub use writer::{Options, Writer};
 
 /// What happens during a run, in the order it does.

@@ -2,16 +2,18 @@
 //! hold what they say.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::cluster::Problem;
 use crate::cluster::place;
 use crate::dump::folder::{Folder, FolderError};
 use crate::dump::{NodeDump, Read};
+use crate::files::{FileError, Location};
 use crate::replay::{At, LeftOut, leave_out};
 use crate::scenario::Diagnostic;
 use crate::scenario::lab::LabSpec;
+
+use super::prepare::Wishes;
 
 /// Why lines of a dump are left out that can be read.
 const UNTAKEN: &str = "no kernel takes it";
@@ -39,7 +41,17 @@ pub struct Given {
 ///
 /// When there is none.
 pub fn read(path: &Path) -> Result<Read, FolderError> {
-    Ok(NodeDump::read(Folder::read(path)?.files))
+    Ok(Folder::read(path)?.parse())
+}
+
+/// Where a dump is that a lab names: below the lab's directory, unless the user lets it
+/// be elsewhere.
+fn location(directory: &Path, path: &str, may_be_outside: bool) -> Location {
+    if may_be_outside {
+        Location::anywhere(directory.join(path))
+    } else {
+        Location::below(directory, path)
+    }
 }
 
 fn place_of(read: &Read, diagnostic: &Diagnostic) -> (String, u32) {
@@ -119,8 +131,9 @@ pub(super) struct Taken<'d> {
 pub(super) fn dumps<'d>(
     directory: &Path,
     spec: &LabSpec,
-    given: &'d BTreeMap<String, Given>,
+    wishes: &'d Wishes,
 ) -> Result<Vec<Taken<'d>>, Vec<Problem>> {
+    let given = &wishes.dumps;
     let mut problems = Vec::new();
     let mut dumps: Vec<Taken<'d>> = given
         .iter()
@@ -136,10 +149,25 @@ pub(super) fn dumps<'d>(
             continue;
         };
         let at = place!["spec", "nodes", node, "dump"];
-        let read = match read(&directory.join(path)) {
-            Ok(read) => read,
+        let location = location(directory, path, wishes.allow_outside);
+        let read = match Folder::read_at(&location) {
+            Ok(folder) => folder.parse(),
             Err(error) => {
-                problems.push(Problem::in_lab(at, error.to_string()));
+                let is_outside = matches!(
+                    error,
+                    FolderError::Io {
+                        source: FileError::Outside,
+                        ..
+                    }
+                );
+                let problem = Problem::in_lab(at, error.to_string());
+                problems.push(if is_outside {
+                    problem.help(
+                        "put the dump beside the lab, or permit it with --allow-outside".to_owned(),
+                    )
+                } else {
+                    problem
+                });
                 continue;
             }
         };

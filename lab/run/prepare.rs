@@ -70,6 +70,8 @@ pub struct Wishes {
     /// Dumps that take the place of nodes, by the nodes' names, besides those that the lab
     /// names.
     pub dumps: BTreeMap<String, dumped::Given>,
+    /// Whether a lab's `dump` may lead out of the lab's directory.
+    pub allow_outside: bool,
 }
 
 impl From<Patience> for Wishes {
@@ -78,6 +80,7 @@ impl From<Patience> for Wishes {
             patience,
             kube_proxy: None,
             dumps: BTreeMap::new(),
+            allow_outside: false,
         }
     }
 }
@@ -134,7 +137,7 @@ pub fn prepare(
         steps: &after,
     };
     let (mut plan, plans) = plan(&order).map_err(told)?;
-    let dumps = dumped::dumps(&directory(lab), &case.spec, &wishes.dumps).map_err(told)?;
+    let dumps = dumped::dumps(&directory(lab), &case.spec, &wishes).map_err(told)?;
     if !dumps.is_empty() && !case.steps.is_empty() {
         let problem = Problem::in_lab(
             place!["spec", "steps"],
@@ -217,9 +220,8 @@ fn cluster_of(lab: &Chosen, case: &Case, wishes: &Wishes) -> Result<Cluster, Vec
 /// Where a lab's file is.
 fn directory(lab: &Chosen) -> PathBuf {
     let source = lab.scenario.sources.iter().next();
-    let file = source.map(|(_, source)| Path::new(source.name()));
-    file.and_then(Path::parent)
-        .map(Path::to_owned)
+    source
+        .map(|(_, source)| source.directory())
         .unwrap_or_default()
 }
 

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 
 use annotate_snippets::renderer::DecorStyle;
-use annotate_snippets::{AnnotationKind, Element, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Element, Level, Origin, Renderer, Snippet};
 
 use super::source::{FileId, Source, SourceError, Sources, Span};
 use crate::printable::{one_line, printable, styled};
@@ -134,8 +135,12 @@ impl Diagnostic {
         };
         let mut elements: Vec<Element<'_>> = Vec::new();
         for file in self.files() {
-            if let Some(source) = sources.get(file) {
-                elements.push(self.snippet(file, source).into());
+            match sources.get(file) {
+                Some(source) if source.is_shown() => {
+                    elements.push(self.snippet(file, source).into());
+                }
+                Some(source) => elements.push(self.origin(file, source).into()),
+                None => {}
             }
         }
         elements.extend(
@@ -173,8 +178,37 @@ impl Diagnostic {
         files
     }
 
-    fn labels(&self) -> impl Iterator<Item = &Label> {
+    /// The same at the same place, without what it repeats of the file, which is the one
+    /// that a symbolic link led to.
+    #[must_use]
+    pub(super) fn redacted(&self, file: &Path) -> Self {
+        let message =
+            "this is not valid; it is not shown, as the file was reached by a symbolic link";
+        let file = one_line(&file.to_string_lossy()).into_owned();
+        let redacted = Self {
+            severity: self.severity,
+            ..Self::error(message)
+        };
+        match &self.primary {
+            Some(primary) => redacted.at(primary.span, ""),
+            None => redacted,
+        }
+        .help(format!("name the file itself: {file}"))
+    }
+
+    pub(super) fn labels(&self) -> impl Iterator<Item = &Label> {
         self.primary.as_deref().into_iter().chain(&self.secondary)
+    }
+
+    /// The place in a file whose text is not shown.
+    fn origin<'s>(&self, file: FileId, source: &'s Source) -> Origin<'s> {
+        let origin = Origin::path(one_line(source.name()));
+        match self.labels().find(|label| label.span.file == file) {
+            Some(Label { span, .. }) => origin
+                .line(usize::try_from(span.line).unwrap_or(1))
+                .char_column(usize::try_from(span.column).unwrap_or(1)),
+            None => origin,
+        }
     }
 
     /// The places in one file. Only the lines between the first and the last

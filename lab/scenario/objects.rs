@@ -125,9 +125,9 @@ impl Objects {
         }
         let objects = Self::new(&decoded, &documents.ignored);
         if sink.has_errors() {
-            return Err(sink.into_inner());
+            return Err(sources.redact(sink.into_inner()));
         }
-        Ok((objects, sink.into_inner()))
+        Ok((objects, sources.redact(sink.into_inner())))
     }
 
     /// Puts the objects of a case together.

@@ -40,7 +40,7 @@ impl Scenario {
         let mut sink = Sink::default();
         let scenario = read(sources, &mut sink);
         let has_errors = sink.has_errors();
-        let diagnostics = sink.into_inner();
+        let diagnostics = sources.redact(sink.into_inner());
         match scenario {
             Some(scenario) if !has_errors => Ok((scenario, diagnostics)),
             _ => Err(diagnostics),

@@ -1,9 +1,11 @@
 //! The text a user wrote, and places in it.
 
-use std::fs;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use super::diagnostic::Diagnostic;
+use crate::files::{FileError, Location};
+use crate::printable::one_line;
 
 /// The largest file that is read, in bytes: 64 MiB, as dumps have. A cluster of ten
 /// thousand services has about half of that, as `kubectl` prints it.
@@ -14,6 +16,10 @@ pub const MAX_BYTES: usize = 64 << 20;
 pub struct Source {
     name: String,
     text: String,
+    /// The path as given, if it was read from a file.
+    path: Option<PathBuf>,
+    /// The file itself, if a symbolic link led to it: its text is not printed.
+    linked_to: Option<PathBuf>,
 }
 
 /// Why a file's text cannot be had.
@@ -51,13 +57,13 @@ pub enum SourceError {
         /// The file.
         name: String,
     },
-    /// The operating system refused.
+    /// It is no regular file, or the operating system refused.
     #[error("{name}: cannot be read: {source}")]
     Io {
         /// The path as given.
         name: String,
         /// What the operating system said.
-        source: io::Error,
+        source: FileError,
     },
 }
 
@@ -78,29 +84,23 @@ impl Source {
     /// # Errors
     ///
     /// One [`SourceError`] for each way a path fails to be a text of reasonable
-    /// size. At most [`MAX_BYTES`] and one byte are read.
+    /// size. At most [`MAX_BYTES`] and one byte are read, of regular files only.
     pub fn read(path: &Path) -> Result<Self, SourceError> {
-        let name = path.display().to_string();
-        let file = fs::File::open(path).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => SourceError::Missing { name: name.clone() },
-            _ => SourceError::Io {
+        let name = one_line(&path.to_string_lossy()).into_owned();
+        let read = Location::anywhere(path).read(MAX_BYTES);
+        let (bytes, linked_to) = read.map_err(|source| match source {
+            FileError::Directory => SourceError::Directory { name: name.clone() },
+            source if source.is_missing() => SourceError::Missing { name: name.clone() },
+            source => SourceError::Io {
                 name: name.clone(),
                 source,
             },
         })?;
-        // Opening a directory succeeds on Linux; reading from it does not.
-        if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-            return Err(SourceError::Directory { name });
-        }
-        let mut bytes = Vec::new();
-        let limit = u64::try_from(MAX_BYTES + 1).unwrap_or(u64::MAX);
-        file.take(limit)
-            .read_to_end(&mut bytes)
-            .map_err(|source| SourceError::Io {
-                name: name.clone(),
-                source,
-            })?;
-        Self::from_bytes(name, bytes)
+        Ok(Self {
+            path: Some(path.to_owned()),
+            linked_to,
+            ..Self::from_bytes(name, bytes)?
+        })
     }
 
     /// A text that is no file of its own: standard input, a lab that came with
@@ -118,7 +118,7 @@ impl Source {
         }
         match String::from_utf8(bytes) {
             Ok(text) if text.trim().is_empty() => Err(SourceError::Empty { name }),
-            Ok(text) => Ok(Self { name, text }),
+            Ok(text) => Ok(Self::of_text(name, text)),
             Err(error) => {
                 let good = error.utf8_error().valid_up_to();
                 let newlines = error.as_bytes()[..good].iter().filter(|b| **b == b'\n');
@@ -134,7 +134,31 @@ impl Source {
         Self {
             name: name.into(),
             text: text.into(),
+            path: None,
+            linked_to: None,
         }
+    }
+
+    /// The same text, which came from this file by a symbolic link.
+    #[must_use]
+    pub fn linked_to(mut self, file: Option<PathBuf>) -> Self {
+        self.linked_to = file;
+        self
+    }
+
+    /// Whether messages may show lines of the text: not of a file that a symbolic link
+    /// led to, which may be one that its author must not read.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        self.linked_to.is_none()
+    }
+
+    /// The directory that the file is in; empty for the current one, or if there is no
+    /// file.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        let parent = self.path.as_deref().and_then(Path::parent);
+        parent.map(Path::to_owned).unwrap_or_default()
     }
 
     /// The name in messages: the path as given.
@@ -182,6 +206,24 @@ impl Sources {
         self.0.get(usize::try_from(file.0).ok()?)
     }
 
+    /// Diagnostics without what they repeat of files whose text is not shown.
+    #[must_use]
+    pub fn redact(&self, diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
+        if self.0.iter().all(Source::is_shown) {
+            return diagnostics;
+        }
+        let redacted = diagnostics.iter().map(|diagnostic| {
+            let file = diagnostic
+                .labels()
+                .find_map(|label| self.get(label.span.file)?.linked_to.as_deref());
+            match file {
+                Some(file) => diagnostic.redacted(file),
+                None => diagnostic.clone(),
+            }
+        });
+        redacted.collect()
+    }
+
     /// The files with their ids.
     pub fn iter(&self) -> impl Iterator<Item = (FileId, &Source)> {
         (0u32..).map(FileId).zip(self.0.iter())
@@ -226,11 +268,11 @@ mod tests {
         assert!(message(Source::read(&dir.path().join("no.yaml"))).ends_with("no such file"));
         assert!(message(Source::read(dir.path())).contains("this is a directory"));
         let path = dir.path().join("lab.yaml");
-        fs::write(&path, " \n\n").expect("written");
+        std::fs::write(&path, " \n\n").expect("written");
         assert!(message(Source::read(&path)).contains("the file is empty"));
-        fs::write(&path, b"a: 1\nb: \xff\n").expect("written");
+        std::fs::write(&path, b"a: 1\nb: \xff\n").expect("written");
         assert!(message(Source::read(&path)).contains("line 2 is not UTF-8"));
-        fs::write(&path, "[".repeat(MAX_BYTES + 1)).expect("written");
+        std::fs::write(&path, "[".repeat(MAX_BYTES + 1)).expect("written");
         assert!(message(Source::read(&path)).contains("larger than 64 MiB"));
     }
 

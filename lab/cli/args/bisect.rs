@@ -43,6 +43,9 @@ pub struct BisectArguments {
     /// Leave out of dumps what no kernel would take, such as rules that jump to themselves
     #[arg(long)]
     pub lenient: bool,
+    /// Read dumps that a lab names outside of its directory, too
+    #[arg(long)]
+    pub allow_outside: bool,
     #[command(flatten)]
     pub place: PlaceArguments,
     /// How the answer is printed

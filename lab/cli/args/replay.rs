@@ -46,6 +46,9 @@ pub struct ReplayArguments {
     /// themselves, and what this kernel refuses; each is told
     #[arg(long)]
     pub lenient: bool,
+    /// Read dumps that a lab names outside of its directory, too
+    #[arg(long)]
+    pub allow_outside: bool,
     /// How long an answer is waited for
     #[arg(long, default_value = "3s", value_parser = patience, value_name = "DURATION")]
     pub patience: Duration,

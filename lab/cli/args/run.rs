@@ -95,6 +95,9 @@ pub struct WhyArguments {
     /// Leave out of dumps what no kernel would take
     #[arg(long, requires = "dump")]
     pub lenient: bool,
+    /// Read dumps that a lab names outside of its directory, too
+    #[arg(long)]
+    pub allow_outside: bool,
     #[command(flatten)]
     pub place: PlaceArguments,
     /// Only the connections of this probe

@@ -26,6 +26,9 @@ pub struct Selection {
     /// the lab says what it is told
     #[arg(long, value_name = "PATH")]
     pub kube_proxy: Option<PathBuf>,
+    /// Read dumps that a lab names outside of its directory, too
+    #[arg(long)]
+    pub allow_outside: bool,
 }
 
 impl Selection {
@@ -35,6 +38,7 @@ impl Selection {
             patience: self.patience,
             kube_proxy: self.kube_proxy.clone(),
             dumps: std::collections::BTreeMap::new(),
+            allow_outside: self.allow_outside,
         }
     }
 }

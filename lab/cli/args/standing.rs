@@ -54,6 +54,9 @@ pub struct UpArguments {
     /// the lab says what it is told
     #[arg(long, value_name = "PATH")]
     pub kube_proxy: Option<PathBuf>,
+    /// Read dumps that the lab names outside of its directory, too
+    #[arg(long)]
+    pub allow_outside: bool,
     /// Have a program at hand in the lab that is not the system's. As often as wanted
     #[arg(long = "program", value_name = "PATH")]
     pub programs: Vec<PathBuf>,

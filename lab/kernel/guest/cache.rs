@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::fcntl::OFlag;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::digest::{self, Identity};
-use super::error::GuestError;
+use super::error::{CacheWrong, GuestError};
 
 /// The file of an entry that says what the others are.
 const MANIFEST: &str = "manifest.json";
@@ -116,8 +117,36 @@ impl Cache {
                 .mode(0o755)
                 .create(cache.directory.join(part))
                 .map_err(cache.cannot("make a directory"))?;
+            cache.check_owner(part)?;
         }
         Ok(cache)
+    }
+
+    /// Refuses a directory that another user could change: guests boot kernels from it.
+    /// The cache itself may be behind a symbolic link, which the user chose.
+    fn check_owner(&self, part: &str) -> Result<(), GuestError> {
+        let (directory, about) = if part.is_empty() {
+            (self.directory.clone(), fs::metadata(&self.directory))
+        } else {
+            let directory = self.directory.join(part);
+            let about = fs::symlink_metadata(&directory);
+            (directory, about)
+        };
+        let about = about.map_err(self.cannot("look at a directory"))?;
+        let user = nix::unistd::geteuid().as_raw();
+        let wrong = if !about.is_dir() {
+            CacheWrong::NoDirectory
+        } else if about.uid() != user {
+            CacheWrong::Foreign {
+                owner: about.uid(),
+                user,
+            }
+        } else if about.mode() & 0o022 != 0 {
+            CacheWrong::Writable(about.mode() & 0o777)
+        } else {
+            return Ok(());
+        };
+        Err(GuestError::CacheUnsafe { directory, wrong })
     }
 
     /// The cache where this process's environment says it is.
@@ -331,6 +360,7 @@ impl Cache {
             .create(true)
             .truncate(false)
             .write(true)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(path)
             .map_err(self.cannot("make a lock"))?;
         match file.try_lock() {
@@ -386,6 +416,45 @@ mod tests {
         let made = cache.making("things", key).unwrap();
         fs::write(made.path().join("thing"), text).unwrap();
         cache.keep("things", key, made, 7).unwrap()
+    }
+
+    /// Root alone may give a directory away.
+    #[test]
+    fn cache_that_another_user_could_change_is_refused() {
+        use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+        let (directory, cache) = cache();
+        let shown = |result: Result<Cache, GuestError>| {
+            let error = result.unwrap_err();
+            let text = format!("{error}\n{}", error.remedy().unwrap_or_default());
+            text.replace(&directory.path().display().to_string(), "DIR")
+        };
+        let open = || Cache::open(cache.directory.clone());
+        let locks = cache.directory.join("locks");
+        for mode in [0o775, 0o757, 0o1777] {
+            fs::set_permissions(&locks, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(shown(open()).contains("may be written by others"));
+        }
+        insta::assert_snapshot!(shown(open()), @r"
+        the cache DIR/cache/locks may be written by others: its mode is 777
+        run `chmod -R go-w DIR/cache/locks`, or set SVCLAB_CACHE to a directory of your own
+        ");
+        fs::remove_dir(&locks).unwrap();
+        symlink("making", &locks).unwrap();
+        insta::assert_snapshot!(shown(open()), @r"
+        the cache DIR/cache/locks is no directory
+        remove DIR/cache/locks, or set SVCLAB_CACHE to a directory of your own
+        ");
+        fs::remove_file(&locks).unwrap();
+        let linked = directory.path().join("linked");
+        symlink(&cache.directory, &linked).unwrap();
+        Cache::open(linked).unwrap();
+        if nix::unistd::geteuid().is_root() {
+            chown(&cache.directory, Some(1000), Some(1000)).unwrap();
+            insta::assert_snapshot!(shown(open()), @r"
+            the cache DIR/cache belongs to the user 1000, not to the user 0 who runs svclab
+            run svclab as that user, set SVCLAB_CACHE to a directory of your own, or, if you trust what is in it, make it yours with `chown -R 0 DIR/cache`
+            ");
+        }
     }
 
     #[test]

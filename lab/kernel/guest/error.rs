@@ -72,6 +72,14 @@ pub enum GuestError {
         /// What the system says.
         source: io::Error,
     },
+    /// Another user could change what is in the cache.
+    #[error("the cache {} {wrong}", directory.display())]
+    CacheUnsafe {
+        /// The cache's directory, or one in it.
+        directory: PathBuf,
+        /// What is wrong with it.
+        wrong: CacheWrong,
+    },
     /// There is nowhere to keep anything.
     #[error(
         "there is no place for guest kernels: neither $SVCLAB_CACHE, $XDG_CACHE_HOME nor $HOME is set"
@@ -107,6 +115,25 @@ pub enum GuestError {
     },
 }
 
+/// Why a cache is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CacheWrong {
+    /// There is something else of its name.
+    #[error("is no directory")]
+    NoDirectory,
+    /// It is another user's.
+    #[error("belongs to the user {owner}, not to the user {user} who runs svclab")]
+    Foreign {
+        /// Whose it is.
+        owner: u32,
+        /// Who runs svclab.
+        user: u32,
+    },
+    /// Others may write it.
+    #[error("may be written by others: its mode is {0:03o}")]
+    Writable(u32),
+}
+
 fn console(said: &str) -> String {
     if said.is_empty() {
         String::new()
@@ -129,6 +156,19 @@ impl GuestError {
     /// What to do about it.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
+        if let Self::CacheUnsafe { directory, wrong } = self {
+            let directory = directory.display();
+            let other = "set SVCLAB_CACHE to a directory of your own";
+            return Some(match wrong {
+                CacheWrong::NoDirectory => format!("remove {directory}, or {other}"),
+                CacheWrong::Foreign { user, .. } => format!(
+                    "run svclab as that user, {other}, or, if you trust what is in it, make it yours with `chown -R {user} {directory}`"
+                ),
+                CacheWrong::Writable(_) => {
+                    format!("run `chmod -R go-w {directory}`, or {other}")
+                }
+            });
+        }
         let text = match self {
             Self::NoQemu | Self::OddQemu { .. } => {
                 "run `apt-get install --no-install-recommends qemu-system-x86`, or your distribution's equivalent, as root"

@@ -1,0 +1,250 @@
+//! Paths that others made: no device and no pipe is opened, no link is followed out of a
+//! lab's directory or when something is written, and no line of a file is printed that a
+//! link led to.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+use super::support::{LAB, run, stderr, stdout};
+
+/// What no message may repeat.
+const SECRET: &str = "root:$6$salt$hash:19000:0:99999:7:::";
+
+/// A directory with a lab's directory in it, and a secret beside that.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::create_dir(directory.path().join("labs")).expect("made");
+        fs::write(directory.path().join("secret"), format!("{SECRET}\n")).expect("written");
+        Self(directory)
+    }
+
+    fn outside(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn lab(&self, name: &str) -> PathBuf {
+        self.0.path().join("labs").join(name)
+    }
+
+    /// A lab whose node is what that dump says.
+    fn with_dump(&self, dump: &str) -> PathBuf {
+        let line = "leftovers: {iptables: []}";
+        let text = LAB.replacen(line, &format!("dump: \"{dump}\""), 1);
+        fs::write(self.lab("lab.yaml"), text).expect("written");
+        self.lab("lab.yaml")
+    }
+
+    /// The exit code and all that is printed, without what differs between runs.
+    fn printed(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = run(arguments);
+        let text = stdout(&output) + &stderr(&output);
+        assert!(!text.contains("$6$") && !text.contains("19000"), "{text}");
+        let here = self.0.path().display().to_string();
+        (output.status.code(), text.replace(&here, "DIR"))
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[test]
+fn lab_that_is_no_regular_file_is_refused_at_once() {
+    let place = Place::new();
+    mkfifo(&place.lab("pipe.yaml"), Mode::S_IRWXU).expect("a pipe");
+    symlink("/dev/zero", place.lab("zero.yaml")).expect("a link");
+    symlink("loop.yaml", place.lab("loop.yaml")).expect("a link");
+    fs::create_dir(place.lab("directory.yaml")).expect("made");
+    let mut all = String::new();
+    for name in ["pipe.yaml", "zero.yaml", "loop.yaml", "directory.yaml"] {
+        let path = shown(&place.lab(name));
+        let (code, text) = place.printed(&["plan", &path]);
+        assert_eq!(code, Some(2), "{text}");
+        all += &text;
+        for arguments in [
+            &["rules", "--kube-version=v1.30.0", &path][..],
+            &["diff", &path, &path],
+            &["replay", &path, "--objects", &path],
+            &["bisect", "--good", &path, "--bad", &path, "--probe=a->b"],
+            &["claims", "--from", &path],
+        ] {
+            let (code, text) = place.printed(arguments);
+            assert_eq!(code, Some(2), "{arguments:?}: {text}");
+        }
+    }
+    for what in ["a named pipe", "a device", "symbolic links", "a directory"] {
+        assert!(all.contains(what), "{all}");
+    }
+}
+
+#[test]
+fn file_of_proc_without_end_is_refused() {
+    let place = Place::new();
+    // Regular files by their kind; the second has no data and would wait.
+    for path in ["/proc/self/mem", "/proc/kmsg", "/proc/self/pagemap"] {
+        let (code, text) = place.printed(&["plan", &format!("{path}/../../../{path}")]);
+        assert!(matches!(code, Some(2 | 4)), "{text}");
+        let (code, text) = place.printed(&["diff", path, path]);
+        assert_eq!(code, Some(2), "{text}");
+    }
+}
+
+#[test]
+fn dump_outside_of_the_labs_directory_is_refused() {
+    let place = Place::new();
+    symlink("../secret", place.lab("link")).expect("a link");
+    symlink("..", place.lab("up")).expect("a link");
+    fs::create_dir(place.lab("node")).expect("made");
+    symlink("../../secret", place.lab("node/iptables-save")).expect("a link");
+    let secret = shown(&place.outside("secret"));
+    for dump in [
+        "../secret",
+        "link",
+        "up/secret",
+        "node",
+        &secret,
+        "/dev/stdin",
+    ] {
+        let lab = shown(&place.with_dump(dump));
+        let (code, text) = place.printed(&["plan", &lab]);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(
+            text.contains("this leads out of the lab's directory"),
+            "{dump}: {text}"
+        );
+        assert!(text.contains("--allow-outside"), "{dump}: {text}");
+        if dump != "/dev/stdin" {
+            let (code, text) = place.printed(&["plan", "--allow-outside", &lab]);
+            assert_eq!(code, Some(2), "{text}");
+            assert!(!text.contains("leads out of"), "{dump}: {text}");
+        }
+    }
+}
+
+#[test]
+fn dump_below_the_labs_directory_is_read() {
+    let place = Place::new();
+    fs::create_dir(place.lab("node")).expect("made");
+    let rules = "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n";
+    fs::write(place.lab("node/iptables-save"), rules).expect("written");
+    symlink("node", place.lab("link")).expect("a link");
+    for dump in [
+        "node",
+        "./node",
+        "node/../node",
+        "link",
+        "node/iptables-save",
+    ] {
+        let lab = shown(&place.with_dump(dump));
+        let (_, text) = place.printed(&["plan", &lab]);
+        assert!(
+            !text.contains("leads out of") && !text.contains("no such file"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn file_behind_a_link_is_not_quoted() {
+    let place = Place::new();
+    for content in [
+        format!("{SECRET}\n"),
+        format!("a: [{SECRET}\n"),
+        format!("apiVersion: v1\nkind: Node\nmetadata: {{name: \"{SECRET}\"}}\n"),
+        format!("apiVersion: svclab/v1\nkind: Lab\n\"{SECRET}\": 1\n"),
+        format!("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j {SECRET}\n{SECRET}\nCOMMIT\n"),
+    ] {
+        fs::write(place.outside("secret"), content).expect("written");
+        let _ = fs::remove_file(place.lab("lab.yaml"));
+        symlink("../secret", place.lab("lab.yaml")).expect("a link");
+        let _ = fs::remove_file(place.lab("iptables-save"));
+        symlink("../secret", place.lab("iptables-save")).expect("a link");
+        let lab = shown(&place.lab("lab.yaml"));
+        let dump = shown(&place.lab("iptables-save"));
+        let labs = shown(place.lab("x").parent().expect("a directory"));
+        let (code, text) = place.printed(&["plan", &lab]);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains("reached by a symbolic link"), "{text}");
+        assert!(text.contains("name the file itself: DIR/secret"), "{text}");
+        for arguments in [
+            &["run", "--topologies", &labs][..],
+            &["run", "--format=json", "--topologies", &labs],
+            &["run", "--format=junit", "--topologies", &labs],
+            &["run", "--format=github", "--topologies", &labs],
+            &["rules", "--kube-version=v1.30.0", &lab],
+            &["diff", &dump, &dump],
+            &["replay", &dump, "--objects", &lab],
+            &["replay", &dump, "--lenient", "--probe=a->b"],
+        ] {
+            place.printed(arguments);
+        }
+    }
+}
+
+#[test]
+fn lab_behind_a_link_runs() {
+    let place = Place::new();
+    fs::write(place.outside("good.yaml"), LAB).expect("written");
+    symlink("../good.yaml", place.lab("lab.yaml")).expect("a link");
+    let (code, text) = place.printed(&["plan", &shown(&place.lab("lab.yaml"))]);
+    assert_eq!(code, Some(0), "{text}");
+}
+
+#[test]
+fn writing_follows_no_link() {
+    let place = Place::new();
+    fs::write(place.lab("lab.yaml"), LAB).expect("written");
+    let lab = format!("{}/policy=Cluster", shown(&place.lab("lab.yaml")));
+    symlink("secret", place.outside("link")).expect("a link");
+    symlink("labs", place.outside("folder")).expect("a link");
+    mkfifo(&place.outside("pipe"), Mode::S_IRWXU).expect("a pipe");
+    let mut all = String::new();
+    for name in ["link", "pipe", "labs"] {
+        let written = format!("json={}", shown(&place.outside(name)));
+        let (code, text) = place.printed(&["run", "--kernel=host", "--write", &written, &lab]);
+        assert_eq!(code, Some(3), "{text}");
+        all += &text;
+    }
+    let folder = shown(&place.outside("folder"));
+    let (code, text) = place.printed(&["run", "--kernel=host", "--report", &folder, &lab]);
+    assert_eq!(code, Some(3), "{text}");
+    for what in ["it is a symbolic link", "no regular file"] {
+        assert!(all.contains(what), "{all}");
+    }
+    assert!(text.contains("it is a symbolic link"), "{text}");
+    let secret = fs::read_to_string(place.outside("secret")).expect("the secret");
+    assert_eq!(secret, format!("{SECRET}\n"));
+}
+
+#[test]
+fn written_results_are_whole_or_absent() {
+    let place = Place::new();
+    fs::write(place.lab("lab.yaml"), LAB).expect("written");
+    let lab = format!("{}/policy=Cluster", shown(&place.lab("lab.yaml")));
+    let results = place.outside("results.json");
+    fs::write(&results, "of another run").expect("written");
+    let written = format!("json={}", shown(&results));
+    let (code, text) = place.printed(&["run", "--kernel=host", "--write", &written, &lab]);
+    assert_eq!(code, Some(0), "{text}");
+    let text = fs::read_to_string(&results).expect("results");
+    serde_json::from_str::<serde_json::Value>(&text).expect("JSON");
+    let mut left: Vec<String> = fs::read_dir(place.0.path())
+        .expect("a directory")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    left.sort();
+    assert_eq!(left, ["labs", "results.json", "secret"]);
+}

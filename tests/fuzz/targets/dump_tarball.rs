@@ -1,0 +1,28 @@
+//! What is said to be a tarball of a dump may be anything.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use svclab::dump::limits::{MAX_BYTES, MAX_FILES};
+use svclab::dump::tarball;
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = tarball::is_tarball(bytes);
+    let wanted = |path: &str| path.ends_with("-save") || path.ends_with("ip-addr");
+    let Ok((files, others)) = tarball::files(bytes, wanted) else {
+        return;
+    };
+    assert!(files.len() + others.len() <= MAX_FILES, "too many files");
+    for path in files.iter().map(|file| &file.path).chain(&others) {
+        assert!(!path.contains(char::is_control), "a path reaches the terminal");
+    }
+    for (at, file) in files.iter().enumerate() {
+        assert!(wanted(&file.path), "a file that is not wanted");
+        assert!(file.bytes.len() <= MAX_BYTES, "a file that is too large");
+        let others = &files[at + 1..];
+        assert!(
+            others.iter().all(|other| other.path != file.path),
+            "a file is there twice"
+        );
+    }
+});
