@@ -7,10 +7,12 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use super::delay::Delay;
 use super::health::connect;
 use super::netns::NetNs;
 use super::patience::within;
@@ -62,9 +64,20 @@ async fn reach(
 ) -> io::Result<TcpStream> {
     for offset in 0..backends.len() {
         let backend = backends[first.wrapping_add(offset) % backends.len()];
-        if let Ok(Ok(stream)) = within(patience, connect(ns, backend, None)).await {
-            return Ok(stream);
+        let delay = Delay::begin();
+        match within(patience, connect(ns, backend, None)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) if is_of_a_timer(&error) && delay.of_this() > 0 => ns.note_late_timer(),
+            _ => {}
         }
     }
     Err(io::Error::other("no backend answers"))
+}
+
+/// Whether an error may be due to a timer of the kernel's, which goes on while this process
+/// does not run: nobody answered SYNs, or the search for a neighbour (Linux v6.12,
+/// `net/core/neighbour.c`, `neigh_timer_handler`).
+fn is_of_a_timer(error: &io::Error) -> bool {
+    let number = error.raw_os_error().map(Errno::from_raw);
+    matches!(number, Some(Errno::EHOSTUNREACH | Errno::ETIMEDOUT))
 }

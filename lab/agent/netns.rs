@@ -1,5 +1,6 @@
 //! Network namespaces held by descriptors only: no name, nothing to clean up.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt as _;
@@ -14,6 +15,8 @@ use super::ports::Ports;
 pub struct NetNs {
     descriptor: Rc<OwnedFd>,
     ports: Rc<Ports>,
+    /// The number of the kernel's timers that ended a wait in it while this process was late.
+    late_timers: Rc<Cell<u64>>,
 }
 
 impl NetNs {
@@ -26,6 +29,7 @@ impl NetNs {
         Ok(Self {
             descriptor: Rc::new(File::open("/proc/thread-self/ns/net")?.into()),
             ports: Rc::default(),
+            late_timers: Rc::default(),
         })
     }
 
@@ -52,6 +56,18 @@ impl NetNs {
     #[must_use]
     pub fn ports(&self) -> &Ports {
         &self.ports
+    }
+
+    /// Notes that a timer of the kernel's ended a wait while this process was late, which
+    /// another wait may have ended before on a quiet machine.
+    pub fn note_late_timer(&self) {
+        self.late_timers.set(self.late_timers.get() + 1);
+    }
+
+    /// How often that was so.
+    #[must_use]
+    pub fn late_timers(&self) -> u64 {
+        self.late_timers.get()
     }
 
     /// Does something inside. Sockets and processes made in there stay in

@@ -53,6 +53,7 @@ impl Lab {
         let mut trace = Trace::begin(traced?.into_iter())?;
         step("run its probes".to_owned());
         let (delay, queues) = (Delay::begin(), Queues::read());
+        let late_timers = self.late_timers();
         let settler = trace
             .as_mut()
             .filter(|_| settles)
@@ -62,6 +63,12 @@ impl Lab {
         let (open, opened) = dialogue::open(next.unwrap_or_default(), &self.namespaces).await?;
         attempts.extend(opened);
         certain(&attempts, queues.dropped, Queues::read().dropped)?;
+        if self.late_timers() > late_timers {
+            return Err(Failure::slow(
+                "the probes",
+                "a balancer was late when the kernel gave up a backend",
+            ));
+        }
         let unresolved = if watch.packets.is_empty() {
             captures.iter().for_each(Capture::drain);
             Unresolved::new()
@@ -96,6 +103,11 @@ impl Lab {
             traced.over().await;
         }
         Ok((evidence, open))
+    }
+
+    /// How often a timer of the kernel's ended a wait while this process was late.
+    fn late_timers(&self) -> u64 {
+        self.namespaces.values().map(NetNs::late_timers).sum()
     }
 
     /// Captures the packets of some of the namespaces.

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
 use super::drops;
-use super::error::{KernelError, LostAgent};
+use super::error::{KernelError, LostAgent, SILENT};
 use super::memory;
 use super::own_time;
 use super::session::Session;
@@ -334,10 +334,7 @@ async fn read_on(
                     heard
                 } else {
                     end(kill);
-                    break Some(format!(
-                        "it has not said anything for {} s",
-                        silence.as_secs()
-                    ));
+                    break Some(format!("{} {} s", SILENT[0], silence.as_secs()));
                 }
             }
         };

@@ -109,6 +109,18 @@ pub struct LostAgent {
     pub starved: bool,
 }
 
+/// What an agent is said to have done that was given up.
+pub(super) const SILENT: [&str; 2] = ["it has not said anything for", "it did not answer within"];
+
+impl LostAgent {
+    /// Whether it was given up because nothing was heard of it, as of one that gets no
+    /// processor.
+    #[must_use]
+    pub fn was_silent(&self) -> bool {
+        SILENT.iter().any(|silent| self.how.starts_with(silent))
+    }
+}
+
 impl fmt::Display for LostAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the agent was lost: {}", self.how)?;

@@ -10,8 +10,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::agent::Agent;
 use super::drops::Tracing;
-use super::error::KernelError;
+use super::error::{KernelError, SILENT};
 use super::flow::Opener;
+use super::own_time;
 use crate::agent::drops::Untraced;
 use crate::evidence::{Drops, Evidence, Refused};
 use crate::plan::{Delta, Plan, Probe};
@@ -369,14 +370,15 @@ impl Session {
                 }
             }
         };
-        match tokio::time::timeout(within, answer).await {
-            Ok(Some(Event::Failed { failure, .. })) => Err(KernelError::Failed(failure)),
-            Ok(Some(event)) => Ok(event),
-            Ok(None) => Err(KernelError::Lost(self.agent.link.lost("it ended"))),
-            Err(_) => {
+        match own_time::within(self.agent.process(), within, answer).await {
+            Some(Some(Event::Failed { failure, .. })) => Err(KernelError::Failed(failure)),
+            Some(Some(event)) => Ok(event),
+            Some(None) => Err(KernelError::Lost(self.agent.link.lost("it ended"))),
+            None => {
                 self.agent.link.kill();
                 Err(KernelError::Lost(self.agent.link.lost(&format!(
-                    "it did not answer within {} s",
+                    "{} {} s",
+                    SILENT[1],
                     within.as_secs()
                 ))))
             }

@@ -587,6 +587,14 @@ pub fn trouble(error: &KernelError) -> RunError {
         KernelError::Lost(lost) if lost.starved => {
             (Trouble::Machine, Some(shortage::OF_MEMORY.to_owned()))
         }
+        KernelError::Lost(lost) if lost.was_silent() => (
+            Trouble::Lost,
+            Some(
+                "run it again, with `--jobs 1` if the machine is busy; if it happens again, report \
+                 it with the lab file"
+                    .to_owned(),
+            ),
+        ),
         KernelError::Lost(_) => (
             Trouble::Lost,
             Some("run it again; if it happens again, report it with the lab file".to_owned()),

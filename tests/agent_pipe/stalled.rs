@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::libc::{SIGCONT, SIGSTOP};
 use svclab::evidence::{Evidence, Verdict};
 use svclab::plan::{Plan, Probe, Protocol, Server, ServerKind, Sysctl, Target};
-use svclab::protocol::{Event, Request};
+use svclab::protocol::{Event, Fault, Request};
 
 use super::conversation::{Conversation, User};
 use super::processes::Processes;
@@ -53,6 +53,11 @@ fn rule(plan: &mut Plan, table: &str, rule: &str) {
 /// Two balancers on layer 7, whose first backend drops packets: who waits for less than
 /// they do hears nothing, and who waits for longer is connected.
 fn balanced() -> Plan {
+    balanced_to("10.0.2.2:9998", RETRY_AFTER)
+}
+
+/// The same with another first backend, for which the balancers wait that long.
+fn balanced_to(first: &str, retry_after: Duration) -> Plan {
     let mut plan = plan();
     rule(&mut plan, "filter", "-A OUTPUT -p tcp --dport 9998 -j DROP");
     for (name, port, patience) in [("impatient", 7000, 300), ("patient", 7001, 5000)] {
@@ -63,10 +68,10 @@ fn balanced() -> Plan {
             protocol: Protocol::Tcp,
             port,
             kind: ServerKind::Forwards {
-                backends: ["10.0.2.2:9998", "10.0.2.2:8080"]
+                backends: [first, "10.0.2.2:8080"]
                     .map(|to| to.parse().expect("an address and a port"))
                     .to_vec(),
-                retry_after: RETRY_AFTER,
+                retry_after,
             },
         });
         let to = format!("10.0.1.1:{port}");
@@ -182,4 +187,31 @@ fn syn_resent_after_patience_agent_stopped_is_a_timeout() {
 #[test]
 fn syn_resent_within_patience_agent_stopped_is_connected() {
     assert_eq!(second_syn(Duration::from_millis(1500)), Verdict::Connected);
+}
+
+#[test]
+fn backend_given_up_by_the_kernel_agent_stopped_is_no_verdict() {
+    let mut plan = balanced_to("10.0.2.99:8080", Duration::from_secs(10));
+    plan.probes.retain(|probe| probe.name == "impatient");
+    plan.probes[0].patience = Duration::from_secs(8);
+    let mut agent = Conversation::ready(User::Same);
+    agent.build(1, plan);
+    let processes = agent.processes();
+    agent.say(&Request::Probe { lab: 1 });
+    agent.await_step("run its probes");
+    // Meanwhile the balancer accepts the connection, and its kernel begins to search for the
+    // backend, which takes three seconds.
+    thread::sleep(Duration::from_secs(1));
+    processes.signal_last(SIGSTOP);
+    thread::sleep(Duration::from_secs(5));
+    processes.signal_last(SIGCONT);
+    let Event::Failed { lab: 1, failure } = agent.answer() else {
+        panic!("it has a verdict");
+    };
+    assert_eq!(failure.fault, Fault::Slow);
+    assert_eq!(
+        failure.message,
+        "this machine is too busy for a verdict on the probes: a balancer was late when the \
+         kernel gave up a backend"
+    );
 }
