@@ -21,7 +21,8 @@ const RESENT: Duration = Duration::from_millis(200);
 pub fn find(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
     let later = evidence.steps.iter().map(|step| &*step.evidence);
     let mut stages = std::iter::once(evidence).chain(later);
-    let late = stages.clone().map(|stage| stage.late_ms).sum();
+    let late = stages.clone().map(|stage| stage.late_ms);
+    let late = late.fold(0, u64::saturating_add);
     let late = Duration::from_millis(late);
     let mut attempts = stages.by_ref().flat_map(|stage| &stage.attempts);
     let resends = !late.is_zero() && attempts.any(|attempt| attempt.took >= RESENT);

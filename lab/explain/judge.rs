@@ -331,8 +331,18 @@ impl<'a> Judge<'a> {
         let moments = std::iter::once(&self.subject.first).chain(&self.subject.after);
         let mut outcomes = Vec::new();
         for (at, (before, after)) in moments.zip(&self.subject.after).enumerate() {
+            let within = self.subject.spec.steps.get(at);
+            let within = within.and_then(|step| Some((step, expected.steps.get(&step.name)?)));
             let Some(seen) = evidence.steps.get(at) else {
-                break;
+                // Nothing was seen of the step: whatever is expected of it did not come.
+                outcomes.extend(within.map(|(step, expected)| StepOutcome {
+                    name: step.name.clone(),
+                    applied_us: 0,
+                    moved: Vec::new(),
+                    expected: Some(within_words(expected)),
+                    holds: false,
+                }));
+                continue;
             };
             let earlier = self.earlier(at, evidence);
             let clusters = (before.cluster, after.cluster);
@@ -348,10 +358,10 @@ impl<'a> Judge<'a> {
                 expected: None,
                 holds: true,
             };
-            if let Some(StepExpectation { within }) = expected.steps.get(&seen.name) {
-                let within_words = humantime::format_duration(*within);
-                outcome.expected = Some(format!("within {within_words}"));
-                outcome.holds = outcome.moved().is_some_and(|moved| moved <= *within);
+            if let Some((_, expected)) = within {
+                outcome.expected = Some(within_words(expected));
+                let in_time = |moved| moved <= expected.within;
+                outcome.holds = outcome.moved().is_some_and(in_time);
             }
             outcomes.push(outcome);
         }
@@ -412,11 +422,10 @@ impl<'a> Judge<'a> {
         let netns = self.book.netns(&wire.on.of);
         let packets = evidence.packets.iter();
         let later = evidence.steps.iter().map(|step| &*step.evidence);
-        let left_out: u64 = evidence.packets_left_out
-            + later
-                .clone()
-                .map(|later| later.packets_left_out)
-                .sum::<u64>();
+        let left_out: u64 = later
+            .clone()
+            .map(|later| later.packets_left_out)
+            .fold(evidence.packets_left_out, u64::saturating_add);
         let frames: Vec<(u64, Frame)> = packets
             .chain(later.flat_map(|later| &later.packets))
             .filter(|packet| packet.namespace == netns && packet.interface == wire.on.interface)
@@ -502,10 +511,10 @@ impl<'a> Judge<'a> {
             .map(|counter| {
                 let netns = self.book.netns(&counter.on);
                 let later = evidence.steps.iter().map(|step| &*step.evidence);
-                let grew: i64 = std::iter::once(evidence)
+                let grew = std::iter::once(evidence)
                     .chain(later)
                     .filter_map(|seen| seen.counters.get(&netns)?.get(&counter.counter))
-                    .sum();
+                    .fold(0, |sum: i64, by| sum.saturating_add(*by));
                 Check {
                     on: counter.on.clone(),
                     expected: format!("{} grows by {}", counter.counter, counter.grows),
@@ -591,6 +600,10 @@ impl<'a> Judge<'a> {
             })
             .collect()
     }
+}
+
+fn within_words(expected: &StepExpectation) -> String {
+    format!("within {}", humantime::format_duration(expected.within))
 }
 
 /// Whether a table is one of nftables' own, called by its family and name.

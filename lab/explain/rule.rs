@@ -49,13 +49,13 @@ pub fn hits(saved: &[SavedRules], netns: &str, rule: &RuleExpectation) -> Option
         .iter()
         .filter(|rules| rules.namespace == netns)
         .filter_map(|rules| in_text(&rules.text, rule))
-        .reduce(|one, other| one + other)
+        .reduce(u64::saturating_add)
 }
 
 fn in_text(text: &str, rule: &RuleExpectation) -> Option<u64> {
     let prefix = format!("-A {} ", rule.chain);
     let mut table = "";
-    let mut found = None;
+    let mut found: Option<u64> = None;
     for line in text.lines() {
         if let Some(name) = line.strip_prefix('*') {
             table = name.trim();
@@ -74,12 +74,9 @@ fn in_text(text: &str, rule: &RuleExpectation) -> Option<u64> {
             continue;
         };
         if own.contains(rule.rule.trim()) {
-            let packets: u64 = counter
-                .split(':')
-                .next()
-                .and_then(|packets| packets.parse().ok())
-                .unwrap_or(0);
-            found = Some(found.unwrap_or(0) + packets);
+            // A counter that is no number has counted nobody knows what.
+            let packets: u64 = counter.split(':').next()?.parse().ok()?;
+            found = Some(found.unwrap_or(0).saturating_add(packets));
         }
     }
     found

@@ -70,7 +70,7 @@ pub fn hits(evidence: &Evidence, netns: &str, rule: &RuleExpectation) -> Option<
         .zip(1..)
         .filter(|(text, _)| text.contains(rule.rule.trim()))
         .map(|(_, number)| met.get(&number).copied().unwrap_or(0));
-    wanted.reduce(|one, other| one + other)
+    wanted.reduce(u64::saturating_add)
 }
 
 #[cfg(test)]

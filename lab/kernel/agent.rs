@@ -172,6 +172,21 @@ impl Agent {
         })
     }
 
+    /// Takes up the conversation with an agent that somebody else has started. Its end
+    /// shows by that of `events`.
+    ///
+    /// # Errors
+    ///
+    /// When it does not begin as an agent of this version does.
+    pub async fn connect(
+        events: impl AsyncRead + Unpin + Send + 'static,
+        requests: impl AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<Self, KernelError> {
+        let (kill, _) = oneshot::channel();
+        let obituary = async { ("it ended".to_owned(), String::new()) };
+        Self::new(events, requests, obituary, kill, None, Manner::default()).await
+    }
+
     /// The same agent, whose labs' drops this front end traces, if anybody's.
     pub(super) fn traced_as(self, traced_as: Option<drops::Agent>) -> Self {
         Self { traced_as, ..self }

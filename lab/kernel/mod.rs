@@ -2,6 +2,7 @@
 //! the tree knows which; everyone speaks to an [`Agent`].
 
 mod agent;
+mod asked;
 mod busy;
 mod choose;
 pub mod doctor;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::agent::Agent;
+use super::asked::Asked;
 use super::drops::Tracing;
 use super::error::{KernelError, SILENT};
 use super::flow::Opener;
@@ -35,6 +36,7 @@ pub struct Session {
     refused: Vec<Refused>,
     /// The namespaces whose packets are followed.
     traced: Vec<String>,
+    asked: Asked,
     ended: bool,
 }
 
@@ -65,6 +67,7 @@ impl Session {
             descriptors: BTreeMap::new(),
             refused: Vec::new(),
             traced: plan.watch.trace.clone(),
+            asked: Asked::of(plan),
             turns: VecDeque::new(),
             ended: false,
             lab,
@@ -119,6 +122,7 @@ impl Session {
     ///
     /// What the agent could not do, or how it was lost.
     pub async fn change(&mut self, delta: Delta) -> Result<(), KernelError> {
+        self.asked.change(&delta);
         if let Some(probes) = &delta.probes {
             self.probing = probing(probes);
         }
@@ -162,6 +166,9 @@ impl Session {
             Event::Probed { evidence, .. } => *evidence,
             other => return Err(self.unexpected(&other)),
         };
+        if let Err(why) = self.asked.check(&evidence) {
+            return Err(self.nonsense(format!("its evidence is not what was asked for: {why}")));
+        }
         match tracing {
             Some(Ok(tracing)) => evidence.tell_drops(beside(move || tracing.end()).await),
             Some(Err(why)) => evidence.tell_drops(Drops::Uncertain(why.told())),
@@ -386,9 +393,14 @@ impl Session {
     }
 
     fn unexpected(&self, event: &Event) -> KernelError {
+        self.nonsense(format!("it answered with {event:?}, which was not asked"))
+    }
+
+    /// Ends an agent that does not do what it should.
+    fn nonsense(&self, how: String) -> KernelError {
         self.agent.link.kill();
         let mut lost = self.agent.link.lost("");
-        lost.how = format!("it answered with {event:?}, which was not asked");
+        lost.how = how;
         KernelError::Lost(lost)
     }
 }

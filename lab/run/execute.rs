@@ -311,18 +311,35 @@ async fn one(
             return (prepared, result, None);
         }
     };
+    let (result, stood) = on_agent(&mut prepared, &agent).await;
+    (prepared, result, stood)
+}
+
+/// Runs a case with an agent, whoever started it, as a run of the case does.
+pub async fn run_on(agent: &Agent, prepared: Prepared) -> (CaseResult, Option<Arc<Seen>>) {
+    let mut prepared = Arc::new(prepared);
+    let (result, stood) = on_agent(&mut prepared, agent).await;
+    let (result, seen, _) = ended((prepared, result, stood), true);
+    (result, seen)
+}
+
+/// What comes of a case on an agent. `prepared` is then what was tried.
+async fn on_agent(
+    prepared: &mut Arc<Prepared>,
+    agent: &Agent,
+) -> (CaseResult, Option<(Session, Evidence)>) {
     let begun = Instant::now();
-    let judged = try_as_far_as_taken(&mut prepared, &agent).await;
+    let judged = try_as_far_as_taken(prepared, agent).await;
     let (mut result, stood) = match judged {
         Ok((judgement, evidence, session)) => {
-            let result = judged_result(&prepared, judgement, &evidence);
+            let result = judged_result(prepared, judgement, &evidence);
             (result, Some((session, evidence)))
         }
-        Err(error) => (blank(&prepared, error), None),
+        Err(error) => (blank(prepared, error), None),
     };
     result.kernel.clone_from(&agent.surroundings().kernel);
     result.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    (prepared, result, stood)
+    (result, stood)
 }
 
 /// The result of a case that came to a verdict.

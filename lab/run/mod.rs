@@ -20,7 +20,7 @@ mod wrong;
 
 pub(crate) use at_hand::at_hand;
 pub use binary::BinaryError;
-pub use execute::{Given, Kept, Options, execute, trouble};
+pub use execute::{Given, Kept, Options, execute, run_on, trouble};
 pub use explain::{Explained, explain, no_such_probe};
 pub use prepare::{Prepared, PreparedStep, Wishes, prepare, problems_to_diagnostics};
 pub use select::{Chosen, Found, SelectError, choose, choose_each};

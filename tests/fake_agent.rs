@@ -1,0 +1,110 @@
+//! No evidence, no pass: arbitrary evidence from an agent that speaks the protocol, for
+//! cases of many labs.
+
+#[path = "shared/fake_agent.rs"]
+mod fake_agent;
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use fake_agent::{Choices, Manner, ideal, must_not_pass, of_probes, outcome, try_with};
+use proptest::prelude::*;
+use svclab::plan::Patience;
+use svclab::report::Outcome;
+use svclab::run::{Prepared, choose, prepare};
+use tokio::runtime::{Builder, Runtime};
+
+/// Cases of the labs that come with svclab: of each the first two and the last.
+static CASES: LazyLock<Vec<Prepared>> = LazyLock::new(|| {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+    let mut labs = choose(&[], &directory).expect("labs");
+    let names = ["conformance".to_owned()];
+    labs.extend(choose(&names, &directory).expect("labs"));
+    let of_lab = |lab: &svclab::run::Chosen| -> Vec<Prepared> {
+        let all = lab.scenario.cases();
+        let some = all.iter().take(2).chain(all.last());
+        some.filter_map(|case| prepare(lab, case, Patience::SETTLED).ok())
+            .flat_map(|case| [of_probes(&case), case])
+            .collect()
+    };
+    labs.iter().flat_map(of_lab).collect()
+});
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// Without this the others could pass because nothing ever does.
+#[test]
+fn ideal_evidence_of_probes_passes() {
+    let passes = CASES.iter().filter(|case| {
+        let evidence = ideal(case);
+        must_not_pass(case, &evidence).is_none()
+            && runtime().block_on(outcome(case, &evidence, Manner::Honest)) == Outcome::Pass
+    });
+    let passes = passes.count();
+    assert!(passes >= 10, "{passes} of {}", CASES.len());
+}
+
+/// Each connection is needed once: without one, or with one twice, no case passes.
+#[test]
+fn evidence_without_a_connection_does_not_pass() {
+    let runtime = runtime();
+    for case in CASES.iter() {
+        let whole = ideal(case);
+        for at in [
+            0,
+            whole.attempts.len() / 2,
+            whole.attempts.len().saturating_sub(1),
+        ] {
+            if at >= whole.attempts.len() {
+                continue;
+            }
+            let mut less = whole.clone();
+            less.attempts.remove(at);
+            let mut more = whole.clone();
+            more.attempts.push(whole.attempts[at].clone());
+            for spoilt in [less, more] {
+                let outcome = runtime.block_on(outcome(case, &spoilt, Manner::Honest));
+                assert_eq!(outcome, Outcome::Error, "{} {at}", case.case.id);
+            }
+        }
+    }
+}
+
+/// Each step is needed once, under its own name.
+#[test]
+fn evidence_without_a_step_does_not_pass() {
+    let runtime = runtime();
+    let stepped = CASES.iter().filter(|case| !case.plan.steps.is_empty());
+    let mut tried = 0;
+    for case in stepped {
+        let whole = ideal(case);
+        let (mut less, mut more, mut other) = (whole.clone(), whole.clone(), whole);
+        less.steps.pop();
+        more.steps.extend(more.steps.last().cloned());
+        other.steps[0].name.push('x');
+        for spoilt in [less, more, other] {
+            let outcome = runtime.block_on(outcome(case, &spoilt, Manner::Honest));
+            assert_eq!(outcome, Outcome::Error, "{}", case.case.id);
+            tried += 1;
+        }
+    }
+    assert!(tried > 0, "there are labs with steps");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_case_passes_without_evidence_for_every_expectation(
+        at in any::<prop::sample::Index>(),
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let case = &CASES[at.index(CASES.len())];
+        runtime().block_on(try_with(case, &mut Choices(&bytes)));
+    }
+}

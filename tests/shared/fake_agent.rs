@@ -1,0 +1,439 @@
+//! An agent that speaks the protocol and returns arbitrary evidence, and an oracle of its
+//! own: which evidence no case may pass with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{SinkExt as _, StreamExt as _};
+use svclab::evidence::{Attempt, Direction, Evidence, Held, Packet, StepEvidence, Verdict};
+use svclab::kernel::Agent;
+use svclab::plan::{Plan, Probe};
+use svclab::protocol::{Event, Failure, Fault, LabId, Request, Turn, VERSION, framing};
+use svclab::report::{Event as Told, Format, Options as Telling, Outcome, Results};
+use svclab::run::{Prepared, run_on};
+use svclab::scenario::expectation::Expected;
+use tokio::io::{DuplexStream, duplex};
+use tokio_util::codec::{FramedRead, FramedWrite};
+
+/// Decisions that are read from bytes; once those are used up, all are 0.
+pub struct Choices<'b>(pub &'b [u8]);
+
+impl Choices<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else {
+            return 0;
+        };
+        self.0 = rest;
+        *first
+    }
+
+    /// A number below `end`, or 0 where that is 0.
+    pub fn below(&mut self, end: usize) -> usize {
+        let number = usize::from(self.byte()) << 8 | usize::from(self.byte());
+        if end == 0 { 0 } else { number % end }
+    }
+
+    /// Some number, often one of the ends of its type.
+    fn number(&mut self) -> u64 {
+        match self.byte() % 4 {
+            0 => u64::MAX,
+            1 => u64::from(self.byte()),
+            2 => 1 << 63,
+            _ => u64::from_be_bytes(std::array::from_fn(|_| self.byte())),
+        }
+    }
+}
+
+/// The same case, of which only the probes' verdicts and endpoints are expected: with
+/// [`ideal`] evidence it passes.
+pub fn of_probes(prepared: &Prepared) -> Prepared {
+    let mut prepared = prepared.clone();
+    let row = prepared.case.row;
+    let row = &mut Arc::make_mut(&mut prepared.case.spec).expect[row];
+    row.claims.clear();
+    row.expected = Expected {
+        probes: std::mem::take(&mut row.expected.probes),
+        ..Expected::default()
+    };
+    for probe in row.expected.probes.values_mut() {
+        (probe.seen_source, probe.seen_sources, probe.source_port) = (None, None, None);
+    }
+    prepared
+}
+
+/// Evidence with which a case passes as far as its probes go: of each as many verdicts as
+/// the row expects, answered by whom it expects.
+pub fn ideal(prepared: &Prepared) -> Evidence {
+    let plan = &prepared.plan;
+    let opened = |step: usize| plan.steps.get(step).map_or(&[][..], |step| &step.open);
+    let mut evidence = stage(prepared, plan.probes.iter().chain(opened(0)));
+    for (at, step) in plan.steps.iter().enumerate() {
+        let probes = step.probes.iter().chain(&step.open).chain(opened(at + 1));
+        evidence.steps.push(StepEvidence {
+            name: step.name.clone(),
+            changed: 1_000_000,
+            applied: 2_000_000,
+            evidence: Box::new(stage(prepared, probes)),
+            ..StepEvidence::default()
+        });
+    }
+    evidence
+}
+
+fn stage<'p>(prepared: &Prepared, probes: impl Iterator<Item = &'p Probe>) -> Evidence {
+    let mut evidence = Evidence {
+        attempts: probes.flat_map(|probe| attempts(prepared, probe)).collect(),
+        ..Evidence::default()
+    };
+    let watch = &prepared.plan.watch;
+    for name in &watch.counters {
+        evidence.counters.insert(name.clone(), BTreeMap::new());
+    }
+    for name in watch.sets.iter().chain(&watch.ipvs).chain(&watch.links) {
+        evidence.held.insert(name.clone(), Held::default());
+    }
+    evidence
+}
+
+fn attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
+    let expected = prepared.case.expected().expected.probes.get(&probe.name);
+    let mut verdicts = Vec::new();
+    for (name, count) in expected
+        .map(|expected| expected.verdicts())
+        .into_iter()
+        .flatten()
+    {
+        let verdict = Verdict::ALL
+            .into_iter()
+            .find(|verdict| verdict.word() == name);
+        let times = count.map_or(0, |count| count.min());
+        verdicts.extend(verdict.into_iter().cycle().take(times as usize));
+    }
+    let pods = expected.and_then(|expected| expected.endpoints.clone());
+    let known = |pod: &str| {
+        let mut servers = prepared.plan.servers.iter();
+        servers
+            .find(|server| server.name.ends_with(pod))
+            .map(|server| server.name.clone())
+    };
+    let pods: Vec<String> = pods.iter().flatten().filter_map(|pod| known(pod)).collect();
+    let source: SocketAddr = ([10, 244, 1, 9], 40000).into();
+    let one = |number: u32| {
+        let verdict = verdicts
+            .get(number as usize)
+            .copied()
+            .unwrap_or(Verdict::Connected);
+        let answers = matches!(verdict, Verdict::Connected | Verdict::Answered);
+        let pod = pods.get(number as usize % pods.len().max(1));
+        let pod = pod
+            .cloned()
+            .unwrap_or_else(|| "pod/default/nobody".to_owned());
+        Attempt {
+            probe: probe.name.clone(),
+            number,
+            verdict,
+            endpoint: answers.then_some(pod),
+            seen_source: answers.then_some(source),
+            local: Some(source),
+            took: Duration::from_millis(1),
+            settled: false,
+            error: None,
+        }
+    };
+    (0..probe.connections).map(one).collect()
+}
+
+/// Changes evidence in some places.
+pub fn spoil(evidence: &mut Evidence, choices: &mut Choices<'_>) {
+    for _ in 0..=choices.below(6) {
+        let stages = evidence.steps.len();
+        match choices.below(stages + 2) {
+            0 => steps(&mut evidence.steps, choices),
+            1 => pieces(evidence, choices),
+            at => pieces(&mut evidence.steps[at - 2].evidence, choices),
+        }
+    }
+}
+
+fn steps(steps: &mut Vec<StepEvidence>, choices: &mut Choices<'_>) {
+    let at = choices.below(steps.len());
+    match (choices.below(7), steps.get_mut(at)) {
+        (0, Some(_)) => drop(steps.remove(at)),
+        (1, Some(step)) => {
+            let again = step.clone();
+            steps.insert(at, again);
+        }
+        (2, Some(step)) => step.name.push('x'),
+        (3, Some(_)) => steps.reverse(),
+        (4, Some(step)) => (step.changed, step.applied) = (choices.number(), choices.number()),
+        (5, Some(step)) => step.scouts = step.evidence.attempts.clone(),
+        _ => steps.push(StepEvidence::default()),
+    }
+}
+
+fn pieces(seen: &mut Evidence, choices: &mut Choices<'_>) {
+    let at = choices.below(seen.attempts.len());
+    match (choices.below(16), seen.attempts.get_mut(at)) {
+        (0, Some(_)) => drop(seen.attempts.remove(at)),
+        (1, Some(attempt)) => {
+            let again = attempt.clone();
+            seen.attempts.push(again);
+        }
+        (2, Some(attempt)) => attempt.number = u32::try_from(choices.below(9)).unwrap_or(0),
+        (3, Some(attempt)) => attempt.probe = ["", "call", "x"][choices.below(3)].to_owned(),
+        (4, Some(attempt)) => attempt.verdict = Verdict::ALL[choices.below(7)],
+        (5, Some(attempt)) => attempt.endpoint = None,
+        (6, Some(attempt)) => attempt.endpoint = Some("pod/default/web".to_owned()),
+        (7, Some(attempt)) => attempt.seen_source = None,
+        (8, Some(attempt)) => {
+            attempt.took = Duration::from_nanos(choices.number());
+            attempt.settled = true;
+        }
+        (9, Some(_)) => seen.attempts.clear(),
+        (10, Some(_)) => seen.attempts.reverse(),
+        (11, _) => seen.counters.clear(),
+        (12, _) => seen.held.clear(),
+        (13, _) => {
+            seen.packets_left_out = choices.number();
+            seen.met_left_out = choices.number();
+            seen.refused_left_out = choices.number();
+        }
+        (14, _) => {
+            for counters in seen.counters.values_mut() {
+                let by = choices.number().cast_signed();
+                counters.insert("TcpExtIPReversePathFilter".to_owned(), by);
+            }
+        }
+        _ => {
+            let length = choices.below(200);
+            let packet = Packet {
+                time: choices.number(),
+                namespace: "node-1".to_owned(),
+                interface: "eth0".to_owned(),
+                direction: Direction::In,
+                length: u32::try_from(length).unwrap_or(0),
+                bytes: (0..length).map(|_| choices.byte()).collect(),
+            };
+            seen.packets.push(packet);
+        }
+    }
+}
+
+/// Why no case may pass with this evidence; found by counting, without the judge.
+pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String> {
+    let plan = &prepared.plan;
+    let expected = &prepared.case.expected().expected;
+    if evidence.steps.len() != plan.steps.len() {
+        return Some("a step is missing, or is one too many".to_owned());
+    }
+    let stages: Vec<&Evidence> = std::iter::once(evidence)
+        .chain(evidence.steps.iter().map(|step| &*step.evidence))
+        .collect();
+    for (name, wanted) in &expected.probes {
+        let (at, planned) = planned(plan, name)?;
+        let own = || {
+            stages[at]
+                .attempts
+                .iter()
+                .filter(|attempt| attempt.probe == *name)
+        };
+        let numbers: BTreeSet<u32> = own().map(|attempt| attempt.number).collect();
+        if !numbers.iter().copied().eq(0..planned.connections) || own().count() != numbers.len() {
+            return Some(format!("not every connection of {name} is there once"));
+        }
+        for (word, count) in wanted.verdicts() {
+            let seen = own()
+                .filter(|attempt| attempt.verdict.word() == word)
+                .count();
+            let fits = |seen: u32| count.is_none_or(|count| count.contains(seen));
+            if !fits(u32::try_from(seen).unwrap_or(u32::MAX)) {
+                return Some(format!("{word} of {name} is not as often as expected"));
+            }
+        }
+        for pod in wanted.endpoints.iter().flatten() {
+            let is_it = |attempt: &Attempt| {
+                let seen = attempt.endpoint.as_deref();
+                seen.is_some_and(|seen| seen.ends_with(pod.as_str()))
+            };
+            if !own().any(is_it) {
+                return Some(format!("{pod} never answered {name}"));
+            }
+        }
+    }
+    for counter in &expected.counters {
+        if stages.iter().any(|stage| stage.counters.is_empty()) {
+            return Some(format!("the counters of {} are missing", counter.on));
+        }
+    }
+    let holds =
+        !(expected.sets.is_empty() && expected.ipvs.is_empty() && expected.links.is_empty());
+    if holds && stages.iter().any(|stage| stage.held.is_empty()) {
+        return Some("what is held is missing".to_owned());
+    }
+    None
+}
+
+/// The stage at whose end a probe is over, and the probe.
+fn planned<'p>(plan: &'p Plan, name: &str) -> Option<(usize, &'p Probe)> {
+    let first = plan.probes.iter().map(|probe| (0, probe));
+    let later = plan.steps.iter().enumerate().flat_map(|(at, step)| {
+        let own = step.probes.iter().chain(&step.open);
+        own.map(move |probe| (at + 1, probe))
+    });
+    first.chain(later).find(|(_, probe)| probe.name == name)
+}
+
+/// How an agent answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// With the evidence.
+    Honest,
+    /// With a failure.
+    Fails,
+    /// With another event than it was asked for.
+    Confused,
+    /// With what is no event.
+    Garbage,
+    /// Not at all: it ends.
+    Ends,
+}
+
+impl Manner {
+    /// One of them, mostly the first.
+    pub fn chosen(choices: &mut Choices<'_>) -> Self {
+        match choices.below(16) {
+            1 => Self::Fails,
+            2 => Self::Confused,
+            3 => Self::Garbage,
+            4 => Self::Ends,
+            _ => Self::Honest,
+        }
+    }
+}
+
+async fn serve(stream: DuplexStream, evidence: Evidence, manner: Manner) {
+    let (reading, writing) = tokio::io::split(stream);
+    let mut requests = FramedRead::new(reading, framing());
+    let mut events = FramedWrite::new(writing, framing());
+    let ready = Event::Ready {
+        protocol: VERSION,
+        surroundings: svclab::evidence::Surroundings::default(),
+    };
+    let mut answers = vec![ready];
+    loop {
+        for answer in answers.drain(..) {
+            let text = serde_json::to_vec(&answer).expect("JSON");
+            if events.send(Bytes::from(text)).await.is_err() {
+                return;
+            }
+        }
+        let Some(Ok(frame)) = requests.next().await else {
+            return;
+        };
+        let request: Request = serde_json::from_slice(&frame).expect("a request");
+        match (&request, manner) {
+            (Request::Probe { .. }, Manner::Ends) => return,
+            (Request::Probe { .. }, Manner::Garbage) => {
+                let _ = events.send(Bytes::from_static(b"{\"say\": 7}")).await;
+            }
+            _ => {}
+        }
+        answers.extend(answer(request, &evidence, manner));
+    }
+}
+
+fn answer(request: Request, evidence: &Evidence, manner: Manner) -> Vec<Event> {
+    let failed = |lab: LabId| Event::Failed {
+        lab,
+        failure: Failure {
+            fault: Fault::Machine,
+            message: "it does not work".to_owned(),
+            remedy: None,
+            rejected: None,
+        },
+    };
+    match (request, manner) {
+        (Request::Build { lab, .. }, _) => vec![Event::Built {
+            lab,
+            descriptors: BTreeMap::new(),
+            refused: Vec::new(),
+        }],
+        (Request::Probe { lab }, Manner::Fails) => vec![failed(lab)],
+        (Request::Probe { lab }, Manner::Confused) => vec![Event::Served { lab, version: 7 }],
+        (Request::Probe { lab }, _) => vec![
+            Event::Turned {
+                lab,
+                turn: Turn {
+                    namespace: "clb".to_owned(),
+                    backend: ([10, 0, 0, 1], 80).into(),
+                    well: false,
+                },
+            },
+            // Of a lab that nobody knows.
+            failed(lab.wrapping_add(1000)),
+            Event::Probed {
+                lab,
+                evidence: Box::new(evidence.clone()),
+            },
+        ],
+        (Request::Remove { lab }, _) => vec![Event::Gone { lab }],
+        (Request::Ping, _) => vec![Event::Alive],
+        _ => Vec::new(),
+    }
+}
+
+/// What a case comes to on an agent with this evidence, told in every format.
+pub async fn outcome(prepared: &Prepared, evidence: &Evidence, manner: Manner) -> Outcome {
+    let (near, far) = duplex(1 << 16);
+    let agent = tokio::spawn(serve(far, evidence.clone(), manner));
+    let (reading, writing) = tokio::io::split(near);
+    let connected = Agent::connect(reading, writing).await.expect("it is ready");
+    let (result, seen) = run_on(&connected, prepared.clone()).await;
+    agent.abort();
+    let outcome = result.result;
+    let mut results = Results::new(BTreeMap::new(), vec![result.clone()]);
+    results.begun = Some(1);
+    let code = results.exit_code();
+    assert_eq!(code == 0, outcome == Outcome::Pass, "{results:#?}");
+    let events = [
+        Told::Begun { cases: 1 },
+        Told::Finished {
+            result: Box::new(result),
+            seen,
+        },
+        Told::Over {
+            results: Box::new(results),
+            took: Duration::ZERO,
+        },
+    ];
+    for format in [Format::Human, Format::Json, Format::Junit, Format::Github] {
+        let mut out = Vec::new();
+        let mut writer = format.writer(&mut out, Telling::default());
+        for event in &events {
+            writer.event(event).expect("memory takes everything");
+        }
+    }
+    outcome
+}
+
+/// Runs a case on an agent that decides by `choices`.
+///
+/// # Panics
+///
+/// When the case passes without evidence for every expectation, or anything panics.
+pub async fn try_with(prepared: &Prepared, choices: &mut Choices<'_>) {
+    let manner = Manner::chosen(choices);
+    let mut evidence = ideal(prepared);
+    spoil(&mut evidence, choices);
+    let why = match manner {
+        Manner::Honest => must_not_pass(prepared, &evidence),
+        other => Some(format!("the agent is {other:?}")),
+    };
+    let outcome = outcome(prepared, &evidence, manner).await;
+    if let Some(why) = why {
+        assert_ne!(outcome, Outcome::Pass, "{}: {why}", prepared.case.id);
+    }
+}
