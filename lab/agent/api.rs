@@ -1,10 +1,10 @@
 //! The API server of [`crate::apiserver`] on a socket in a namespace.
 
-use std::cell::{Ref, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::future::pending;
@@ -24,7 +24,8 @@ use tokio::time::Instant;
 
 use super::failure;
 use super::netns::NetNs;
-use crate::apiserver::{Answer, Refusals, Store, StoreError, Watch, answer, ask};
+use super::real_proxy::marker::{self, marker};
+use crate::apiserver::{Answer, Ask, Refusals, Resource, Store, StoreError, Watch, answer, ask};
 use crate::protocol::{Failure, Fault};
 
 /// Clients that wait to be accepted.
@@ -34,6 +35,17 @@ const BACKLOG: i32 = 128;
 type Body =
     Either<Full<Bytes>, StreamBody<LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
+/// What its client asked for of endpoints: of slices, or of `Endpoints`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Interest {
+    #[default]
+    None,
+    /// They were listed.
+    Listed,
+    /// They were watched.
+    Watched,
+}
+
 /// An API server. Dropping it closes its socket and ends every conversation.
 pub struct Api {
     shared: Rc<Shared>,
@@ -42,6 +54,7 @@ pub struct Api {
 
 struct Shared {
     store: RefCell<Store>,
+    endpoints: Cell<Interest>,
     refusals: RefCell<Refusals>,
     /// The store's version, for those who wait for another.
     version: watch::Sender<u64>,
@@ -56,6 +69,7 @@ impl Api {
                 refusals: RefCell::new(Refusals::of(node)),
                 version: watch::Sender::new(store.version()),
                 store: RefCell::new(store),
+                endpoints: Cell::default(),
             }),
             tasks: JoinSet::new(),
         }
@@ -79,6 +93,36 @@ impl Api {
     /// An object that cannot be served.
     pub fn put(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
         self.change(|store| store.put(objects))
+    }
+
+    /// Has it serve the next marker.
+    ///
+    /// # Errors
+    ///
+    /// None that a marker leads to.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "kube-proxy compares it with the time of day at its own start"
+    )]
+    pub fn mark(&self) -> Result<(), Failure> {
+        let number = self.shared.store.borrow().version();
+        // The clock may have been set back since that start.
+        let time = SystemTime::now() + Duration::from_hours(24);
+        self.put(marker(number, time)).map(drop)
+    }
+
+    /// Whether a marker is among its objects.
+    pub fn is_marked(&self) -> bool {
+        let store = self.shared.store.borrow();
+        let (namespace, name) = (marker::NAMESPACE, marker::NAME);
+        store
+            .object(Resource::EndpointSlices, namespace, name)
+            .is_some()
+    }
+
+    /// What its client asked for of endpoints.
+    pub fn endpoints(&self) -> Interest {
+        self.shared.endpoints.get()
     }
 
     /// What it was asked for and did not serve.
@@ -170,7 +214,22 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Bo
     let method = request.method().to_string();
     // What is posted is not looked at, but it is waited for.
     let _ = request.into_body().collect().await;
-    let answered = ask(&method, &target).and_then(|asked| answer(&shared.store.borrow(), asked));
+    let answered = ask(&method, &target).and_then(|asked| {
+        let of_endpoints = matches!(
+            &asked,
+            Ask::Objects { form, .. }
+                if matches!(form.resource, Resource::Endpoints | Resource::EndpointSlices)
+        );
+        let answered = answer(&shared.store.borrow(), asked)?;
+        if of_endpoints {
+            let interest = match answered {
+                Answer::Whole { .. } => Interest::Listed,
+                Answer::Stream { .. } => Interest::Watched,
+            };
+            shared.endpoints.set(shared.endpoints.get().max(interest));
+        }
+        Ok(answered)
+    });
     let answered = answered.unwrap_or_else(|refusal| {
         let mut refusals = shared.refusals.borrow_mut();
         refusals.note(&method, &target, &refusal);

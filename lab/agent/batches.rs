@@ -12,10 +12,25 @@ use std::borrow::Cow;
 
 use crate::dump::nft;
 
-/// How many rules are committed at once. The buffer has 212,992 bytes unless the
-/// machine's `net.core.wmem_default` says otherwise, and a rule with a comment, a
-/// set, a mark and a probability takes some 1,300.
-const RULES: usize = 120;
+/// The most bytes of netlink that are committed at once. The buffer has 212,992 unless the
+/// machine's `net.core.wmem_default` says otherwise.
+pub const LIMIT: usize = 156_000;
+
+/// Bytes of a rule with a comment, a set, a mark and a probability.
+const RULE: usize = 1_300;
+
+/// Bytes of the declaration of a chain that exists: the chain, and the deletion of its
+/// rules.
+const CHAIN: usize = 250;
+
+/// Bytes of netlink, at most, of a line of a restore program's input.
+pub const fn weight(line: &str) -> usize {
+    match line.as_bytes().first() {
+        Some(b'-') => RULE,
+        Some(b':') => CHAIN,
+        _ => 0,
+    }
+}
 
 /// What `program` is given of `input`, one after the other. A program that ends with its
 /// input is started for each.
@@ -28,26 +43,22 @@ pub fn for_program<'a>(program: &str, input: &'a str) -> Vec<Cow<'a, str>> {
 }
 
 /// A restore program's input, for a program that flushes nothing, with a commit
-/// after each so many rules.
+/// wherever a table grows too large.
 fn of(input: &str) -> Cow<'_, str> {
-    if input.lines().count() <= RULES {
+    if input.lines().map(weight).sum::<usize>() <= LIMIT {
         return Cow::Borrowed(input);
     }
     let mut batches = String::with_capacity(input.len() + input.len() / 64);
-    let mut table = "";
-    let mut rules = 0;
+    let (mut table, mut size) = ("", 0);
     for line in input.lines() {
-        match line.as_bytes().first() {
-            Some(b'*') => (table, rules) = (line, 0),
-            Some(b'-') => {
-                if rules == RULES {
-                    batches.extend(["COMMIT\n", table, "\n"]);
-                    rules = 0;
-                }
-                rules += 1;
-            }
-            _ => {}
+        if line.starts_with('*') {
+            (table, size) = (line, 0);
         }
+        if size + weight(line) > LIMIT {
+            batches.extend(["COMMIT\n", table, "\n"]);
+            size = 0;
+        }
+        size += weight(line);
         batches.extend([line, "\n"]);
     }
     Cow::Owned(batches)
@@ -76,9 +87,21 @@ mod tests {
         assert_eq!(whole.len(), 251);
         assert_eq!(whole[1..], rules);
         for batch in batches.split("COMMIT\n") {
-            let rules = batch.lines().filter(|line| line.starts_with('-'));
-            assert!(rules.count() <= RULES);
+            assert!(batch.lines().map(weight).sum::<usize>() <= LIMIT);
         }
+    }
+
+    #[test]
+    fn batches_of_many_chains_are_committed_in_parts() {
+        let chains: Vec<String> = (0..2_000).map(|n| format!(":C{n} - [0:0]")).collect();
+        let input = format!("*nat\n{}\n-A C0 -j C1\nCOMMIT\n", chains.join("\n"));
+        let batches = of(&input);
+        assert!(batches.matches("COMMIT\n*nat\n").count() > 2);
+        for batch in batches.split("COMMIT\n") {
+            assert!(batch.lines().map(weight).sum::<usize>() <= LIMIT);
+        }
+        let declared = batches.lines().filter(|line| line.starts_with(':'));
+        assert!(declared.eq(&chains));
     }
 
     #[test]

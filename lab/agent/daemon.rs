@@ -32,6 +32,8 @@ pub struct Daemon {
 #[derive(Default)]
 struct Life {
     said: Vec<u8>,
+    /// Number of bytes that are no longer kept.
+    dropped: usize,
     ended: Option<String>,
 }
 
@@ -67,6 +69,19 @@ impl Daemon {
             ended: life.ended.clone(),
             said: String::from_utf8_lossy(&life.said).into_owned(),
         }
+    }
+
+    /// Number of bytes that it has printed.
+    pub fn printed(&self) -> usize {
+        let life = self.life.borrow();
+        life.dropped + life.said.len()
+    }
+
+    /// What it printed after so many bytes, as far as that is kept.
+    pub fn printed_since(&self, printed: usize) -> String {
+        let life = self.life.borrow();
+        let begin = printed.saturating_sub(life.dropped).min(life.said.len());
+        String::from_utf8_lossy(&life.said[begin..]).into_owned()
     }
 
     /// Kills it. When this returns, it has let go of all that it held, and what it
@@ -140,10 +155,11 @@ async fn listen(stream: Option<impl AsyncRead + Unpin>, life: &RefCell<Life>) {
     };
     let mut chunk = vec![0; 4096];
     while let Ok(length @ 1..) = stream.read(&mut chunk).await {
-        let said = &mut life.borrow_mut().said;
-        said.extend_from_slice(&chunk[..length]);
-        let beyond = said.len().saturating_sub(KEPT);
-        said.drain(..beyond);
+        let life = &mut *life.borrow_mut();
+        life.said.extend_from_slice(&chunk[..length]);
+        let beyond = life.said.len().saturating_sub(KEPT);
+        life.said.drain(..beyond);
+        life.dropped += beyond;
     }
 }
 

@@ -292,6 +292,11 @@ impl Lab {
         api.put(objects)
     }
 
+    /// The API server at an address of a namespace.
+    pub(super) fn api(&self, namespace: &str, at: SocketAddr) -> Option<&Api> {
+        self.apis.get(&(namespace.to_owned(), at))
+    }
+
     /// The API servers of a namespace, by their addresses.
     pub(super) fn apis<'l>(&'l self, namespace: &'l str) -> impl Iterator<Item = &'l Api> {
         let there = self.apis.iter().filter(move |((of, _), _)| of == namespace);
@@ -345,6 +350,11 @@ impl Lab {
             .get(name)
             .map(Daemon::look)
             .ok_or_else(|| failure::bug(format!("{name} was never started")))
+    }
+
+    /// A program that was started.
+    pub(super) fn daemon(&self, name: &str) -> Option<&Daemon> {
+        self.daemons.get(name)
     }
 
     /// Runs a program in one of the namespaces.

@@ -48,6 +48,7 @@ mod program;
 mod pulse;
 mod real_proxy;
 mod rest;
+pub mod restore;
 mod rewire;
 pub(crate) mod rights;
 mod rootfs;

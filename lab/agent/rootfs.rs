@@ -13,6 +13,8 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{chdir, pivot_root};
 
+use super::restore;
+
 /// What is shown of the host's file system: programs, their libraries, and the
 /// few tables under `/etc` that those look things up in. No home, no secrets.
 const SHOWN: [&str; 16] = [
@@ -82,6 +84,8 @@ pub fn build(owner: u32, programs: &[PathBuf]) -> Result<(), (String, Errno)> {
         .iter()
         .filter_map(|program| Some((program.as_path(), File::open(program).ok()?)))
         .collect();
+    // By its path: the link itself leads to a mount of another mount namespace.
+    let own = fs::read_link("/proc/self/exe").and_then(File::open).ok();
     mount(
         Some("svclab"),
         base,
@@ -119,6 +123,11 @@ pub fn build(owner: u32, programs: &[PathBuf]) -> Result<(), (String, Errno)> {
             .map_err(at(&format!("show {} to the agent", program.display())))?;
     }
     drop(programs);
+    if let Some(own) = own {
+        let source = PathBuf::from(format!("/proc/self/fd/{}", own.as_raw_fd()));
+        // A file that was removed meanwhile cannot be mounted; what it does is done without.
+        let _ = show(base, Path::new(restore::PATH), &source, true);
+    }
     terminals(base).map_err(at("mount terminals for the agent"))?;
     write_etc(base)
         .map_err(|error| os(&error))

@@ -114,7 +114,9 @@ fn prepare_all(lab: &Chosen, selection: &Selection) -> Vec<Given> {
     let mut told = HashSet::new();
     let all = lab.cases.iter().map(|at| {
         let case = &lab.scenario.cases()[*at];
-        prepare_or_tell(lab, case, selection.wishes()).map_err(|wrong| {
+        let prepared = prepare_or_tell(lab, case, selection.wishes());
+        let prepared = prepared.map(|case| case.with_sync_timeout(selection.kube_proxy_timeout));
+        prepared.map_err(|wrong| {
             let fresh: Vec<Diagnostic> = wrong
                 .diagnostics
                 .into_iter()

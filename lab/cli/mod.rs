@@ -51,6 +51,9 @@ use crate::bug;
 /// Runs the command that the process was started with.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = crate::agent::restore::called() {
+        return code;
+    }
     if is_read_by_runner() {
         output::defuse_messages();
     }

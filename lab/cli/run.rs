@@ -226,8 +226,14 @@ fn again(arguments: &RunArguments) -> String {
     };
     let proxy = arguments.selection.kube_proxy.as_ref();
     let proxy = proxy.map(|path| format!(" --kube-proxy {}", word(&path.display().to_string())));
+    let timeout = arguments.selection.kube_proxy_timeout;
+    let timeout = timeout.map(|time| {
+        let time = humantime::format_duration(time).to_string();
+        format!(" --kube-proxy-timeout {}", time.replace(' ', ""))
+    });
     let (proxy, place) = (proxy.unwrap_or_default(), arguments.place.again());
-    format!("svclab run{patience}{proxy}{place}")
+    let timeout = timeout.unwrap_or_default();
+    format!("svclab run{patience}{proxy}{timeout}{place}")
 }
 
 /// Says how to enter what was kept, and waits for Ctrl-C.

@@ -247,6 +247,7 @@ fn one(
         patience: Patience::SETTLED,
         kube_proxy: None,
         allow_outside: arguments.allow_outside,
+        kube_proxy_timeout: None,
     };
     let labs = prepared(common, &selection)?;
     let mut cases = Vec::new();

@@ -79,6 +79,7 @@ fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
         patience: Patience::SETTLED.longest.into(),
         kube_proxy: arguments.kube_proxy.clone(),
         allow_outside: arguments.allow_outside,
+        kube_proxy_timeout: arguments.kube_proxy_timeout,
     };
     let labs = prepared(common, &selection)?;
     let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();

@@ -14,7 +14,9 @@ use super::run::options;
 use crate::kernel::Host;
 use crate::report::verify::human;
 use crate::report::{RunError, Trouble};
-use crate::run::verify::{Pairs, Program, SaysNothing, Side, Step, pairs, verify, version_of};
+use crate::run::verify::{
+    Pair, Pairs, Program, SaysNothing, Side, Step, pairs, verify, version_of,
+};
 use crate::run::{Chosen, Found, Options, WrongLab, trouble};
 use crate::verify::{Failed, SideOf, Verification};
 
@@ -41,7 +43,16 @@ pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
         let Some((against, new)) = sides? else {
             return Ok(Err(Exit::Interrupted));
         };
-        let found = pairs(&labs, &against, &new, &arguments.proxy_mode);
+        let mut found = pairs(&labs, &against, &new, &arguments.proxy_mode);
+        let timeout = arguments.kube_proxy_timeout;
+        found.pairs = found
+            .pairs
+            .into_iter()
+            .map(|pair| Pair {
+                against: pair.against.with_sync_timeout(timeout),
+                new: pair.new.with_sync_timeout(timeout),
+            })
+            .collect();
         if found.pairs.is_empty() && found.not_compared.is_empty() && wrong.is_empty() {
             eprintln!("error: no case that was selected is of that mode");
             return Ok(Err(Exit::Nothing));
@@ -129,6 +140,9 @@ fn unknown(error: &SaysNothing) -> RunError {
     match error {
         SaysNothing::Binary(binary) => input(binary.remedy()),
         SaysNothing::Kernel(error) => trouble(error),
+        SaysNothing::Endless(_) => {
+            input("give the path of a kube-proxy; a program that waits for something cannot be run")
+        }
         SaysNothing::Otherwise { .. } => input(
             "give the path of a kube-proxy; one that you build says its version when it is \
              linked with -X k8s.io/component-base/version.gitVersion=v1.36.0",

@@ -21,6 +21,9 @@ pub struct RealProxy {
     pub program: String,
     /// What it is told.
     pub arguments: Vec<String>,
+    /// Its configuration file, where flags do not say everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
     /// What it writes rules with.
     pub mode: Mode,
     /// Which iptables it finds by that name.

@@ -254,20 +254,26 @@ fn whole(of: &Verification) -> String {
     if of.cases == 0 && of.failed.is_empty() && !of.interrupted {
         return "nothing was compared".to_owned();
     }
-    let changed = match of.changed.len() {
-        0 => "none goes elsewhere".to_owned(),
-        1 => "1 goes elsewhere".to_owned(),
-        more => format!("{more} go elsewhere"),
+    let names: Vec<&str> = of
+        .failed
+        .iter()
+        .map(|failed| failed.case.as_str())
+        .collect();
+    let changed = match (of.changed.len(), names.len()) {
+        (0, 0) => "none goes elsewhere".to_owned(),
+        (0, _) => format!("not compared: {}", few(&names)),
+        (1, _) => "1 goes elsewhere".to_owned(),
+        (more, _) => format!("{more} go elsewhere"),
     };
     let shares = match of.shares.len() {
         0 => String::new(),
         1 => "; 1 service has other shares".to_owned(),
         more => format!("; {more} services have other shares"),
     };
-    let failed = match of.failed.len() {
-        0 => String::new(),
-        1 => "; 1 case came to no result".to_owned(),
-        more => format!("; {more} cases came to no result"),
+    let failed = match (of.changed.len(), names.len()) {
+        (0, _) | (_, 0) => String::new(),
+        (_, 1) => "; 1 case came to no result".to_owned(),
+        (_, more) => format!("; {more} cases came to no result"),
     };
     let interrupted = if of.interrupted { "; interrupted" } else { "" };
     let (flows, cases) = (counted(of.flows, "flow"), counted(of.cases, "case"));

@@ -1,7 +1,9 @@
 //! A program that is to run in labs, looked at before anything is built.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +36,24 @@ pub enum BinaryError {
     /// It is neither a program nor a script.
     #[error("{} is no program", .0.display())]
     NoProgram(PathBuf),
+    /// It ends before its last part.
+    #[error("{} is not whole: it has {found} bytes of {wanted}", .path.display())]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Its size in bytes.
+        found: u64,
+        /// The size that its headers speak of.
+        wanted: u64,
+    },
+    /// What starts it is not there.
+    #[error("{} cannot be started: it needs {}, which is not there", .path.display(), .loader.display())]
+    NoLoader {
+        /// The file.
+        path: PathBuf,
+        /// The dynamic loader, or a script's interpreter.
+        loader: PathBuf,
+    },
     /// It is another processor's.
     #[error("{} is a program for another processor than this machine's, {}", .0.display(), OWN.1)]
     Foreign(PathBuf),
@@ -47,6 +67,10 @@ impl BinaryError {
             Self::Unreadable { .. } | Self::NoFile(_) => {
                 "give the path of a kube-proxy, seen from the lab's file or, on the command line, \
                  from here"
+            }
+            Self::Truncated { .. } => "copy or build it again",
+            Self::NoLoader { .. } => {
+                "install that, or give a kube-proxy that is linked statically (CGO_ENABLED=0)"
             }
             Self::NotExecutable(_) => "`chmod +x` it",
             Self::NoProgram(_) => "give the path of a kube-proxy",
@@ -73,22 +97,113 @@ pub fn find(path: &Path) -> Result<PathBuf, BinaryError> {
     if about.permissions().mode() & 0o111 == 0 {
         return Err(BinaryError::NotExecutable(path.to_owned()));
     }
+    let mut file = File::open(&found).map_err(unreadable)?;
     let mut head = Vec::new();
-    let read = File::open(&found).and_then(|file| file.take(64).read_to_end(&mut head));
+    let read = (&mut file).take(256).read_to_end(&mut head);
     read.map_err(unreadable)?;
-    if head.starts_with(b"#!") {
-        return Ok(found);
+    let loader = if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let mut words = line.split(|byte| matches!(byte, b' ' | b'\t'));
+        words.find(|word| !word.is_empty()).map(<[u8]>::to_vec)
+    } else if head.starts_with(b"\x7fELF") && head.len() >= 20 {
+        // Both of these processors have the lower byte first, as their files say.
+        if head[MACHINE..MACHINE + 2] != OWN.0.to_le_bytes() {
+            return Err(BinaryError::Foreign(path.to_owned()));
+        }
+        let elf = Elf::read(&file, &head).map_err(unreadable)?;
+        if elf.size > about.len() {
+            return Err(BinaryError::Truncated {
+                path: path.to_owned(),
+                found: about.len(),
+                wanted: elf.size,
+            });
+        }
+        elf.loader
+    } else {
+        return Err(BinaryError::NoProgram(path.to_owned()));
+    };
+    let loader = loader.map(|loader| PathBuf::from(OsString::from_vec(loader)));
+    match loader.filter(|loader| !loader.exists()) {
+        Some(loader) => Err(BinaryError::NoLoader {
+            path: path.to_owned(),
+            loader,
+        }),
+        None => Ok(found),
     }
-    let machine = head.get(MACHINE..MACHINE + 2);
-    match machine {
-        Some(machine) if head.starts_with(b"\x7fELF") => {
-            // Both of these processors have the lower byte first, as their files say.
-            if machine == OWN.0.to_le_bytes() {
-                Ok(found)
-            } else {
-                Err(BinaryError::Foreign(path.to_owned()))
+}
+
+/// What the headers of a 64-bit ELF file say (`elf(5)`).
+struct Elf {
+    /// The size in bytes of the whole file, at least.
+    size: u64,
+    /// The program that starts it, if it is linked dynamically.
+    loader: Option<Vec<u8>>,
+}
+
+/// Sizes in bytes of the file's header, and of one program's and one section's.
+const HEADER: u64 = 64;
+const PROGRAM: u64 = 56;
+const SECTION: u64 = 64;
+
+/// The kind of program header that names the loader (`PT_INTERP`), and the most bytes of
+/// such a name (`PATH_MAX`).
+const INTERPRETER: u64 = 3;
+const LONGEST: u64 = 4096;
+
+/// The kind of section that takes no room in the file (`SHT_NOBITS`).
+const NO_BITS: u64 = 8;
+
+impl Elf {
+    fn read(file: &File, head: &[u8]) -> io::Result<Self> {
+        let mut elf = Self {
+            size: HEADER,
+            loader: None,
+        };
+        let (programs, sections) = (number(head, 32, 8), number(head, 40, 8));
+        let (program_count, section_count) = (number(head, 56, 2), number(head, 60, 2));
+        elf.reaches(programs, program_count * PROGRAM);
+        elf.reaches(sections, section_count * SECTION);
+        for header in table(file, programs, program_count, PROGRAM)? {
+            let (offset, size) = (number(&header, 8, 8), number(&header, 32, 8));
+            elf.reaches(offset, size);
+            if number(&header, 0, 4) == INTERPRETER {
+                let mut name = bytes(file, offset, size.min(LONGEST))?;
+                name.retain(|byte| *byte != 0);
+                elf.loader = Some(name);
             }
         }
-        _ => Err(BinaryError::NoProgram(path.to_owned())),
+        for header in table(file, sections, section_count, SECTION)? {
+            if number(&header, 4, 4) != NO_BITS {
+                elf.reaches(number(&header, 24, 8), number(&header, 32, 8));
+            }
+        }
+        Ok(elf)
     }
+
+    fn reaches(&mut self, offset: u64, size: u64) {
+        self.size = self.size.max(offset.saturating_add(size));
+    }
+}
+
+/// The whole headers of a table.
+fn table(file: &File, offset: u64, count: u64, size: u64) -> io::Result<Vec<Vec<u8>>> {
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    let length = count.saturating_mul(u64::try_from(size).unwrap_or(u64::MAX));
+    let table = bytes(file, offset, length)?;
+    Ok(table.chunks_exact(size).map(<[u8]>::to_vec).collect())
+}
+
+/// So many bytes of a file, or those that it has.
+fn bytes(mut file: &File, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(offset.min(i64::MAX.unsigned_abs())))?;
+    file.take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A number of a header, its lower byte first; 0 where the file ends before it.
+fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
+    let bytes = bytes.get(at..at + length).unwrap_or_default();
+    let bytes = bytes.iter().rev();
+    bytes.fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }

@@ -296,6 +296,18 @@ fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {
 }
 
 impl Prepared {
+    /// The same, with so much time for its kube-proxies to write their rules, if any is
+    /// given.
+    #[must_use]
+    pub fn with_sync_timeout(mut self, timeout: Option<Duration>) -> Self {
+        if let Some(timeout) = timeout {
+            for proxy in &mut self.plan.proxies {
+                proxy.within = timeout;
+            }
+        }
+        self
+    }
+
     /// Who holds the evidence against what the case expects.
     ///
     /// # Errors

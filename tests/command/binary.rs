@@ -98,6 +98,74 @@ fn no_program_at_all() {
     insta::assert_snapshot!(text);
 }
 
+/// The head of a program for this processor, with its whole size in a program header.
+fn program_of(size: u64, kind: u8) -> Vec<u8> {
+    let mut program = program_for(if cfg!(target_arch = "aarch64") {
+        183
+    } else {
+        62
+    });
+    program[32] = 64;
+    program[56] = 1;
+    program.resize(64 + 56, 0);
+    program[64] = kind;
+    program[72] = 120;
+    program[96..104].copy_from_slice(&(size - 120).to_le_bytes());
+    program
+}
+
+#[test]
+fn binary_truncated_elf_is_refused() {
+    let (code, text) = said(&program_of(36_831_232, 1), 0o755, "");
+    assert_eq!(code, Some(2), "{text}");
+    let wanted = "bin/proxy is not whole: it has 120 bytes of 36831232";
+    assert!(text.contains(wanted), "{text}");
+}
+
+#[test]
+fn binary_without_its_loader_is_refused() {
+    let mut program = program_of(120 + 17, 3);
+    program.extend_from_slice(b"/nowhere/ld.so.2\0");
+    for program in [program, b"#! /nowhere/ld.so.2 -x\n".to_vec()] {
+        let (code, text) = said(&program, 0o755, "");
+        assert_eq!(code, Some(2), "{text}");
+        let wanted = "cannot be started: it needs /nowhere/ld.so.2, which is not there";
+        assert!(text.contains(wanted), "{text}");
+    }
+}
+
+#[test]
+fn kube_proxy_failed_restore_is_an_error() {
+    let (directory, path) = lab(fake::lab());
+    let program = fake::kube_proxy(directory.path(), fake::FAILS);
+    let (program, path) = (program.display().to_string(), path.display().to_string());
+    let case = format!("{path}/policy=Local");
+    let log = "Failed to execute iptables-restore: exit status 1 (Message too long)";
+    let common = [
+        "--kernel=host",
+        "--kube-proxy",
+        &program,
+        "--kube-proxy-timeout=3s",
+    ];
+    for (command, name, status) in [("run", &case, 2), ("verify", &path, 2), ("up", &case, 2)] {
+        let output = run(&[&[command], &common[..], &[name]].concat());
+        let text = stdout(&output) + &stderr(&output);
+        assert_eq!(output.status.code(), Some(status), "{command}: {text}");
+        assert!(
+            text.contains("it wrote no rules within 3 s"),
+            "{command}: {text}"
+        );
+        assert!(text.contains(log), "{command}: {text}");
+        assert!(!text.contains("none goes elsewhere"), "{command}: {text}");
+    }
+}
+
+#[test]
+fn kube_proxy_second_restore_succeeds_run_passes() {
+    let (output, text) = said_of(fake::RECOVERS);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+}
+
 #[test]
 fn what_no_flag_tells_is_refused() {
     let (code, text) = said(b"#!/bin/sh\n", 0o755, "bindLoadBalancerIPs: false, ");

@@ -20,6 +20,12 @@ pub const WAITS: &str = r#"print STDERR "I wait for policies\n"; metrics(0);"#;
 /// It says that it has written rules.
 pub const WRITES: &str = "metrics(1);";
 
+/// It fails to write rules, and logs and counts that.
+pub const FAILS: &str = r#"fails(0);"#;
+
+/// It fails once, and succeeds when its metrics were read a few times.
+pub const RECOVERS: &str = r#"fails(5);"#;
+
 /// The same; and once it hears of an endpoint with this address, it asks in vain for
 /// something else and says that it has written rules again.
 pub const FOLLOWS: &str = r#"metrics(1, "10.244.1.11");"#;
@@ -52,6 +58,23 @@ sub metrics {
         }
         print $client "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
             "kubeproxy_sync_proxy_rules_duration_seconds_count $written\n";
+        close $client;
+    }
+}
+
+sub fails {
+    my ($reads) = @_;
+    my $failed = "Failed to execute iptables-restore: exit status 1 (Message too long)";
+    print STDERR "E1122 09:00:00.000000 1 proxier.go:1595] $failed\n";
+    my $server = IO::Socket::INET->new(LocalAddr => "127.0.0.1:10249", Listen => 8, ReuseAddr => 1)
+        or die "no socket: $!\n";
+    my $syncs = 1;
+    while (my $client = $server->accept()) {
+        while (my $line = <$client>) { last if $line eq "\r\n"; }
+        $syncs++ if $reads && --$reads == 0;
+        print $client "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+            "kubeproxy_sync_proxy_rules_duration_seconds_count $syncs\n",
+            "kubeproxy_sync_proxy_rules_iptables_restore_failures_total 1\n";
         close $client;
     }
 }

@@ -93,6 +93,25 @@ fn a_mode_that_its_version_lacks() {
 }
 
 #[test]
+fn verify_program_without_end_is_refused() {
+    let (directory, path) = lab(fake::lab());
+    let program = directory.path().join("kube-proxy");
+    for (script, wanted) in [
+        ("sleep 1000", "--version did not end within 10 s"),
+        (
+            "yes Kubernetes",
+            "--version does not say that it is a kube-proxy",
+        ),
+    ] {
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a file");
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("permissions");
+        let (code, text) = told(&program, &path, &[], directory.path());
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains(wanted), "{text}");
+    }
+}
+
+#[test]
 fn what_one_was_refused_is_told_with_its_side() {
     let (directory, path) = lab(fake::lab());
     let program = fake::kube_proxy(directory.path(), fake::WRITES);

@@ -198,6 +198,10 @@ pub fn trials() -> Vec<Trial> {
         a_step_is_found,
     ));
     trials.extend(repeated());
+    trials.push(Trial::test(
+        "verify::restore-fails: it is an error in ten of ten runs",
+        a_failed_restore_is_an_error,
+    ));
     let further = std::env::var_os("SVCLAB_KUBE_PROXY").unwrap_or_default();
     for program in std::env::split_paths(&further).filter(|path| !path.as_os_str().is_empty()) {
         let version = guests::block_on(version_of(&program, host()))
@@ -393,6 +397,36 @@ fn is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
         return Ok(());
     }
     Err(svclab::report::verify::human(&verification, true, false).into())
+}
+
+/// Its rules are never written, and no sync of its says that it agrees. The unpatched one
+/// is silent in as many runs.
+fn a_failed_restore_is_an_error() -> Result<(), Failed> {
+    let (whole, broken) = (bench::binary()?, bench::patched("restore-fails")?);
+    let names = [CLUSTER, IPVS].map(|case| format!("local-ingress/{case}"));
+    for run in 0..10 {
+        // A guest takes seconds to boot.
+        let names = if run == 0 { &names[..] } else { &names[..1] };
+        let verification = compared(&broken, None, names, &[], |_| {})?;
+        let is_error = |failed: &svclab::verify::Failed| {
+            failed.error.message.contains("it cannot write its rules")
+                && failed
+                    .error
+                    .message
+                    .contains("Failed to execute iptables-restore")
+        };
+        if verification.failed.len() != names.len()
+            || !verification.failed.iter().all(is_error)
+            || verification.exit_code() == 0
+        {
+            return Err(svclab::report::verify::human(&verification, true, false).into());
+        }
+        let verification = compared(&whole, None, names, &[], |_| {})?;
+        if verification.exit_code() != 0 || verification.flows == 0 {
+            return Err(svclab::report::verify::human(&verification, true, false).into());
+        }
+    }
+    Ok(())
 }
 
 /// A case whose services change.

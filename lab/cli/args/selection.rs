@@ -7,6 +7,7 @@ use clap::Args;
 
 use crate::kernel::Choice;
 use crate::plan::Patience;
+use crate::rules::kube_proxy::sync_timeout;
 use crate::run::Wishes;
 use crate::scenario::duration;
 
@@ -29,6 +30,10 @@ pub struct Selection {
     /// Read dumps that a lab names outside of its directory, too
     #[arg(long)]
     pub allow_outside: bool,
+    /// How long a kube-proxy may take to write its rules, at first and after each step,
+    /// such as 5m, from 1s to 1h [default: what the lab says, or 2m]
+    #[arg(long, value_name = "DURATION", value_parser = sync_timeout)]
+    pub kube_proxy_timeout: Option<Duration>,
 }
 
 impl Selection {

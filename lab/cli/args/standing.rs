@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use super::selection::patience;
 use super::{Explanation, PlaceArguments};
 use crate::plan::Protocol;
+use crate::rules::kube_proxy::sync_timeout;
 
 /// What a guest has for those who look around in it.
 pub const GUESTS: &str = "\
@@ -57,6 +58,10 @@ pub struct UpArguments {
     /// Read dumps that the lab names outside of its directory, too
     #[arg(long)]
     pub allow_outside: bool,
+    /// How long a kube-proxy may take to write its rules, at first and after each step,
+    /// such as 5m, from 1s to 1h [default: what the lab says, or 2m]
+    #[arg(long, value_name = "DURATION", value_parser = sync_timeout)]
+    pub kube_proxy_timeout: Option<Duration>,
     /// Have a program at hand in the lab that is not the system's. As often as wanted
     #[arg(long = "program", value_name = "PATH")]
     pub programs: Vec<PathBuf>,

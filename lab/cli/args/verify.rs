@@ -1,12 +1,13 @@
 //! Comparing kube-proxies: `verify`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use super::PlaceArguments;
 use super::rules::mode;
-use crate::rules::kube_proxy::{Mode, Version};
+use crate::rules::kube_proxy::{Mode, Version, sync_timeout};
 
 #[derive(Debug, Args)]
 pub struct VerifyArguments {
@@ -17,6 +18,10 @@ pub struct VerifyArguments {
     /// The kube-proxy that is compared
     #[arg(long, value_name = "PATH")]
     pub kube_proxy: PathBuf,
+    /// How long a kube-proxy may take to write its rules, at first and after each step,
+    /// such as 5m, from 1s to 1h [default: what the lab says, or 2m]
+    #[arg(long, value_name = "DURATION", value_parser = sync_timeout)]
+    pub kube_proxy_timeout: Option<Duration>,
     /// What it is compared against: another kube-proxy, by a path with a slash in it; or
     /// the rules that svclab generates for a version, such as v1.36.2 [default: those of
     /// its own version]

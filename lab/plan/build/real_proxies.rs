@@ -9,7 +9,7 @@ use crate::apiserver::{Change, Changed, Resource, Store};
 use crate::cluster::{Cluster, Problem, place};
 use crate::plan::{API, Heard, RealProxy};
 use crate::rules::kube_proxy::history::{CONNTRACK_RECONCILED, ENDPOINTS_OBJECTS};
-use crate::rules::kube_proxy::{Version, flags};
+use crate::rules::kube_proxy::{Version, config_file, flags, needs_config_file};
 
 /// After which time a kube-proxy is taken not to come to write rules any more. Without
 /// KVM a sync in a guest takes some seconds.
@@ -35,8 +35,28 @@ pub fn real_proxies(
                     .help("give `binary` its path, or leave `args` out".to_owned()),
                 );
             }
+            if proxy.timeout.is_some() {
+                problems.push(
+                    Problem::in_lab(
+                        place!["spec", "kubeProxy", "timeout"],
+                        "there is no program that could take so long".to_owned(),
+                    )
+                    .help("give `binary` its path, or leave `timeout` out".to_owned()),
+                );
+            }
             continue;
         };
+        if !proxy.args.is_empty() && needs_config_file(proxy) {
+            problems.push(
+                Problem::in_lab(
+                    place!["spec", "kubeProxy", "args"],
+                    "a kube-proxy ignores flags when it has a configuration file, and only \
+                     that sets `masqueradeBit`, and up to v1.30 `masqueradeAll`, of nftables mode"
+                        .to_owned(),
+                )
+                .help("leave `args` or those fields out".to_owned()),
+            );
+        }
         if !proxy.bind_load_balancer_ips {
             // Of the node's iptables and kernel it finds out by itself.
             problems.push(
@@ -51,10 +71,11 @@ pub fn real_proxies(
             namespace: node.name.clone(),
             program: program.to_string_lossy().into_owned(),
             arguments: flags(proxy, &node.name, API),
+            config: config_file(proxy),
             mode: proxy.mode,
             backend: cluster.backend,
             hears: heard(cluster, proxy.version),
-            within: WITHIN,
+            within: proxy.timeout.unwrap_or(WITHIN),
         });
     }
     if proxies.is_empty() {

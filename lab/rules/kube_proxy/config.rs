@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use ipnetwork::IpNetwork;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -101,6 +102,15 @@ pub struct KubeProxy {
     /// place of generated rules, told what is said here by its flags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binary: Option<PathBuf>,
+    /// How long the program may take to write its rules, at first and after each step:
+    /// `5m`. 2 minutes without it.
+    #[serde(
+        default,
+        with = "sync_timeout",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "String")]
+    pub timeout: Option<Duration>,
     /// Further flags for it, behind those.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
@@ -282,6 +292,36 @@ fn network(text: &str) -> Result<IpNetwork, ConfigError> {
     text.parse().map_err(|_| bad())
 }
 
+/// How long a kube-proxy may take to write its rules: from 1 s to 1 h.
+///
+/// # Errors
+///
+/// What the text should be.
+pub fn sync_timeout(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).ok();
+    time.filter(|time| (Duration::from_secs(1)..=Duration::from_hours(1)).contains(time))
+        .ok_or_else(|| format!("`{text}` is not a time from 1s to 1h: write it as 90s or 5m"))
+}
+
+mod sync_timeout {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    #[expect(clippy::ref_option, reason = "serde gives a reference to the field")]
+    pub fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        let time = time.unwrap_or_default();
+        to.collect_str(&humantime::format_duration(time))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        let text = String::deserialize(from)?;
+        super::sync_timeout(&text)
+            .map(Some)
+            .map_err(D::Error::custom)
+    }
+}
+
 fn yes() -> bool {
     true
 }
@@ -315,6 +355,7 @@ impl KubeProxy {
             random_fully: true,
             accounting: true,
             binary: None,
+            timeout: None,
             args: Vec::new(),
         }
     }
@@ -340,13 +381,14 @@ mod tests {
             r#"{"version": "v1.18.2", "mode": "ipvs", "clusterCIDR": "10.244.0.0/16,fd00::/56",
                 "masqueradeAll": true, "masqueradeBit": 15, "bindLoadBalancerIPs": false,
                 "nodePortAddresses": ["192.168.50.0/24", "primary"], "ipvsScheduler": "wrr",
-                "tcpTimeout": "15m", "strictARP": true, "localhostNodePorts": false, "randomFully": false}"#,
+                "tcpTimeout": "15m", "timeout": "5m", "strictARP": true, "localhostNodePorts": false, "randomFully": false}"#,
         )
         .unwrap();
         assert_eq!(read.mode, Mode::Ipvs);
         let cidrs = read.cluster_cidr.as_ref().unwrap();
         assert_eq!(cidrs.of(Family::V6).unwrap().to_string(), "fd00::/56");
         assert_eq!(read.tcp_timeout.seconds(), 900);
+        assert_eq!(read.timeout, Some(Duration::from_mins(5)));
         assert!(read.strict_arp && !read.bind_load_balancer_ips);
         let back: KubeProxy = serde_json::from_str(&serde_json::to_string(&read).unwrap()).unwrap();
         assert_eq!(back, read);
@@ -359,6 +401,9 @@ mod tests {
             r#"{"version": "v1.20", "clusterCIDR": "10.0.0.0"}"#,
             r#"{"version": "v1.20", "clusterCIDR": "10.0.0.0/8,11.0.0.0/8"}"#,
             r#"{"version": "v1.99"}"#,
+            r#"{"version": "v1.20", "timeout": "0s"}"#,
+            r#"{"version": "v1.20", "timeout": "2h"}"#,
+            r#"{"version": "v1.20", "timeout": "soon"}"#,
             r#"{"mode": "ipvs"}"#,
         ] {
             read(wrong).unwrap_err();

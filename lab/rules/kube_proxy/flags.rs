@@ -10,7 +10,7 @@ use super::config::{DetectLocalMode, KubeProxy, Mode};
 
 /// nftables mode must be asked for by its gate, too. (`NFTablesProxyMode` in
 /// `pkg/features/kube_features.go`, v1.30.5, v1.31.0.)
-const GATED: Change = Change::until(30);
+pub(super) const GATED: Change = Change::until(30);
 
 /// The flags with which a kube-proxy on `node` works as `proxy` says, with the API
 /// server there.

@@ -13,6 +13,7 @@ use thiserror::Error;
 
 pub mod change;
 pub mod config;
+mod config_file;
 pub mod conntrack;
 pub mod endpoints;
 pub mod family;
@@ -27,7 +28,10 @@ pub mod services;
 pub mod topology;
 pub mod version;
 
-pub use config::{Cidrs, ConfigError, DetectLocalMode, KubeProxy, Mode, NodePortAddress};
+pub use config::{
+    Cidrs, ConfigError, DetectLocalMode, KubeProxy, Mode, NodePortAddress, sync_timeout,
+};
+pub use config_file::{config_file, is_needed as needs_config_file};
 pub use family::Family;
 pub use flags::flags;
 pub use iptables::chains;

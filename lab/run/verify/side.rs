@@ -1,6 +1,9 @@
 //! What runs on one side of a comparison.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use crate::kernel::{Host, KernelError};
 use crate::plan::{Namespace, Plan};
@@ -67,6 +70,9 @@ pub enum SaysNothing {
     /// There is no place to ask it in.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// It does not end.
+    #[error("{} --version did not end within {} s", .0.display(), VERSION_LIMIT.as_secs())]
+    Endless(PathBuf),
     /// It says something else.
     #[error("{} --version does not say that it is a kube-proxy v1.9 or newer, but: {said}", .path.display())]
     Otherwise {
@@ -76,6 +82,10 @@ pub enum SaysNothing {
         said: String,
     },
 }
+
+/// How long a program may take to print its version, and how many bytes of that are read.
+const VERSION_LIMIT: Duration = Duration::from_secs(10);
+const VERSION_BYTES: &str = "4096";
 
 /// Asks a program, in a namespace of its own, which version of kube-proxy it is.
 ///
@@ -95,8 +105,14 @@ pub async fn version_of(path: &Path, host: Host) -> Result<Program, SaysNothing>
     };
     let mut session = agent.build(plan).await?;
     let program = path.display().to_string();
-    let finished = session.run("node", &program, &["--version"], "").await?;
-    let said = format!("{}{}", finished.stdout, finished.stderr);
+    // A program that prints on is ended when nothing reads what it prints.
+    let script = format!("\"$0\" --version 2>&1 | head -c {VERSION_BYTES}");
+    let arguments = ["-c", &script, &program];
+    let finished = session.run("node", "sh", &arguments, "");
+    let Ok(finished) = timeout(VERSION_LIMIT, finished).await else {
+        return Err(SaysNothing::Endless(path));
+    };
+    let said = finished?.stdout;
     match version(&said) {
         Some(version) => Ok(Program { path, version }),
         None => Err(SaysNothing::Otherwise {

@@ -1,0 +1,119 @@
+//! What a kube-proxy logs: the lines worth showing, and those of rules it could not write.
+
+/// The most lines of a log that are shown.
+pub const LAST: usize = 12;
+
+/// Messages of syncs of ipvs mode that left out something and went on, so that the sync
+/// counts as a success (`syncService`, `syncEndpoint` and `syncProxyRules` of
+/// `pkg/proxy/ipvs/proxier.go`, `syncIPSetEntries` of `pkg/proxy/ipvs/ipset.go`, v1.16 to
+/// v1.36).
+const LEFT_OUT: [&str; 14] = [
+    "Failed to add IPVS service",
+    "Failed to update IPVS service",
+    "Failed to bind service address to dummy device",
+    "Failed to get IPVS service",
+    "Failed to list IPVS destinations",
+    "Failed to add destination",
+    "Failed to update destination",
+    "Failed to sync endpoint for service",
+    "Failed to sync service",
+    "Failed to create dummy interface",
+    "Failed to list ip set entries",
+    "Failed to add ip set entry",
+    "Failed to add entry",
+    "Failed to delete ip set entry",
+];
+
+/// Messages of syncs that failed (`syncProxyRules` of
+/// `pkg/proxy/{iptables,ipvs,nftables}/proxier.go`, v1.16 to v1.36).
+const FAILED: [&str; 2] = ["Failed to execute iptables-restore", "nftables sync failed"];
+
+/// Number of failed syncs.
+pub fn failed_syncs(log: &str) -> u64 {
+    let failed = complaints(log).filter(|line| FAILED.iter().any(|words| line.contains(words)));
+    u64::try_from(failed.count()).unwrap_or(u64::MAX)
+}
+
+/// Whether something was left out of what was written.
+pub fn has_left_out(log: &str) -> bool {
+    complaints(log).any(|line| LEFT_OUT.iter().any(|words| line.contains(words)))
+}
+
+/// Whether it has a line about an error.
+pub fn has_complaint(log: &str) -> bool {
+    complaints(log).next().is_some()
+}
+
+/// The last lines; where the errors are before them, the last of those instead, such as
+/// of a flag, which is followed by all flags there are.
+pub fn last(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    let (before, end) = lines.split_at(lines.len().saturating_sub(LAST));
+    let complaints: Vec<&str> = complaints_of(before).collect();
+    if complaints.is_empty() || complaints_of(end).next().is_some() {
+        return end.join("\n");
+    }
+    complaints[complaints.len().saturating_sub(LAST)..].join("\n")
+}
+
+fn complaints(log: &str) -> impl Iterator<Item = &str> {
+    log.lines().filter(|line| is_complaint(line))
+}
+
+fn complaints_of<'l>(lines: &[&'l str]) -> impl Iterator<Item = &'l str> {
+    lines.iter().copied().filter(|line| is_complaint(line))
+}
+
+/// Whether a line is about an error: of the flags' library, of Go, or of the log, whose
+/// lines begin with their severity and a date.
+fn is_complaint(line: &str) -> bool {
+    let mut rest = line.chars();
+    let severe = matches!(rest.next(), Some('E' | 'F'));
+    let dated = rest.take(4).filter(char::is_ascii_digit).count() == 4;
+    severe && dated
+        || ["Error:", "error:", "panic:", "fatal error:"]
+            .iter()
+            .any(|begin| line.starts_with(begin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_failed_sync_is_counted_by_its_message() {
+        let old = "E1122 09:00:00.1 1 proxier.go:1595] Failed to execute iptables-restore: exit status 1\n";
+        let new = "E1122 09:00:00.1 1 proxier.go:1723] \"nftables sync failed\" err=<\n\tMessage too long\n";
+        assert_eq!(
+            failed_syncs(&format!(
+                "{old}I1122 09:00:00.1 1 a.go:1] nftables sync failed\n{new}"
+            )),
+            2
+        );
+        assert!(!has_left_out(old));
+        let ipvs =
+            "E1122 09:00:00.1 1 proxier.go:1977] Failed to add IPVS service \"default/web\": no\n";
+        assert!(has_left_out(ipvs) && has_complaint(ipvs) && failed_syncs(ipvs) == 0);
+    }
+
+    #[test]
+    fn a_complaint_before_a_long_text_is_told() {
+        let usage = "  --flag\n".repeat(50);
+        let told = last(&format!(
+            "W1122 09:00:00 a\nError: unknown flag: --x\n{usage}"
+        ));
+        assert_eq!(told, "Error: unknown flag: --x");
+        let told = last(&format!(
+            "E1122 09:00:00.1 1 a.go:2] no\n{usage}panic: over\n"
+        ));
+        assert_eq!(told.lines().last(), Some("panic: over"));
+        assert_eq!(told.lines().count(), LAST);
+    }
+
+    #[test]
+    fn only_the_last_lines_are_told() {
+        let told = last(&("first\n".repeat(38) + "then\n" + &"last\n".repeat(11)));
+        assert_eq!(told.lines().next(), Some("then"));
+        assert_eq!(told.lines().count(), LAST);
+    }
+}

@@ -1,0 +1,47 @@
+//! Endpoints of no service. A kube-proxy syncs when it receives them, counts them once they
+//! are written, and writes no rule for them.
+//!
+//! It counts endpoints whose trigger time is later than its start (`EndpointSliceUpdate` and
+//! `getLastChangeTriggerTime` of `pkg/proxy/endpointschangetracker.go`, v1.36;
+//! `pkg/proxy/endpoints.go`, v1.16 to v1.30), in the sync that takes them up.
+
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+/// Namespace and name of the marker, and of the service that it names.
+pub const NAMESPACE: &str = "svclab";
+pub const NAME: &str = "svclab-sync-marker";
+
+/// An address that no lab may use (RFC 5737).
+const ADDRESS: &str = "192.0.2.1";
+
+/// The marker, as a slice and as the `Endpoints` that v1.18 and earlier watch. A kube-proxy
+/// takes up endpoints that differ from those before, so each `number` has another port.
+pub fn marker(number: u64, time: SystemTime) -> Vec<Value> {
+    let port = 1 + number % 65_535;
+    let time = humantime::format_rfc3339_nanos(time).to_string();
+    let metadata = json!({
+        "name": NAME,
+        "namespace": NAMESPACE,
+        "labels": {"kubernetes.io/service-name": NAME},
+        "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": time},
+    });
+    let ports = json!([{"name": "", "port": port, "protocol": "TCP"}]);
+    vec![
+        json!({
+            "kind": "EndpointSlice",
+            "apiVersion": "discovery.k8s.io/v1",
+            "metadata": metadata,
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [ADDRESS], "conditions": {"ready": true}}],
+            "ports": ports,
+        }),
+        json!({
+            "kind": "Endpoints",
+            "apiVersion": "v1",
+            "metadata": metadata,
+            "subsets": [{"addresses": [{"ip": ADDRESS}], "ports": ports}],
+        }),
+    ]
+}

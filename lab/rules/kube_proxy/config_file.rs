@@ -1,0 +1,121 @@
+//! What a real kube-proxy reads from a configuration file, since it has no flag for it.
+//!
+//! In nftables mode up to v1.30 no flag sets `masqueradeAll` and the sync periods, and in
+//! no version one sets the masquerade bit: the flags are those of the other modes
+//! (`cmd/kube-proxy/app/server.go` and `server_linux.go`, v1.30.5; `options.go`,
+//! v1.36.2). With a file all flags are ignored but those of logging,
+//! `--hostname-override` and `--master` (`Complete`, the same files).
+
+use serde_json::{Value, json};
+
+use super::change::Change;
+use super::config::{DetectLocalMode, KubeProxy, Mode};
+use super::flags::GATED;
+
+/// The flags of iptables mode set nothing of nftables mode.
+const FLAGS_IGNORED: Change = Change::until(30);
+
+/// The bit that nftables mode has without a configuration file.
+const DEFAULT_BIT: u8 = 14;
+
+/// Whether no flag sets a rule that `proxy` writes.
+#[must_use]
+pub fn is_needed(proxy: &KubeProxy) -> bool {
+    proxy.mode == Mode::Nftables
+        && (proxy.masquerade_bit != DEFAULT_BIT
+            || proxy.masquerade_all && proxy.version.has(&FLAGS_IGNORED))
+}
+
+/// The configuration file with which a kube-proxy works as `proxy` says; `None` if it has
+/// flags for all of it.
+#[must_use]
+pub fn config_file(proxy: &KubeProxy) -> Option<String> {
+    let is_useful =
+        proxy.args.is_empty() && proxy.mode == Mode::Nftables && proxy.version.has(&FLAGS_IGNORED);
+    if !is_useful && !is_needed(proxy) {
+        return None;
+    }
+    let mut file = json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": proxy.mode.to_string(),
+        "conntrack": {"maxPerCore": 0, "tcpBeLiberal": proxy.tcp_be_liberal},
+        "nftables": {
+            "masqueradeAll": proxy.masquerade_all,
+            "masqueradeBit": proxy.masquerade_bit,
+            "minSyncPeriod": "1ms",
+            "syncPeriod": "1h",
+        },
+    });
+    if let Some(cidrs) = &proxy.cluster_cidr {
+        file["clusterCIDR"] = String::from(cidrs.clone()).into();
+    }
+    if !proxy.node_port_addresses.is_empty() {
+        let addresses = proxy.node_port_addresses.iter().copied();
+        file["nodePortAddresses"] = addresses
+            .map(|each| Value::from(String::from(each)))
+            .collect();
+    }
+    if proxy.detect_local_mode != DetectLocalMode::ClusterCIDR {
+        file["detectLocalMode"] = format!("{:?}", proxy.detect_local_mode).into();
+    }
+    for (field, value) in [
+        ("bridgeInterface", &proxy.bridge_interface),
+        ("interfaceNamePrefix", &proxy.interface_name_prefix),
+    ] {
+        if let Some(value) = value {
+            file["detectLocal"][field] = value.as_str().into();
+        }
+    }
+    if proxy.version.has(&GATED) {
+        file["featureGates"] = json!({"NFTablesProxyMode": true});
+    }
+    Some(file.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy(version: &str, mode: Mode) -> KubeProxy {
+        KubeProxy {
+            mode,
+            masquerade_all: true,
+            ..KubeProxy::new(version.parse().unwrap())
+        }
+    }
+
+    #[test]
+    fn config_file_sets_what_flags_cannot() {
+        let old = proxy("v1.30.5", Mode::Nftables);
+        let file: Value = serde_json::from_str(&config_file(&old).unwrap()).unwrap();
+        assert_eq!(file["nftables"]["masqueradeAll"], true);
+        assert_eq!(file["featureGates"]["NFTablesProxyMode"], true);
+        assert!(is_needed(&old));
+        let plain = KubeProxy {
+            masquerade_all: false,
+            args: vec!["--v=4".to_owned()],
+            ..old
+        };
+        assert!(!is_needed(&plain) && config_file(&plain).is_none());
+        for flagged in [
+            proxy("v1.31", Mode::Nftables),
+            proxy("v1.36.2", Mode::Nftables),
+            proxy("v1.30.5", Mode::Iptables),
+            proxy("v1.20.2", Mode::Ipvs),
+        ] {
+            assert_eq!(config_file(&flagged), None, "{flagged:?}");
+        }
+        let bit = KubeProxy {
+            masquerade_bit: 15,
+            bridge_interface: Some("cni0".to_owned()),
+            detect_local_mode: DetectLocalMode::BridgeInterface,
+            ..proxy("v1.36.2", Mode::Nftables)
+        };
+        let file: Value = serde_json::from_str(&config_file(&bit).unwrap()).unwrap();
+        assert_eq!(file["nftables"]["masqueradeBit"], 15);
+        assert_eq!(file["detectLocal"]["bridgeInterface"], "cni0");
+        assert_eq!(file["detectLocalMode"], "BridgeInterface");
+        assert_eq!(file.get("featureGates"), None);
+    }
+}
