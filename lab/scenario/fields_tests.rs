@@ -271,7 +271,7 @@ FlowRow: answered any connected connections endpoints refused reset seenSource s
 HealthCheck: every
 HostSpec: address ports
 IpMasqAgent: masqLinkLocal nonMasqueradeCIDRs version
-KubeProxy: accounting args binary bindLoadBalancerIPs bridgeInterface clusterCIDR detectLocalMode interfaceNamePrefix ipvsScheduler localhostNodePorts masqueradeAll masqueradeBit mode nodePortAddresses randomFully strictARP tcpBeLiberal tcpFinTimeout tcpTimeout udpTimeout version
+KubeProxy: accounting args binary bindLoadBalancerIPs bridgeInterface clusterCIDR detectLocalMode interfaceNamePrefix ipvsScheduler localhostNodePorts masqueradeAll masqueradeBit mode nodePortAddresses randomFully strictARP tcpBeLiberal tcpFinTimeout tcpTimeout timeout udpTimeout version
 Lab: apiVersion kind metadata spec
 LabSpec: axes calico connections docker exclude expect fabric facts flannel flows hosts ipMasqAgent iptables kubeProxy loadBalancers nodes notModelled probes steps
 Leftovers: flannel ipset iptables
