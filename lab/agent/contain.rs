@@ -157,7 +157,7 @@ fn inherit_nothing() -> io::Result<()> {
 /// Leaves the session keyring of who started svclab, whose keys would be at hand
 /// in any namespace. A kernel without keyrings, and a filter that forbids the
 /// call, give nothing to leave.
-fn forget_keys() {
+pub(crate) fn forget_keys() {
     // SAFETY: the call takes a number and a name that may be absent.
     unsafe {
         nix::libc::syscall(
@@ -177,7 +177,7 @@ fn die_with_parent() {
 
 /// A user of the range, if users of it exist here: a root of a user namespace of
 /// somebody else's may have no user to become but itself.
-fn nobody_else() -> Option<u32> {
+pub(crate) fn nobody_else() -> Option<u32> {
     let process = nix::unistd::getpid().as_raw().unsigned_abs();
     let outside = NOBODY_ELSE.start + process % u32::try_from(NOBODY_ELSE.len()).ok()?;
     let map = fs::read_to_string("/proc/self/uid_map").ok()?;

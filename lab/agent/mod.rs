@@ -51,7 +51,7 @@ mod rest;
 pub mod restore;
 mod rewire;
 pub(crate) mod rights;
-mod rootfs;
+pub(crate) mod rootfs;
 mod rules;
 mod saved;
 mod scout;

@@ -32,6 +32,9 @@ use nix::unistd::{Gid, Uid, setresgid, setresuid};
 /// A capability's number (Linux v6.12, `include/uapi/linux/capability.h`).
 type Capability = u32;
 
+pub(crate) const KILL: Capability = 5;
+pub(crate) const SETGID: Capability = 6;
+pub(crate) const SETUID: Capability = 7;
 const SETPCAP: Capability = 8;
 const NET_BIND_SERVICE: Capability = 10;
 const NET_ADMIN: Capability = 12;
@@ -54,8 +57,8 @@ const NEEDED: [Capability; 8] = [
     SYS_ADMIN,
     SYS_CHROOT,
     SETPCAP,
-    6, // CAP_SETGID
-    7, // CAP_SETUID
+    SETGID,
+    SETUID,
 ];
 
 /// What svclab is when it is root somewhere else.
@@ -92,6 +95,24 @@ pub fn are_those_of_root() -> Result<(), String> {
 /// Whether this process may administer the system, or the container, it is in.
 pub fn are_an_administrator_s() -> bool {
     held() & (1 << SYS_ADMIN) != 0
+}
+
+/// Whether this process has a capability in effect.
+pub(crate) fn has(capability: u32) -> bool {
+    held() & (1 << capability) != 0
+}
+
+/// Drops every capability from the bounding set. System calls only.
+pub(crate) fn drop_bounding_set() -> Result<(), Errno> {
+    for capability in 0..64 {
+        match control(libc::PR_CAPBSET_DROP, capability, 0) {
+            Ok(()) => {}
+            // This kernel has no more of them.
+            Err(Errno::EINVAL) => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 /// The capabilities of this process that are in effect.
@@ -177,7 +198,7 @@ struct Half {
     inheritable: u32,
 }
 
-fn set_capabilities(held: u64, inheritable: u64) -> Result<(), Errno> {
+pub(crate) fn set_capabilities(held: u64, inheritable: u64) -> Result<(), Errno> {
     let header = Header {
         version: 0x2008_0522,
         process: 0,
@@ -240,12 +261,12 @@ const REFUSED: [c_long; 38] = [
 /// The number of this processor's kind in the kernel's audits, which says what
 /// system calls' numbers mean (Linux v6.12, `include/uapi/linux/audit.h`).
 #[cfg(target_arch = "x86_64")]
-const ARCHITECTURE: u32 = 0xC000_003E;
+pub(crate) const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
-const ARCHITECTURE: u32 = 0xC000_00B7;
+pub(crate) const ARCHITECTURE: u32 = 0xC000_00B7;
 
 /// From here on numbers are those of a second set of the same calls (x32).
-const SECOND_SET: u32 = 0x4000_0000;
+pub(crate) const SECOND_SET: u32 = 0x4000_0000;
 
 /// Refuses this process and all that come of it, for good, what they have no
 /// use for. New privileges must have been given up.

@@ -17,7 +17,7 @@ use super::restore;
 
 /// What is shown of the host's file system: programs, their libraries, and the
 /// few tables under `/etc` that those look things up in. No home, no secrets.
-const SHOWN: [&str; 16] = [
+pub(crate) const SHOWN: [&str; 16] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -37,7 +37,7 @@ const SHOWN: [&str; 16] = [
 ];
 
 /// Devices that programs expect.
-const DEVICES: [&str; 5] = [
+pub(crate) const DEVICES: [&str; 5] = [
     "/dev/null",
     "/dev/zero",
     "/dev/full",

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::agent::Agent;
 use super::drops;
 use super::error::KernelError;
-use super::guest::{self, Cache, Guest, GuestError, Kvm, Wanted};
+use super::guest::{self, Cache, Guest, GuestError, Kvm, Lacks, Wanted};
 use super::host::Host;
 use super::missing::{Missing, modprobe};
 use super::trials::{self, Trial};
@@ -41,6 +41,9 @@ pub struct GuestDiagnosis {
     /// The version of QEMU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu: Option<String>,
+    /// Parts of QEMU's confinement that this machine refuses.
+    #[serde(default, skip_serializing_if = "Lacks::is_empty")]
+    pub qemu_lacks: Lacks,
     /// What is known of KVM; absent when no guest was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kvm: Option<Kvm>,
@@ -250,7 +253,9 @@ async fn try_guest(
     trials: &[Trial],
     about: &mut GuestDiagnosis,
 ) -> Result<Vec<Way>, KernelError> {
-    about.qemu = Some(guest::qemu_version().await?);
+    let (version, lacks) = guest::qemu_version().await?;
+    about.qemu = Some(version);
+    about.qemu_lacks = lacks;
     let cache = cache?;
     if guest::kept(&cache).is_empty() {
         // Whether there is one to fetch, or why there is not.

@@ -107,6 +107,13 @@ fn tell_of_guests(text: &mut String, guest: &GuestDiagnosis) {
         let has = qemu.replacen(" by ", ", though there is ", 1);
         let _ = writeln!(text, "Guest: none{has}");
     }
+    if !guest.qemu_lacks.is_empty() {
+        let _ = writeln!(
+            text,
+            "    QEMU runs as a user without privileges, but this machine refuses it: {}",
+            guest.qemu_lacks
+        );
+    }
     if !guest.reason.is_empty() {
         tell(text, "", &guest.reason, guest.remedy.as_deref());
     }

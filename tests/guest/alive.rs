@@ -1,6 +1,5 @@
 //! Guests that live: what they are, what they draw, and what ends them.
 
-use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
@@ -311,57 +310,5 @@ fn a_program_below_tmp_is_where_it_is_on_this_machine() {
         let program = program.display().to_string();
         let finished = session.run("node-1", &program, &["+%s"], "").await;
         assert!(finished.expect("it starts").success);
-    });
-}
-
-#[test]
-fn whoever_breaks_out_of_a_guest_finds_nothing() {
-    block_on(async {
-        let (_agent, qemu, _held) = with_qemu("6.12").await;
-        let read = |name: &str| {
-            fs::read(format!("/proc/{qemu}/{name}"))
-                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-                .expect("a process")
-        };
-        let status = read("status");
-        for right in [
-            "CapEff:\t0000000000000000",
-            "CapPrm:\t0000000000000000",
-            "NoNewPrivs:\t1",
-            // Filtered by QEMU itself.
-            "Seccomp:\t2",
-        ] {
-            assert!(status.contains(right), "{right}: {status}");
-        }
-        for namespace in ["net", "mnt", "ipc"] {
-            let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/{namespace}"));
-            assert_ne!(of(&qemu.to_string()).ok(), of("self").ok(), "{namespace}");
-        }
-        // Only the loopback interface, which is down.
-        assert_eq!(read("net/dev").lines().skip(2).count(), 1);
-        for mount in read("mountinfo").lines() {
-            let options = mount.split(' ').nth(5).expect("options");
-            assert!(options.split(',').any(|option| option == "ro"), "{mount}");
-        }
-        for variable in read("environ").split_terminator('\0') {
-            let name = variable.split('=').next();
-            assert!(
-                matches!(name, Some("PATH" | "LD_LIBRARY_PATH")),
-                "{variable}"
-            );
-        }
-        // A boot from a snapshot: its memory is the one file that is open.
-        let files: Vec<_> = fs::read_dir(format!("/proc/{qemu}/fd"))
-            .expect("a process")
-            .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
-            .filter(|leads_to| leads_to.is_absolute() && !leads_to.starts_with("/dev"))
-            .filter(|leads_to| !leads_to.starts_with("/memfd:"))
-            .collect();
-        for file in &files {
-            assert_eq!(
-                file.file_name().and_then(|name| name.to_str()),
-                Some("memory")
-            );
-        }
     });
 }

@@ -16,6 +16,8 @@ mod caches;
 #[path = "../shared/cases.rs"]
 mod cases;
 mod command;
+mod confined;
+mod container;
 #[path = "../shared/dropped.rs"]
 mod dropped;
 mod explain;

@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt as _;
+use nix::unistd::geteuid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_util::codec::FramedRead;
@@ -19,7 +20,7 @@ use super::error::GuestError;
 use super::image::{ARCHIVE, KERNEL};
 use super::machine::Running;
 use super::qemu::{self, Accel, Beginning, Memory, Qemu};
-use super::snapshot::{self, About, MEMORY, STATE};
+use super::snapshot::{self, About, STATE};
 use super::userland;
 use crate::kernel::agent::{Agent, Manner, Pulse};
 use crate::kernel::error::KernelError;
@@ -96,6 +97,8 @@ struct AccelNote {
     boot: String,
     version: String,
     accel: Accel,
+    /// Whether root tried it: the rights to the device are another user's.
+    root: bool,
 }
 
 /// Which archive the files of this machine make, for as long as they are the
@@ -166,6 +169,7 @@ impl Site {
             boot: this_boot(),
             version: self.qemu.version.clone(),
             accel,
+            root: geteuid().is_root(),
         };
         guest.cache.keep_note("accel.json", &note)?;
         Ok((accel, kept))
@@ -183,22 +187,27 @@ impl Site {
         let key = self.key(guest, accel);
         tracing::info!("booting {} by {}", guest.release(), accel.word());
         let made = cache.making(SNAPSHOTS, &key)?;
-        let initramfs = made.path().join("initramfs");
         let (files, _) = userland::gather(&guest.program, &guest.programs())?;
         let mut archive = fs::read(guest.kernel.directory.join(ARCHIVE))
             .map_err(cache.cannot("read a kernel's modules"))?;
         files
             .write(&mut archive)
-            .and_then(|()| fs::write(&initramfs, archive))
             .map_err(cache.cannot("write a guest's file system"))?;
+        let kernel = fs::read(guest.kernel.directory.join(KERNEL))
+            .map_err(cache.cannot("read a guest's kernel"))?;
+        // The files may be of a user whom QEMU is not.
+        let sealed = |contents: Vec<u8>| {
+            snapshot::sealed(&contents).map_err(cache.cannot("find memory beside"))
+        };
+        let (kernel, initramfs) = (sealed(kernel)?, sealed(archive)?);
         let nameless = || snapshot::nameless().map_err(cache.cannot("find memory beside"));
         let (memory, state) = (nameless()?, nameless()?);
         let path = snapshot::path_of(&memory);
         let begins = Beginning::Boot {
-            kernel: guest.kernel.directory.join(KERNEL),
-            initramfs: initramfs.clone(),
+            kernel: snapshot::path_of(&kernel),
+            initramfs: snapshot::path_of(&initramfs),
         };
-        let handed = [memory.as_fd()];
+        let handed = [memory.as_fd(), kernel.as_fd(), initramfs.as_fd()];
         let mut running = Running::start(
             &self.qemu,
             accel,
@@ -209,7 +218,6 @@ impl Site {
         ready(&mut running, guest.release(), within).await?;
         running.control().await?.save(state.as_fd()).await?;
         running.end().await;
-        fs::remove_file(initramfs).map_err(cache.cannot("remove a guest's file system"))?;
         snapshot::write(memory, state, made.path()).map_err(cache.cannot("keep a snapshot"))?;
         let about = About {
             release: guest.release().to_owned(),
@@ -264,18 +272,18 @@ async fn resume(
 ) -> Result<Agent, KernelError> {
     let state = fs::File::open(kept.directory.join(STATE))
         .map_err(guest.cache.cannot("read a snapshot"))?;
-    // To QEMU every path is read-only, and it insists on opening its memory for
-    // writing, though it writes to a copy.
-    let memory: OwnedFd = fs::File::options()
-        .read(true)
-        .write(true)
-        .open(kept.directory.join(MEMORY))
-        .map_err(guest.cache.cannot("read a snapshot"))?
-        .into();
-    let copy = (Memory::CopyOf(snapshot::path_of(&memory)), guest.memory);
-    let handed = [memory.as_fd()];
+    let memory = guest.memory_of(kept)?;
+    let file = memory.file();
+    let copy = (Memory::CopyOf(snapshot::path_of(file)), guest.memory);
+    let handed = [file.as_fd()];
     let mut running = Running::start(qemu, accel, copy, Beginning::GoOn, &handed)?;
-    let loaded = match running.control().await {
+    // While QEMU starts, nothing looks at its memory.
+    let (filled, control) = tokio::join!(memory.filled(), running.control());
+    if let Err(error) = filled {
+        guest.forget_memory();
+        return Err(guest.cache.cannot("read a snapshot")(error).into());
+    }
+    let loaded = match control {
         Ok(mut control) => control.load(state.as_fd()).await,
         Err(error) => Err(error),
     };
@@ -327,7 +335,7 @@ async fn qemu_here(guest: &Guest) -> Result<Qemu, GuestError> {
     if let Some(note) = known {
         return Ok(note.qemu);
     }
-    let qemu = qemu::inspect(&path).await?;
+    let (qemu, _) = qemu::inspect(&path).await?;
     let note = QemuNote {
         identity,
         qemu: qemu.clone(),
@@ -378,7 +386,11 @@ fn accel_here(guest: &Guest, qemu: &Qemu) -> Option<Accel> {
     guest
         .cache
         .note("accel.json")
-        .filter(|note: &AccelNote| note.boot == this_boot() && note.version == qemu.version)
+        .filter(|note: &AccelNote| {
+            note.boot == this_boot()
+                && note.version == qemu.version
+                && note.root == geteuid().is_root()
+        })
         .map(|note| note.accel)
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::qemu::{OLDEST, PROGRAM};
 use super::tree::TreeError;
 use super::userland::UserlandError;
+use crate::shortage;
 
 /// Why there is no guest.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,14 @@ pub enum GuestError {
     Start {
         /// The program.
         program: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// QEMU cannot be started as a process without privileges.
+    #[error("QEMU is not started, because it cannot {step}: {source}")]
+    Confine {
+        /// What it cannot do.
+        step: &'static str,
         /// What the system says.
         source: io::Error,
     },
@@ -176,6 +185,9 @@ impl GuestError {
             Self::Start { .. } => {
                 "see that this user may run it; `apt-get install --reinstall qemu-system-x86`, or your distribution's equivalent, as root, puts it right"
             }
+            Self::Confine { source, .. } => shortage::remedy(source).unwrap_or(
+                "run svclab as an ordinary user, or as root with the capabilities CAP_SETUID, CAP_SETGID and CAP_KILL",
+            ),
             Self::OldQemu { .. } => "install a newer QEMU, or run on this host with --kernel host",
             Self::NoKernel { .. } => {
                 "run `apt-get update` as root with the network at hand and `svclab kernel fetch` again, or name a kernel of your own: --kernel PATH/vmlinuz --modules DIR"

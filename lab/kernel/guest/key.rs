@@ -18,7 +18,7 @@ use super::{qemu_version, userland};
 /// When apt knows no such kernel, there is no QEMU, or a program cannot be read.
 pub async fn key(wanted: &Wanted) -> Result<String, GuestError> {
     let package = find(wanted).await?;
-    let qemu = qemu_version().await?;
+    let (qemu, _) = qemu_version().await?;
     let svclab = Path::new("/proc/self/exe");
     let (files, _) = userland::gather(svclab, &userland::installed())?;
     let mut archive = Vec::new();

@@ -1,57 +1,29 @@
 //! A running machine: QEMU as a child process, and what leads to it.
 
-use std::fs;
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::Pid;
-use nix::unistd::geteuid;
+use nix::sys::wait::WaitStatus;
 use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::confine::confine;
+use super::confine::{self, Access};
 use super::console::{Tail, death};
 use super::error::GuestError;
+use super::process::Process;
 use super::qemu::{self, Accel, Beginning, Machine, Memory, Qemu};
 use super::qmp::Qmp;
 
 /// How long a QEMU that closes its streams may take to end.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// QEMU's process. Dropping it ends it and waits for its end, so that nothing of
-/// it is left when svclab itself ends.
-#[derive(Debug)]
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It has none once it was waited for.
-        let Some(id) = self.0.id().and_then(|id| i32::try_from(id).ok()) else {
-            return;
-        };
-        if self.0.start_kill().is_ok() {
-            let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-            let _ = waitid(Id::Pid(Pid::from_raw(id)), ended);
-        }
-    }
-}
-/// What QEMU keeps of the environment.
-const ENVIRONMENT: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
-
 /// A machine that runs. Dropping it ends it.
 #[derive(Debug)]
 pub struct Running {
-    child: Process,
+    process: Process,
     console: Tail,
     errors: Tail,
     reading: JoinHandle<()>,
@@ -90,51 +62,30 @@ impl Running {
             agent: far_agent.as_raw_fd(),
             control: far_control.as_raw_fd(),
         };
-        let inherited: Vec<RawFd> = [far_agent.as_fd(), far_control.as_fd()]
-            .iter()
-            .chain(handed)
-            .map(AsRawFd::as_raw_fd)
+        let descriptors: Vec<BorrowedFd<'_>> = [far_agent.as_fd(), far_control.as_fd()]
+            .into_iter()
+            .chain(handed.iter().copied())
             .collect();
-        let privileges = needs_privileges(&machine);
-        let mut command = Command::new(&qemu.path);
-        command
-            .args(qemu::arguments(qemu, &machine))
-            // Where it may find its libraries; all else that the caller's
-            // environment holds is none of a guest's business.
-            .env_clear()
-            .envs(ENVIRONMENT.iter().filter_map(|name| {
-                let value = std::env::var_os(name)?;
-                Some((name, value))
-            }))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Ctrl-C is the front end's to act on.
-            .process_group(0)
-            .kill_on_drop(true);
-        // SAFETY: between fork and exec only system calls are made, which may
-        // be made there.
-        unsafe {
-            command.pre_exec(move || {
-                confine(privileges)?;
-                for fd in &inherited {
-                    keep_open(*fd)?;
-                }
-                Ok(())
-            });
-        }
-        let mut child = command.spawn().map_err(unstarted)?;
-        tracing::debug!("QEMU runs process={}", child.id().unwrap_or_default());
-        let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) else {
-            unreachable!("both streams were asked for");
+        let access = Access {
+            descriptors: &descriptors,
+            kvm: accel == Accel::Kvm,
+            writes: matches!(machine.memory, Memory::Kept(_)),
         };
+        let program = std::fs::canonicalize(&qemu.path).map_err(unstarted)?;
+        let confined = confine::spawn(&program, &qemu::arguments(qemu, &machine), &access)?;
+        let process = confined.process;
+        tracing::debug!("QEMU runs process={}", process.id().unwrap_or_default());
+        if !confined.lacks.is_empty() {
+            tracing::info!("QEMU runs without {}", confined.lacks);
+        }
+        let (out, err) = (confined.stdout, confined.stderr);
         let (console, errors) = (Tail::default(), Tail::default());
         let (to_console, to_errors) = (console.clone(), errors.clone());
         let reading = tokio::spawn(async move {
             tokio::join!(to_console.follow(out), to_errors.follow(err));
         });
         Ok(Self {
-            child: Process(child),
+            process,
             console,
             errors,
             reading,
@@ -146,7 +97,7 @@ impl Running {
     /// QEMU's process.
     #[must_use]
     pub fn process(&self) -> Option<u32> {
-        self.child.0.id()
+        self.process.id()
     }
 
     /// The way to QEMU itself.
@@ -167,7 +118,7 @@ impl Running {
     /// What became of it, now that it does not do what it should: how it ended,
     /// or `otherwise` if it has not. It is ended after that.
     pub async fn lost(&mut self, kernel: &str, otherwise: GuestError) -> GuestError {
-        let ended = tokio::time::timeout(ENDING, self.child.0.wait()).await;
+        let ended = tokio::time::timeout(ENDING, self.process.wait()).await;
         let Ok(status) = ended else {
             self.end().await;
             return otherwise;
@@ -177,14 +128,15 @@ impl Running {
         let said = self.said();
         GuestError::Died {
             kernel: kernel.to_owned(),
-            how: how(status.ok(), &said),
+            how: how(status, &said),
             said,
         }
     }
 
     /// Ends it and waits until it is no more.
     pub async fn end(&mut self) {
-        let _ = self.child.0.kill().await;
+        self.process.kill();
+        let _ = self.process.wait().await;
     }
 
     /// Parts with it: the way to the agent, and what tells of the machine's end
@@ -199,34 +151,18 @@ impl Running {
         let (kill, killed) = oneshot::channel::<()>();
         let obituary = async move {
             let status = tokio::select! {
-                status = self.child.0.wait() => status,
+                status = self.process.wait() => status,
                 _ = killed => {
-                    let _ = self.child.0.start_kill();
-                    self.child.0.wait().await
+                    self.process.kill();
+                    self.process.wait().await
                 }
             };
             let _ = self.reading.await;
             let said = said(&self.console, &self.errors);
-            (how(status.ok(), &said), said)
+            (how(status, &said), said)
         };
         (self.agent, obituary, kill)
     }
-}
-
-/// Whether QEMU could open its files only by being root: they are somebody
-/// else's, as in the cache of the user who became root.
-fn needs_privileges(machine: &Machine) -> bool {
-    let (Memory::Kept(memory) | Memory::CopyOf(memory)) = &machine.memory;
-    let booted: &[&PathBuf] = match &machine.begins {
-        Beginning::Boot { kernel, initramfs } => &[kernel, initramfs],
-        Beginning::GoOn => &[],
-    };
-    let own = geteuid().as_raw();
-    booted
-        .iter()
-        .copied()
-        .chain([memory])
-        .any(|file| fs::metadata(file).is_ok_and(|found| found.uid() != own))
 }
 
 /// A connected pair: our end, and the end that QEMU inherits.
@@ -234,15 +170,6 @@ fn pair() -> io::Result<(std::os::unix::net::UnixStream, OwnedFd)> {
     let (near, far) = std::os::unix::net::UnixStream::pair()?;
     near.set_nonblocking(true)?;
     Ok((near, far.into()))
-}
-
-/// Makes a descriptor outlive the start of another program.
-fn keep_open(fd: RawFd) -> io::Result<()> {
-    // SAFETY: the descriptor is open until after the start: its owner waits
-    // for it.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
-    Ok(())
 }
 
 fn said(console: &Tail, errors: &Tail) -> String {
@@ -255,17 +182,16 @@ fn said(console: &Tail, errors: &Tail) -> String {
     parts.join("\n")
 }
 
-fn how(status: Option<ExitStatus>, said: &str) -> String {
+fn how(status: Option<WaitStatus>, said: &str) -> String {
     if let Some(death) = death(said) {
         return death;
     }
     match status {
-        Some(status) => match (status.code(), status.signal()) {
-            (Some(0), _) => "the guest powered off".to_owned(),
-            (Some(code), _) => format!("QEMU ended with status {code}"),
-            (None, Some(signal)) => format!("QEMU was ended by signal {signal}"),
-            (None, None) => "QEMU ended".to_owned(),
-        },
-        None => "QEMU ended".to_owned(),
+        Some(WaitStatus::Exited(_, 0)) => "the guest powered off".to_owned(),
+        Some(WaitStatus::Exited(_, code)) => format!("QEMU ended with status {code}"),
+        Some(WaitStatus::Signaled(_, signal, _)) => {
+            format!("QEMU was ended by signal {}", signal as i32)
+        }
+        _ => "QEMU ended".to_owned(),
     }
 }

@@ -16,6 +16,7 @@ mod key;
 mod machine;
 mod modinfo;
 mod package;
+mod process;
 mod qemu;
 mod qmp;
 mod snapshot;
@@ -24,16 +25,18 @@ mod tree;
 mod userland;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use boot::{Kvm, SNAPSHOTS};
 pub use cache::{Cache, Entry, Lock, locate};
+pub use confine::Lacks;
 pub use error::GuestError;
 pub use image::Image;
 pub use key::key;
 pub use package::{Package, available, series};
 pub use qemu::{Accel, MEMORY, PROGRAM as QEMU};
+use snapshot::{About, Shared};
 pub use store::{
     KERNELS, Wanted, every_series, fetch, find, kept, matches, provide, remove, snapshots, whole,
 };
@@ -54,14 +57,16 @@ pub fn look_for_qemu() -> Result<(), GuestError> {
     qemu::find(std::env::var_os("PATH").as_deref()).map(drop)
 }
 
-/// What the QEMU of this machine says that it is.
+/// The version of this machine's QEMU, and what this machine refuses of the
+/// confinement that QEMU runs in.
 ///
 /// # Errors
 ///
 /// When there is none, or it is none that guests can use.
-pub async fn qemu_version() -> Result<String, GuestError> {
+pub async fn qemu_version() -> Result<(String, Lacks), GuestError> {
     let path = qemu::find(std::env::var_os("PATH").as_deref())?;
-    Ok(qemu::inspect(&path).await?.version)
+    let (qemu, lacks) = qemu::inspect(&path).await?;
+    Ok((qemu.version, lacks))
 }
 
 /// How long a guest may take.
@@ -91,6 +96,9 @@ impl Default for Deadlines {
     }
 }
 
+/// The digest of a snapshot, and its memory.
+type SharedMemory = (String, Arc<Shared>);
+
 /// A guest with a certain kernel; each [`Guest::start`] is a clone of its own.
 #[derive(Debug, Clone)]
 pub struct Guest {
@@ -105,6 +113,8 @@ pub struct Guest {
     /// How much of it is for labs besides what others have, in MiB.
     more: u32,
     deadlines: Deadlines,
+    /// The memory of the snapshot that was last gone on from, by its digest.
+    shared: Arc<Mutex<Option<SharedMemory>>>,
 }
 
 impl Guest {
@@ -140,6 +150,7 @@ impl Guest {
             memory: MEMORY,
             more: 0,
             deadlines: Deadlines::default(),
+            shared: Arc::default(),
         })
     }
 
@@ -187,6 +198,25 @@ impl Guest {
         let mut programs = userland::installed();
         programs.extend(self.further.iter().cloned());
         programs
+    }
+
+    /// The memory of a snapshot, one for all guests that go on from it.
+    fn memory_of(&self, kept: &Entry<About>) -> Result<Arc<Shared>, GuestError> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((digest, memory)) = &*shared
+            && *digest == kept.digest
+        {
+            return Ok(Arc::clone(memory));
+        }
+        let memory = Shared::new(&kept.directory).map_err(self.cache.cannot("read a snapshot"))?;
+        let memory = Arc::new(memory);
+        *shared = Some((kept.digest.clone(), Arc::clone(&memory)));
+        Ok(memory)
+    }
+
+    /// Has the next guest copy its memory again.
+    fn forget_memory(&self) {
+        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// What its kernel calls itself: `6.12.117+deb12-cloud-amd64`.

@@ -4,11 +4,12 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
+use nix::sys::wait::WaitStatus;
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
+use tokio::io::AsyncReadExt as _;
 
+use super::confine::{self, Access, Lacks};
 use super::error::GuestError;
 use crate::agent::PORT;
 
@@ -72,41 +73,26 @@ pub fn find(path: Option<&OsStr>) -> Result<PathBuf, GuestError> {
         .ok_or(GuestError::NoQemu)
 }
 
-/// Asks a QEMU what it is.
+/// Asks a QEMU what it is, confined as one that runs a guest; returns as well what
+/// this machine refused of the confinement.
 ///
 /// # Errors
 ///
 /// When it does not start, is older than [`OLDEST`], or says something else
 /// than a version.
-pub async fn inspect(path: &Path) -> Result<Qemu, GuestError> {
-    let ask = |arguments: &'static [&'static str]| {
-        let mut command = Command::new(path);
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
-        async move {
-            command.output().await.map_err(|source| GuestError::Start {
-                program: path.to_owned(),
-                source,
-            })
-        }
-    };
+pub async fn inspect(path: &Path) -> Result<(Qemu, Lacks), GuestError> {
     // Options take effect in their order: a QEMU without seccomp refuses the
     // first and never comes to the second (QEMU v7.2.0, `softmmu/vl.c`).
-    let locked = ask(&["-sandbox", "on", "-version"]).await?;
-    let sandbox = locked.status.success();
+    let locked = ask(path, &["-sandbox", "on", "-version"]).await?;
+    let sandbox = locked.succeeded;
     let said = if sandbox {
         locked
     } else {
-        ask(&["-version"]).await?
+        ask(path, &["-version"]).await?
     };
-    let text = String::from_utf8_lossy(&said.stdout);
-    let version = version(&text).ok_or_else(|| GuestError::OddQemu {
+    let version = version(&said.text).ok_or_else(|| GuestError::OddQemu {
         program: path.to_owned(),
-        said: format!("{text}{}", String::from_utf8_lossy(&said.stderr))
-            .trim()
-            .to_owned(),
+        said: said.text.trim().to_owned(),
     })?;
     if numbers(version) < OLDEST {
         return Err(GuestError::OldQemu {
@@ -114,10 +100,43 @@ pub async fn inspect(path: &Path) -> Result<Qemu, GuestError> {
             version: version.to_owned(),
         });
     }
-    Ok(Qemu {
+    let qemu = Qemu {
         path: path.to_owned(),
         version: version.to_owned(),
         sandbox,
+    };
+    Ok((qemu, said.lacks))
+}
+
+/// How a QEMU that was only asked something ended.
+struct Answer {
+    succeeded: bool,
+    /// What it printed.
+    text: String,
+    lacks: Lacks,
+}
+
+/// Asks a QEMU something.
+async fn ask(path: &Path, arguments: &[&str]) -> Result<Answer, GuestError> {
+    let unstarted = |source| GuestError::Start {
+        program: path.to_owned(),
+        source,
+    };
+    let program = std::fs::canonicalize(path).map_err(unstarted)?;
+    let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+    let mut confined = confine::spawn(&program, &arguments, &Access::default())?;
+    let (mut text, mut errors) = (Vec::new(), Vec::new());
+    let (read, read_errors, status) = tokio::join!(
+        confined.stdout.read_to_end(&mut text),
+        confined.stderr.read_to_end(&mut errors),
+        confined.process.wait(),
+    );
+    read.and(read_errors).map_err(unstarted)?;
+    text.extend(errors);
+    Ok(Answer {
+        succeeded: matches!(status, Some(WaitStatus::Exited(_, 0))),
+        text: String::from_utf8_lossy(&text).into_owned(),
+        lacks: confined.lacks,
     })
 }
 

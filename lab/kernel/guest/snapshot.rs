@@ -5,9 +5,16 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{self, BoxFuture};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::{Whence, lseek};
 use serde::{Deserialize, Serialize};
 
 /// The file of an entry that is the guest's memory.
@@ -38,10 +45,126 @@ pub fn nameless() -> io::Result<OwnedFd> {
 }
 
 /// The path by which another program that inherits a descriptor opens its file
-/// anew.
+/// anew. A file of [`nameless`] may be opened so by every user.
 #[must_use]
 pub fn path_of(file: &OwnedFd) -> std::path::PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// A file with these contents that nobody can change.
+///
+/// # Errors
+///
+/// When the system gives none.
+pub fn sealed(contents: &[u8]) -> io::Result<OwnedFd> {
+    let file = sealable()?;
+    File::from(file.try_clone()?).write_all(contents)?;
+    seal(&file)?;
+    Ok(file)
+}
+
+fn sealable() -> io::Result<OwnedFd> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    Ok(memfd_create(c"svclab", flags)?)
+}
+
+fn seal(file: &OwnedFd) -> io::Result<()> {
+    let seals = SealFlag::F_SEAL_WRITE
+        | SealFlag::F_SEAL_SHRINK
+        | SealFlag::F_SEAL_GROW
+        | SealFlag::F_SEAL_SEAL;
+    fcntl(file, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(())
+}
+
+/// The memory of a snapshot, for any number of guests that go on from it.
+///
+/// QEMU opens the file of its memory for reading and writing, even if it maps a
+/// private copy (QEMU v7.2.0, `softmmu/physmem.c`, `file_ram_open`). So the file
+/// in the cache, which may belong to another user, is not given to it, but a copy
+/// in memory that is sealed against writing.
+#[derive(Debug)]
+pub struct Shared {
+    file: OwnedFd,
+    filled: future::Shared<BoxFuture<'static, Result<(), Arc<io::Error>>>>,
+}
+
+impl Shared {
+    /// The memory of the snapshot in that directory, whose contents are being
+    /// copied from then on.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no memory, or the snapshot cannot be read.
+    pub fn new(snapshot: &Path) -> io::Result<Self> {
+        let source = File::open(snapshot.join(MEMORY))?;
+        let file = sealable()?;
+        let to = File::from(file.try_clone()?);
+        to.set_len(source.metadata()?.len())?;
+        let copied = tokio::task::spawn_blocking(move || {
+            copy_data(&source, &to)?;
+            seal(&to.into())
+        });
+        let filled = async { copied.await.map_err(io::Error::other)?.map_err(Arc::new) };
+        Ok(Self {
+            file,
+            filled: filled.boxed().shared(),
+        })
+    }
+
+    /// The file that QEMU maps. Its contents are there once [`Self::filled`] has
+    /// returned.
+    #[must_use]
+    pub const fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// Waits until the contents are there and nobody can change them.
+    ///
+    /// # Errors
+    ///
+    /// When the snapshot cannot be read, or there is too little memory.
+    pub async fn filled(&self) -> io::Result<()> {
+        let filled = self.filled.clone().await;
+        filled.map_err(|error| io::Error::new(error.kind(), error.to_string()))
+    }
+}
+
+/// Copies what is not a hole.
+fn copy_data(from: &File, to: &File) -> io::Result<()> {
+    let length = from.metadata()?.len();
+    let mut chunk = vec![0; 64 * PAGE];
+    let mut at = 0;
+    while at < length {
+        let Some((start, end)) = data_from(from, at, length)? else {
+            break;
+        };
+        at = start;
+        while at < end {
+            let most = usize::try_from(end - at).map_or(chunk.len(), |rest| rest.min(chunk.len()));
+            let read = from.read_at(&mut chunk[..most], at)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            to.write_all_at(&chunk[..read], at)?;
+            at += read as u64;
+        }
+    }
+    Ok(())
+}
+
+/// Where the next data of a file begins and ends; `None` when there is none.
+fn data_from(file: &File, at: u64, length: u64) -> io::Result<Option<(u64, u64)>> {
+    let seek = |at: u64, whence| lseek(file, i64::try_from(at).unwrap_or(i64::MAX), whence);
+    let start = match seek(at, Whence::SeekData) {
+        Ok(start) => start.unsigned_abs(),
+        Err(Errno::ENXIO) => return Ok(None),
+        // A file system that knows no holes.
+        Err(Errno::EINVAL) => return Ok(Some((at, length))),
+        Err(errno) => return Err(errno.into()),
+    };
+    let end = seek(start, Whence::SeekHole)?.unsigned_abs();
+    Ok(Some((start, end)))
 }
 
 /// Writes a guest's memory and state into a directory. Pages of noughts become
@@ -93,6 +216,30 @@ fn fill(from: &mut File, chunk: &mut [u8]) -> io::Result<usize> {
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt as _;
+
+    #[tokio::test]
+    async fn shared_memory_filled_cannot_be_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let length = 300 * PAGE;
+        let mut bytes = vec![0; length];
+        bytes[200 * PAGE] = 7;
+        let source = File::create(directory.path().join(MEMORY)).unwrap();
+        source.set_len(length as u64).unwrap();
+        source.write_all_at(&[7], 200 * PAGE as u64).unwrap();
+        let shared = Shared::new(directory.path()).unwrap();
+        shared.filled().await.unwrap();
+        shared.filled().await.unwrap();
+        let path = path_of(shared.file());
+        let opened = File::options().read(true).write(true).open(path).unwrap();
+        let mut read = vec![0; length];
+        opened.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(read, bytes);
+        assert!(opened.write_all_at(&[1], 0).is_err());
+        assert!(opened.set_len(0).is_err());
+        // Holes take no memory.
+        let room = opened.metadata().unwrap().blocks() * 512;
+        assert!(room <= 64 * PAGE as u64, "{room}");
+    }
 
     #[test]
     fn memory_is_kept_with_its_holes() {

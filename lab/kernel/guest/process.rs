@@ -1,0 +1,107 @@
+//! A child process that was not started by the runtime's own `Command`.
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A child process. Dropping it kills it and waits for its end.
+#[derive(Debug)]
+pub struct Process {
+    id: Pid,
+    /// How it ended, once it was waited for.
+    ended: Option<WaitStatus>,
+}
+
+impl Process {
+    /// The child of that number, which nobody else waits for.
+    pub const fn new(id: Pid) -> Self {
+        Self { id, ended: None }
+    }
+
+    /// Its number; `None` once it has ended.
+    pub fn id(&self) -> Option<u32> {
+        self.ended
+            .is_none()
+            .then(|| self.id.as_raw().unsigned_abs())
+    }
+
+    /// Sends it `SIGKILL`.
+    pub fn kill(&self) {
+        if self.ended.is_none() {
+            // Until it is waited for, its number is nobody else's.
+            let _ = kill(self.id, Signal::SIGKILL);
+        }
+    }
+
+    /// Waits for its end; `None` when it is not known how it ended.
+    pub async fn wait(&mut self) -> Option<WaitStatus> {
+        let mut changes = signal(SignalKind::child()).ok()?;
+        loop {
+            if let Some(ended) = self.poll() {
+                return Some(ended);
+            }
+            changes.recv().await?;
+        }
+    }
+
+    fn poll(&mut self) -> Option<WaitStatus> {
+        if self.ended.is_none() {
+            self.ended = match waitpid(self.id, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => None,
+                Ok(status) => Some(status),
+                // Somebody else has waited for it.
+                Err(_) => Some(WaitStatus::Exited(self.id, 0)),
+            };
+        }
+        self.ended
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        while self.ended.is_none() {
+            self.ended = match waitpid(self.id, None) {
+                Err(Errno::EINTR) => None,
+                Ok(status) => Some(status),
+                Err(_) => Some(WaitStatus::Exited(self.id, 0)),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A child that sleeps until it is killed.
+    fn sleeper() -> Process {
+        let child = std::process::Command::new("sleep").arg("1000").spawn();
+        let id = i32::try_from(child.unwrap().id()).unwrap();
+        Process::new(Pid::from_raw(id))
+    }
+
+    #[tokio::test]
+    async fn process_killed_reports_its_signal() {
+        let mut process = sleeper();
+        let id = process.id().unwrap();
+        process.kill();
+        let ended = process.wait().await;
+        let expected = Pid::from_raw(id.cast_signed());
+        assert_eq!(
+            ended,
+            Some(WaitStatus::Signaled(expected, Signal::SIGKILL, false))
+        );
+        assert_eq!(process.id(), None);
+    }
+
+    #[test]
+    fn process_dropped_has_ended() {
+        let process = sleeper();
+        let id = process.id.as_raw();
+        drop(process);
+        assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
+    }
+}

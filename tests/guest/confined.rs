@@ -1,0 +1,495 @@
+//! What QEMU may do on this machine, as the kernel reports it: of a guest that
+//! runs, with caches of several owners, for root and for an ordinary user.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::unistd::geteuid;
+use svclab::kernel::guest::Cache;
+
+use super::caches::own_cache;
+use super::command::{QEMU, installed, programs};
+use super::container::contain;
+use super::guests::SVCLAB;
+use super::support::QUICK;
+
+/// A user that no account of the machine is, to be an ordinary user and the
+/// owner of files.
+const ORDINARY: u32 = 54_321;
+
+/// Gives a directory and all that is in it to a user, and hides it from others.
+fn give_to(user: u32, path: &Path) {
+    let found = fs::symlink_metadata(path).expect("it is there");
+    let mode = if found.is_dir() { 0o700 } else { 0o600 };
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    chown(path, Some(user), Some(user)).expect("an owner");
+    if found.is_dir() {
+        for entry in fs::read_dir(path).expect("a directory") {
+            give_to(user, &entry.expect("a directory").path());
+        }
+    }
+}
+
+/// As whom svclab runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    Root,
+    /// Root of a container with Docker's default profile.
+    Container,
+    Ordinary,
+    /// An ordinary user who may not make user namespaces.
+    WithoutNamespaces,
+}
+
+impl Caller {
+    /// The owner of what the caller has.
+    const fn user(self) -> u32 {
+        match self {
+            Self::Root | Self::Container => 0,
+            Self::Ordinary | Self::WithoutNamespaces => ORDINARY,
+        }
+    }
+}
+
+/// The command as that caller starts it, which inherits a descriptor of a secret
+/// file.
+fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command {
+    let secret = fs::File::open("/etc/shadow");
+    let mut command = Command::new(SVCLAB);
+    command
+        .args(words)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("SVCLAB_CACHE", cache)
+        .env("PATH", path)
+        .env("SECRET", "of the caller")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    // SAFETY: between fork and exec system calls are made only, on a descriptor
+    // that is open until after the start.
+    unsafe {
+        command.pre_exec(move || {
+            if let Ok(secret) = &secret {
+                fcntl(secret, FcntlArg::F_SETFD(FdFlag::empty()))?;
+            }
+            Ok(())
+        });
+    }
+    match caller {
+        Caller::Root => {}
+        Caller::Container => contain(&mut command),
+        Caller::Ordinary => {
+            command.uid(ORDINARY).gid(ORDINARY);
+        }
+        Caller::WithoutNamespaces => {
+            contain(&mut command);
+            // The filter lasts, the capabilities go with the user.
+            // SAFETY: between fork and exec system calls are made only.
+            unsafe {
+                command.pre_exec(|| {
+                    nix::unistd::setgroups(&[])?;
+                    nix::unistd::setgid(ORDINARY.into())?;
+                    nix::unistd::setuid(ORDINARY.into())?;
+                    Ok(())
+                });
+            }
+        }
+    }
+    command
+}
+
+/// A run of a quick case in a guest.
+const RUN: [&str; 4] = ["run", QUICK, "--kernel", "6.12"];
+
+/// What the kernel says of a QEMU while it runs a guest.
+struct Seen {
+    status: String,
+    descriptors: BTreeSet<String>,
+    root: BTreeSet<String>,
+    namespaces: Vec<&'static str>,
+    mounts: String,
+    environment: String,
+    interfaces: usize,
+}
+
+/// The namespaces in which QEMU is apart from svclab.
+const NAMESPACES: [&str; 6] = ["cgroup", "ipc", "mnt", "net", "pid", "uts"];
+
+impl Seen {
+    /// Looks at a process; `None` when it has ended meanwhile.
+    fn of(process: i32, beside: u32) -> Option<Self> {
+        let file = |name: &str| {
+            let bytes = fs::read(format!("/proc/{process}/{name}")).ok()?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
+        let descriptors = descriptors.filter_map(|entry| {
+            let leads_to = fs::read_link(entry.ok()?.path()).ok()?;
+            let name = leads_to.to_string_lossy().into_owned();
+            // The kind of what has a number: `socket:[1]`.
+            Some(name.split(":[").next().map_or(name.clone(), str::to_owned))
+        });
+        let root = fs::read_dir(format!("/proc/{process}/root/")).ok()?;
+        let root = root.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let namespace =
+            |process: &str, kind: &str| fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
+        let apart = NAMESPACES.into_iter().filter(|kind| {
+            let own = namespace(&process.to_string(), kind);
+            own.is_some() && own != namespace(&beside.to_string(), kind)
+        });
+        Some(Self {
+            descriptors: descriptors.collect(),
+            root: root.collect(),
+            namespaces: apart.collect(),
+            mounts: file("mountinfo")?,
+            environment: file("environ")?,
+            interfaces: file("net/dev")?.lines().skip(2).count(),
+            status: file("status")?,
+        })
+    }
+
+    fn field(&self, name: &str) -> &str {
+        let line = self.status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}: {}", self.status))
+            .trim_start_matches(':')
+            .trim()
+    }
+
+    /// What is the same on every machine, whoever runs svclab.
+    fn assert_unprivileged(&self) {
+        for capabilities in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(
+                self.field(capabilities),
+                "0000000000000000",
+                "{capabilities}"
+            );
+        }
+        assert_eq!(self.field("NoNewPrivs"), "1");
+        assert_eq!(self.field("Seccomp"), "2");
+        for descriptor in &self.descriptors {
+            let known = [
+                "/dev/null",
+                "/memfd:svclab (deleted)",
+                "anon_inode:[eventfd]",
+                "anon_inode:[eventpoll]",
+                "anon_inode:[signalfd]",
+                "anon_inode",
+                "pipe",
+                "socket",
+                // Of a boot that tries the hypervisor.
+                "/dev/kvm",
+                "anon_inode:kvm-vm",
+                "anon_inode:kvm-vcpu:0",
+                "anon_inode:kvm-vcpu-stats:0",
+                "anon_inode:kvm-vm-stats",
+            ];
+            assert!(known.contains(&descriptor.as_str()), "{descriptor} is open");
+        }
+        for variable in self.environment.split_terminator('\0') {
+            let name = variable.split('=').next();
+            assert!(
+                matches!(name, Some("PATH" | "LD_LIBRARY_PATH")),
+                "{variable}"
+            );
+        }
+    }
+
+    /// The same, and what a machine that allows namespaces adds.
+    fn assert_confined(&self) {
+        self.assert_unprivileged();
+        assert_eq!(self.field("CapBnd"), "0000000000000000");
+        assert_eq!(self.namespaces, NAMESPACES);
+        assert!(self.field("NSpid").ends_with("\t1"), "{}", self.status);
+        let root = [
+            "bin", "dev", "etc", "lib", "lib32", "lib64", "nix", "proc", "sbin", "usr",
+        ];
+        for name in &self.root {
+            // A QEMU that is a script of these tests lies below /tmp.
+            assert!(
+                root.contains(&name.as_str()),
+                "{name} in the root directory"
+            );
+        }
+        for mount in self.mounts.lines() {
+            let options = mount.split(' ').nth(5).expect("options");
+            assert!(options.split(',').any(|option| option == "ro"), "{mount}");
+        }
+        // The loopback interface, which is down.
+        assert_eq!(self.interfaces, 1);
+    }
+
+    /// Each of the four numbers of a `Uid` or `Gid` line.
+    fn ids(&self, name: &str) -> Vec<u32> {
+        let numbers = self.field(name).split_whitespace();
+        numbers
+            .map(|number| number.parse().expect("a number"))
+            .collect()
+    }
+}
+
+/// The QEMU that a run has started, once it runs a guest, and how the run ends.
+fn watch(mut child: Child) -> (Vec<Seen>, std::process::Output) {
+    let mut seen = Vec::new();
+    while child.try_wait().expect("the command runs").is_none() {
+        for process in children(child.id()) {
+            let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+            let seccomp = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+            // QEMU's own filter is the last thing that it sets up.
+            if name.starts_with("qemu") && seccomp.lines().any(|line| line == "Seccomp_filters:\t2")
+            {
+                seen.extend(Seen::of(process, child.id()));
+            }
+        }
+        std::thread::yield_now();
+    }
+    (seen, child.wait_with_output().expect("it ends"))
+}
+
+fn children(process: u32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task"))
+        .into_iter()
+        .flatten();
+    tasks
+        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok())
+        .flat_map(|children| {
+            let numbers = children.split_whitespace().map(str::to_owned);
+            numbers.collect::<Vec<_>>()
+        })
+        .filter_map(|number| number.parse().ok())
+        .collect()
+}
+
+/// A cache of that user's, and a directory with the QEMU of this machine.
+fn prepared(owner: u32) -> (tempfile::TempDir, Cache, tempfile::TempDir, PathBuf) {
+    let (directory, cache) = own_cache("6.12");
+    let path = programs(&[QEMU], &[]);
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(directory.path(), open.clone()).expect("permissions");
+    fs::set_permissions(path.path(), open).expect("permissions");
+    give_to(owner, cache.directory());
+    let bin = path.path().to_owned();
+    (directory, cache, path, bin)
+}
+
+fn passes(caller: Caller, cache: &Cache, bin: &Path, words: &[&str]) -> (Vec<Seen>, String) {
+    let child = command(caller, cache.directory(), bin, words).spawn();
+    let (seen, output) = watch(child.expect("the command starts"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{caller:?}: {said}{told}");
+    assert!(!seen.is_empty(), "QEMU was not seen");
+    (seen, format!("{said}{told}"))
+}
+
+fn is_other_user(seen: &Seen) -> bool {
+    let ids = [seen.ids("Uid"), seen.ids("Gid")].concat();
+    seen.field("Groups").is_empty() && ids.iter().all(|id| (61_184..65_519).contains(id))
+}
+
+#[test]
+fn qemu_of_root_with_cache_of_any_owner_is_confined() {
+    assert!(geteuid().is_root(), "this test takes root");
+    for owner in [0, ORDINARY] {
+        let (_directory, cache, _path, bin) = prepared(owner);
+        // The first run boots, the second goes on from the snapshot.
+        for _ in 0..2 {
+            for seen in passes(Caller::Root, &cache, &bin, &RUN).0 {
+                seen.assert_confined();
+                assert!(is_other_user(&seen), "{}", seen.status);
+            }
+        }
+    }
+}
+
+#[test]
+fn qemu_of_ordinary_user_is_confined() {
+    assert!(geteuid().is_root(), "this test takes root");
+    let (_directory, cache, _path, bin) = prepared(ORDINARY);
+    for _ in 0..2 {
+        for seen in passes(Caller::Ordinary, &cache, &bin, &RUN).0 {
+            seen.assert_confined();
+            assert_eq!(seen.ids("Uid"), [ORDINARY; 4]);
+        }
+    }
+}
+
+#[test]
+fn run_without_namespaces_passes_in_unprivileged_guest() {
+    assert!(geteuid().is_root(), "this test takes root");
+    for caller in [Caller::Container, Caller::WithoutNamespaces] {
+        let (_directory, cache, _path, bin) = prepared(caller.user());
+        for _ in 0..2 {
+            let (seen, said) = passes(caller, &cache, &bin, &["run", QUICK]);
+            for seen in seen {
+                seen.assert_unprivileged();
+                match caller.user() {
+                    0 => assert!(is_other_user(&seen), "{}", seen.status),
+                    user => assert_eq!(seen.ids("Uid"), [user; 4]),
+                }
+            }
+            let notes = said.matches("note: no agent starts on this host").count();
+            assert_eq!(notes, 1, "{said}");
+            let note = "so labs run in a guest (Linux 6.12.";
+            assert!(said.contains(note), "{said}");
+            let reason = "this machine gives svclab no user namespace: Operation not permitted";
+            assert!(said.contains(reason), "{said}");
+            assert!(said.contains(" on Linux 6.12."), "{said}");
+        }
+        // `--kernel host` asks for no guest.
+        let words = ["run", QUICK, "--kernel", "host"];
+        let output = command(caller, cache.directory(), &bin, &words).output();
+        let output = output.expect("the command starts");
+        assert_eq!(output.status.code(), Some(3), "{caller:?}");
+        // What doctor says is what a run does.
+        let output = command(caller, cache.directory(), &bin, &["doctor"]).output();
+        let output = output.expect("the command starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("This machine can run every lab."), "{said}");
+        let refused = "QEMU runs as a user without privileges, but this machine refuses it: a PID namespace, a mount namespace, a network namespace, an IPC namespace, a UTS namespace, a cgroup namespace, a root directory of its own\n";
+        assert!(said.contains(refused), "{said}");
+    }
+}
+
+#[test]
+fn guest_missing_where_no_agent_starts_names_both_reasons() {
+    assert!(geteuid().is_root(), "this test takes root");
+    let (_directory, cache) = own_cache("6.12");
+    let path = programs(&[], &[]);
+    let words = ["run", QUICK];
+    let output = command(Caller::Container, cache.directory(), path.path(), &words).output();
+    let output = output.expect("the command starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("no user namespace"), "{said}");
+    assert!(
+        said.contains("qemu-system-x86_64, which is not installed"),
+        "{said}"
+    );
+}
+
+#[test]
+fn qemu_of_root_that_may_not_change_its_user_is_refused() {
+    let (_directory, cache, _path, bin) = prepared(0);
+    let output = Command::new(installed("setpriv"))
+        .arg("--bounding-set=-setuid")
+        .arg(SVCLAB)
+        .args(RUN)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("SVCLAB_CACHE", cache.directory())
+        .env("PATH", bin)
+        .output()
+        .expect("setpriv(1) runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let refused = "QEMU is not started, because it cannot become a user without privileges: permission denied";
+    assert!(said.contains(refused), "{said}");
+    assert!(
+        said.contains("CAP_SETUID, CAP_SETGID and CAP_KILL"),
+        "{said}"
+    );
+}
+
+/// Compiles a program that tries to reach what the macros name.
+fn intruder(at: &Path, macros: &[(&str, String)]) {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guest/intruder.c");
+    let compiled = Command::new("cc")
+        .args(
+            macros
+                .iter()
+                .map(|(name, value)| format!("-D{name}={value}")),
+        )
+        .arg("-o")
+        .args([at.join(QEMU).as_path(), Path::new(source)])
+        .status();
+    assert!(compiled.expect("there is a compiler").success());
+}
+
+/// A process of a user that waits to be killed.
+struct Victim(Child);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn program_in_place_of_qemu_reaches_nothing() {
+    assert!(geteuid().is_root(), "this test takes root");
+    let disk = fs::read_dir("/dev").expect("devices").filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let found = fs::metadata(&path).ok()?;
+        found.file_type().is_block_device().then_some(path)
+    });
+    let disk = disk.min().unwrap_or_else(|| PathBuf::from("/dev/mem"));
+    for caller in [
+        Caller::Root,
+        Caller::Container,
+        Caller::Ordinary,
+        Caller::WithoutNamespaces,
+    ] {
+        let user = caller.user();
+        let (directory, cache, path, bin) = prepared(user);
+        fs::remove_file(bin.join(QEMU)).expect("a link");
+        // What only the caller may reach.
+        let place = directory.path().join("place");
+        let (secret, socket) = (place.join("secret"), place.join("socket"));
+        fs::create_dir(&place).expect("a directory");
+        fs::write(&secret, "secret").expect("a file");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        give_to(user, &place);
+        let victim = Command::new("sleep").arg("1000").uid(user).spawn();
+        let victim = Victim(victim.expect("sleep(1) starts"));
+        let process = victim.0.id();
+        let text = |path: &Path| format!("\"{}\"", path.display());
+        intruder(
+            &bin,
+            &[
+                ("SECRET", text(&secret)),
+                ("SOCKET", text(&socket)),
+                ("DISK", text(&disk)),
+                ("ENVIRONMENT", format!("\"/proc/{process}/environ\"")),
+                ("VICTIM", process.to_string()),
+            ],
+        );
+        let output = command(caller, cache.directory(), &bin, &RUN).output();
+        let output = output.expect("the command starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(5), "{caller:?}: {said}");
+        let tried = said.split_once("tried ").map_or("", |(_, rest)| rest);
+        let tried = tried.lines().next().unwrap_or_default();
+        let tried: Vec<(&str, i32)> = tried
+            .split_whitespace()
+            .filter_map(|word| {
+                let (name, error) = word.split_once('=')?;
+                Some((name, error.parse().ok()?))
+            })
+            .collect();
+        assert_eq!(tried.len(), 24, "{caller:?}: {said}");
+        for (name, error) in tried {
+            if name == "descriptors" {
+                assert_eq!(error, 0, "{caller:?}: strange descriptors");
+                continue;
+            }
+            let refusals = [
+                Errno::EPERM,
+                Errno::EACCES,
+                Errno::ENOENT,
+                Errno::EROFS,
+                Errno::ENOSYS,
+            ];
+            let is_refused = refusals.iter().any(|errno| *errno as i32 == error);
+            assert!(is_refused, "{caller:?}: {name} ended with {error}: {said}");
+        }
+        drop((listener, path));
+    }
+}
