@@ -207,6 +207,7 @@ impl Lab {
             agents: cores,
             keep: false,
             see: true,
+            notice: None,
         };
         let (tell, mut told) = mpsc::unbounded_channel();
         let (results, _) = execute(cases, &options, &tell, pending()).await;

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::args::{BisectArguments, BisectFormat, Common};
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
-use super::output::{print, print_json, refused, told};
+use super::output::{note, print, print_json, refused, told};
 use super::progress::Progress;
 use super::sides::{Sides, sides, wrong};
 use crate::bisect::Bisection;
@@ -79,7 +79,7 @@ fn written(found: &Bisection, directory: &Path) -> io::Result<()> {
 async fn found(task: &Task, arguments: &BisectArguments) -> Result<Bisection, RunError> {
     let needs = needs(task);
     let kernels = at_hand(
-        Kernels::new(arguments.place.choice()),
+        Kernels::new(arguments.place.choice()).with_notice(note),
         &[&needs],
         Vec::new(),
         Vec::new(),

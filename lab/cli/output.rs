@@ -125,6 +125,11 @@ pub fn told(error: &RunError) -> Exit {
     Exit::Of(error.trouble.exit_code())
 }
 
+/// Prints a note to standard error, which may be closed.
+pub fn note(text: &str) {
+    eprintln!("note: {text}");
+}
+
 /// What a command ends with that the system gives nothing to work with.
 pub fn refused(error: &io::Error) -> Exit {
     eprintln!("error: svclab cannot begin: {error}");

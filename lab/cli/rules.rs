@@ -12,7 +12,7 @@ use super::args::RulesArguments;
 use super::exit::Exit;
 use super::interrupt::unless_interrupted;
 use super::labs::tell;
-use super::output::{print, refused, told, width};
+use super::output::{note, print, refused, told, width};
 use crate::evidence::Evidence;
 use crate::files;
 use crate::kernel::{KernelError, Kernels};
@@ -224,7 +224,7 @@ fn mention(objects: &Objects, version: Version) {
 }
 
 async fn load(arguments: &RulesArguments, plan: Plan) -> Result<Evidence, KernelError> {
-    let kernels = Kernels::new(arguments.place.choice());
+    let kernels = Kernels::new(arguments.place.choice()).with_notice(note);
     let kernel = kernels.of_plan(&plan).await?.into_iter().next();
     let Some(kernel) = kernel else {
         return Ok(Evidence::default());

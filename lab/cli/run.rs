@@ -14,7 +14,7 @@ use super::args::{Common, RunArguments, word};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive, unless_interrupted};
 use super::labs::selected;
-use super::output::{colour, refused, written};
+use super::output::{colour, note, refused, written};
 use super::progress::Progress;
 use crate::files::{self, Unfinished};
 use crate::kernel::{Choice, Witness, enter};
@@ -261,5 +261,6 @@ pub fn options(jobs: Option<u16>, keep: bool, kernels: Choice) -> Options {
         agents: cores.min(jobs),
         keep,
         see: false,
+        notice: Some(note),
     }
 }

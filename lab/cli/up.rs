@@ -18,7 +18,7 @@ use super::args::{Common, Selection, UpArguments};
 use super::exit::Exit;
 use super::interrupt::{Interrupts, drive};
 use super::labs::prepared;
-use super::output::{Messages, print, refused, told};
+use super::output::{Messages, note, print, refused, told};
 use super::which::misplaced;
 use crate::evidence::Refused;
 use crate::kernel::{Choice, Kernel, KernelError, Kernels, NoRoom, Session};
@@ -192,7 +192,7 @@ async fn build(
     holder: &Holder,
 ) -> Result<Session, KernelError> {
     let kernels = at_hand(
-        Kernels::new(arguments.place.choice()),
+        Kernels::new(arguments.place.choice()).with_notice(note),
         &[&case.plan],
         arguments.programs.clone(),
         programs::of_guests(),

@@ -1,12 +1,13 @@
 //! Which kernel a plan runs in: this host's when it can, else a guest's, unless
 //! a user says otherwise.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{Mutex, OnceCell, Semaphore};
 
 use super::agent::Agent;
 use super::error::KernelError;
@@ -185,6 +186,12 @@ pub struct Kernels {
     further: Vec<PathBuf>,
     /// How much more memory guests have for labs than they would, in MiB.
     more: u32,
+    /// Prints that labs run in a guest because no agent starts on this host.
+    notice: Option<fn(&str)>,
+    noticed: OnceLock<()>,
+    /// This host as it was found: with an agent that was started, or why none
+    /// starts.
+    started: Mutex<BTreeMap<Standing, Result<Host, KernelError>>>,
     guests: OnceCell<Result<Vec<Kernel>, Arc<GuestError>>>,
 }
 
@@ -230,6 +237,14 @@ impl Kernels {
         self
     }
 
+    /// The same; `notice` is called at most once, with one line, when labs run in a
+    /// guest because no agent starts on this host.
+    #[must_use]
+    pub fn with_notice(mut self, notice: fn(&str)) -> Self {
+        self.notice = Some(notice);
+        self
+    }
+
     /// The kernels that a plan is to run in: one, or with [`Choice::All`] any
     /// number.
     ///
@@ -238,7 +253,21 @@ impl Kernels {
     /// When it can run nowhere: what is missing, and what would change that.
     pub async fn of_plan(&self, plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
         match (&self.choice, suited_host(&self.host, plan)) {
-            (Choice::Auto | Choice::Host, Ok(host)) => Ok(vec![Kernel::Host(host)]),
+            (Choice::Host, Ok(host)) => Ok(vec![Kernel::Host(host)]),
+            (Choice::Auto, Ok(host)) => match Box::pin(self.start_on(host)).await {
+                Ok(host) => Ok(vec![Kernel::Host(host)]),
+                // Somebody ended the agent: that says nothing of this host.
+                Err(error) if error.tells_of_a_kill() => Err(error),
+                Err(error) => {
+                    let guests = self.guests().await.map_err(|guest| KernelError::Nowhere {
+                        host: Box::new(error.clone()),
+                        guest,
+                    })?;
+                    let suited = suited(guests, plan)?;
+                    self.note(&error, &suited);
+                    Ok(suited)
+                }
+            },
             (Choice::Host, Err(missing)) => Err(KernelError::HostLacks(missing)),
             (Choice::Auto, Err(missing)) => {
                 let guests = self
@@ -253,11 +282,44 @@ impl Kernels {
             (Choice::All, host) => {
                 let mut kernels = suited(self.guests().await?, plan)?;
                 if let Ok(host) = host {
-                    kernels.insert(0, Kernel::Host(host));
+                    match Box::pin(self.start_on(host)).await {
+                        Ok(host) => kernels.insert(0, Kernel::Host(host)),
+                        Err(error) if error.tells_of_a_kill() => return Err(error),
+                        Err(error) => self.note(&error, &kernels),
+                    }
                 }
                 Ok(kernels)
             }
             (Choice::Series(_) | Choice::Own { .. }, _) => suited(self.guests().await?, plan),
+        }
+    }
+
+    /// This host with an agent that was started, which the first lab gets. Whether
+    /// one starts is tried once for each kind of rights.
+    async fn start_on(&self, host: Host) -> Result<Host, KernelError> {
+        let mut started = self.started.lock().await;
+        if let Some(known) = started.get(&host.standing()) {
+            return known.clone();
+        }
+        let standing = host.standing();
+        let found = host.started().await;
+        if !matches!(&found, Err(error) if error.tells_of_a_kill()) {
+            started.insert(standing, found.clone());
+        }
+        found
+    }
+
+    /// Says once that labs run in these kernels instead of this host's.
+    fn note(&self, error: &KernelError, kernels: &[Kernel]) {
+        if self.noticed.set(()).is_err() {
+            return;
+        }
+        let releases: Vec<&str> = kernels.iter().map(Kernel::release).collect();
+        let text = notice(error, &releases);
+        if let Some(notice) = self.notice {
+            notice(&text);
+        } else {
+            tracing::warn!("{text}");
         }
     }
 
@@ -301,6 +363,18 @@ impl Kernels {
     }
 }
 
+/// Why labs run in guests of these releases, in one line.
+fn notice(error: &KernelError, releases: &[&str]) -> String {
+    let reason = error.to_string();
+    let reason: Vec<&str> = reason.lines().map(str::trim).collect();
+    format!(
+        "no agent starts on this host, so labs run in a guest (Linux {}): {}",
+        releases.join(", "),
+        reason.join("; ")
+    )
+    .replace(char::is_control, " ")
+}
+
 /// The host with agents that can run a plan. Those with rights of the machine's
 /// own root are for the plans that take them, and for no others.
 fn suited_host(host: &Host, plan: &Plan) -> Result<Host, Missing> {
@@ -342,6 +416,21 @@ fn suited(guests: &[Kernel], plan: &Plan) -> Result<Vec<Kernel>, KernelError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::LostAgent;
+
+    #[test]
+    fn notice_of_guest_is_one_line_with_the_reason() {
+        let error = KernelError::Lost(LostAgent {
+            how: "it ended with status 1".to_owned(),
+            step: None,
+            said: "out of\u{1b}memory".to_owned(),
+            starved: false,
+        });
+        insta::assert_snapshot!(
+            notice(&error, &["6.12.117+deb12-cloud-amd64"]),
+            @"no agent starts on this host, so labs run in a guest (Linux 6.12.117+deb12-cloud-amd64): the agent was lost: it ended with status 1; it had begun nothing; it said: out of memory"
+        );
+    }
 
     #[test]
     fn a_choice_is_read_as_it_is_written() {

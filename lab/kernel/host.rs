@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::io::AsyncReadExt;
 use tokio::process::{ChildStderr, Command};
@@ -34,6 +34,8 @@ pub struct Host {
     further: Vec<PathBuf>,
     /// Whether its drops are left to counters.
     untraced: bool,
+    /// An agent that was started to find out whether one starts, until it is used.
+    started: Arc<Mutex<Option<Agent>>>,
 }
 
 /// The name of the subcommand that is the agent's whole life.
@@ -63,6 +65,7 @@ impl Host {
             standing: Standing::Contained,
             further: Vec::new(),
             untraced: false,
+            started: Arc::default(),
         }
     }
 
@@ -95,6 +98,7 @@ impl Host {
     pub fn for_ipvs(&self) -> Self {
         Self {
             standing: Standing::Machine,
+            started: Arc::default(),
             ..self.clone()
         }
     }
@@ -141,12 +145,30 @@ impl Host {
         )
     }
 
+    /// The same host after an agent was started on it, which the next
+    /// [`Host::start`] returns.
+    ///
+    /// # Errors
+    ///
+    /// When no agent starts.
+    pub(super) async fn started(self) -> Result<Self, KernelError> {
+        let agent = self.start().await?;
+        Ok(Self {
+            started: Arc::new(Mutex::new(Some(agent))),
+            ..self
+        })
+    }
+
     /// Starts an agent and waits until it is ready.
     ///
     /// # Errors
     ///
     /// When it cannot be started, finds no place to work in, or dies.
     pub async fn start(&self) -> Result<Agent, KernelError> {
+        let started = self.started.lock().map_or(None, |mut agent| agent.take());
+        if let Some(agent) = started.filter(|agent| !agent.is_lost()) {
+            return Ok(agent);
+        }
         let mut child = Command::new(&self.program)
             .arg(stage::AGENT)
             .args((self.standing == Standing::Machine).then_some(stage::MACHINE))

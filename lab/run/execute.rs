@@ -46,6 +46,8 @@ pub struct Options {
     pub keep: bool,
     /// Whether all that was seen of each case is told of with it.
     pub see: bool,
+    /// Prints the line that says why labs run in a guest and not on this host.
+    pub notice: Option<fn(&str)>,
 }
 
 /// A case that was left standing.

@@ -37,6 +37,9 @@ impl Pools {
         if let Some(agent) = &options.agent {
             kernels = kernels.with_agent(agent.clone());
         }
+        if let Some(notice) = options.notice {
+            kernels = kernels.with_notice(notice);
+        }
         let plans: Vec<&Plan> = cases.iter().map(|case| &case.plan).collect();
         let kernels = at_hand(kernels, &plans, Vec::new(), Vec::new());
         Self {

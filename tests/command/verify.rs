@@ -172,6 +172,7 @@ fn versions(case: &str, [against, new]: [&str; 2]) -> Verification {
         agents: 1,
         keep: false,
         see: false,
+        notice: None,
     };
     let (tell, _) = mpsc::unbounded_channel();
     guests::block_on(verify(found, &against, &new, &options, &tell, pending()))

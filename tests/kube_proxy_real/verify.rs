@@ -282,6 +282,7 @@ async fn verified(found: Pairs, against: &Side, new: &Side) -> Verification {
         agents: 2,
         keep: false,
         see: false,
+        notice: None,
     };
     let (tell, _) = mpsc::unbounded_channel();
     verify(found, against, new, &options, &tell, pending()).await
