@@ -15,6 +15,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -23,12 +24,14 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
+use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{
     ForkResult, Gid, Pid, Uid, fork, getegid, geteuid, setgroups, sethostname, setresgid, setresuid,
 };
 
-use super::{rights, rootfs};
+use super::filter::Filter;
+use super::{rights, rootfs, tenant};
 use crate::protocol::{Failure, Fault};
 use crate::shortage;
 
@@ -45,7 +48,13 @@ pub enum Standing {
 
 /// The unprivileged user that root becomes outside. The range that systemd
 /// gives to services without a user of their own; no account is ever in it.
-const NOBODY_ELSE: std::ops::Range<u32> = 61_184..65_519;
+const NOBODY_ELSE: Range<u32> = 61_184..65_519;
+
+/// How many users the agent has: itself, and one for the programs of each lab at once.
+const USERS: u32 = 1024;
+
+/// Users of the agent as it knows them itself, where it is the first of them.
+const OWN_USERS: Range<u32> = 0..USERS;
 
 /// Moves the calling process, which must have one thread, into a place of its
 /// own and returns there, as PID 1. The process that called stays behind and
@@ -57,6 +66,8 @@ const NOBODY_ELSE: std::ops::Range<u32> = 61_184..65_519;
 /// Says which step this machine refused and what would change that.
 pub fn contain(standing: Standing, programs: &[PathBuf]) -> Result<(), Failure> {
     die_with_parent();
+    // Programs of other users read what is made here.
+    umask(Mode::from_bits_truncate(0o022));
     inherit_nothing().map_err(|error| refused_io("close what it inherited", &error))?;
     // A dump of its memory would be written where the caller happens to be.
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
@@ -71,35 +82,54 @@ pub fn contain(standing: Standing, programs: &[PathBuf]) -> Result<(), Failure> 
     }
     // Who may make namespaces without a user namespace makes them so; others
     // are root of one first, and of a second one inside it in the end.
-    let outside = match outside {
+    // Those that the last user namespace maps, as the one around it knows them.
+    let inside = match outside {
         Some(user) if rights::are_an_administrator_s() => {
             setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
-            Some(user)
+            user..user + USERS
         }
         Some(user) => {
             become_nobody_else(user)?;
-            None
+            OWN_USERS
         }
         None => {
             map_own_user()?;
-            None
+            0..1
         }
     };
     // The caller of unshare stays in its old PID namespace; its next child is
     // PID 1 of the new one.
     unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| refused("unshare a PID namespace", errno))?;
-    let mapping = split(outside)?;
+    let mapping = split(Some(inside.clone()))?;
     die_with_parent();
-    make_place(outside.unwrap_or(0), programs)?;
+    make_place(programs)?;
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).map_err(no_user_namespace)?;
-    match mapping {
-        Some(mapping) => mapping.await_it()?,
-        None => write_maps("/proc/self", 0, 0)
-            .map_err(|error| refused_io("map itself to root", &error))?,
+    if let Some(mapping) = mapping {
+        mapping.await_it()?;
     }
     become_root()?;
     forget_keys();
-    gain_nothing()
+    rights::bound().map_err(|errno| refused("give up what programs could gain", errno))?;
+    gain_nothing()?;
+    // The first of them is the agent's own.
+    let users = 1..u32::try_from(inside.len()).unwrap_or(1);
+    tenant::prepare(users, false).map_err(no_place_for_programs)
+}
+
+/// What the agent takes to run programs, as the guest's own root.
+///
+/// # Errors
+///
+/// Says which step failed.
+pub fn prepare_guest() -> io::Result<()> {
+    umask(Mode::from_bits_truncate(0o022));
+    rights::bound()?;
+    let first = NOBODY_ELSE.start;
+    Ok(tenant::prepare(first + 1..first + USERS, false)?)
+}
+
+fn no_place_for_programs(errno: Errno) -> Failure {
+    refused("make a place for programs of labs", errno)
 }
 
 /// As the machine's own root: the same place without a user namespace, and in it
@@ -109,7 +139,7 @@ fn keep_few_rights(user: u32, programs: &[PathBuf]) -> Result<(), Failure> {
     unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| refused("unshare a PID namespace", errno))?;
     split(None)?;
     die_with_parent();
-    make_place(user, programs)?;
+    make_place(programs)?;
     rootfs::seal_settings().map_err(|errno| refused("seal the machine's settings", errno))?;
     unshare(CloneFlags::CLONE_NEWNET)
         .map_err(|errno| refused("unshare a network namespace", errno))?;
@@ -118,13 +148,17 @@ fn keep_few_rights(user: u32, programs: &[PathBuf]) -> Result<(), Failure> {
     // A change of users clears it.
     die_with_parent();
     gain_nothing()?;
-    rights::filter().map_err(|error| refused_io("filter system calls", &error))
+    let users = user + 1..user + USERS;
+    tenant::prepare(users.clone(), true).map_err(no_place_for_programs)?;
+    let filter = Filter::of_agent(&users);
+    filter
+        .install()
+        .map_err(|error| refused_io("filter system calls", &error))
 }
 
 /// Makes all namespaces but those of processes, users and networks, and a root
-/// directory in which that user of the calling user namespace may write, and in
-/// which those programs are.
-fn make_place(owner: u32, programs: &[PathBuf]) -> Result<(), Failure> {
+/// directory in which those programs are.
+fn make_place(programs: &[PathBuf]) -> Result<(), Failure> {
     unshare(
         CloneFlags::CLONE_NEWNS
             | CloneFlags::CLONE_NEWIPC
@@ -133,7 +167,7 @@ fn make_place(owner: u32, programs: &[PathBuf]) -> Result<(), Failure> {
     )
     .map_err(|errno| refused("unshare mount, IPC, UTS and cgroup namespaces", errno))?;
     sethostname("svclab").map_err(|errno| refused("name the agent's host", errno))?;
-    rootfs::build(owner, programs).map_err(|(step, errno)| refused(&step, errno))
+    rootfs::build(programs).map_err(|(step, errno)| refused(&step, errno))
 }
 
 fn gain_nothing() -> Result<(), Failure> {
@@ -175,26 +209,27 @@ fn die_with_parent() {
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
-/// A user of the range, if users of it exist here: a root of a user namespace of
-/// somebody else's may have no user to become but itself.
+/// The first of the agent's users in the range, if users of it exist here: a root of a
+/// user namespace of somebody else's may have no user to become but itself.
 pub(crate) fn nobody_else() -> Option<u32> {
     let process = nix::unistd::getpid().as_raw().unsigned_abs();
-    let outside = NOBODY_ELSE.start + process % u32::try_from(NOBODY_ELSE.len()).ok()?;
+    let firsts = u32::try_from(NOBODY_ELSE.len()).ok()? - USERS;
+    let outside = NOBODY_ELSE.start + process % firsts;
     let map = fs::read_to_string("/proc/self/uid_map").ok()?;
-    is_mapped(&map, outside).then_some(outside)
+    is_mapped(&map, &(outside..outside + USERS)).then_some(outside)
 }
 
-/// Whether a user is one of those that a `uid_map` speaks of: lines of a first
-/// user inside, a first user outside, and how many follow.
-fn is_mapped(map: &str, user: u32) -> bool {
+/// Whether users are among those of one line of a `uid_map`: a first user inside, a first
+/// user outside, and how many follow.
+fn is_mapped(map: &str, users: &Range<u32>) -> bool {
     map.lines().any(|line| {
         let mut numbers = line
             .split_whitespace()
             .filter_map(|number| number.parse::<u64>().ok());
         let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
-        first
-            .zip(count)
-            .is_some_and(|(first, count)| (first..first + count).contains(&u64::from(user)))
+        first.zip(count).is_some_and(|(first, count)| {
+            first <= users.start.into() && u64::from(users.end) <= first + count
+        })
     })
 }
 
@@ -202,7 +237,7 @@ fn is_mapped(map: &str, user: u32) -> bool {
 /// an unprivileged user of the host is root.
 fn become_nobody_else(outside: u32) -> Result<(), Failure> {
     setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
-    let mapping = split(Some(outside))?;
+    let mapping = split(Some(outside..outside + USERS))?;
     die_with_parent();
     unshare(CloneFlags::CLONE_NEWUSER).map_err(no_user_namespace)?;
     if let Some(mapping) = mapping {
@@ -226,15 +261,16 @@ fn become_root() -> Result<(), Failure> {
 fn map_own_user() -> Result<(), Failure> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     unshare(CloneFlags::CLONE_NEWUSER).map_err(no_user_namespace)?;
-    write_maps("/proc/self", uid, gid)
+    write_maps("/proc/self", &(uid..uid + 1), &(gid..gid + 1))
         .map_err(|error| no_user_namespace(Errno::from_raw(error.raw_os_error().unwrap_or(0))))
 }
 
-/// Maps one user and one group of the host to root inside.
-fn write_maps(process: &str, uid: u32, gid: u32) -> io::Result<()> {
+/// Maps users and groups outside to as many inside, the first ones to root.
+fn write_maps(process: &str, users: &Range<u32>, groups: &Range<u32>) -> io::Result<()> {
+    let line = |outside: &Range<u32>| format!("0 {} {}", outside.start, outside.len());
     fs::write(format!("{process}/setgroups"), "deny")?;
-    fs::write(format!("{process}/uid_map"), format!("0 {uid} 1"))?;
-    fs::write(format!("{process}/gid_map"), format!("0 {gid} 1"))
+    fs::write(format!("{process}/uid_map"), line(users))?;
+    fs::write(format!("{process}/gid_map"), line(groups))
 }
 
 /// A child's side of having its user namespace mapped by its parent.
@@ -253,25 +289,25 @@ impl Mapping {
     }
 }
 
-/// Goes on in a child; this process waits for it and ends like it. With a user,
-/// this process, root still, maps that one to root in the user namespace that the
-/// child makes; a process without privileges could not on hosts that restrict
+/// Goes on in a child; this process waits for it and ends like it. With users,
+/// this process, root still, maps them in the user namespace that the
+/// child makes, the first one to root; a process without privileges could not on hosts that restrict
 /// user namespaces to privileged creators (Ubuntu since 23.10).
-fn split(outside: Option<u32>) -> Result<Option<Mapping>, Failure> {
+fn split(outside: Option<Range<u32>>) -> Result<Option<Mapping>, Failure> {
     let (ready, write_ready) = pipe()?;
     let (mapped, write_mapped) = pipe()?;
     match fork_single()? {
-        ForkResult::Child => Ok(outside.map(|_| Mapping {
+        ForkResult::Child => Ok(outside.is_some().then(|| Mapping {
             ready: write_ready,
             mapped,
         })),
         ForkResult::Parent { child } => {
             drop((write_ready, mapped));
-            if let Some(user) = outside {
+            if let Some(users) = outside {
                 // A child that fails before, or is not mapped, notices the closed
                 // pipe, says so, and ends.
                 let _ = await_byte(ready)
-                    .and_then(|()| write_maps(&format!("/proc/{child}"), user, user))
+                    .and_then(|()| write_maps(&format!("/proc/{child}"), &users, &users))
                     .and_then(|()| fs::File::from(write_mapped).write_all(b"."));
             }
             end_like(child)
@@ -380,9 +416,16 @@ mod tests {
 
     #[test]
     fn a_user_must_be_one_of_those_that_are_mapped() {
-        assert!(is_mapped("         0          0 4294967295\n", 61_184));
-        assert!(!is_mapped("         0       1000          1\n", 61_184));
-        assert!(is_mapped("0 1000 1\n1 100000 65536\n", 65_000));
-        assert!(!is_mapped("", 0));
+        assert!(is_mapped(
+            "         0          0 4294967295\n",
+            &(61_184..61_284)
+        ));
+        assert!(!is_mapped(
+            "         0       1000          1\n",
+            &(61_184..61_284)
+        ));
+        assert!(is_mapped("0 1000 1\n1 100000 65536\n", &(65_000..65_537)));
+        assert!(!is_mapped("0 1000 1\n1 100000 65536\n", &(65_000..65_538)));
+        assert!(!is_mapped("", &(0..1)));
     }
 }

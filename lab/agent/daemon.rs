@@ -9,10 +9,10 @@ use std::rc::Rc;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::Child;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use super::child::Child;
 use super::netns::NetNs;
 use super::program;
 use crate::protocol::{Failure, Running};
@@ -50,6 +50,7 @@ impl Daemon {
         arguments: &[&str],
         path: &str,
     ) -> Result<Self, Failure> {
+        ns.tenant().runs();
         let child = program::start(ns, name, program, arguments, path)?;
         let life = Rc::<RefCell<Life>>::default();
         let mut tasks = JoinSet::new();
@@ -121,8 +122,7 @@ pub struct Group(Option<Pid>);
 impl Group {
     /// The group that a program leads.
     pub fn of(leader: &Child) -> Self {
-        let leader = leader.id().and_then(|id| i32::try_from(id).ok());
-        Self(leader.map(Pid::from_raw))
+        Self(leader.id())
     }
 
     fn kill(&self) {

@@ -5,17 +5,19 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 
+use super::child::Child;
 use super::daemon::Group;
 use super::failure;
+use super::launch::Refusal;
 use super::netns::NetNs;
 use super::program;
 use super::stream::Stream;
@@ -125,16 +127,18 @@ fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
         namespace, program, ..
     } = wanted;
     let found = program::find(program).ok_or_else(|| absent(program))?;
-    let mut command = program::command(ns, &found);
-    command
-        // Some tell by it what they are to be.
-        .arg0(program)
-        .args(&wanted.arguments)
-        .env("HOME", "/")
-        .env("LANG", "C.UTF-8")
-        .envs(wanted.environment.iter().map(|(name, value)| (name, value)))
-        .current_dir("/")
-        .kill_on_drop(true);
+    let mut launch = program::launch(ns, &found);
+    // Some tell by it what they are to be.
+    launch.words = vec![program.clone()];
+    launch.words.extend(wanted.arguments.iter().cloned());
+    let mut set = |name: &str, value: &str| {
+        launch.environment.insert(name.to_owned(), value.to_owned());
+    };
+    set("HOME", "/");
+    set("LANG", "C.UTF-8");
+    for (name, value) in &wanted.environment {
+        set(name, value);
+    }
     let unstarted = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => absent(program),
         _ => failed(failure::machine(
@@ -143,28 +147,23 @@ fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
         )),
     };
     let own = if let Some(wanted) = &wanted.terminal {
-        command.env("TERM", &wanted.kind);
+        set("TERM", &wanted.kind);
         let (ours, theirs) = terminal::open_pair(wanted.size).map_err(|error| {
             let message = format!("cannot open a terminal for {program}: {error}");
             failed(failure::machine(message, &error))
         })?;
-        let copy = || theirs.try_clone().map(Stdio::from).map_err(unstarted);
-        command.stdin(copy()?).stdout(copy()?).stderr(copy()?);
-        terminal::take_as_own(&mut command);
+        launch.terminal = Some(theirs);
         Some(ours)
     } else {
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
         None
     };
-    let mut child = program::spawn(ns, &mut command)
-        .map_err(|error| failed(failure::entering(namespace, &error)))?
-        .map_err(unstarted)?;
+    ns.tenant().runs();
+    let mut child = launch.start(ns).map_err(|refusal| match refusal {
+        Refusal::Inside(error) => failed(failure::entering(namespace, &error)),
+        Refusal::Program(error) => unstarted(error),
+    })?;
     // Its terminal's other end must be its own alone.
-    drop(command);
+    drop(launch);
     let group = Group::of(&child);
     let mut streams = || -> io::Result<_> {
         if let Some(ours) = &own {

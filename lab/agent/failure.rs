@@ -13,6 +13,14 @@ pub fn entering(name: &str, error: &io::Error) -> Failure {
     )
 }
 
+/// A lab's programs have no place to run in.
+pub fn no_place(error: &io::Error) -> Failure {
+    machine(
+        format!("cannot make a place for the lab's programs: {error}"),
+        error,
+    )
+}
+
 /// The machine ran out of something, or lacks a right.
 pub fn machine(message: String, error: &io::Error) -> Failure {
     Failure {

@@ -2,11 +2,13 @@
 //! loads the guest's modules, finds the port that leads to the front end, and
 //! serves it until the guest is ended.
 //!
-//! Nothing is contained here: the guest is the container.
+//! Of the agent nothing is contained here: the guest is the container. Programs of labs
+//! are, as everywhere.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::kmod::{ModuleInitFlags, finit_module};
@@ -61,7 +63,11 @@ pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
         })?;
     }
     for at in WRITABLE {
-        step(&format!("make {at}"), || fs::create_dir_all(at))?;
+        step(&format!("make {at}"), || {
+            fs::create_dir_all(at)?;
+            // Programs of labs are no root.
+            fs::set_permissions(at, fs::Permissions::from_mode(0o1777))
+        })?;
     }
     step("name the guest", || Ok(sethostname("svclab")?))?;
     step("raise the limit on open files", || {
@@ -71,6 +77,10 @@ pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
         fs::write("/proc/sys/net/core/netdev_max_backlog", BACKLOG)
     })?;
     step("read the list of modules", load_modules)?;
+    step(
+        "make a place for programs of labs",
+        super::contain::prepare_guest,
+    )?;
     let port = step("find the port to the front end", find_port)?;
     let port: OwnedFd = File::options().read(true).write(true).open(port)?.into();
     Ok((port.try_clone()?, port))

@@ -13,6 +13,7 @@ use super::daemon::Daemon;
 use super::loader::Loaders;
 use super::netns::NetNs;
 use super::streams::Place;
+use super::tenant::Tenant;
 use super::timestamps::Timestamps;
 use super::wire::{self, Wire};
 use super::{accounting, failure, health, ipvs, program, real_proxy, rules, server, sysctl, typed};
@@ -61,12 +62,13 @@ impl Lab {
         turned: &Rc<dyn Fn(Turn)>,
     ) -> Result<Self, Failure> {
         let timestamps = Timestamps::begin();
+        let tenant = Tenant::new().map_err(|error| failure::no_place(&error))?;
         step("make its namespaces".to_owned());
         let mut made: Vec<(NetNs, Wire)> = Vec::with_capacity(plan.namespaces.len());
         let mut begun = Vec::with_capacity(plan.namespaces.len());
         let mut waiting = 0;
         for namespace in &plan.namespaces {
-            let ns = NetNs::new().map_err(|error| {
+            let ns = NetNs::new(&tenant).map_err(|error| {
                 failure::machine(
                     format!(
                         "cannot make a network namespace for {}: {error}",

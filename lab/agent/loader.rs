@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
+use super::child::Child;
 use super::netns::NetNs;
 use super::{batches, failure, program};
 use crate::protocol::Failure;
@@ -154,7 +155,7 @@ impl Loader {
         let mut said = Vec::new();
         let all = self.errors.read_to_end(&mut said);
         if tokio::time::timeout(FAREWELL, all).await.is_err() {
-            let _ = self.child.start_kill();
+            self.child.kill();
         }
         String::from_utf8_lossy(&said).into_owned()
     }

@@ -8,6 +8,7 @@ mod batches;
 mod capture;
 mod carrier;
 mod change;
+mod child;
 mod clock;
 mod closing;
 mod conntrack;
@@ -20,6 +21,7 @@ pub(crate) mod drops;
 mod exchange;
 mod exec;
 mod failure;
+pub(crate) mod filter;
 mod forwarder;
 mod graveyard;
 mod greeting;
@@ -33,6 +35,7 @@ mod init;
 mod ipvs;
 mod ipvs_read;
 mod lab;
+mod launch;
 mod loader;
 mod neighbours;
 mod netns;
@@ -51,6 +54,7 @@ mod rest;
 pub mod restore;
 mod rewire;
 pub(crate) mod rights;
+mod room;
 pub(crate) mod rootfs;
 mod rules;
 mod saved;
@@ -69,6 +73,7 @@ mod surroundings;
 mod sysctl;
 mod tap;
 mod tcp;
+mod tenant;
 mod terminal;
 mod timestamps;
 mod trace;
@@ -95,6 +100,7 @@ pub(crate) use program::{PATH, find as find_program};
 #[must_use]
 pub fn main(standing: contain::Standing, programs: &[PathBuf]) -> ExitCode {
     end_at_panic(|| std::process::exit(exit_code::BUG.into()));
+    heap::share();
     // Where memory runs out, a lab is what one can do without: the front end is
     // there to say so. Everybody may say this of oneself.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
@@ -116,6 +122,7 @@ pub fn main(standing: contain::Standing, programs: &[PathBuf]) -> ExitCode {
 #[must_use]
 pub fn init() -> ExitCode {
     end_at_panic(|| init::power_off());
+    heap::share();
     let served = init::prepare().and_then(|(input, output)| serve_on(input, output));
     if let Err(error) = served {
         eprintln!("svclab agent: {error}");
@@ -139,7 +146,6 @@ fn run() -> std::io::Result<()> {
 }
 
 fn serve_on(input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
-    heap::share();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use nix::sched::{CloneFlags, setns, unshare};
 
 use super::ports::Ports;
+use super::tenant::Tenant;
 
 /// One network namespace. It lives as long as this, or a socket made in it, does.
 #[derive(Debug, Clone)]
@@ -17,6 +18,7 @@ pub struct NetNs {
     ports: Rc<Ports>,
     /// The number of the kernel's timers that ended a wait in it while this process was late.
     late_timers: Rc<Cell<u64>>,
+    tenant: Tenant,
 }
 
 impl NetNs {
@@ -25,23 +27,30 @@ impl NetNs {
     /// # Errors
     ///
     /// When `/proc` is not there or no descriptor is left.
-    pub fn current() -> std::io::Result<Self> {
+    pub fn current(tenant: &Tenant) -> std::io::Result<Self> {
         Ok(Self {
-            descriptor: Rc::new(File::open("/proc/thread-self/ns/net")?.into()),
+            descriptor: Rc::new(current()?),
             ports: Rc::default(),
             late_timers: Rc::default(),
+            tenant: tenant.clone(),
         })
     }
 
-    /// A new, empty namespace.
+    /// A new, empty namespace, whose programs that tenant runs.
     ///
     /// # Errors
     ///
     /// When the kernel gives no more of them, or no descriptor is left.
-    pub fn new() -> std::io::Result<Self> {
-        let _way_back = WayBack(Self::current()?);
+    pub fn new(tenant: &Tenant) -> std::io::Result<Self> {
+        let _way_back = WayBack(current()?);
         unshare(CloneFlags::CLONE_NEWNET)?;
-        Self::current()
+        Self::current(tenant)
+    }
+
+    /// Who runs programs in it.
+    #[must_use]
+    pub fn tenant(&self) -> &Tenant {
+        &self.tenant
     }
 
     /// What the kernel calls it: no other namespace that is there has this
@@ -78,10 +87,14 @@ impl NetNs {
     ///
     /// When the namespace cannot be entered.
     pub fn enter<T>(&self, inside: impl FnOnce() -> T) -> std::io::Result<T> {
-        let _way_back = WayBack(Self::current()?);
+        let _way_back = WayBack(current()?);
         setns(&*self.descriptor, CloneFlags::CLONE_NEWNET)?;
         Ok(inside())
     }
+}
+
+fn current() -> std::io::Result<OwnedFd> {
+    Ok(File::open("/proc/thread-self/ns/net")?.into())
 }
 
 /// What the kernel calls the user namespace that this process is in, to which the
@@ -102,11 +115,11 @@ impl AsRawFd for NetNs {
 }
 
 /// Brings the thread back to where it was, also when what was done panicked.
-struct WayBack(NetNs);
+struct WayBack(OwnedFd);
 
 impl Drop for WayBack {
     fn drop(&mut self) {
-        if let Err(errno) = setns(&*self.0.descriptor, CloneFlags::CLONE_NEWNET) {
+        if let Err(errno) = setns(&self.0, CloneFlags::CLONE_NEWNET) {
             // A thread in the wrong namespace would answer for the wrong
             // machine from here on. There is no way to go on.
             eprintln!("svclab agent: cannot return to its own namespace: {errno}");

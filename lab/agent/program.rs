@@ -1,16 +1,17 @@
 //! Starting the programs that load rules, inside a namespace.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::ChildStdin;
 
+use super::child::Child;
 use super::failure;
+use super::launch::{Launch, Refusal};
 use super::netns::NetNs;
-use super::orphans;
 use crate::plan::needs::package;
 use crate::protocol::{Failure, Fault, Finished, Rejected};
 
@@ -32,54 +33,47 @@ pub fn start(
 ) -> Result<Child, Failure> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let found = find(program).ok_or_else(|| unstarted(program, &missing()))?;
-    let mut command = command(ns, &found);
-    command
-        .args(arguments)
-        .env("LC_ALL", "C")
-        .env("PATH", path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        // So that what it starts can be ended with it.
-        .process_group(0)
-        .kill_on_drop(true);
-    spawn(ns, &mut command)
-        .map_err(|error| failure::entering(name, &error))?
-        .map_err(|error| unstarted(program, &error))
-}
-
-/// Starts what is to be started in a namespace.
-///
-/// # Errors
-///
-/// When the namespace cannot be entered; within, when the program cannot be started.
-pub fn spawn(ns: &NetNs, command: &mut Command) -> io::Result<io::Result<Child>> {
-    let spawned = ns.enter(|| command.spawn())?;
-    if let Ok(child) = &spawned {
-        orphans::own(child.id());
-    }
-    Ok(spawned)
+    let mut launch = launch(ns, &found);
+    let arguments = arguments.iter().map(|word| (*word).to_owned());
+    launch.words.extend(arguments);
+    launch
+        .environment
+        .insert("LC_ALL".to_owned(), "C".to_owned());
+    launch
+        .environment
+        .insert("PATH".to_owned(), path.to_owned());
+    launch.start(ns).map_err(|refusal| match refusal {
+        Refusal::Inside(error) => failure::entering(name, &error),
+        Refusal::Program(error) => unstarted(program, &error),
+    })
 }
 
 /// What starts a program that lies there, with what every program's environment
 /// holds here.
-pub fn command(ns: &NetNs, found: &Path) -> Command {
-    let mut command = Command::new(found);
-    command
-        .env_clear()
-        .env("PATH", PATH)
+pub fn launch(ns: &NetNs, found: &Path) -> Launch {
+    // Its user is part of the name: where numbers of namespaces come back, a lock of
+    // another lab's user cannot be opened.
+    let user = ns.tenant().user().unwrap_or(0);
+    let environment = [
+        ("PATH", PATH.to_owned()),
         // iptables-legacy takes one lock for the whole machine unless told
         // otherwise; a namespace's rules concern nobody else.
-        .env(
+        (
             "XTABLES_LOCKFILE",
-            format!("/run/xtables-{}.lock", ns.number()),
-        );
-    command
+            format!("/run/xtables-{}-{user}.lock", ns.number()),
+        ),
+    ];
+    let environment = environment.map(|(name, value)| (name.to_owned(), value));
+    Launch {
+        program: found.to_owned(),
+        words: vec![found.to_string_lossy().into_owned()],
+        environment: BTreeMap::from(environment),
+        terminal: None,
+        processes: None,
+    }
 }
 
-/// Where a program lies. A program that is started by its path is started
-/// without a copy of this process (Rust's library, `posix_spawn`): where a copy
-/// costs most, in a guest, that is a good part of a start.
+/// Where a program lies.
 pub fn find(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(program.into());

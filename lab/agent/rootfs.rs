@@ -48,14 +48,13 @@ pub(crate) const DEVICES: [&str; 5] = [
 /// Directories that are writable inside, each a small file system of its own.
 const WRITABLE: [&str; 2] = ["/run", "/tmp"];
 
-/// Makes a root directory of programs and moves into it. What is writable in
-/// there belongs to the given user and group of the calling user namespace;
-/// `programs` are shown besides the system's.
+/// Makes a root directory of programs and moves into it. Everybody may write in what is
+/// writable there; `programs` are shown besides the system's.
 ///
 /// # Errors
 ///
 /// The step that the kernel refused, in words that follow "could not".
-pub fn build(owner: u32, programs: &[PathBuf]) -> Result<(), (String, Errno)> {
+pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
     let at = |step: &str| {
         let step = step.to_owned();
         move |errno| (step, errno)
@@ -113,7 +112,7 @@ pub fn build(owner: u32, programs: &[PathBuf]) -> Result<(), (String, Errno)> {
             &base.join(writable.trim_start_matches('/')),
             Some("tmpfs"),
             MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
-            Some(format!("size=16m,mode=0755,uid={owner},gid={owner}").as_str()),
+            Some("size=16m,mode=1777"),
         )
         .map_err(at(&format!("mount {writable} for the agent")))?;
     }

@@ -3,9 +3,8 @@
 
 use std::fmt::Write as _;
 
-use tokio::process::Child;
-
 use super::batches;
+use super::child::Child;
 use super::loader::{Loader, Loaders};
 use super::netns::NetNs;
 use super::program;

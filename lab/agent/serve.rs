@@ -17,6 +17,7 @@ use super::lab::Lab;
 use super::netns::NetNs;
 use super::stream::Stream;
 use super::streams::{Say, Streams, failed};
+use super::tenant::Tenant;
 use super::{failure, greeting, heap, program, surroundings};
 use crate::protocol::stream::StreamId;
 use crate::protocol::{Event, Failure, LabId, Request, Turn, VERSION, framing};
@@ -38,7 +39,7 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
         }
         Ok::<_, io::Error>(())
     });
-    let home = NetNs::current()?;
+    let home = NetNs::current(&Tenant::new()?)?;
     let surroundings = surroundings::look(&home).await;
     // A closed channel means that the front end is gone; reading ends then too.
     let ready = Event::Ready {

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::netns::NetNs;
-use super::{exec, failure, orphans, tap};
+use super::{exec, failure, tap};
 use crate::protocol::Failure;
 use crate::protocol::stream::{FromStream, Opening, StreamId, ToStream, WINDOW};
 
@@ -29,9 +29,6 @@ pub struct Streams {
     places: RefCell<HashMap<String, Place>>,
     open: RefCell<HashMap<StreamId, mpsc::UnboundedSender<ToStream>>>,
     tasks: RefCell<JoinSet<()>>,
-    /// What waits for the ends of processes that programs leave; there once one was
-    /// started.
-    reaper: RefCell<JoinSet<()>>,
 }
 
 /// By which a stream speaks.
@@ -75,9 +72,6 @@ impl Streams {
         match opening {
             Opening::Exec(wanted) => {
                 let place = self.place(&wanted.namespace).map_err(failed)?;
-                if self.reaper.borrow().is_empty() {
-                    self.reaper.borrow_mut().spawn_local(orphans::reap());
-                }
                 exec::run(&place.ns, wanted, told, say).await
             }
             Opening::Capture { of } => {

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use nix::fcntl::{OFlag, open};
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::stat::Mode;
-use tokio::process::Command;
 
 use crate::protocol::stream::Size;
 
@@ -45,20 +44,4 @@ pub fn resize(terminal: &impl AsFd, size: Size) -> io::Result<()> {
     // SAFETY: the kernel reads the structure, which outlives the call.
     unsafe { set_size(terminal.as_fd().as_raw_fd(), &raw const size) }?;
     Ok(())
-}
-
-/// Makes what is started the head of a session whose terminal is its standard
-/// input.
-pub fn take_as_own(command: &mut Command) {
-    // SAFETY: between fork and exec two system calls are made, which may be made
-    // there.
-    unsafe {
-        command.pre_exec(|| {
-            nix::unistd::setsid()?;
-            if nix::libc::ioctl(0, nix::libc::TIOCSCTTY, 0) < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(())
-        });
-    }
 }

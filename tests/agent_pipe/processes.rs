@@ -32,10 +32,12 @@ impl Processes {
         self.all.len()
     }
 
-    /// What a descriptor of the lowest leads to: `net:[4026532281]`.
+    /// What a descriptor of the lowest that has it leads to: `net:[4026532281]`. Below the
+    /// agent is what it keeps for its programs.
     pub fn held_by_the_last(&self, descriptor: i32) -> String {
-        let (pid, _) = self.all.last().expect("a process");
-        let target = fs::read_link(format!("/proc/{pid}/fd/{descriptor}"));
+        let target =
+            |(pid, _): &(u32, OwnedFd)| fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok();
+        let target = self.all.iter().rev().find_map(target);
         target.expect("an open descriptor").display().to_string()
     }
 

@@ -6,7 +6,7 @@
 use nix::errno::Errno;
 use nix::libc::{self, c_long, c_ulong};
 
-use crate::agent::rights::{ARCHITECTURE, SECOND_SET};
+use crate::agent::filter::{ARCHITECTURE, SECOND_SET};
 
 /// Calls that QEMU has no use for. It gets its sockets connected, and neither
 /// starts nor inspects processes.
