@@ -16,11 +16,25 @@ use crate::plan::{Delta, Plan};
 use stream::{FromStream, Opening, StreamId, ToStream};
 
 /// The version of this conversation; both ends must speak the same.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The largest message, in bytes: a plan with thousands of services fits, a
 /// torn stream that reads as a huge length does not.
 pub const LARGEST: usize = 256 << 20;
+
+/// The largest event, in bytes: evidence of a case, which holds at most 50,000 packets and
+/// 200,000 trace events.
+pub const MAX_EVENT: usize = 128 << 20;
+
+/// The largest event that names namespaces or tells of a failure, in bytes.
+const MAX_REPORT: usize = 8 << 20;
+
+/// The largest event of a stream, in bytes: a chunk of [`stream::CHUNK`] bytes, each of
+/// which takes up to four as a number, and what describes it.
+const MAX_PIECE: usize = 1 << 20;
+
+/// The largest event of any other kind, in bytes.
+const MAX_NOTE: usize = 64 << 10;
 
 /// The number by which a front end speaks of one of an agent's labs.
 pub type LabId = u32;
@@ -178,6 +192,19 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether a lab answers it by an event of its own.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        !matches!(
+            self,
+            Self::Greet { .. }
+                | Self::Ping
+                | Self::Open { .. }
+                | Self::Tell { .. }
+                | Self::Close { .. }
+        )
+    }
+
     /// The lab it speaks of; none when it is for the agent itself.
     #[must_use]
     pub const fn lab(&self) -> Option<LabId> {
@@ -319,6 +346,31 @@ pub enum Event {
 }
 
 impl Event {
+    /// How many bytes an event of this kind has at most.
+    #[must_use]
+    pub const fn max_size(&self) -> usize {
+        match self {
+            Self::Probed { .. } | Self::Ran { .. } => MAX_EVENT,
+            Self::Ready { .. }
+            | Self::Unable { .. }
+            | Self::Built { .. }
+            | Self::Looked { .. }
+            | Self::Failed { .. } => MAX_REPORT,
+            Self::Heard { .. } => MAX_PIECE,
+            _ => MAX_NOTE,
+        }
+    }
+
+    /// Whether it answers a request: an agent sends as many of them as it is asked.
+    #[must_use]
+    pub const fn is_answer(&self) -> bool {
+        self.lab().is_some()
+            && !matches!(
+                self,
+                Self::Step { .. } | Self::Turned { .. } | Self::Heard { .. }
+            )
+    }
+
     /// The lab it speaks of; none when it is about the agent itself.
     #[must_use]
     pub const fn lab(&self) -> Option<LabId> {
@@ -453,11 +505,18 @@ pub const IP_ADDR: &str = "ip addr";
 /// As [`SYSCTL`], of virtual servers.
 pub const IPVSADM: &str = "ipvsadm";
 
-/// The framing of both directions: a big-endian 32-bit length before each
-/// message.
+/// The framing of requests: a big-endian 32-bit length before each message.
 #[must_use]
 pub fn framing() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder()
         .max_frame_length(LARGEST)
+        .new_codec()
+}
+
+/// The framing of events, which are smaller.
+#[must_use]
+pub fn event_framing() -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder()
+        .max_frame_length(MAX_EVENT)
         .new_codec()
 }

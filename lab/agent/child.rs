@@ -1,7 +1,8 @@
 //! A program that runs: its streams, and its end.
 
+use std::cell::Cell;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Output};
 
@@ -14,6 +15,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
 use super::{orphans, poll};
+
+/// How much is read at once.
+const CHUNK: usize = 16 << 10;
 
 /// A program that the agent started. It is killed when this is dropped.
 #[derive(Debug)]
@@ -82,19 +86,40 @@ impl Child {
         }
     }
 
-    /// Reads what it prints until it, and whoever has its streams, has ended.
+    /// Waits for its end and reads what it has printed by then. Whatever it left running
+    /// may hold its streams for longer, and is not waited for.
     ///
     /// # Errors
     ///
-    /// What reading or waiting says.
-    pub async fn wait_with_output(mut self) -> io::Result<Output> {
+    /// What reading or waiting says; within, that it has printed more than `most` bytes.
+    pub async fn outputs(mut self, most: u64) -> io::Result<Result<Output, TooMuch>> {
         let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
-        let (status, stdout, stderr) = tokio::try_join!(self.wait(), read(stdout), read(stderr))?;
-        Ok(Output {
+        let left = Cell::new(most.saturating_add(1));
+        let (mut stdout, mut stderr) = (Printed::new(stdout, &left), Printed::new(stderr, &left));
+        let status = {
+            let reading = async { tokio::try_join!(stdout.read(), stderr.read()).map(drop) };
+            let is_whole = tokio::select! {
+                status = self.wait() => Err(status?),
+                read = reading => match read {
+                    Err(_) if left.get() == 0 => return Ok(Err(TooMuch)),
+                    read => Ok(read?),
+                },
+            };
+            match is_whole {
+                Err(status) => status,
+                Ok(()) => self.wait().await?,
+            }
+        };
+        stdout.read_now();
+        stderr.read_now();
+        if left.get() == 0 {
+            return Ok(Err(TooMuch));
+        }
+        Ok(Ok(Output {
             status,
-            stdout,
-            stderr,
-        })
+            stdout: stdout.text,
+            stderr: stderr.text,
+        }))
     }
 
     /// Takes note of its end, if it has ended.
@@ -127,10 +152,64 @@ impl Drop for Child {
     }
 }
 
-async fn read(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
-    let mut read = Vec::new();
-    if let Some(mut stream) = stream {
-        stream.read_to_end(&mut read).await?;
+/// A program has printed more than it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooMuch;
+
+/// One of a program's output streams, and what it printed there.
+struct Printed<'l, S> {
+    stream: Option<S>,
+    text: Vec<u8>,
+    /// How much more may be printed on all streams, and one byte; 0 when it was too much.
+    left: &'l Cell<u64>,
+}
+
+impl<'l, S: AsyncRead + AsFd + Unpin> Printed<'l, S> {
+    fn new(stream: Option<S>, left: &'l Cell<u64>) -> Self {
+        Self {
+            stream,
+            text: Vec::new(),
+            left,
+        }
     }
-    Ok(read)
+
+    /// Reads until its end; an error when it is too much.
+    async fn read(&mut self) -> io::Result<()> {
+        let mut chunk = vec![0; CHUNK];
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
+        loop {
+            let length = stream.read(&mut chunk).await?;
+            if length == 0 {
+                return Ok(());
+            }
+            if !take(&mut self.text, &chunk[..length], self.left) {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+        }
+    }
+
+    /// Reads what is there. The runtime has made the stream one that need not wait.
+    fn read_now(&mut self) {
+        let mut chunk = [0; CHUNK];
+        let Some(stream) = &self.stream else {
+            return;
+        };
+        while let Ok(length @ 1..) = nix::unistd::read(stream, &mut chunk) {
+            if !take(&mut self.text, &chunk[..length], self.left) {
+                return;
+            }
+        }
+    }
+}
+
+/// Adds a piece if it may be; whether more may come.
+fn take(text: &mut Vec<u8>, piece: &[u8], left: &Cell<u64>) -> bool {
+    let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+    left.set(left.get().saturating_sub(length));
+    if left.get() > 0 {
+        text.extend_from_slice(piece);
+    }
+    left.get() > 0
 }

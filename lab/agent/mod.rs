@@ -36,6 +36,7 @@ mod ipvs;
 mod ipvs_read;
 mod lab;
 mod launch;
+mod limited;
 mod loader;
 mod neighbours;
 mod netns;
@@ -89,7 +90,7 @@ use std::process::ExitCode;
 use bytes::{Bytes, BytesMut};
 use tokio_util::codec::Encoder;
 
-use crate::protocol::{Event, framing};
+use crate::protocol::{Event, event_framing};
 use crate::{bug, exit_code};
 
 pub(crate) use init::{MODULES, PORT};
@@ -160,7 +161,7 @@ fn duplicate(stream: &impl AsFd) -> std::io::Result<OwnedFd> {
 /// Says one thing before there is a runtime to say it with.
 fn tell(event: &Event) -> std::io::Result<()> {
     let mut frame = BytesMut::new();
-    framing().encode(Bytes::from(serde_json::to_vec(event)?), &mut frame)?;
+    event_framing().encode(Bytes::from(serde_json::to_vec(event)?), &mut frame)?;
     std::io::stdout().write_all(&frame)?;
     std::io::stdout().flush()
 }

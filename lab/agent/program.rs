@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
 
-use super::child::Child;
+use super::child::{Child, TooMuch};
 use super::failure;
 use super::launch::{Launch, Refusal};
 use super::netns::NetNs;
@@ -17,6 +17,48 @@ use crate::protocol::{Failure, Fault, Finished, Rejected};
 
 /// Where programs are looked for; the caller's own PATH means nothing in here.
 pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
+
+/// The most that a program may print which svclab itself chose, in bytes.
+pub const MOST: u64 = 256 << 20;
+
+/// How a program is started, with pipes to all three of its streams.
+pub struct Started<'s> {
+    pub ns: &'s NetNs,
+    /// The namespace's name.
+    pub name: &'s str,
+    pub program: &'s str,
+    pub arguments: &'s [&'s str],
+    /// Where it looks for programs itself.
+    pub path: &'s str,
+    /// How many processes its user may have; `None` for any number.
+    pub processes: Option<u64>,
+}
+
+impl Started<'_> {
+    /// Starts it. It ends with the value that is returned.
+    ///
+    /// # Errors
+    ///
+    /// When the program is not there or cannot be started.
+    pub fn start(&self) -> Result<Child, Failure> {
+        let program = self.program;
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let found = find(program).ok_or_else(|| unstarted(program, &missing()))?;
+        let mut launch = launch(self.ns, &found);
+        let arguments = self.arguments.iter().map(|word| (*word).to_owned());
+        launch.words.extend(arguments);
+        launch.processes = self.processes;
+        let mut set = |name: &str, value: &str| {
+            launch.environment.insert(name.to_owned(), value.to_owned());
+        };
+        set("LC_ALL", "C");
+        set("PATH", self.path);
+        launch.start(self.ns).map_err(|refusal| match refusal {
+            Refusal::Inside(error) => failure::entering(self.name, &error),
+            Refusal::Program(error) => unstarted(program, &error),
+        })
+    }
+}
 
 /// Starts `program` in a namespace, with pipes to all three of its streams. It
 /// ends with the value that is returned.
@@ -31,21 +73,15 @@ pub fn start(
     arguments: &[&str],
     path: &str,
 ) -> Result<Child, Failure> {
-    let missing = || io::Error::from(io::ErrorKind::NotFound);
-    let found = find(program).ok_or_else(|| unstarted(program, &missing()))?;
-    let mut launch = launch(ns, &found);
-    let arguments = arguments.iter().map(|word| (*word).to_owned());
-    launch.words.extend(arguments);
-    launch
-        .environment
-        .insert("LC_ALL".to_owned(), "C".to_owned());
-    launch
-        .environment
-        .insert("PATH".to_owned(), path.to_owned());
-    launch.start(ns).map_err(|refusal| match refusal {
-        Refusal::Inside(error) => failure::entering(name, &error),
-        Refusal::Program(error) => unstarted(program, &error),
-    })
+    let started = Started {
+        ns,
+        name,
+        program,
+        arguments,
+        path,
+        processes: None,
+    };
+    started.start()
 }
 
 /// What starts a program that lies there, with what every program's environment
@@ -98,7 +134,19 @@ pub async fn run(
     input: &str,
 ) -> Result<Finished, Failure> {
     let child = start(ns, name, program, arguments, PATH)?;
-    finish(child, name, program, input).await
+    finish(child, name, program, input, MOST)
+        .await?
+        .map_err(|TooMuch| printed_too_much(name, program))
+}
+
+/// A program printed more than is kept of any.
+pub fn printed_too_much(name: &str, program: &str) -> Failure {
+    Failure {
+        fault: Fault::Input,
+        message: format!("{program} printed more than {} MiB in {name}", MOST >> 20),
+        remedy: Some("have it print less".to_owned()),
+        rejected: None,
+    }
 }
 
 /// Feeds a program that was started, and waits for its end.
@@ -106,19 +154,23 @@ pub async fn run(
 /// # Errors
 ///
 /// When it was killed or does not read; not when it ends with an error of its
-/// own.
+/// own. Within, that it printed more than `most` bytes.
 pub async fn finish(
     mut child: Child,
     name: &str,
     program: &str,
     input: &str,
-) -> Result<Finished, Failure> {
+    most: u64,
+) -> Result<Result<Finished, TooMuch>, Failure> {
     // At the same time: a program that says much about much input waits until
     // somebody listens.
     let stdin = child.stdin.take();
-    let (fed, output) = tokio::join!(feed(stdin, input), child.wait_with_output());
+    let (fed, output) = tokio::join!(feed(stdin, input), child.outputs(most));
     let output = output
         .map_err(|error| failure::machine(format!("cannot wait for {program}: {error}"), &error))?;
+    let Ok(output) = output else {
+        return Ok(Err(TooMuch));
+    };
     if let Some(signal) = output.status.signal() {
         return Err(Failure {
             fault: Fault::Machine,
@@ -141,11 +193,11 @@ pub async fn finish(
             &error,
         ));
     }
-    Ok(Finished {
+    Ok(Ok(Finished {
         success: output.status.success(),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
+    }))
 }
 
 async fn feed(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {

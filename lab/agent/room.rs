@@ -9,6 +9,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -31,6 +32,8 @@ use super::rootfs;
 #[derive(Debug)]
 pub struct Room {
     mounts: OwnedFd,
+    /// The inode number of the PID namespace.
+    number: u64,
     /// Asks the thread to start a process.
     ask: SyncSender<Ask>,
 }
@@ -50,12 +53,14 @@ impl Room {
     pub fn new(seals_settings: bool) -> nix::Result<Self> {
         let (made, is_made) = sync_channel(1);
         let (ask, asked) = sync_channel(1);
+        let is_wanted = Arc::new(AtomicBool::new(true));
+        let wanted = Arc::clone(&is_wanted);
         thread::Builder::new()
             .name("programs".to_owned())
             .spawn(move || {
                 let first = match begin(seals_settings) {
-                    Ok((first, mounts)) => {
-                        let _ = made.send(Ok(mounts));
+                    Ok((first, mounts, number)) => {
+                        let _ = made.send(Ok((first, mounts, number)));
                         first
                     }
                     Err(errno) => {
@@ -63,15 +68,24 @@ impl Room {
                         return;
                     }
                 };
-                let is_wanted = Arc::new(AtomicBool::new(true));
-                watch(first, Arc::clone(&is_wanted));
                 serve(&asked);
-                is_wanted.store(false, Ordering::SeqCst);
+                wanted.store(false, Ordering::SeqCst);
                 let _ = kill(first, Signal::SIGKILL);
             })
             .map_err(|error| os(&error))?;
-        let mounts = is_made.recv().unwrap_or(Err(Errno::EIO))?;
-        Ok(Self { mounts, ask })
+        let (first, mounts, number) = is_made.recv().unwrap_or(Err(Errno::EIO))?;
+        // Not by that thread, which cannot start any.
+        watch(first, is_wanted);
+        Ok(Self {
+            mounts,
+            number,
+            ask,
+        })
+    }
+
+    /// What the kernel calls the PID namespace.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// The mount namespace, which a process that is started enters itself.
@@ -116,8 +130,8 @@ fn watch(first: Pid, is_wanted: Arc<AtomicBool>) {
 }
 
 /// Makes the room that this thread's next processes are in. Returns its first process and
-/// its mounts.
-fn begin(seals_settings: bool) -> nix::Result<(Pid, OwnedFd)> {
+/// its mounts, and the inode number of its PID namespace.
+fn begin(seals_settings: bool) -> nix::Result<(Pid, OwnedFd, u64)> {
     let (ready, is_ready) = pipe2(OFlag::O_CLOEXEC)?;
     unshare(CloneFlags::CLONE_NEWPID)?;
     // SAFETY: the child makes system calls and nothing that takes a lock.
@@ -132,12 +146,15 @@ fn begin(seals_settings: bool) -> nix::Result<(Pid, OwnedFd)> {
         Err(error) => os(&error) as i32,
     };
     let mounts = if errno == 0 {
-        File::open(format!("/proc/{first}/ns/mnt")).map_err(|error| os(&error))
+        let number = || std::fs::metadata(format!("/proc/{first}/ns/pid"));
+        File::open(format!("/proc/{first}/ns/mnt"))
+            .and_then(|mounts| Ok((mounts, number()?.ino())))
+            .map_err(|error| os(&error))
     } else {
         Err(Errno::from_raw(errno))
     };
     match mounts {
-        Ok(mounts) => Ok((first, mounts.into())),
+        Ok((mounts, number)) => Ok((first, mounts.into(), number)),
         Err(errno) => {
             let _ = kill(first, Signal::SIGKILL);
             let _ = waitpid(first, None);

@@ -149,7 +149,9 @@ pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
 
 /// Gives a program that ends with its input all of it.
 async fn feed(child: Child, namespace: &str, program: &str, input: &str) -> Result<(), Failure> {
-    let finished = program::finish(child, namespace, program, input).await?;
+    let finished = program::finish(child, namespace, program, input, program::MOST)
+        .await?
+        .map_err(|_| program::printed_too_much(namespace, program))?;
     if finished.success {
         return Ok(());
     }

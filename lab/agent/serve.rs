@@ -20,7 +20,9 @@ use super::streams::{Say, Streams, failed};
 use super::tenant::Tenant;
 use super::{failure, greeting, heap, program, surroundings};
 use crate::protocol::stream::StreamId;
-use crate::protocol::{Event, Failure, LabId, Request, Turn, VERSION, framing};
+use crate::protocol::{
+    Event, Failure, Fault, LabId, Request, Turn, VERSION, event_framing, framing,
+};
 
 /// Serves requests until the stream ends.
 ///
@@ -30,12 +32,17 @@ use crate::protocol::{Event, Failure, LabId, Request, Turn, VERSION, framing};
 pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     let mut requests = FramedRead::new(Stream::new(input)?, framing());
     let (say, mut said) = mpsc::unbounded_channel::<Event>();
-    let mut events = FramedWrite::new(Stream::new(output)?, framing());
+    let mut events = FramedWrite::new(Stream::new(output)?, event_framing());
     let writing = tokio::task::spawn_local(async move {
         while let Some(event) = said.recv().await {
-            events
-                .send(Bytes::from(serde_json::to_vec(&event)?))
-                .await?;
+            let text = serde_json::to_vec(&event)?;
+            let text = match event.lab() {
+                Some(lab) if text.len() > event.max_size() => {
+                    serde_json::to_vec(&too_large(lab, text.len(), event.max_size()))?
+                }
+                _ => text,
+            };
+            events.send(Bytes::from(text)).await?;
         }
         Ok::<_, io::Error>(())
     });
@@ -74,6 +81,23 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     drop(say);
     writing.abort();
     Ok(())
+}
+
+/// What is said in place of an event that the front end would not take.
+fn too_large(lab: LabId, size: usize, most: usize) -> Event {
+    Event::Failed {
+        lab,
+        failure: Failure {
+            fault: Fault::Input,
+            message: format!(
+                "what the lab has to report is {} MiB, and at most {} MiB are taken",
+                size >> 20,
+                most >> 20
+            ),
+            remedy: Some("have fewer connections, or watch fewer interfaces".to_owned()),
+            rejected: None,
+        },
+    }
 }
 
 type Labs = Rc<RefCell<HashMap<LabId, Kept>>>;

@@ -10,6 +10,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::rc::Rc;
 
 use super::filter::Filter;
@@ -101,6 +102,29 @@ impl Tenant {
 
     pub fn filter(&self) -> &Filter {
         &self.0.filter
+    }
+
+    /// Returns how many processes and threads its programs are.
+    pub fn processes(&self) -> u64 {
+        let Ok(all) = std::fs::read_dir("/proc") else {
+            return 0;
+        };
+        let of_process = |entry: std::fs::DirEntry| -> Option<u64> {
+            entry.file_name().to_str()?.parse::<u32>().ok()?;
+            let is_own = match self.0.user {
+                Some(user) => entry.metadata().ok()?.uid() == user,
+                None => entry.path().join("ns/pid").metadata().ok()?.ino() == self.room().number(),
+            };
+            // A directory for each thread, and two names for it and the one above it.
+            let threads = entry.path().join("task").metadata().ok()?.nlink();
+            is_own.then(|| threads.saturating_sub(2).max(1))
+        };
+        all.flatten().filter_map(of_process).sum()
+    }
+
+    /// Ends all of its programs.
+    pub fn end_programs(&self) {
+        let _ = launch::end_all(&self.0.room, self.0.user);
     }
 
     /// Notes that a program is started that is not svclab's choice.

@@ -1,9 +1,7 @@
 //! The front end's side of the conversation with one agent.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::io::ErrorKind;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
+use super::audience::{Audience, check_size};
 use super::drops;
 use super::error::{KernelError, LostAgent, SILENT};
 use super::memory;
@@ -21,7 +20,7 @@ use super::session::Session;
 use crate::evidence::Surroundings;
 use crate::plan::Plan;
 use crate::protocol::stream::{FromStream, StreamId};
-use crate::protocol::{Event, LabId, Request, VERSION, framing};
+use crate::protocol::{Event, LabId, Request, VERSION, event_framing, framing};
 
 /// How to take up the conversation with an agent.
 #[derive(Debug, Clone)]
@@ -71,15 +70,13 @@ pub struct Agent {
 pub(super) struct Link {
     requests: mpsc::UnboundedSender<Request>,
     shared: Arc<Mutex<Shared>>,
-    next: AtomicU32,
     kill: Kill,
 }
 
 /// What the reading task and the sessions share.
 #[derive(Debug, Default)]
 struct Shared {
-    labs: HashMap<LabId, mpsc::UnboundedSender<Event>>,
-    streams: HashMap<StreamId, mpsc::UnboundedSender<FromStream>>,
+    audience: Audience,
     last_step: Option<String>,
     lost: Option<LostAgent>,
 }
@@ -102,7 +99,7 @@ impl Agent {
         manner: Manner,
     ) -> Result<Self, KernelError> {
         let ended = memory::ended_for_want();
-        let mut events = FramedRead::new(events, framing());
+        let mut events = FramedRead::new(events, event_framing());
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (ask, asked) = mpsc::unbounded_channel();
         tokio::spawn(write_on(FramedWrite::new(requests, framing()), asked));
@@ -110,6 +107,7 @@ impl Agent {
             let _ = ask.send(greeting);
         }
         let first = own_time::within(process, manner.ready, next(&mut events)).await;
+        let first = first.map(|first| first.map(|first| first.map(|(event, _)| event)));
         let surroundings = match first {
             Some(Ok(Some(Event::Ready { protocol, .. }))) if protocol != VERSION => {
                 return Err(KernelError::Protocol {
@@ -154,14 +152,12 @@ impl Agent {
                 let starved = memory::was_short(ended, &how, &said);
                 (how, said, starved)
             },
-            manner
-                .pulse
-                .map(|pulse| (process, pulse.silence, Arc::clone(&kill))),
+            manner.pulse.map(|pulse| (process, pulse.silence)),
+            Arc::clone(&kill),
         ));
         let link = Link {
             requests: ask,
             shared,
-            next: AtomicU32::new(0),
             kill,
         };
         Ok(Self {
@@ -231,9 +227,7 @@ impl Agent {
     }
 
     async fn build_lab(&self, plan: Plan, standing: bool) -> Result<Session, KernelError> {
-        let id = self.link.next.fetch_add(1, Ordering::Relaxed);
-        let (say, said) = mpsc::unbounded_channel();
-        self.link.shared().labs.insert(id, say);
+        let (id, said) = self.link.shared().audience.add_lab();
         let mut session = Session::new(self.clone(), id, said, &plan);
         session.build(plan, standing).await?;
         Ok(session)
@@ -248,28 +242,30 @@ impl Link {
     /// Sends a request. One to a lost agent is forgotten: who waits for its
     /// answer learns of the loss.
     pub(super) fn ask(&self, request: Request) {
+        if let Some(lab) = request.lab().filter(|_| request.is_answered()) {
+            self.shared().audience.ask(lab);
+        }
         let _ = self.requests.send(request);
     }
 
     /// A number for a stream, and what is heard of it from now on.
-    pub(super) fn listen(&self) -> (StreamId, mpsc::UnboundedReceiver<FromStream>) {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (say, said) = mpsc::unbounded_channel();
+    pub(super) fn listen(&self) -> (StreamId, mpsc::Receiver<FromStream>) {
         let mut shared = self.shared();
+        let (id, said) = shared.audience.add_stream();
         // Of an agent that is lost nothing is ever heard.
-        if shared.lost.is_none() {
-            shared.streams.insert(id, say);
+        if shared.lost.is_some() {
+            shared.audience.remove_stream(id);
         }
         (id, said)
     }
 
     /// Nothing is to be heard of a stream any more.
     pub(super) fn cease(&self, stream: StreamId) {
-        self.shared().streams.remove(&stream);
+        self.shared().audience.remove_stream(stream);
     }
 
     pub(super) fn forget(&self, lab: LabId) {
-        self.shared().labs.remove(&lab);
+        self.shared().audience.remove_lab(lab);
     }
 
     /// How the agent was lost, once nobody answers any more.
@@ -306,11 +302,16 @@ async fn feel(ask: mpsc::WeakUnboundedSender<Request>, every: Duration) {
     }
 }
 
+/// The next event, with its size in bytes.
 async fn next(
     events: &mut FramedRead<impl AsyncRead + Unpin, tokio_util::codec::LengthDelimitedCodec>,
-) -> std::io::Result<Option<Event>> {
+) -> std::io::Result<Option<(Event, usize)>> {
     match events.next().await {
-        Some(Ok(frame)) => Ok(Some(serde_json::from_slice(&frame)?)),
+        Some(Ok(frame)) => {
+            let event = serde_json::from_slice(&frame)?;
+            check_size(&event, frame.len()).map_err(std::io::Error::other)?;
+            Ok(Some((event, frame.len())))
+        }
         // A socket whose other end died with something unread.
         Some(Err(error)) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
         Some(Err(error)) => Err(error),
@@ -337,24 +338,24 @@ async fn read_on(
     mut events: FramedRead<impl AsyncRead + Unpin, tokio_util::codec::LengthDelimitedCodec>,
     shared: Arc<Mutex<Shared>>,
     obituary: impl Future<Output = (String, String, bool)>,
-    watched: Option<(Option<u32>, Duration, Kill)>,
+    watched: Option<(Option<u32>, Duration)>,
+    kill: Kill,
 ) {
     let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
     let nonsense = loop {
-        let heard = match &watched {
+        let heard = match watched {
             None => next(&mut events).await,
-            Some((process, silence, kill)) => {
-                let heard = own_time::within(*process, *silence, next(&mut events));
+            Some((process, silence)) => {
+                let heard = own_time::within(process, silence, next(&mut events));
                 if let Some(heard) = heard.await {
                     heard
                 } else {
-                    end(kill);
                     break Some(format!("{} {} s", SILENT[0], silence.as_secs()));
                 }
             }
         };
         match heard {
-            Ok(Some(event)) => {
+            Ok(Some((event, size))) => {
                 let mut shared = lock();
                 match &event {
                     Event::Step { lab, step } => {
@@ -364,25 +365,19 @@ async fn read_on(
                     Event::Ready { .. } | Event::Unable { .. } => {
                         break Some("it began anew".to_owned());
                     }
-                    Event::Heard { .. } => {
-                        if let Event::Heard { stream, word, .. } = event
-                            && let Some(listener) = shared.streams.get(&stream)
-                        {
-                            let _ = listener.send(word);
-                        }
-                    }
-                    _ => {
-                        // A session that is gone waits for nothing.
-                        if let Some(session) = event.lab().and_then(|lab| shared.labs.get(&lab)) {
-                            let _ = session.send(event);
-                        }
-                    }
+                    _ => {}
+                }
+                if let Err(wrong) = shared.audience.hand_on(event, size) {
+                    break Some(format!("it {wrong}"));
                 }
             }
             Ok(None) => break None,
             Err(error) => break Some(format!("it spoke nonsense: {error}")),
         }
     };
+    if nonsense.is_some() {
+        end(&kill);
+    }
     let step = lock().last_step.clone();
     let (how, said, starved) = if let Some(how) = nonsense {
         (how, String::new(), false)
@@ -397,6 +392,5 @@ async fn read_on(
     };
     let mut shared = lock();
     shared.lost = Some(lost);
-    shared.labs.clear();
-    shared.streams.clear();
+    shared.audience.clear();
 }

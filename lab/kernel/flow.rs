@@ -41,7 +41,7 @@ impl Opener {
 pub struct Flow {
     opener: Opener,
     id: StreamId,
-    heard: mpsc::UnboundedReceiver<FromStream>,
+    heard: mpsc::Receiver<FromStream>,
 }
 
 impl Flow {

@@ -3,6 +3,7 @@
 
 mod agent;
 mod asked;
+mod audience;
 mod busy;
 mod choose;
 pub mod doctor;

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::agent::Agent;
 use super::asked::Asked;
+use super::audience::Ear;
 use super::drops::Tracing;
 use super::error::{KernelError, SILENT};
 use super::flow::Opener;
@@ -23,14 +24,20 @@ use crate::protocol::{Event, Finished, LabId, Request, Running, Turn};
 /// for. It is not a limit on labs: it tells a hang from work.
 const HANG: Duration = Duration::from_mins(5);
 
+/// How many of the latest changes of backends' health are kept until somebody asks for
+/// them.
+const MAX_TURNS: usize = 1024;
+
 /// A lab that stands until this is dropped.
 #[derive(Debug)]
 pub struct Session {
     agent: Agent,
     lab: LabId,
-    events: mpsc::UnboundedReceiver<Event>,
+    events: Ear,
     /// What balancers found that nobody has asked for yet.
     turns: VecDeque<Turn>,
+    /// How long what is typed on nodes may take.
+    typing: Duration,
     probing: Duration,
     descriptors: BTreeMap<String, i32>,
     refused: Vec<Refused>,
@@ -51,12 +58,7 @@ impl Drop for Session {
 }
 
 impl Session {
-    pub(super) fn new(
-        agent: Agent,
-        lab: LabId,
-        events: mpsc::UnboundedReceiver<Event>,
-        plan: &Plan,
-    ) -> Self {
+    pub(super) fn new(agent: Agent, lab: LabId, events: Ear, plan: &Plan) -> Self {
         let steps = plan
             .steps
             .iter()
@@ -70,6 +72,7 @@ impl Session {
             asked: Asked::of(plan),
             turns: VecDeque::new(),
             ended: false,
+            typing: plan.typed.iter().map(|typed| typed.limits.time).sum(),
             lab,
             events,
             probing,
@@ -82,7 +85,7 @@ impl Session {
             plan: Box::new(plan),
             standing,
         });
-        match self.answer(HANG).await? {
+        match self.answer(self.typing + HANG).await? {
             Event::Built {
                 descriptors,
                 refused,
@@ -372,7 +375,12 @@ impl Session {
         let answer = async {
             loop {
                 match events.recv().await {
-                    Some(Event::Turned { turn, .. }) => turns.push_back(turn),
+                    Some(Event::Turned { turn, .. }) => {
+                        turns.push_back(turn);
+                        if turns.len() > MAX_TURNS {
+                            turns.pop_front();
+                        }
+                    }
                     other => return other,
                 }
             }

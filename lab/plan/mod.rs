@@ -30,7 +30,7 @@ pub use probe::{Count, Patience, Probe, Protocol, Server, ServerKind, Target};
 pub use real_proxy::{API, Heard, RealProxy};
 pub use routing::{Lookup, PolicyRule, Route, RouteKind, Spread, Way};
 pub use step::{Step, Told};
-pub use typed::Typed;
+pub use typed::{CommandLimits, Typed};
 
 /// A cluster's network as one kernel is to build it, and what to try in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

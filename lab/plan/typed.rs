@@ -1,6 +1,7 @@
 //! What somebody types on a node once everything is written.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,37 @@ pub struct Typed {
     /// What it reads.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub input: String,
+    /// What it may take.
+    #[serde(default, skip_serializing_if = "CommandLimits::is_default")]
+    pub limits: CommandLimits,
+}
+
+/// What a command may take. One that takes more is ended, and its case is an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandLimits {
+    /// How long it may run.
+    pub time: Duration,
+    /// How many bytes it may print, on both of its streams together.
+    pub output: u64,
+    /// How many processes and threads it may have at once.
+    pub processes: u64,
+}
+
+impl CommandLimits {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Default for CommandLimits {
+    fn default() -> Self {
+        Self {
+            time: Duration::from_secs(30),
+            output: 1 << 20,
+            processes: 256,
+        }
+    }
 }
 
 /// As a shell takes it, without its input.
@@ -40,6 +72,7 @@ mod tests {
             namespace: "node-1".to_owned(),
             command: shlex::split(line).unwrap(),
             input: String::new(),
+            limits: CommandLimits::default(),
         };
         assert_eq!(typed.command.len(), 9);
         assert_eq!(typed.to_string(), line);

@@ -254,7 +254,7 @@ const INERT: [&str; 15] = [
 
 /// Fields of the lab document that are obeyed, or refused where they cannot be.
 const OBEYED: &str = "
-ByHand: commands iptables
+ByHand: commands iptables outputLimit processLimit timeLimit
 Calico: natOutgoing pools randomFully version
 ChainExpectation: chain is on table
 Claimed: says

@@ -3,6 +3,7 @@
 
 use super::diagnostic::Diagnostic;
 use super::lab::LabSpec;
+use super::node_spec::ByHand;
 use super::objects::Objects;
 use super::sink::Sink;
 use super::source::Span;
@@ -129,6 +130,7 @@ pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
         sink.push(no_name(name, place));
     }
     lines(spec, tree, sink);
+    commands(spec, tree, sink);
 }
 
 /// Lines of rules are lines, of a length that is read as one.
@@ -166,6 +168,43 @@ fn lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
                         .at(at, ""),
                     );
                 }
+            }
+        }
+    }
+}
+
+/// What commands may take lies within bounds.
+fn commands(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    for (node, said) in &spec.nodes {
+        let said = &said.by_hand;
+        let time = said.time_limit;
+        let is_long = time.is_some_and(|time| time > ByHand::MAX_TIME || time.is_zero());
+        let outside = |limit: Option<u64>, most| limit.is_some_and(|n| n == 0 || n > most);
+        for (is_wrong, field, bounds) in [
+            (
+                is_long,
+                "timeLimit",
+                "more than 0 s and at most 10 min".to_owned(),
+            ),
+            (
+                outside(said.output_limit, ByHand::MAX_OUTPUT),
+                "outputLimit",
+                format!("1 to {} bytes", ByHand::MAX_OUTPUT),
+            ),
+            (
+                outside(said.process_limit, ByHand::MAX_PROCESSES),
+                "processLimit",
+                format!("1 to {} processes", ByHand::MAX_PROCESSES),
+            ),
+        ] {
+            if is_wrong {
+                let path = crate::path!["spec", "nodes", node.as_str(), "byHand", field];
+                let at = tree.nearest(path).span;
+                sink.push(
+                    Diagnostic::error(format!("`{field}` is out of bounds"))
+                        .at(at, "")
+                        .help(format!("give {bounds}")),
+                );
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
@@ -57,6 +58,29 @@ pub struct ByHand {
     /// 10.96.0.10,tcp:80`. They are this machine's, in the node's namespace.
     #[serde(default)]
     pub commands: Vec<String>,
+    /// Time that each command may take: `2m`. 30 s by default, at most 10 min.
+    #[serde(default, deserialize_with = "super::values::duration")]
+    #[schemars(with = "Option<String>")]
+    pub time_limit: Option<Duration>,
+    /// Number of bytes that each command may print on standard output and standard error
+    /// together. 1048576 (1 MiB) by default, at most 67108864 (64 MiB).
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 67_108_864))]
+    pub output_limit: Option<u64>,
+    /// Number of processes and threads that the commands may have at once. 256 by
+    /// default, at most 4096.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 4096))]
+    pub process_limit: Option<u64>,
+}
+
+impl ByHand {
+    /// The longest time limit of a command.
+    pub const MAX_TIME: Duration = Duration::from_mins(10);
+    /// The highest limit of a command's output, in bytes.
+    pub const MAX_OUTPUT: u64 = 64 << 20;
+    /// The highest limit of a command's processes.
+    pub const MAX_PROCESSES: u64 = 4096;
 }
 
 /// What an earlier life of a machine left on it.

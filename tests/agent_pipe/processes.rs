@@ -46,9 +46,19 @@ impl Processes {
         self.signal(at, nix::libc::SIGKILL);
     }
 
-    /// Sends a signal to the lowest, which is the agent itself.
-    pub fn signal_last(&self, signal: i32) {
-        self.signal(self.len() - 1, signal);
+    /// Sends a signal to the agent itself: the topmost that is the first process of a PID
+    /// namespace. Below it are its programs.
+    pub fn signal_agent(&self, signal: i32) {
+        let is_first = |(pid, _): &(u32, OwnedFd)| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+            numbers.is_some_and(|numbers| {
+                let numbers: Vec<&str> = numbers.split_whitespace().collect();
+                numbers.len() > 1 && numbers.last() == Some(&"1")
+            })
+        };
+        let agent = self.all.iter().position(is_first).expect("an agent");
+        self.signal(agent, signal);
     }
 
     fn signal(&self, at: usize, signal: i32) {

@@ -99,9 +99,9 @@ fn stop_and_go(processes: &Processes, over: &AtomicBool) {
         if over.load(Ordering::SeqCst) {
             return;
         }
-        processes.signal_last(SIGSTOP);
+        processes.signal_agent(SIGSTOP);
         thread::sleep(STOPPED);
-        processes.signal_last(SIGCONT);
+        processes.signal_agent(SIGCONT);
         thread::sleep(Duration::from_millis(*run));
     }
 }
@@ -169,9 +169,9 @@ fn second_syn(patience: Duration) -> Verdict {
     let processes = agent.processes();
     agent.say(&Request::Probe { lab: 1 });
     agent.await_step("run its probes");
-    processes.signal_last(SIGSTOP);
+    processes.signal_agent(SIGSTOP);
     thread::sleep(Duration::from_millis(1800));
-    processes.signal_last(SIGCONT);
+    processes.signal_agent(SIGCONT);
     let evidence = probed(&mut agent);
     let [verdict] = verdicts(&evidence, "call")[..] else {
         panic!("{evidence:#?}");

@@ -9,11 +9,13 @@
 //! it there.
 
 mod attempts;
+mod beside;
 #[path = "../shared/copied.rs"]
 mod copied;
 mod identity;
 mod intruder;
 mod outside;
+mod program;
 #[path = "../shared/rights.rs"]
 mod rights;
 #[path = "../shared/waiting.rs"]
@@ -27,10 +29,15 @@ use outside::{Outside, User};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args();
-    if arguments.nth(1).as_deref() == Some("intruder") {
-        return intruder::main(arguments);
+    match arguments.nth(1).as_deref() {
+        Some("intruder") => return intruder::main(arguments),
+        Some(program::INSIDE) => return program::inside(),
+        Some(program::OUTSIDE) => {
+            return program::outside(&arguments.next().expect("an agent"));
+        }
+        _ => {}
     }
-    let trials = outside::users()
+    let mut trials: Vec<Trial> = outside::users()
         .into_iter()
         .map(|user| {
             Trial::test(format!("nothing_gets_out_{}", user.word()), move || {
@@ -38,6 +45,36 @@ fn main() -> ExitCode {
             })
         })
         .collect();
+    trials.extend(outside::users().into_iter().map(|user| {
+        let name = format!("program_of_a_lab_reaches_nothing_{}", user.word());
+        Trial::test(name, move || {
+            let reached = program::reaches(user);
+            if reached.is_empty() {
+                return Ok(());
+            }
+            Err(reached.join("\n").into())
+        })
+    }));
+    let beside: [(&str, fn()); 3] = [
+        (
+            "honest_lab_fails_beside_a_hostile_one",
+            beside::honest_lab_fails_beside_a_hostile_one,
+        ),
+        (
+            "commands_beyond_their_limits_are_errors",
+            beside::commands_beyond_their_limits_are_errors,
+        ),
+        (
+            "limits_out_of_bounds_are_refused",
+            beside::limits_out_of_bounds_are_refused,
+        ),
+    ];
+    trials.extend(beside.into_iter().map(|(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    }));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 

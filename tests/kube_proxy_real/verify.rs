@@ -15,7 +15,7 @@ use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
 use svclab::kernel::{Choice, Host};
-use svclab::plan::Typed;
+use svclab::plan::{CommandLimits, Typed};
 use svclab::rules::kube_proxy::Mode;
 use svclab::run::verify::{Pairs, Side, pairs, verify, version_of};
 use svclab::run::{Options, choose};
@@ -386,6 +386,7 @@ fn is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
                 namespace: fault.node.to_owned(),
                 command: fault.typed.iter().map(|&word| word.to_owned()).collect(),
                 input: String::new(),
+                limits: CommandLimits::default(),
             });
         }
     })?;

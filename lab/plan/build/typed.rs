@@ -1,8 +1,8 @@
 //! What is typed on nodes by hand, as far as it is not among the rules already.
 
 use crate::cluster::{Cluster, Node, Problem, place};
-use crate::plan::Typed;
 use crate::plan::needs::iptables_program;
+use crate::plan::{CommandLimits, Typed};
 
 /// The commands of all nodes, in the nodes' order and each node's own.
 ///
@@ -11,6 +11,7 @@ use crate::plan::needs::iptables_program;
 pub fn typed(cluster: &Cluster, problems: &mut Vec<Problem>) -> Vec<Typed> {
     let mut all = Vec::new();
     for node in &cluster.nodes {
+        let limits = limits(node);
         if node.writes_itself() && !node.by_hand.iptables.is_empty() {
             all.push(Typed {
                 namespace: node.name.clone(),
@@ -19,6 +20,7 @@ pub fn typed(cluster: &Cluster, problems: &mut Vec<Problem>) -> Vec<Typed> {
                     "--noflush".to_owned(),
                 ],
                 input: batches(&node.by_hand.iptables),
+                limits,
             });
         }
         for (at, line) in node.by_hand.commands.iter().enumerate() {
@@ -27,12 +29,24 @@ pub fn typed(cluster: &Cluster, problems: &mut Vec<Problem>) -> Vec<Typed> {
                     namespace: node.name.clone(),
                     command,
                     input: String::new(),
+                    limits,
                 }),
                 None => problems.push(no_command(node, at, line)),
             }
         }
     }
     all
+}
+
+/// What each command on a node may take.
+fn limits(node: &Node) -> CommandLimits {
+    let default = CommandLimits::default();
+    let said = &node.by_hand;
+    CommandLimits {
+        time: said.time_limit.unwrap_or(default.time),
+        output: said.output_limit.unwrap_or(default.output),
+        processes: said.process_limit.unwrap_or(default.processes),
+    }
 }
 
 fn no_command(node: &Node, at: usize, line: &str) -> Problem {

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::evidence::Evidence;
 use crate::kernel::{KernelError, Session, Tries};
 use crate::plan::{Delta, Plan, Watch};
-use crate::run::pool::Pool;
+use crate::run::pool::{Held, Pool};
 
 /// How a trial's lab came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Copies {
 struct Copy {
     plan: Plan,
     session: Session,
-    _room: Option<[OwnedSemaphorePermit; 2]>,
+    _room: Option<Held>,
 }
 
 impl Copies {
@@ -127,7 +127,7 @@ impl Copies {
         }
     }
 
-    async fn room(&self, pool: &Pool, plan: &Plan) -> Option<[OwnedSemaphorePermit; 2]> {
+    async fn room(&self, pool: &Pool, plan: &Plan) -> Option<Held> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let place = pool.place(plan);
         tokio::pin!(place);

@@ -1,0 +1,136 @@
+//! Labs whose commands do harm, beside labs that do none.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A lab of one call that connects, whose first node types commands.
+fn lab(name: &str, commands: &str, rest: &str) -> String {
+    format!(
+        r#"apiVersion: svclab/v1
+kind: Lab
+metadata: {{name: {name}}}
+spec:
+  about: A node calls a node port of another node, after commands were typed.
+  kubeProxy: {{version: v1.30, mode: iptables, clusterCIDR: 10.244.0.0/16}}
+  nodes:
+    node-1: {{byHand: {commands}}}
+  probes:
+    call: {{from: node-1, to: "node-2:30080"}}
+{rest}
+---
+{{apiVersion: v1, kind: Node, metadata: {{name: node-1}}, spec: {{podCIDR: 10.244.1.0/24}},
+ status: {{addresses: [{{type: InternalIP, address: 192.168.1.11}}]}}}}
+---
+{{apiVersion: v1, kind: Node, metadata: {{name: node-2}}, spec: {{podCIDR: 10.244.2.0/24}},
+ status: {{addresses: [{{type: InternalIP, address: 192.168.2.12}}]}}}}
+---
+{{apiVersion: v1, kind: Pod, metadata: {{name: web, namespace: default, labels: {{app: web}}}},
+ spec: {{nodeName: node-2, containers: [{{name: web, ports: [{{containerPort: 8080}}]}}]}},
+ status: {{podIP: 10.244.2.10}}}}
+---
+{{apiVersion: v1, kind: Service, metadata: {{name: web, namespace: default}},
+ spec: {{type: NodePort, clusterIP: 10.96.0.10, selector: {{app: web}},
+ ports: [{{port: 80, targetPort: 8080, nodePort: 30080}}]}}}}
+"#
+    )
+}
+
+const CONNECTS: &str = "  expect:\n  - call: {connected: 1}";
+
+/// Takes every descriptor of every process it can name, writes to it what an agent says,
+/// and stops the process: `pidfd_open`, `pidfd_getfd`, `ptrace`.
+const HOSTILE: &str = r#"perl -e 'for $p (1..300) { next if $p == $$; $f = syscall(434, $p, 0); next if $f < 0; for $d (0..64) { $g = syscall(438, $f, $d, 0); next if $g < 0; open($o, ">&=", $g) or next; for $l (0..9) { $j = "{\"say\":\"gone\",\"lab\":$l}"; syswrite($o, pack("N", length $j) . $j); } } syscall(101, 16, $p, 0, 0); }'"#;
+
+fn run(directory: &Path, labs: &[(&str, String)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    command.arg("run").args(["--kernel", "host", "--jobs", "2"]);
+    for (name, text) in labs {
+        let file = directory.join(name).with_extension("yaml");
+        fs::write(&file, text).expect("a file");
+        command.arg(file);
+    }
+    command.env("NO_COLOR", "1").output().expect("it starts")
+}
+
+fn said(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err)
+}
+
+/// A lab that has to fail fails, whatever another one does.
+pub fn honest_lab_fails_beside_a_hostile_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let hostile = serde_json::to_string(HOSTILE).expect("text");
+    let hostile = lab("hostile", &format!("{{commands: [{hostile}]}}"), CONNECTS);
+    let honest = lab("honest", "{}", "  expect:\n  - call: {refused: 1}");
+    let output = run(
+        directory.path(),
+        &[("hostile", hostile), ("honest", honest)],
+    );
+    let said = said(&output);
+    assert!(said.contains("PASS hostile"), "{said}");
+    assert!(said.contains("FAIL honest"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+}
+
+/// A command that takes more than it may is an error of its case, and of no other one of
+/// the same agent.
+pub fn commands_beyond_their_limits_are_errors() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let case = |name: &str, command: &str| {
+        let command = serde_json::to_string(command).expect("text");
+        format!(
+            "      {name}: [{{patch: Lab, merge: {{spec: {{nodes: {{node-1: {{byHand: \
+             {{commands: [{command}], timeLimit: 3s, processLimit: 40}}}}}}}}}}}}]\n"
+        )
+    };
+    let axes = [
+        case("sleeps", "sleep 1000"),
+        case("prints", "yes"),
+        case("forks", "sh -c 'b() { b | b & }; b; sleep 1000'"),
+        case(
+            "detaches",
+            "sh -c 'for i in $(seq 60); do sleep 1000 & done'",
+        ),
+        case("ends", "sh -c 'sleep 1000 & echo done'"),
+    ];
+    let rest = format!("  axes:\n    does:\n{}{CONNECTS}", axes.concat());
+    let text = lab("limits", "{}", &rest);
+    let output = run(directory.path(), &[("limits", text)]);
+    let said = said(&output);
+    for words in [
+        "`sleep 1000` ran for longer than its time limit of 3s on node-1",
+        "`yes` printed more than its output limit of 1048576 bytes on node-1",
+        "b; sleep 1000'` had more processes and threads at once than its limit of 40 on node-1",
+        "done'` had more processes and threads at once than its limit of 40 on node-1",
+        "raise `spec.nodes.node-1.byHand.timeLimit`, or change the command",
+        "raise `spec.nodes.node-1.byHand.outputLimit`, or change the command",
+        "raise `spec.nodes.node-1.byHand.processLimit`, or change the command",
+        "PASS limits/does=ends",
+        "1 passed, 0 failed, 4 errors",
+    ] {
+        assert!(said.contains(words), "{words}\n{said}");
+    }
+    assert_eq!(output.status.code(), Some(2), "{said}");
+}
+
+/// Limits have bounds themselves.
+pub fn limits_out_of_bounds_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (field, value, bounds) in [
+        ("timeLimit", "11m", "give more than 0 s and at most 10 min"),
+        ("outputLimit", "0", "give 1 to 67108864 bytes"),
+        ("processLimit", "4097", "give 1 to 4096 processes"),
+    ] {
+        let text = lab("bounds", &format!("{{{field}: {value}}}"), CONNECTS);
+        let output = run(directory.path(), &[("bounds", text)]);
+        let said = said(&output);
+        assert!(
+            said.contains(&format!("`{field}` is out of bounds")),
+            "{said}"
+        );
+        assert!(said.contains(bounds), "{said}");
+        assert_eq!(output.status.code(), Some(2), "{said}");
+    }
+}
