@@ -76,7 +76,7 @@ impl Shares {
         let drawn: Vec<Result<More, Failed>> = stream::iter(lacking)
             .map(async |((case, by_client), (lacking, spreads))| {
                 let drawing = draw(&pairs[case], pools, &lacking, by_client);
-                let runs = caught(drawing).await.unwrap_or_else(|error| {
+                let runs = Box::pin(caught(drawing)).await.unwrap_or_else(|error| {
                     let (case, side) = (pairs[case].new.case.id.clone(), SideOf::New);
                     Err(Failed { case, side, error })
                 })?;

@@ -68,7 +68,7 @@ pub async fn verify(
                 let case = pair.new.case.id.clone();
                 // Who listens may have gone.
                 let _ = steps.send(Step::Begun(case.clone()));
-                let ended = caught(one(pair, &pools, threshold)).await;
+                let ended = Box::pin(caught(one(pair, &pools, threshold))).await;
                 let ended = ended.unwrap_or_else(|error| {
                     let (case, side) = (case.clone(), SideOf::New);
                     (Err(Failed { case, side, error }), None)
