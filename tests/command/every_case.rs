@@ -41,6 +41,7 @@ async fn with_spoilt(spoil: impl Fn(&mut Plan)) -> (Results, Vec<Event>) {
         agents: 2,
         keep: false,
         see: false,
+        notice: None,
     };
     let (tell, mut told) = mpsc::unbounded_channel();
     let cases = cases.into_iter().map(Ok).collect();
