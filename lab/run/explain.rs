@@ -45,7 +45,7 @@ pub async fn explain(
         stream::iter(cases)
             .map(|prepared| async {
                 let case = prepared.case.id.clone();
-                let explained = caught(one(prepared, &pools)).await;
+                let explained = Box::pin(caught(one(prepared, &pools))).await;
                 explained
                     .and_then(|explained| explained)
                     .map_err(|error| (case, error))

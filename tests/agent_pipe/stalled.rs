@@ -202,9 +202,9 @@ fn backend_given_up_by_the_kernel_agent_stopped_is_no_verdict() {
     // Meanwhile the balancer accepts the connection, and its kernel begins to search for the
     // backend, which takes three seconds.
     thread::sleep(Duration::from_secs(1));
-    processes.signal_last(SIGSTOP);
+    processes.signal_agent(SIGSTOP);
     thread::sleep(Duration::from_secs(5));
-    processes.signal_last(SIGCONT);
+    processes.signal_agent(SIGCONT);
     let Event::Failed { lab: 1, failure } = agent.answer() else {
         panic!("it has a verdict");
     };

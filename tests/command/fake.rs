@@ -21,10 +21,10 @@ pub const WAITS: &str = r#"print STDERR "I wait for policies\n"; metrics(0);"#;
 pub const WRITES: &str = "metrics(1);";
 
 /// It fails to write rules, and logs and counts that.
-pub const FAILS: &str = r#"fails(0);"#;
+pub const FAILS: &str = "fails(0);";
 
 /// It fails once, and succeeds when its metrics were read a few times.
-pub const RECOVERS: &str = r#"fails(5);"#;
+pub const RECOVERS: &str = "fails(5);";
 
 /// The same; and once it hears of an endpoint with this address, it asks in vain for
 /// something else and says that it has written rules again.

@@ -1,6 +1,7 @@
 //! What a program of a lab must not be able to do: this program is run by an agent in a
 //! namespace of a lab, as a command of `byHand` is, and tries.
 
+use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -254,10 +255,10 @@ pub fn inside() -> ExitCode {
             Err(error) => Some(Errno::from_raw(error.raw_os_error().unwrap_or(0))),
         };
         if errno.is_none_or(|errno| !attempt.refusals.contains(&errno)) {
-            said += &format!("{}: {errno:?}\n", attempt.name);
+            let _ = writeln!(said, "{}: {errno:?}", attempt.name);
         }
     }
-    said += &format!("{} tried\n", ALL.len());
+    let _ = writeln!(said, "{} tried", ALL.len());
     let _ = io::stdout().write_all(said.as_bytes());
     ExitCode::SUCCESS
 }

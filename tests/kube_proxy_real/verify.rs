@@ -317,7 +317,7 @@ fn repeated() -> Vec<Trial> {
             "outsideToExternalIP",
         ]
         .iter()
-        .all(|flow| changed(flow))
+        .all(changed)
             && !changed(&"podToPlain")
     };
     let shares: Finds = |found| !found.shares.is_empty();

@@ -14,7 +14,8 @@ use svclab::plan::{Plan, Probe};
 use svclab::protocol::{Event, Failure, Fault, LabId, Request, Turn, VERSION, framing};
 use svclab::report::{Event as Told, Format, Options as Telling, Outcome, Results};
 use svclab::run::{Prepared, run_on};
-use svclab::scenario::expectation::Expected;
+use svclab::scenario::count::Count;
+use svclab::scenario::expectation::{Expected, ProbeExpectation};
 use tokio::io::{DuplexStream, duplex};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
@@ -102,14 +103,14 @@ fn attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
     let expected = prepared.case.expected().expected.probes.get(&probe.name);
     let mut verdicts = Vec::new();
     for (name, count) in expected
-        .map(|expected| expected.verdicts())
+        .map(ProbeExpectation::verdicts)
         .into_iter()
         .flatten()
     {
         let verdict = Verdict::ALL
             .into_iter()
             .find(|verdict| verdict.word() == name);
-        let times = count.map_or(0, |count| count.min());
+        let times = count.map_or(0, Count::min);
         verdicts.extend(verdict.into_iter().cycle().take(times as usize));
     }
     let pods = expected.and_then(|expected| expected.endpoints.clone());
@@ -169,7 +170,7 @@ fn steps(steps: &mut Vec<StepEvidence>, choices: &mut Choices<'_>) {
         (2, Some(step)) => step.name.push('x'),
         (3, Some(_)) => steps.reverse(),
         (4, Some(step)) => (step.changed, step.applied) = (choices.number(), choices.number()),
-        (5, Some(step)) => step.scouts = step.evidence.attempts.clone(),
+        (5, Some(step)) => step.scouts.clone_from(&step.evidence.attempts),
         _ => steps.push(StepEvidence::default()),
     }
 }
@@ -183,7 +184,7 @@ fn pieces(seen: &mut Evidence, choices: &mut Choices<'_>) {
             seen.attempts.push(again);
         }
         (2, Some(attempt)) => attempt.number = u32::try_from(choices.below(9)).unwrap_or(0),
-        (3, Some(attempt)) => attempt.probe = ["", "call", "x"][choices.below(3)].to_owned(),
+        (3, Some(attempt)) => ["", "call", "x"][choices.below(3)].clone_into(&mut attempt.probe),
         (4, Some(attempt)) => attempt.verdict = Verdict::ALL[choices.below(7)],
         (5, Some(attempt)) => attempt.endpoint = None,
         (6, Some(attempt)) => attempt.endpoint = Some("pod/default/web".to_owned()),
