@@ -154,18 +154,25 @@ fn tell_wrong(wrong: &WrongLab) {
 /// Shows diagnostics on standard error: at most [`MAX_DIAGNOSTICS`] errors and as many
 /// warnings, and how many more there are.
 pub fn tell(sources: &Sources, diagnostics: &[Diagnostic]) {
-    for (kind, is_error) in [("errors", true), ("warnings", false)] {
-        let of_kind = |diagnostic: &&Diagnostic| diagnostic.is_error() == is_error;
-        let count = diagnostics.iter().filter(of_kind).count();
+    let limit = |is_error: bool| {
+        let of_kind = diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic.is_error() == is_error);
+        let count = of_kind.count();
         // A list that was cut before ends with a line of its own that says so.
-        let most = if count > MAX_DIAGNOSTICS + 1 {
-            MAX_DIAGNOSTICS
-        } else {
-            count
-        };
-        for diagnostic in diagnostics.iter().filter(of_kind).take(most) {
+        let is_cut = count > MAX_DIAGNOSTICS + 1;
+        (count, if is_cut { MAX_DIAGNOSTICS } else { count })
+    };
+    let limits = [limit(false), limit(true)];
+    let mut shown = [0; 2];
+    for diagnostic in diagnostics {
+        let kind = usize::from(diagnostic.is_error());
+        if shown[kind] < limits[kind].1 {
+            shown[kind] += 1;
             eprintln!("{}\n", diagnostic.render(sources, rendering()).trim_end());
         }
+    }
+    for (kind, (count, most)) in ["warnings", "errors"].into_iter().zip(limits) {
         if most < count {
             eprintln!("and {} more {kind}\n", count - most);
         }
