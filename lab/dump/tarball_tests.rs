@@ -111,7 +111,7 @@ fn tarball_path_is_a_name_wherever_it_leads() {
 #[test]
 fn tarball_long_path_comes_before_its_file() {
     let long = format!("{}/nft", "a".repeat(300));
-    let record = format!("313 path={long}\n");
+    let record = format!("314 path={long}\n");
     let gnu = || member("././@LongLink", LONG, "", format!("{long}\0").as_bytes());
     let pax = |record: &str| member("PaxHeaders/nft", EXTENDED, "", record.as_bytes());
     for before in [
