@@ -84,7 +84,14 @@ fn with_step(change: &str, probes: &str) -> String {
     let step = format!(
         "  steps:\n  - name: later\n    change: [{change}]\n    probes: {{{probes}}}\n  axes:"
     );
-    changed("  axes:", &step)
+    let text = changed("  axes:", &step);
+    if probes.is_empty() {
+        return text;
+    }
+    text.replace(
+        "    call: {connected",
+        "    callLater: any\n    call: {connected",
+    )
 }
 
 macro_rules! refused_step {
