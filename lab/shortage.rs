@@ -8,21 +8,37 @@ use nix::errno::Errno;
 pub const OF_MEMORY: &str = "give this machine, or the cgroup that this runs in (`memory.max`), more memory, or run fewer \
      labs at once with -j";
 
+/// What to do about too few open files.
+const OF_FILES: &str = "raise the limit on open files: `ulimit -n 65536`";
+
+/// What to do about too few processes.
+const OF_PROCESSES: &str =
+    "raise the limit on processes: `ulimit -u`, or `pids.max` of the cgroup that this runs in";
+
+/// Whether an error says that processes, open files or memory ran out.
+#[must_use]
+pub fn is_of_this_process(error: &io::Error) -> bool {
+    remedy(error).is_some_and(is_remedy)
+}
+
+/// Whether a remedy is one for too few processes or open files, or too little memory.
+#[must_use]
+pub fn is_remedy(text: &str) -> bool {
+    [OF_FILES, OF_PROCESSES, OF_MEMORY].contains(&text)
+}
+
 /// What to do about an error that says that something has run out; none for
 /// other errors.
 #[must_use]
 pub fn remedy(error: &io::Error) -> Option<&'static str> {
     Some(match Errno::from_raw(error.raw_os_error()?) {
-        Errno::EMFILE | Errno::ENFILE => "raise the limit on open files: `ulimit -n 65536`",
+        Errno::EMFILE | Errno::ENFILE => OF_FILES,
         Errno::ENOSPC => {
             "raise the limits on namespaces: `sysctl -w user.max_net_namespaces=100000 \
              user.max_user_namespaces=100000`"
         }
         Errno::ENOMEM | Errno::ENOBUFS => OF_MEMORY,
-        Errno::EAGAIN => {
-            "raise the limit on processes: `ulimit -u`, or `pids.max` of the cgroup that this runs \
-             in"
-        }
+        Errno::EAGAIN => OF_PROCESSES,
         _ => return None,
     })
 }

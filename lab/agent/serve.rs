@@ -46,7 +46,15 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
         }
         Ok::<_, io::Error>(())
     });
-    let home = NetNs::current(&Tenant::new()?)?;
+    let home = match Tenant::new().and_then(|tenant| NetNs::current(&tenant)) {
+        Ok(home) => home,
+        Err(error) => {
+            let failure = failure::no_place(&error);
+            let _ = say.send(Event::Unable { failure });
+            drop(say);
+            return writing.await.map_err(io::Error::other)?;
+        }
+    };
     let surroundings = surroundings::look(&home).await;
     // A closed channel means that the front end is gone; reading ends then too.
     let ready = Event::Ready {

@@ -256,8 +256,9 @@ impl Kernels {
             (Choice::Host, Ok(host)) => Ok(vec![Kernel::Host(host)]),
             (Choice::Auto, Ok(host)) => match Box::pin(self.start_on(host)).await {
                 Ok(host) => Ok(vec![Kernel::Host(host)]),
-                // Somebody ended the agent: that says nothing of this host.
-                Err(error) if error.tells_of_a_kill() => Err(error),
+                // Somebody ended the agent, or something ran out: that says nothing of
+                // what this host can do.
+                Err(error) if error.tells_of_a_kill() || error.is_shortage() => Err(error),
                 Err(error) => {
                     let guests = self.guests().await.map_err(|guest| KernelError::Nowhere {
                         host: Box::new(error.clone()),
@@ -284,7 +285,9 @@ impl Kernels {
                 if let Ok(host) = host {
                     match Box::pin(self.start_on(host)).await {
                         Ok(host) => kernels.insert(0, Kernel::Host(host)),
-                        Err(error) if error.tells_of_a_kill() => return Err(error),
+                        Err(error) if error.tells_of_a_kill() || error.is_shortage() => {
+                            return Err(error);
+                        }
                         Err(error) => self.note(&error, &kernels),
                     }
                 }

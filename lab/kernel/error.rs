@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::guest::GuestError;
 use super::memory;
 use crate::protocol::Failure;
+use crate::shortage;
 
 /// Why a plan came to no evidence.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -70,6 +71,17 @@ pub enum KernelError {
 }
 
 impl KernelError {
+    /// Whether processes, open files or memory ran out. Guests need these, too.
+    #[must_use]
+    pub fn is_shortage(&self) -> bool {
+        match self {
+            Self::Start { source, .. } => shortage::is_of_this_process(source),
+            Self::Unable(failure) => failure.remedy.as_deref().is_some_and(shortage::is_remedy),
+            Self::Lost(lost) => lost.starved,
+            _ => false,
+        }
+    }
+
     /// Whether what was lost was ended from outside: by `kill -9`, or by a kernel
     /// that had no memory left.
     #[must_use]

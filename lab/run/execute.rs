@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use anstream::adapter::strip_str;
@@ -160,8 +160,11 @@ impl Run {
         }
         let gate = Arc::new(Semaphore::new(options.jobs.max(1)));
         let mut running = Tasks::new();
-        for (number, (_, prepared, pool)) in runs.iter().enumerate() {
-            let (prepared, pool) = (Arc::clone(prepared), pool.clone());
+        let mut begun = Vec::new();
+        for (number, (at, prepared, pool)) in runs.into_iter().enumerate() {
+            // A pool ends with its last case, so that others have room.
+            let held = pool.as_ref().ok().map(Arc::downgrade);
+            begun.push((at, Arc::clone(&prepared), held));
             let (gate, events) = (Arc::clone(&gate), events.clone());
             let see = options.see;
             running.spawn(number, async move {
@@ -177,10 +180,14 @@ impl Run {
             });
         }
         while let Some((number, ended)) = running.next().await {
-            let (at, prepared, pool) = &runs[number];
+            let (at, prepared, pool) = &begun[number];
             let (result, seen, standing) = match ended {
                 Ok(ended) => ended,
-                Err(panicked) => (after_panic(prepared, pool, panicked).await, None, None),
+                Err(panicked) => (
+                    after_panic(prepared, pool.as_ref(), panicked).await,
+                    None,
+                    None,
+                ),
             };
             if options.keep && result.result == Outcome::Fail {
                 self.kept.extend(standing);
@@ -246,11 +253,11 @@ fn ended(
 /// The result of a case whose task panicked.
 async fn after_panic(
     prepared: &Prepared,
-    pool: &Result<Arc<Pool>, Unplaced>,
+    pool: Option<&Weak<Pool>>,
     panicked: RunError,
 ) -> CaseResult {
     let mut result = blank(prepared, panicked);
-    if let Ok(pool) = pool {
+    if let Some(pool) = pool.and_then(Weak::upgrade) {
         pool.release().clone_into(&mut result.kernel);
         // The host's is known to an agent only.
         if let Ok(Ok(agent)) = caught(pool.agent()).await {

@@ -134,7 +134,7 @@ fn what_one_was_refused_is_told_with_its_side() {
 fn what_one_was_refused_in_a_step_is_told_as_well() {
     let probe = "{from: pod/default/client, to: \"pod/default/web-b:8080\"}";
     let steps = format!("{ONE_COMES}      callNew: {probe}\n");
-    let (directory, path) = lab(with(&steps, &fake::lab()));
+    let (directory, path) = lab(with(&steps, "callNew", &fake::lab()));
     let program = fake::kube_proxy(directory.path(), fake::FOLLOWS);
     let (code, text) = told(&program, &path, &["--format=json"], directory.path());
     assert_eq!(code, Some(0), "{text}");
@@ -241,11 +241,16 @@ const ONE_COMES: &str = "
     probes:
 ";
 
-/// A lab that has these steps.
-fn with(steps: &str, lab: &str) -> String {
+/// A lab that has these steps, and rows that leave the outcome of their probe open.
+fn with(steps: &str, probe: &str, lab: &str) -> String {
     let text = lab.replacen("\n  axes:\n", &format!("\n  steps:{steps}  axes:\n"), 1);
     assert_ne!(text, lab);
-    text
+    let whole = text.replace(
+        "    call: {connected",
+        &format!("    {probe}: any\n    call: {{connected"),
+    );
+    assert_ne!(whole, text);
+    whole
 }
 
 /// A lab with a step in which a pod comes, and one that asks for other flags.
@@ -255,7 +260,7 @@ fn stepped() -> String {
     change:
     - {patch: Lab, merge: {spec: {kubeProxy: {masqueradeAll: true}}}}
 ";
-    with(&format!("{ONE_COMES}{OTHER}"), LAB)
+    with(&format!("{ONE_COMES}{OTHER}"), "callBoth", LAB)
 }
 
 /// A kube-proxy in a directory, as far as its version goes.

@@ -6,7 +6,7 @@ mod tshark;
 
 use svclab::evidence::{Evidence, Verdict};
 use svclab::explain::Frame;
-use svclab::plan::{Plan, Probe, Protocol, Target};
+use svclab::plan::{Plan, Probe, Protocol, Server, Target};
 use svclab::scenario::wire::PacketKind;
 
 /// A call that is answered, through the tunnel both ways.
@@ -42,6 +42,13 @@ fn evidence() -> Evidence {
     let pod = plan.namespace("pod/default/web").expect("the pod is there");
     let pod = pod.links[0].addresses[0].ip();
     plan.probes = probes(&plan.probes[0], pod);
+    // The pod declares its port for TCP only.
+    let serves = |server: &&Server| server.namespace == "pod/default/web" && server.port == 8080;
+    let server = plan.servers.iter().find(serves).cloned();
+    plan.servers.push(Server {
+        protocol: Protocol::Udp,
+        ..server.expect("the pod serves its port")
+    });
     let evidence = stage::with_agent(async |agent| agent.build(prepared.plan).await?.probe().await)
         .expect("the case runs");
     let verdicts: Vec<Verdict> = evidence.attempts.iter().map(|a| a.verdict).collect();

@@ -363,7 +363,11 @@ fn answer(request: Request, evidence: &Evidence, manner: Manner) -> Vec<Event> {
             refused: Vec::new(),
         }],
         (Request::Probe { lab }, Manner::Fails) => vec![failed(lab)],
-        (Request::Probe { lab }, Manner::Confused) => vec![Event::Served { lab, version: 7 }],
+        (Request::Probe { lab }, Manner::Confused) => vec![
+            // Of a lab that nobody knows.
+            failed(lab.wrapping_add(1000)),
+            Event::Served { lab, version: 7 },
+        ],
         (Request::Probe { lab }, _) => vec![
             Event::Turned {
                 lab,
@@ -373,8 +377,6 @@ fn answer(request: Request, evidence: &Evidence, manner: Manner) -> Vec<Event> {
                     well: false,
                 },
             },
-            // Of a lab that nobody knows.
-            failed(lab.wrapping_add(1000)),
             Event::Probed {
                 lab,
                 evidence: Box::new(evidence.clone()),

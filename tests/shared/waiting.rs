@@ -49,9 +49,15 @@ pub fn agent_below(top: &Child) -> Option<(i32, i32)> {
 
 /// The processes that a process started and that its first thread waits for.
 pub fn children(process: i32) -> Vec<i32> {
-    let path = format!("/proc/{process}/task/{process}/children");
-    let list = fs::read_to_string(path).unwrap_or_default();
-    list.split_whitespace()
-        .filter_map(|child| child.parse().ok())
-        .collect()
+    let tasks = fs::read_dir(format!("/proc/{process}/task"));
+    let lists = tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let numbers = lists.flat_map(|list| {
+        let numbers = list.split_whitespace().map(str::to_owned);
+        numbers.collect::<Vec<_>>()
+    });
+    numbers.filter_map(|child| child.parse().ok()).collect()
 }

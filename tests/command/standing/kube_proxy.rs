@@ -131,5 +131,10 @@ fn what_cannot_run_is_refused_as_a_run_refuses_it() {
     let ran = labs
         .runtime
         .run(&["run", &case, "--kernel=host", "--kube-proxy", &program]);
-    assert_eq!(labs.told(&ran), labs.told(&detached));
+    let told = labs.told(&ran);
+    assert!(
+        told.starts_with("ERROR lab/policy=Local  the lab is wrong"),
+        "{told}"
+    );
+    assert!(told.ends_with(&labs.told(&detached)), "{told}");
 }

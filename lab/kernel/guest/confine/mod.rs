@@ -180,7 +180,8 @@ fn prepare(program: &Path, access: &Access<'_>, reporting: OwnedFd) -> Result<Ch
         .as_ref()
         .filter(|found| found.mode() & 0o060 == 0o060 && found.gid() != 0)
         .map(MetadataExt::gid);
-    let shown = root::shown(program);
+    let libraries = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let shown = root::shown(program, &libraries);
     Ok(Child {
         report: reporting,
         way,

@@ -2,7 +2,7 @@
 //! read-only, and a `/proc` that shows QEMU alone.
 
 use std::collections::BTreeSet;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -24,7 +24,7 @@ const OWN_FILES: [&str; 3] = ["share/qemu", "lib/qemu", "lib64/qemu"];
 
 /// The paths that QEMU reads: the system's, and those of a QEMU that is
 /// installed elsewhere.
-pub fn shown(program: &Path) -> Vec<PathBuf> {
+pub fn shown(program: &Path, libraries: &OsStr) -> Vec<PathBuf> {
     let mut shown: Vec<PathBuf> = SHOWN.iter().map(PathBuf::from).collect();
     if shown.iter().all(|path| !program.starts_with(path)) {
         shown.push(program.to_owned());
@@ -35,9 +35,8 @@ pub fn shown(program: &Path) -> Vec<PathBuf> {
                 .flat_map(|prefix| OWN_FILES.map(|name| prefix.join(name))),
         );
     }
-    let libraries = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     shown.extend(
-        std::env::split_paths(&libraries)
+        std::env::split_paths(libraries)
             .filter(|path| path.is_absolute() && path.parent().is_some() && path.is_dir()),
     );
     shown
@@ -293,14 +292,14 @@ mod tests {
 
     #[test]
     fn shown_qemu_of_the_system_adds_no_path() {
-        let system = shown(Path::new("/usr/bin/qemu-system-x86_64"));
+        let system = shown(Path::new("/usr/bin/qemu-system-x86_64"), OsStr::new(""));
         assert_eq!(system.len(), SHOWN.len());
     }
 
     #[test]
     fn shown_qemu_elsewhere_adds_its_own_files_only() {
         let added = |program: &str| {
-            let shown = shown(Path::new(program));
+            let shown = shown(Path::new(program), OsStr::new("bin:/missing"));
             let added = shown[SHOWN.len()..].iter();
             added
                 .map(|path| path.display().to_string())
