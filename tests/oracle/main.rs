@@ -43,8 +43,8 @@ fn evidence() -> Evidence {
     let pod = pod.links[0].addresses[0].ip();
     plan.probes = probes(&plan.probes[0], pod);
     // The pod declares its port for TCP only.
-    let serves = |server: &&Server| server.namespace == "pod/default/web" && server.port == 8080;
-    let server = plan.servers.iter().find(serves).cloned();
+    let is_tcp = |server: &&Server| server.namespace == "pod/default/web" && server.port == 8080;
+    let server = plan.servers.iter().find(is_tcp).cloned();
     plan.servers.push(Server {
         protocol: Protocol::Udp,
         ..server.expect("the pod serves its port")
