@@ -80,6 +80,7 @@ impl Launch {
             network: ns.as_raw_fd(),
             mounts: tenant.room().mounts().as_raw_fd(),
             user: tenant.user(),
+            group: tenant.group(),
             work: Work::Execute {
                 path: path.as_ptr(),
                 words: words.as_ptr(),
@@ -116,6 +117,7 @@ pub fn end_all(room: &Room, user: Option<u32>) -> io::Result<()> {
         network: -1,
         mounts: -1,
         user,
+        group: user,
         work: Work::EndAll,
         failed: None,
     };
@@ -174,6 +176,7 @@ struct Order {
     network: RawFd,
     mounts: RawFd,
     user: Option<u32>,
+    group: Option<u32>,
     work: Work,
     /// Whether it was inside already when a step failed, and why that failed.
     failed: Option<(bool, Errno)>,
@@ -339,8 +342,9 @@ impl Order {
         let Some(user) = self.user.map(word) else {
             return Ok(());
         };
+        let group = self.group.map_or(user, word);
         call(libc::SYS_prctl, [word(libc::PR_SET_KEEPCAPS), 1, 0, 0, 0])?;
-        call(libc::SYS_setresgid, [user, user, user, 0, 0])?;
+        call(libc::SYS_setresgid, [group, group, group, 0, 0])?;
         call(libc::SYS_setresuid, [user, user, user, 0, 0])?;
         Ok(())
     }

@@ -21,11 +21,19 @@ thread_local! {
     static HOUSE: OnceCell<House> = const { OnceCell::new() };
 }
 
+/// The group that may read what the kernel lists of legacy tables, which
+/// `iptables-legacy-save` goes by (Linux v6.12, `net/netfilter/x_tables.c`,
+/// `xt_proto_init`: mode 0440, of the root of the namespace). Only a user namespace's, or
+/// a guest's, is given to programs.
+const GROUP_OF_ROOT: u32 = 0;
+
 /// What the agent has for all of its labs' programs.
 struct House {
     /// The room of all labs whose programs have users of their own.
     shared: Option<Rc<Room>>,
     users: Range<u32>,
+    /// The group of all programs; `None` where each user has one of its own.
+    group: Option<u32>,
     /// Users that a lab has.
     taken: RefCell<BTreeSet<u32>>,
     filter: Rc<Filter>,
@@ -47,6 +55,7 @@ pub fn prepare(users: Range<u32>, seals_settings: bool) -> nix::Result<()> {
         let _ = house.set(House {
             shared,
             users,
+            group: (!seals_settings).then_some(GROUP_OF_ROOT),
             taken: RefCell::default(),
             filter: Rc::new(Filter::of_programs()),
         });
@@ -63,6 +72,7 @@ pub struct Tenant(Rc<Tenancy>);
 struct Tenancy {
     room: Rc<Room>,
     user: Option<u32>,
+    group: Option<u32>,
     filter: Rc<Filter>,
     /// Whether a program was started that may have left others running.
     has_run: Cell<bool>,
@@ -85,6 +95,7 @@ impl Tenant {
             Ok(Self(Rc::new(Tenancy {
                 room,
                 user,
+                group: house.group.or(user),
                 filter: Rc::clone(&house.filter),
                 has_run: Cell::new(false),
             })))
@@ -95,9 +106,14 @@ impl Tenant {
         &self.0.room
     }
 
-    /// The user and group of its programs; none where they have the agent's.
+    /// The user of its programs; none where they have the agent's.
     pub fn user(&self) -> Option<u32> {
         self.0.user
+    }
+
+    /// The group of its programs, where they have a user of their own.
+    pub fn group(&self) -> Option<u32> {
+        self.0.group.filter(|_| self.0.user.is_some())
     }
 
     pub fn filter(&self) -> &Filter {
