@@ -48,6 +48,7 @@ pub mod report;
 pub mod rules;
 pub mod run;
 pub mod scenario;
+mod seccomp;
 pub mod shortage;
 pub mod verify;
 pub mod why;

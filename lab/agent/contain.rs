@@ -153,7 +153,7 @@ fn keep_few_rights(user: u32, programs: &[PathBuf]) -> Result<(), Failure> {
     let filter = Filter::of_agent(&users);
     filter
         .install()
-        .map_err(|error| refused_io("filter system calls", &error))
+        .map_err(|errno| refused("filter system calls", errno))
 }
 
 /// Makes all namespaces but those of processes, users and networks, and a root

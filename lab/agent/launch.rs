@@ -237,7 +237,7 @@ fn clone_into(room: &Room, order: &mut Order) -> io::Result<(Pid, OwnedFd)> {
 /// What the thread that starts processes is handed: the order and the top of a stack.
 struct Shared(*mut Order, *mut c_void);
 
-// SAFETY: whoever hands it on waits until the other thread is done with both.
+// SAFETY: the thread that hands it over waits until the other thread has finished with both.
 unsafe impl Send for Shared {}
 
 /// The new process.

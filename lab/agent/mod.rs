@@ -21,7 +21,7 @@ pub(crate) mod drops;
 mod exchange;
 mod exec;
 mod failure;
-pub(crate) mod filter;
+mod filter;
 mod forwarder;
 mod graveyard;
 mod greeting;

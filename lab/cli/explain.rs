@@ -31,7 +31,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
         .flat_map(|lab| lab.cases)
         .partition(Result::is_ok);
     let cases: Vec<Prepared> = cases.into_iter().flatten().collect();
-    // Of those that are wrong it is told already.
+    // Errors of wrong labs are already printed.
     let wrong = wrong.into_iter().filter_map(Result::err);
     let mut worst = wrong.filter_map(|case| Some(case.error?.trouble)).max();
     if cases.is_empty() {

@@ -110,7 +110,7 @@ pub fn prepared(
 
 /// The cases of a lab, after telling what is wrong with them.
 fn prepare_all(lab: &Chosen, selection: &Selection) -> Vec<Given> {
-    // What is wrong with several cases in the same way is told once.
+    // A problem that several cases share is printed once.
     let mut told = HashSet::new();
     let all = lab.cases.iter().map(|at| {
         let case = &lab.scenario.cases()[*at];
@@ -146,7 +146,7 @@ fn refuse(error: &SelectError) -> Exit {
     }
 }
 
-/// Shows what is wrong with a lab on standard error. Of a panic it is told already.
+/// Shows what is wrong with a lab on standard error. The panic hook has printed a panic.
 fn tell_wrong(wrong: &WrongLab) {
     tell(&wrong.sources, &wrong.diagnostics);
 }

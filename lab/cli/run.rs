@@ -74,7 +74,7 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
             if results.interrupted {
                 eprintln!("interrupted");
             }
-            // Who reads no more is not told that all is well.
+            // An output that could not be written is no success.
             match written(printed) {
                 Exit::Success => Exit::Of(results.exit_code()),
                 other => other,

@@ -23,7 +23,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
-    // Of what is wrong it is told already.
+    // Errors of wrong labs are already printed.
     let mut worst = labs.iter().filter_map(|lab| lab.as_ref().err());
     let mut worst = worst.next().map(|wrong| wrong.error.trouble);
     let dumps = match read_all(&arguments.dump, arguments.lenient) {

@@ -1,7 +1,7 @@
 //! What does not hold and may be due to a busy machine.
 //!
 //! The kernel resends packets by its own clock, also while svclab waits for a processor, so
-//! that more are seen than on a quiet machine. And whoever makes a step takes longer.
+//! that more are seen than on a quiet machine. A program that applies a step takes longer, too.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Whether evidence is of what was asked for: all of it, and each piece once.
 //!
 //! An agent is not trusted with a verdict. Evidence in which a connection is missing or
-//! told twice could make an expectation hold of which nothing was seen.
+//! reported twice could make an expectation hold without evidence for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ impl Asked {
                 "it tells of the steps {told:?}, and {asked:?} were asked for"
             ));
         }
-        // What came of opening connections is told before the step that they are open across.
+        // Results of opening connections belong to the stage before the step that they span.
         let opened = |step: usize| steps.get(step).map_or(&[][..], |step| &step.open);
         self.stage(evidence, self.probes.iter().chain(opened(0)))?;
         for (at, (step, seen)) in steps.iter().zip(&evidence.steps).enumerate() {

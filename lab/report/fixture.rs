@@ -20,24 +20,10 @@ const GUEST: &str = "6.1.0-50-cloud-amd64";
 pub(super) fn passed(name: &str) -> CaseResult {
     let lab = name.split('/').next().unwrap_or(name);
     CaseResult {
-        lab: lab.to_owned(),
-        case: name.to_owned(),
-        named: String::new(),
         kernel: KERNEL.to_owned(),
         result: Outcome::Pass,
         duration_ms: 40,
-        place: None,
-        claims: Vec::new(),
-        probes: Vec::new(),
-        flows: Vec::new(),
-        wire: Vec::new(),
-        counters: Vec::new(),
-        rules: Vec::new(),
-        held: Vec::new(),
-        steps: Vec::new(),
-        refused: Vec::new(),
-        refused_left_out: 0,
-        error: None,
+        ..CaseResult::empty(lab, name)
     }
 }
 

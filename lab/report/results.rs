@@ -244,6 +244,14 @@ impl CaseResult {
     #[must_use]
     pub fn without_verdict(lab: &str, case: &str, error: RunError) -> Self {
         Self {
+            error: Some(error),
+            ..Self::empty(lab, case)
+        }
+    }
+
+    /// A case with this name and no evidence.
+    pub(super) fn empty(lab: &str, case: &str) -> Self {
+        Self {
             lab: lab.to_owned(),
             case: case.to_owned(),
             named: String::new(),
@@ -261,7 +269,7 @@ impl CaseResult {
             steps: Vec::new(),
             refused: Vec::new(),
             refused_left_out: 0,
-            error: Some(error),
+            error: None,
         }
     }
 
