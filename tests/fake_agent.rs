@@ -1,14 +1,22 @@
 //! No evidence, no pass: arbitrary evidence from an agent that speaks the protocol, for
-//! cases of many labs.
+//! cases of the labs that come with svclab and of labs that are drawn.
 
+#[path = "shared/changed_lab.rs"]
+mod changed_lab;
+#[path = "shared/choices.rs"]
+mod choices;
 #[path = "shared/fake_agent.rs"]
 mod fake_agent;
+#[path = "shared/valid_lab.rs"]
+mod valid_lab;
 
 use std::path::Path;
 use std::sync::LazyLock;
 
-use fake_agent::{Choices, Manner, ideal, must_not_pass, of_probes, outcome, try_with};
+use choices::Choices;
+use fake_agent::{Manner, ideal, must_not_pass, of_probes, outcome, try_with};
 use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng};
 use svclab::plan::Patience;
 use svclab::report::Outcome;
 use svclab::run::{Prepared, choose, prepare};
@@ -96,6 +104,46 @@ fn evidence_without_a_step_does_not_pass() {
     assert!(tried > 0, "there are labs with steps");
 }
 
+/// Without this the drawn labs could be such that no case of them ever passes.
+#[test]
+fn drawn_labs_pass_on_ideal_evidence_of_probes() {
+    let runtime = runtime();
+    let mut rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let (mut kinds, mut passes) = ([0; 9], 0);
+    for _ in 0..200 {
+        let mut bytes = [0; 800];
+        rng.fill_bytes(&mut bytes);
+        let whole = valid_lab::draw(&mut Choices(&bytes));
+        let expected = &whole.case.expected().expected;
+        let has = [
+            expected.probes.is_empty(),
+            expected.wire.is_empty(),
+            expected.counters.is_empty(),
+            expected.rules.is_empty(),
+            expected.chains.is_empty(),
+            expected.sets.is_empty(),
+            expected.ipvs.is_empty(),
+            expected.links.is_empty(),
+            expected.steps.is_empty(),
+        ];
+        for (count, empty) in kinds.iter_mut().zip(has) {
+            *count += usize::from(!empty);
+        }
+        let case = of_probes(&whole);
+        let evidence = ideal(&case);
+        if must_not_pass(&case, &evidence).is_none()
+            && runtime.block_on(outcome(&case, &evidence, Manner::Honest)) == Outcome::Pass
+        {
+            passes += 1;
+        }
+    }
+    assert!(passes >= 50, "{passes} of 200 pass");
+    assert!(
+        kinds.iter().all(|&count| count >= 5),
+        "{kinds:?} expectations of each kind"
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -106,5 +154,18 @@ proptest! {
     ) {
         let case = &CASES[at.index(CASES.len())];
         runtime().block_on(try_with(case, &mut Choices(&bytes)));
+    }
+
+    #[test]
+    fn no_case_of_a_drawn_lab_passes_without_evidence(
+        bytes in prop::collection::vec(any::<u8>(), 0..1000),
+        only_probes in any::<bool>(),
+    ) {
+        let mut choices = Choices(&bytes);
+        let mut case = valid_lab::draw(&mut choices);
+        if only_probes {
+            case = of_probes(&case);
+        }
+        runtime().block_on(try_with(&case, &mut choices));
     }
 }

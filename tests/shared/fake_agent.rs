@@ -19,34 +19,7 @@ use svclab::scenario::expectation::{Expected, ProbeExpectation};
 use tokio::io::{DuplexStream, duplex};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
-/// Decisions that are read from bytes; once those are used up, all are 0.
-pub struct Choices<'b>(pub &'b [u8]);
-
-impl Choices<'_> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else {
-            return 0;
-        };
-        self.0 = rest;
-        *first
-    }
-
-    /// A number below `end`, or 0 where that is 0.
-    pub fn below(&mut self, end: usize) -> usize {
-        let number = usize::from(self.byte()) << 8 | usize::from(self.byte());
-        if end == 0 { 0 } else { number % end }
-    }
-
-    /// Some number, often one of the ends of its type.
-    fn number(&mut self) -> u64 {
-        match self.byte() % 4 {
-            0 => u64::MAX,
-            1 => u64::from(self.byte()),
-            2 => 1 << 63,
-            _ => u64::from_be_bytes(std::array::from_fn(|_| self.byte())),
-        }
-    }
-}
+use crate::choices::Choices;
 
 /// The same case, of which only the probes' verdicts and endpoints are expected: with
 /// [`ideal`] evidence it passes.
@@ -245,7 +218,10 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
         if !numbers.iter().copied().eq(0..planned.connections) || own().count() != numbers.len() {
             return Some(format!("not every connection of {name} is there once"));
         }
+        let names_any = wanted.verdicts().iter().any(|(_, count)| count.is_some());
         for (word, count) in wanted.verdicts() {
+            // A verdict that is not named is expected never, unless none is named.
+            let count = count.or(names_any.then_some(Count::exactly(0)));
             let seen = own()
                 .filter(|attempt| attempt.verdict.word() == word)
                 .count();
@@ -253,6 +229,12 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
             if !fits(u32::try_from(seen).unwrap_or(u32::MAX)) {
                 return Some(format!("{word} of {name} is not as often as expected"));
             }
+        }
+        let expects_sources = wanted.sources().is_some_and(|all| !all.is_empty());
+        if (expects_sources || wanted.source_port.is_some())
+            && own().all(|attempt| attempt.seen_source.is_none())
+        {
+            return Some(format!("no server saw a source of {name}"));
         }
         for pod in wanted.endpoints.iter().flatten() {
             let is_it = |attempt: &Attempt| {
@@ -267,6 +249,23 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
     for counter in &expected.counters {
         if stages.iter().any(|stage| stage.counters.is_empty()) {
             return Some(format!("the counters of {} are missing", counter.on));
+        }
+    }
+    let expects = |count: Count| count.min() > 0;
+    for wire in &expected.wire {
+        if expects(wire.count) && stages.iter().all(|stage| stage.packets.is_empty()) {
+            return Some(format!("no packet was seen on {}", wire.on));
+        }
+    }
+    let no_rules = |stage: &&Evidence| stage.rules.is_empty() && stage.nft.is_empty();
+    let rules = expected.rules.iter().any(|rule| expects(rule.hits));
+    let chains = expected.chains.iter().any(|chain| !chain.is.is_empty());
+    if (rules || chains) && stages.iter().all(no_rules) {
+        return Some("the rules are missing".to_owned());
+    }
+    for name in expected.steps.keys() {
+        if evidence.steps.iter().all(|step| step.name != *name) {
+            return Some(format!("nothing was seen of {name}"));
         }
     }
     let holds =

@@ -1,10 +1,16 @@
-//! Cases of valid labs on an agent that returns arbitrary evidence: nothing panics, and no
-//! case passes without evidence for every expectation.
+//! Cases of arbitrary valid labs on an agent that returns arbitrary evidence: nothing
+//! panics, and no case passes without evidence for every expectation.
 
 #![no_main]
 
+#[path = "../../shared/changed_lab.rs"]
+mod changed_lab;
+#[path = "../../shared/choices.rs"]
+mod choices;
 #[path = "../../shared/fake_agent.rs"]
 mod fake_agent;
+#[path = "../../shared/valid_lab.rs"]
+mod valid_lab;
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -14,24 +20,36 @@ use svclab::plan::Patience;
 use svclab::run::{Chosen, Prepared, choose, prepare};
 use tokio::runtime::Builder;
 
-use fake_agent::{Choices, of_probes, try_with};
+use choices::Choices;
+use fake_agent::{of_probes, try_with};
 
-/// Cases of the labs that come with svclab.
-static CASES: LazyLock<Vec<Prepared>> = LazyLock::new(|| {
+/// Labs that come with svclab.
+static LABS: LazyLock<Vec<Chosen>> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
-    let labs = choose(&[], &directory).expect("labs");
-    let of_lab = |lab: &Chosen| -> Vec<Prepared> {
-        let some = lab.scenario.cases().iter().take(4);
-        some.filter_map(|case| prepare(lab, case, Patience::SETTLED).ok())
-            .flat_map(|case| [of_probes(&case), case])
-            .collect()
-    };
-    labs.iter().flat_map(of_lab).collect()
+    choose(&[], &directory).expect("labs")
 });
 
 fuzz_target!(|bytes: &[u8]| {
     let mut choices = Choices(bytes);
-    let case = &CASES[choices.below(CASES.len())];
+    // Most of them are drawn.
+    let case = match choices.below(4) {
+        0 => shipped(&mut choices),
+        _ => Some(valid_lab::draw(&mut choices)),
+    };
+    let Some(mut case) = case else { return };
+    if choices.below(2) == 0 {
+        case = of_probes(&case);
+    }
     let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(try_with(case, &mut choices));
+    runtime
+        .expect("a runtime")
+        .block_on(try_with(&case, &mut choices));
 });
+
+/// Prepares any case of any lab that comes with svclab; `None` where it cannot be prepared.
+fn shipped(choices: &mut Choices<'_>) -> Option<Prepared> {
+    let lab = &LABS[choices.below(LABS.len())];
+    let cases = lab.scenario.cases();
+    let case = &cases[choices.below(cases.len())];
+    prepare(lab, case, Patience::SETTLED).ok()
+}

@@ -1,0 +1,119 @@
+//! Labs with some places changed: they stay YAML of a lab's shape, which bytes that are
+//! changed at random seldom are. A place gets another value, the value of another place,
+//! or another name, or is left out.
+
+use serde_json::{Map, Value};
+
+use crate::choices::Choices;
+
+/// Maximum number of changed places.
+const CHANGES: usize = 6;
+
+/// Texts that occur in labs, or nearly do.
+const TEXTS: [&str; 24] = [
+    "",
+    "0",
+    "-1",
+    "65536",
+    "1..3",
+    "18446744073709551616",
+    "10.0.0.1",
+    "10.0.0.1/33",
+    "::1",
+    "fd00::/8",
+    "0.0.0.0/0",
+    "255.255.255.255",
+    "node-1",
+    "pod/default/client",
+    "host/laptop",
+    "lb/default/nginx-ingress:443",
+    "service/default/nginx-ingress:https",
+    "SYN from pod/default/client to node-1:80",
+    "1s",
+    "-A INPUT -j DROP",
+    "v1.99",
+    "all",
+    "\u{1b}[2J",
+    "a\nb",
+];
+
+/// Changes some places of a lab's documents, to values of `grafts` among others.
+pub fn change_lab(lab: &mut [Value], grafts: &[Vec<Value>], choices: &mut Choices<'_>) {
+    for _ in 0..=choices.below(CHANGES) {
+        let mut other = choices.of(grafts);
+        let graft = pick(&mut other, choices).clone();
+        change(pick(lab, choices), graft, choices);
+    }
+}
+
+/// Renders documents as JSON, which is YAML.
+pub fn text(documents: &[Value]) -> String {
+    let texts: Vec<String> = documents.iter().map(Value::to_string).collect();
+    texts.join("\n---\n")
+}
+
+/// Returns any place of any document.
+fn pick<'a>(documents: &'a mut [Value], choices: &mut Choices<'_>) -> &'a mut Value {
+    let at = choices.below(documents.len());
+    let mut place = &mut documents[at];
+    loop {
+        let inside = match place {
+            Value::Array(items) => items.len(),
+            Value::Object(map) => map.len(),
+            _ => 0,
+        };
+        if inside == 0 || choices.below(8) == 7 {
+            return place;
+        }
+        let at = choices.below(inside);
+        place = match place {
+            Value::Array(items) => &mut items[at],
+            Value::Object(map) => map.values_mut().nth(at).expect("one of them"),
+            _ => unreachable!("nothing is inside"),
+        };
+    }
+}
+
+fn change(place: &mut Value, graft: Value, choices: &mut Choices<'_>) {
+    match (choices.below(8), place) {
+        (0, place) => *place = graft,
+        (1, place) => *place = choices.of(&TEXTS).into(),
+        (2, place) => *place = any_text(choices).into(),
+        (3, place) => *place = choices.number().cast_signed().into(),
+        (4, place) => *place = Value::Null,
+        // One less, one twice, one more.
+        (5, Value::Array(items)) if !items.is_empty() => {
+            items.remove(choices.below(items.len()));
+        }
+        (6, Value::Array(items)) if !items.is_empty() => {
+            let again = items[choices.below(items.len())].clone();
+            items.push(again);
+        }
+        (_, Value::Array(items)) => items.push(graft),
+        (5, Value::Object(map)) if !map.is_empty() => {
+            let at = choices.below(map.len());
+            *map = without(map, at);
+        }
+        (_, Value::Object(map)) => {
+            let name = match choices.below(2) {
+                0 => choices.of(&TEXTS).to_owned(),
+                _ => any_text(choices),
+            };
+            map.insert(name, graft);
+        }
+        (_, Value::String(text)) => text.push_str(choices.of(&TEXTS)),
+        (_, place) => *place = (choices.below(2) == 1).into(),
+    }
+}
+
+fn any_text(choices: &mut Choices<'_>) -> String {
+    let length = choices.below(16);
+    let bytes: Vec<u8> = (0..length).map(|_| choices.byte()).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn without(map: &Map<String, Value>, at: usize) -> Map<String, Value> {
+    let kept = map.iter().enumerate().filter(|(index, _)| *index != at);
+    kept.map(|(_, (key, value))| (key.clone(), value.clone()))
+        .collect()
+}

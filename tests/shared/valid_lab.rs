@@ -1,0 +1,387 @@
+//! Arbitrary valid labs: nodes, pods, services, probes, steps, axes, and expectations of
+//! every kind.
+
+use serde_json::{Map, Value, json};
+use svclab::plan::Patience;
+use svclab::run::{Chosen, Prepared, prepare};
+use svclab::scenario::{Diagnostic, Scenario, Source, Sources};
+
+use crate::changed_lab::{change_lab, text};
+use crate::choices::Choices;
+
+/// kube-proxy's versions with a mode that each has.
+const PROXIES: [(&str, &str); 6] = [
+    ("v1.20.2", "iptables"),
+    ("v1.24", "ipvs"),
+    ("v1.30", "nftables"),
+    ("v1.36", "nftables"),
+    ("v1.36", "iptables"),
+    ("v1.30", "ipvs"),
+];
+
+/// Maximum number of connections of a case that is tried.
+const MAX_CONNECTIONS: u64 = 1000;
+
+/// The pods that serve, by their numbers.
+fn server(at: usize) -> String {
+    format!("web-{at}")
+}
+
+fn pod(name: &str, node: usize, at: usize, labels: &Value, ports: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {"nodeName": format!("node-{node}"), "containers": [{"name": "c", "ports": ports}]},
+        "status": {"podIP": format!("10.244.{node}.{}", 10 + at)},
+    })
+}
+
+fn serving(at: usize, app: &str, choices: &mut Choices<'_>, nodes: usize) -> Value {
+    let ports = json!([{"containerPort": 8080}, {"containerPort": 5353, "protocol": "UDP"}]);
+    let node = 1 + choices.below(nodes);
+    pod(&server(at), node, at, &json!({"app": app}), &ports)
+}
+
+/// Draws a case of a valid lab: of one as it was drawn, or of one in which some places
+/// were changed, where it is valid then.
+///
+/// # Panics
+///
+/// When a lab as it was drawn is refused.
+pub fn draw(choices: &mut Choices<'_>) -> Prepared {
+    let lab = draw_lab(choices);
+    if choices.below(2) == 1 {
+        let mut changed = lab.clone();
+        change_lab(&mut changed, std::slice::from_ref(&lab), choices);
+        match case_of(&changed, choices) {
+            Ok(prepared) if is_small(&prepared) => return prepared,
+            _ => {}
+        }
+    }
+    case_of(&lab, choices).unwrap_or_else(|why| panic!("{why}{}", text(&lab)))
+}
+
+/// Whether the evidence of all connections fits into memory many times a second.
+fn is_small(prepared: &Prepared) -> bool {
+    let steps = prepared.plan.steps.iter();
+    let later = steps.flat_map(|step| step.probes.iter().chain(&step.open));
+    let probes = prepared.plan.probes.iter().chain(later);
+    let connections = probes.map(|probe| u64::from(probe.connections));
+    connections.fold(0, u64::saturating_add) <= MAX_CONNECTIONS
+}
+
+/// Prepares a case of a lab, or returns why it cannot be.
+pub fn case_of(lab: &[Value], choices: &mut Choices<'_>) -> Result<Prepared, String> {
+    let source = Source::from_bytes("drawn", text(lab).into_bytes());
+    let sources = Sources::from(source.map_err(|error| error.to_string())?);
+    let loaded = Scenario::load(&sources);
+    let (scenario, warnings) = loaded.map_err(|errors| messages(&errors))?;
+    let lab = Chosen {
+        cases: Vec::new(),
+        named: scenario.name().to_owned(),
+        scenario,
+        warnings,
+    };
+    let cases = lab.scenario.cases();
+    if cases.is_empty() {
+        return Err("the lab has no case".to_owned());
+    }
+    let case = &cases[choices.below(cases.len())];
+    prepare(&lab, case, Patience::SETTLED).map_err(|errors| messages(&errors))
+}
+
+fn messages(errors: &[Diagnostic]) -> String {
+    let lines = errors.iter().map(|error| format!("{}\n", error.message));
+    lines.collect()
+}
+
+/// Draws the documents of a lab.
+pub fn draw_lab(choices: &mut Choices<'_>) -> Vec<Value> {
+    let nodes = 1 + choices.below(3);
+    let services = 1 + choices.below(2);
+    let servers = services + choices.below(3);
+    let mut documents = vec![Value::Null];
+    for node in 1..=nodes {
+        documents.push(json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": format!("node-{node}")},
+            "spec": {"podCIDR": format!("10.244.{node}.0/24")},
+            "status": {"addresses": [{"type": "InternalIP", "address": format!("192.168.{node}.11")}]},
+        }));
+    }
+    documents.push(pod("client", 1, 200, &json!({}), &json!([])));
+    for at in 0..servers {
+        // Each service has an endpoint.
+        let app = if at < services {
+            at
+        } else {
+            choices.below(services)
+        };
+        documents.push(serving(at, &format!("app-{app}"), choices, nodes));
+    }
+    for at in 0..services {
+        documents.push(service(at, choices));
+    }
+    documents[0] = Drawn {
+        nodes,
+        servers,
+        services,
+        choices,
+    }
+    .lab();
+    documents
+}
+
+fn service(at: usize, choices: &mut Choices<'_>) -> Value {
+    let kind = choices.of(&["ClusterIP", "NodePort", "LoadBalancer"]);
+    let mut http = json!({"name": "http", "port": 80, "targetPort": 8080});
+    let mut dns = json!({"name": "dns", "protocol": "UDP", "port": 53, "targetPort": 5353});
+    let mut spec = json!({
+        "type": kind,
+        "clusterIP": format!("10.96.0.{}", 10 + at),
+        "selector": {"app": format!("app-{at}")},
+    });
+    let mut status = json!({});
+    if kind != "ClusterIP" {
+        http["nodePort"] = json!(30080 + at);
+        dns["nodePort"] = json!(30180 + at);
+        spec["externalTrafficPolicy"] = json!(choices.of(&["Cluster", "Local"]));
+    }
+    if kind == "LoadBalancer" {
+        status = json!({"loadBalancer": {"ingress": [{"ip": format!("203.0.114.{}", 10 + at)}]}});
+    }
+    if choices.below(4) == 3 {
+        spec["sessionAffinity"] = json!("ClientIP");
+    }
+    if choices.below(4) == 3 {
+        spec["internalTrafficPolicy"] = json!("Local");
+    }
+    spec["ports"] = json!([http, dns]);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": format!("svc-{at}"), "namespace": "default"},
+        "spec": spec,
+        "status": status,
+    })
+}
+
+/// Draws the lab document for objects that are drawn already.
+struct Drawn<'c, 'b> {
+    nodes: usize,
+    servers: usize,
+    services: usize,
+    choices: &'c mut Choices<'b>,
+}
+
+impl Drawn<'_, '_> {
+    fn lab(&mut self) -> Value {
+        let (version, mode) = self.choices.of(&PROXIES);
+        let mut names = Vec::new();
+        let mut probes = Map::new();
+        for at in 0..=self.choices.below(3) {
+            let (name, probe) = self.probe(format!("probe{at}"));
+            names.push((name.clone(), probe.clone()));
+            probes.insert(name, probe);
+        }
+        let mut steps = Vec::new();
+        // Only a real kube-proxy changes virtual servers of IPVS.
+        let most = if mode == "ipvs" { 0 } else { 3 };
+        for at in 0..self.choices.below(most) {
+            let step = format!("step{at}");
+            if self.choices.below(2) == 1 {
+                let (name, mut probe) = self.probe(format!("open{at}"));
+                if probe["protocol"] != "ping" {
+                    probe["across"] = json!(step);
+                }
+                names.push((name.clone(), probe.clone()));
+                probes.insert(name, probe);
+            }
+            let mut own = Map::new();
+            if self.choices.below(2) == 1 {
+                let (name, probe) = self.probe(format!("later{at}"));
+                names.push((name.clone(), probe.clone()));
+                own.insert(name, probe);
+            }
+            steps.push(json!({"name": step, "change": [self.change(at)], "probes": own}));
+        }
+        let mut axes = json!({});
+        let mut expect = Vec::new();
+        if self.choices.below(2) == 1 {
+            let patch = json!({"patch": "Lab", "merge": {"spec": {"iptables": "legacy"}}});
+            axes = json!({"tables": {"nft": [], "legacy": [patch]}});
+            let mut row = self.row(&names, mode, &steps);
+            row["when"] = json!({"tables": "legacy"});
+            expect.push(row);
+        }
+        expect.push(self.row(&names, mode, &steps));
+        let fabric = json!({"foreignSources": self.choices.of(&["pass", "drop"])});
+        json!({
+            "apiVersion": "svclab/v1",
+            "kind": "Lab",
+            "metadata": {"name": "drawn"},
+            "spec": {
+                "about": "A lab that was drawn.",
+                "kubeProxy": {"version": version, "mode": mode, "clusterCIDR": "10.244.0.0/16"},
+                "fabric": fabric,
+                "hosts": {"laptop": {"address": "203.0.113.9/24", "ports": [9000]}},
+                "probes": probes,
+                "steps": steps,
+                "axes": axes,
+                "expect": expect,
+            },
+        })
+    }
+
+    fn caller(&mut self) -> String {
+        match self.choices.below(4) {
+            0 => "pod/default/client".to_owned(),
+            1 => "host/laptop".to_owned(),
+            2 => format!("node-{}", 1 + self.choices.below(self.nodes)),
+            _ => format!("pod/default/{}", server(self.choices.below(self.servers))),
+        }
+    }
+
+    fn probe(&mut self, name: String) -> (String, Value) {
+        let from = self.caller();
+        let (protocol, ports) =
+            self.choices
+                .of(&[("tcp", (80, 8080)), ("udp", (53, 5353)), ("ping", (0, 0))]);
+        let to = match (self.choices.below(3), protocol) {
+            (_, "ping") => self.caller(),
+            (0, _) => format!(
+                "pod/default/{}:{}",
+                server(self.choices.below(self.servers)),
+                ports.1
+            ),
+            (1, _) => "host/laptop:9000".to_owned(),
+            _ => format!(
+                "service/default/svc-{}:{}",
+                self.choices.below(self.services),
+                ports.0
+            ),
+        };
+        let connections = 1 + self.choices.below(6);
+        let probe =
+            json!({"from": from, "to": to, "protocol": protocol, "connections": connections});
+        (name, probe)
+    }
+
+    /// A change that no other step makes.
+    fn change(&mut self, step: usize) -> Value {
+        let service = format!("Service/default/svc-{}", self.choices.below(self.services));
+        match self.choices.below(3) {
+            0 => json!({"add": serving(10 + step, "app-0", self.choices, self.nodes)}),
+            1 if self.services + step < self.servers => {
+                json!({"terminate": format!("Pod/default/{}", server(self.services + step))})
+            }
+            _ => {
+                let config = json!({"clientIP": {"timeoutSeconds": 100 + step}});
+                let spec = json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": config});
+                json!({"patch": service, "merge": {"spec": spec}})
+            }
+        }
+    }
+
+    fn row(&mut self, probes: &[(String, Value)], mode: &str, steps: &[Value]) -> Value {
+        let mut row = json!({});
+        for (name, probe) in probes {
+            row[name] = self.outcome(probe);
+        }
+        let count = [json!(0), json!(1), json!(">=1"), json!("0..3")];
+        let node = format!("node-{}", 1 + self.choices.below(self.nodes));
+        if self.choices.below(4) == 3 {
+            let see = self
+                .choices
+                .of(&["SYN", "UDP from pod/default/client", "ANY"]);
+            let on = format!("{node}/eth0");
+            row["wire"] = json!([{"on": on, "see": see, "count": self.choices.of(&count)}]);
+        }
+        if self.choices.below(4) == 3 {
+            let counter = "TcpExtIPReversePathFilter";
+            row["counters"] =
+                json!([{"on": node, "counter": counter, "grows": self.choices.of(&count)}]);
+        }
+        if self.choices.below(4) == 3 {
+            let (table, chain, rule) = ("nat", "KUBE-POSTROUTING", "-j MASQUERADE");
+            row["rules"] = json!([{
+                "on": node, "table": table, "chain": chain, "rule": rule,
+                "hits": self.choices.of(&count),
+            }]);
+        }
+        if self.choices.below(4) == 3 {
+            let is = self.choices.of(&[json!([]), json!(["-j RETURN"])]);
+            row["chains"] =
+                json!([{"on": node, "table": "nat", "chain": "KUBE-MARK-MASQ", "is": is}]);
+        }
+        if self.choices.below(4) == 3 {
+            let members = self
+                .choices
+                .of(&[json!([]), json!(["192.168.1.11,tcp:80"])]);
+            row["sets"] = json!([{
+                "on": node, "set": "KUBE-CLUSTER-IP", "type": "hash:ip,port", "members": members,
+            }]);
+        }
+        if mode == "ipvs" && self.choices.below(4) == 3 {
+            let is = self
+                .choices
+                .of(&[json!([]), json!(["-A -t 10.96.0.10:80 -s rr"])]);
+            row["ipvs"] = json!([{"on": node, "server": "10.96.0.10:80", "is": is}]);
+            let on = format!("{node}/kube-ipvs0");
+            row["links"] = json!([{"on": on, "flags": ["NOARP"], "addresses": ["10.96.0.10/32"]}]);
+        }
+        for step in steps {
+            if self.choices.below(3) == 2 {
+                let name = step["name"].as_str().unwrap_or_default();
+                row["steps"][name] = json!({"within": "2s"});
+            }
+        }
+        row
+    }
+
+    /// What is expected of a probe, of as many connections as it has.
+    fn outcome(&mut self, probe: &Value) -> Value {
+        let verdicts: &[&str] = match probe["protocol"].as_str() {
+            Some("udp") => &["answered", "timeout", "refused", "unreachable"],
+            Some("ping") => &["answered", "timeout", "unreachable"],
+            _ => &[
+                "connected",
+                "timeout",
+                "refused",
+                "unreachable",
+                "reset",
+                "silent",
+            ],
+        };
+        let connections = probe["connections"].as_u64().unwrap_or(1);
+        let mut outcome = json!({});
+        match self.choices.below(5) {
+            0 => return json!("any"),
+            1 => outcome[verdicts[0]] = json!(connections),
+            2 => outcome[verdicts[0]] = json!(">=1"),
+            3 => {
+                let some = self
+                    .choices
+                    .below(usize::try_from(connections).unwrap_or(1));
+                let other = self.choices.of(&verdicts[1..]);
+                outcome[verdicts[0]] = json!(connections - some as u64);
+                outcome[other] = json!(some);
+            }
+            _ => {
+                outcome[verdicts[0]] = json!(format!("0..{connections}"));
+                outcome[self.choices.of(&verdicts[1..])] = json!(">=0");
+            }
+        }
+        if self.choices.below(3) == 2 {
+            outcome["endpoints"] = json!([server(self.choices.below(self.servers))]);
+        }
+        match self.choices.below(8) {
+            6 => outcome["seenSource"] = json!(self.caller()),
+            7 => outcome["seenSources"] = json!([self.caller(), "node-1"]),
+            _ => {}
+        }
+        outcome
+    }
+}
