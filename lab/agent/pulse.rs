@@ -120,15 +120,17 @@ async fn beat() {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use tokio::runtime::Builder;
     use tokio::task::LocalSet;
+    use tokio::time::advance;
 
     use super::*;
 
+    /// On a clock that moves only while all tasks wait, or by `advance`: as if the thread
+    /// had been blocked for so long.
     fn on_one_thread(doing: impl Future<Output = ()>) {
-        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.enable_time().start_paused(true).build().unwrap();
         LocalSet::new().block_on(&runtime, doing);
     }
 
@@ -138,7 +140,7 @@ mod tests {
             let running = Running::begin();
             running.wait(Duration::from_millis(50)).await;
             let (ran, late) = (running.ran(), running.late());
-            thread::sleep(Duration::from_millis(500));
+            advance(Duration::from_millis(500)).await;
             sleep(Duration::ZERO).await;
             running.wait(Duration::ZERO).await;
             assert!(running.ran() <= ran + 4 * MAX_STEP);
@@ -158,7 +160,7 @@ mod tests {
             let stall = async {
                 for _ in 0..4 {
                     sleep(Duration::from_millis(20)).await;
-                    thread::sleep(Duration::from_millis(150));
+                    advance(Duration::from_millis(150)).await;
                 }
             };
             tokio::join!(wait(200), wait(150), wait(100), stall);

@@ -47,6 +47,7 @@ mod random;
 #[path = "../kube_proxy_recorded/recordings.rs"]
 #[expect(dead_code, reason = "only the objects are needed here")]
 mod recordings;
+mod sizes;
 mod standing;
 #[path = "../shared/standing.rs"]
 #[expect(dead_code, reason = "labs are brought up with a kube-proxy here")]
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
     trials.extend(labs::trials());
     trials.extend(standing::trials());
     trials.extend(verify::trials());
+    trials.extend(sizes::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 use std::future::pending;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Failed, Trial};
 use svclab::kernel::{Choice, Host};
@@ -202,8 +202,7 @@ pub fn trials() -> Vec<Trial> {
         "verify::restore-fails: it is an error in ten of ten runs",
         a_failed_restore_is_an_error,
     ));
-    let further = std::env::var_os("SVCLAB_KUBE_PROXY").unwrap_or_default();
-    for program in std::env::split_paths(&further).filter(|path| !path.as_os_str().is_empty()) {
+    for program in further() {
         let version = guests::block_on(version_of(&program, host()))
             .expect("it says its version")
             .version;
@@ -219,8 +218,17 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
+/// The kube-proxies that `SVCLAB_KUBE_PROXY` names.
+pub fn further() -> impl Iterator<Item = PathBuf> {
+    let further = std::env::var_os("SVCLAB_KUBE_PROXY").unwrap_or_default();
+    let paths: Vec<PathBuf> = std::env::split_paths(&further).collect();
+    paths
+        .into_iter()
+        .filter(|path| !path.as_os_str().is_empty())
+}
+
 /// From which release on there is nftables mode.
-const NFTABLES: u8 = 29;
+pub const NFTABLES: u8 = 29;
 
 fn trials_of(
     program: &Path,
@@ -241,7 +249,7 @@ fn trials_of(
     silent.chain(faults).collect()
 }
 
-fn host() -> Host {
+pub fn host() -> Host {
     Host::with_agent(guests::SVCLAB.into())
 }
 

@@ -1,0 +1,172 @@
+//! Hundreds and thousands of services on the host, where a namespace's user may not send as
+//! much in one message as a rule set of them takes: they are written, by svclab and by real
+//! kube-proxies, and what is probed is what was written last.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+use svclab::rules::kube_proxy::{Mode, Version};
+use svclab::run::verify::version_of;
+
+use crate::{VERSION, bench, guests, verify};
+
+const SIZES: [usize; 3] = [500, 2_000, 5_000];
+
+/// Who writes the rules.
+#[derive(Clone)]
+enum Writer {
+    Generated(Version),
+    Real(PathBuf, Version),
+}
+
+impl Writer {
+    fn version(&self) -> Version {
+        match self {
+            Self::Generated(version) | Self::Real(_, version) => *version,
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Generated(version) => format!("rules of {version}"),
+            Self::Real(program, _) => program.display().to_string(),
+        }
+    }
+}
+
+/// How the rules come into the kernel.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Nft,
+    Legacy,
+    Nftables,
+}
+
+/// One trial for each writer, way and size.
+pub fn trials() -> Vec<Trial> {
+    let mut writers = Vec::new();
+    let own = bench::binary().expect("the real kube-proxy is there");
+    for program in [own].into_iter().chain(verify::further()) {
+        let found = guests::block_on(version_of(&program, verify::host()));
+        let version = found.expect("it says its version").version;
+        writers.extend([Writer::Generated(version), Writer::Real(program, version)]);
+    }
+    if verify::further().next().is_none() {
+        writers.push(Writer::Generated("v1.36".parse().expect("a version")));
+    }
+    let mut trials = Vec::new();
+    for writer in writers {
+        for way in [Way::Nft, Way::Legacy, Way::Nftables] {
+            if matches!(way, Way::Nftables) && writer.version().number() < verify::NFTABLES {
+                continue;
+            }
+            for size in SIZES {
+                let writer = writer.clone();
+                let name = format!("sizes::{size} services: {way:?}: {}", writer.name());
+                trials.push(Trial::test(name, move || comes_out(&writer, way, size)));
+            }
+        }
+    }
+    trials
+}
+
+fn comes_out(writer: &Writer, way: Way, size: usize) -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("sizes.yaml");
+    std::fs::write(&path, lab(writer.version(), way, size)?)?;
+    let mut command = Command::new(guests::SVCLAB);
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("NO_COLOR", "1")
+        .args(["run", "--kernel", "host"])
+        .arg(&path);
+    if let Writer::Real(program, _) = writer {
+        command.arg("--kube-proxy").arg(program);
+        command.args(["--kube-proxy-timeout", "10m"]);
+    }
+    let output = command.output()?;
+    let told = [output.stdout, output.stderr].concat();
+    let told = String::from_utf8_lossy(&told).into_owned();
+    if output.status.success() {
+        eprintln!("{told}");
+        return Ok(());
+    }
+    Err(told.into())
+}
+
+/// Two nodes and that many services of two pods, of which one goes. The first and the last
+/// of them are called, and a node port, before and after.
+fn lab(version: Version, way: Way, size: usize) -> Result<String, std::fmt::Error> {
+    let mode = match way {
+        Way::Nftables => Mode::Nftables,
+        Way::Nft | Way::Legacy => Mode::Iptables,
+    };
+    let tool = match way {
+        Way::Legacy => "legacy",
+        Way::Nft | Way::Nftables => "nft",
+    };
+    let last = size - 1;
+    let mut text = format!(
+        "apiVersion: svclab/v1
+kind: Lab
+metadata: {{name: sizes}}
+spec:
+  about: Thousands of services are written, and what is written last works.
+  iptables: {tool}
+  kubeProxy: {{version: {version}, mode: {mode}, clusterCIDR: 10.244.0.0/16}}
+  hosts: {{laptop: {{address: 203.0.113.9/24}}}}
+  probes:
+    first: {{from: pod/default/client, to: \"service/default/s0:80\", connections: 32}}
+    last: {{from: pod/default/client, to: \"service/default/s{last}:80\", connections: 32}}
+    nodePort: {{from: host/laptop, to: \"node-2:30080\", connections: 32}}
+  steps:
+  - name: oneLeaves
+    change: [{{delete: Pod/default/web-a}}]
+    probes:
+      firstLater: {{from: pod/default/client, to: \"service/default/s0:80\", connections: 32}}
+      lastLater: {{from: pod/default/client, to: \"service/default/s{last}:80\", connections: 32}}
+      nodePortLater: {{from: host/laptop, to: \"node-2:30080\", connections: 32}}
+  expect:
+  - first: &both {{connected: 32, endpoints: [web-a, web-b]}}
+    last: *both
+    nodePort: *both
+    firstLater: &one {{connected: 32, endpoints: [web-b]}}
+    lastLater: *one
+    nodePortLater: *one
+"
+    );
+    for node in 1..=2 {
+        writeln!(
+            text,
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: node-{node}}}\n\
+             spec: {{podCIDR: 10.244.{node}.0/24}}\n\
+             status: {{addresses: [{{type: InternalIP, address: 192.168.{node}.11}}]}}"
+        )?;
+    }
+    for (name, node, last) in [("client", 1, 9), ("web-a", 1, 10), ("web-b", 2, 10)] {
+        let app = name.split('-').next().unwrap_or(name);
+        writeln!(
+            text,
+            "---\napiVersion: v1\nkind: Pod\n\
+             metadata: {{name: {name}, namespace: default, labels: {{app: {app}}}}}\n\
+             spec: {{nodeName: node-{node}, containers: [{{name: it}}]}}\n\
+             status: {{podIP: 10.244.{node}.{last}}}"
+        )?;
+    }
+    for at in 0..size {
+        let (high, low) = (100 + at / 250, 1 + at % 250);
+        let port = if at == last {
+            "type: NodePort, ports: [{port: 80, targetPort: 8080, nodePort: 30080}]"
+        } else {
+            "ports: [{port: 80, targetPort: 8080}]"
+        };
+        writeln!(
+            text,
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: s{at}, namespace: default}}\n\
+             spec: {{clusterIP: 10.96.{high}.{low}, selector: {{app: web}}, {port}}}"
+        )?;
+    }
+    Ok(text)
+}
