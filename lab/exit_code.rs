@@ -1,4 +1,12 @@
 //! The exit codes of `svclab`.
+//!
+//! Where several apply to one command, the first of these decides: [`INTERRUPTED`],
+//! [`BUG`], [`LOST`], [`MACHINE`], [`INPUT`], [`FAILED`], [`NOTHING`]. So an `ERROR`
+//! outranks an expectation that failed and a difference that was found, and
+//! [`SUCCESS`] says that all that was asked for was done: what was left out because it
+//! failed is never part of a success. A panic of the command itself outranks an
+//! interruption, with [`BUG`], and so does what `run --certify` finds changed on the
+//! machine, with [`FAILED`].
 
 /// Everything came out as expected, or what was asked for was done.
 pub const SUCCESS: u8 = 0;

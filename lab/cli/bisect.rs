@@ -89,11 +89,7 @@ async fn found(task: &Task, arguments: &BisectArguments) -> Result<Bisection, Ru
         .await
         .map_err(|error| trouble(&error))?;
     let Some(kernel) = kernels.into_iter().next() else {
-        return Err(RunError {
-            trouble: Trouble::Bug,
-            message: "no kernel was chosen, and none is missing".to_owned(),
-            remedy: None,
-        });
+        return Err(RunError::no_kernel());
     };
     let agent = kernel.start().await.map_err(|error| trouble(&error))?;
     let mut number = 0;

@@ -75,12 +75,14 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
 type Made = (Results, Vec<Scenario>);
 
 fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
-    // A lab that cannot be read may have claims.
     let speaks = |lab: &Chosen| !lab.scenario.lab.spec.claims.is_empty();
-    let labs: Vec<_> = selected(common, &arguments.selection)?
-        .into_iter()
-        .filter(|selected| selected.lab.as_ref().is_none_or(speaks))
-        .collect();
+    let mut labs = selected(common, &arguments.selection)?;
+    for selected in &mut labs {
+        // A lab that cannot be read may have claims, and what is wrong is no success.
+        if !selected.lab.as_ref().is_none_or(speaks) {
+            selected.cases.retain(Result::is_err);
+        }
+    }
     let right = labs.iter().filter_map(|selected| selected.lab.as_ref());
     let scenarios = right.map(|lab| lab.scenario.clone()).collect();
     let cases = labs.into_iter().flat_map(|lab| lab.cases).collect();

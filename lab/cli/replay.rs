@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::args::{Common, ReplayArguments, ReplayFormat};
+use super::args::{Common, ReplayArguments, ReplayFormat, word};
 use super::exit::Exit;
 use super::explain::{data, human};
 use super::interrupt::unless_interrupted;
@@ -384,8 +384,9 @@ fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
         ""
     };
     eprintln!(
-        "wrote {0}, which expects what was seen; run it with `svclab run {0}{outside}`",
-        file.display()
+        "wrote {}, which expects what was seen; run it with `svclab run {}{outside}`",
+        file.display(),
+        word(&file.display().to_string())
     );
     Ok(())
 }

@@ -231,9 +231,14 @@ fn again(arguments: &RunArguments) -> String {
         let time = humantime::format_duration(time).to_string();
         format!(" --kube-proxy-timeout {}", time.replace(' ', ""))
     });
+    let outside = if arguments.selection.allow_outside {
+        " --allow-outside"
+    } else {
+        ""
+    };
     let (proxy, place) = (proxy.unwrap_or_default(), arguments.place.again());
     let timeout = timeout.unwrap_or_default();
-    format!("svclab run{patience}{proxy}{timeout}{place}")
+    format!("svclab run{patience}{proxy}{timeout}{outside}{place}")
 }
 
 /// Says how to enter what was kept, and waits for Ctrl-C.

@@ -15,7 +15,7 @@ use crate::dump::{Format, NodeDump, Read};
 use crate::files::Location;
 use crate::plan::{Patience, Plan};
 use crate::replay::Account;
-use crate::report::{RunError, Trouble};
+use crate::report::{RunError, Trouble, quoted};
 use crate::run::bisect::Task;
 use crate::run::{Chosen, Prepared};
 use crate::scenario::source::MAX_BYTES;
@@ -260,7 +260,7 @@ fn one(
             let all: Vec<String> = cases
                 .iter()
                 .chain(&last)
-                .map(|(_, case)| format!("  '{}'", case.named))
+                .map(|(_, case)| format!("  {}", quoted(&case.named)))
                 .collect();
             Err(wrong(
                 &format!(

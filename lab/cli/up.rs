@@ -24,7 +24,7 @@ use crate::evidence::Refused;
 use crate::kernel::{Choice, Kernel, KernelError, Kernels, NoRoom, Session};
 use crate::live::{About, Directory, Ending, Holder, State, hold, programs, standing};
 use crate::plan::{Patience, Plan};
-use crate::report::{RunError, Trouble, refused};
+use crate::report::{RunError, Trouble, quoted, refused};
 use crate::run::{Prepared, at_hand, trouble};
 
 /// The byte by which a holder in the background says that its lab stands; after it
@@ -87,7 +87,9 @@ fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
         Some(case) if cases.is_empty() => Ok(case),
         last => {
             let names = cases.iter().chain(&last);
-            let all: Vec<String> = names.map(|case| format!("  '{}'", case.named)).collect();
+            let all: Vec<String> = names
+                .map(|case| format!("  {}", quoted(&case.named)))
+                .collect();
             Err(wrong(
                 format!(
                     "`{}` is {} cases, and one is to stand",

@@ -43,7 +43,13 @@ pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
         let Some((against, new)) = sides? else {
             return Ok(Err(Exit::Interrupted));
         };
-        let mut found = pairs(&labs, &against, &new, &arguments.proxy_mode);
+        let mut found = pairs(
+            &labs,
+            &against,
+            &new,
+            &arguments.proxy_mode,
+            arguments.allow_outside,
+        );
         let timeout = arguments.kube_proxy_timeout;
         found.pairs = found
             .pairs
@@ -53,7 +59,8 @@ pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
                 new: pair.new.with_sync_timeout(timeout),
             })
             .collect();
-        if found.pairs.is_empty() && found.not_compared.is_empty() && wrong.is_empty() {
+        let is_empty = found.pairs.is_empty() && found.not_compared.is_empty();
+        if is_empty && found.failed.is_empty() && wrong.is_empty() {
             eprintln!("error: no case that was selected is of that mode");
             return Ok(Err(Exit::Nothing));
         }

@@ -61,6 +61,7 @@ pub use results::{
 };
 pub use several::Several;
 pub use whole::Whole;
+pub(crate) use words::quoted;
 pub use writer::{Options, Writer};
 
 /// What happens during a run, in the order it does.

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::flows::{FlowOutcome, FlowTable};
 use crate::certify::Certificate;
 use crate::evidence::{Refused, is_none_left_out};
-use crate::exit_code;
 use crate::explain::{Check, ClaimOutcome, ProbeOutcome, StepOutcome};
+use crate::{bug, exit_code};
 
 pub use crate::evidence::Surroundings;
 
@@ -208,6 +208,18 @@ pub struct RunError {
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+}
+
+impl RunError {
+    /// The error of work that was given no kernel, though none is missing.
+    #[must_use]
+    pub(crate) fn no_kernel() -> Self {
+        Self {
+            trouble: Trouble::Bug,
+            message: "no kernel was chosen, and none is missing".to_owned(),
+            remedy: Some(bug::REMEDY.to_owned()),
+        }
+    }
 }
 
 /// What kept a case from its verdict; decides the exit code.

@@ -59,7 +59,7 @@ pub(super) fn seconds(milliseconds: u64) -> String {
 }
 
 /// Text as one word for a POSIX shell: `'clb-hairpin/policy=Local'`.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 

@@ -518,7 +518,9 @@ fn in_the_lab(prepared: &Prepared, error: &KernelError) -> Option<RunError> {
     )
     .help(format!("it said: {}", rejected.said));
     let shown = problems_to_diagnostics(&prepared.case, &[problem]);
-    let message = shown
+    let message = prepared
+        .sources
+        .redact(shown)
         .iter()
         .map(|diagnostic| diagnostic.render(&prepared.sources, Rendering::default()))
         .collect::<String>();

@@ -102,7 +102,8 @@ pub fn prepare(
     wishes: impl Into<Wishes>,
 ) -> Result<Prepared, Vec<Diagnostic>> {
     let wishes = wishes.into();
-    let told = |problems: Vec<Problem>| problems_to_diagnostics(case, &problems);
+    let sources = &lab.scenario.sources;
+    let told = |problems: Vec<Problem>| sources.redact(problems_to_diagnostics(case, &problems));
     let cluster = cluster_of(lab, case, &wishes).map_err(told)?;
     let mut clusters = Vec::with_capacity(case.steps.len());
     for at in 0..case.steps.len() {
@@ -162,7 +163,7 @@ pub fn prepare(
         plan,
     });
     let prepared = Prepared {
-        sources: lab.scenario.sources.clone(),
+        sources: sources.clone(),
         case: case.clone(),
         steps: steps.collect(),
         plan,

@@ -7,6 +7,7 @@ use super::met::OnlyMet;
 use super::tally::Outcome;
 use crate::dump::Difference;
 use crate::evidence::Refused;
+use crate::exit_code;
 use crate::report::RunError;
 
 /// The name and version of this format.
@@ -282,33 +283,20 @@ pub struct NotCompared {
 }
 
 impl Verification {
-    /// Takes note of what is not compared, with what is not for the same reason.
-    pub fn also(&mut self, not: Option<NotCompared>) {
-        let Some(not) = not else {
-            return;
-        };
-        let mut known = self.not_compared.iter_mut();
-        let alike = known
-            .find(|known| (&known.because, &known.from_step) == (&not.because, &not.from_step));
-        match alike {
-            Some(known) => known.cases.extend(not.cases),
-            None => self.not_compared.push(not),
-        }
-    }
-
-    /// What a command ends with: 1 if a flow goes elsewhere or a share differs, else what the first case
-    /// that failed ends with, else 130 if it was interrupted, else 4 if nothing was
-    /// compared, else 0.
+    /// The exit code, in the order of [`exit_code`]: 130 if it was interrupted, else that of
+    /// the worst trouble of a case that failed, else 1 if a flow goes elsewhere or a share
+    /// differs, else 4 if nothing was compared, else 0.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
-        if !self.changed.is_empty() || !self.shares.is_empty() {
-            return 1;
+        if self.interrupted {
+            return exit_code::INTERRUPTED;
         }
-        match self.failed.first() {
-            Some(failed) => failed.error.trouble.exit_code(),
-            None if self.interrupted => 130,
-            None if self.cases == 0 => 4,
-            None => 0,
+        let troubles = self.failed.iter().map(|failed| failed.error.trouble);
+        match troubles.max() {
+            Some(trouble) => trouble.exit_code(),
+            None if !self.changed.is_empty() || !self.shares.is_empty() => exit_code::FAILED,
+            None if self.cases == 0 => exit_code::NOTHING,
+            None => exit_code::SUCCESS,
         }
     }
 }
@@ -316,17 +304,9 @@ impl Verification {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Trouble;
 
-    fn not(case: &str, from_step: Option<&str>) -> NotCompared {
-        NotCompared {
-            cases: vec![case.to_owned()],
-            from_step: from_step.map(str::to_owned),
-            because: "it lacks conntrack".to_owned(),
-        }
-    }
-
-    #[test]
-    fn what_is_not_compared_for_one_reason_is_told_once() {
+    fn nothing() -> Verification {
         let ran = || Ran {
             program: None,
             version: "v1.30".to_owned(),
@@ -334,28 +314,59 @@ mod tests {
             moving: None,
             refused: Vec::new(),
         };
-        let mut verification = Verification {
+        Verification {
             schema: SCHEMA.to_owned(),
             against: ran(),
             new: ran(),
-            cases: 3,
-            flows: 3,
+            cases: 0,
+            flows: 0,
             changed: Vec::new(),
             shares: Vec::new(),
             rules: Vec::new(),
             moved: Vec::new(),
             failed: Vec::new(),
-            not_compared: vec![not("a", None)],
+            not_compared: Vec::new(),
             interrupted: false,
-        };
-        verification.also(None);
-        verification.also(Some(not("b", Some("leaves"))));
-        verification.also(Some(not("c", Some("leaves"))));
-        let together = NotCompared {
-            cases: vec!["b".to_owned(), "c".to_owned()],
-            ..not("b", Some("leaves"))
-        };
-        assert_eq!(verification.not_compared, [not("a", None), together]);
-        assert_eq!(verification.exit_code(), 0);
+        }
+    }
+
+    #[test]
+    fn exit_code_is_that_of_the_worst() {
+        let mut verification = nothing();
+        assert_eq!(verification.exit_code(), exit_code::NOTHING);
+        verification.cases = 3;
+        assert_eq!(verification.exit_code(), exit_code::SUCCESS);
+        verification.shares.push(SharesDiffer {
+            service: "service/default/web:80".to_owned(),
+            modes: "iptables".to_owned(),
+            cases: Vec::new(),
+            flows: 1,
+            by_client: false,
+            against: Vec::new(),
+            new: Vec::new(),
+            chance_in_billion: 0,
+        });
+        assert_eq!(verification.exit_code(), exit_code::FAILED);
+        // Whatever differs, and whichever failed first.
+        for (trouble, code) in [
+            (Trouble::Machine, exit_code::MACHINE),
+            (Trouble::Input, exit_code::MACHINE),
+            (Trouble::Lost, exit_code::LOST),
+            (Trouble::Bug, exit_code::BUG),
+            (Trouble::Machine, exit_code::BUG),
+        ] {
+            verification.failed.push(Failed {
+                case: "lab".to_owned(),
+                side: SideOf::Against,
+                error: RunError {
+                    trouble,
+                    message: String::new(),
+                    remedy: None,
+                },
+            });
+            assert_eq!(verification.exit_code(), code, "{trouble:?}");
+        }
+        verification.interrupted = true;
+        assert_eq!(verification.exit_code(), exit_code::INTERRUPTED);
     }
 }

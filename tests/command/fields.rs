@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::fake;
 use super::support::{LAB, lab, run, stderr, stdout, svclab};
 
 /// The lab with `from` replaced by `to`, in one case.
@@ -133,17 +134,21 @@ fn command_to_run_a_case_again_works() {
         bin.display(),
         std::env::var("PATH").unwrap_or_default()
     );
+    fake::kube_proxy(&labs, fake::WRITES);
+    let proxy = "it's labs/kube-proxy";
     for by_variable in [false, true] {
         let mut first = svclab();
         first
             .current_dir(directory.path())
-            .args(["run", "--kernel=host", "lab/policy=Local"]);
+            .args(["run", "--kernel=host", "lab/policy=Local"])
+            .args(["--allow-outside", "--kube-proxy", proxy]);
         if by_variable {
             first.env("SVCLAB_TOPOLOGIES", "it's labs");
         } else {
             first.args(["--topologies", "it's labs"]);
         }
         let command = again(&first.output().expect("the command starts"));
+        assert!(command.contains(" --allow-outside "), "{command}");
         let second = std::process::Command::new("sh")
             .args(["-c", &command])
             .current_dir(directory.path())
@@ -152,5 +157,35 @@ fn command_to_run_a_case_again_works() {
             .output()
             .expect("a shell");
         assert_eq!(again(&second), command);
+    }
+}
+
+#[test]
+fn cases_to_choose_from_are_words_for_a_shell() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let labs = directory.path().join("it's labs");
+    std::fs::create_dir(&labs).expect("the directory can be made");
+    let path = labs.join("lab.yaml");
+    std::fs::write(&path, LAB).expect("the lab can be written");
+    let path = path.display().to_string();
+    for arguments in [
+        &["up", &path][..],
+        &["bisect", "--good", &path, "--bad", &path],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        let text = stderr(&output);
+        let lines = text.lines().filter(|line| line.contains("/policy="));
+        let names: Vec<String> = lines
+            .map(|line| {
+                let printf = format!("printf %s {line}");
+                let shell = std::process::Command::new("sh")
+                    .args(["-c", &printf])
+                    .output();
+                stdout(&shell.expect("a shell"))
+            })
+            .collect();
+        let expected = ["Cluster", "Local"].map(|policy| format!("{path}/policy={policy}"));
+        assert_eq!(names, expected, "{text}");
     }
 }

@@ -33,6 +33,7 @@ mod kept;
 mod killed;
 mod measured;
 mod node_ports;
+mod panics;
 mod paths;
 mod printed;
 mod readme;

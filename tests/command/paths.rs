@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
+use super::fake;
 use super::support::{LAB, run, stderr, stdout};
 
 /// What no message may repeat.
@@ -106,6 +107,7 @@ fn dump_outside_of_the_labs_directory_is_refused() {
     fs::create_dir(place.lab("node")).expect("made");
     symlink("../../secret", place.lab("node/iptables-save")).expect("a link");
     let secret = shown(&place.outside("secret"));
+    let proxy = shown(&fake::kube_proxy(place.0.path(), fake::WRITES));
     for dump in [
         "../secret",
         "link",
@@ -122,7 +124,15 @@ fn dump_outside_of_the_labs_directory_is_refused() {
             "{dump}: {text}"
         );
         assert!(text.contains("--allow-outside"), "{dump}: {text}");
+        let verify = ["verify", "--kernel=host", "--kube-proxy", &proxy, &lab];
+        let (code, text) = place.printed(&verify);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains("--allow-outside"), "{dump}: {text}");
         if dump != "/dev/stdin" {
+            let (code, text) = place.printed(&[&verify[..], &["--allow-outside"]].concat());
+            assert_eq!(code, Some(2), "{text}");
+            assert!(text.contains("ERROR lab/policy=Local"), "{dump}: {text}");
+            assert!(!text.contains("leads out of"), "{dump}: {text}");
             let (code, text) = place.printed(&["plan", "--allow-outside", &lab]);
             assert_eq!(code, Some(2), "{text}");
             assert!(!text.contains("leads out of"), "{dump}: {text}");
@@ -187,6 +197,70 @@ fn file_behind_a_link_is_not_quoted() {
         ] {
             place.printed(arguments);
         }
+    }
+}
+
+/// A lab that can be read and cannot be prepared repeats what it says no more than one
+/// that cannot be read.
+#[test]
+fn case_behind_a_link_is_not_quoted() {
+    let place = Place::new();
+    let secret = "$6$salt19000";
+    let proxy = fake::kube_proxy(place.0.path(), fake::WRITES);
+    let proxy = shown(&proxy);
+    let rules = format!("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j {secret}\n{secret}\nCOMMIT\n");
+    fs::write(place.lab("hidden"), rules).expect("written");
+    fs::create_dir(place.lab("node")).expect("made");
+    symlink("../hidden", place.lab("node/iptables-save")).expect("a link");
+    let part = |from: &str, to: &str| {
+        let text = LAB.replace(from, to);
+        assert_ne!(text, LAB, "{from}");
+        text
+    };
+    for text in [
+        part(
+            "from: pod/default/client",
+            &format!("from: \"pod/default/{secret}\""),
+        ),
+        part(
+            "to: \"service/default/web:80",
+            &format!("to: \"service/default/{secret}:80"),
+        ),
+        part("endpoints: [web]", &format!("endpoints: [\"{secret}\"]")),
+        part("nodeName: node-1", &format!("nodeName: \"{secret}\"")),
+        part("podIP: 10.244.1.10", &format!("podIP: \"{secret}\"")),
+        part("leftovers: {iptables: []}", "dump: node"),
+        part("leftovers: {iptables: []}", &format!("dump: \"{secret}\"")),
+        part(
+            "kubeProxy: {",
+            &format!("kubeProxy: {{binary: \"./{secret}\", "),
+        ),
+    ] {
+        fs::write(place.outside("secret"), text).expect("written");
+        let _ = fs::remove_file(place.lab("lab.yaml"));
+        symlink("../secret", place.lab("lab.yaml")).expect("a link");
+        let lab = shown(&place.lab("lab.yaml"));
+        let case = format!("{lab}/policy=Local");
+        let other = format!("{lab}/policy=Cluster");
+        let dump = shown(&place.lab("node/iptables-save"));
+        for arguments in [
+            &["plan", &lab][..],
+            &["run", &lab],
+            &["run", "--format=json", &lab],
+            &["run", "--format=junit", &lab],
+            &["run", "--format=github", &lab],
+            &["explain", &lab],
+            &["why", &lab],
+            &["claims", &lab],
+            &["up", &case],
+            &["bisect", "--good", &case, "--bad", &other],
+        ] {
+            let (code, text) = place.printed(arguments);
+            assert_eq!(code, Some(2), "{arguments:?}: {text}");
+        }
+        // What is given takes the place of a lab's `dump` and `binary`.
+        place.printed(&["replay", &dump, "--lenient", "--objects", &case]);
+        place.printed(&["verify", "--kernel=host", "--kube-proxy", &proxy, &lab]);
     }
 }
 

@@ -7,12 +7,15 @@ use std::future::pending;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
+use svclab::exit_code;
 use svclab::kernel::Choice;
+use svclab::report::Trouble;
 use svclab::report::verify::human;
-use svclab::run::verify::{Side, pairs, verify};
+use svclab::run::verify::{Pairs, Side, pairs, verify};
 use svclab::run::{Options, choose};
 use svclab::verify::Verification;
 use tokio::sync::mpsc;
@@ -164,10 +167,26 @@ fn versions(case: &str, [against, new]: [&str; 2]) -> Verification {
     let labs = choose(&[case.to_owned()], &project().join("topologies")).expect("the lab");
     let side = |version: &str| Side::Rules(version.parse().expect("a version"));
     let (against, new) = (side(against), side(new));
-    let found = pairs(&labs, &against, &new, &[]);
+    let found = pairs(&labs, &against, &new, &[], false);
+    verified(found, &against, &new, guests::SVCLAB)
+}
+
+/// The cases of a lab with the rules of one version on both sides.
+fn found(lab: &Path, version: &str) -> Pairs {
+    let labs = choose(&[lab.display().to_string()], lab).expect("the lab");
+    let side = Side::Rules(version.parse().expect("a version"));
+    pairs(&labs, &side, &side, &[], false)
+}
+
+fn compared(lab: &Path, version: &str, agent: &str) -> Verification {
+    let side = Side::Rules(version.parse().expect("a version"));
+    verified(found(lab, version), &side, &side, agent)
+}
+
+fn verified(found: Pairs, against: &Side, new: &Side, agent: &str) -> Verification {
     let options = Options {
         kernels: Choice::Auto,
-        agent: Some(guests::SVCLAB.into()),
+        agent: Some(agent.into()),
         jobs: 1,
         agents: 1,
         keep: false,
@@ -175,7 +194,7 @@ fn versions(case: &str, [against, new]: [&str; 2]) -> Verification {
         notice: None,
     };
     let (tell, _) = mpsc::unbounded_channel();
-    guests::block_on(verify(found, &against, &new, &options, &tell, pending()))
+    guests::block_on(verify(found, against, new, &options, &tell, pending()))
 }
 
 /// Flows of UDP that are open when their endpoint begins to terminate: v1.21 leaves them
@@ -217,7 +236,7 @@ fn steps_that_generated_rules_cannot_make() {
     let case = format!("{}/version=v1.21,mode=iptables", path.display());
     let labs = choose(&[case], directory.path()).expect("the lab");
     let side = |version: &str| Side::Rules(version.parse().expect("a version"));
-    let found = pairs(&labs, &side("v1.21"), &side("v1.24"), &[]);
+    let found = pairs(&labs, &side("v1.21"), &side("v1.24"), &[], false);
     let steps: Vec<usize> = found
         .pairs
         .iter()
@@ -225,7 +244,13 @@ fn steps_that_generated_rules_cannot_make() {
         .collect();
     // One that comes changes a server, too.
     assert_eq!(steps, [0, 0]);
-    insta::assert_debug_snapshot!(found.not_compared);
+    assert_eq!(found.not_compared, []);
+    let [failed] = found.failed.as_slice() else {
+        panic!("{:#?}", found.failed);
+    };
+    assert_eq!(failed.error.trouble, Trouble::Input);
+    let message = "the step `oneComes` changes virtual servers of IPVS in node-1";
+    assert!(failed.error.message.starts_with(message), "{failed:?}");
 }
 
 /// A step in which a pod comes, up to what is tried after it.
@@ -302,15 +327,79 @@ fn steps_without_conntrack() {
     command.arg(&program).arg(&path).env("NO_COLOR", "1");
     let output = command.output().expect("unshare");
     let text = stdout(&output) + &stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{text}");
+    let code = output.status.code();
+    assert_eq!(code, Some(exit_code::MACHINE.into()), "{text}");
     // This machine may lack more.
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
     for said in [
-        "not compared: lab/policy=Cluster, lab/policy=Local from the step oneComes on: ",
+        "ERROR lab/policy=Cluster (new) from the step oneComes on: ",
         "conntrack for its kube-proxy, which forgets flows with it, in node-1",
         "`apt-get install conntrack`",
     ] {
         assert!(line.contains(said), "{said}: {text}");
     }
+}
+
+/// A lab of which one case is good and the other wrong, whatever runs on its nodes.
+fn half_wrong() -> String {
+    let wrong = LAB.replace("internalTrafficPolicy: Local", "clusterIP: 10.244.1.9");
+    assert_ne!(wrong, LAB);
+    wrong
+}
+
+/// The fake writes no rules, so its flow goes elsewhere, too: an error outranks that.
+#[test]
+fn verify_case_that_cannot_be_prepared_is_an_error() {
+    let (directory, path) = lab(half_wrong());
+    let program = fake::kube_proxy(directory.path(), fake::WRITES);
+    let (code, text) = told(&program, &path, &[], directory.path());
+    assert_eq!(code, Some(exit_code::INPUT.into()), "{text}");
+    for said in ["CHANGED lab/policy=Cluster", "ERROR lab/policy=Local"] {
+        assert!(text.contains(said), "{text}");
+    }
+    assert!(!text.contains("not compared"), "{text}");
+    let wrong = format!("{}/policy=Local", path.display());
+    let (code, text) = told(&program, Path::new(&wrong), &[], directory.path());
+    assert_eq!(code, Some(exit_code::INPUT.into()), "{text}");
+    assert!(text.contains("not compared: lab/policy=Local"), "{text}");
+}
+
+/// The sides behave alike where both can be compared, and one case cannot be.
+#[test]
+fn verify_case_beside_one_that_is_wrong_is_no_success() {
+    let (_directory, path) = lab(half_wrong());
+    let verification = compared(&path, "v1.30.5", guests::SVCLAB);
+    assert_eq!((verification.cases, verification.changed.len()), (1, 0));
+    assert_eq!(verification.exit_code(), exit_code::INPUT);
+}
+
+#[test]
+fn verify_without_an_agent_is_no_success() {
+    let (_directory, path) = lab(LAB);
+    let verification = compared(&path, "v1.30.5", "/bin/false");
+    assert_eq!(verification.cases, 0);
+    let [failed, other] = verification.failed.as_slice() else {
+        panic!("{verification:#?}");
+    };
+    assert_eq!(failed.error, other.error);
+    let code = failed.error.trouble.exit_code();
+    assert_ne!(code, exit_code::SUCCESS);
+    assert_eq!(verification.exit_code(), code, "{failed:?}");
+}
+
+/// Work that panics while a case is compared is an error of that case.
+#[test]
+fn verify_case_that_panics_is_a_bug() {
+    let (_directory, path) = lab(LAB);
+    let mut found = found(&path, "v1.30.5");
+    // No lab can ask for it: it is more than twice a probe's patience can be.
+    found.pairs[0].new.plan.probes[0].patience = Duration::MAX;
+    let version = Side::Rules("v1.30.5".parse().expect("a version"));
+    let verification = verified(found, &version, &version, guests::SVCLAB);
+    let [failed] = verification.failed.as_slice() else {
+        panic!("{verification:#?}");
+    };
+    assert_eq!(failed.error.trouble, Trouble::Bug);
+    assert_eq!(verification.exit_code(), exit_code::BUG);
 }

@@ -276,7 +276,7 @@ fn compared(
         };
         let against = Side::Rules(version);
         let new = Side::Program(program);
-        let mut found = pairs(&labs, &against, &new, modes);
+        let mut found = pairs(&labs, &against, &new, modes, false);
         change(&mut found);
         Ok(verified(found, &against, &new).await)
     })
@@ -367,7 +367,7 @@ fn of_one_release(patch: Option<&str>, case: &str, finds: Finds) -> Result<(), F
     let verification = guests::block_on(async {
         let against = Side::Program(version_of(&against, host()).await?);
         let new = Side::Program(version_of(&new, host()).await?);
-        let found = pairs(&labs, &against, &new, &[]);
+        let found = pairs(&labs, &against, &new, &[], false);
         Ok::<_, Failed>(verified(found, &against, &new).await)
     })?;
     if verification.failed.is_empty() && verification.flows > 0 && finds(&verification) {

@@ -27,6 +27,9 @@ pub struct VerifyArguments {
     /// its own version]
     #[arg(long, value_name = "PATH|VERSION", value_parser = against)]
     pub against: Option<AgainstWord>,
+    /// Read dumps that a lab names outside of its directory, too
+    #[arg(long)]
+    pub allow_outside: bool,
     /// Only cases of this mode: `iptables`, `ipvs` or `nftables`. As often as wanted
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub proxy_mode: Vec<Mode>,

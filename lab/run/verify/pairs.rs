@@ -1,17 +1,18 @@
 //! Every case twice: with what is compared, and with what it is compared against.
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::draws::proxies;
 use super::side::Side;
 use crate::plan::{Patience, Plan, Watch};
 use crate::rules::kube_proxy::{KubeProxy, Mode, Version};
-use crate::run::{Chosen, Prepared, Wishes, prepare};
+use crate::run::{Chosen, Prepared, Wishes, prepare, prepare_or_tell};
 use crate::scenario::expectation::Expected;
 use crate::scenario::lab::{LabSpec, Probe};
 use crate::scenario::{Case, Diagnostic};
-use crate::verify::NotCompared;
+use crate::verify::{Failed, NotCompared, SideOf};
 
 /// A case with both.
 #[derive(Debug, Clone)]
@@ -27,16 +28,25 @@ pub struct Pair {
 pub struct Pairs {
     /// The cases, each with both.
     pub pairs: Vec<Pair>,
-    /// Those left out, and those whose steps were.
+    /// Those that the sides cannot run, and those whose steps they cannot make.
     pub not_compared: Vec<NotCompared>,
+    /// Those that are wrong whatever runs on their nodes.
+    pub failed: Vec<Failed>,
 }
 
 /// Prepares the chosen cases with both sides; those of other modes than `modes` are
 /// none of its business, if any is given. Versions that cases speak of give way to the
 /// sides', and of cases that are the same then, the first is compared. Where one of the
-/// sides cannot make a step, what comes before it is compared.
+/// sides cannot make a step, what comes before it is compared. A case that cannot be run
+/// as its lab says has failed.
 #[must_use]
-pub fn pairs(labs: &[Chosen], against: &Side, new: &Side, modes: &[Mode]) -> Pairs {
+pub fn pairs(
+    labs: &[Chosen],
+    against: &Side,
+    new: &Side,
+    modes: &[Mode],
+    allow_outside: bool,
+) -> Pairs {
     let mut found = Pairs::default();
     let mut reasons: BTreeMap<(String, Option<String>), Vec<String>> = BTreeMap::new();
     let mut seen = HashSet::new();
@@ -54,9 +64,12 @@ pub fn pairs(labs: &[Chosen], against: &Side, new: &Side, modes: &[Mode]) -> Pai
             if !modes.is_empty() && !run.iter().all(|mode| modes.contains(mode)) {
                 continue;
             }
-            let (pair, wrong) = longest(lab, case, against, new);
+            let (pair, wrong) = longest(lab, case, [against, new], allow_outside);
             if let Some((because, from_step)) = wrong {
-                not(because, from_step);
+                match as_written(lab, case, [against, new], allow_outside) {
+                    None => not(because, from_step),
+                    Some(failed) => found.failed.push(failed),
+                }
             }
             let pair = pair.filter(|pair| seen.insert(essence(&pair.against.plan)));
             found.pairs.extend(pair);
@@ -76,12 +89,39 @@ pub fn pairs(labs: &[Chosen], against: &Side, new: &Side, modes: &[Mode]) -> Pai
 /// Why something is not compared, and from which step on.
 type Wrong = (String, Option<String>);
 
+/// What is wrong with a case as its lab says it, with the rules that svclab generates and
+/// with each program; `None` where it can be run with one of those.
+fn as_written(lab: &Chosen, case: &Case, sides: [&Side; 2], allow_outside: bool) -> Option<Failed> {
+    let prepared = |kube_proxy: Option<&Path>| {
+        let wishes = Wishes {
+            kube_proxy: kube_proxy.map(ToOwned::to_owned),
+            allow_outside,
+            ..Wishes::from(Patience::SETTLED)
+        };
+        prepare_or_tell(lab, case, wishes).err()
+    };
+    let wrong = prepared(None)?;
+    for path in sides.into_iter().filter_map(Side::path) {
+        prepared(Some(path))?;
+    }
+    Some(Failed {
+        case: case.id.clone(),
+        side: SideOf::New,
+        error: wrong.result.error?,
+    })
+}
+
 /// A case with both sides and as many of its steps as both can make.
-fn longest(lab: &Chosen, case: &Case, against: &Side, new: &Side) -> (Option<Pair>, Option<Wrong>) {
+fn longest(
+    lab: &Chosen,
+    case: &Case,
+    sides: [&Side; 2],
+    allow_outside: bool,
+) -> (Option<Pair>, Option<Wrong>) {
     let mut wrong = None;
     for steps in (0..=case.steps.len()).rev() {
-        let both = with(lab, case, against, steps)
-            .and_then(|against| Ok((against, with(lab, case, new, steps)?)));
+        let [against, new] = sides.map(|side| with(lab, case, side, steps, allow_outside));
+        let both = against.and_then(|against| Ok((against, new?)));
         match both {
             Ok((against, new)) => return (Some(Pair { against, new }), wrong),
             Err(because) => {
@@ -94,7 +134,13 @@ fn longest(lab: &Chosen, case: &Case, against: &Side, new: &Side) -> (Option<Pai
 }
 
 /// A case up to one of its steps, with one side on its nodes; its rules are read back.
-fn with(lab: &Chosen, case: &Case, side: &Side, steps: usize) -> Result<Prepared, String> {
+fn with(
+    lab: &Chosen,
+    case: &Case,
+    side: &Side,
+    steps: usize,
+    allow_outside: bool,
+) -> Result<Prepared, String> {
     let mut case = case.clone();
     case.steps.truncate(steps);
     for step in &mut case.steps {
@@ -126,6 +172,7 @@ fn with(lab: &Chosen, case: &Case, side: &Side, steps: usize) -> Result<Prepared
     }
     let wishes = Wishes {
         kube_proxy: side.path().map(ToOwned::to_owned),
+        allow_outside,
         ..Wishes::from(Patience::SETTLED)
     };
     let mut prepared = prepare(lab, &case, wishes).map_err(|wrong| first(&wrong))?;

@@ -8,6 +8,7 @@ use futures_util::stream::{self, StreamExt as _};
 use super::bench::{Bench, Lacking};
 use super::pairs::Pair;
 use super::trial::{billionths, place, with_new};
+use crate::run::execute::trouble;
 use crate::run::pool::Pools;
 use crate::run::tasks::caught;
 use crate::verify::{Failed, Pool, Share, SharesDiffer, SideOf, Spread, Tally, Threshold};
@@ -139,13 +140,10 @@ async fn draw(
     by_client: bool,
 ) -> Result<Vec<super::bench::Runs>, Failed> {
     let pair = pair.without_steps();
-    let pool = place(&pair, pools).await;
-    let Some(pool) = pool.map_err(|error| with_new(&pair, &error))? else {
-        return Ok(Vec::new());
-    };
+    let pool = place(&pair, pools).await?;
     let _room = pool.place(&pair.new.plan).await;
     let agent = pool.agent().await;
-    let agent = agent.map_err(|error| with_new(&pair, &error))?;
+    let agent = agent.map_err(|error| with_new(&pair, trouble(&error)))?;
     let bench = Bench::new(&pair, agent);
     if by_client {
         bench.shares_by_client(lacking).await

@@ -13,14 +13,14 @@ use super::pairs::{Pair, Pairs};
 use super::shares::{Drawn, Shares};
 use super::side::Side;
 use crate::evidence::{Refused, refused};
-use crate::kernel::KernelError;
+use crate::report::RunError;
 use crate::run::Prepared;
 use crate::run::execute::{Options, trouble};
 use crate::run::pool::{Pool, Pools};
 use crate::run::tasks::caught;
 use crate::verify::{
-    Changed, Draws, Failed, LOOKS, Likeness, Moved, Moving, NotCompared, RulesDiffer, SCHEMA,
-    SideOf, Sync, Tally, Threshold, Times, Unit, Verification,
+    Changed, Draws, Failed, LOOKS, Likeness, Moved, Moving, RulesDiffer, SCHEMA, SideOf, Sync,
+    Tally, Threshold, Times, Unit, Verification,
 };
 
 /// Number of connections by which a flow is drawn when it is tried again, four times as many
@@ -98,13 +98,13 @@ pub async fn verify(
         shares: shares.differing(&found.pairs),
         rules: Vec::new(),
         moved: Vec::new(),
-        failed: not_drawn,
+        failed: found.failed.into_iter().chain(not_drawn).collect(),
         not_compared: found.not_compared,
         interrupted,
     };
     let mut synced = [Vec::new(), Vec::new()];
     for (ended, left_out) in compared {
-        verification.also(left_out);
+        verification.failed.extend(left_out);
         match ended {
             Ok(one) => {
                 verification.cases += 1;
@@ -151,11 +151,10 @@ fn drawn(pairs: &[Pair], compared: &[Ended]) -> Vec<Drawn> {
     all
 }
 
-/// A case that has ended, and what of it is not compared.
-type Ended = (Result<Compared, Failed>, Option<NotCompared>);
+/// A case that has ended, and why its steps are not compared, where they are not.
+type Ended = (Result<Compared, Failed>, Option<Failed>);
 
 /// A case that was compared.
-#[derive(Default)]
 struct Compared {
     flows: usize,
     /// What became of each flow as the case was run for the first time.
@@ -169,68 +168,47 @@ struct Compared {
     refused: [Vec<Refused>; 2],
 }
 
-/// Compares a case, and says what of it is not compared.
+/// Compares a case, up to its steps where no kernel can make those.
 async fn one(pair: &Pair, pools: &Pools, threshold: Threshold) -> Ended {
-    match place(pair, pools).await {
-        Ok(pool) => (on(pair, pool, threshold).await, None),
-        Err(error) if pair.new.plan.steps.is_empty() => (Err(with_new(pair, &error)), None),
-        Err(lacking) => {
+    match (place(pair, pools).await, pair.new.plan.steps.first()) {
+        (Ok(pool), _) => (on(pair, &pool, threshold).await, None),
+        (Err(failed), None) => (Err(failed), None),
+        (Err(mut lacking), Some(first)) => {
             let shorter = pair.without_steps();
             match place(&shorter, pools).await {
-                Ok(pool) => (
-                    on(&shorter, pool, threshold).await,
-                    not_made(&pair.new, &lacking),
-                ),
+                Ok(pool) => {
+                    let message = &mut lacking.error.message;
+                    message.insert_str(0, &format!("from the step {} on: ", first.name));
+                    (on(&shorter, &pool, threshold).await, Some(lacking))
+                }
                 // There is no place for what comes before them either.
-                Err(error) => (Err(with_new(pair, &error)), None),
+                Err(failed) => (Err(failed), None),
             }
         }
     }
 }
 
-pub fn with_new(pair: &Pair, error: &KernelError) -> Failed {
+pub fn with_new(pair: &Pair, error: RunError) -> Failed {
     Failed {
         case: pair.new.case.id.clone(),
         side: SideOf::New,
-        error: trouble(error),
+        error,
     }
 }
 
 /// Where a case is compared: where it is to run in several kernels, one is enough.
-pub async fn place(pair: &Pair, pools: &Pools) -> Result<Option<Arc<Pool>>, KernelError> {
-    let found = pools.of_case(&pair.new).await?;
-    Ok(found.into_iter().next())
-}
-
-/// That the steps of a case are not compared, for which there is no place.
-fn not_made(prepared: &Prepared, error: &KernelError) -> Option<NotCompared> {
-    let first = prepared.plan.steps.first()?;
-    let told = trouble(error);
-    Some(NotCompared {
-        cases: vec![prepared.case.id.clone()],
-        from_step: Some(first.name.clone()),
-        because: match told.remedy {
-            Some(remedy) => {
-                let remedy = remedy.replace('\n', ", ");
-                format!("{}; what to do: {remedy}", told.message)
-            }
-            None => told.message,
-        },
-    })
+pub async fn place(pair: &Pair, pools: &Pools) -> Result<Arc<Pool>, Failed> {
+    let found = pools.of_case(&pair.new).await;
+    let found = found.map_err(|error| with_new(pair, trouble(&error)))?;
+    let first = found.into_iter().next();
+    first.ok_or_else(|| with_new(pair, RunError::no_kernel()))
 }
 
 /// Compares a case with agents of one kernel.
-async fn on(
-    pair: &Pair,
-    pool: Option<Arc<Pool>>,
-    threshold: Threshold,
-) -> Result<Compared, Failed> {
-    let Some(pool) = pool else {
-        return Ok(Compared::default());
-    };
+async fn on(pair: &Pair, pool: &Pool, threshold: Threshold) -> Result<Compared, Failed> {
     let _room = pool.place(&pair.new.plan).await;
     let agent = pool.agent().await;
-    let agent = agent.map_err(|error| with_new(pair, &error))?;
+    let agent = agent.map_err(|error| with_new(pair, trouble(&error)))?;
     let bench = Bench::new(pair, agent);
     let both = bench.once().await?;
     let first: Vec<(String, [Tally; 2])> = bench.tallies(&both).collect();
