@@ -294,8 +294,8 @@ fn endpoint(
 }
 
 /// Whether the controller is asked for zone hints in proportion to the zones' processors,
-/// which overrides `trafficDistribution`. (`k8s.io/endpointslice` v0.36.0
-/// `topologycache/utils.go`, `hintsEnabled`.)
+/// which overrides `trafficDistribution`. (`k8s.io/endpointslice` v0.36.0 `utils.go`,
+/// `hintsEnabled`; `reconciler.go`, `reconcileByAddressType`.)
 pub(super) fn wants_proportional_hints(service: &Service) -> bool {
     let annotations = service.metadata.annotations.as_ref();
     let value = |name: &str| annotations.and_then(|annotations| annotations.get(name));
@@ -305,8 +305,9 @@ pub(super) fn wants_proportional_hints(service: &Service) -> bool {
 }
 
 /// The hints of a ready endpoint that `trafficDistribution` asks for: its own zone, and
-/// with `PreferSameNode` its own node. (`k8s.io/endpointslice` v0.36.0
-/// `trafficdist/trafficdist.go`.)
+/// with `PreferSameNode` its own node. (`k8s.io/endpointslice` v0.36.0 `reconciler.go`,
+/// `validTrafficDistribution`; `trafficdist/trafficdist.go`,
+/// `preferCloseHeuristic.update`.)
 fn hints(service: &Service, node: Option<&str>, zone: Option<&str>) -> Option<EndpointHints> {
     let wanted = service.spec.as_ref()?.traffic_distribution.as_deref()?;
     let zones = zone.map(|name| {

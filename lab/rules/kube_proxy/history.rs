@@ -57,7 +57,9 @@ history! {
     /// family. (kubernetes/kubernetes#123105.)
     pub const PRIMARY_ADDRESS: Change = Change::since(31);
     /// Node hints go before zone hints.
-    /// (Gate `PreferSameTrafficDistribution`, on from v1.34.)
+    /// (Gate `PreferSameTrafficDistribution`, on from v1.34:
+    /// `pkg/features/kube_features.go`; `topologyModeFromHints` in
+    /// `pkg/proxy/topology.go` v1.34.)
     pub const NODE_HINTS: Change = Change::since(34);
     /// `externalTrafficPolicy: Local` also holds for a `ClusterIP` service with
     /// external IPs. (`pkg/api/v1/service/util.go` v1.28.3, v1.29.1.)
