@@ -12,18 +12,25 @@ mod attempts;
 mod beside;
 #[path = "../shared/copied.rs"]
 mod copied;
+#[path = "../shared/guests.rs"]
+mod guests;
 mod identity;
 mod intruder;
 mod outside;
+#[path = "../shared/program.rs"]
 mod program;
+mod programs;
 #[path = "../shared/rights.rs"]
 mod rights;
+#[path = "../shared/tenants.rs"]
+mod tenants;
 #[path = "../shared/waiting.rs"]
 mod waiting;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use nix::unistd::pause;
 
 use outside::{Outside, User};
 
@@ -31,10 +38,11 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args();
     match arguments.nth(1).as_deref() {
         Some("intruder") => return intruder::main(arguments),
-        Some(program::INSIDE) => return program::inside(),
-        Some(program::OUTSIDE) => {
-            return program::outside(&arguments.next().expect("an agent"));
-        }
+        Some(tenants::INSIDE) => return program::inside(),
+        Some(tenants::WAITS) => loop {
+            pause();
+        },
+        Some(programs::OUTSIDE) => return programs::outside(arguments),
         _ => {}
     }
     let mut trials: Vec<Trial> = outside::users()
@@ -45,14 +53,11 @@ fn main() -> ExitCode {
             })
         })
         .collect();
-    trials.extend(outside::users().into_iter().map(|user| {
-        let name = format!("program_of_a_lab_reaches_nothing_{}", user.word());
-        Trial::test(name, move || {
-            let reached = program::reaches(user);
-            if reached.is_empty() {
-                return Ok(());
-            }
-            Err(reached.join("\n").into())
+    trials.extend(programs::standings().into_iter().map(|standing| {
+        let name = format!("program_of_a_lab_reaches_nothing_{}", standing.word());
+        Trial::test(name, move || match programs::reached(standing) {
+            reached if reached.is_empty() => Ok(()),
+            reached => Err(reached.into()),
         })
     }));
     let beside: [(&str, fn()); 3] = [

@@ -14,14 +14,19 @@ use nix::unistd::{chdir, chroot};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use svclab::evidence::Drops;
+use svclab::kernel::Host;
 use svclab::kernel::doctor::Way;
 use svclab::report::doctor::Document;
 use svclab::report::{Outcome, Results};
 
 use super::attempt::{Attempts, SETTING, WORD};
+use super::tenants;
 
 /// The name by which this program is `svclab`.
 pub const SVCLAB: &str = "svclab";
+
+/// Where this program lies there.
+const INIT: &str = "/init";
 
 /// The lab that is run there.
 pub const LAB: &str = "clb-hairpin";
@@ -48,6 +53,8 @@ pub struct Said {
     pub doctor: Option<Way>,
     /// What came of attempts to escape from an agent for IPVS.
     pub attempts: Option<Attempts>,
+    /// What programs of such an agent's labs reached.
+    pub reached: Vec<String>,
     /// The setting that was attempted, before and after.
     pub setting: [String; 2],
 }
@@ -105,11 +112,28 @@ pub fn live() -> ! {
             .find(|found| found.feature == "IPVS")
             .map(|found| found.host),
         attempts: serde_json::from_slice(&attempted.stdout).ok(),
+        reached: programs_reach(),
         setting: [before, setting()],
     };
     println!("{}", serde_json::to_string(&said).expect("it is text"));
     let _ = reboot(RebootMode::RB_POWER_OFF);
     std::process::exit(0)
+}
+
+/// What programs of labs reach whose agent keeps rights of the machine's own root: this
+/// program is the agent and its labs' programs.
+fn programs_reach() -> Vec<String> {
+    let own = PathBuf::from(INIT);
+    let host = Host::with_agent(own.clone()).with_programs([own.clone()]);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let reached = runtime.block_on(async {
+        let agent = host.for_ipvs().start().await?;
+        tenants::reached(&agent, &own, tenants::are_apart_on_the_machine).await
+    });
+    reached.unwrap_or_else(|error| vec![error.to_string()])
 }
 
 /// Whether they were seen, and of whom, or why they were not.

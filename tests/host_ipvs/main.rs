@@ -10,6 +10,10 @@ mod attempt;
 #[path = "../shared/full.rs"]
 mod full;
 mod machine;
+#[path = "../shared/program.rs"]
+mod program;
+#[path = "../shared/tenants.rs"]
+mod tenants;
 mod trials;
 
 use std::process::ExitCode;
@@ -25,6 +29,10 @@ fn main() -> ExitCode {
         [_, "agent", ..] | [machine::SVCLAB, ..] => return svclab::cli::main(),
         [_, attempt::WORD, standing, outside] => attempt::main(standing, outside),
         [_, attempt::CHILD] => attempt::child(),
+        [_, tenants::INSIDE] => return program::inside(),
+        [_, tenants::WAITS] => loop {
+            nix::unistd::pause();
+        },
         _ => {}
     }
     let mut tests = vec![

@@ -140,6 +140,7 @@ pub fn a_host_with_ipvs_runs_what_needs_it() {
     let attempts = said.attempts.expect("attempts");
     reaches_nothing(&attempts);
     is_small(&attempts);
+    assert_eq!(said.reached, [""; 0]);
     assert_eq!(said.setting[0], said.setting[1]);
 }
 

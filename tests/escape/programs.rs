@@ -1,0 +1,131 @@
+//! Programs of labs that try to get out, by agents of each kind. This program starts itself
+//! as a user, has an agent started, and is the program in its labs.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use nix::unistd::geteuid;
+use svclab::kernel::Host;
+
+use super::copied::copied;
+use super::guests::{block_on, guest};
+use super::program::Whose;
+use super::tenants::{self, are_apart_on_the_machine};
+
+/// Has this program start the agent and run itself in labs.
+pub const OUTSIDE: &str = "program-outside";
+
+/// Ends what is printed of all that was tried.
+const DONE: &str = "that is all";
+
+/// How an agent keeps programs apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// As root's, in a user namespace.
+    Root,
+    /// As that of somebody who has one user.
+    Ordinary,
+    /// With rights of the machine's own root.
+    Machine,
+    /// As a guest's first process.
+    Guest,
+}
+
+impl Standing {
+    const ALL: [Self; 4] = [Self::Root, Self::Ordinary, Self::Machine, Self::Guest];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Root => "as_root",
+            Self::Ordinary => "as_an_ordinary_user",
+            Self::Machine => "for_ipvs",
+            Self::Guest => "in_a_guest",
+        }
+    }
+
+    /// Whether programs of two labs are apart as they have to be. Of a user namespace's
+    /// and a guest's root they have the group, and never the user.
+    fn are_apart(self) -> fn(&Whose, &Whose) -> bool {
+        match self {
+            Self::Root => |one, other| {
+                let is_due = |whose: &Whose| (1..1024).contains(&whose.user) && whose.group == 0;
+                is_due(one) && is_due(other) && one.user != other.user && one.room == other.room
+            },
+            Self::Ordinary => |one, other| {
+                let is_due = |whose: &Whose| (whose.user, whose.group) == (0, 0);
+                is_due(one) && is_due(other) && one.room != other.room
+            },
+            Self::Machine => are_apart_on_the_machine,
+            Self::Guest => |one, other| {
+                let is_due = |whose: &Whose| whose.user > 61_184 && whose.group == 0;
+                is_due(one) && is_due(other) && one.user != other.user && one.room == other.room
+            },
+        }
+    }
+}
+
+/// Starts an agent of that kind, and prints what its programs reached.
+pub fn outside(mut arguments: impl Iterator<Item = String>) -> ExitCode {
+    let mut next = || arguments.next().expect("an argument");
+    let (svclab, word) = (next(), next());
+    let standing = Standing::ALL.into_iter().find(|one| one.word() == word);
+    let standing = standing.expect("one of them");
+    let own = std::env::current_exe().expect("this program");
+    let reached = block_on(async {
+        let agent = if standing == Standing::Guest {
+            let guest = guest("6.12").await.with_programs([own.clone()]);
+            guest.with_memory(512).start().await
+        } else {
+            let host = Host::with_agent(PathBuf::from(svclab)).with_programs([own.clone()]);
+            let is_machine_s = standing == Standing::Machine;
+            let host = if is_machine_s { host.for_ipvs() } else { host };
+            host.start().await
+        };
+        tenants::reached(&agent?, &own, standing.are_apart()).await
+    });
+    for complaint in reached.expect("the agent lives") {
+        println!("{complaint}");
+    }
+    println!("{DONE}");
+    ExitCode::SUCCESS
+}
+
+/// The kinds of agents that there can be here.
+pub fn standings() -> Vec<Standing> {
+    let mut standings = vec![Standing::Ordinary, Standing::Guest];
+    if geteuid().is_root() {
+        standings.extend([Standing::Root, Standing::Machine]);
+    }
+    standings
+}
+
+/// What programs of such an agent's labs reached.
+pub fn reached(standing: Standing) -> String {
+    let own = std::env::current_exe().expect("this program");
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = if standing == Standing::Ordinary && geteuid().is_root() {
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(directory.path(), open).expect("permissions");
+        let copy = directory.path().join("escape");
+        let done = Command::new("cp").arg(&own).arg(&copy).status();
+        assert!(done.expect("cp is everywhere").success());
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=1000", "--regid=1000", "--clear-groups"]);
+        command.arg(copy);
+        command
+    } else {
+        Command::new(&own)
+    };
+    let output = command
+        .arg(OUTSIDE)
+        .arg(copied(directory.path()))
+        .arg(standing.word())
+        .output()
+        .expect("this program starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    match text.strip_suffix(&format!("{DONE}\n")) {
+        Some(reached) => reached.to_owned(),
+        None => text + &String::from_utf8_lossy(&output.stderr),
+    }
+}

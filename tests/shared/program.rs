@@ -1,0 +1,393 @@
+//! What a program of a lab must not be able to do. A test starts itself as such a program
+//! by each way in which an agent starts programs, and tries.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use nix::errno::Errno;
+use nix::libc::{self, c_int, c_long};
+use nix::unistd::{getgid, getpid, getuid};
+
+/// Something to try, and what it has to meet; `ENODATA` where nothing is found.
+struct Attempt {
+    name: &'static str,
+    refusals: &'static [Errno],
+    act: fn() -> io::Result<()>,
+}
+
+const DENIED: &[Errno] = &[Errno::EACCES, Errno::EPERM];
+const FORBIDDEN: &[Errno] = &[Errno::EPERM];
+const UNKNOWN: &[Errno] = &[Errno::ENOSYS];
+const NOT_FOUND: &[Errno] = &[Errno::ENODATA];
+
+/// Where a call is not filtered, the process itself may always do it to itself: so it is
+/// tried on the first process and on this one.
+const ALL: &[Attempt] = &[
+    attempt("see a process of others", NOT_FOUND, strangers),
+    attempt("find a descriptor of others", NOT_FOUND, descriptors),
+    attempt("have other rights", NOT_FOUND, rights),
+    attempt(
+        "forge a frame on an inherited descriptor",
+        NOT_FOUND,
+        || forge(3..1024),
+    ),
+    attempt("forge a frame by a process's files", NOT_FOUND, || {
+        let files = others()?.into_iter().flat_map(|process| {
+            let files = fs::read_dir(process.join("fd")).into_iter().flatten();
+            files.flatten().map(|file| file.path())
+        });
+        let opened: Vec<File> = files
+            .filter_map(|file| OpenOptions::new().write(true).open(file).ok())
+            .collect();
+        forge(opened.iter().map(File::as_raw_fd))
+    }),
+    attempt(
+        "forge a frame on a descriptor it takes",
+        FORBIDDEN,
+        forge_on_taken,
+    ),
+    attempt("take a descriptor", FORBIDDEN, || {
+        on_processes(|process| call(libc::SYS_pidfd_getfd, [pidfd(process)?, 0, 0, 0, 0]))
+    }),
+    attempt("trace a process", FORBIDDEN, || {
+        // PTRACE_SEIZE.
+        on_processes(|process| call(libc::SYS_ptrace, [0x4206, process, 0, 0, 0]))
+    }),
+    attempt("be traced by who started it", FORBIDDEN, || {
+        // PTRACE_TRACEME.
+        call(libc::SYS_ptrace, [0; 5]).map(drop)
+    }),
+    attempt("write a process's memory", FORBIDDEN, || {
+        on_processes(|process| call(libc::SYS_process_vm_writev, [process, 0, 0, 0, 0]))
+    }),
+    attempt("read a process's memory", FORBIDDEN, || {
+        on_processes(|process| call(libc::SYS_process_vm_readv, [process, 0, 0, 0, 0]))
+    }),
+    attempt("compare processes", FORBIDDEN, || {
+        on_processes(|process| call(libc::SYS_kcmp, [process, process, 0, 0, 0]))
+    }),
+    attempt("limit a process", FORBIDDEN, || {
+        on_processes(|process| call(libc::SYS_prlimit64, [process, 7, 0, 0, 0]))
+    }),
+    attempt("open a process's memory", DENIED, || write("/proc/1/mem")),
+    attempt("read a process's environment", DENIED, || {
+        fs::read("/proc/1/environ").map(drop)
+    }),
+    // Whose user is the same may look, and sees none.
+    attempt(
+        "list a process's descriptors",
+        &[Errno::EACCES, Errno::ENODATA],
+        || match fs::read_dir("/proc/1/fd")?.count() {
+            0 => Err(nothing()),
+            _ => Ok(()),
+        },
+    ),
+    attempt("make a namespace", FORBIDDEN, || {
+        each(&NAMESPACES, |kind| {
+            call(libc::SYS_unshare, [kind, 0, 0, 0, 0])
+        })
+    }),
+    attempt("start a process in a new namespace", FORBIDDEN, || {
+        each(&NAMESPACES, |kind| {
+            let flags = kind | c_long::from(libc::SIGCHLD);
+            match call(libc::SYS_clone, [flags, 0, 0, 0, 0])? {
+                // SAFETY: ends the process that was started, and nothing else.
+                0 => unsafe { libc::_exit(0) },
+                process => Ok(process),
+            }
+        })
+    }),
+    attempt("start a process by clone3", UNKNOWN, || {
+        call(libc::SYS_clone3, [0; 5]).map(drop)
+    }),
+    attempt("enter a namespace", FORBIDDEN, || {
+        let own = File::open("/proc/self/ns/net")?;
+        // That the second is no descriptor is not even looked at.
+        each(&[own.as_raw_fd().into(), -1], |descriptor| {
+            call(libc::SYS_setns, [descriptor, 0, 0, 0, 0])
+        })
+    }),
+    attempt("have io_uring", UNKNOWN, || {
+        call(libc::SYS_io_uring_setup, [1, 0, 0, 0, 0]).map(drop)
+    }),
+    attempt("use io_uring", UNKNOWN, || {
+        call(libc::SYS_io_uring_enter, [-1, 0, 0, 0, 0]).map(drop)
+    }),
+    attempt("open a tree with attributes", UNKNOWN, || {
+        call(467, [0; 5]).map(drop)
+    }),
+    // Of those a kernel later than 6.12 has some.
+    attempt("make a call that is not known", UNKNOWN, || {
+        for number in [400, 463, 464, 465, 466, 468, 469, 470, 5000] {
+            match call(number, [0; 5]) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {}
+                other => return other.map(drop),
+            }
+        }
+        Err(Errno::ENOSYS.into())
+    }),
+    attempt("make a call of the second set", FORBIDDEN, || {
+        call(libc::SYS_getpid | 0x4000_0000, [0; 5]).map(drop)
+    }),
+    attempt("mount", FORBIDDEN, || {
+        call(libc::SYS_mount, [0; 5]).map(drop)
+    }),
+    attempt("load a program of the kernel's", FORBIDDEN, || {
+        // The second is no operation at all.
+        each(&[5, 9999], |operation| {
+            call(libc::SYS_bpf, [operation, 0, 0, 0, 0])
+        })
+    }),
+    attempt("write a setting that is no network's", DENIED, || {
+        write("/proc/sys/kernel/core_pattern")
+    }),
+    attempt("write to a device", NOT_FOUND, devices),
+    // Last, so that all else was tried before.
+    attempt("signal a process of others", NOT_FOUND, signals),
+];
+
+/// The flags of new namespaces.
+const NAMESPACES: [c_long; 7] = [
+    libc::CLONE_NEWUSER as c_long,
+    libc::CLONE_NEWNS as c_long,
+    libc::CLONE_NEWPID as c_long,
+    libc::CLONE_NEWNET as c_long,
+    libc::CLONE_NEWIPC as c_long,
+    libc::CLONE_NEWUTS as c_long,
+    libc::CLONE_NEWCGROUP as c_long,
+];
+
+const fn attempt(
+    name: &'static str,
+    refusals: &'static [Errno],
+    act: fn() -> io::Result<()>,
+) -> Attempt {
+    Attempt {
+        name,
+        refusals,
+        act,
+    }
+}
+
+fn nothing() -> io::Error {
+    Errno::ENODATA.into()
+}
+
+fn call(number: c_long, arguments: [c_long; 5]) -> io::Result<c_long> {
+    let [one, two, three, four, five] = arguments;
+    // SAFETY: every call is refused before it reads what an argument points to, or reads
+    // what is not there.
+    let done = unsafe { libc::syscall(number, one, two, three, four, five) };
+    Ok(Errno::result(done)?)
+}
+
+/// Tries with each value, until one is not refused with `EPERM`.
+fn each(values: &[c_long], act: impl Fn(c_long) -> io::Result<c_long>) -> io::Result<()> {
+    for value in values {
+        match act(*value) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
+            other => return other.map(drop),
+        }
+    }
+    Err(Errno::EPERM.into())
+}
+
+fn on_processes(act: impl Fn(c_long) -> io::Result<c_long>) -> io::Result<()> {
+    each(&[1, getpid().as_raw().into()], act)
+}
+
+fn write(path: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path).map(drop)
+}
+
+fn pidfd(process: c_long) -> io::Result<c_long> {
+    call(libc::SYS_pidfd_open, [process, 0, 0, 0, 0])
+}
+
+/// Processes that are shown, besides this one.
+fn others() -> io::Result<Vec<PathBuf>> {
+    let own = std::process::id();
+    let all = fs::read_dir("/proc")?.flatten().filter(|entry| {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.parse::<u32>().ok());
+        number.is_some_and(|number| number != own)
+    });
+    Ok(all.map(|entry| entry.path()).collect())
+}
+
+/// The agent runs svclab's own program, the first process here a copy of it that has no
+/// threads; both have its name.
+fn strangers() -> io::Result<()> {
+    let is_agent = |process: &PathBuf| {
+        let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("Name:\tsvclab"))
+    };
+    let first = PathBuf::from("/proc/1");
+    let is_seen = others()?
+        .iter()
+        .any(|process| *process != first && is_agent(process));
+    if is_seen { Ok(()) } else { Err(nothing()) }
+}
+
+fn descriptors() -> io::Result<()> {
+    // Three streams, and the one that reads the list.
+    let is_alone = fs::read_dir("/proc/self/fd")?.count() <= 4;
+    let lists = others()?
+        .into_iter()
+        .filter_map(|process| fs::read_dir(process.join("fd")).ok());
+    if is_alone && lists.map(Iterator::count).sum::<usize>() == 0 {
+        return Err(nothing());
+    }
+    Ok(())
+}
+
+/// The three capabilities of programs, and no more.
+fn rights() -> io::Result<()> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let value = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|line| line.trim_start_matches(':').trim().to_owned())
+    };
+    let due = Some("0000000000003400".to_owned());
+    let is_due = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]
+        .iter()
+        .all(|set| value(set) == due)
+        && value("NoNewPrivs").as_deref() == Some("1")
+        && value("Seccomp").as_deref() == Some("2")
+        && value("Groups").as_deref() == Some("");
+    if is_due { Err(nothing()) } else { Ok(()) }
+}
+
+/// Writes to each that is open what an agent says of a lab that is gone.
+fn forge(descriptors: impl Iterator<Item = c_int>) -> io::Result<()> {
+    let text = br#"{"say":"gone","lab":0}"#;
+    let mut frame = u32::try_from(text.len())
+        .unwrap_or(0)
+        .to_be_bytes()
+        .to_vec();
+    frame.extend_from_slice(text);
+    let mut written = 0;
+    for descriptor in descriptors {
+        // SAFETY: the bytes live through the call.
+        let done = unsafe { libc::write(descriptor, frame.as_ptr().cast(), frame.len()) };
+        written += usize::from(done > 0);
+    }
+    if written > 0 { Ok(()) } else { Err(nothing()) }
+}
+
+/// Takes each descriptor of each process that has a number here.
+fn forge_on_taken() -> io::Result<()> {
+    let own = c_long::from(getpid().as_raw());
+    for process in (1..=1000).filter(|process| *process != own) {
+        let Ok(process) = pidfd(process) else {
+            continue;
+        };
+        for descriptor in 0..64 {
+            match call(libc::SYS_pidfd_getfd, [process, descriptor, 0, 0, 0]) {
+                Ok(taken) => return forge(c_int::try_from(taken).into_iter()),
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Err(Errno::EPERM.into())
+}
+
+/// Ends all that it can by signals. That the agent and programs of other labs live on
+/// shows outside; of the first process here the kernel keeps signals away.
+fn signals() -> io::Result<()> {
+    let kill = c_long::from(libc::SIGKILL);
+    let own = c_long::from(getpid().as_raw());
+    let mut ended = 0;
+    for process in (2..=1000).filter(|process| *process != own) {
+        ended += usize::from(call(libc::SYS_kill, [process, kill, 0, 0, 0]).is_ok());
+        ended += usize::from(call(libc::SYS_tgkill, [process, process, kill, 0, 0]).is_ok());
+    }
+    if let Ok(first) = pidfd(1) {
+        let _ = call(libc::SYS_pidfd_send_signal, [first, kill, 0, 0, 0]);
+    }
+    for processes in [1, -1] {
+        let _ = call(libc::SYS_kill, [processes, kill, 0, 0, 0]);
+    }
+    if ended > 0 { Ok(()) } else { Err(nothing()) }
+}
+
+/// The port by which a guest's agent speaks, memory, the log, disks.
+fn devices() -> io::Result<()> {
+    let known = ["vport", "mem", "kmsg", "vd", "sd", "nvme", "hvc", "ttyS"];
+    let mut devices = fs::read_dir("/dev")?.flatten().filter(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        known.iter().any(|start| name.starts_with(start))
+    });
+    let is_open = |entry: fs::DirEntry| OpenOptions::new().write(true).open(entry.path()).is_ok();
+    if devices.any(is_open) {
+        return Ok(());
+    }
+    Err(nothing())
+}
+
+/// Whose program one is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Whose {
+    pub user: u32,
+    pub group: u32,
+    /// The PID namespace.
+    pub room: String,
+}
+
+/// Begins the line that says whose program it is.
+const WHOSE: &str = "runs as ";
+
+/// Tries everything; a line for each that was not refused, on standard error.
+pub fn inside() -> ExitCode {
+    let mut complaints = String::new();
+    for attempt in ALL {
+        let errno = match (attempt.act)() {
+            Ok(()) => None,
+            Err(error) => Some(Errno::from_raw(error.raw_os_error().unwrap_or(0))),
+        };
+        if errno.is_none_or(|errno| !attempt.refusals.contains(&errno)) {
+            let _ = writeln!(complaints, "{}: {errno:?}", attempt.name);
+        }
+    }
+    let room = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let (user, group) = (getuid(), getgid());
+    let said = format!(
+        "{WHOSE}{user} {group} {}\n{} tried\n",
+        room.display(),
+        ALL.len()
+    );
+    let _ = io::stdout().write_all(said.as_bytes());
+    let _ = io::stderr().write_all(complaints.as_bytes());
+    if complaints.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Reads what [`inside`] said: whose program it was.
+///
+/// # Errors
+///
+/// All of it, if not everything was tried and refused.
+pub fn read(said: &str) -> Result<Whose, String> {
+    let lines: BTreeSet<&str> = said.lines().map(str::trim).collect();
+    let whose = lines.iter().find_map(|line| line.strip_prefix(WHOSE));
+    let words: Vec<&str> = whose.unwrap_or_default().split(' ').collect();
+    let all = format!("{} tried", ALL.len());
+    match (&words[..], lines.len()) {
+        (&[user, group, room], 2) if lines.contains(&*all) => Ok(Whose {
+            user: user.parse().map_err(|_| said.to_owned())?,
+            group: group.parse().map_err(|_| said.to_owned())?,
+            room: room.to_owned(),
+        }),
+        _ => Err(said.to_owned()),
+    }
+}

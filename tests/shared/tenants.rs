@@ -1,0 +1,157 @@
+//! A program of a lab that tries to get out ([`super::program`]), started by each way in
+//! which an agent starts programs, beside a program of another lab.
+
+use std::path::Path;
+
+use svclab::kernel::{Agent, KernelError, Session};
+use svclab::plan::{CommandLimits, Namespace, Plan, Typed};
+use svclab::protocol::stream::{End, Exec, FromStream, Opening, Size, Terminal, ToStream};
+
+use super::program::{self, Whose};
+
+/// Has this program try.
+pub const INSIDE: &str = "program-inside";
+
+/// Has this program wait until it is ended.
+pub const WAITS: &str = "program-waits";
+
+/// The namespace of each lab.
+const NODE: &str = "node-1";
+
+/// Whether two programs are of two labs of one agent that keeps rights of the machine's own
+/// root: each has an unprivileged user of its own, and no group of root's.
+pub fn are_apart_on_the_machine(one: &Whose, other: &Whose) -> bool {
+    let is_due = |whose: &Whose| whose.user > 61_184 && whose.group == whose.user;
+    is_due(one) && is_due(other) && one.user != other.user && one.room == other.room
+}
+
+fn lab(typed: Vec<Typed>) -> Plan {
+    Plan {
+        namespaces: vec![Namespace {
+            name: NODE.to_owned(),
+            ..Namespace::default()
+        }],
+        typed,
+        ..Plan::default()
+    }
+}
+
+/// What of it was not refused, in lines; programs of two labs have to be apart.
+///
+/// # Errors
+///
+/// When the agent is lost, or cannot start the program.
+pub async fn reached(
+    agent: &Agent,
+    program: &Path,
+    are_apart: fn(&Whose, &Whose) -> bool,
+) -> Result<Vec<String>, KernelError> {
+    let program = program.display().to_string();
+    let mut complaints = Vec::new();
+    let mut other = agent.build(lab(Vec::new())).await?;
+    let theirs = run(&mut other, &program).await?;
+    other
+        .start(NODE, "other", &program, &[WAITS.to_owned()])
+        .await?;
+
+    // `byHand`, which fails if the program does.
+    let typed = Typed {
+        namespace: NODE.to_owned(),
+        command: vec![program.clone(), INSIDE.to_owned()],
+        input: String::new(),
+        limits: CommandLimits::default(),
+    };
+    let mut session = match agent.build(lab(vec![typed])).await {
+        Ok(session) => session,
+        Err(KernelError::Failed(failure)) => {
+            complaints.push(format!("byHand: {failure}"));
+            agent.build(lab(Vec::new())).await?
+        }
+        Err(lost) => return Err(lost),
+    };
+    let mut whose = Vec::new();
+    for (way, said) in [
+        ("loader", run(&mut session, &program).await?),
+        ("kube-proxy", start(&mut session, &program).await?),
+        ("exec", exec(&session, &program, None).await?),
+        ("shell", exec(&session, &program, Some(terminal())).await?),
+    ] {
+        match program::read(&said) {
+            Ok(one) => whose.push(one),
+            Err(said) => complaints.push(format!("{way}: {said}")),
+        }
+    }
+    whose.dedup();
+    match (&whose[..], program::read(&theirs)) {
+        ([own], Ok(theirs)) if are_apart(own, &theirs) => {}
+        (own, theirs) => complaints.push(format!("programs are {own:?}, others {theirs:?}")),
+    }
+    // After all this the agent answers what it is asked, and nothing else.
+    session.probe().await?;
+    let running = other.look("other").await?;
+    if let Some(ended) = running.ended {
+        complaints.push(format!("the program of another lab: {ended}"));
+    }
+    session.end().await?;
+    other.end().await?;
+    Ok(complaints)
+}
+
+async fn run(session: &mut Session, program: &str) -> Result<String, KernelError> {
+    let finished = session.run(NODE, program, &[INSIDE], "").await?;
+    Ok(finished.stdout + &finished.stderr)
+}
+
+/// As a kube-proxy is.
+async fn start(session: &mut Session, program: &str) -> Result<String, KernelError> {
+    session
+        .start(NODE, "own", program, &[INSIDE.to_owned()])
+        .await?;
+    loop {
+        let running = session.look("own").await?;
+        if running.ended.is_some() {
+            return Ok(running.said);
+        }
+    }
+}
+
+fn terminal() -> Terminal {
+    Terminal {
+        kind: "dumb".to_owned(),
+        size: Size {
+            rows: 24,
+            columns: 200,
+        },
+    }
+}
+
+async fn exec(
+    session: &Session,
+    program: &str,
+    terminal: Option<Terminal>,
+) -> Result<String, KernelError> {
+    let mut stream = session.opener().open(Opening::Exec(Exec {
+        namespace: NODE.to_owned(),
+        program: program.to_owned(),
+        arguments: vec![INSIDE.to_owned()],
+        terminal,
+        environment: Vec::new(),
+    }));
+    let mut said = Vec::new();
+    loop {
+        match stream.hear().await? {
+            FromStream::Output { of, bytes } => {
+                said.extend(bytes);
+                stream.tell(ToStream::Took { of });
+            }
+            FromStream::Ended { end } => {
+                if end != (End::Status { code: 0 }) {
+                    said.extend(format!("{end:?}").bytes());
+                }
+                return Ok(String::from_utf8_lossy(&said).into_owned());
+            }
+            FromStream::Failed { failure, .. } => return Err(KernelError::Failed(failure)),
+            FromStream::Opened | FromStream::Fed | FromStream::Packets { .. } => {}
+        }
+    }
+}
