@@ -11,6 +11,9 @@ use std::io::{self, Write};
 /// Replaces a control character in text.
 const REPLACEMENT: char = '\u{fffd}';
 
+/// How much is kept of a text of which only the beginning is told, in bytes.
+const MAX_BEGINNING: usize = 1000;
+
 /// The longest colour sequence that svclab writes, in bytes.
 const MAX_STYLE: usize = 16;
 
@@ -201,6 +204,31 @@ fn style(text: &str) -> Option<&str> {
         )
     };
     (parameters.is_empty() || parameters.split(';').all(known)).then_some(&text[..=end])
+}
+
+/// The first characters of what a value prints; the rest of it is never made.
+#[must_use]
+pub fn beginning(value: &dyn std::fmt::Display) -> String {
+    /// Takes so many bytes and refuses more.
+    struct Beginning(String);
+
+    impl std::fmt::Write for Beginning {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            let left = MAX_BEGINNING.saturating_sub(self.0.len());
+            let cut = text.floor_char_boundary(left);
+            self.0.push_str(&text[..cut]);
+            if cut < text.len() {
+                return Err(std::fmt::Error);
+            }
+            Ok(())
+        }
+    }
+
+    let mut beginning = Beginning(String::new());
+    if write!(beginning, "{value}").is_err() {
+        beginning.0.push('…');
+    }
+    beginning.0
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! [`Request`] one way and an [`Event`] the other. It runs over a pipe to a
 //! process on this host and over a serial port into a guest alike.
 
+pub mod frame;
 pub mod stream;
 
 use std::collections::BTreeMap;
@@ -9,32 +10,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio_util::codec::LengthDelimitedCodec;
 
 use crate::evidence::{Evidence, Refused, Surroundings};
 use crate::plan::{Delta, Plan};
+pub use frame::{event_framing, framing, read_event};
 use stream::{FromStream, Opening, StreamId, ToStream};
 
 /// The version of this conversation; both ends must speak the same.
 pub const VERSION: u32 = 5;
-
-/// The largest message, in bytes: a plan with thousands of services fits, a
-/// torn stream that reads as a huge length does not.
-pub const LARGEST: usize = 256 << 20;
-
-/// The largest event, in bytes: evidence of a case, which holds at most 50,000 packets and
-/// 200,000 trace events.
-pub const MAX_EVENT: usize = 128 << 20;
-
-/// The largest event that names namespaces or tells of a failure, in bytes.
-const MAX_REPORT: usize = 8 << 20;
-
-/// The largest event of a stream, in bytes: a chunk of [`stream::CHUNK`] bytes, each of
-/// which takes up to four as a number, and what describes it.
-const MAX_PIECE: usize = 1 << 20;
-
-/// The largest event of any other kind, in bytes.
-const MAX_NOTE: usize = 64 << 10;
 
 /// The number by which a front end speaks of one of an agent's labs.
 pub type LabId = u32;
@@ -346,21 +329,6 @@ pub enum Event {
 }
 
 impl Event {
-    /// How many bytes an event of this kind has at most.
-    #[must_use]
-    pub const fn max_size(&self) -> usize {
-        match self {
-            Self::Probed { .. } | Self::Ran { .. } => MAX_EVENT,
-            Self::Ready { .. }
-            | Self::Unable { .. }
-            | Self::Built { .. }
-            | Self::Looked { .. }
-            | Self::Failed { .. } => MAX_REPORT,
-            Self::Heard { .. } => MAX_PIECE,
-            _ => MAX_NOTE,
-        }
-    }
-
     /// Whether it answers a request: an agent sends as many of them as it is asked.
     #[must_use]
     pub const fn is_answer(&self) -> bool {
@@ -504,19 +472,3 @@ pub const IP_RULE: &str = "ip rule";
 pub const IP_ADDR: &str = "ip addr";
 /// As [`SYSCTL`], of virtual servers.
 pub const IPVSADM: &str = "ipvsadm";
-
-/// The framing of requests: a big-endian 32-bit length before each message.
-#[must_use]
-pub fn framing() -> LengthDelimitedCodec {
-    LengthDelimitedCodec::builder()
-        .max_frame_length(LARGEST)
-        .new_codec()
-}
-
-/// The framing of events, which are smaller.
-#[must_use]
-pub fn event_framing() -> LengthDelimitedCodec {
-    LengthDelimitedCodec::builder()
-        .max_frame_length(MAX_EVENT)
-        .new_codec()
-}

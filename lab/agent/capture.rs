@@ -19,11 +19,8 @@ use super::clock::Clock;
 use super::closing::Closing;
 use super::netns::NetNs;
 use super::{failure, poll};
-use crate::evidence::{Direction, Packet};
+use crate::evidence::{Direction, MAX_PACKETS, Packet};
 use crate::protocol::Failure;
-
-/// The most packets kept of one lab's run.
-const MOST: usize = 50_000;
 
 /// The most of each packet that is kept, in bytes; a whole Ethernet frame fits.
 const SNAP: usize = 1600;
@@ -215,7 +212,7 @@ fn keep(basket: &RefCell<Basket>, packet: Option<Packet>) {
         if basket.end.is_some_and(|end| packet.time > end) {
             return;
         }
-        if basket.packets.len() < MOST {
+        if basket.packets.len() < MAX_PACKETS {
             basket.packets.push(packet);
         } else {
             basket.left_out += 1;

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::bytes;
 use crate::plan::Backend;
 
+/// The most trace events that evidence has of one stage of a case.
+pub const MAX_MET: usize = 200_000;
+
 /// A rule that a packet met and that matched, or the end of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Met {

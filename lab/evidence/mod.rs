@@ -6,6 +6,7 @@ mod connection;
 mod dropped;
 mod held;
 pub mod met;
+pub(crate) mod names;
 mod packet;
 pub mod refused;
 mod step;
@@ -22,7 +23,7 @@ pub use connection::{Balanced, Connection, Flow, bare};
 pub use dropped::{Dropped, Drops};
 pub use held::{Held, HeldLink};
 pub use met::Met;
-pub use packet::{Direction, Packet};
+pub use packet::{Direction, MAX_PACKETS, Packet};
 pub use refused::Refused;
 pub use step::StepEvidence;
 
@@ -54,32 +55,57 @@ pub struct Evidence {
     pub drops: Drops,
     /// By namespace, what each kernel counter grew by; those that did not are
     /// left out.
+    #[serde(deserialize_with = "names::nested")]
     pub counters: BTreeMap<String, BTreeMap<String, i64>>,
     /// What `iptables-save -c` said afterwards.
     pub rules: Vec<SavedRules>,
     /// By namespace, what `nft -a -s list ruleset` said afterwards, where packets met rules
     /// that no iptables prints.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "names::flat"
+    )]
     pub nft: BTreeMap<String, String>,
     /// By traced namespace, the settings that decide whether a kernel takes a packet
     /// in or passes it on, as they were afterwards: `net.ipv4.conf.eth0.rp_filter`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "names::nested"
+    )]
     pub settings: BTreeMap<String, BTreeMap<String, String>>,
     /// By traced namespace, the neighbours whose hardware address was being asked for when
     /// watching ended: packets to them wait.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "names::flat"
+    )]
     #[schemars(with = "BTreeMap<String, Vec<String>>")]
     pub unresolved: BTreeMap<String, Vec<IpAddr>>,
     /// By namespace, what was read back of sets, virtual servers and interfaces.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "names::flat"
+    )]
     pub held: BTreeMap<String, Held>,
     /// By node, how long its kube-proxy took from its start to rules for everything, in
     /// milliseconds.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "names::flat"
+    )]
     pub synced_ms: BTreeMap<String, u64>,
     /// What programs said that ran in it, the last of it, by their names: `kube-proxy of
     /// node-1`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "names::flat"
+    )]
     pub logs: BTreeMap<String, String>,
     /// What nodes' API servers were asked for by then and did not serve, by node in the
     /// plan's order, each request once.

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::bytes;
 
+/// The most packets that evidence has of one stage of a case.
+pub const MAX_PACKETS: usize = 50_000;
+
 /// Which way a packet crossed an interface, as its namespace sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
-use super::audience::{Audience, check_size};
+use super::audience::Audience;
 use super::drops;
 use super::error::{KernelError, LostAgent, SILENT};
 use super::memory;
@@ -19,8 +19,9 @@ use super::own_time;
 use super::session::Session;
 use crate::evidence::Surroundings;
 use crate::plan::Plan;
+use crate::printable::beginning;
 use crate::protocol::stream::{FromStream, StreamId};
-use crate::protocol::{Event, LabId, Request, VERSION, event_framing, framing};
+use crate::protocol::{Event, LabId, Request, VERSION, event_framing, framing, read_event};
 
 /// How to take up the conversation with an agent.
 #[derive(Debug, Clone)]
@@ -308,8 +309,7 @@ async fn next(
 ) -> std::io::Result<Option<(Event, usize)>> {
     match events.next().await {
         Some(Ok(frame)) => {
-            let event = serde_json::from_slice(&frame)?;
-            check_size(&event, frame.len()).map_err(std::io::Error::other)?;
+            let event = read_event(&frame).map_err(std::io::Error::other)?;
             Ok(Some((event, frame.len())))
         }
         // A socket whose other end died with something unread.
@@ -360,7 +360,7 @@ async fn read_on(
                 match &event {
                     Event::Step { lab, step } => {
                         tracing::debug!(lab, "{step}");
-                        shared.last_step = Some(step.clone());
+                        shared.last_step = Some(beginning(step));
                     }
                     Event::Ready { .. } | Event::Unable { .. } => {
                         break Some("it began anew".to_owned());
@@ -372,7 +372,7 @@ async fn read_on(
                 }
             }
             Ok(None) => break None,
-            Err(error) => break Some(format!("it spoke nonsense: {error}")),
+            Err(error) => break Some(format!("it spoke nonsense: {}", beginning(&error))),
         }
     };
     if nonsense.is_some() {

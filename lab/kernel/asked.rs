@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::evidence::{Attempt, Evidence, Verdict};
+use crate::evidence::met::MAX_MET;
+use crate::evidence::{Attempt, Evidence, MAX_PACKETS, Verdict};
 use crate::plan::{Delta, Plan, Probe, Protocol, Step, Watch};
 
 /// What an agent is asked for by the next `Probe`.
@@ -66,6 +67,7 @@ impl Asked {
             let open = step.probes.iter().chain(&step.open);
             self.stage(&seen.evidence, open.chain(opened(at + 1)))
                 .map_err(|why| format!("{why} after the step {}", step.name))?;
+            is_small("packets", seen.packets.len(), MAX_PACKETS)?;
             if !seen.evidence.steps.is_empty() {
                 return Err(format!("it tells of steps within the step {}", step.name));
             }
@@ -79,6 +81,8 @@ impl Asked {
         seen: &Evidence,
         probes: impl Iterator<Item = &'p Probe>,
     ) -> Result<(), String> {
+        is_small("packets", seen.packets.len(), MAX_PACKETS)?;
+        is_small("trace events", seen.met.len(), MAX_MET)?;
         let mut missing: BTreeMap<(&str, u32), &Probe> = BTreeMap::new();
         for probe in probes {
             let each = (0..probe.connections).map(|number| ((&*probe.name, number), probe));
@@ -119,6 +123,14 @@ impl Asked {
         }
         Ok(())
     }
+}
+
+/// Checks that there are not more of something than an agent keeps.
+fn is_small(what: &str, count: usize, most: usize) -> Result<(), String> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(format!("it has {count} {what}, and an agent keeps {most}"))
 }
 
 /// Whether an attempt says all that one with its verdict has to say.

@@ -122,7 +122,6 @@ impl Audience {
     ///
     /// What the agent must not have done, in words that follow "it".
     pub fn hand_on(&mut self, event: Event, size: usize) -> Result<(), String> {
-        check_size(&event, size)?;
         let Some(lab) = event.lab() else {
             return Ok(());
         };
@@ -175,32 +174,10 @@ impl Audience {
     }
 }
 
-/// Checks that an event is not larger than one of its kind may be.
-///
-/// # Errors
-///
-/// That it is, in words that follow "it".
-pub fn check_size(event: &Event, size: usize) -> Result<(), String> {
-    if size <= event.max_size() {
-        return Ok(());
-    }
-    Err(format!(
-        "sent an event of {size} bytes, of a kind that has at most {}",
-        event.max_size()
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::protocol::Turn;
-
-    fn step(lab: LabId, length: usize) -> Event {
-        Event::Step {
-            lab,
-            step: "x".repeat(length),
-        }
-    }
 
     fn turned(lab: LabId) -> Event {
         Event::Turned {
@@ -247,18 +224,6 @@ mod tests {
         // One that was given and is over is no mistake.
         audience.remove_lab(lab);
         assert_eq!(audience.hand_on(Event::Changed { lab }, 10), Ok(()));
-    }
-
-    #[test]
-    fn event_too_large_for_its_kind_ends_the_conversation() {
-        let mut audience = Audience::default();
-        let (lab, _ear) = audience.add_lab();
-        assert_eq!(audience.hand_on(step(lab, 1), 64 << 10), Ok(()));
-        let refused = audience.hand_on(step(lab, 1), (64 << 10) + 1);
-        assert_eq!(
-            refused.unwrap_err(),
-            "sent an event of 65537 bytes, of a kind that has at most 65536"
-        );
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ use super::own_time;
 use crate::agent::drops::Untraced;
 use crate::evidence::{Drops, Evidence, Refused};
 use crate::plan::{Delta, Plan, Probe};
+use crate::printable::beginning;
 use crate::protocol::{Event, Finished, LabId, Request, Running, Turn};
 
 /// How long an agent may work on one request beyond what the lab itself waits
@@ -170,7 +171,8 @@ impl Session {
             other => return Err(self.unexpected(&other)),
         };
         if let Err(why) = self.asked.check(&evidence) {
-            return Err(self.nonsense(format!("its evidence is not what was asked for: {why}")));
+            let how = format_args!("its evidence is not what was asked for: {why}");
+            return Err(self.nonsense(&how));
         }
         match tracing {
             Some(Ok(tracing)) => evidence.tell_drops(beside(move || tracing.end()).await),
@@ -401,14 +403,14 @@ impl Session {
     }
 
     fn unexpected(&self, event: &Event) -> KernelError {
-        self.nonsense(format!("it answered with {event:?}, which was not asked"))
+        self.nonsense(&format_args!("it answered what was not asked: {event:?}"))
     }
 
     /// Ends an agent that does not do what it should.
-    fn nonsense(&self, how: String) -> KernelError {
+    fn nonsense(&self, how: &dyn std::fmt::Display) -> KernelError {
         self.agent.link.kill();
         let mut lost = self.agent.link.lost("");
-        lost.how = how;
+        lost.how = beginning(how);
         KernelError::Lost(lost)
     }
 }

@@ -24,7 +24,7 @@ use super::closing::Closing;
 use super::drops::{Scope, Tracer, Untraced};
 use super::netns::NetNs;
 use super::{failure, netns, nfnetlink};
-use crate::evidence::met::At;
+use crate::evidence::met::{At, MAX_MET};
 use crate::evidence::{Connection, Drops, Evidence, Met};
 use crate::plan::{Backend, Namespace};
 use crate::protocol::Failure;
@@ -35,9 +35,6 @@ use reader::Reader;
 use rules::Rules;
 use step::{End, Place, Step};
 use table::Table;
-
-/// The most steps that are kept of one lab's run.
-const MOST: usize = 200_000;
 
 /// Traced namespaces, until it is ended or dropped.
 pub struct Trace {
@@ -232,7 +229,7 @@ impl Trace {
                     }
                 };
                 match step {
-                    Some(step) if gathered.met.len() < MOST => {
+                    Some(step) if gathered.met.len() < MAX_MET => {
                         gathered.met.push(lines[*place].met(step));
                     }
                     Some(_) => gathered.left_out += 1,

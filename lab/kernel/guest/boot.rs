@@ -24,7 +24,7 @@ use super::snapshot::{self, About, STATE};
 use super::userland;
 use crate::kernel::agent::{Agent, Manner, Pulse};
 use crate::kernel::error::KernelError;
-use crate::protocol::{Event, Request, framing};
+use crate::protocol::{Event, Request, event_framing, read_event};
 
 /// The cache's kind of entry for snapshots.
 pub const SNAPSHOTS: &str = "snapshots";
@@ -232,15 +232,11 @@ impl Site {
 /// Waits until a booting guest's agent says that it is ready.
 async fn ready(running: &mut Running, kernel: &str, within: Duration) -> Result<(), GuestError> {
     let said = {
-        let mut events = FramedRead::new(&mut running.agent, framing());
+        let mut events = FramedRead::new(&mut running.agent, event_framing());
         tokio::time::timeout(within, events.next()).await
     };
     match said {
-        Ok(Some(Ok(frame)))
-            if matches!(serde_json::from_slice(&frame), Ok(Event::Ready { .. })) =>
-        {
-            Ok(())
-        }
+        Ok(Some(Ok(frame))) if matches!(read_event(&frame), Ok(Event::Ready { .. })) => Ok(()),
         Err(_) => {
             let said = running.said();
             running.end().await;

@@ -7,7 +7,7 @@
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use svclab::plan::needs::Needs;
-use svclab::protocol::{Event, Request, framing};
+use svclab::protocol::{Event, Request, framing, read_event};
 use tokio_util::codec::Decoder as _;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -32,9 +32,9 @@ fn is_heard_or_refused(message: &[u8]) {
         let read = serde_json::from_slice::<Request>(&again).expect("what was written");
         assert_eq!(read, request);
     }
-    if let Ok(event) = serde_json::from_slice::<Event>(message) {
+    if let Ok(event) = read_event(message) {
         let again = serde_json::to_vec(&event).expect("what was read can be written");
-        let read = serde_json::from_slice::<Event>(&again).expect("what was written");
+        let read = read_event(&again).expect("what was written");
         assert_eq!(read, event);
     }
 }

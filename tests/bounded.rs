@@ -1,0 +1,302 @@
+//! What an agent can make a front end hold, whatever it sends. This program plays both: as
+//! a front end it starts itself as its agent, and says in the end how much memory it had
+//! at most.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _, stdin, stdout};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use svclab::evidence::Surroundings;
+use svclab::kernel::{Host, stage};
+use svclab::plan::{Namespace, Plan};
+use svclab::protocol::frame::MAX_EVENT;
+use svclab::protocol::{Event, LabId, Request, VERSION};
+
+#[path = "shared/full.rs"]
+mod full;
+
+/// Has this program be a front end.
+const FRONT: &str = "front-end";
+
+/// The most memory of a front end with one agent, in MiB, as README.md says.
+const MOST: u64 = 768;
+
+/// What an agent sends when it is asked for evidence.
+struct Manner {
+    name: &'static str,
+    /// Whether reading it takes seconds without optimisation.
+    is_long: bool,
+    send: fn(),
+    /// What the front end says of it.
+    said: &'static str,
+}
+
+/// Evidence with nothing in it, but for one field.
+const EVIDENCE: [&str; 2] = [
+    r#"{"say":"probed","lab":0,"evidence":{"attempts":[],"packets":[],"packets_left_out":0,"counters":{},"rules":[],"#,
+    "}}",
+];
+
+const MANNERS: &[Manner] = &[
+    Manner {
+        name: "packets",
+        is_long: true,
+        send: || {
+            let front = r#"{"say":"probed","lab":0,"evidence":{"attempts":[],"packets_left_out":0,"counters":{},"rules":[],"packets":["#;
+            let packet = r#"{"time":0,"namespace":"","interface":"","direction":"in","length":0,"bytes":""}"#;
+            filled(front, |_| packet.to_owned(), "]}}");
+        },
+        said: "packets, and an agent keeps 50000",
+    },
+    Manner {
+        name: "bytes",
+        is_long: false,
+        send: || {
+            let (front, rest) = (EVIDENCE[0].to_owned() + r#""nft":{"node-1":""#, r#""}}}"#);
+            let text = "A".repeat(MAX_EVENT - front.len() - rest.len());
+            say(&[&front, &text, rest]);
+        },
+        said: "",
+    },
+    Manner {
+        name: "trace events",
+        is_long: true,
+        send: || {
+            let front = EVIDENCE[0].to_owned() + r#""met":["#;
+            let met = r#"{"namespace":"","by":"nft","ip":4,"table":"","chain":"","at":"return"}"#;
+            filled(&front, |_| met.to_owned(), "]}}");
+        },
+        said: "trace events, and an agent keeps 200000",
+    },
+    Manner {
+        name: "addresses",
+        is_long: true,
+        send: || {
+            let front = EVIDENCE[0].to_owned() + r#""unresolved":{"node-1":["#;
+            filled(&front, |_| r#""::""#.to_owned(), "]}}}");
+        },
+        said: "",
+    },
+    Manner {
+        name: "namespaces",
+        is_long: false,
+        send: || {
+            let front = EVIDENCE[0].to_owned() + r#""held":{"#;
+            filled(&front, |at| format!(r#""{at:x}":{{}}"#), "}}}");
+        },
+        said: "too many names",
+    },
+    Manner {
+        name: "settings",
+        is_long: false,
+        send: || {
+            let front = EVIDENCE[0].to_owned() + r#""settings":{"node-1":{"#;
+            filled(&front, |at| format!(r#""{at:x}":"""#), "}}}}");
+        },
+        said: "too many names",
+    },
+    Manner {
+        name: "steps",
+        is_long: true,
+        send: || {
+            let front = EVIDENCE[0].to_owned() + r#""steps":["#;
+            let step = r#"{"name":"","changed":0,"applied":0,"evidence":{"attempts":[],"packets":[],"packets_left_out":0,"counters":{},"rules":[]}}"#;
+            filled(&front, |_| step.to_owned(), "]}}");
+        },
+        said: "it tells of the steps",
+    },
+    Manner {
+        name: "values that no evidence has",
+        is_long: true,
+        send: || {
+            filled(
+                r#"{"say":"probed","lab":0,"more":["#,
+                |_| "0".to_owned(),
+                "]}",
+            );
+        },
+        said: "missing field `evidence`",
+    },
+    Manner {
+        name: "a message of another kind",
+        is_long: true,
+        send: || {
+            filled(
+                r#"{"say":"gone","lab":0,"more":["#,
+                |_| "0".to_owned(),
+                "]}",
+            );
+        },
+        said: "of a kind that has at most 8388608",
+    },
+    Manner {
+        name: "eight answers of 50 MiB",
+        is_long: false,
+        send: || {
+            let text = "A".repeat(50 << 20);
+            let rest = r#"","stderr":""}}"#;
+            for _ in 0..8 {
+                let front = r#"{"say":"ran","lab":0,"finished":{"success":true,"stdout":""#;
+                say(&[front, &text, rest]);
+            }
+        },
+        said: "it answered what was not asked: Ran",
+    },
+    Manner {
+        name: "steps of its work without end",
+        is_long: false,
+        send: || {
+            let step = "x".repeat(60 << 10);
+            for _ in 0..20_000 {
+                say(&[r#"{"say":"step","lab":0,"step":""#, &step, r#""}"#]);
+            }
+        },
+        said: "it ended with status 0",
+    },
+];
+
+/// Sends a frame of the largest size, filled with pieces.
+fn filled(front: &str, piece: impl Fn(usize) -> String, rest: &str) {
+    let mut text = String::with_capacity(MAX_EVENT);
+    text.push_str(front);
+    for at in 0.. {
+        let piece = piece(at);
+        if text.len() + piece.len() + 1 + rest.len() > MAX_EVENT {
+            break;
+        }
+        if at > 0 {
+            text.push(',');
+        }
+        text.push_str(&piece);
+    }
+    say(&[&text, rest]);
+}
+
+/// Sends a frame; a front end that has had enough does not read it.
+fn say(parts: &[&str]) {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let length = u32::try_from(length).expect("a frame's length");
+    let mut out = stdout().lock();
+    let sent = out
+        .write_all(&length.to_be_bytes())
+        .and_then(|()| {
+            parts
+                .iter()
+                .try_for_each(|part| out.write_all(part.as_bytes()))
+        })
+        .and_then(|()| out.flush());
+    if sent.is_err() {
+        std::process::exit(0);
+    }
+}
+
+fn say_event(event: &Event) {
+    say(&[&serde_json::to_string(event).expect("JSON")]);
+}
+
+/// The agent: builds every lab, and sends what it is to send when it is asked for evidence.
+fn agent(manner: &Manner) -> ExitCode {
+    say_event(&Event::Ready {
+        protocol: VERSION,
+        surroundings: Surroundings::default(),
+    });
+    while let Ok(request) = hear() {
+        match request {
+            Request::Build { lab, .. } => built(lab),
+            Request::Probe { .. } => {
+                (manner.send)();
+                return ExitCode::SUCCESS;
+            }
+            _ => {}
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn built(lab: LabId) {
+    say_event(&Event::Built {
+        lab,
+        descriptors: std::collections::BTreeMap::new(),
+        refused: Vec::new(),
+    });
+}
+
+fn hear() -> io::Result<Request> {
+    let mut length = [0; 4];
+    stdin().read_exact(&mut length)?;
+    let mut text = vec![0; u32::from_be_bytes(length) as usize];
+    stdin().read_exact(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// The front end: asks for evidence, and prints how much memory it had at most, in MiB,
+/// and what it says of the agent.
+fn front(manner: &str) -> ExitCode {
+    let own = std::env::current_exe().expect("this program");
+    let host = Host::with_agent(own).with_programs([PathBuf::from(manner)]);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let said = runtime.block_on(async {
+        let agent = host.start().await?;
+        let namespace = Namespace {
+            name: "node-1".to_owned(),
+            ..Namespace::default()
+        };
+        let plan = Plan {
+            namespaces: vec![namespace],
+            ..Plan::default()
+        };
+        agent.build(plan).await?.probe().await
+    });
+    let said = said.map_or_else(|error| error.to_string(), |_| String::new());
+    let status = fs::read_to_string("/proc/self/status").expect("a status");
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let most = most.and_then(|rest| rest.split_whitespace().next());
+    let most: u64 = most.expect("a line").parse().expect("a number");
+    println!("{} {said}", most >> 10);
+    ExitCode::SUCCESS
+}
+
+fn holds(manner: &Manner) -> Result<(), Failed> {
+    let own = std::env::current_exe().expect("this program");
+    let output = Command::new(own).args([FRONT, manner.name]).output();
+    let output = output.expect("this program starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (most, said) = text.trim_end().split_once(' ').unwrap_or((text.trim(), ""));
+    println!("{}: {most} MiB, {said}", manner.name);
+    let most: u64 = most.parse().map_err(|_| format!("{output:?}"))?;
+    if most > MOST || !said.contains(manner.said) || said.is_empty() != manner.said.is_empty() {
+        return Err(text.into());
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let manner = |name: &str| MANNERS.iter().find(|manner| manner.name == name);
+    match words[..] {
+        [_, stage::AGENT, stage::PROGRAM, name] => {
+            return agent(manner(name).expect("a manner"));
+        }
+        [_, FRONT, name] => return front(name),
+        _ => {}
+    }
+    let takes_all = full::ordinary_or_full(false, true);
+    let manners = MANNERS.iter().filter(|manner| takes_all || !manner.is_long);
+    let trials = manners.map(|manner| {
+        let name = format!(
+            "front_end_memory_{}_is_bounded",
+            manner.name.replace(' ', "_")
+        );
+        Trial::test(name, move || holds(manner))
+    });
+    // One after the other: together they take what a small machine has not.
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
