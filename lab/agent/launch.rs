@@ -278,6 +278,10 @@ impl Order {
         match self.work {
             Work::EndAll => {
                 self.change_user()?;
+                // An agent that is not user 0 goes on to have CAP_KILL in effect, by which
+                // it would end the programs of other users, too (Linux v6.12,
+                // `security/commoncap.c`, `cap_emulate_setxuid`).
+                rights::keep_those_of_programs()?;
                 let everybody = -1_isize;
                 call(
                     libc::SYS_kill,
