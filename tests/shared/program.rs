@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 use nix::errno::Errno;
 use nix::libc::{self, c_int, c_long};
-use nix::unistd::{getgid, getpid, getuid};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{Pid, getgid, getpid, getuid};
 
 /// Something to try, and what it has to meet; `ENODATA` where nothing is found.
 struct Attempt {
@@ -58,10 +59,7 @@ const ALL: &[Attempt] = &[
         // PTRACE_SEIZE.
         on_processes(|process| call(libc::SYS_ptrace, [0x4206, process, 0, 0, 0]))
     }),
-    attempt("be traced by who started it", FORBIDDEN, || {
-        // PTRACE_TRACEME.
-        call(libc::SYS_ptrace, [0; 5]).map(drop)
-    }),
+    attempt("have a process traced by who started it", FORBIDDEN, traced),
     attempt("write a process's memory", FORBIDDEN, || {
         on_processes(|process| call(libc::SYS_process_vm_writev, [process, 0, 0, 0, 0]))
     }),
@@ -220,18 +218,39 @@ fn others() -> io::Result<Vec<PathBuf>> {
     Ok(all.map(|entry| entry.path()).collect())
 }
 
-/// The agent runs svclab's own program, the first process here a copy of it that has no
-/// threads; both have its name.
+/// The agent has threads. The first process here has none, and neither has this program
+/// in another lab.
 fn strangers() -> io::Result<()> {
     let is_agent = |process: &PathBuf| {
         let status = fs::read_to_string(process.join("status")).unwrap_or_default();
-        status.lines().any(|line| line.starts_with("Name:\tsvclab"))
+        let threads = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Threads:\t"));
+        threads.is_none_or(|threads| threads != "1")
     };
-    let first = PathBuf::from("/proc/1");
-    let is_seen = others()?
-        .iter()
-        .any(|process| *process != first && is_agent(process));
-    if is_seen { Ok(()) } else { Err(nothing()) }
+    if others()?.iter().any(is_agent) {
+        return Ok(());
+    }
+    Err(nothing())
+}
+
+/// A process of its own asks for it (`PTRACE_TRACEME`): one that is traced stops.
+fn traced() -> io::Result<()> {
+    let process = match call(libc::SYS_clone, [libc::SIGCHLD.into(), 0, 0, 0, 0])? {
+        0 => {
+            let asked = call(libc::SYS_ptrace, [0; 5]);
+            let errno = asked.map_or_else(|error| error.raw_os_error().unwrap_or(0), |_| 0);
+            // SAFETY: ends the process that was started, and nothing else.
+            unsafe { libc::_exit(errno) }
+        }
+        process => process,
+    };
+    let process = Pid::from_raw(i32::try_from(process).unwrap_or(0));
+    match waitpid(process, None)? {
+        WaitStatus::Exited(_, 0) => Ok(()),
+        WaitStatus::Exited(_, errno) => Err(io::Error::from_raw_os_error(errno)),
+        _ => Err(nothing()),
+    }
 }
 
 fn descriptors() -> io::Result<()> {

@@ -2,6 +2,7 @@
 //! which an agent starts programs, beside a program of another lab.
 
 use std::path::Path;
+use std::time::Duration;
 
 use svclab::kernel::{Agent, KernelError, Session};
 use svclab::plan::{CommandLimits, Namespace, Plan, Typed};
@@ -36,6 +37,19 @@ fn lab(typed: Vec<Typed>) -> Plan {
     }
 }
 
+/// What somebody types who runs this program.
+fn typed(program: &str, word: &str, time: Duration) -> Typed {
+    Typed {
+        namespace: NODE.to_owned(),
+        command: vec![program.to_owned(), word.to_owned()],
+        input: String::new(),
+        limits: CommandLimits {
+            time,
+            ..CommandLimits::default()
+        },
+    }
+}
+
 /// What of it was not refused, in lines; programs of two labs have to be apart.
 ///
 /// # Errors
@@ -55,13 +69,8 @@ pub async fn reached(
         .await?;
 
     // `byHand`, which fails if the program does.
-    let typed = Typed {
-        namespace: NODE.to_owned(),
-        command: vec![program.clone(), INSIDE.to_owned()],
-        input: String::new(),
-        limits: CommandLimits::default(),
-    };
-    let mut session = match agent.build(lab(vec![typed])).await {
+    let tries = typed(&program, INSIDE, CommandLimits::default().time);
+    let mut session = match agent.build(lab(vec![tries])).await {
         Ok(session) => session,
         Err(KernelError::Failed(failure)) => {
             complaints.push(format!("byHand: {failure}"));
@@ -88,11 +97,16 @@ pub async fn reached(
     }
     // After all this the agent answers what it is asked, and nothing else.
     session.probe().await?;
+    session.end().await?;
+    // What ends the programs of a lab ends no other ones.
+    let late = typed(&program, WAITS, Duration::from_millis(10));
+    if agent.build(lab(vec![late])).await.is_ok() {
+        complaints.push("a command without end was waited for".to_owned());
+    }
     let running = other.look("other").await?;
     if let Some(ended) = running.ended {
         complaints.push(format!("the program of another lab: {ended}"));
     }
-    session.end().await?;
     other.end().await?;
     Ok(complaints)
 }
