@@ -7,6 +7,8 @@ pub mod bisect;
 pub mod dumped;
 mod execute;
 mod explain;
+#[cfg(test)]
+mod fields_tests;
 mod flows;
 mod pool;
 mod prepare;

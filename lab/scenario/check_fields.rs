@@ -1,7 +1,7 @@
 //! Fields of Kubernetes objects that would change what happens to packets and that svclab
 //! does not obey: each is refused, or a warning says that it has no effect.
 //!
-//! `fields_tests.rs` lists every field of these objects and what is done with it.
+//! `run/fields_tests` lists every field of these objects and tries what is done with it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

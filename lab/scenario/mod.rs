@@ -43,8 +43,6 @@ mod endpoints_tests;
 mod example_tests;
 mod expand;
 pub mod expectation;
-#[cfg(test)]
-mod fields_tests;
 pub mod flow;
 pub mod flow_count;
 #[cfg(test)]
