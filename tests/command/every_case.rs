@@ -14,7 +14,8 @@ use svclab::kernel::Choice;
 use svclab::plan::health::{HealthCheck, Question};
 use svclab::plan::{Patience, Plan};
 use svclab::report::{Event, Format, Options as Telling, Outcome, Results, Trouble};
-use svclab::run::{Options, Prepared, choose, execute, prepare};
+use svclab::run::why::{Asked, why};
+use svclab::run::{Options, Prepared, choose, execute, explain, prepare};
 use tokio::sync::mpsc;
 
 use super::support::{LAB, assert_fits, lab, run, stderr, stdout, svclab};
@@ -29,12 +30,8 @@ fn cases(path: &Path) -> Vec<Prepared> {
     prepared.collect()
 }
 
-/// What a run of both cases comes to, the plan of the second spoilt, and all that happened.
-async fn with_spoilt(spoil: impl Fn(&mut Plan)) -> (Results, Vec<Event>) {
-    let (_directory, path) = lab(LAB);
-    let mut cases = cases(&path);
-    spoil(&mut cases[1].plan);
-    let options = Options {
+fn options() -> Options {
+    Options {
         kernels: Choice::Host,
         agent: Some(env!("CARGO_BIN_EXE_svclab").into()),
         jobs: 2,
@@ -42,7 +39,15 @@ async fn with_spoilt(spoil: impl Fn(&mut Plan)) -> (Results, Vec<Event>) {
         keep: false,
         see: false,
         notice: None,
-    };
+    }
+}
+
+/// What a run of both cases comes to, the plan of the second spoilt, and all that happened.
+async fn with_spoilt(spoil: impl Fn(&mut Plan)) -> (Results, Vec<Event>) {
+    let (_directory, path) = lab(LAB);
+    let mut cases = cases(&path);
+    spoil(&mut cases[1].plan);
+    let options = options();
     let (tell, mut told) = mpsc::unbounded_channel();
     let cases = cases.into_iter().map(Ok).collect();
     let (results, _) = execute(cases, &options, &tell, pending()).await;
@@ -117,6 +122,36 @@ async fn case_whose_agent_panics_is_an_error_beside_a_pass() {
     };
     let (results, events) = with_spoilt(spoil).await;
     assert_a_bug_beside_a_pass(&results, &events, "svclab agent: svclab panicked at");
+}
+
+/// `explain` and `why` of two cases, of which the second panics.
+#[tokio::test]
+async fn explained_case_that_panics_is_a_bug_beside_another() {
+    let (_directory, path) = lab(LAB);
+    let labs = choose(&[path.display().to_string()], &path).expect("a lab");
+    let mut cases = cases(&path);
+    cases[1].plan.probes[0].patience = Duration::MAX;
+    let options = options();
+    let explained = explain(cases.clone(), &options, pending()).await;
+    let explained = explained.expect("nobody interrupts it");
+    let asked = cases.into_iter().map(|prepared| Asked {
+        lab: &labs[0],
+        prepared,
+        wishes: Patience::SETTLED.into(),
+        probe: None,
+    });
+    let found = why(asked.collect(), &options, |_| {}).await;
+    let explained = explained.into_iter().map(|one| one.map(drop));
+    let found = found.into_iter().map(|one| one.map(drop));
+    for both in [explained.collect::<Vec<_>>(), found.collect()] {
+        let [Ok(()), Err((case, error))] = both.as_slice() else {
+            panic!("{both:?}");
+        };
+        assert_eq!(case, "lab/policy=Local");
+        assert_eq!(error.trouble, Trouble::Bug, "{error:?}");
+        let remedy = error.remedy.as_deref().unwrap_or_default();
+        assert!(remedy.contains("report it"), "{remedy}");
+    }
 }
 
 /// A directory with a good lab, one whose field is misspelt, one that is no text, and one
