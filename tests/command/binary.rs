@@ -185,10 +185,17 @@ fn a_program_that_is_no_kube_proxy() {
 fn flags_without_a_program() {
     let text = LAB.replacen(
         "kubeProxy: {version",
-        "kubeProxy: {args: [--v=4], version",
+        "kubeProxy: {args: [--v=4], timeout: 10m, version",
         1,
     );
-    let (directory, path) = lab(text);
+    let another = "---
+apiVersion: v1
+kind: Node
+metadata: {name: another}
+spec: {podCIDR: 10.244.77.0/24}
+status: {addresses: [{type: InternalIP, address: 192.168.77.11}]}
+";
+    let (directory, path) = lab(text + another);
     let output = run(&["run", "--kernel=host", &path.display().to_string()]);
     let (code, text) = told(&output, directory.path());
     assert_eq!(code, Some(2), "{text}");

@@ -1,6 +1,6 @@
 //! Guests that live: what they are, what they draw, and what ends them.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -105,47 +105,20 @@ fn a_guest_s_clock_is_this_machine_s() {
     });
 }
 
-/// A case with SYNs that are expected to be sent again after a second and two.
-const RESENT: &str = "missing-cluster-cidr/clusterCIDR=missing,byHand=nothing,apiserver=apart";
-
 #[test]
-fn a_clock_that_is_set_changes_no_verdict_and_no_order() {
-    const DAY: Duration = Duration::from_hours(24);
+fn program_cannot_set_the_guest_s_clock() {
     block_on(async {
         let guest = guest("6.12").await.with_programs([installed("date")]);
         let agent = guest.start().await.expect("a guest");
-        let prepared = case(RESENT);
-        // In a lab beside it somebody sets the clock, a day ahead and back again,
-        // for as long as the probes go on.
-        let mut beside = agent.build(case(QUICK).plan).await.expect("a lab");
-        let mut session = agent.build(prepared.plan.clone()).await.expect("a lab");
-        let now = beside.run("node-1", "date", &["+%s"], "").await;
-        let now: u64 = now.expect("a time").stdout.trim().parse().expect("seconds");
-        let (now, begun) = (Duration::from_secs(now), Instant::now());
-        let mut times = 0;
-        let set = async {
-            loop {
-                let ahead = if times % 2 == 0 { DAY } else { Duration::ZERO };
-                let to = format!("@{}", (now + begun.elapsed() + ahead).as_secs());
-                let set = beside.run("node-1", "date", &["--set", &to], "").await;
-                assert!(set.as_ref().is_ok_and(|set| set.success), "{set:?}");
-                times += 1;
-            }
-        };
-        let evidence = tokio::select! {
-            evidence = session.probe() => evidence.expect("evidence"),
-            () = set => unreachable!("it goes on"),
-        };
-        assert!(times > 4, "it was set {times} times");
-        let judgement = prepared
-            .judge()
-            .expect("the case can be judged")
-            .judge(&evidence);
-        assert!(judgement.holds(), "{judgement:#?}");
-        let first = evidence.packets.first().expect("packets").time;
-        let last = evidence.packets.last().expect("packets").time;
-        let span = Duration::from_nanos(last - first);
-        assert!(span < begun.elapsed(), "{span:?}");
+        let mut session = agent.build(case(QUICK).plan).await.expect("a lab");
+        let set = session.run("node-1", "date", &["--set", "@0"], "").await;
+        let set = set.expect("it starts");
+        assert!(!set.success, "{}", set.stdout);
+        assert!(
+            set.stderr.contains("Operation not permitted"),
+            "{}",
+            set.stderr
+        );
     });
 }
 
@@ -290,7 +263,11 @@ fn a_guest_has_no_way_out() {
             .filter_map(|line| line.split(' ').nth(2))
             .collect();
         kinds.sort_unstable();
-        assert_eq!(kinds, ["devpts", "devtmpfs", "proc", "rootfs", "sysfs"]);
+        // The second `proc` is that of the program's own PID namespace.
+        assert_eq!(
+            kinds,
+            ["devpts", "devtmpfs", "proc", "proc", "rootfs", "sysfs"]
+        );
     });
 }
 

@@ -163,7 +163,7 @@ fn a_cache_that_is_full() {
     let place = tempfile::tempdir().expect("a directory");
     // A kernel fits, its snapshot does not.
     let script = format!(
-        "mount -t tmpfs -o size=40m tmpfs {place} && cp -r {kept}/kernels {kept}/notes {place}/ && exec \"$@\"",
+        "mount -t tmpfs -o size=40m,mode=755 tmpfs {place} && cp -r {kept}/kernels {kept}/notes {place}/ && exec \"$@\"",
         place = place.path().display(),
         kept = cache.directory().display(),
     );

@@ -76,12 +76,16 @@ pub fn plan(order: &Order<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
     for (at, cluster) in stages.iter().enumerate() {
         let mut own = Vec::new();
         plans.push(stage(order, cluster, &mut own));
-        // What is wrong from the beginning would be told again of every step.
-        own.retain(|problem| !problems.iter().any(|known| problem.is_as(known)));
-        problems.extend(own.into_iter().map(|problem| match at.checked_sub(1) {
-            None => problem,
-            Some(step) => problem.after(step),
-        }));
+        for problem in own {
+            // What is wrong with the lab is found again on every node and in every step.
+            if problems.iter().any(|known| problem.is_as(known)) {
+                continue;
+            }
+            problems.push(match at.checked_sub(1) {
+                None => problem,
+                Some(step) => problem.after(step),
+            });
+        }
     }
     if !problems.is_empty() {
         return Err(problems);
