@@ -27,6 +27,10 @@ use nix::unistd::{ForkResult, Pid, fork, pause, pipe2};
 
 use super::rootfs;
 
+/// Where the kernel lists the keys that a user may see: those of the user who started
+/// svclab, where programs have no other one (Linux v6.12, `security/keys/proc.c`).
+const KEYS: [&str; 2] = ["/proc/keys", "/proc/key-users"];
+
 /// A PID namespace and the mount namespace that shows it. When this is dropped, the
 /// kernel ends every process in it.
 #[derive(Debug)]
@@ -200,6 +204,13 @@ fn make(seals_settings: bool) -> nix::Result<()> {
         MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
         none,
     )?;
+    for keys in KEYS {
+        match mount(Some("/dev/null"), keys, none, MsFlags::MS_BIND, none) {
+            // A kernel without keyrings has no such files.
+            Err(Errno::ENOENT) => {}
+            hidden => hidden?,
+        }
+    }
     if seals_settings {
         rootfs::seal_settings()?;
     }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use nix::unistd::geteuid;
-use svclab::kernel::Host;
+use svclab::kernel::{Agent, Host, KernelError};
+use svclab::plan::{Namespace, Plan};
 
 use super::copied::copied;
 use super::guests::{block_on, guest};
@@ -72,6 +73,7 @@ pub fn outside(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let standing = Standing::ALL.into_iter().find(|one| one.word() == word);
     let standing = standing.expect("one of them");
     let own = std::env::current_exe().expect("this program");
+    tenants::take_keys();
     let reached = block_on(async {
         let agent = if standing == Standing::Guest {
             let guest = guest("6.12").await.with_programs([own.clone()]);
@@ -82,13 +84,44 @@ pub fn outside(mut arguments: impl Iterator<Item = String>) -> ExitCode {
             let host = if is_machine_s { host.for_ipvs() } else { host };
             host.start().await
         };
-        tenants::reached(&agent?, &own, standing.are_apart()).await
+        let agent = agent?;
+        let mut reached = tenants::reached(&agent, &own, standing.are_apart()).await?;
+        reached.extend(legacy_tables(&agent, standing).await?);
+        Ok::<_, KernelError>(reached)
     });
     for complaint in reached.expect("the agent lives") {
         println!("{complaint}");
     }
     println!("{DONE}");
     ExitCode::SUCCESS
+}
+
+/// What is wrong with what programs read of legacy tables. The kernel's list of tables is
+/// for root's group, which only programs of a user namespace or a guest have.
+async fn legacy_tables(agent: &Agent, standing: Standing) -> Result<Vec<String>, KernelError> {
+    let node = "node-1";
+    let plan = Plan {
+        namespaces: vec![Namespace {
+            name: node.to_owned(),
+            ..Namespace::default()
+        }],
+        ..Plan::default()
+    };
+    let mut session = agent.build(plan).await?;
+    let rule = "-A INPUT -s 192.0.2.1/32 -j DROP";
+    let input = format!("*filter\n{rule}\nCOMMIT\n");
+    let restore = "iptables-legacy-restore";
+    let written = session.run(node, restore, &[], &input).await?;
+    let save = "iptables-legacy-save";
+    let all = session.run(node, save, &[], "").await?;
+    let one = session.run(node, save, &["-t", "filter"], "").await?;
+    session.end().await?;
+    let lists_all = all.stdout.contains(rule);
+    let lists_one = one.stdout.contains(rule);
+    if lists_one && lists_all == (standing != Standing::Machine) {
+        return Ok(Vec::new());
+    }
+    Ok(vec![format!("legacy tables: {written:?} {all:?} {one:?}")])
 }
 
 /// The kinds of agents that there can be here.

@@ -26,6 +26,9 @@ const FORBIDDEN: &[Errno] = &[Errno::EPERM];
 const UNKNOWN: &[Errno] = &[Errno::ENOSYS];
 const NOT_FOUND: &[Errno] = &[Errno::ENODATA];
 
+/// What the key is called that who starts svclab has.
+pub const KEY: &str = "svclab-key-of-the-caller";
+
 /// Where a call is not filtered, the process itself may always do it to itself: so it is
 /// tried on the first process and on this one.
 const ALL: &[Attempt] = &[
@@ -60,6 +63,19 @@ const ALL: &[Attempt] = &[
         on_processes(|process| call(libc::SYS_ptrace, [0x4206, process, 0, 0, 0]))
     }),
     attempt("have a process traced by who started it", FORBIDDEN, traced),
+    attempt("find a key of who started svclab", NOT_FOUND, || {
+        // A kernel without keyrings lists none.
+        let keys = fs::read_to_string("/proc/keys").unwrap_or_default();
+        if keys.contains(KEY) {
+            Ok(())
+        } else {
+            Err(nothing())
+        }
+    }),
+    attempt("read a key", FORBIDDEN, || {
+        // KEYCTL_READ, of the session's keyring.
+        call(libc::SYS_keyctl, [11, -3, 0, 0, 0]).map(drop)
+    }),
     attempt("write a process's memory", FORBIDDEN, || {
         on_processes(|process| call(libc::SYS_process_vm_writev, [process, 0, 0, 0, 0]))
     }),

@@ -1,14 +1,17 @@
 //! A program of a lab that tries to get out ([`super::program`]), started by each way in
 //! which an agent starts programs, beside a program of another lab.
 
+use std::ffi::CString;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::libc;
 use svclab::kernel::{Agent, KernelError, Session};
 use svclab::plan::{CommandLimits, Namespace, Plan, Typed};
 use svclab::protocol::stream::{End, Exec, FromStream, Opening, Size, Terminal, ToStream};
 
-use super::program::{self, Whose};
+use super::program::{self, KEY, Whose};
 
 /// Has this program try.
 pub const INSIDE: &str = "program-inside";
@@ -24,6 +27,31 @@ const NODE: &str = "node-1";
 pub fn are_apart_on_the_machine(one: &Whose, other: &Whose) -> bool {
     let is_due = |whose: &Whose| whose.user > 61_184 && whose.group == whose.user;
     is_due(one) && is_due(other) && one.user != other.user && one.room == other.room
+}
+
+/// Gives this process a session's keyring with a key in it, as a login has.
+///
+/// # Panics
+///
+/// When the kernel has keyrings and gives none.
+pub fn take_keys() {
+    let name = CString::new(KEY).expect("text");
+    let none = std::ptr::null::<libc::c_char>();
+    // SAFETY: the calls read texts that live through them.
+    let added = unsafe {
+        // KEYCTL_JOIN_SESSION_KEYRING, and the session's keyring.
+        libc::syscall(libc::SYS_keyctl, 1, none);
+        libc::syscall(
+            libc::SYS_add_key,
+            c"user".as_ptr(),
+            name.as_ptr(),
+            c"secret".as_ptr(),
+            6,
+            -3,
+        )
+    };
+    let has_none = Errno::last() == Errno::ENOSYS;
+    assert!(added >= 0 || has_none, "{}", Errno::last());
 }
 
 fn lab(typed: Vec<Typed>) -> Plan {
