@@ -417,7 +417,7 @@ impl Session {
 
 /// Does what takes some milliseconds without keeping others waiting, unless there is no
 /// room for a thread to do it in.
-async fn beside<T: Send + 'static>(doing: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn beside<T: Send + 'static>(doing: impl FnOnce() -> T + Send + 'static) -> T {
     let (say, said) = oneshot::channel();
     let doing = Arc::new(Mutex::new(Some(doing)));
     let take = |doing: &Mutex<Option<_>>| {

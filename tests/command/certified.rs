@@ -206,6 +206,38 @@ fn a_run_that_leaves_nothing_is_certified_to_whoever_runs_it() {
     }
 }
 
+#[test]
+fn second_interrupt_does_not_wait_for_the_certificate() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let (block, fifo) = (file("block"), file("fifo"));
+    nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // The program that reads the machine: it says so and goes on for ever once it is
+    // told to.
+    let ip = file("ip");
+    let text = format!(
+        "#!/bin/sh\n[ ! -e {block} ] || {{ echo > {fifo}; exec sleep 1000; }}\nexec /run/ip \"$@\"\n"
+    );
+    fs::write(&ip, text).unwrap();
+    open_to_all(Path::new(&ip));
+    let script = format!(
+        "real=$(readlink -f \"$(command -v ip)\"); cp \"$real\" /run/ip; mount --bind {ip} \"$real\"\n\
+         svclab=$1; shift 3; exec \"$svclab\" \"$@\""
+    );
+    let nowhere = Path::new("");
+    let command = machine(&script, nowhere, nowhere);
+    let run = waiting::start(command, &["--certify", "--format=json"]);
+    let front = Pid::from_raw(below(&run).expect("a run"));
+    fs::write(&block, "").unwrap();
+    kill(front, Signal::SIGINT).unwrap();
+    assert_eq!(fs::read_to_string(&fifo).unwrap(), "\n");
+    kill(front, Signal::SIGINT).unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    assert!(results["certificate"].is_null(), "{results:#}");
+}
+
 fn open_to_all(directory: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("permissions");

@@ -11,6 +11,7 @@ use nix::sys::prctl;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, timeout_at};
 
+use super::session::beside;
 use crate::certify::{Certificate, Part, State};
 
 pub use machine::look;
@@ -58,7 +59,8 @@ impl Witness {
             }
         }
         let left = self.left().iter().map(ToString::to_string).collect();
-        let after = look().with(Part::Processes, Ok(left));
+        // Whoever does not wait for it ends meanwhile.
+        let after = beside(look).await.with(Part::Processes, Ok(left));
         Certificate::of(&self.before, &after)
     }
 
