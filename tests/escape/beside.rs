@@ -43,8 +43,15 @@ const CONNECTS: &str = "  expect:\n  - call: {connected: 1}";
 const HOSTILE: &str = r#"perl -e 'for $p (1..300) { next if $p == $$; $f = syscall(434, $p, 0); next if $f < 0; for $d (0..64) { $g = syscall(438, $f, $d, 0); next if $g < 0; open($o, ">&=", $g) or next; for $l (0..9) { $j = "{\"say\":\"gone\",\"lab\":$l}"; syswrite($o, pack("N", length $j) . $j); } } syscall(101, 16, $p, 0, 0); }'"#;
 
 fn run(directory: &Path, labs: &[(&str, String)]) -> Output {
+    run_labs(directory, labs, "2")
+}
+
+/// Runs labs, so many cases at once.
+fn run_labs(directory: &Path, labs: &[(&str, String)], jobs: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
-    command.arg("run").args(["--kernel", "host", "--jobs", "2"]);
+    command
+        .arg("run")
+        .args(["--kernel", "host", "--jobs", jobs]);
     for (name, text) in labs {
         let file = directory.join(name).with_extension("yaml");
         fs::write(&file, text).expect("a file");
@@ -72,6 +79,29 @@ pub fn honest_lab_fails_beside_a_hostile_one() {
     assert!(said.contains("PASS hostile"), "{said}");
     assert!(said.contains("FAIL honest"), "{said}");
     assert_eq!(output.status.code(), Some(1), "{said}");
+}
+
+/// What a command leaves behind is there for a later case of the same file, whose agent is
+/// the same, and for no case of another file.
+pub fn labs_of_different_files_share_no_agent() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let typed = |command: &str| {
+        let command = serde_json::to_string(command).expect("text");
+        format!(
+            "{{merge: {{spec: {{nodes: {{node-1: {{byHand: {{commands: [{command}]}}}}}}}}}}, patch: Lab}}"
+        )
+    };
+    let leaves = typed("touch /tmp/left-behind");
+    let sees = typed("test -e /tmp/left-behind");
+    let axes =
+        format!("  axes:\n    does:\n      leaves: [{leaves}]\n      sees: [{sees}]\n{CONNECTS}");
+    let one = lab("one", "{}", &axes);
+    let other = lab("other", "{commands: [test -e /tmp/left-behind]}", CONNECTS);
+    let text = run_labs(directory.path(), &[("one", one), ("other", other)], "1");
+    let said = said(&text);
+    for words in ["PASS one/does=leaves", "PASS one/does=sees", "ERROR other"] {
+        assert!(said.contains(words), "{words}\n{said}");
+    }
 }
 
 /// A command that takes more than it may is an error of its case, and of no other one of

@@ -60,7 +60,11 @@ fn main() -> ExitCode {
             reached => Err(reached.into()),
         })
     }));
-    let beside: [(&str, fn()); 3] = [
+    let beside: [(&str, fn()); 4] = [
+        (
+            "labs_of_different_files_share_no_agent",
+            beside::labs_of_different_files_share_no_agent,
+        ),
         (
             "honest_lab_fails_beside_a_hostile_one",
             beside::honest_lab_fails_beside_a_hostile_one,
@@ -83,7 +87,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Has everything tried, once, and says all that came of it.
+/// Looks at the agent and has everything tried, once, and says all that came of it.
 fn try_all(user: User) -> Result<(), Failed> {
     let outside = Outside::prepare(user);
     let said = outside.intrude();
@@ -97,6 +101,7 @@ fn try_all(user: User) -> Result<(), Failed> {
             wrong.push(format!("{} was not tried", attempt.name));
         }
     }
+    wrong.extend(outside.agent(user));
     wrong.extend(outside.touched());
     if wrong.is_empty() {
         return Ok(());

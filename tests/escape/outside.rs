@@ -1,6 +1,7 @@
 //! The machine around a lab: what there is to be reached, a run that waits for
 //! packets that do not come, and the intruder that is sent after its agent.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 
 use super::copied::copied;
 use super::rights::may_ask;
-use super::{attempts, waiting};
+use super::{attempts, identity, waiting};
 
 /// As whom svclab runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +98,8 @@ pub struct Outside {
     run: Child,
     waiting: i32,
     agent: i32,
+    /// Of network namespaces, before the run.
+    names: Vec<OsString>,
 }
 
 impl Drop for Outside {
@@ -135,6 +138,7 @@ impl Outside {
             process: i32::try_from(process).expect("a small number"),
             word: format!("the-word-{process}"),
         };
+        let names = names();
         let (run, waiting, agent) = start(user, &directory, &target);
         Self {
             _directory: directory,
@@ -145,7 +149,37 @@ impl Outside {
             run,
             waiting,
             agent,
+            names,
         }
+    }
+
+    /// What is wrong with the user and the namespaces of the agent, as this machine has
+    /// them.
+    pub fn agent(&self, user: User) -> Vec<String> {
+        let agent = self.agent.to_string();
+        let (own, its) = (identity::namespaces("self"), identity::namespaces(&agent));
+        let shared = own.iter().zip(&its).filter(|(own, its)| own == its);
+        let mut wrong: Vec<String> = shared
+            .map(|(own, _)| format!("the agent shares {own}"))
+            .collect();
+        let users = match user {
+            User::Ordinary if geteuid().is_root() => 1000..1001,
+            User::Ordinary => geteuid().as_raw()..geteuid().as_raw() + 1,
+            User::Root => 61_184..65_519,
+        };
+        let rights = identity::rights(&agent);
+        for name in ["Uid: ", "Gid: "] {
+            let line = rights.iter().find_map(|line| line.strip_prefix(name));
+            let numbers = line.unwrap_or_default().split(' ');
+            let numbers: Vec<u32> = numbers.filter_map(|one| one.parse().ok()).collect();
+            if numbers.len() != 4 || !numbers.iter().all(|one| users.contains(one)) {
+                wrong.push(format!("the agent has {name}{numbers:?}"));
+            }
+        }
+        if names() != self.names {
+            wrong.push(format!("{:?} are names of namespaces", names()));
+        }
+        wrong
     }
 
     /// Sends the intruder inside.
@@ -203,6 +237,14 @@ impl Outside {
         }
         touched
     }
+}
+
+/// The names of network namespaces, where `ip netns` keeps them.
+fn names() -> Vec<OsString> {
+    let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let mut names: Vec<OsString> = names.map(|name| name.file_name()).collect();
+    names.sort();
+    names
 }
 
 /// What the descriptors of a process lead to.

@@ -1,7 +1,8 @@
 //! A guest that stands for a host with IPVS and root: its first process, which
 //! has it do everything, says on the console what came of it, and ends.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,10 @@ use super::tenants;
 
 /// The name by which this program is `svclab`.
 pub const SVCLAB: &str = "svclab";
+
+/// Where it is noted which modules the kernel wants: where the kernel's own programs and
+/// these see the same file.
+const ASKED: &str = "/etc/modules-asked-for";
 
 /// Where this program lies there.
 const INIT: &str = "/init";
@@ -53,6 +58,12 @@ pub struct Said {
     pub doctor: Option<Way>,
     /// What came of attempts to escape from an agent for IPVS.
     pub attempts: Option<Attempts>,
+    /// What a run says before the modules that it needs are loaded: its exit code and its
+    /// words.
+    pub unloaded: (Option<i32>, String),
+    /// The modules that the kernel wanted to have loaded for that run, and by the mount of
+    /// a file system that there is not.
+    pub asked: [String; 2],
     /// What programs of such an agent's labs reached.
     pub reached: Vec<String>,
     /// The setting that was attempted, before and after.
@@ -65,6 +76,17 @@ pub fn live() -> ! {
     let lab = PathBuf::from("/tmp").join(LAB).with_extension("yaml");
     fs::write(&lab, TEXT).expect("a lab's file");
     let [one, two] = CASES.map(|case| format!("{}/{case}", lab.display()));
+    // The kernel starts this program for every module that it lacks.
+    fs::write("/proc/sys/kernel/modprobe", INIT).expect("a setting");
+    let unloaded = svclab(&["run", &one, "--kernel", "host"], 0);
+    let asked = || fs::read_to_string(ASKED).unwrap_or_default();
+    let asked_by_run = asked();
+    // Of this one there is no module.
+    let none = None::<&str>;
+    let kind = Some("svclab-none");
+    let _ = mount(none, "/tmp", kind, MsFlags::empty(), none);
+    let asked = [asked_by_run, asked()];
+    load_modules();
     let setting = || fs::read_to_string(SETTING).expect("a setting");
     let before = setting();
     // One after the other: it is a slow machine with one processor.
@@ -73,10 +95,14 @@ pub fn live() -> ! {
     let ran = svclab(&[&["run", &one, &two][..], &json, &report].concat(), 0);
     let refused = svclab(&["run", &one, "--kernel", "host"], 1000);
     let doctor = svclab(&["doctor", "--format", "json"], 0);
-    // The kernel's own; this process is the first of both.
-    let outside = "2";
+    // The kernel's latest, as the first numbers are taken inside, too.
+    let processes = fs::read_dir("/proc").expect("processes").flatten();
+    let outside: Option<u32> = processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .max();
+    let outside = outside.expect("a process").to_string();
     let attempted = Command::new("/proc/self/exe")
-        .args([WORD, "machine", outside])
+        .args([WORD, "machine", &outside])
         .output()
         .expect("this program starts");
     for output in [&ran, &doctor, &attempted] {
@@ -113,6 +139,11 @@ pub fn live() -> ! {
             .map(|found| found.host),
         attempts: serde_json::from_slice(&attempted.stdout).ok(),
         reached: programs_reach(),
+        unloaded: (
+            unloaded.status.code(),
+            String::from_utf8_lossy(&unloaded.stdout).into_owned(),
+        ),
+        asked,
         setting: [before, setting()],
     };
     println!("{}", serde_json::to_string(&said).expect("it is text"));
@@ -123,6 +154,7 @@ pub fn live() -> ! {
 /// What programs of labs reach whose agent keeps rights of the machine's own root: this
 /// program is the agent and its labs' programs.
 fn programs_reach() -> Vec<String> {
+    tenants::take_keys();
     let own = PathBuf::from(INIT);
     let host = Host::with_agent(own.clone()).with_programs([own.clone()]);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -196,6 +228,17 @@ fn prepare() {
     // A user without privileges makes a directory there, too.
     let everybody = fs::Permissions::from_mode(0o1777);
     fs::set_permissions(Path::new("/tmp"), everybody).expect("permissions");
+}
+
+/// Notes that the kernel wants a module, and loads none.
+pub fn modprobe(module: &str) -> ! {
+    let asked = OpenOptions::new().create(true).append(true).open(ASKED);
+    let noted = asked.and_then(|mut asked| writeln!(asked, "{module}"));
+    std::process::exit(i32::from(noted.is_err()) + 1)
+}
+
+/// Loads all that the guest has.
+fn load_modules() {
     let mut modules: Vec<PathBuf> = fs::read_dir("/modules")
         .expect("modules")
         .map(|entry| entry.expect("a module").path())

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     match words[..] {
         // What svclab starts of itself, and svclab.
         [_, "agent", "--init"] => machine::live(),
+        [_, "-q", "--", module] => machine::modprobe(module),
         [_, "agent", ..] | [machine::SVCLAB, ..] => return svclab::cli::main(),
         [_, attempt::WORD, standing, outside] => attempt::main(standing, outside),
         [_, attempt::CHILD] => attempt::child(),

@@ -141,6 +141,10 @@ pub fn a_host_with_ipvs_runs_what_needs_it() {
     reaches_nothing(&attempts);
     is_small(&attempts);
     assert_eq!(said.reached, [""; 0]);
+    let (code, words) = said.unloaded;
+    assert_eq!(code, Some(3), "{words}");
+    assert!(words.contains("modprobe"), "{words}");
+    assert_eq!(said.asked, ["", "fs-svclab-none\n"]);
     assert_eq!(said.setting[0], said.setting[1]);
 }
 
