@@ -127,6 +127,8 @@ pub fn read_event(frame: &[u8]) -> Result<Event, FrameError> {
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::codec::Decoder as _;
+
     use super::*;
 
     fn read_back(event: &Event) -> Event {
@@ -152,6 +154,18 @@ mod tests {
         ] {
             assert_eq!(read_back(&event), event);
         }
+    }
+
+    #[test]
+    fn evidence_has_at_most_128_mib() {
+        let evidence = Box::default();
+        let event = Event::Probed { lab: 0, evidence };
+        assert_eq!(event.max_size(), 128 << 20);
+        // No frame of events is larger.
+        let mut frame = bytes::BytesMut::from(&(128_u32 << 20).to_be_bytes()[..]);
+        assert!(event_framing().decode(&mut frame).unwrap().is_none());
+        let mut frame = bytes::BytesMut::from(&((128_u32 << 20) + 1).to_be_bytes()[..]);
+        assert!(event_framing().decode(&mut frame).is_err());
     }
 
     #[test]

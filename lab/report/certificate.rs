@@ -77,6 +77,34 @@ mod tests {
     }
 
     #[test]
+    fn certificate_is_in_every_format() {
+        use crate::report::{Event, Format, Options};
+
+        for format in [Format::Human, Format::Json, Format::Junit, Format::Github] {
+            for certificate in [fixture::certificate(), fixture::broken_certificate()] {
+                let mut results = fixture::results();
+                let headline = headline(&certificate);
+                results.certificate = Some(certificate.clone());
+                let over = Event::Over {
+                    results: Box::new(results),
+                    took: std::time::Duration::ZERO,
+                };
+                let mut out = Vec::new();
+                let mut writer = format.writer(&mut out, Options::default());
+                writer.event(&over).unwrap();
+                drop(writer);
+                let text = String::from_utf8(out).unwrap();
+                let is_there = if format == Format::Json {
+                    text.contains(&certificate.before) && text.contains(&certificate.after)
+                } else {
+                    text.contains(&headline)
+                };
+                assert!(is_there, "{format:?}: {text}");
+            }
+        }
+    }
+
+    #[test]
     fn a_long_list_is_cut() {
         let mut certificate = fixture::broken_certificate();
         let change = certificate.changes.get_mut(&Part::Links).unwrap();

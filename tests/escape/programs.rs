@@ -116,9 +116,12 @@ async fn legacy_tables(agent: &Agent, standing: Standing) -> Result<Vec<String>,
     let all = session.run(node, save, &[], "").await?;
     let one = session.run(node, save, &["-t", "filter"], "").await?;
     session.end().await?;
-    let lists_all = all.stdout.contains(rule);
-    let lists_one = one.stdout.contains(rule);
-    if lists_one && lists_all == (standing != Standing::Machine) {
+    let is_due = if standing == Standing::Machine {
+        all.stdout.is_empty()
+    } else {
+        all.stdout.contains(rule)
+    };
+    if is_due && one.stdout.contains(rule) {
         return Ok(Vec::new());
     }
     Ok(vec![format!("legacy tables: {written:?} {all:?} {one:?}")])

@@ -1,7 +1,6 @@
 //! What QEMU may do on this machine, as the kernel reports it: of a guest that
 //! runs, for root and for an ordinary user, where namespaces are allowed and where not.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
 use std::os::unix::net::UnixListener;
@@ -18,6 +17,7 @@ use super::caches::own_cache;
 use super::command::{QEMU, installed, programs};
 use super::container::contain;
 use super::guests::SVCLAB;
+use super::seen::Seen;
 use super::support::QUICK;
 
 /// A user that no account of the machine is, to be an ordinary user and the
@@ -105,138 +105,16 @@ fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command
     command
 }
 
+/// What the command came to as that caller starts it: its exit code and what it printed.
+fn told(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> (Option<i32>, String) {
+    let output = command(caller, cache, path, words).output();
+    let output = output.expect("the command starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), said)
+}
+
 /// A run of a quick case in a guest.
 const RUN: [&str; 4] = ["run", QUICK, "--kernel", "6.12"];
-
-/// What the kernel says of a QEMU while it runs a guest.
-struct Seen {
-    status: String,
-    descriptors: BTreeSet<String>,
-    root: BTreeSet<String>,
-    namespaces: Vec<&'static str>,
-    mounts: String,
-    environment: String,
-    interfaces: usize,
-}
-
-/// The namespaces in which QEMU is apart from svclab.
-const NAMESPACES: [&str; 6] = ["cgroup", "ipc", "mnt", "net", "pid", "uts"];
-
-impl Seen {
-    /// Looks at a process; `None` when it has ended meanwhile.
-    fn of(process: i32, beside: u32) -> Option<Self> {
-        let file = |name: &str| {
-            let bytes = fs::read(format!("/proc/{process}/{name}")).ok()?;
-            Some(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
-        let descriptors = descriptors.filter_map(|entry| {
-            let leads_to = fs::read_link(entry.ok()?.path()).ok()?;
-            let name = leads_to.to_string_lossy().into_owned();
-            // The kind of what has a number: `socket:[1]`.
-            Some(name.split(":[").next().map_or(name.clone(), str::to_owned))
-        });
-        let root = fs::read_dir(format!("/proc/{process}/root/")).ok()?;
-        let root = root.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let namespace =
-            |process: &str, kind: &str| fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
-        let apart = NAMESPACES.into_iter().filter(|kind| {
-            let own = namespace(&process.to_string(), kind);
-            own.is_some() && own != namespace(&beside.to_string(), kind)
-        });
-        Some(Self {
-            descriptors: descriptors.collect(),
-            root: root.collect(),
-            namespaces: apart.collect(),
-            mounts: file("mountinfo")?,
-            environment: file("environ")?,
-            interfaces: file("net/dev")?.lines().skip(2).count(),
-            status: file("status")?,
-        })
-    }
-
-    fn field(&self, name: &str) -> &str {
-        let line = self.status.lines().find_map(|line| line.strip_prefix(name));
-        line.unwrap_or_else(|| panic!("{name}: {}", self.status))
-            .trim_start_matches(':')
-            .trim()
-    }
-
-    /// What is the same on every machine, whoever runs svclab.
-    fn assert_unprivileged(&self) {
-        for capabilities in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-            assert_eq!(
-                self.field(capabilities),
-                "0000000000000000",
-                "{capabilities}"
-            );
-        }
-        assert_eq!(self.field("NoNewPrivs"), "1");
-        assert_eq!(self.field("Seccomp"), "2");
-        for descriptor in &self.descriptors {
-            let known = [
-                "/dev/null",
-                "/memfd:svclab (deleted)",
-                "anon_inode:[eventfd]",
-                "anon_inode:[eventpoll]",
-                "anon_inode:[signalfd]",
-                "anon_inode",
-                "pipe",
-                "socket",
-                // Of a boot that tries the hypervisor.
-                "/dev/kvm",
-                "anon_inode:kvm-vm",
-                "anon_inode:kvm-vcpu:0",
-                "anon_inode:kvm-vcpu-stats:0",
-                "anon_inode:kvm-vm-stats",
-            ];
-            // Libraries and firmware, which QEMU opens in its read-only root, and the
-            // state of a snapshot, which it is sent while it goes on from there.
-            let read = descriptor.starts_with("/usr/") || descriptor.ends_with("/state");
-            let is_known = read || known.contains(&descriptor.as_str());
-            assert!(is_known, "{descriptor} is open");
-        }
-        for variable in self.environment.split_terminator('\0') {
-            let name = variable.split('=').next();
-            assert!(
-                matches!(name, Some("PATH" | "LD_LIBRARY_PATH")),
-                "{variable}"
-            );
-        }
-    }
-
-    /// The same, and what a machine that allows namespaces adds.
-    fn assert_confined(&self) {
-        self.assert_unprivileged();
-        assert_eq!(self.field("CapBnd"), "0000000000000000");
-        assert_eq!(self.namespaces, NAMESPACES);
-        assert!(self.field("NSpid").ends_with("\t1"), "{}", self.status);
-        let root = [
-            "bin", "dev", "etc", "lib", "lib32", "lib64", "nix", "proc", "sbin", "usr",
-        ];
-        for name in &self.root {
-            // A QEMU that is a script of these tests lies below /tmp.
-            assert!(
-                root.contains(&name.as_str()),
-                "{name} in the root directory"
-            );
-        }
-        for mount in self.mounts.lines() {
-            let options = mount.split(' ').nth(5).expect("options");
-            assert!(options.split(',').any(|option| option == "ro"), "{mount}");
-        }
-        // The loopback interface, which is down.
-        assert_eq!(self.interfaces, 1);
-    }
-
-    /// Each of the four numbers of a `Uid` or `Gid` line.
-    fn ids(&self, name: &str) -> Vec<u32> {
-        let numbers = self.field(name).split_whitespace();
-        numbers
-            .map(|number| number.parse().expect("a number"))
-            .collect()
-    }
-}
 
 /// The QEMU that a run has started, once it runs a guest, and how the run ends.
 fn watch(mut child: Child) -> (Vec<Seen>, std::process::Output) {
@@ -311,6 +189,32 @@ fn qemu_of_root_is_confined() {
 }
 
 #[test]
+fn cache_of_another_user_starts_no_qemu() {
+    assert!(geteuid().is_root(), "this test takes root");
+    let (directory, cache, _path, bin) = prepared(0);
+    // It would say that it was started.
+    let (qemu, started) = (bin.join(QEMU), directory.path().join("started"));
+    fs::remove_file(&qemu).expect("a link");
+    fs::write(&qemu, format!("#!/bin/sh\n> {}\n", started.display())).expect("a script");
+    fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).expect("permissions");
+    let ends = |owner: u32, mode: u32, words: &str| {
+        let cache = cache.directory();
+        chown(cache, Some(owner), Some(owner)).expect("an owner");
+        fs::set_permissions(cache, fs::Permissions::from_mode(mode)).expect("permissions");
+        let (code, said) = told(Caller::Root, cache, &bin, &RUN);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains(words), "{said}");
+    };
+    ends(
+        ORDINARY,
+        0o700,
+        "belongs to the user 54321, not to the user 0",
+    );
+    ends(0, 0o777, "may be written by others");
+    assert!(!started.exists(), "QEMU was started");
+}
+
+#[test]
 fn qemu_of_ordinary_user_is_confined() {
     assert!(geteuid().is_root(), "this test takes root");
     let (_directory, cache, _path, bin) = prepared(ORDINARY);
@@ -346,14 +250,11 @@ fn run_without_namespaces_passes_in_unprivileged_guest() {
         }
         // `--kernel host` asks for no guest.
         let words = ["run", QUICK, "--kernel", "host"];
-        let output = command(caller, cache.directory(), &bin, &words).output();
-        let output = output.expect("the command starts");
-        assert_eq!(output.status.code(), Some(3), "{caller:?}");
+        let (code, said) = told(caller, cache.directory(), &bin, &words);
+        assert_eq!(code, Some(3), "{caller:?}: {said}");
         // What doctor says is what a run does.
-        let output = command(caller, cache.directory(), &bin, &["doctor"]).output();
-        let output = output.expect("the command starts");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{said}");
+        let (code, said) = told(caller, cache.directory(), &bin, &["doctor"]);
+        assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("This machine can run every lab."), "{said}");
         let refused = "QEMU runs as a user without privileges, but this machine refuses it: a PID namespace, a mount namespace, a network namespace, an IPC namespace, a UTS namespace, a cgroup namespace, a root directory of its own\n";
         assert!(said.contains(refused), "{said}");
@@ -366,10 +267,8 @@ fn guest_missing_where_no_agent_starts_names_both_reasons() {
     let (_directory, cache) = own_cache("6.12");
     let path = programs(&[], &[]);
     let words = ["run", QUICK];
-    let output = command(Caller::Container, cache.directory(), path.path(), &words).output();
-    let output = output.expect("the command starts");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let (code, said) = told(Caller::Container, cache.directory(), path.path(), &words);
+    assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("no user namespace"), "{said}");
     assert!(
         said.contains("qemu-system-x86_64, which is not installed"),
@@ -463,10 +362,8 @@ fn program_in_place_of_qemu_reaches_nothing() {
                 ("VICTIM", process.to_string()),
             ],
         );
-        let output = command(caller, cache.directory(), &bin, &RUN).output();
-        let output = output.expect("the command starts");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(5), "{caller:?}: {said}");
+        let (code, said) = told(caller, cache.directory(), &bin, &RUN);
+        assert_eq!(code, Some(5), "{caller:?}: {said}");
         let tried = said.split_once("tried ").map_or("", |(_, rest)| rest);
         let tried = tried.lines().next().unwrap_or_default();
         let tried: Vec<(&str, i32)> = tried

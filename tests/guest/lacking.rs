@@ -5,10 +5,17 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::Value;
+use svclab::kernel::{Host, State};
+
 use super::caches::own_cache;
 use super::command::{self, Ended, QEMU, assert_said, installed, programs, run};
 use super::guests::SVCLAB;
 use super::support::{QUICK, own_kernel};
+
+/// A case that needs IPVS.
+const IPVS: &str =
+    "clb-hairpin/policy=Local,ingress=both,balancer=internal,rpFilter=0,byHand=nothing";
 
 /// Runs a case in a guest where `PATH` is only this, which must end so.
 fn ends(cache: &Path, path: &Path, code: i32) -> Ended {
@@ -136,6 +143,26 @@ fn a_kernel_without_what_a_plan_needs() {
     let ended = ends_with(&image, cache.directory(), path.path(), 3);
     assert_said!(ended, cache.directory());
     assert_eq!(cache.keys("snapshots"), [""; 0], "nothing was booted");
+}
+
+#[test]
+fn lab_whose_modules_the_host_lacks_runs_in_a_guest() {
+    let (_directory, cache) = own_cache("6.12");
+    let output = command::svclab(
+        cache.directory(),
+        Path::new("/usr/sbin:/usr/bin:/sbin:/bin"),
+    )
+    .args(["run", IPVS, "--format", "json"])
+    .output()
+    .expect("the command starts");
+    let results: Value = serde_json::from_slice(&output.stdout).expect("results");
+    let case = &results["cases"][0];
+    assert_eq!(case["result"], "pass", "{case:#}");
+    let has_ipvs = Host::new().modules().state("ip_vs") == State::Present;
+    let is_guest_s = case["kernel"]
+        .as_str()
+        .is_some_and(|kernel| kernel.starts_with("6.12."));
+    assert_eq!(is_guest_s, !has_ipvs, "{case:#}");
 }
 
 #[test]

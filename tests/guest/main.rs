@@ -29,6 +29,7 @@ mod outcome;
 mod processes;
 mod replay;
 mod room;
+mod seen;
 #[path = "../shared/settled.rs"]
 mod settled;
 mod standing;

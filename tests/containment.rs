@@ -1,0 +1,312 @@
+//! What README.md says of containment, sentence by sentence, with the tests that check it. A
+//! sentence that is added there, or a test that is renamed, is missing here.
+
+use std::fs;
+use std::path::Path;
+
+/// Tests that several sentences share.
+const PROGRAM: &str = "tests/escape/main.rs program_of_a_lab_reaches_nothing";
+const INTRUDER: &str = "tests/escape/main.rs nothing_gets_out";
+const FOR_IPVS: &str = "tests/host_ipvs/trials.rs an_agent_for_ipvs_reaches_nothing_of_the_machine";
+const HOST_WITH_IPVS: &str = "tests/host_ipvs/trials.rs a_host_with_ipvs_runs_what_needs_it";
+const LEFT: &str = "tests/command/certified.rs whatever_is_left_behind_is_in_the_certificate";
+const BOUNDED: &str = "tests/bounded.rs front_end_memory";
+const QEMU_OF_ROOT: &str = "tests/guest/confined.rs qemu_of_root_is_confined";
+const QEMU_OF_USER: &str = "tests/guest/confined.rs qemu_of_ordinary_user_is_confined";
+const IN_ITS_PLACE: &str = "tests/guest/confined.rs program_in_place_of_qemu_reaches_nothing";
+const UNCONFINED: &str =
+    "tests/guest/confined.rs run_without_namespaces_passes_in_unprivileged_guest";
+
+/// Each sentence of the section, in its order.
+const SENTENCES: &[(&str, &[&str])] = &[
+    (
+        "Every sentence of this section has a test, which `tests/containment.rs` names.",
+        &["tests/containment.rs readme_containment_every_sentence_has_a_test"],
+    ),
+    (
+        "svclab does not change the host's network.",
+        &["tests/command/untouched.rs a_run_leaves_the_machine_as_it_was"],
+    ),
+    (
+        "`svclab run --certify` compares the host before and after a run:",
+        &["tests/command/certified.rs a_run_that_leaves_nothing_is_certified_to_whoever_runs_it"],
+    ),
+    (
+        "It compares interfaces, addresses, routes, routing rules, permanent neighbours, nftables, both kinds of iptables, ipsets and IPVS.",
+        &[
+            LEFT,
+            "lab/certify/lines.rs servers_are_compared_without_their_connections",
+        ],
+    ),
+    (
+        "It also compares `/proc/sys`, modules, mounts, the names in `/run` and the processes that the run started.",
+        &[
+            LEFT,
+            "lab/certify/lines.rs modules_and_mounts_are_compared_without_numbers",
+        ],
+    ),
+    (
+        "A difference is printed and makes the exit code 1.",
+        &[LEFT],
+    ),
+    (
+        "The certificate is part of the results in every format, and in JSON with a digest of each state.",
+        &["lab/report/certificate.rs certificate_is_in_every_format"],
+    ),
+    (
+        "Counters, leases, states of neighbours and members of sets that time out are not compared.",
+        &[
+            "lab/certify/lines.rs a_lease_is_no_address_of_anybodys_making",
+            "lab/certify/lines.rs counts_and_passing_members_are_no_rules",
+            LEFT,
+            "lab/certify/lines.rs sets_are_compared_without_what_times_out",
+        ],
+    ),
+    (
+        "A user who is not root is told what could not be read.",
+        &["tests/command/certified.rs a_run_that_leaves_nothing_is_certified_to_whoever_runs_it"],
+    ),
+    (
+        "A change by another program shows in the certificate, too.",
+        &[LEFT],
+    ),
+    (
+        "An interrupted run removes everything and is compared as well.",
+        &[
+            "tests/command/interrupted.rs ctrl_c_ends_everything",
+            "tests/command/interrupted.rs an_interrupted_run_is_certified",
+        ],
+    ),
+    (
+        "The exit code of an interrupted run is 1 if something is left, else 130.",
+        &[
+            "tests/command/certified.rs what_is_left_by_a_run_that_is_interrupted_is_in_its_certificate",
+            "tests/command/interrupted.rs an_interrupted_run_is_certified",
+        ],
+    ),
+    (
+        "A second Ctrl-C does not wait for the certificate.",
+        &["tests/command/certified.rs second_interrupt_does_not_wait_for_the_certificate"],
+    ),
+    (
+        "An **agent** is a process that builds labs and sends what it saw to svclab:",
+        &["tests/agent_pipe/main.rs an_agent_builds_probes_and_says_what_it_saw"],
+    ),
+    (
+        "Namespaces of labs have no names in `/run/netns`.",
+        &[INTRUDER],
+    ),
+    (
+        "An agent has PID, mount, user, network, IPC, UTS and cgroup namespaces of its own.",
+        &[INTRUDER],
+    ),
+    (
+        "Started by root, an agent is an unprivileged user of the host.",
+        &[INTRUDER],
+    ),
+    (
+        "An agent for IPVS has no user namespace and keeps eight of root's capabilities.",
+        &[FOR_IPVS, HOST_WITH_IPVS],
+    ),
+    (
+        "A filter refuses an agent for IPVS mounts, modules, other users and new namespaces of other kinds than network.",
+        &[
+            FOR_IPVS,
+            "lab/agent/filter.rs agent_filter_enters_and_becomes_only_its_own",
+        ],
+    ),
+    (
+        "When an agent ends, for whatever reason, the kernel removes everything of its labs.",
+        &[
+            "tests/agent_pipe/main.rs an_agent_that_is_killed_leaves_nothing_behind",
+            "tests/agent_pipe/main.rs the_end_of_its_input_ends_an_agent",
+            "tests/command/killed.rs a_process_that_is_killed_takes_all_with_it_or_is_missed",
+        ],
+    ),
+    (
+        "The root directory of an agent holds the system's programs, read-only.",
+        &[INTRUDER],
+    ),
+    (
+        "An agent has nothing of the caller's environment, files or open descriptors.",
+        &[INTRUDER],
+    ),
+    (
+        "Cases of different lab files never share an agent.",
+        &["tests/escape/beside.rs labs_of_different_files_share_no_agent"],
+    ),
+    (
+        "Each kind of message from an agent has a largest size, which is 128 MiB for the evidence of a case.",
+        &[
+            "lab/protocol/frame.rs event_too_large_for_its_kind_is_refused",
+            "lab/protocol/frame.rs evidence_has_at_most_128_mib",
+        ],
+    ),
+    (
+        "An agent that sends more, or what was not asked for, is ended, and its cases are errors.",
+        &[
+            BOUNDED,
+            "tests/fake_agent.rs evidence_without_a_connection_does_not_pass",
+        ],
+    ),
+    (
+        "Messages of an agent make svclab hold at most 768 MiB.",
+        &[BOUNDED],
+    ),
+    (
+        "Programs of a lab (`byHand`, `exec`, `shell`, a real kube-proxy, the loaders of rules) cannot reach the agent, on the host and in a guest alike:",
+        &[
+            PROGRAM,
+            HOST_WITH_IPVS,
+            "tests/escape/beside.rs honest_lab_fails_beside_a_hostile_one",
+        ],
+    ),
+    (
+        "Programs run in a PID namespace with a `/proc` of its own, in which the agent has no number.",
+        &[PROGRAM],
+    ),
+    (
+        "Programs hold `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_NET_BIND_SERVICE` and no other capability.",
+        &[PROGRAM],
+    ),
+    (
+        "The programs of each lab have a user of their own.",
+        &[PROGRAM],
+    ),
+    (
+        "Without root, they have the caller's user, and each lab has a PID namespace of its own.",
+        &[PROGRAM],
+    ),
+    (
+        "A filter refuses `ptrace`, `pidfd_getfd`, `process_vm_readv`, `process_vm_writev`, new and other namespaces, `io_uring` and system calls newer than Linux 6.12.",
+        &[
+            PROGRAM,
+            "lab/agent/filter.rs program_filter_forbidden_calls_are_refused",
+        ],
+    ),
+    ("Programs find no keys of the caller.", &[PROGRAM]),
+    (
+        "No program has a group of the host's root, so with an agent for IPVS `iptables-legacy-save` prints nothing without `-t TABLE`.",
+        &[PROGRAM],
+    ),
+    (
+        "QEMU runs as a user without privileges:",
+        &[QEMU_OF_ROOT, QEMU_OF_USER, UNCONFINED],
+    ),
+    (
+        "Started by root, QEMU is a user that no account uses.",
+        &[QEMU_OF_ROOT],
+    ),
+    (
+        "Otherwise QEMU is the caller, in a user namespace that gives no capability.",
+        &[QEMU_OF_USER],
+    ),
+    (
+        "QEMU has PID, mount, network, IPC, UTS and cgroup namespaces of its own.",
+        &[QEMU_OF_ROOT, QEMU_OF_USER],
+    ),
+    (
+        "Its root directory is read-only and holds the system's programs and libraries.",
+        &[QEMU_OF_ROOT, QEMU_OF_USER],
+    ),
+    (
+        "A system call filter applies besides QEMU's own sandbox.",
+        &[QEMU_OF_ROOT, QEMU_OF_USER],
+    ),
+    (
+        "QEMU has no descriptors but those of its guest.",
+        &[QEMU_OF_ROOT, QEMU_OF_USER, IN_ITS_PLACE],
+    ),
+    (
+        "A cache that another user owns or can write starts no QEMU.",
+        &["tests/guest/confined.rs cache_of_another_user_starts_no_qemu"],
+    ),
+    (
+        "Where a container or a kernel refuses namespaces, Landlock rules take the place of the root directory, if the kernel has them.",
+        &[IN_ITS_PLACE],
+    ),
+    (
+        "The filter then refuses sockets and signals to other processes, too.",
+        &[IN_ITS_PLACE],
+    ),
+    ("`svclab doctor` lists what is refused.", &[UNCONFINED]),
+    (
+        "Where svclab is root and cannot change QEMU's user, QEMU is not started.",
+        &["tests/guest/confined.rs qemu_of_root_that_may_not_change_its_user_is_refused"],
+    ),
+    (
+        "Memory and modules of the host:",
+        &["tests/command/short.rs a_cgroup_without_memory"],
+    ),
+    (
+        "Where memory runs out, the kernel ends labs first, and the run says so.",
+        &[
+            "tests/command/short.rs a_cgroup_without_memory",
+            "tests/guest/alive.rs a_guest_that_runs_out_of_memory_says_so",
+        ],
+    ),
+    (
+        "svclab never makes the kernel load a module.",
+        &[HOST_WITH_IPVS],
+    ),
+    (
+        "A lab that needs a module that is not loaded runs in a guest.",
+        &["tests/guest/lacking.rs lab_whose_modules_the_host_lacks_runs_in_a_guest"],
+    ),
+    (
+        "Without a guest that is an error with the `modprobe` that would change it, and exit code 3.",
+        &[HOST_WITH_IPVS],
+    ),
+];
+
+fn text(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The sentences of the section: a line is a paragraph or an item of a list.
+fn sentences(readme: &str) -> Vec<String> {
+    let (_, section) = readme.split_once("\n### Containment\n").expect("a section");
+    let lines = section.lines().take_while(|line| !line.starts_with('#'));
+    let texts = lines.map(|line| line.trim_start_matches("- ").trim());
+    let texts = texts.filter(|text| !text.is_empty());
+    texts
+        .flat_map(|text| {
+            let ends = text.match_indices(". ").map(|(at, _)| at + 1);
+            let ends: Vec<usize> = ends.chain([text.len()]).collect();
+            let starts = std::iter::once(0).chain(ends.clone());
+            starts
+                .zip(ends)
+                .map(|(start, end)| text[start..end].trim().to_owned())
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[test]
+fn readme_containment_every_sentence_has_a_test() {
+    let said = sentences(&text("README.md"));
+    let listed: Vec<&str> = SENTENCES.iter().map(|(sentence, _)| *sentence).collect();
+    assert_eq!(said, listed);
+    for (sentence, tests) in SENTENCES {
+        assert!(!tests.is_empty(), "{sentence}");
+        for test in *tests {
+            let (file, name) = test.split_once(' ').expect("a file and a name");
+            let source = text(file);
+            // A function, or a name that a program of its own gives its tests.
+            let is_there = source.contains(&format!("fn {name}("))
+                || source.contains(&format!("(\"{name}\""))
+                || source.contains(&format!("\"{name}_{{"));
+            assert!(is_there, "{file} has no test {name}, of: {sentence}");
+        }
+    }
+}
+
+#[test]
+fn sentences_of_a_section_are_told_apart() {
+    let readme = "# A\n\nNo. \n### Containment\n\nOne `a.b`. Two:\n\n- Three, v6.12.\n- Four\n\n## B\n\nFive.\n";
+    assert_eq!(
+        sentences(readme),
+        ["One `a.b`.", "Two:", "Three, v6.12.", "Four"]
+    );
+}

@@ -1,0 +1,134 @@
+//! A QEMU as the kernel reports it.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+/// What the kernel says of a QEMU while it runs a guest.
+pub struct Seen {
+    pub status: String,
+    descriptors: BTreeSet<String>,
+    root: BTreeSet<String>,
+    namespaces: Vec<&'static str>,
+    mounts: String,
+    environment: String,
+    interfaces: usize,
+}
+
+/// The namespaces in which QEMU is apart from svclab.
+const NAMESPACES: [&str; 6] = ["cgroup", "ipc", "mnt", "net", "pid", "uts"];
+
+impl Seen {
+    /// Looks at a process; `None` when it has ended meanwhile.
+    pub fn of(process: i32, beside: u32) -> Option<Self> {
+        let file = |name: &str| {
+            let bytes = fs::read(format!("/proc/{process}/{name}")).ok()?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
+        let descriptors = descriptors.filter_map(|entry| {
+            let leads_to = fs::read_link(entry.ok()?.path()).ok()?;
+            let name = leads_to.to_string_lossy().into_owned();
+            // The kind of what has a number: `socket:[1]`.
+            Some(name.split(":[").next().map_or(name.clone(), str::to_owned))
+        });
+        let root = fs::read_dir(format!("/proc/{process}/root/")).ok()?;
+        let root = root.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let namespace =
+            |process: &str, kind: &str| fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
+        let apart = NAMESPACES.into_iter().filter(|kind| {
+            let own = namespace(&process.to_string(), kind);
+            own.is_some() && own != namespace(&beside.to_string(), kind)
+        });
+        Some(Self {
+            descriptors: descriptors.collect(),
+            root: root.collect(),
+            namespaces: apart.collect(),
+            mounts: file("mountinfo")?,
+            environment: file("environ")?,
+            interfaces: file("net/dev")?.lines().skip(2).count(),
+            status: file("status")?,
+        })
+    }
+
+    pub fn field(&self, name: &str) -> &str {
+        let line = self.status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}: {}", self.status))
+            .trim_start_matches(':')
+            .trim()
+    }
+
+    /// What is the same on every machine, whoever runs svclab.
+    pub fn assert_unprivileged(&self) {
+        for capabilities in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(
+                self.field(capabilities),
+                "0000000000000000",
+                "{capabilities}"
+            );
+        }
+        assert_eq!(self.field("NoNewPrivs"), "1");
+        assert_eq!(self.field("Seccomp"), "2");
+        for descriptor in &self.descriptors {
+            let known = [
+                "/dev/null",
+                "/memfd:svclab (deleted)",
+                "anon_inode:[eventfd]",
+                "anon_inode:[eventpoll]",
+                "anon_inode:[signalfd]",
+                "anon_inode",
+                "pipe",
+                "socket",
+                // Of a boot that tries the hypervisor.
+                "/dev/kvm",
+                "anon_inode:kvm-vm",
+                "anon_inode:kvm-vcpu:0",
+                "anon_inode:kvm-vcpu-stats:0",
+                "anon_inode:kvm-vm-stats",
+            ];
+            // Libraries and firmware, which QEMU opens in its read-only root, and the
+            // state of a snapshot, which it is sent while it goes on from there.
+            let read = descriptor.starts_with("/usr/") || descriptor.ends_with("/state");
+            let is_known = read || known.contains(&descriptor.as_str());
+            assert!(is_known, "{descriptor} is open");
+        }
+        for variable in self.environment.split_terminator('\0') {
+            let name = variable.split('=').next();
+            assert!(
+                matches!(name, Some("PATH" | "LD_LIBRARY_PATH")),
+                "{variable}"
+            );
+        }
+    }
+
+    /// The same, and what a machine that allows namespaces adds.
+    pub fn assert_confined(&self) {
+        self.assert_unprivileged();
+        assert_eq!(self.field("CapBnd"), "0000000000000000");
+        assert_eq!(self.namespaces, NAMESPACES);
+        assert!(self.field("NSpid").ends_with("\t1"), "{}", self.status);
+        let root = [
+            "bin", "dev", "etc", "lib", "lib32", "lib64", "nix", "proc", "sbin", "usr",
+        ];
+        for name in &self.root {
+            // A QEMU that is a script of these tests lies below /tmp.
+            assert!(
+                root.contains(&name.as_str()),
+                "{name} in the root directory"
+            );
+        }
+        for mount in self.mounts.lines() {
+            let options = mount.split(' ').nth(5).expect("options");
+            assert!(options.split(',').any(|option| option == "ro"), "{mount}");
+        }
+        // The loopback interface, which is down.
+        assert_eq!(self.interfaces, 1);
+    }
+
+    /// Each of the four numbers of a `Uid` or `Gid` line.
+    pub fn ids(&self, name: &str) -> Vec<u32> {
+        let numbers = self.field(name).split_whitespace();
+        numbers
+            .map(|number| number.parse().expect("a number"))
+            .collect()
+    }
+}
