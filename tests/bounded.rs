@@ -267,10 +267,11 @@ fn holds(manner: &Manner) -> Result<(), Failed> {
     let output = output.expect("this program starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (most, said) = text.trim_end().split_once(' ').unwrap_or((text.trim(), ""));
-    println!("{}: {most} MiB, {said}", manner.name);
+    let beginning: String = said.chars().take(100).collect();
+    println!("{}: {most} MiB, {beginning}", manner.name);
     let most: u64 = most.parse().map_err(|_| format!("{output:?}"))?;
     if most > MOST || !said.contains(manner.said) || said.is_empty() != manner.said.is_empty() {
-        return Err(text.into());
+        return Err(format!("{most} MiB, {beginning}").into());
     }
     Ok(())
 }
