@@ -15,7 +15,7 @@ use svclab::exit_code;
 use svclab::kernel::Choice;
 use svclab::report::Trouble;
 use svclab::report::verify::human;
-use svclab::run::verify::{Pairs, Side, pairs, verify};
+use svclab::run::verify::{Pairs, Program, Side, pairs, verify};
 use svclab::run::{Options, choose};
 use svclab::verify::Verification;
 use tokio::sync::mpsc;
@@ -402,4 +402,21 @@ fn verify_case_that_panics_is_a_bug() {
     };
     assert_eq!(failed.error.trouble, Trouble::Bug);
     assert_eq!(verification.exit_code(), exit_code::BUG);
+}
+
+/// What a version of kube-proxy lacks is not compared, and no failure.
+#[test]
+fn verify_shipped_labs_do_not_fail_with_any_version() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let topologies = project().join("topologies");
+    let mut labs = choose(&[], &topologies).expect("the labs");
+    labs.extend(choose(&[], &topologies.join("conformance")).expect("the table"));
+    for text in ["v1.20.2", "v1.30.5", "v1.36.0"] {
+        let version = text.parse().expect("a version");
+        let path = nominal(directory.path(), text);
+        let new = Side::Program(Program { path, version });
+        let found = pairs(&labs, &Side::Rules(version), &new, &[], false);
+        assert_eq!(found.failed, [], "{text}");
+        assert!(!found.pairs.is_empty() && !found.not_compared.is_empty());
+    }
 }
