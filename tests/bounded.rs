@@ -8,12 +8,22 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use svclab::evidence::Surroundings;
-use svclab::kernel::{Host, stage};
-use svclab::plan::{Namespace, Plan};
+use svclab::evidence::met::{At, MAX_MET, Met};
+use svclab::evidence::{Direction, Packet, SavedRules, Surroundings};
+use svclab::kernel::{Host, KernelError, stage};
+use svclab::plan::{Backend, Namespace, Plan};
 use svclab::protocol::frame::MAX_EVENT;
 use svclab::protocol::{Event, LabId, Request, VERSION};
+use svclab::run::{Prepared, run_on};
 
+#[path = "shared/cases.rs"]
+mod cases;
+#[expect(dead_code, reason = "no evidence is changed here")]
+#[path = "shared/choices.rs"]
+mod choices;
+#[expect(dead_code, reason = "only evidence with which a case passes is wanted")]
+#[path = "shared/fake_agent.rs"]
+mod fake_agent;
 #[path = "shared/full.rs"]
 mod full;
 
@@ -39,7 +49,63 @@ const EVIDENCE: [&str; 2] = [
     "}}",
 ];
 
+/// The manner whose evidence a case is judged by, and the case.
+const JUDGED: &str = "evidence of a case that passes";
+const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
+
 const MANNERS: &[Manner] = &[
+    Manner {
+        name: JUDGED,
+        is_long: true,
+        send: || {
+            let mut evidence = fake_agent::ideal(&prepared());
+            let bytes = vec![0; 1600];
+            let packet = |time| Packet {
+                time,
+                namespace: "node-1".to_owned(),
+                interface: "eth0".to_owned(),
+                direction: Direction::In,
+                length: 1600,
+                bytes: bytes.clone(),
+            };
+            evidence.packets = (0..30_000).map(packet).collect();
+            let met = |_| Met {
+                namespace: "node-1".to_owned(),
+                by: Backend::Nft,
+                pass: 1,
+                packet: None,
+                ip: 4,
+                input: None,
+                output: None,
+                mark: 0,
+                table: "filter".to_owned(),
+                inet: false,
+                chain: "INPUT".to_owned(),
+                at: At::Rule(1),
+                verdict: None,
+            };
+            evidence.met = (0..MAX_MET).map(met).collect();
+            let text = |length: usize| {
+                let line = "-A INPUT -s 192.0.2.1/32 -j DROP\n";
+                format!("*filter\n{}COMMIT\n", line.repeat(length / line.len()))
+            };
+            let mut event = Event::Probed {
+                lab: 0,
+                evidence: Box::new(evidence),
+            };
+            let length = MAX_EVENT - serde_json::to_vec(&event).expect("JSON").len();
+            if let Event::Probed { evidence, .. } = &mut event {
+                evidence.rules = vec![SavedRules {
+                    namespace: "node-1".to_owned(),
+                    backend: Backend::Nft,
+                    ip: 4,
+                    text: text(length * 9 / 10),
+                }];
+            }
+            say_event(&event);
+        },
+        said: "Pass",
+    },
     Manner {
         name: "packets",
         is_long: true,
@@ -231,6 +297,10 @@ fn hear() -> io::Result<Request> {
     Ok(serde_json::from_slice(&text)?)
 }
 
+fn prepared() -> Prepared {
+    fake_agent::of_probes(&cases::case(CASE))
+}
+
 /// The front end: asks for evidence, and prints how much memory it had at most, in MiB,
 /// and what it says of the agent.
 fn front(manner: &str) -> ExitCode {
@@ -242,6 +312,10 @@ fn front(manner: &str) -> ExitCode {
         .expect("a runtime");
     let said = runtime.block_on(async {
         let agent = host.start().await?;
+        if manner == JUDGED {
+            let (result, _) = run_on(&agent, prepared()).await;
+            return Ok(format!("{:?} {:?}", result.result, result.error));
+        }
         let namespace = Namespace {
             name: "node-1".to_owned(),
             ..Namespace::default()
@@ -250,9 +324,14 @@ fn front(manner: &str) -> ExitCode {
             namespaces: vec![namespace],
             ..Plan::default()
         };
-        agent.build(plan).await?.probe().await
+        agent
+            .build(plan)
+            .await?
+            .probe()
+            .await
+            .map(|_| String::new())
     });
-    let said = said.map_or_else(|error| error.to_string(), |_| String::new());
+    let said = said.unwrap_or_else(|error: KernelError| error.to_string());
     let status = fs::read_to_string("/proc/self/status").expect("a status");
     let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let most = most.and_then(|rest| rest.split_whitespace().next());
