@@ -20,8 +20,8 @@ use crate::verify::{
 };
 
 /// Number of connections of a run by which it shows whether a client stays with its
-/// endpoint: with two endpoints, a client that does not is sent to one of them 16 times in
-/// 1 of 32,768 runs.
+/// endpoint, and whether a flow has more than one: with two endpoints, all of them are sent
+/// to the same one in 1 of 32,768 runs, and in 1 of 2^31 on both sides.
 pub const STAYING: u32 = 16;
 
 /// Largest number of clients that are drawn in one lab: each is a namespace.
@@ -49,14 +49,14 @@ impl<'p> Bench<'p> {
     }
 
     /// Runs both as they are, but with enough connections to see whether clients stay with
-    /// their endpoints.
+    /// their endpoints, and which flows have a choice of them.
     ///
     /// # Errors
     ///
     /// When one of them comes to no evidence.
     pub async fn once(&self) -> Result<[Evidence; 2], Failed> {
-        let clients = self.pair.with_affinity();
-        self.run(|prepared| raised(prepared, &clients, STAYING))
+        let choosing = self.pair.choosing();
+        self.run(|prepared| raised(prepared, &choosing, STAYING))
             .await
     }
 

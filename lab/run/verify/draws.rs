@@ -54,18 +54,28 @@ impl Pair {
             Dependence::None => Unit::Connection,
             Dependence::Affinity | Dependence::Run => Unit::Run,
         };
+        Draws::new(unit, self.has_choice(name))
+    }
+
+    /// Whether more than one endpoint may answer a probe.
+    fn has_choice(&self, name: &str) -> bool {
         let names = self
             .probe(name)
             .and_then(|(cluster, probe)| answerers(cluster, probe));
-        Draws::new(unit, names.is_some_and(|names| names.len() > 1))
+        names.is_some_and(|names| names.len() > 1)
     }
 
-    /// Probes that are tried before the steps and whose clients stay with their endpoint.
-    pub(super) fn with_affinity(&self) -> BTreeSet<String> {
+    /// Probes that are tried before the steps and for which an endpoint is chosen, for each
+    /// connection or for each client.
+    pub(super) fn choosing(&self) -> BTreeSet<String> {
         let probes = self.new.plan.probes.iter();
         probes
             .map(|probe| probe.name.clone())
-            .filter(|name| self.dependence(name) == Dependence::Affinity)
+            .filter(|name| match self.dependence(name) {
+                Dependence::None => self.has_choice(name),
+                Dependence::Affinity => true,
+                Dependence::Run => false,
+            })
             .collect()
     }
 
@@ -179,4 +189,42 @@ pub fn proxies(spec: &LabSpec) -> impl Iterator<Item = &KubeProxy> {
         .values()
         .filter_map(|node| node.kube_proxy.as_ref());
     spec.kube_proxy.iter().chain(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{Side, pairs};
+    use super::*;
+    use crate::run::choose;
+
+    #[test]
+    fn flows_with_choice_of_endpoints_are_choosing_whatever_their_connections() {
+        let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+        let name = "conformance/session-affinity/mode=iptables".to_owned();
+        let labs = choose(&[name], &topologies).unwrap();
+        let rules = Side::Rules("v1.30".parse().unwrap());
+        let found = pairs(&labs, &rules, &rules, &[], false);
+        let [pair] = &found.pairs[..] else {
+            panic!("{found:?}");
+        };
+        let all = pair.new.plan.probes.iter();
+        assert!(all.clone().all(|probe| probe.connections == 1));
+        assert_eq!(
+            pair.choosing(),
+            all.map(|probe| probe.name.clone()).collect()
+        );
+    }
+
+    #[test]
+    fn flows_of_one_endpoint_are_not_choosing() {
+        let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+        let name = "service-changes/version=v1.30,mode=iptables".to_owned();
+        let labs = choose(&[name], &topologies).unwrap();
+        let rules = Side::Rules("v1.30".parse().unwrap());
+        let found = pairs(&labs, &rules, &rules, &[], false);
+        let choosing = found.pairs[0].choosing();
+        assert_eq!(choosing, BTreeSet::from(["callDb".to_owned()]));
+    }
 }
