@@ -3,14 +3,14 @@
 //! kube-proxies, and what is probed is what was written last.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 use svclab::rules::kube_proxy::{Mode, Version};
 use svclab::run::verify::version_of;
 
-use crate::{VERSION, bench, guests, verify};
+use crate::{bench, guests, verify};
 
 const SIZES: [usize; 3] = [500, 2_000, 5_000];
 
