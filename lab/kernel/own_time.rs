@@ -35,7 +35,7 @@ async fn within_beside<T>(
     if let Ok(done) = timeout(soon, &mut doing).await {
         return Some(done);
     }
-    let patience = patience - soon;
+    let patience = patience.saturating_sub(soon);
     let (begun, before) = (Instant::now(), waited());
     let mut left = patience;
     loop {
