@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::evidence::met::MAX_MET;
 use crate::evidence::{Attempt, Evidence, MAX_PACKETS, Verdict};
-use crate::plan::{Delta, Plan, Probe, Protocol, Step, Watch};
+use crate::plan::{Delta, Plan, Probe, Protocol, Step, Watch, probes_by_stage};
 
 /// What an agent is asked for by the next `Probe`.
 #[derive(Debug)]
@@ -60,12 +60,10 @@ impl Asked {
                 "it tells of the steps {told:?}, and {asked:?} were asked for"
             ));
         }
-        // Results of opening connections belong to the stage before the step that they span.
-        let opened = |step: usize| steps.get(step).map_or(&[][..], |step| &step.open);
-        self.stage(evidence, self.probes.iter().chain(opened(0)))?;
-        for (at, (step, seen)) in steps.iter().zip(&evidence.steps).enumerate() {
-            let open = step.probes.iter().chain(&step.open);
-            self.stage(&seen.evidence, open.chain(opened(at + 1)))
+        let mut stages = probes_by_stage(&self.probes, &steps);
+        self.stage(evidence, stages.next().into_iter().flatten())?;
+        for ((step, seen), probes) in steps.iter().zip(&evidence.steps).zip(stages) {
+            self.stage(&seen.evidence, probes)
                 .map_err(|why| format!("{why} after the step {}", step.name))?;
             is_small("packets", seen.packets.len(), MAX_PACKETS)?;
             if !seen.evidence.steps.is_empty() {

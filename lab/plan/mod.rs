@@ -29,7 +29,7 @@ pub use link::{Link, LinkKind, Mac};
 pub use probe::{Count, Patience, Probe, Protocol, Server, ServerKind, Target};
 pub use real_proxy::{API, Heard, RealProxy};
 pub use routing::{Lookup, PolicyRule, Route, RouteKind, Spread, Way};
-pub use step::{Step, Told};
+pub use step::{Step, Told, probes_by_stage};
 pub use typed::{CommandLimits, Typed};
 
 /// A cluster's network as one kernel is to build it, and what to try in it.

@@ -34,6 +34,23 @@ pub struct Step {
     pub probes: Vec<Probe>,
 }
 
+/// Returns the probes of which the evidence of each stage has results: of the stage before
+/// the steps, and of the one after each step. Connections that stay open across a step have
+/// results on both sides of it.
+pub fn probes_by_stage<'p>(
+    probes: &'p [Probe],
+    steps: &'p [Step],
+) -> impl Iterator<Item = impl Iterator<Item = &'p Probe>> {
+    (0..=steps.len()).map(move |stage| {
+        let (tried, held) = match stage.checked_sub(1) {
+            None => (probes, &[][..]),
+            Some(made) => (&*steps[made].probes, &*steps[made].open),
+        };
+        let opened = steps.get(stage).map_or(&[][..], |next| &next.open);
+        tried.iter().chain(held).chain(opened)
+    })
+}
+
 /// What real kube-proxies are told of.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Told {

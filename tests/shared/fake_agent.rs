@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use svclab::evidence::{Attempt, Direction, Evidence, Held, Packet, StepEvidence, Verdict};
 use svclab::kernel::Agent;
-use svclab::plan::{Plan, Probe};
+use svclab::plan::{Plan, Probe, probes_by_stage};
 use svclab::protocol::{Event, Failure, Fault, LabId, Request, Turn, VERSION, framing};
 use svclab::report::{Event as Told, Format, Options as Telling, Outcome, Results};
 use svclab::run::{Prepared, run_on};
@@ -42,10 +42,9 @@ pub fn of_probes(prepared: &Prepared) -> Prepared {
 /// the row expects, answered by whom it expects.
 pub fn ideal(prepared: &Prepared) -> Evidence {
     let plan = &prepared.plan;
-    let opened = |step: usize| plan.steps.get(step).map_or(&[][..], |step| &step.open);
-    let mut evidence = stage(prepared, plan.probes.iter().chain(opened(0)));
-    for (at, step) in plan.steps.iter().enumerate() {
-        let probes = step.probes.iter().chain(&step.open).chain(opened(at + 1));
+    let mut stages = probes_by_stage(&plan.probes, &plan.steps);
+    let mut evidence = stage(prepared, stages.next().into_iter().flatten());
+    for (step, probes) in plan.steps.iter().zip(stages) {
         evidence.steps.push(StepEvidence {
             name: step.name.clone(),
             changed: 1_000_000,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::evidence::{Attempt, Evidence, SavedRules, StepEvidence, Verdict};
 use crate::plan::print::print;
-use crate::plan::{Backend, Patience, Plan, Probe};
+use crate::plan::{Backend, Patience, Plan, Probe, probes_by_stage};
 use crate::run::{Chosen, Prepared, Wishes, flows, prepare};
 use crate::scenario::{Diagnostic, Scenario, Source, Sources};
 
@@ -94,10 +94,9 @@ impl Seen {
 
 /// Evidence of connections that all came to the pod `near`, and of a rule.
 fn evidence(plan: &Plan) -> Evidence {
-    let opened = |step: usize| plan.steps.get(step).map_or(&[][..], |step| &step.open);
-    let mut evidence = connected(plan.probes.iter().chain(opened(0)));
-    for (at, step) in plan.steps.iter().enumerate() {
-        let probes = step.probes.iter().chain(&step.open).chain(opened(at + 1));
+    let mut stages = probes_by_stage(&plan.probes, &plan.steps);
+    let mut evidence = connected(stages.next().into_iter().flatten());
+    for (step, probes) in plan.steps.iter().zip(stages) {
         evidence.steps.push(StepEvidence {
             name: step.name.clone(),
             changed: 1_000_000,
