@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// Replaces a control character in text.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// How much is kept of a text of which only the beginning is told, in bytes.
+/// Maximum length of a [`beginning`], in bytes.
 const MAX_BEGINNING: usize = 1000;
 
 /// The longest colour sequence that svclab writes, in bytes.

@@ -63,7 +63,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "A user who is not root is told what could not be read.",
+        "For a user who is not root, the certificate lists what could not be read.",
         &["tests/command/certified.rs a_run_that_leaves_nothing_is_certified_to_whoever_runs_it"],
     ),
     (

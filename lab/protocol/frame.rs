@@ -14,7 +14,7 @@ pub const LARGEST: usize = 256 << 20;
 /// 200,000 trace events.
 pub const MAX_EVENT: usize = 128 << 20;
 
-/// The largest event that names namespaces or tells of a failure, in bytes.
+/// Maximum size of an event that names namespaces or reports a failure, in bytes.
 const MAX_REPORT: usize = 8 << 20;
 
 /// The largest event of a stream, in bytes: a chunk of [`super::stream::CHUNK`] bytes, each

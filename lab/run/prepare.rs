@@ -103,15 +103,16 @@ pub fn prepare(
 ) -> Result<Prepared, Vec<Diagnostic>> {
     let wishes = wishes.into();
     let sources = &lab.scenario.sources;
-    let told = |problems: Vec<Problem>| sources.redact(problems_to_diagnostics(case, &problems));
-    let cluster = cluster_of(lab, case, &wishes).map_err(told)?;
+    let to_diagnostics =
+        |problems: Vec<Problem>| sources.redact(problems_to_diagnostics(case, &problems));
+    let cluster = cluster_of(lab, case, &wishes).map_err(to_diagnostics)?;
     let mut clusters = Vec::with_capacity(case.steps.len());
     for at in 0..case.steps.len() {
         let Some(after) = case.after(at) else {
             continue;
         };
         let of_step = |problems: Vec<Problem>| {
-            told(
+            to_diagnostics(
                 problems
                     .into_iter()
                     .map(|problem| problem.after(at))
@@ -137,14 +138,14 @@ pub fn prepare(
         patience: wishes.patience,
         steps: &after,
     };
-    let (mut plan, plans) = plan(&order).map_err(told)?;
-    let dumps = dumped::dumps(&directory(lab), &case.spec, &wishes).map_err(told)?;
+    let (mut plan, plans) = plan(&order).map_err(to_diagnostics)?;
+    let dumps = dumped::dumps(&directory(lab), &case.spec, &wishes).map_err(to_diagnostics)?;
     if !dumps.is_empty() && !case.steps.is_empty() {
         let problem = Problem::in_lab(
             place!["spec", "steps"],
             "a lab with a node's dump has no steps: what a component would change of it is not known".to_owned(),
         );
-        return Err(told(vec![problem]));
+        return Err(to_diagnostics(vec![problem]));
     }
     let accounts = dumps.iter().map(|taken| {
         let mut account = graft(&mut plan, &taken.node, &taken.dump);
@@ -177,7 +178,7 @@ pub fn prepare(
             .map(|warning| told_of(lab, warning))
             .collect(),
     };
-    prepared.judge().map(drop).map_err(told)?;
+    prepared.judge().map(drop).map_err(to_diagnostics)?;
     Ok(prepared)
 }
 

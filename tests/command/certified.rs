@@ -218,8 +218,8 @@ fn second_interrupt_does_not_wait_for_the_certificate() {
     let file = |name: &str| directory.path().join(name).display().to_string();
     let (block, fifo) = (file("block"), file("fifo"));
     nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    // The program that reads the machine: it says so and goes on for ever once it is
-    // told to.
+    // The program that reads the machine. Once the file `block` exists, it reports that it
+    // runs, and never ends.
     let ip = file("ip");
     let text = format!(
         "#!/bin/sh\n[ ! -e {block} ] || {{ echo > {fifo}; exec sleep 1000; }}\nexec /run/ip \"$@\"\n"

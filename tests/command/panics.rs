@@ -68,16 +68,16 @@ fn command_that_panics_asks_for_a_report() {
         &["up", good],
     ] {
         let output = panicking(directory.path(), arguments);
-        let told = stdout(&output) + &stderr(&output);
+        let said = stdout(&output) + &stderr(&output);
         let code = output.status.code();
-        assert_eq!(code, Some(exit_code::BUG.into()), "{arguments:?}: {told}");
+        assert_eq!(code, Some(exit_code::BUG.into()), "{arguments:?}: {said}");
         for words in [
             "svclab panicked at",
             "random",
             "report it with this message",
         ] {
-            assert!(stderr(&output).contains(words), "{arguments:?}: {told}");
+            assert!(stderr(&output).contains(words), "{arguments:?}: {said}");
         }
-        assert!(!told.contains("PASS"), "{arguments:?}: {told}");
+        assert!(!said.contains("PASS"), "{arguments:?}: {said}");
     }
 }

@@ -59,7 +59,7 @@ impl Witness {
             }
         }
         let left = self.left().iter().map(ToString::to_string).collect();
-        // Whoever does not wait for it ends meanwhile.
+        // A second Ctrl-C must not wait until the machine has been read.
         let after = beside(look).await.with(Part::Processes, Ok(left));
         Certificate::of(&self.before, &after)
     }

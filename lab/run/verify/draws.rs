@@ -199,16 +199,19 @@ mod tests {
     use super::*;
     use crate::run::choose;
 
+    /// A case that comes with svclab, with the same rules on both sides.
+    fn pair(case: &str) -> Pair {
+        let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
+        let labs = choose(&[case.to_owned()], &topologies).unwrap();
+        let rules = Side::Rules("v1.30".parse().unwrap());
+        let mut found = pairs(&labs, &rules, &rules, &[], false).pairs;
+        assert_eq!(found.len(), 1);
+        found.remove(0)
+    }
+
     #[test]
     fn flows_with_choice_of_endpoints_are_choosing_whatever_their_connections() {
-        let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
-        let name = "conformance/session-affinity/mode=iptables".to_owned();
-        let labs = choose(&[name], &topologies).unwrap();
-        let rules = Side::Rules("v1.30".parse().unwrap());
-        let found = pairs(&labs, &rules, &rules, &[], false);
-        let [pair] = &found.pairs[..] else {
-            panic!("{found:?}");
-        };
+        let pair = pair("conformance/session-affinity/mode=iptables");
         let all = pair.new.plan.probes.iter();
         assert!(all.clone().all(|probe| probe.connections == 1));
         assert_eq!(
@@ -219,12 +222,7 @@ mod tests {
 
     #[test]
     fn flows_of_one_endpoint_are_not_choosing() {
-        let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
-        let name = "service-changes/version=v1.30,mode=iptables".to_owned();
-        let labs = choose(&[name], &topologies).unwrap();
-        let rules = Side::Rules("v1.30".parse().unwrap());
-        let found = pairs(&labs, &rules, &rules, &[], false);
-        let choosing = found.pairs[0].choosing();
-        assert_eq!(choosing, BTreeSet::from(["callDb".to_owned()]));
+        let pair = pair("service-changes/version=v1.30,mode=iptables");
+        assert_eq!(pair.choosing(), BTreeSet::from(["callDb".to_owned()]));
     }
 }
