@@ -23,10 +23,6 @@ fn units(memory: u64) -> u32 {
     u32::try_from(memory.div_ceil(UNIT)).map_or(most, |units| units.min(most))
 }
 
-/// So many times as many guests run as serve one lab: the last cases of a lab and the first
-/// ones of the next.
-const LABS_IN_GUESTS: usize = 2;
-
 /// A kernel: its release, and whose rights an agent works with.
 type KernelKey = (String, Standing);
 
@@ -120,7 +116,7 @@ impl Pools {
             return pool;
         }
         let cases = self.cases.get(file).copied().unwrap_or(1);
-        let agents = self.agents.min(cases.max(1));
+        let agents = part_of_agents(self.agents, cases, self.cases.values().sum());
         let pool = Arc::new(Pool::new(kernel, agents, share, Arc::clone(&self.tools)));
         *held = Arc::downgrade(&pool);
         pool
@@ -141,6 +137,14 @@ fn lab_file(prepared: &Prepared) -> String {
     format!("{file} {}", prepared.case.lab)
 }
 
+/// Returns how many of the agents a lab file gets that has so many of all cases: at least
+/// one, and at most one for each case. More would not pay in guests: QEMU translates code
+/// anew in each, which takes seconds.
+fn part_of_agents(agents: usize, cases: usize, all: usize) -> usize {
+    let cases = cases.max(1);
+    (agents * cases).div_ceil(all.max(cases)).min(cases)
+}
+
 impl Share {
     fn new(kernel: &Kernel, agents: usize) -> Self {
         let memory = kernel.room();
@@ -149,7 +153,7 @@ impl Share {
         Self {
             memory,
             room: (!is_guest).then(|| semaphore(room(memory))),
-            agents: is_guest.then(|| semaphore(agents.saturating_mul(LABS_IN_GUESTS))),
+            agents: is_guest.then(|| semaphore(agents)),
         }
     }
 }
@@ -268,5 +272,20 @@ impl Pool {
                 Err(error)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn part_of_agents_follows_the_number_of_cases() {
+        assert_eq!(part_of_agents(2, 30, 30), 2);
+        assert_eq!(part_of_agents(2, 30, 105), 1);
+        assert_eq!(part_of_agents(16, 30, 105), 5);
+        assert_eq!(part_of_agents(16, 1, 105), 1);
+        assert_eq!(part_of_agents(16, 2, 2), 2);
+        assert_eq!(part_of_agents(2, 0, 0), 1);
     }
 }
