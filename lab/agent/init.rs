@@ -7,12 +7,14 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::mount::{MsFlags, mount};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{getpid, sethostname};
@@ -43,6 +45,10 @@ const OPEN_FILES: u64 = 1 << 20;
 /// cluster's machines drop each for itself would be dropped for all of them here (Linux
 /// v6.12, `net/core/dev.c`, `enqueue_to_backlog`; 1000 by default).
 const BACKLOG: &str = "10000";
+
+/// How much memory stays free while the rest is cleared, in KiB. The kernel needs some at
+/// any time.
+const RESERVE: usize = 8192;
 
 /// Makes this machine a place to work in and opens the way to the front end,
 /// for reading and for writing.
@@ -81,6 +87,7 @@ pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
         "make a place for programs of labs",
         super::contain::prepare_guest,
     )?;
+    step("clear the free memory", clear_free_memory)?;
     let port = step("find the port to the front end", find_port)?;
     let port: OwnedFd = File::options().read(true).write(true).open(port)?.into();
     Ok((port.try_clone()?, port))
@@ -96,6 +103,31 @@ pub fn power_off() -> ! {
 
 fn step<T>(what: &str, done: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     done().map_err(|error| io::Error::new(error.kind(), format!("cannot {what}: {error}")))
+}
+
+/// Fills the free memory with zeros, which a snapshot of the guest leaves out. Otherwise it
+/// contains the archive that the kernel unpacked, a third of the guest's memory.
+fn clear_free_memory() -> io::Result<()> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let free = text.lines().find_map(|line| {
+        let rest = line.strip_prefix("MemFree:")?;
+        rest.split_whitespace().next()?.parse::<usize>().ok()
+    });
+    let length = free.map_or(0, |free| free.saturating_sub(RESERVE) * 1024);
+    let Some(length) = NonZeroUsize::new(length) else {
+        return Ok(());
+    };
+    let (rights, flags) = (
+        ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+        MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE,
+    );
+    // SAFETY: the kernel chooses where the memory lies, so that it replaces none in use; it
+    // is unmapped as it was mapped, and nobody has a reference to it.
+    unsafe {
+        let cleared = mmap_anonymous(None, length, rights, flags)?;
+        munmap(cleared, length.get())?;
+    }
+    Ok(())
 }
 
 /// Loads all modules. One that cannot be is told of and left: what needs it
