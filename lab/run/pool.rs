@@ -137,9 +137,9 @@ fn lab_file(prepared: &Prepared) -> String {
     format!("{file} {}", prepared.case.lab)
 }
 
-/// Returns how many of the agents a lab file gets that has so many of all cases: at least
-/// one, and at most one for each case. More would not pay in guests: QEMU translates code
-/// anew in each, which takes seconds.
+/// Returns the number of agents for a lab file with `cases` of `all` cases: at least 1, and
+/// at most 1 for each case. More agents slow guests down: each QEMU translates the same
+/// code, which takes seconds.
 fn part_of_agents(agents: usize, cases: usize, all: usize) -> usize {
     let cases = cases.max(1);
     (agents * cases).div_ceil(all.max(cases)).min(cases)
