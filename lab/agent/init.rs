@@ -17,6 +17,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::sysinfo::sysinfo;
 use nix::unistd::{getpid, sethostname};
 
 /// Where the guest's modules lie; their names sort in the order of loading.
@@ -46,9 +47,13 @@ const OPEN_FILES: u64 = 1 << 20;
 /// v6.12, `net/core/dev.c`, `enqueue_to_backlog`; 1000 by default).
 const BACKLOG: &str = "10000";
 
-/// How much memory stays free while the rest is cleared, in KiB. The kernel needs some at
-/// any time.
-const RESERVE: usize = 8192;
+/// Amount of memory that stays free while the rest is cleared, in bytes. The kernel needs
+/// some at any time.
+const RESERVE: u64 = 8 << 20;
+
+/// Maximum amount of free memory that is cleared, in bytes. Most memory of a larger guest was
+/// never written, and to clear it takes seconds and as much of the host's memory.
+const MAX_CLEARED: u64 = 256 << 20;
 
 /// Makes this machine a place to work in and opens the way to the front end,
 /// for reading and for writing.
@@ -108,13 +113,12 @@ fn step<T>(what: &str, done: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 /// Fills the free memory with zeros, which a snapshot of the guest leaves out. Otherwise it
 /// contains the archive that the kernel unpacked, a third of the guest's memory.
 fn clear_free_memory() -> io::Result<()> {
-    let text = fs::read_to_string("/proc/meminfo")?;
-    let free = text.lines().find_map(|line| {
-        let rest = line.strip_prefix("MemFree:")?;
-        rest.split_whitespace().next()?.parse::<usize>().ok()
-    });
-    let length = free.map_or(0, |free| free.saturating_sub(RESERVE) * 1024);
-    let Some(length) = NonZeroUsize::new(length) else {
+    let free = sysinfo()?.ram_unused();
+    let length = usize::try_from(free.saturating_sub(RESERVE)).ok();
+    let Some(length) = length
+        .filter(|_| free <= MAX_CLEARED)
+        .and_then(NonZeroUsize::new)
+    else {
         return Ok(());
     };
     let (rights, flags) = (
