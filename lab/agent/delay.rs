@@ -1,14 +1,14 @@
 //! How long programs waited for a processor.
 
-use std::fs;
 use std::time::Duration;
 
+use super::kernel_file::KernelFile;
 use super::pulse::Running;
 
 /// How long some program of the machine waited for a processor while it could have run, in
 /// microseconds after `total=` (Linux v6.12, `Documentation/accounting/psi.rst`). Kernels
 /// without it count nothing.
-const PRESSURE: &str = "/proc/pressure/cpu";
+static PRESSURE: KernelFile = KernelFile::new("/proc/pressure/cpu");
 
 /// A delay below this changes nothing that is seen of the kernel's timers.
 const NOTABLE: Duration = Duration::from_millis(100);
@@ -45,8 +45,7 @@ impl Delay {
 }
 
 fn pressure() -> Duration {
-    let text = fs::read_to_string(PRESSURE).unwrap_or_default();
-    Duration::from_micros(total(&text).unwrap_or(0))
+    Duration::from_micros(total(&PRESSURE.read()).unwrap_or(0))
 }
 
 fn total(text: &str) -> Option<u64> {

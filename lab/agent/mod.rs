@@ -34,6 +34,7 @@ mod icmp_errors;
 mod init;
 mod ipvs;
 mod ipvs_read;
+mod kernel_file;
 mod lab;
 mod launch;
 mod limited;

@@ -5,12 +5,11 @@
 //! (Linux v6.12, `net/core/dev.c`, `enqueue_to_backlog` and `process_backlog`). On a busy
 //! machine it waits there, and a packet that finds the queue full is dropped.
 
-use std::fs;
-use std::path::Path;
+use super::kernel_file::KernelFile;
 
 /// One line for each processor (Linux v6.12, `net/core/net-procfs.c`,
 /// `softnet_seq_show`).
-const FILE: &str = "/proc/net/softnet_stat";
+static FILE: KernelFile = KernelFile::new("/proc/net/softnet_stat");
 
 /// The columns of dropped packets, of waiting ones (since Linux 5.10), and of the
 /// processor's number.
@@ -30,11 +29,7 @@ pub struct Queues {
 impl Queues {
     /// Reads the queues. A kernel that does not print them has none.
     pub fn read() -> Self {
-        Self::read_from(Path::new(FILE))
-    }
-
-    fn read_from(path: &Path) -> Self {
-        fs::read_to_string(path).map_or_else(|_| Self::default(), |text| Self::parse(&text))
+        Self::parse(&FILE.read())
     }
 
     fn parse(text: &str) -> Self {
@@ -80,11 +75,11 @@ mod tests {
             Queues::parse("0000000a 00000001 0 0 0 0 0 0 0 0 0\n"),
             wanted
         );
-        assert_eq!(Queues::read_from(Path::new("/nowhere")), Queues::default());
+        assert_eq!(Queues::parse(""), Queues::default());
     }
 
     #[test]
     fn queues_of_this_machine_have_a_line_for_each_processor() {
-        assert!(fs::read_to_string(FILE).unwrap().lines().count() > 0);
+        assert!(FILE.read().lines().count() > 0);
     }
 }
