@@ -5,7 +5,6 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use futures_util::future::{self, BoxFuture};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::sendfile::sendfile;
 use nix::unistd::{Whence, lseek};
 use serde::{Deserialize, Serialize};
 
@@ -131,24 +131,22 @@ impl Shared {
 }
 
 /// Copies what is not a hole.
-fn copy_data(from: &File, to: &File) -> io::Result<()> {
+fn copy_data(from: &File, mut to: &File) -> io::Result<()> {
     let length = from.metadata()?.len();
-    let mut chunk = vec![0; 64 * PAGE];
     let mut at = 0;
     while at < length {
         let Some((start, end)) = data_from(from, at, length)? else {
             break;
         };
-        at = start;
-        while at < end {
-            let most = usize::try_from(end - at).map_or(chunk.len(), |rest| rest.min(chunk.len()));
-            let read = from.read_at(&mut chunk[..most], at)?;
-            if read == 0 {
+        to.seek(SeekFrom::Start(start))?;
+        let mut copied = i64::try_from(start).map_err(io::Error::other)?;
+        while copied.unsigned_abs() < end {
+            let rest = usize::try_from(end - copied.unsigned_abs()).unwrap_or(usize::MAX);
+            if sendfile(to, from, Some(&mut copied), rest)? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            to.write_all_at(&chunk[..read], at)?;
-            at += read as u64;
         }
+        at = end;
     }
     Ok(())
 }
@@ -215,7 +213,7 @@ fn fill(from: &mut File, chunk: &mut [u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt as _;
+    use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
     #[tokio::test]
     async fn shared_memory_filled_cannot_be_written() {
