@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::kernel_file::KernelFile;
+use super::kernel_file;
 use super::pulse::Running;
 
 /// How long some program of the machine waited for a processor while it could have run, in
 /// microseconds after `total=` (Linux v6.12, `Documentation/accounting/psi.rst`). Kernels
 /// without it count nothing.
-static PRESSURE: KernelFile = KernelFile::new("/proc/pressure/cpu");
+const PRESSURE: &str = "/proc/pressure/cpu";
 
 /// A delay below this changes nothing that is seen of the kernel's timers.
 const NOTABLE: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ impl Delay {
 }
 
 fn pressure() -> Duration {
-    Duration::from_micros(total(&PRESSURE.read()).unwrap_or(0))
+    Duration::from_micros(total(&kernel_file::read(PRESSURE)).unwrap_or(0))
 }
 
 fn total(text: &str) -> Option<u64> {

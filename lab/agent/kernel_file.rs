@@ -1,42 +1,25 @@
-//! A file of the kernel's that is read often: opened once, and read anew from its beginning.
+//! Reading a file of the kernel's that is small and read often.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt as _;
-use std::sync::OnceLock;
+use std::fs::File;
+use std::io::{self, Read as _};
 
 /// The size in bytes of the first read, which holds most of these files.
+/// [`std::fs::read_to_string`] begins with 32 bytes, because the kernel gives the size of
+/// such a file as 0.
 const FIRST: usize = 4096;
 
-/// A file by its path.
-pub struct KernelFile {
-    path: &'static str,
-    file: OnceLock<Option<File>>,
+/// What the file says; nothing if the kernel has no such file.
+pub fn read(path: &str) -> String {
+    let text = read_bytes(path).unwrap_or_default();
+    String::from_utf8_lossy(&text).into_owned()
 }
 
-impl KernelFile {
-    pub const fn new(path: &'static str) -> Self {
-        Self {
-            path,
-            file: OnceLock::new(),
-        }
-    }
-
-    /// What the file says now; nothing if the kernel has no such file.
-    pub fn read(&self) -> String {
-        let file = self.file.get_or_init(|| File::open(self.path).ok());
-        let text = file.as_ref().and_then(|file| read(file).ok());
-        // A file that was opened in a namespace which is gone can be read no more.
-        let text = text.or_else(|| fs::read(self.path).ok());
-        String::from_utf8_lossy(&text.unwrap_or_default()).into_owned()
-    }
-}
-
-fn read(file: &File) -> io::Result<Vec<u8>> {
+fn read_bytes(path: &str) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
     let mut text = vec![0; FIRST];
     let mut length = 0;
     loop {
-        match file.read_at(&mut text[length..], length as u64)? {
+        match file.read(&mut text[length..])? {
             0 => break,
             read => length += read,
         }
@@ -53,25 +36,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_file_is_read_anew_each_time() {
-        let file = KernelFile::new("/proc/uptime");
-        let uptime = || -> f64 { file.read().split(' ').next().unwrap().parse().unwrap() };
-        let first = uptime();
-        // It is told in hundredths of a second.
-        while uptime() <= first {}
-    }
-
-    #[test]
     fn kernel_file_longer_than_a_page_is_read_whole() {
         const PATH: &str = "/proc/kallsyms";
-        assert_eq!(
-            KernelFile::new(PATH).read(),
-            std::fs::read_to_string(PATH).unwrap()
-        );
+        assert!(read(PATH) == std::fs::read_to_string(PATH).unwrap());
     }
 
     #[test]
     fn kernel_file_that_is_missing_is_empty() {
-        assert_eq!(KernelFile::new("/proc/nowhere").read(), "");
+        assert_eq!(read("/proc/nowhere"), "");
     }
 }

@@ -5,11 +5,11 @@
 //! (Linux v6.12, `net/core/dev.c`, `enqueue_to_backlog` and `process_backlog`). On a busy
 //! machine it waits there, and a packet that finds the queue full is dropped.
 
-use super::kernel_file::KernelFile;
+use super::kernel_file;
 
 /// One line for each processor (Linux v6.12, `net/core/net-procfs.c`,
 /// `softnet_seq_show`).
-static FILE: KernelFile = KernelFile::new("/proc/net/softnet_stat");
+const FILE: &str = "/proc/net/softnet_stat";
 
 /// The columns of dropped packets, of waiting ones (since Linux 5.10), and of the
 /// processor's number.
@@ -29,7 +29,7 @@ pub struct Queues {
 impl Queues {
     /// Reads the queues. A kernel that does not print them has none.
     pub fn read() -> Self {
-        Self::parse(&FILE.read())
+        Self::parse(&kernel_file::read(FILE))
     }
 
     fn parse(text: &str) -> Self {
@@ -80,6 +80,6 @@ mod tests {
 
     #[test]
     fn queues_of_this_machine_have_a_line_for_each_processor() {
-        assert!(FILE.read().lines().count() > 0);
+        assert!(kernel_file::read(FILE).lines().count() > 0);
     }
 }
