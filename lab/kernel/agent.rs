@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io::ErrorKind;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ use crate::plan::Plan;
 use crate::printable::beginning;
 use crate::protocol::stream::{FromStream, StreamId};
 use crate::protocol::{Event, LabId, Request, VERSION, event_framing, framing, read_event};
+
+/// Maximum time between the end of an agent's stream and the agent's exit. An agent that is
+/// killed earlier does not report its exit status.
+const MAX_EXIT: Duration = Duration::from_secs(5);
 
 /// How to take up the conversation with an agent.
 #[derive(Debug, Clone)]
@@ -130,8 +135,16 @@ impl Agent {
                     }
                     Some(Ok(None)) => None,
                 };
+                let mut obituary = pin!(obituary);
+                let mut exit = None;
+                if told.is_none() {
+                    exit = tokio::time::timeout(MAX_EXIT, &mut obituary).await.ok();
+                }
                 drop(kill);
-                let (how, said) = obituary.await;
+                let (how, said) = match exit {
+                    Some(exit) => exit,
+                    None => obituary.await,
+                };
                 let starved = told.is_none() && memory::was_short(ended, &how, &said);
                 return Err(KernelError::Lost(LostAgent {
                     how: told.unwrap_or(how),

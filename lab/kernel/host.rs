@@ -250,3 +250,27 @@ fn how(status: Option<ExitStatus>) -> String {
         None => "it ended".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn agent_that_closes_its_stream_before_it_exits_is_not_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("agent");
+        // The loop takes some milliseconds.
+        let text = "exec >&-; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3";
+        // A file that this process has open for writing cannot be executed, nor can one that
+        // was inherited by a child of another test.
+        let write = r#"printf '#!/bin/sh\n%s\n' "$1" >"$0" && chmod 755 "$0""#;
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.arg("-c").arg(write).arg(&program).arg(text);
+        assert!(shell.status().unwrap().success());
+        let error = Host::with_agent(program).start().await.unwrap_err();
+        let KernelError::Lost(lost) = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(lost.how, "it ended with status 3");
+    }
+}
