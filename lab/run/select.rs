@@ -389,6 +389,7 @@ mod tests {
                 "conformance/external-ip",
                 "conformance/load-balancer",
                 "conformance/node-port",
+                "conformance/security-group",
                 "conformance/session-affinity"
             ]
         );

@@ -355,7 +355,7 @@ const CAUSES: &[Cause] = &[
         when: &[("balancer", &["blocked"])],
         probes: &["call"],
         undo: &[Undo::Without {
-            of: "fabric",
+            of: "internet",
             line: "-A SG-clb -m comment --comment \"security group of clb\" -j DROP",
         }],
     },

@@ -256,22 +256,17 @@ fn unreachable_or_not(made: &mut Made, balancer: &Balancer) {
     }
 }
 
-/// A security group stands before the backends, in the fabric.
+/// A security group drops what a balancer sends on, by the source that the client had. A
+/// balancer on layer 7 makes connections of its own, so there it drops what the balancer
+/// receives.
 fn security(made: &mut Made, balancer: &Balancer) {
     let Some(group) = &balancer.spec.security_group else {
         return;
     };
-    // What a balancer in the fabric sends on starts there; what one outside
-    // sends on passes through.
-    let hook = if balancer.spec.public.is_some() {
-        "FORWARD"
-    } else {
-        "OUTPUT"
-    };
     let chain = format!("SG-{}", balancer.name.chars().take(20).collect::<String>());
     let filter = made
         .namespaces
-        .entry(FABRIC)
+        .entry(place_of(balancer))
         .or_default()
         .script
         .table(Table::Filter);
@@ -283,22 +278,40 @@ fn security(made: &mut Made, balancer: &Balancer) {
         "-A {chain} -m comment --comment \"security group of {}\" -j DROP",
         balancer.name
     ));
-    let via = if balancer.spec.public.is_some() {
-        format!("-i {INTERNET} ")
+    let hook = if balancer.spec.retry_after.is_some() {
+        "INPUT"
     } else {
-        String::new()
+        "OUTPUT"
     };
-    for (backend, protocol) in balancer.ports.iter().flat_map(|port| {
-        port.backends
-            .iter()
-            .map(|backend| (backend, &port.protocol))
-    }) {
+    for (to, protocol) in guarded_by_security(balancer) {
+        // IPVS marks what it sends as untracked unless the sysctl `net.ipv4.vs.conntrack` is
+        // set (Linux v6.12, `net/netfilter/ipvs/ip_vs_xmit.c`, `ip_vs_nat_send_or_cont`).
         filter.command(format!(
-            "-A {hook} {via}-d {} -p {protocol} --dport {} -m conntrack --ctstate NEW -j {chain}",
-            backend.to.ip(),
-            backend.to.port(),
+            "-A {hook} -d {} -p {protocol} --dport {} -m conntrack --ctstate NEW,UNTRACKED -j {chain}",
+            to.ip(),
+            to.port(),
         ));
     }
+}
+
+/// The addresses and ports before which a security group decides.
+fn guarded_by_security(balancer: &Balancer) -> Vec<(SocketAddr, &str)> {
+    let of_port = |port: &BalancerPort| -> Vec<SocketAddr> {
+        if balancer.spec.retry_after.is_some() {
+            let own = balancer.addresses.iter().filter(|own| own.is_ipv4());
+            own.map(|own| SocketAddr::new(*own, port.port)).collect()
+        } else {
+            port.backends.iter().map(|backend| backend.to).collect()
+        }
+    };
+    let ports = balancer.ports.iter();
+    ports
+        .flat_map(|port| {
+            of_port(port)
+                .into_iter()
+                .map(|to| (to, port.protocol.as_str()))
+        })
+        .collect()
 }
 
 /// What leaves the cluster for a public balancer gets another source.
