@@ -1,11 +1,11 @@
 //! The kernel's own counters of a namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use super::failure;
 use super::netns::NetNs;
-use crate::protocol::Failure;
+use crate::protocol::{Failure, Fault};
 
 /// Where they are. `/proc/net` would be those of the process's first thread.
 const FILES: [&str; 2] = [
@@ -27,6 +27,37 @@ pub fn read(ns: &NetNs, name: &str) -> Result<BTreeMap<String, i64>, Failure> {
             .collect()
     })
     .map_err(|error| failure::entering(name, &error))
+}
+
+/// Checks that the kernel has the counters that expectations name.
+///
+/// # Errors
+///
+/// When one of them is missing.
+pub fn check(
+    named: Option<&BTreeSet<String>>,
+    counters: &BTreeMap<String, i64>,
+    namespace: &str,
+) -> Result<(), Failure> {
+    let mut named = named.into_iter().flatten();
+    match named.find(|name| !counters.contains_key(*name) && !appears_with_its_packet(name)) {
+        None => Ok(()),
+        Some(name) => Err(Failure {
+            fault: Fault::Machine,
+            message: format!("the kernel has no counter `{name}` in {namespace}"),
+            remedy: Some("use a name that `nstat -az` prints, or another kernel".to_owned()),
+            rejected: None,
+        }),
+    }
+}
+
+/// Whether the counter is printed only once it is above 0 (Linux v6.12,
+/// `net/ipv4/proc.c`, `icmpmsg_put`).
+fn appears_with_its_packet(name: &str) -> bool {
+    ["IcmpMsgInType", "IcmpMsgOutType"].iter().any(|prefix| {
+        let number = name.strip_prefix(prefix);
+        number.is_some_and(|number| number.parse::<u8>().is_ok())
+    })
 }
 
 /// Pairs of lines, the first with names, the second with numbers, both led by
@@ -74,6 +105,21 @@ mod tests {
         let read: BTreeMap<_, _> = parse(text).into_iter().collect();
         assert_eq!(read["TcpExtIPReversePathFilter"], 3);
         assert_eq!(read["IpExtInNoRoutes"], 1);
+    }
+
+    #[test]
+    fn counters_that_the_kernel_has_not_are_refused() {
+        let known = BTreeMap::from([("TcpOutRsts".to_owned(), 0)]);
+        let check = |name: &str| {
+            let named = BTreeSet::from([name.to_owned()]);
+            check(Some(&named), &known, "node-1").map_err(|failure| failure.message)
+        };
+        assert_eq!(check("TcpOutRsts"), Ok(()));
+        assert_eq!(check("IcmpMsgInType3"), Ok(()));
+        for name in ["TcpOutRst", "Tcp", "IcmpMsgInType", "IcmpMsgInType256"] {
+            let message = format!("the kernel has no counter `{name}` in node-1");
+            assert_eq!(check(name), Err(message));
+        }
     }
 
     #[test]

@@ -43,7 +43,9 @@ impl Lab {
         })?;
         let mut before = HashMap::new();
         for name in &watch.counters {
-            before.insert(name.clone(), counters::read(self.namespace(name)?, name)?);
+            let counters = counters::read(self.namespace(name)?, name)?;
+            counters::check(watch.named_counters.get(name), &counters, name)?;
+            before.insert(name.clone(), counters);
         }
         let traced = if settles {
             self.places_of(|_| true)

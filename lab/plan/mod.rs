@@ -19,6 +19,7 @@ mod typed;
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 pub use delta::{Delta, Rebuild};
@@ -202,6 +203,10 @@ pub struct Watch {
     /// Namespaces whose kernel counters (`/proc/net/netstat`, `/proc/net/snmp`)
     /// are compared before and after.
     pub counters: Vec<String>,
+    /// Names of kernel counters that expectations ask for, by namespace. A kernel without
+    /// one of them is an error, because a misspelt counter would never grow.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub named_counters: BTreeMap<String, BTreeSet<String>>,
     /// Namespaces whose rules are read back, with their counters, afterwards.
     pub rules: Vec<String>,
     /// Namespaces whose sets are read back afterwards.
@@ -224,6 +229,7 @@ impl Watch {
             packets: names.clone(),
             trace: names.clone(),
             counters: names.clone(),
+            named_counters: BTreeMap::new(),
             rules: names.clone(),
             sets: names.clone(),
             ipvs: names.clone(),

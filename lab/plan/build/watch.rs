@@ -90,7 +90,11 @@ fn look(
     for counter in &expected.counters {
         match find(&counter.on) {
             None => problems.push(unknown(&counter.on)),
-            Some(namespace) => add(&mut watch.counters, &namespace.name),
+            Some(namespace) => {
+                add(&mut watch.counters, &namespace.name);
+                let named = watch.named_counters.entry(namespace.name.clone());
+                named.or_default().insert(counter.counter.clone());
+            }
         }
     }
     for rule in &expected.rules {
