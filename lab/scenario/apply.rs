@@ -45,7 +45,7 @@ impl<'l> Placed<'l> {
     }
 
     /// What is merged or added.
-    fn body(self) -> Option<&'l Tree> {
+    pub fn body(self) -> Option<&'l Tree> {
         self.tree.get("merge").or_else(|| self.tree.get("add"))
     }
 

@@ -23,6 +23,7 @@ mod check_kinds;
 mod check_lab;
 mod check_object;
 mod check_ports;
+mod check_removals;
 mod check_steps;
 mod check_unused;
 mod claim_ref;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::apply;
 use super::case::Case;
 use super::check_lab;
+use super::check_removals;
 use super::decode::strict;
 use super::diagnostic::Diagnostic;
 use super::documents::{Documents, name_span};
@@ -12,6 +13,7 @@ use super::expand::{self, Base};
 use super::lab::{API_VERSION, KIND, Lab};
 use super::limits;
 use super::objects::decode_all;
+use super::reference::DocumentRef;
 use super::sink::Sink;
 use super::source::Sources;
 use super::tree::Tree;
@@ -90,6 +92,11 @@ fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
     };
     if has_all_objects {
         apply::check(base.patches(), &documents.objects, sink);
+        let written = |target: &_| match target {
+            DocumentRef::Lab => Some(lab_tree),
+            object => documents.objects.get(object),
+        };
+        check_removals::check(base.patches(), written, sink);
     }
     // What is wrong already would be found again in every case.
     if sink.has_errors() {
