@@ -1,5 +1,6 @@
 //! Load balancers: what they stand for and what stands behind them.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::core::v1 as core;
@@ -143,6 +144,36 @@ pub(super) fn balancer(
             .filter(|port| *port > 0),
         spec: spec.clone(),
     })
+}
+
+/// Checks that no port of an address belongs to two balancers.
+pub(super) fn check_apart(balancers: &[Balancer], problems: &mut Vec<Problem>) {
+    let mut owners: BTreeMap<(IpAddr, &str, u16), &Balancer> = BTreeMap::new();
+    for balancer in balancers {
+        let ports = |address: &IpAddr| {
+            let address = *address;
+            let ports = balancer.ports.iter();
+            ports.map(move |port| (address, port.protocol.as_str(), port.port))
+        };
+        for taken in balancer.addresses.iter().flat_map(ports) {
+            let owner = *owners.entry(taken).or_insert(balancer);
+            if owner.name == balancer.name {
+                continue;
+            }
+            let (address, protocol, port) = taken;
+            let message = format!(
+                "the load balancers `{}` and `{}` both have port {port}/{} of {address}",
+                owner.name,
+                balancer.name,
+                protocol.to_uppercase(),
+            );
+            let at = place!["spec", "loadBalancers", &balancer.name, "service"];
+            problems.push(Problem::in_lab(at, message).help(Some(
+                "give each service a load balancer and an address of its own".to_owned(),
+            )));
+            break;
+        }
+    }
 }
 
 fn backend_nodes(

@@ -6,7 +6,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use super::addresses;
-use super::balancer::{Ground, balancer};
+use super::balancer::{Ground, balancer, check_apart};
 use super::kube_proxy;
 use super::node::node;
 use super::pod::pod;
@@ -66,12 +66,13 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
         services: inputs.services,
         slices: inputs.slices,
     };
-    let balancers = inputs
+    let balancers: Vec<_> = inputs
         .spec
         .load_balancers
         .iter()
         .filter_map(|(name, spec)| balancer(name, spec, &ground, &mut problems))
         .collect();
+    check_apart(&balancers, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
