@@ -61,6 +61,10 @@ refused! {
     host_in_nodes_subnet_with_its_address: "203.0.113.9/24" => "192.168.50.11/24";
     overlapping_subnets: "203.0.113.9/24" => "192.168.0.9/16";
     patch_names_nothing: "patch: Service/default/web" => "patch: Service/default/wed";
+    patch_that_removes_a_misspelt_key: "internalTrafficPolicy: Local" => "selectro: null";
+    patch_that_removes_nobody: "{patch: Service/default/web, merge: {spec: {internalTrafficPolicy: Local}}}" => "{patch: Lab, merge: {spec: {hosts: {labtop: null}}}}";
+    load_balancers_of_one_address: "Cluster: []" => "Cluster: [{patch: Service/default/web, merge: {status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}}}, {patch: Lab, merge: {spec: {loadBalancers: {one: {service: web, target: pods}, other: {service: web, target: pods}}}}}]";
+    masquerade_bit_that_no_mark_has: "version: v1.30" => "masqueradeBit: 32, version: v1.30";
     patch_of_wrong_type: "internalTrafficPolicy: Local" => "ports: 80";
     no_row_matches: "  - when: {policy: Local}\n    call: {connected: 1, endpoints: [web], seenSource: pod/default/client}\n" => "";
     expectation_of_nobody: "endpoints: [web]" => "endpoints: [wed]";
@@ -157,6 +161,19 @@ fn sysctl_that_this_kernel_lacks() {
     let output = run(&["run", &format!("{}/policy=Local", path.display())]);
     assert_eq!(output.status.code(), Some(3));
     shown(&output, directory.path(), "sysctl_that_this_kernel_lacks");
+}
+
+/// The same of a counter, which would never grow.
+#[test]
+fn counter_that_this_kernel_lacks() {
+    let text = changed(
+        "  - when: {policy: Local}\n",
+        "  - when: {policy: Local}\n    counters: [{on: node-1, counter: IpForwDatagram, grows: 0}]\n",
+    );
+    let (directory, path) = lab(text);
+    let output = run(&["run", &format!("{}/policy=Local", path.display())]);
+    assert_eq!(output.status.code(), Some(3));
+    shown(&output, directory.path(), "counter_that_this_kernel_lacks");
 }
 
 /// Compares what a run printed, without what differs between machines.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use ipnetwork::IpNetwork;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
 use super::family::Family;
@@ -56,7 +57,10 @@ pub struct KubeProxy {
     #[serde(default)]
     pub masquerade_all: bool,
     /// The bit of the packet mark that asks for masquerading, 0 to 31.
-    #[serde(default = "default_masquerade_bit")]
+    #[serde(
+        default = "default_masquerade_bit",
+        deserialize_with = "deserialize_masquerade_bit"
+    )]
     #[schemars(range(min = 0, max = 31))]
     pub masquerade_bit: u8,
     /// Whether load balancers' addresses are bound to `kube-ipvs0` (ipvs mode).
@@ -328,6 +332,18 @@ fn yes() -> bool {
 
 fn default_masquerade_bit() -> u8 {
     14
+}
+
+/// Reads the number of a bit of a packet mark, which has 32.
+fn deserialize_masquerade_bit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+    let bit = u8::deserialize(deserializer)?;
+    if bit < 32 {
+        Ok(bit)
+    } else {
+        Err(D::Error::custom(format!(
+            "a packet mark has the bits 0 to 31, and not {bit}"
+        )))
+    }
 }
 
 impl KubeProxy {
