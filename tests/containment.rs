@@ -186,6 +186,10 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ),
     ("Programs find no keys of the caller.", &[PROGRAM]),
     (
+        "A probe accepts answers of its lab's servers only, so no program answers in a server's place.",
+        &["tests/escape/beside.rs answer_of_a_command_is_not_a_server_s"],
+    ),
+    (
         "No program has a group of the host's root, so with an agent for IPVS `iptables-legacy-save` prints nothing without `-t TABLE`.",
         &[PROGRAM],
     ),

@@ -3,6 +3,7 @@
 //! [`crate::protocol`] on standard input and output and ends with them.
 
 mod accounting;
+mod answers;
 mod api;
 mod batches;
 mod capture;

@@ -14,25 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::netns::NetNs;
-use super::{failure, forwarder, http, pktinfo, poll, wire};
+use super::{answers, failure, forwarder, http, pktinfo, poll, wire};
 use crate::plan::{Plan, Protocol, Server, ServerKind};
 use crate::protocol::{Failure, Fault};
 
 /// Connections waiting to be accepted; a probe may open thousands at once.
 const BACKLOG: i32 = 4096;
-
-/// What a server answers: its name and the peer's address, one line.
-pub fn answer(name: &str, peer: SocketAddr) -> String {
-    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-    format!("{name} {peer}\n")
-}
-
-/// Reads such a line.
-pub fn read_answer(line: &[u8]) -> Option<(String, SocketAddr)> {
-    let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
-    let (name, peer) = line.rsplit_once(' ')?;
-    Some((name.to_owned(), peer.parse().ok()?))
-}
 
 /// Opens a server of a plan in its namespace. It ends with what is returned.
 ///
@@ -191,7 +178,9 @@ pub const LAST: u8 = b'?';
 async fn converse(mut stream: TcpStream, peer: SocketAddr, name: Rc<str>) {
     let mut question = [0; 1];
     while stream.read_exact(&mut question).await.is_ok() {
-        let said = stream.write_all(answer(&name, peer).as_bytes()).await;
+        let said = stream
+            .write_all(answers::give(&name, peer).as_bytes())
+            .await;
         if said.is_err() || question[0] != GO_ON {
             let _ = stream.shutdown().await;
             return;
@@ -210,7 +199,7 @@ async fn echo(socket: AsyncFd<Socket>, name: Rc<str>) {
         if let Ok(Ok((peer, asked))) = received {
             let _ = pktinfo::send(
                 socket.as_raw_fd(),
-                answer(&name, peer).as_bytes(),
+                answers::give(&name, peer).as_bytes(),
                 peer,
                 asked,
             );
@@ -234,28 +223,4 @@ fn unopened(server: &Server, at: SocketAddr, error: &io::Error) -> Failure {
         };
     }
     failure::machine(message, error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_reads_back() {
-        let peer: SocketAddr = "10.0.0.1:4242".parse().unwrap();
-        let line = answer("pod/default/web", peer);
-        assert_eq!(
-            read_answer(line.as_bytes()),
-            Some(("pod/default/web".to_owned(), peer))
-        );
-        for torn in ["", "pod", "pod/default/web 10.0.0.1:4242", "x y\n"] {
-            assert_eq!(read_answer(torn.as_bytes()), None, "{torn:?}");
-        }
-    }
-
-    #[test]
-    fn a_mapped_peer_is_named_by_its_own_family() {
-        let mapped: SocketAddr = "[::ffff:10.0.0.1]:1".parse().unwrap();
-        assert_eq!(answer("a", mapped), "a 10.0.0.1:1\n");
-    }
 }

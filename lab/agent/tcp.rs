@@ -9,12 +9,13 @@ use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::answers;
 use super::exchange::{Doubt, Exchange, Outcome, verdict_of};
 use super::handshake::{self, Answered};
 use super::netns::NetNs;
 use super::patience;
 use super::pulse::Running;
-use super::server::{GO_ON, LAST, read_answer};
+use super::server::{GO_ON, LAST};
 use crate::evidence::Verdict;
 use crate::plan::Probe;
 
@@ -123,7 +124,7 @@ pub async fn ask(stream: &mut TcpStream, question: u8, longest: Duration) -> Out
             .await
     };
     let asked = patience::within(longest, asking).await;
-    match (asked, read_answer(&line)) {
+    match (asked, answers::accept(&line)) {
         (Ok(Ok(_)), Some(answer)) => Outcome {
             verdict: Verdict::Connected,
             answer: Some(answer),
@@ -131,13 +132,14 @@ pub async fn ask(stream: &mut TcpStream, question: u8, longest: Duration) -> Out
             error: None,
             doubt: None,
         },
-        (Ok(Ok(_)), None) => Outcome::ended(
-            Verdict::Reset,
-            local,
-            Some(io::Error::other(
-                "the connection was closed without an answer",
-            )),
-        ),
+        (Ok(Ok(_)), None) => {
+            let cause = if line.is_empty() {
+                "the connection was closed without an answer"
+            } else {
+                "the answer is not from a server of the lab"
+            };
+            Outcome::ended(Verdict::Reset, local, Some(io::Error::other(cause)))
+        }
         (Ok(Err(error)), _) => Outcome::ended(Verdict::Reset, local, Some(error)),
         (Err(nothing), _) => Outcome::unanswered(Verdict::Silent, local, nothing),
     }

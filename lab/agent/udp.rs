@@ -8,11 +8,11 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
 
+use super::answers;
 use super::exchange::{Exchange, Outcome, verdict_of};
 use super::icmp_errors;
 use super::patience;
 use super::ports::Ports;
-use super::server::read_answer;
 use crate::evidence::Verdict;
 use crate::plan::Probe;
 
@@ -88,7 +88,7 @@ async fn answer(socket: &UdpSocket, longest: Duration) -> Outcome {
     match patience::within(longest, socket.recv(&mut line)).await {
         Err(nothing) => Outcome::unanswered(Verdict::Timeout, local, nothing),
         Ok(Err(error)) => Outcome::ended(verdict_of(&error), local, Some(error)),
-        Ok(Ok(length)) => match read_answer(&line[..length]) {
+        Ok(Ok(length)) => match answers::accept(&line[..length]) {
             Some(answer) => Outcome {
                 verdict: Verdict::Answered,
                 answer: Some(answer),
@@ -100,7 +100,7 @@ async fn answer(socket: &UdpSocket, longest: Duration) -> Outcome {
                 Verdict::Silent,
                 local,
                 Some(io::Error::other(
-                    "the answer is not one of svclab's servers'",
+                    "the answer is not from a server of the lab",
                 )),
             ),
         },

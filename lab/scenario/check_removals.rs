@@ -13,7 +13,7 @@ use super::tree::Tree;
 
 /// Checks the patches of all cases. `written` returns a document before patches.
 pub(super) fn check<'l>(
-    patches: impl Iterator<Item = Placed<'l>> + Clone,
+    patches: &(impl Iterator<Item = Placed<'l>> + Clone),
     written: impl Fn(&DocumentRef) -> Option<&'l Tree>,
     sink: &mut Sink,
 ) {

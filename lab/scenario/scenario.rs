@@ -94,9 +94,9 @@ fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
         apply::check(base.patches(), &documents.objects, sink);
         let written = |target: &_| match target {
             DocumentRef::Lab => Some(lab_tree),
-            object => documents.objects.get(object),
+            object @ DocumentRef::Object { .. } => documents.objects.get(object),
         };
-        check_removals::check(base.patches(), written, sink);
+        check_removals::check(&base.patches(), written, sink);
     }
     // What is wrong already would be found again in every case.
     if sink.has_errors() {

@@ -81,6 +81,28 @@ pub fn honest_lab_fails_beside_a_hostile_one() {
     assert_eq!(output.status.code(), Some(1), "{said}");
 }
 
+/// Prints what a server would answer, with a source that nobody has, to whoever connects.
+const FORGES: &str = r#"perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(LocalPort => 9999, Listen => 9) or die; exit if fork; open STDOUT, ">/dev/null"; open STDERR, ">/dev/null"; while ($c = $s->accept) { sysread($c, $b, 1); syswrite($c, "pod/default/web 9.9.9.9:1\n"); close $c }'"#;
+
+/// An answer of a command that was typed is not a server's.
+pub fn answer_of_a_command_is_not_a_server_s() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let forges = serde_json::to_string(FORGES).expect("text");
+    let by_hand = format!(
+        "{{commands: [{forges}], iptables: [\"*nat\", \"-I OUTPUT -p tcp -d 192.168.2.12 --dport \
+         30080 -j REDIRECT --to-ports 9999\"]}}"
+    );
+    let expect = "  expect:\n  - call: {connected: 1, endpoints: [web], seenSource: 9.9.9.9}";
+    let output = run(
+        directory.path(),
+        &[("forged", lab("forged", &by_hand, expect))],
+    );
+    let said = said(&output);
+    assert!(said.contains("FAIL forged"), "{said}");
+    assert!(said.contains("seen      reset 1"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+}
+
 /// What a command leaves behind is there for a later case of the same file, whose agent is
 /// the same, and for no case of another file.
 pub fn labs_of_different_files_share_no_agent() {

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
             reached => Err(reached.into()),
         })
     }));
-    let beside: [(&str, fn()); 4] = [
+    let beside: [(&str, fn()); 5] = [
         (
             "labs_of_different_files_share_no_agent",
             beside::labs_of_different_files_share_no_agent,
@@ -68,6 +68,10 @@ fn main() -> ExitCode {
         (
             "honest_lab_fails_beside_a_hostile_one",
             beside::honest_lab_fails_beside_a_hostile_one,
+        ),
+        (
+            "answer_of_a_command_is_not_a_server_s",
+            beside::answer_of_a_command_is_not_a_server_s,
         ),
         (
             "commands_beyond_their_limits_are_errors",

@@ -23,6 +23,11 @@ pub fn watch(order: &Order<'_>, namespaces: &[Namespace], problems: &mut Vec<Pro
     watch
 }
 
+fn name_counter(watch: &mut Watch, namespace: &str, counter: &str) {
+    let named = watch.named_counters.entry(namespace.to_owned());
+    named.or_default().insert(counter.to_owned());
+}
+
 fn look(
     order: &Order<'_>,
     expected: &Expected,
@@ -92,8 +97,7 @@ fn look(
             None => problems.push(unknown(&counter.on)),
             Some(namespace) => {
                 add(&mut watch.counters, &namespace.name);
-                let named = watch.named_counters.entry(namespace.name.clone());
-                named.or_default().insert(counter.counter.clone());
+                name_counter(watch, &namespace.name, &counter.counter);
             }
         }
     }

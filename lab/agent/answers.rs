@@ -1,0 +1,103 @@
+//! The answers of servers. A probe accepts an answer only if a server of this agent gave it:
+//! a program of a lab may print the same line, with any name and source.
+//!
+//! Servers and probes share a thread, so that the servers' own record is the proof.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+/// Maximum number of answers on record. An answer to a client that is not a probe stays
+/// there until newer ones replace it.
+const MAX_GIVEN: usize = 1 << 16;
+
+thread_local! {
+    static GIVEN: RefCell<VecDeque<(Rc<str>, SocketAddr)>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// The answer of a server to a peer, which goes on record: one line with the server's name
+/// and the peer's address.
+pub fn give(name: &Rc<str>, peer: SocketAddr) -> String {
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    GIVEN.with_borrow_mut(|given| {
+        if given.len() == MAX_GIVEN {
+            given.pop_front();
+        }
+        given.push_back((Rc::clone(name), peer));
+    });
+    format!("{name} {peer}\n")
+}
+
+/// Reads an answer: the server's name and the address that it was asked from. Each answer
+/// is accepted once. `None` for any other line.
+pub fn accept(line: &[u8]) -> Option<(String, SocketAddr)> {
+    let (name, peer) = parse(line)?;
+    GIVEN.with_borrow_mut(|given| {
+        let index = given
+            .iter()
+            .rposition(|(by, to)| **by == *name && *to == peer)?;
+        given.remove(index)
+    })?;
+    Some((name, peer))
+}
+
+fn parse(line: &[u8]) -> Option<(String, SocketAddr)> {
+    let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
+    let (name, peer) = line.rsplit_once(' ')?;
+    Some((name.to_owned(), peer.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_is_accepted_once() {
+        let peer: SocketAddr = "10.0.0.1:4242".parse().unwrap();
+        let line = give(&Rc::from("pod/default/web"), peer);
+        let read = Some(("pod/default/web".to_owned(), peer));
+        assert_eq!(accept(line.as_bytes()), read);
+        assert_eq!(accept(line.as_bytes()), None);
+    }
+
+    #[test]
+    fn answer_of_no_server_is_not_accepted() {
+        let peer: SocketAddr = "10.0.0.1:4242".parse().unwrap();
+        give(&Rc::from("pod/default/web"), peer);
+        for line in [
+            "pod/default/web 10.0.0.1:4243\n",
+            "pod/default/wed 10.0.0.1:4242\n",
+            "pod/default/web 10.0.0.1:4242",
+            "pod",
+            "",
+            "x y\n",
+        ] {
+            assert_eq!(accept(line.as_bytes()), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn answer_to_a_mapped_peer_names_its_own_family() {
+        let mapped: SocketAddr = "[::ffff:10.0.0.1]:1".parse().unwrap();
+        assert_eq!(give(&Rc::from("a"), mapped), "a 10.0.0.1:1\n");
+    }
+
+    #[test]
+    fn answers_on_record_are_bounded() {
+        let name = Rc::from("a");
+        let peer = |number: usize| {
+            let port = u16::try_from(number % 60_000).unwrap();
+            SocketAddr::new(
+                [10, 0, 0, u8::try_from(number / 60_000).unwrap()].into(),
+                port,
+            )
+        };
+        let first = give(&name, peer(0));
+        for number in 1..=MAX_GIVEN {
+            give(&name, peer(number));
+        }
+        assert_eq!(GIVEN.with_borrow(VecDeque::len), MAX_GIVEN);
+        assert_eq!(accept(first.as_bytes()), None);
+    }
+}
