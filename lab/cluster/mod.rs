@@ -127,6 +127,9 @@ pub struct Pod {
     pub ips: Vec<IpAddr>,
     /// Whether it shares its node's network.
     pub host_network: bool,
+    /// Whether its containers declare ports. A pod that declares none serves every port that
+    /// it is sent traffic to.
+    pub declares_ports: bool,
 }
 
 /// A machine outside the cluster.

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::problem::{At, Problem, object_of, place};
 use super::{Node, Pod};
+use crate::scenario::endpoints::declared_ports;
 use crate::scenario::reference::{DocumentRef, ObjectKind};
 use crate::scenario::suggest::did_you_mean;
 use crate::scenario::tree::Step;
@@ -71,6 +72,7 @@ pub(super) fn pod(
         node,
         ips,
         host_network,
+        declares_ports: declared_ports(object).next().is_some(),
     })
 }
 

@@ -35,6 +35,16 @@ fn port_that_a_pod_does_not_declare_is_refused() {
 }
 
 #[test]
+fn port_that_a_step_takes_from_a_pod_is_refused() {
+    let step = "  steps:\n  - name: later\n    change: [{patch: Pod/default/web, merge: {spec: {containers: [{name: web, ports: [{containerPort: 9090}]}]}}}]\n    probes: {callLater: {from: pod/default/client, to: \"service/default/web:80\"}}\n  axes:\n";
+    let both = format!("{CONNECTED}\n    callLater: {{refused: 1}}");
+    let text = with(&[("  axes:\n", step), (CONNECTED, &both)]);
+    let (_directory, path) = lab(text);
+    let output = run(&["run", "--kernel=host", &path.display().to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+}
+
+#[test]
 fn pod_without_ports_serves_every_target_port() {
     let text = with(&[
         ("targetPort: 8080", "targetPort: 9090"),

@@ -128,8 +128,8 @@ pub fn unplug(stage: &Stage<'_>, namespaces: &mut [Namespace]) {
     }
 }
 
-/// A pod serves what it served before as long as it is there: a service that sends it no
-/// traffic any more takes nothing from it.
+/// Keeps the servers of pods that declare no ports: such a pod serves what it served before,
+/// also if no service sends it traffic any more.
 pub fn keep_serving(stages: &[Stage<'_>], plans: &mut [Plan]) {
     for (at, stage) in stages.iter().enumerate().skip(1) {
         let (before, after) = plans.split_at_mut(at);
@@ -138,7 +138,8 @@ pub fn keep_serving(stages: &[Stage<'_>], plans: &mut [Plan]) {
         };
         let is_there = |server: &Server| {
             let pods = &stage.cluster.pods;
-            pods.iter().any(|pod| pod.reference() == server.name)
+            pods.iter()
+                .any(|pod| pod.reference() == server.name && !pod.declares_ports)
         };
         let kept: Vec<Server> = before
             .servers
