@@ -92,7 +92,7 @@ fn place<T>(object: &Object<T>, path: &[Step]) -> Option<Span> {
     })
 }
 
-fn at<T>(diagnostic: Diagnostic, object: &Object<T>, path: &[Step]) -> Diagnostic {
+pub(super) fn at<T>(diagnostic: Diagnostic, object: &Object<T>, path: &[Step]) -> Diagnostic {
     match place(object, path) {
         Some(span) => diagnostic.at(span, ""),
         None => diagnostic,
@@ -254,7 +254,8 @@ fn service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
         .map(family)
         .collect();
     let wanted = spec.ip_families.iter().flatten();
-    for lacking in wanted.filter(|wanted| !families.contains(wanted.as_str())) {
+    let known = wanted.filter(|wanted| matches!(wanted.as_str(), "IPv4" | "IPv6"));
+    for lacking in known.filter(|wanted| !families.contains(wanted.as_str())) {
         warn(
             service,
             &field("ipFamilies"),

@@ -21,7 +21,7 @@ use super::product::{Combination, combinations};
 use super::reference::DocumentRef;
 use super::sink::Sink;
 use super::tree::Tree;
-use super::{check_fields, check_kinds, check_ports, check_unused};
+use super::{check_contradictions, check_fields, check_kinds, check_ports, check_unused};
 
 /// The documents of a scenario, as written and as decoded.
 pub(super) struct Base<'b> {
@@ -340,6 +340,7 @@ impl Expansion<'_> {
         if !self.checked.insert(key) {
             return;
         }
+        check_contradictions::case(objects, sink);
         check_fields::case(spec, objects, sink);
         check_ports::case(objects, sink);
         check_kinds::others(spec, objects, self.base.others, sink);

@@ -17,6 +17,7 @@ pub mod case;
 #[cfg(test)]
 mod case_tests;
 mod check_case;
+mod check_contradictions;
 mod check_fields;
 mod check_flow;
 mod check_kinds;

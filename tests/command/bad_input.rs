@@ -65,6 +65,12 @@ refused! {
     patch_that_removes_nobody: "{patch: Service/default/web, merge: {spec: {internalTrafficPolicy: Local}}}" => "{patch: Lab, merge: {spec: {hosts: {labtop: null}}}}";
     load_balancers_of_one_address: "Cluster: []" => "Cluster: [{patch: Service/default/web, merge: {status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}}}, {patch: Lab, merge: {spec: {loadBalancers: {one: {service: web, target: pods}, other: {service: web, target: pods}}}}}]";
     masquerade_bit_that_no_mark_has: "version: v1.30" => "masqueradeBit: 32, version: v1.30";
+    cluster_ips_that_contradict: "  clusterIP: 10.96.0.10" => "  clusterIPs: [10.96.0.11]\n  clusterIP: 10.96.0.10";
+    pod_ips_that_contradict: "status: {podIP: 10.244.1.9}" => "status: {podIP: 10.244.1.9, podIPs: [{ip: 10.244.1.8}]}";
+    pod_cidrs_that_contradict: "podCIDR: 10.244.1.0/24" => "podCIDR: 10.244.1.0/24, podCIDRs: [10.244.2.0/24]";
+    phase_that_is_none: "status: {podIP: 10.244.1.9}" => "status: {podIP: 10.244.1.9, phase: running}";
+    ip_family_that_is_none: "  clusterIP: 10.96.0.10" => "  ipFamilies: [ipv4]\n  clusterIP: 10.96.0.10";
+    ip_mode_that_is_none: "Cluster: []" => "Cluster: [{patch: Service/default/web, merge: {status: {loadBalancer: {ingress: [{ip: 192.0.2.1, ipMode: proxy}]}}}}]";
     patch_of_wrong_type: "internalTrafficPolicy: Local" => "ports: 80";
     no_row_matches: "  - when: {policy: Local}\n    call: {connected: 1, endpoints: [web], seenSource: pod/default/client}\n" => "";
     expectation_of_nobody: "endpoints: [web]" => "endpoints: [wed]";
