@@ -134,19 +134,23 @@ pub(crate) fn in_order(chain: &Chain, order: Order) -> Vec<Item> {
                 | chains::PROXY_FIREWALL
         );
     let mut items = Vec::with_capacity(chain.rules.len());
-    let mut services: BTreeMap<String, Vec<Item>> = BTreeMap::new();
+    let groups = if free {
+        groups(&chain.rules)
+    } else {
+        BTreeMap::new()
+    };
+    let mut services: BTreeMap<&String, Vec<Item>> = BTreeMap::new();
     for rule in &chain.rules {
         let item = Item {
             key: rule.text(),
             written: rule.written().trim_ascii().to_owned(),
             line: rule.line,
         };
-        match service(rule) {
-            Some(name) if free => services.entry(name).or_default().push(item),
-            _ => {
-                items.extend(std::mem::take(&mut services).into_values().flatten());
-                items.push(item);
-            }
+        if let Some(group) = service(rule).and_then(|name| groups.get(&name)) {
+            services.entry(group).or_default().push(item);
+        } else {
+            items.extend(std::mem::take(&mut services).into_values().flatten());
+            items.push(item);
         }
     }
     items.extend(services.into_values().flatten());
@@ -155,6 +159,42 @@ pub(crate) fn in_order(chain: &Chain, order: Order) -> Vec<Item> {
         items.sort_by(|a, b| a.key.cmp(&b.key));
     }
     items
+}
+
+/// The group of each service, named after one of its members. Services with rules for the
+/// same destination, such as an external IP, are one group: the first of the rules decides.
+fn groups(rules: &[Rule]) -> BTreeMap<String, String> {
+    let mut groups: BTreeMap<String, String> = BTreeMap::new();
+    let mut owners: BTreeMap<[Option<String>; 3], String> = BTreeMap::new();
+    for rule in rules {
+        let Some(name) = service(rule) else {
+            continue;
+        };
+        let owner = owners.entry(destination(rule)).or_insert(name.clone());
+        let group = groups.entry(name.clone()).or_insert(name).clone();
+        let Some(other) = groups.get(owner).filter(|other| **other != group) else {
+            continue;
+        };
+        let (kept, merged) = if *other < group {
+            (other.clone(), group)
+        } else {
+            (group, other.clone())
+        };
+        for each in groups.values_mut().filter(|each| **each == merged) {
+            each.clone_from(&kept);
+        }
+    }
+    groups
+}
+
+/// The address, protocol and port that a rule is for.
+fn destination(rule: &Rule) -> [Option<String>; 3] {
+    let parts = rule.parts();
+    let port = parts
+        .matches
+        .iter()
+        .find_map(|module| module.value("--dport"));
+    [parts.header("-d"), parts.header("-p"), port].map(|value| value.map(str::to_owned))
 }
 
 /// The service port whose rule this is, by its comment: `namespace/name:port`.
@@ -201,6 +241,25 @@ mod tests {
         );
         assert_eq!(told(&[A1, A2, B1, LAST], &[A2, A1, B1, LAST], any).len(), 1);
         assert_eq!(told(&[A1, A2, B1, LAST], &[A1, A2, LAST, B1], any).len(), 1);
+    }
+
+    #[test]
+    fn services_of_one_destination_keep_their_order() {
+        let any = Order::ServicesInAnyOrder;
+        let external = |service: &str, port: u16| {
+            format!(
+                "-d 192.0.2.1/32 -p tcp -m comment --comment \"ns/{service} external IP\" -m tcp \
+                 --dport {port} -j EXT-{service}"
+            )
+        };
+        let (a, b, other) = (external("a:p", 80), external("b", 80), external("b", 81));
+        assert_eq!(told(&[&a, &b], &[&b, &a], any).len(), 1);
+        assert!(told(&[&a, &other], &[&other, &a], any).is_empty());
+        // Another service's rules may stand anywhere.
+        let third = "-d 10.0.0.9/32 -m comment --comment \"ns/c cluster IP\" -j SVC-C";
+        assert!(told(&[&a, third, &b], &[third, &a, &b], any).is_empty());
+        // All rules of the two services keep their order.
+        assert_eq!(told(&[&a, A1, &b, B1], &[&b, B1, &a, A1], any).len(), 2);
     }
 
     #[test]
