@@ -203,9 +203,11 @@ fn load(file: &Path, directory: &Path) -> Result<Found, SelectError> {
     };
     let source = match Source::read(file) {
         Ok(source) => source,
-        Err(error @ (SourceError::Missing { .. } | SourceError::Directory { .. })) => {
+        // A link that leads nowhere is a lab that cannot be read.
+        Err(error @ SourceError::Missing { .. }) if !file.is_symlink() => {
             return Err(error.into());
         }
+        Err(error @ SourceError::Directory { .. }) => return Err(error.into()),
         Err(error) => {
             let place = error.line().map(|line| Place {
                 file: file.display().to_string(),
@@ -235,7 +237,13 @@ fn load(file: &Path, directory: &Path) -> Result<Found, SelectError> {
     })
 }
 
-/// The lab files directly in a directory, sorted by name.
+/// Whether a file has the name of a lab: `*.yaml` or `*.yml`.
+fn is_lab_name(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// The lab files directly in a directory, sorted by name, also those that cannot be read.
 fn labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
     let unreadable = |source| SelectError::Directory {
         directory: directory.display().to_string(),
@@ -244,11 +252,8 @@ fn labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        if path.is_file()
-            && path
-                .extension()
-                .is_some_and(|extension| extension == "yaml" || extension == "yml")
-        {
+        // A dangling link or a named pipe is an error when it is read.
+        if is_lab_name(&path) && !path.is_dir() {
             files.push(path);
         }
     }
@@ -266,10 +271,7 @@ fn find(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), Selec
     );
     for (front, case) in splits.clone() {
         let path = Path::new(front);
-        let is_lab = path
-            .extension()
-            .is_some_and(|extension| extension == "yaml" || extension == "yml");
-        if is_lab || case.is_none() && path.exists() {
+        if is_lab_name(path) || case.is_none() && path.exists() {
             return Ok((path.to_owned(), case));
         }
     }
@@ -415,6 +417,32 @@ mod tests {
         let error = choose(std::slice::from_ref(&name), &topologies()).expect_err("no labs");
         let said = error.to_string().replace(&name, "DIRECTORY");
         insta::assert_snapshot!(said, @"there is no lab in DIRECTORY; name a file, or the directory with --topologies");
+    }
+
+    #[test]
+    fn directory_unreadable_labs_are_wrong_labs() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| folder.path().join(name);
+        let good = topologies().join("clb-hairpin.yaml");
+        std::fs::copy(good, at("clb-hairpin.yaml")).expect("a lab");
+        std::os::unix::fs::symlink("none", at("dangling.yaml")).expect("a link");
+        std::os::unix::fs::symlink("loop.yml", at("loop.yml")).expect("a link");
+        nix::unistd::mkfifo(&at("pipe.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        std::fs::create_dir(at("directory.yaml")).expect("a directory");
+        std::fs::write(at("notes.txt"), "none").expect("a file");
+        let name = folder.path().display().to_string();
+        let all = choose_each(std::slice::from_ref(&name), &topologies()).expect("the labs");
+        let lines = all.iter().map(|lab| match lab {
+            Ok(lab) => format!("read: {}", lab.scenario.name()),
+            Err(wrong) => wrong.error.message.replace(&name, "DIRECTORY"),
+        });
+        let lines: Vec<String> = lines.collect();
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        read: clb-hairpin
+        DIRECTORY/dangling.yaml: there is no such file
+        DIRECTORY/loop.yml: cannot be read: Too many levels of symbolic links (os error 40)
+        DIRECTORY/pipe.yaml: cannot be read: this is a named pipe; only regular files are read
+        ");
     }
 
     /// Each of the flows that kube-proxy's tests follow is there, in each of their

@@ -15,7 +15,8 @@ use crate::scenario::duration;
 #[derive(Debug, Args)]
 pub struct Selection {
     /// Labs or cases: NAME, NAME/axis=value,…, a path to a lab's file, or a directory
-    /// of labs (conformance). Without any, every lab directly in the directory of labs
+    /// of labs (conformance), which is its files *.yaml and *.yml without those of
+    /// subdirectories. Without any, every lab directly in the directory of labs
     #[arg(value_name = "LAB[/CASE]")]
     pub names: Vec<String>,
     /// How long an answer is waited for by probes that say nothing of it
