@@ -189,9 +189,21 @@ pub(super) fn by_node(
     let nodes = addresses(&case.objects);
     let mut dumps = BTreeMap::new();
     for one in given {
-        dumps.insert(named(&one, &nodes)?, one.dump);
+        let node = named(&one, &nodes)?;
+        if dumps.contains_key(&node) {
+            return Err(two_dumps(&node));
+        }
+        dumps.insert(node, one.dump);
     }
     Ok(dumps)
+}
+
+/// The error that two dumps are of the same node.
+fn two_dumps(node: &str) -> Exit {
+    wrong(
+        &format!("two of the dumps are of the node `{node}`"),
+        "give one dump of each node",
+    )
 }
 
 fn prepared(
@@ -296,10 +308,14 @@ pub(super) fn alone(
         Exit::Input
     })?;
     let nodes = addresses(&objects);
-    let mut named_dumps = Vec::new();
+    let mut named_dumps: Vec<(String, String, &Given)> = Vec::new();
     for one in given {
         let path = seen_from(arguments.write.as_deref(), &one.path);
-        named_dumps.push((named(one, &nodes)?, path.display().to_string(), one));
+        let node = named(one, &nodes)?;
+        if named_dumps.iter().any(|(known, ..)| *known == node) {
+            return Err(two_dumps(&node));
+        }
+        named_dumps.push((node, path.display().to_string(), one));
     }
     let dumped: Vec<Dumped<'_>> = named_dumps
         .iter()

@@ -304,3 +304,50 @@ fn a_disk_that_is_full() {
         assert!(told.contains("cannot write the output"), "{told}");
     }
 }
+
+/// The lab, its objects and a dump of its node in a directory.
+fn files_of_replay() -> (tempfile::TempDir, [String; 3]) {
+    let (directory, lab) = lab(LAB);
+    let (_, objects) = LAB.split_once("---\n").expect("objects");
+    let [objects, dump] = [
+        ("objects.yaml", objects),
+        ("iptables-save", "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n"),
+    ]
+    .map(|(name, text)| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).expect("it can be written");
+        path.display().to_string()
+    });
+    let lab = lab.display().to_string();
+    (directory, [lab, objects, dump])
+}
+
+/// What is said of arguments that are refused.
+fn refused_arguments(directory: &Path, arguments: &[&str], code: i32) -> String {
+    let output = run(arguments);
+    assert_eq!(stdout(&output), "", "{arguments:?}");
+    said(&output, directory, code)
+}
+
+#[test]
+fn two_dumps_of_one_node_are_refused() {
+    let (directory, [lab, objects, dump]) = files_of_replay();
+    let of_node = format!("node-1={dump}");
+    let case = format!("{lab}/policy=Local");
+    let refused = |arguments: &[&str]| refused_arguments(directory.path(), arguments, 2);
+    let expected = "error: two of the dumps are of the node `node-1`\n  what to do: give one dump of each node\n";
+    for arguments in [
+        &[
+            "replay",
+            &of_node,
+            &dump,
+            "--objects",
+            &objects,
+            "--probe=a->b",
+        ][..],
+        &["replay", &of_node, &of_node, "--objects", &case],
+        &["why", &case, "--dump", &of_node, "--dump", &dump],
+    ] {
+        assert_eq!(refused(arguments), expected, "{arguments:?}");
+    }
+}
