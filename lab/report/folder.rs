@@ -3,7 +3,7 @@
 //!
 //! A file has its name when it is whole, and not before.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -28,6 +28,8 @@ const LONGEST: usize = 120;
 pub struct Folder {
     at: PathBuf,
     again: String,
+    /// How the command line names the first case of each directory.
+    firsts: HashMap<PathBuf, String>,
     /// The directories of this run.
     written: HashSet<PathBuf>,
 }
@@ -44,20 +46,34 @@ impl Folder {
         Ok(Self {
             at: at.to_owned(),
             again: again.to_owned(),
+            firsts: HashMap::new(),
             written: HashSet::new(),
         })
     }
 
-    fn case(&mut self, result: &CaseResult, seen: &Seen) -> io::Result<()> {
-        let mut at = self
-            .at
-            .join(name(&result.lab))
-            .join(name(result.short_name()));
-        if !self.written.insert(at.clone()) {
-            // The same case in another kernel.
-            at = at.with_file_name(name(&format!("{}@{}", result.short_name(), result.kernel)));
-            self.written.insert(at.clone());
+    /// Returns the directory of a case, which no other case of the run has.
+    fn place(&mut self, result: &CaseResult) -> PathBuf {
+        let lab = self.at.join(name(&result.lab));
+        let place = lab.join(name(result.short_name()));
+        let first = self.firsts.entry(place.clone());
+        let first = first.or_insert_with(|| result.named.clone());
+        let (case, place) = if *first == result.named {
+            (result.short_name(), place)
+        } else {
+            // A lab of the same name in another file.
+            (result.named.as_str(), lab.join(name(&result.named)))
+        };
+        if self.written.insert(place.clone()) {
+            return place;
         }
+        // The same case in another kernel.
+        let place = lab.join(name(&format!("{case}@{}", result.kernel)));
+        self.written.insert(place.clone());
+        place
+    }
+
+    fn case(&mut self, result: &CaseResult, seen: &Seen) -> io::Result<()> {
+        let at = self.place(result);
         for directory in at.parent().into_iter().chain([at.as_path()]) {
             files::make_directory(directory).map_err(|error| naming(directory, &error))?;
         }
@@ -154,6 +170,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::report::RunError;
 
     #[test]
     fn names_stay_in_their_directory() {
@@ -167,6 +184,23 @@ mod tests {
             assert!(!name.is_empty());
         }
         assert_ne!(name("a/b"), name("a:b"));
+    }
+
+    #[test]
+    fn labs_of_one_name_have_directories_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut folder = Folder::make(folder.path(), "svclab run").unwrap();
+        let mut places = HashSet::new();
+        for named in ["da/same.yaml/a=x", "db/same.yaml/a=x", "dc/same.yaml/a=x"] {
+            for kernel in ["6.1", "6.12"] {
+                let error = RunError::no_kernel();
+                let mut result = CaseResult::without_verdict("same", "same/a=x", error);
+                result.named = named.to_owned();
+                result.kernel = kernel.to_owned();
+                let place = folder.place(&result);
+                assert!(places.insert(place), "{places:?}");
+            }
+        }
     }
 
     #[test]
