@@ -149,6 +149,17 @@ impl Format {
         }
     }
 
+    /// Whether the program prints something on every node: each has the interface `lo`,
+    /// IPv4's three routing rules (Linux, `net/ipv4/fib_rules.c`, `fib_default_rules_init`)
+    /// and sysctls. IPv6 may be disabled.
+    #[must_use]
+    pub const fn is_never_empty(self) -> bool {
+        matches!(
+            self,
+            Self::Links | Self::Kinds | Self::Policy(Ip::V4) | Self::Sysctls
+        )
+    }
+
     /// What a text holds, by its first lines that say so. None if none does: an
     /// empty text may be of any program.
     #[must_use]

@@ -136,6 +136,9 @@ impl NodeDump {
             let text = Text::new(text);
             let mut problems = Vec::new();
             match looks {
+                None if format.is_never_empty() && text.trim_ascii().is_empty() => {
+                    problems.push(Problem::new(Wrong::Empty(format), 0..0));
+                }
                 None if is_json(&text) && format != Format::ProxyConfiguration => {
                     let end = text.find('\n').unwrap_or(text.len());
                     problems.push(Problem::new(Wrong::Json(format), 0..end));

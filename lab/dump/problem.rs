@@ -31,6 +31,9 @@ pub enum Wrong {
     /// JSON, which no program prints unless it is told to.
     #[error("this is JSON, and `{0}` prints none")]
     Json(Format),
+    /// An empty file of a program that always prints something.
+    #[error("the file is empty, and `{0}` prints something on every node")]
+    Empty(Format),
     /// A line that does not end, at the end of a file that is cut off.
     #[error("the file ends within this line: the dump is not complete")]
     Cut,
@@ -199,6 +202,10 @@ impl Wrong {
             Self::Json(_) => (
                 "here",
                 Some("save it without the option for JSON, `-j` or `-json`".to_owned()),
+            ),
+            Self::Empty(format) => (
+                "nothing",
+                Some(format!("save the output of `{format}` again, or remove the file")),
             ),
             Self::Cut => ("this line", incomplete()),
             Self::Unfinished(_) => ("begun here", incomplete()),

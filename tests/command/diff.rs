@@ -75,6 +75,8 @@ refused! {
     quote_of_nftables_that_is_not_closed: "nft" = "table ip a {\n\tchain b {\n\t\taccept comment \"c\n\t}\n}\n";
     listing_of_one_chain: "nft" = "chain b {\n\taccept\n}\n";
     setting_without_a_value: "sysctl-a" = "net.ipv4.ip_forward\n";
+    file_of_interfaces_that_is_empty: "ip-addr" = "";
+    file_of_settings_that_is_empty: "sysctl-a" = "\n";
     escape_in_a_message: "iptables-save" = "*nat\n:X - [0:0]\n-A X \u{1b}[2J\nCOMMIT\n";
 }
 
