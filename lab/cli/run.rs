@@ -1,5 +1,6 @@
 //! `svclab run`
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::num::NonZero;
@@ -154,6 +155,15 @@ pub async fn print(
 /// What the command ends with where a file cannot be written, after telling on
 /// standard error why.
 fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn report::Writer>>, Exit> {
+    let mut files = HashSet::new();
+    for written in &arguments.write {
+        let file = &written.file;
+        if !files.insert(std::path::absolute(file).unwrap_or_else(|_| file.clone())) {
+            eprintln!("error: --write names {} twice", file.display());
+            eprintln!("what to do: give each format a file of its own");
+            return Err(Exit::Input);
+        }
+    }
     let mut writers = vec![arguments.format.writer(io::stdout(), manner(arguments))];
     for written in &arguments.write {
         let (file, unfinished) = create(&written.file).map_err(|error| {

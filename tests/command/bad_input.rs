@@ -351,3 +351,16 @@ fn two_dumps_of_one_node_are_refused() {
         assert_eq!(refused(arguments), expected, "{arguments:?}");
     }
 }
+
+#[test]
+fn two_results_in_one_file_are_refused() {
+    let (directory, lab) = lab(LAB);
+    let file = directory.path().join("a");
+    let other = directory.path().join("./a");
+    let [json, junit] = [("json", &file), ("junit", &other)]
+        .map(|(format, file)| format!("{format}={}", file.display()));
+    let lab = lab.display().to_string();
+    let arguments = ["run", "--write", &json, "--write", &junit, &lab];
+    insta::assert_snapshot!(refused_arguments(directory.path(), &arguments, 2));
+    assert!(!file.exists());
+}
