@@ -59,6 +59,10 @@ pub fn sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, Exit
     }
     match names.map(|name| is_dump(name)) {
         [true, true] => Ok(alone(task(replayed(arguments)?, None, None))),
+        [false, false] if !arguments.objects.is_empty() => Err(wrong(
+            "--objects is for dumps by themselves, and two cases have their own objects",
+            "leave out --objects",
+        )),
         [false, false] => {
             let (lab, good) = one(common, names[0], arguments)?;
             let (other, bad) = one(common, names[1], arguments)?;

@@ -364,3 +364,19 @@ fn two_results_in_one_file_are_refused() {
     insta::assert_snapshot!(refused_arguments(directory.path(), &arguments, 2));
     assert!(!file.exists());
 }
+
+#[test]
+fn objects_beside_two_cases_are_refused() {
+    let (directory, [lab, objects, _]) = files_of_replay();
+    let [good, bad] = ["Local", "Cluster"].map(|policy| format!("{lab}/policy={policy}"));
+    let arguments = [
+        "bisect",
+        "--good",
+        &good,
+        "--bad",
+        &bad,
+        "--objects",
+        &objects,
+    ];
+    insta::assert_snapshot!(refused_arguments(directory.path(), &arguments, 2));
+}
