@@ -18,7 +18,7 @@ use crate::report::claims::{
     Declared, Differing, Layout, differing, document, exit_code, print, tally,
 };
 use crate::report::{Results, Several};
-use crate::run::{Chosen, choose};
+use crate::run::{Chosen, Given, choose};
 use crate::scenario::reference::DocumentRef;
 use crate::scenario::source::MAX_BYTES;
 use crate::scenario::{Diagnostic, Scenario};
@@ -85,7 +85,13 @@ fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
     }
     let right = labs.iter().filter_map(|selected| selected.lab.as_ref());
     let scenarios = right.map(|lab| lab.scenario.clone()).collect();
-    let cases = labs.into_iter().flat_map(|lab| lab.cases).collect();
+    let cases: Vec<Given> = labs.into_iter().flat_map(|lab| lab.cases).collect();
+    if cases.is_empty() {
+        eprintln!(
+            "error: nothing was selected: none of the labs declares `claims`, and none was run"
+        );
+        return Err(Exit::Nothing);
+    }
     let options = options(arguments.jobs, false, arguments.place.choice());
     let ran = drive(async {
         let mut interrupts = Interrupts::listen();

@@ -65,6 +65,13 @@ pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
         }
     };
     match prepared {
+        Ok(_) if !of_lab && arguments.probe.is_empty() => {
+            eprintln!("error: nothing was selected: the objects are no lab, and no probe is named");
+            eprintln!(
+                "  what to do: say what to try with --probe: pod/default/client->service/default/web:80"
+            );
+            Exit::Nothing
+        }
         // A lab of its own says what is expected of it.
         Ok(prepared) => {
             let judged = of_lab && arguments.probe.is_empty();

@@ -380,3 +380,11 @@ fn objects_beside_two_cases_are_refused() {
     ];
     insta::assert_snapshot!(refused_arguments(directory.path(), &arguments, 2));
 }
+
+#[test]
+fn nothing_to_try_is_no_success() {
+    let (directory, [lab, objects, dump]) = files_of_replay();
+    let refused = |arguments: &[&str]| refused_arguments(directory.path(), arguments, 4);
+    insta::assert_snapshot!(refused(&["replay", &dump, "--objects", &objects]));
+    insta::assert_snapshot!(refused(&["claims", &lab]));
+}

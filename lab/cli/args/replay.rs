@@ -15,7 +15,8 @@ it: node-1=DUMP. Everything else is made of the objects: pods with servers, othe
 hosts. What is real, what stands in and what is left out is told before the probes.
 
 Exit code 0: it was built and tried; 2: something is wrong with a dump, and nothing is \
-built; 3: this machine cannot run it.";
+built; 3: this machine cannot run it; 4: the objects are no lab, and no --probe says what \
+to try.";
 
 /// How what was replayed is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
