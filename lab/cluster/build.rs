@@ -152,6 +152,17 @@ fn hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<Hos
             .help(SHARED_NAMES.to_owned()),
         );
     }
+    for (name, host) in &spec.hosts {
+        if let Some(at) = host.ports.iter().position(|port| *port == 0) {
+            problems.push(
+                Problem::in_lab(
+                    place!["spec", "hosts", name, "ports", at],
+                    "0 is not the number of a port",
+                )
+                .help("give a port from 1 to 65535".to_owned()),
+            );
+        }
+    }
     spec.hosts
         .iter()
         .map(|(name, host)| Host {

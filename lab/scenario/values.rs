@@ -205,6 +205,9 @@ impl<'de> Deserialize<'de> for SysctlValue {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<SysctlValue, E> {
+                if text.contains('\n') {
+                    return Err(E::custom("the value of a sysctl is one line"));
+                }
                 Ok(SysctlValue(text.to_owned()))
             }
         }

@@ -86,6 +86,8 @@ refused! {
     link_of_no_interface: "  - when: {policy: Local}\n" => "  - when: {policy: Local}\n    links: [{on: node-1/kube-ipvs0, flags: [], addresses: []}]\n";
     set_of_nobody: "  - when: {policy: Local}\n" => "  - when: {policy: Local}\n    sets: [{on: node-9, set: KUBE-CLUSTER-IP, type: \"hash:ip,port\", members: []}]\n";
     virtual_server_of_nobody: "  - when: {policy: Local}\n" => "  - when: {policy: Local}\n    ipvs: [{on: node-2, server: \"10.96.0.10:80\", is: []}]\n";
+    sysctl_of_two_lines: "leftovers: {iptables: []}" => "sysctls: {net.ipv4.ip_forward: \"1\\n0\"}";
+    host_with_port_zero: "203.0.113.9/24}" => "203.0.113.9/24, ports: [80, 0]}";
     two_hosts_of_a_name: "    laptop: {address: 203.0.113.9/24}" => "    node-1: {address: 203.0.113.9/24}";
 }
 
