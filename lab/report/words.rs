@@ -1,9 +1,11 @@
 //! The small words that several formats share.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{Outcome, Results, Summary, Trouble};
+use crate::printable::is_control;
 
 impl Outcome {
     /// How it is written where it has to stand out: `PASS`, `FAIL`, `ERROR`.
@@ -58,8 +60,27 @@ pub(super) fn seconds(milliseconds: u64) -> String {
     format!("{}.{:02} s", hundredths / 100, hundredths % 100)
 }
 
-/// Text as one word for a POSIX shell: `'clb-hairpin/policy=Local'`.
+/// Text as one word for a POSIX shell: `'clb-hairpin/policy=Local'`. A line end or another
+/// control character is written as bash reads it: `$'a\nb'` (POSIX.1-2024, 2.2.4).
 pub(crate) fn quoted(text: &str) -> String {
+    let is_odd = |letter| is_control(letter) || matches!(letter, '\n' | '\t');
+    if text.contains(is_odd) {
+        let mut word = "$'".to_owned();
+        for letter in text.chars() {
+            match letter {
+                '\n' => word.push_str(r"\n"),
+                '\'' | '\\' => word.extend(['\\', letter]),
+                letter if is_odd(letter) => {
+                    for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
+                        let _ = write!(word, "\\x{byte:02x}");
+                    }
+                }
+                letter => word.push(letter),
+            }
+        }
+        word.push('\'');
+        return word;
+    }
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
@@ -182,6 +203,20 @@ mod tests {
                 .output()
                 .unwrap();
             assert_eq!(String::from_utf8_lossy(&shell.stdout), text);
+        }
+    }
+
+    #[test]
+    fn quoted_control_characters_are_read_back_by_bash() {
+        for text in ["a\nPASS b", "it's\\\t", "\u{202e}x\u{1b}b"] {
+            let word = quoted(text);
+            assert!(!word.contains(|letter| is_control(letter) || letter == '\n'));
+            let bash = std::process::Command::new("bash")
+                .arg("-c")
+                .arg(format!("printf %s {word}"))
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8_lossy(&bash.stdout), text);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Running prepared cases, several at once.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::future::Future;
 use std::path::PathBuf;
@@ -281,10 +282,10 @@ fn blank(prepared: &Prepared, error: RunError) -> CaseResult {
 fn named(prepared: &Prepared) -> String {
     let case = &prepared.case;
     let file = prepared.sources.iter().next();
-    let file = file.map_or("", |(_, source)| source.name());
+    let file = file.map_or(Cow::default(), |(_, source)| source.path());
     let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
     let lab = prepared.named.strip_suffix(rest).unwrap_or(&prepared.named);
-    let named = format!("{}{rest}", name_to_run_again(lab, file));
+    let named = format!("{}{rest}", name_to_run_again(lab, &file));
     let named = Some(named).filter(|named| *named != case.id);
     named.unwrap_or_default()
 }

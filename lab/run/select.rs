@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::wrong::{WrongLab, guarded, in_short, place};
+use crate::printable::one_line;
 use crate::report::Place;
 use crate::scenario::Scenario;
 use crate::scenario::diagnostic::Diagnostic;
@@ -20,7 +21,7 @@ pub const TOPOLOGIES_VARIABLE: &str = "SVCLAB_TOPOLOGIES";
 pub(super) fn name_to_run_again(named: &str, file: &str) -> String {
     let is_default = std::env::var_os(TOPOLOGIES_VARIABLE).is_none_or(|set| set == TOPOLOGIES)
         && Path::new(file).starts_with(TOPOLOGIES);
-    if is_default || named == file || file.is_empty() {
+    if is_default || file.is_empty() {
         named.to_owned()
     } else if file.starts_with('-') {
         // Not an option.
@@ -52,7 +53,7 @@ pub enum SelectError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// A lab is wrong.
-    #[error("the lab {} cannot be run: {}", .0.named, .0.error.message)]
+    #[error("the lab {} cannot be run: {}", one_line(&.0.named), .0.error.message)]
     Lab(Box<WrongLab>),
     /// No file has that lab's name.
     #[error("there is no lab `{name}` in {directory}{}", hint(help.as_ref()))]
@@ -189,12 +190,13 @@ fn load(file: &Path, directory: &Path) -> Result<Found, SelectError> {
     let wrong = |sources, diagnostics, error, place: Option<Place>| {
         let name = file.file_stem().unwrap_or(file.as_os_str());
         let place = place.unwrap_or_else(|| Place {
-            file: file.display().to_string(),
+            file: one_line(&file.to_string_lossy()).into_owned(),
             line: 1,
         });
         Box::new(WrongLab {
-            name: name.to_string_lossy().into_owned(),
+            name: one_line(&name.to_string_lossy()).into_owned(),
             named: named.clone(),
+            file: file.display().to_string(),
             sources,
             diagnostics,
             error,
@@ -210,7 +212,7 @@ fn load(file: &Path, directory: &Path) -> Result<Found, SelectError> {
         Err(error @ SourceError::Directory { .. }) => return Err(error.into()),
         Err(error) => {
             let place = error.line().map(|line| Place {
-                file: file.display().to_string(),
+                file: one_line(&file.to_string_lossy()).into_owned(),
                 line,
             });
             let (sources, diagnostics) = (Sources::default(), vec![Diagnostic::from(error)]);
@@ -286,7 +288,7 @@ fn find(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), Selec
     let labs: Vec<String> = labs_in(directory)
         .unwrap_or_default()
         .iter()
-        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .filter_map(|path| Some(one_line(&path.file_stem()?.to_string_lossy()).into_owned()))
         .collect();
     let lab = name.split('/').next().unwrap_or(name);
     // A name alone is looked up among the labs, wherever the user is.
@@ -378,6 +380,13 @@ mod tests {
         labs.into_iter()
             .map(|lab| (lab.named, lab.cases.len()))
             .collect()
+    }
+
+    #[test]
+    fn file_that_begins_with_a_dash_is_no_option_when_run_again() {
+        for named in ["-x.yaml", "other"] {
+            assert_eq!(name_to_run_again(named, "-x.yaml"), "./-x.yaml");
+        }
     }
 
     #[test]

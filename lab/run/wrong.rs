@@ -1,5 +1,6 @@
 //! Labs and cases that cannot be run, as the results of a run have them.
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::prepare::{Prepared, Wishes, prepare};
@@ -15,6 +16,8 @@ pub struct WrongLab {
     pub name: String,
     /// How the lab is named on the command line.
     pub named: String,
+    /// The path of its file.
+    pub file: String,
     /// The files that it was read from.
     pub sources: Sources,
     /// What is wrong with it, errors and warnings; nothing where reading it panicked.
@@ -30,7 +33,7 @@ impl WrongLab {
     #[must_use]
     pub fn result(&self) -> CaseResult {
         let mut result = CaseResult::without_verdict(&self.name, &self.name, self.error.clone());
-        let named = name_to_run_again(&self.named, &self.place.file);
+        let named = name_to_run_again(&self.named, &self.file);
         if named != self.name {
             result.named = named;
         }
@@ -70,8 +73,8 @@ pub fn prepare_or_tell(
     let mut result = CaseResult::without_verdict(&case.lab, &case.id, error);
     result.place = place(sources, &diagnostics);
     let file = sources.iter().next();
-    let file = file.map_or("", |(_, source)| source.name());
-    let named = name_to_run_again(&lab.named, file);
+    let file = file.map_or(Cow::default(), |(_, source)| source.path());
+    let named = name_to_run_again(&lab.named, &file);
     if named != case.lab {
         let rest = case.id.strip_prefix(&case.lab).unwrap_or_default();
         result.named = format!("{named}{rest}");

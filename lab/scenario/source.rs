@@ -1,5 +1,6 @@
 //! The text a user wrote, and places in it.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -165,6 +166,15 @@ impl Source {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The path as given, also where messages replace characters of it.
+    #[must_use]
+    pub fn path(&self) -> Cow<'_, str> {
+        match &self.path {
+            Some(path) => path.to_string_lossy(),
+            None => Cow::Borrowed(&self.name),
+        }
     }
 
     /// The text.

@@ -274,6 +274,21 @@ fn lab_behind_a_link_runs() {
 }
 
 #[test]
+fn lab_whose_name_has_a_line_end_prints_no_line_of_its_own() {
+    let place = Place::new();
+    let name = "x\nPASS other  call: connected 2\n.yaml";
+    fs::write(place.lab(name), "kind: Lab\n").expect("written");
+    for format in ["human", "junit", "github"] {
+        let labs = shown(&place.lab(""));
+        let (code, text) = place.printed(&["run", "--format", format, &labs]);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(!text.lines().any(|line| line.starts_with("PASS")), "{text}");
+        let quoted = r"x\nPASS other  call: connected 2\n.yaml";
+        assert!(text.contains(quoted), "{text}");
+    }
+}
+
+#[test]
 fn writing_follows_no_link() {
     let place = Place::new();
     fs::write(place.lab("lab.yaml"), LAB).expect("written");
