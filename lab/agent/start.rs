@@ -69,10 +69,51 @@ fn unbegun(probe: &Probe, error: &io::Error) -> Failure {
             message,
             remedy: Some(match probe.bind {
                 Some(address) => format!("{address} is not an address of {}", probe.from),
+                // A case has fewer connections than a namespace has ports.
+                None if probe.to.address.is_ipv6() => format!(
+                    "{} has no IPv6 address; give it one, or call an IPv4 address",
+                    probe.from
+                ),
                 None => format!("{} has no port left to start from", probe.from),
             }),
             rejected: None,
         };
     }
     failure::machine(message, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::Target;
+
+    #[test]
+    fn probe_to_an_ipv6_address_names_the_missing_address() {
+        let remedy = |address: &str| {
+            let probe = Probe {
+                name: "call".to_owned(),
+                from: "node-1".to_owned(),
+                to: Target {
+                    address: address.parse().unwrap(),
+                    port: 80,
+                },
+                protocol: Protocol::Tcp,
+                connections: 1,
+                bind: None,
+                patience: Duration::from_secs(1),
+                settle: false,
+                after: None,
+            };
+            unbegun(&probe, &Errno::EADDRNOTAVAIL.into())
+                .remedy
+                .unwrap()
+        };
+        assert_eq!(
+            remedy("::1"),
+            "node-1 has no IPv6 address; give it one, or call an IPv4 address"
+        );
+        assert_eq!(remedy("10.0.0.1"), "node-1 has no port left to start from");
+    }
 }
