@@ -219,7 +219,8 @@ fn found_in_words(found: Unexpected<'_>) -> String {
         Unexpected::Bool(value) => format!("`{value}`"),
         Unexpected::Unsigned(n) => format!("the number `{n}`"),
         Unexpected::Signed(n) => format!("the number `{n}`"),
-        Unexpected::Float(n) => format!("the number `{n}`"),
+        // As `1.0`, which `{n}` would print as a whole number.
+        Unexpected::Float(n) => format!("the number `{n:?}`"),
         Unexpected::Str(text) => format!("the string {}", shortened(text)),
         Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
         Unexpected::Seq => "a list".to_owned(),
