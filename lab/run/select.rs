@@ -317,6 +317,11 @@ fn matching(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, Selec
         case: pairs.to_owned(),
         help,
     };
+    if scenario.lab.spec.axes.is_empty() {
+        return Err(no_case(Some(
+            "the lab has no axes; name it without a case".to_owned(),
+        )));
+    }
     let mut wanted = Vec::new();
     for pair in pairs.split(',') {
         let (axis, value) = pair.split_once('=').ok_or_else(|| {
@@ -344,6 +349,9 @@ fn matching(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, Selec
                     ))
                 }),
             ));
+        }
+        if wanted.iter().any(|(known, _)| *known == axis) {
+            return Err(no_case(Some(format!("it names the axis `{axis}` twice"))));
         }
         wanted.push((axis, value));
     }

@@ -391,3 +391,16 @@ fn nothing_to_try_is_no_success() {
     insta::assert_snapshot!(refused(&["replay", &dump, "--objects", &objects]));
     insta::assert_snapshot!(refused(&["claims", &lab]));
 }
+
+#[test]
+fn case_that_names_no_axis_or_an_axis_twice_is_refused() {
+    let (directory, path) = lab(LAB);
+    let case = format!("{}/policy=Local,policy=Cluster", path.display());
+    let refused = |case: &str| refused_arguments(directory.path(), &["plan", case], 4);
+    insta::assert_snapshot!(refused(&case));
+    let (front, rest) = LAB.split_once("  axes:").expect("axes");
+    let (_, objects) = rest.split_once("---\n").expect("objects");
+    let plain = format!("{front}  expect: [{{call: {{connected: 1}}}}]\n---\n{objects}");
+    std::fs::write(&path, plain).expect("it can be written");
+    insta::assert_snapshot!(refused(&format!("{}/a=b", path.display())));
+}
