@@ -26,8 +26,7 @@ pub enum DurationError {
 ///
 /// When the text is not a duration, or is a shorter or a longer one.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
-    let duration =
-        humantime::parse_duration(text).map_err(|_| DurationError::Form(text.to_owned()))?;
+    let Unbounded(duration) = text.parse()?;
     if (SHORTEST..=LONGEST).contains(&duration) {
         Ok(duration)
     } else {
@@ -43,6 +42,20 @@ impl std::str::FromStr for Bounded {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         parse(text).map(Self)
+    }
+}
+
+/// A duration of a lab that has bounds of its own.
+pub(super) struct Unbounded(pub(super) Duration);
+
+impl std::str::FromStr for Unbounded {
+    type Err = DurationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let duration = humantime::parse_duration(text);
+        duration
+            .map(Self)
+            .map_err(|_| DurationError::Form(text.to_owned()))
     }
 }
 

@@ -59,7 +59,7 @@ pub struct ByHand {
     #[serde(default)]
     pub commands: Vec<String>,
     /// Time that each command may take: `2m`. 30 s by default, at most 10 min.
-    #[serde(default, deserialize_with = "super::values::duration")]
+    #[serde(default, deserialize_with = "super::values::unbounded")]
     #[schemars(with = "Option<String>")]
     pub time_limit: Option<Duration>,
     /// Number of bytes that each command may print on standard output and standard error

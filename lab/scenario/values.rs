@@ -11,7 +11,7 @@ use ipnetwork::IpNetwork;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 
-use super::duration::Bounded;
+use super::duration::{Bounded, Unbounded};
 
 /// Reads a string and parses it; the parser's error is handed on.
 pub(super) fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -57,6 +57,14 @@ where
     D: Deserializer<'de>,
 {
     parsed::<D, Bounded>(deserializer).map(|duration| Some(duration.0))
+}
+
+/// Reads a duration whose bounds are checked with the lab.
+pub(super) fn unbounded<'de, D>(deserializer: D) -> Result<Option<Duration>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    parsed::<D, Unbounded>(deserializer).map(|duration| Some(duration.0))
 }
 
 /// Reads a list of durations.

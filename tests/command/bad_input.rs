@@ -89,6 +89,7 @@ refused! {
     sysctl_of_two_lines: "leftovers: {iptables: []}" => "sysctls: {net.ipv4.ip_forward: \"1\\n0\"}";
     host_with_port_zero: "203.0.113.9/24}" => "203.0.113.9/24, ports: [80, 0]}";
     connections_with_a_fraction: "to: \"service/default/web:80\"" => "to: \"service/default/web:80\", connections: 1.0";
+    time_limit_of_zero: "leftovers: {iptables: []}" => "byHand: {commands: [ip link], timeLimit: 0s}";
     two_hosts_of_a_name: "    laptop: {address: 203.0.113.9/24}" => "    node-1: {address: 203.0.113.9/24}";
 }
 
