@@ -431,7 +431,7 @@ fn object_with_a_name_kubernetes_does_not_take() {
 
 #[test]
 fn nothing_at_all() {
-    insta::assert_snapshot!(told(" \n"), @"error: example.yaml: the file is empty; a lab needs at least a document of kind Lab");
+    insta::assert_snapshot!(told(" \n"), @"error: example.yaml: the file is empty; write at least one YAML document");
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub enum SourceError {
         name: String,
     },
     /// Nothing but blanks.
-    #[error("{name}: the file is empty; a lab needs at least a document of kind Lab")]
+    #[error("{name}: the file is empty; write at least one YAML document")]
     Empty {
         /// The file.
         name: String,
