@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use tar::{Archive, Entry, EntryType};
 
 use super::limits::{MAX_BYTES, MAX_FILES, MAX_UNPACKED};
@@ -92,9 +92,28 @@ pub fn files(
 ) -> Result<(Vec<Packed>, Vec<String>), TarballError> {
     if bytes.starts_with(b"\x1f\x8b") {
         // A file of several members is what `cat` makes of several (RFC 1952, 2.2).
-        read(MultiGzDecoder::new(bytes), wanted)
+        read(Members(GzDecoder::new(bytes)), wanted)
     } else {
         read(bytes, wanted)
+    }
+}
+
+/// The members of a gzip file, one after the other.
+struct Members<'b>(GzDecoder<&'b [u8]>);
+
+impl Read for Members<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.0.read(into)?;
+            let rest = *self.0.get_ref();
+            if read > 0 || into.is_empty() || rest.is_empty() {
+                return Ok(read);
+            }
+            if !rest.starts_with(b"\x1f\x8b") {
+                return Err(io::Error::other(TarballError::GoesOn));
+            }
+            self.0 = GzDecoder::new(rest);
+        }
     }
 }
 
@@ -252,6 +271,10 @@ impl Found {
 
     /// What an error of the stream or of its headers means.
     fn why(&self, error: io::Error, state: State) -> TarballError {
+        let error = match error.downcast() {
+            Ok(own) => return own,
+            Err(error) => error,
+        };
         match error.kind() {
             _ if state == State::TooLarge => TarballError::Large,
             io::ErrorKind::UnexpectedEof => TarballError::CutOff(self.last.clone()),

@@ -192,3 +192,17 @@ fn tarball_that_is_not_whole_is_refused() {
     .collect();
     insta::assert_snapshot!(told.join("\n"));
 }
+
+#[test]
+fn tarball_with_bytes_behind_its_end_is_not_called_cut_off() {
+    let whole = gzip(&one());
+    for behind in [&b"x"[..], b"bytes that are no gzip member", &[0; 512]] {
+        let refused = refused(&[&whole, behind].concat());
+        assert_eq!(
+            refused,
+            "the tarball goes on behind its end; collect it again"
+        );
+    }
+    let cut = refused(&whole[..whole.len() - 1]);
+    assert!(cut.contains("cut off"), "{cut}");
+}
