@@ -57,6 +57,11 @@ pub(super) struct Ground<'a> {
     pub slices: &'a [EndpointSlice],
 }
 
+/// The schedulers of IPVS (Linux, `net/netfilter/ipvs/Kconfig`).
+pub(super) const SCHEDULERS: [&str; 14] = [
+    "rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos",
+];
+
 /// The balancer that a lab speaks of.
 pub(super) fn balancer(
     name: &str,
@@ -102,6 +107,15 @@ pub(super) fn balancer(
                 ),
             )
             .help("write `status: {loadBalancer: {ingress: [{ip: …}]}}` to the Service".to_owned()),
+        );
+    }
+    if !SCHEDULERS.contains(&spec.scheduler.as_str()) {
+        problems.push(
+            Problem::in_lab(
+                at("scheduler"),
+                format!("IPVS has no scheduler `{}`", spec.scheduler),
+            )
+            .help(format!("the schedulers are {}", SCHEDULERS.join(", "))),
         );
     }
     let nodes = backend_nodes(name, spec, ground.nodes, problems);
@@ -182,24 +196,22 @@ fn backend_nodes(
     nodes: &[Node],
     problems: &mut Vec<Problem>,
 ) -> Vec<usize> {
-    let Some(wanted) = &spec.backends else {
+    let Some(all) = &spec.backends else {
         return (0..nodes.len()).collect();
     };
-    wanted
-        .iter()
+    all.iter()
         .enumerate()
         .filter_map(|(at, wanted)| {
             let found = nodes.iter().position(|node| node.name == *wanted);
-            if found.is_none() {
+            let place = || place!["spec", "loadBalancers", name, "backends", at];
+            if all[..at].contains(wanted) {
+                let message = format!("the backend `{wanted}` is listed twice");
+                problems.push(Problem::in_lab(place(), message));
+            } else if found.is_none() {
                 problems.push(
-                    Problem::in_lab(
-                        place!["spec", "loadBalancers", name, "backends", at],
-                        format!("there is no node `{wanted}`"),
-                    )
-                    .help(did_you_mean(
-                        wanted,
-                        nodes.iter().map(|node| node.name.as_str()),
-                    )),
+                    Problem::in_lab(place(), format!("there is no node `{wanted}`")).help(
+                        did_you_mean(wanted, nodes.iter().map(|node| node.name.as_str())),
+                    ),
                 );
             }
             found

@@ -172,6 +172,10 @@ fn hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<Hos
         .collect()
 }
 
+/// The highest VNI for which the interface `flannel.VNI` has a name of at most 15 bytes
+/// (Linux, `include/uapi/linux/if.h`, `IFNAMSIZ`).
+const MAX_VNI: u32 = 9_999_999;
+
 const SHARED_NAMES: &str =
     "nodes, hosts, `fabric` and `internet` share their names; choose another";
 
@@ -181,6 +185,17 @@ fn is_reserved(name: &str) -> bool {
 
 /// What components need of the nodes.
 fn components(spec: &LabSpec, nodes: &[Node], pods: &[Pod], problems: &mut Vec<Problem>) {
+    if let Some(vni) = spec.flannel.as_ref().map(|flannel| flannel.vni)
+        && vni > MAX_VNI
+    {
+        problems.push(
+            Problem::in_lab(
+                place!["spec", "flannel", "vni"],
+                format!("no interface can be called `flannel.{vni}`"),
+            )
+            .help(format!("give a number up to {MAX_VNI}")),
+        );
+    }
     for (at, node) in nodes.iter().enumerate() {
         let document = || DocumentRef::object(ObjectKind::Node, "", &node.name);
         let cidr = node.pod_cidrs.iter().find_map(|network| match network {
@@ -217,8 +232,16 @@ fn components(spec: &LabSpec, nodes: &[Node], pods: &[Pod], problems: &mut Vec<P
 fn routes(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<(IpNetwork, usize)> {
     let mut routes = Vec::new();
     for (at, route) in spec.fabric.routes.iter().enumerate() {
+        let to = network_of(route.to);
+        let before = &spec.fabric.routes[..at];
+        if before.iter().any(|known| network_of(known.to) == to) {
+            problems.push(Problem::in_lab(
+                place!["spec", "fabric", "routes", at, "to"],
+                format!("there is a second route to {to}"),
+            ));
+        }
         match nodes.iter().position(|node| node.name == route.via) {
-            Some(node) => routes.push((network_of(route.to), node)),
+            Some(node) => routes.push((to, node)),
             None => problems.push(
                 Problem::in_lab(
                     place!["spec", "fabric", "routes", at, "via"],

@@ -1,5 +1,6 @@
 //! What a kube-proxy of a version and mode cannot be told, or would not heed.
 
+use super::balancer::SCHEDULERS;
 use super::problem::{Problem, place};
 use crate::rules::kube_proxy::history::{NFT_INTERFACES_BY_NAME, NFTABLES_MODE, PRIMARY_ADDRESS};
 use crate::rules::kube_proxy::{DetectLocalMode, KubeProxy, Mode, NodePortAddress};
@@ -36,6 +37,14 @@ fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
                 "give a name of up to 15 letters, digits, `-`, `_` and `.`".to_owned(),
             );
         }
+    }
+    let scheduler = proxy.ipvs_scheduler.as_str();
+    if !scheduler.is_empty() && !SCHEDULERS.contains(&scheduler) {
+        wrong(
+            "ipvsScheduler",
+            format!("IPVS has no scheduler `{scheduler}`"),
+            format!("the schedulers are {}", SCHEDULERS.join(", ")),
+        );
     }
     let primary = |address: &NodePortAddress| *address == NodePortAddress::Primary;
     if proxy.node_port_addresses.iter().any(primary) {

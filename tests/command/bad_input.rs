@@ -90,6 +90,10 @@ refused! {
     host_with_port_zero: "203.0.113.9/24}" => "203.0.113.9/24, ports: [80, 0]}";
     connections_with_a_fraction: "to: \"service/default/web:80\"" => "to: \"service/default/web:80\", connections: 1.0";
     time_limit_of_zero: "leftovers: {iptables: []}" => "byHand: {commands: [ip link], timeLimit: 0s}";
+    vni_without_an_interface: "kubeProxy: {version" => "flannel: {version: v0.25.1, network: 10.244.0.0/16, vni: 99999999}\n  kubeProxy: {version";
+    route_that_is_there_twice: "  hosts:" => "  fabric: {routes: [{to: 10.9.0.0/24, via: node-1}, {to: 10.9.0.0/24, via: node-1}]}\n  hosts:";
+    balancer_with_a_backend_twice: "  probes:" => "  loadBalancers: {lb: {service: default/web, target: pods, scheduler: foo, backends: [node-1, node-1]}}\n  probes:";
+    unknown_scheduler_of_kube_proxy: "kubeProxy: {version" => "kubeProxy: {mode: ipvs, ipvsScheduler: foo, version";
     two_hosts_of_a_name: "    laptop: {address: 203.0.113.9/24}" => "    node-1: {address: 203.0.113.9/24}";
 }
 
