@@ -34,7 +34,12 @@ pub async fn all(lab: &Lab) -> Result<(), Failure> {
         if !input.is_empty() {
             return Err(program::refused(namespace, program, said, input, 0));
         }
-        let said = if said.is_empty() { "nothing" } else { said };
+        let printed = end(&finished.stdout);
+        let said = match (said, printed.as_str()) {
+            ("", "") => "nothing".to_owned(),
+            ("", one) | (one, "") => one.to_owned(),
+            (said, printed) => format!("{said}\non standard output: {printed}"),
+        };
         return Err(Failure {
             fault: Fault::Input,
             message: format!("`{typed}` failed on {namespace}; it said: {said}"),
@@ -43,6 +48,15 @@ pub async fn all(lab: &Lab) -> Result<(), Failure> {
         });
     }
     Ok(())
+}
+
+/// The end of what a command printed on standard output, which may be long.
+fn end(stdout: &str) -> String {
+    const MAX: usize = 1000;
+    let text = stdout.trim();
+    let from = text.ceil_char_boundary(text.len().saturating_sub(MAX));
+    let cut = if from > 0 { "…" } else { "" };
+    format!("{cut}{}", &text[from..])
 }
 
 /// A command took more than it may.

@@ -35,6 +35,16 @@ fn one_that_fails_is_named() {
 }
 
 #[test]
+fn standard_output_of_a_failed_command_is_printed() {
+    let (code, told) = said("\"sh -c 'echo the reason; exit 1'\"");
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("; it said: the reason"), "{told}");
+    let (_, told) = said("\"sh -c 'echo the reason; echo an error >&2; exit 1'\"");
+    assert!(told.contains("it said: an error\n"), "{told}");
+    assert!(told.contains("on standard output: the reason"), "{told}");
+}
+
+#[test]
 fn one_that_is_not_there_is_named() {
     let (code, told) = said("'no-such-program'");
     assert_eq!(code, Some(3), "{told}");
