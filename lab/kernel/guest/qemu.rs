@@ -200,12 +200,15 @@ pub struct Machine {
     pub control: RawFd,
 }
 
-/// The kernel's command line. `panic=-1` makes it restart at once, which
-/// `-no-reboot` makes the end of QEMU.
+/// The kernel's command line. `panic=-1` makes it restart at once, which `-no-reboot` makes
+/// the end of QEMU. `rootfstype=ramfs` takes away the limit of the first file system: tmpfs
+/// has room for half of the memory, and the kernel goes on with a file cut off where an
+/// archive needs more (Linux v6.12, `init/do_mounts.c`, `init_rootfs`; `init/initramfs.c`,
+/// `do_populate_rootfs`).
 #[must_use]
 pub fn command_line() -> String {
     format!(
-        "console=ttyS0 quiet panic=-1 no_timer_check random.trust_cpu=on audit=0 rdinit={} -- {} --init",
+        "console=ttyS0 quiet panic=-1 no_timer_check random.trust_cpu=on audit=0 rootfstype=ramfs rdinit={} -- {} --init",
         super::userland::INIT,
         crate::kernel::stage::AGENT,
     )
