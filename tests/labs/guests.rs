@@ -1,5 +1,5 @@
-//! Where a case runs: in an agent of its own on this host, or, where it needs
-//! IPVS, in guests that all such cases share.
+//! Where a case runs: in an agent of its own on this host, or, where it needs IPVS or a
+//! dummy interface, which not every host has, in guests that all such cases share.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use svclab::evidence::Evidence;
 use svclab::kernel::guest::{Cache, Guest, Wanted};
 use svclab::kernel::{Agent, Kernel, KernelError};
-use svclab::plan::Plan;
+use svclab::plan::{LinkKind, Plan};
 use svclab::run::Prepared;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{OnceCell, Semaphore, oneshot};
@@ -17,7 +17,10 @@ use super::stage;
 
 /// Whether a plan is one for a guest.
 pub fn needs_guest(plan: &Plan) -> bool {
-    plan.namespaces.iter().any(|space| !space.ipvs.is_empty())
+    plan.namespaces.iter().any(|space| {
+        let has_dummy = space.links.iter().any(|link| link.kind == LinkKind::Dummy);
+        has_dummy || !space.ipvs.is_empty()
+    })
 }
 
 /// Does something with an agent that can hold such a plan.
