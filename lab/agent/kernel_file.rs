@@ -1,34 +1,22 @@
 //! Reading a file of the kernel's that is small and read often.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 
 /// The size in bytes of the first read, which holds most of these files.
 /// [`std::fs::read_to_string`] begins with 32 bytes, because the kernel gives the size of
 /// such a file as 0.
 const FIRST: usize = 4096;
 
-/// What the file says; nothing if the kernel has no such file.
+/// Returns the contents of the file; nothing if the kernel has no such file.
 pub fn read(path: &str) -> String {
-    let text = read_bytes(path).unwrap_or_default();
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-fn read_bytes(path: &str) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let mut text = vec![0; FIRST];
-    let mut length = 0;
-    loop {
-        match file.read(&mut text[length..])? {
-            0 => break,
-            read => length += read,
-        }
-        if length == text.len() {
-            text.resize(2 * length, 0);
-        }
+    let mut text = Vec::with_capacity(FIRST);
+    // `Take` does not ask for the size of the file.
+    let read = File::open(path).and_then(|file| file.take(u64::MAX).read_to_end(&mut text));
+    if read.is_err() {
+        text.clear();
     }
-    text.truncate(length);
-    Ok(text)
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[cfg(test)]
