@@ -31,7 +31,7 @@ pub const SNAPSHOTS: &str = "snapshots";
 
 /// The version of what a snapshot is made of; changes with anything that the
 /// other parts of its key do not tell.
-const FORMAT: &str = "2";
+const FORMAT: &str = "3";
 
 /// How many snapshots of one kernel are kept. Each build of svclab makes one.
 const KEPT: usize = 3;

@@ -15,7 +15,7 @@ use crate::agent::MODULES;
 use crate::kernel::modules::{Lists, Modules};
 
 /// The version of what is made of a kernel; an entry of another is stale.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// The file of an entry that is the kernel.
 pub const KERNEL: &str = "vmlinuz";

@@ -254,8 +254,6 @@ pub fn arguments(qemu: &Qemu, machine: &Machine) -> Vec<OsString> {
             "memory-backend-file,id=memory,size={size}M,mem-path={file},share={shared},merge=off,dump=off"
         ),
     ]);
-    // Tells the kernel of every clone that its random numbers are another's.
-    add(&["-device", "vmgenid,guid=auto"]);
     add(&["-chardev", "stdio,id=console,signal=off,mux=off"]);
     add(&["-serial", "chardev:console"]);
     add(&["-chardev", &format!("socket,id=agent,fd={}", machine.agent)]);
