@@ -76,7 +76,7 @@ fn begin(probe: &Probe, ns: &NetNs) -> io::Result<First> {
         Box::pin(std::future::ready((None, outcome)))
     };
     Ok(match probe.protocol {
-        Protocol::Tcp => match tcp::dial(probe)? {
+        Protocol::Tcp => match tcp::dial(probe, ns.ports())? {
             Ok(mut stream) => Box::pin(async move {
                 if let Err(outcome) = tcp::shake(&stream, &ns, longest).await {
                     return (None, outcome);

@@ -63,12 +63,13 @@ impl Lab {
     ) -> Result<Self, Failure> {
         let timestamps = Timestamps::begin();
         let tenant = Tenant::new().map_err(|error| failure::no_place(&error))?;
+        let ports = Rc::default();
         step("make its namespaces".to_owned());
         let mut made: Vec<(NetNs, Wire)> = Vec::with_capacity(plan.namespaces.len());
         let mut begun = Vec::with_capacity(plan.namespaces.len());
         let mut waiting = 0;
         for namespace in &plan.namespaces {
-            let ns = NetNs::new(&tenant).map_err(|error| {
+            let ns = NetNs::new(&tenant, &ports).map_err(|error| {
                 failure::machine(
                     format!(
                         "cannot make a network namespace for {}: {error}",

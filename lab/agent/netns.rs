@@ -27,24 +27,25 @@ impl NetNs {
     /// # Errors
     ///
     /// When `/proc` is not there or no descriptor is left.
-    pub fn current(tenant: &Tenant) -> std::io::Result<Self> {
+    pub fn current(tenant: &Tenant, ports: &Rc<Ports>) -> std::io::Result<Self> {
         Ok(Self {
             descriptor: Rc::new(current()?),
-            ports: Rc::default(),
+            ports: Rc::clone(ports),
             late_timers: Rc::default(),
             tenant: tenant.clone(),
         })
     }
 
-    /// A new, empty namespace, whose programs that tenant runs.
+    /// A new, empty namespace of the lab whose programs that tenant runs and whose ports
+    /// those are.
     ///
     /// # Errors
     ///
     /// When the kernel gives no more of them, or no descriptor is left.
-    pub fn new(tenant: &Tenant) -> std::io::Result<Self> {
+    pub fn new(tenant: &Tenant, ports: &Rc<Ports>) -> std::io::Result<Self> {
         let _way_back = WayBack(current()?);
         unshare(CloneFlags::CLONE_NEWNET)?;
-        Self::current(tenant)
+        Self::current(tenant, ports)
     }
 
     /// Who runs programs in it.
@@ -61,7 +62,7 @@ impl NetNs {
         nix::sys::stat::fstat(&*self.descriptor).map_or(0, |about| about.st_ino)
     }
 
-    /// The ports that datagrams left from in it.
+    /// The ports that connections of its lab left from.
     #[must_use]
     pub fn ports(&self) -> &Ports {
         &self.ports

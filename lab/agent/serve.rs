@@ -46,7 +46,7 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
         }
         Ok::<_, io::Error>(())
     });
-    let home = match Tenant::new().and_then(|tenant| NetNs::current(&tenant)) {
+    let home = match Tenant::new().and_then(|tenant| NetNs::current(&tenant, &Rc::default())) {
         Ok(home) => home,
         Err(error) => {
             let failure = failure::no_place(&error);

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::exchange::Exchange;
 use super::netns::NetNs;
-use super::{failure, ping, tcp, udp};
+use super::{failure, ping, ports, tcp, udp};
 use crate::plan::{Probe, Protocol};
 use crate::protocol::{Failure, Fault};
 
@@ -63,13 +63,16 @@ fn unbegun(probe: &Probe, error: &io::Error) -> Failure {
         "cannot begin the probe {} from {}: {error}",
         probe.name, probe.from
     );
-    if error.raw_os_error() == Some(Errno::EADDRNOTAVAIL as i32) {
+    if ports::is_exhausted(error) || error.raw_os_error() == Some(Errno::EADDRNOTAVAIL as i32) {
         return Failure {
             fault: Fault::Input,
             message,
             remedy: Some(match probe.bind {
-                Some(address) => format!("{address} is not an address of {}", probe.from),
                 // A case has fewer connections than a namespace has ports.
+                _ if ports::is_exhausted(error) => {
+                    format!("{} has no port left to start from", probe.from)
+                }
+                Some(address) => format!("{address} is not an address of {}", probe.from),
                 None if probe.to.address.is_ipv6() => format!(
                     "{} has no IPv6 address; give it one, or call an IPv4 address",
                     probe.from

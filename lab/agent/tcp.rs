@@ -1,7 +1,6 @@
 //! One TCP exchange: connect, ask, read who answered.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -14,6 +13,7 @@ use super::exchange::{Doubt, Exchange, Outcome, verdict_of};
 use super::handshake::{self, Answered};
 use super::netns::NetNs;
 use super::patience;
+use super::ports::{self, Ports};
 use super::pulse::Running;
 use super::server::{GO_ON, LAST};
 use crate::evidence::Verdict;
@@ -33,7 +33,7 @@ pub type Dialled = Result<TcpStream, io::Error>;
 pub fn begin(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
     let longest = probe.patience;
     let ns = ns.clone();
-    Ok(match dial(probe)? {
+    Ok(match dial(probe, ns.ports())? {
         Ok(mut stream) => Exchange::begun(stream.local_addr().ok(), async move {
             if let Err(outcome) = shake(&stream, &ns, longest).await {
                 return outcome;
@@ -44,21 +44,23 @@ pub fn begin(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
     })
 }
 
-/// Sends the SYN, likewise, and says no word.
+/// Sends the SYN, likewise, from a port of its own, and says no word.
 ///
 /// # Errors
 ///
 /// As [`begin`].
-pub fn dial(probe: &Probe) -> io::Result<Dialled> {
+pub fn dial(probe: &Probe, ports: &Ports) -> io::Result<Dialled> {
     let to = probe.to.socket();
-    let socket = Socket::new(
-        Domain::for_address(to),
-        Type::STREAM.nonblocking().cloexec(),
-        None,
-    )?;
-    if let Some(address) = probe.bind {
-        socket.bind(&SocketAddr::new(address, 0).into())?;
-    }
+    let open = || {
+        let kind = Type::STREAM.nonblocking().cloexec();
+        let socket = Socket::new(Domain::for_address(to), kind, None)?;
+        socket.bind(&ports::source(probe).into())?;
+        Ok(Ok(socket))
+    };
+    let socket = match ports.fresh(open)? {
+        Ok(socket) => socket,
+        Err(error) => return Ok(Err(error)),
+    };
     match socket.connect(&to.into()) {
         Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => {
             match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {

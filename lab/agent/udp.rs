@@ -1,7 +1,6 @@
 //! One UDP exchange: a datagram there, a datagram back.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use super::answers;
 use super::exchange::{Exchange, Outcome, verdict_of};
 use super::icmp_errors;
 use super::patience;
-use super::ports::Ports;
+use super::ports::{self, Ports};
 use crate::evidence::Verdict;
 use crate::plan::Probe;
 
@@ -61,9 +60,7 @@ fn open(probe: &Probe) -> io::Result<io::Result<Socket>> {
         None,
     )?;
     icmp_errors::report(&socket, to.ip())?;
-    if let Some(address) = probe.bind {
-        socket.bind(&SocketAddr::new(address, 0).into())?;
-    }
+    socket.bind(&ports::source(probe).into())?;
     Ok(socket.connect(&to.into()).map(|()| socket))
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use svclab::evidence::{Evidence, Verdict};
 use svclab::kernel::Session;
+use svclab::plan::Sysctl;
 use svclab::run::Prepared;
 
 use super::cases::case;
@@ -51,6 +52,28 @@ fn sources(evidence: &Evidence, probe: &str) -> BTreeSet<String> {
 
 async fn probe(session: &mut Session) -> Evidence {
     session.probe().await.expect("evidence")
+}
+
+#[test]
+fn replies_of_two_services_with_one_endpoint_reach_their_own_connections() {
+    // IPVS does not look for the service when it looks for the connection of a reply.
+    block_on(async {
+        let mut prepared = case(
+            "clb-hairpin/policy=Cluster,ingress=clientsNode,balancer=internal,rpFilter=0,byHand=nothing",
+        );
+        let namespaces = &mut prepared.plan.namespaces;
+        let client = namespaces
+            .iter_mut()
+            .find(|namespace| namespace.name == "pod/default/client");
+        // Two probes of eight connections each would share most of so few ports.
+        client.expect("the client").sysctls.push(Sysctl {
+            key: "net.ipv4.ip_local_port_range".to_owned(),
+            value: "40000 40031".to_owned(),
+            link: None,
+            optional: false,
+        });
+        standing(&prepared).await;
+    });
 }
 
 #[test]
