@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Map, Value};
-use svclab::kernel::Host;
-use svclab::plan::print::{netns, steps};
-use svclab::plan::{Lookup, Plan, PolicyRule, Route, RouteKind};
+use svclab_model::plan::{Lookup, Plan, PolicyRule, Route, RouteKind};
+use svclab_planner::print::{netns, steps};
+use svclab_runner::kernel::Host;
 
 fn plan() -> Plan {
     let mut plan: Plan = serde_json::from_str(include_str!("plans/small.json")).expect("a plan");

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use quick_junit::{NonSuccessKind, Report, TestCaseStatus};
 use serde_json::Value;
-use svclab::report::{Outcome, Results};
+use svclab_runner::results::{Outcome, Results};
 
 use super::full::ordinary_or_full;
 use super::support::{LAB, project, stderr};

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
-use svclab::exit_code;
-use svclab::kernel::Choice;
-use svclab::report::Trouble;
-use svclab::report::verify::human;
-use svclab::run::verify::{Pairs, Program, Side, pairs, verify};
-use svclab::run::{Options, choose};
-use svclab::verify::Verification;
+use svclab_diagnostic::exit_code;
+use svclab_experiment::run::verify::{Pairs, Program, Side, pairs, verify};
+use svclab_experiment::verify::Verification;
+use svclab_report::verify::human;
+use svclab_runner::kernel::Choice;
+use svclab_runner::results::Trouble;
+use svclab_runner::run::{Options, choose};
 use tokio::sync::mpsc;
 
 use super::support::{LAB, assert_fits, lab, project, run, stderr, stdout, svclab};

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use nix::unistd::geteuid;
-use svclab::kernel::{Agent, Host, KernelError};
-use svclab::plan::{Namespace, Plan};
+use svclab_model::plan::{Namespace, Plan};
+use svclab_runner::kernel::{Agent, Host, KernelError};
 
 use super::copied::copied;
 use super::guests::{block_on, guest};

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::unistd::geteuid;
-use svclab::kernel::guest::Cache;
+use svclab_runner::kernel::guest::Cache;
 
 use super::caches::own_cache;
 use super::command::{QEMU, installed, programs};

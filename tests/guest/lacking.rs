@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use svclab::kernel::{Host, State};
+use svclab_runner::kernel::{Host, State};
 
 use super::caches::own_cache;
 use super::command::{self, Ended, QEMU, assert_said, installed, programs, run};

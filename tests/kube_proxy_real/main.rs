@@ -58,8 +58,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use svclab::kernel::{Agent, Host};
-use svclab::rules::kube_proxy::{KubeProxy, Mode};
+use svclab_rules::kube_proxy::{KubeProxy, Mode};
+use svclab_runner::kernel::{Agent, Host};
 
 use bench::Bench;
 use cluster::Cluster;
@@ -151,7 +151,7 @@ async fn agent(mode: Mode) -> Result<(Agent, String), Failed> {
             .start()
             .await?
     } else {
-        Host::with_agent(PathBuf::from(guests::SVCLAB))
+        Host::with_agent(PathBuf::from(guests::AGENT))
             .with_programs([binary])
             .start()
             .await?

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::rules::kube_proxy::{Mode, Version};
-use svclab::run::verify::version_of;
+use svclab_experiment::run::verify::version_of;
+use svclab_rules::kube_proxy::{Mode, Version};
 
 use crate::{bench, guests, verify};
 

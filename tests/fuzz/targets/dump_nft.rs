@@ -5,7 +5,8 @@
 mod shared;
 
 use libfuzzer_sys::fuzz_target;
-use svclab::dump::{Format, nft};
+use svclab_ruleset::tool::{Format};
+use svclab_ruleset::{nft};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some(dump) = shared::dump(Format::Nft, bytes) else {

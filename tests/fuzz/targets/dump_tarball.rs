@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use svclab::dump::limits::{MAX_BYTES, MAX_FILES};
-use svclab::dump::tarball;
+use svclab_ruleset::text::limits::{MAX_BYTES, MAX_FILES};
+use svclab_dump::tarball;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = tarball::is_tarball(bytes);
