@@ -39,8 +39,8 @@ pub fn set_clock(now: Duration) -> io::Result<()> {
 /// The kernel throws away what it has drawn ahead on each processor when it is
 /// seeded anew (Linux v6.1, `drivers/char/random.c`, `crng_reseed`), so that
 /// nothing drawn before the snapshot is dealt out after. QEMU's `vmgenid` device makes
-/// the kernel do the same (`add_vmfork_randomness`), but interpreting its ACPI methods
-/// delays a restored guest by 15 to 20 ms where the processor is emulated.
+/// the kernel do the same (`add_vmfork_randomness`), by ACPI methods that a
+/// restored guest interprets first.
 ///
 /// # Errors
 ///

@@ -67,16 +67,10 @@ impl Ports {
     /// Records a port. Returns whether it was not on record.
     fn insert(&self, port: u16) -> bool {
         let (mut newer, mut older) = (self.newer.borrow_mut(), self.older.borrow_mut());
-        if older.contains(&port) {
-            return false;
-        }
         if newer.len() == GENERATION {
             *older = std::mem::take(&mut newer);
-            if older.contains(&port) {
-                return false;
-            }
         }
-        newer.insert(port)
+        !older.contains(&port) && newer.insert(port)
     }
 }
 
@@ -128,19 +122,17 @@ mod tests {
     #[test]
     fn ports_all_in_use_are_used_again() {
         let ports = Ports::default();
-        let mut sockets: Vec<Socket> = Vec::new();
         let open = || {
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
             socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
             Ok(Ok::<_, ()>(socket))
         };
-        sockets.push(ports.fresh(open).unwrap().unwrap());
-        let known = sockets.pop();
+        let known = ports.fresh(open).unwrap().unwrap();
         let mut tries = 0;
         let again = ports.fresh(|| {
             tries += 1;
             match tries {
-                1 => Ok(Ok(known.as_ref().unwrap().try_clone()?)),
+                1 => Ok(Ok(known.try_clone()?)),
                 _ => Err::<Result<Socket, ()>, _>(Errno::EADDRINUSE.into()),
             }
         });
