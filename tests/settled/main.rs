@@ -169,7 +169,7 @@ fn verdicts(attempts: &[Attempt]) -> Vec<Verdict> {
 
 /// What is tried with both kinds of iptables.
 type Tried = (&'static str, fn(Backend));
-const TRIALS: [Tried; 10] = [
+const TRIALS: [Tried; 11] = [
     (
         "what is dropped where it was chosen is waited for",
         what_is_dropped_where_it_was_chosen_is_waited_for,
@@ -205,6 +205,10 @@ const TRIALS: [Tried; 10] = [
     (
         "what is refused without a word is waited for",
         what_is_refused_without_a_word_is_waited_for,
+    ),
+    (
+        "a datagram that is refused without a word is waited for",
+        a_datagram_that_is_refused_without_a_word_is_waited_for,
     ),
     (
         "a datagram that is dropped is settled",
@@ -319,6 +323,16 @@ fn what_is_refused_without_a_word_is_waited_for(backend: Backend) {
     let lab = Lab {
         router: "-A FORWARD -p tcp --dport 9999 -j REJECT\n-A OUTPUT -p icmp -j DROP\n",
         ..Lab::of(backend, ONE)
+    };
+    lab.is_waited_for();
+}
+
+// The error may be late.
+fn a_datagram_that_is_refused_without_a_word_is_waited_for(backend: Backend) {
+    let lab = Lab {
+        router: "-A FORWARD -p udp --dport 8080 -j REJECT\n-A OUTPUT -p icmp -j DROP\n",
+        protocol: Protocol::Udp,
+        ..Lab::of(backend, "")
     };
     lab.is_waited_for();
 }

@@ -421,13 +421,14 @@ fn has_one_destination(rule: &Rule) -> bool {
 /// Whether a packet has ended, and one like it would end so again. `again`: whether it
 /// is a TCP connection's.
 fn has_ended(flight: &Flight, all: &[Flight], again: bool) -> bool {
-    let by_rule = || {
+    // An error that a kernel sends for it may come late, or for the next one only: where a
+    // lab limits them, it sends so many a second.
+    let in_silence = || {
         let last = flight.hops.last().and_then(|hop| hop.met.last());
         last.is_some_and(|step| step.target.as_deref() != Some("REJECT"))
     };
     match (&flight.end, flight.kind) {
-        // An error that a kernel sends for it may come late: it sends so many a second.
-        (End::ByRule, _) => !again || by_rule(),
+        (End::ByRule, _) => in_silence(),
         (End::Dropped { reason, .. }, kind) => {
             !again || kind == Kind::Rst || LASTING.contains(&reason.as_str())
         }
