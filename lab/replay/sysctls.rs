@@ -6,15 +6,13 @@ use crate::dump::NodeDump;
 use crate::plan::{Namespace, Sysctl};
 
 /// Settings besides those of interfaces, by the beginnings of their names.
-const PLAIN: [&str; 19] = [
+const PLAIN: [&str; 17] = [
     "net.ipv4.ip_forward",
     "net.ipv4.ip_nonlocal_bind",
     "net.ipv4.ip_local_port_range",
     "net.ipv4.fwmark_reflect",
     "net.ipv4.fib_multipath_hash_policy",
     "net.ipv4.icmp_echo_ignore_all",
-    "net.ipv4.icmp_ratelimit",
-    "net.ipv4.icmp_ratemask",
     "net.ipv4.tcp_fwmark_accept",
     "net.ipv4.tcp_syn_linear_timeouts",
     "net.ipv4.tcp_syn_retries",
@@ -26,6 +24,15 @@ const PLAIN: [&str; 19] = [
     "net.bridge.bridge-nf-call-ip6tables",
     "net.ipv6.fwmark_reflect",
     "net.ipv6.conf.all.forwarding",
+];
+
+/// How many ICMP errors a kernel sends: the plan limits none, because one caller of a replay
+/// stands for many.
+const LIMITS: [&str; 4] = [
+    "net.ipv4.icmp_ratelimit",
+    "net.ipv4.icmp_ratemask",
+    "net.ipv6.icmp.ratelimit",
+    "net.ipv6.icmp.ratemask",
 ];
 
 /// Settings of interfaces, by their last part.
@@ -99,7 +106,12 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
     namespace.sysctls.extend(more);
     let settings = counted(taken, "kernel setting", "kernel settings");
     account.is_real(format!("{settings} of those that decide a packet's way"));
-    let others = dumped.len() - taken;
+    let limits = LIMITS.iter().filter(|key| dumped.contains_key(**key));
+    let limits = limits.count();
+    if limits > 0 {
+        account.stands_in("a kernel that limits no ICMP errors: one caller stands for many here");
+    }
+    let others = dumped.len() - taken - limits;
     if others > 0 {
         account.left_out(
             counted(others, "kernel setting", "kernel settings"),

@@ -37,6 +37,7 @@ mod panics;
 mod paths;
 mod printed;
 mod readme;
+mod refusals;
 mod replay;
 #[path = "../shared/rights.rs"]
 mod rights;
