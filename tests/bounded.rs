@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use svclab::evidence::met::{At, MAX_MET, Met};
-use svclab::evidence::{Direction, Packet, SavedRules, Surroundings};
-use svclab::kernel::{Host, KernelError, stage};
-use svclab::plan::{Backend, Namespace, Plan};
-use svclab::protocol::frame::MAX_EVENT;
-use svclab::protocol::{Event, LabId, Request, VERSION};
-use svclab::run::{Prepared, run_on};
+use svclab_model::evidence::met::{At, MAX_MET, Met};
+use svclab_model::evidence::{Direction, Packet, SavedRules, Surroundings};
+use svclab_model::plan::{Backend, Namespace, Plan};
+use svclab_model::protocol::frame::MAX_EVENT;
+use svclab_model::protocol::{Event, LabId, Request, VERSION};
+use svclab_runner::kernel::{Host, KernelError};
+use svclab_runner::run::{Prepared, run_on};
 
 #[path = "shared/cases.rs"]
 mod cases;
@@ -360,7 +360,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let manner = |name: &str| MANNERS.iter().find(|manner| manner.name == name);
     match words[..] {
-        [_, stage::AGENT, stage::PROGRAM, name] => {
+        [_, svclab_agent::PROGRAM, name] => {
             return agent(manner(name).expect("a manner"));
         }
         [_, FRONT, name] => return front(name),

@@ -7,15 +7,15 @@ use std::{
     process::{Command, Stdio},
 };
 
-use svclab::rules::{
+use svclab_rules::{
     calico::{self, Calico},
     chains::Chains,
     docker::{self, Docker},
     flannel::{self, EarlierFlannel, Flannel, Standing},
     ip_masq_agent::{self, IpMasqAgent},
-    ipset::{Family, IpsetScript, Set, SetType},
-    script::{Script, Table},
 };
+use svclab_ruleset::ipset::{Family, IpsetScript, Set, SetType};
+use svclab_ruleset::iptables::script::{Script, Table};
 
 /// Both programs of Debian's iptables, by the word in their names.
 const BACKENDS: [&str; 2] = ["nft", "legacy"];

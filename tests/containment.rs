@@ -35,14 +35,14 @@ const SENTENCES: &[(&str, &[&str])] = &[
         "It compares interfaces, addresses, routes, routing rules, permanent neighbours, nftables, both kinds of iptables, ipsets and IPVS.",
         &[
             LEFT,
-            "lab/certify/lines.rs servers_are_compared_without_their_connections",
+            "lab/runner/src/certify/lines.rs servers_are_compared_without_their_connections",
         ],
     ),
     (
         "It also compares `/proc/sys`, modules, mounts, the names in `/run` and the processes that the run started.",
         &[
             LEFT,
-            "lab/certify/lines.rs modules_and_mounts_are_compared_without_numbers",
+            "lab/runner/src/certify/lines.rs modules_and_mounts_are_compared_without_numbers",
         ],
     ),
     (
@@ -51,15 +51,15 @@ const SENTENCES: &[(&str, &[&str])] = &[
     ),
     (
         "The certificate is part of the results in every format, and in JSON with a digest of each state.",
-        &["lab/report/certificate.rs certificate_is_in_every_format"],
+        &["lab/report/src/certificate.rs certificate_is_in_every_format"],
     ),
     (
         "Counters, leases, states of neighbours and members of sets that time out are not compared.",
         &[
-            "lab/certify/lines.rs a_lease_is_no_address_of_anybodys_making",
-            "lab/certify/lines.rs counts_and_passing_members_are_no_rules",
+            "lab/runner/src/certify/lines.rs a_lease_is_no_address_of_anybodys_making",
+            "lab/runner/src/certify/lines.rs counts_and_passing_members_are_no_rules",
             LEFT,
-            "lab/certify/lines.rs sets_are_compared_without_what_times_out",
+            "lab/runner/src/certify/lines.rs sets_are_compared_without_what_times_out",
         ],
     ),
     (
@@ -112,7 +112,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
         "A filter refuses an agent for IPVS mounts, modules, other users and new namespaces of other kinds than network.",
         &[
             FOR_IPVS,
-            "lab/agent/filter.rs agent_filter_enters_and_becomes_only_its_own",
+            "lab/agent/src/filter.rs agent_filter_enters_and_becomes_only_its_own",
         ],
     ),
     (
@@ -138,8 +138,8 @@ const SENTENCES: &[(&str, &[&str])] = &[
     (
         "Each kind of message from an agent has a largest size, which is 128 MiB for the evidence of a case.",
         &[
-            "lab/protocol/frame.rs event_too_large_for_its_kind_is_refused",
-            "lab/protocol/frame.rs evidence_has_at_most_128_mib",
+            "lab/model/src/protocol/frame.rs event_too_large_for_its_kind_is_refused",
+            "lab/model/src/protocol/frame.rs evidence_has_at_most_128_mib",
         ],
     ),
     (
@@ -181,7 +181,7 @@ const SENTENCES: &[(&str, &[&str])] = &[
         "A filter refuses `ptrace`, `pidfd_getfd`, `process_vm_readv`, `process_vm_writev`, new and other namespaces, `io_uring` and system calls newer than Linux 6.12.",
         &[
             PROGRAM,
-            "lab/agent/filter.rs program_filter_forbidden_calls_are_refused",
+            "lab/agent/src/filter.rs program_filter_forbidden_calls_are_refused",
         ],
     ),
     ("Programs find no keys of the caller.", &[PROGRAM]),

@@ -7,8 +7,8 @@ mod rights;
 use std::process::{Command, Output, Stdio};
 
 use rights::may_ask;
-use svclab::kernel::doctor::Health;
-use svclab::report::doctor::Document;
+use svclab_report::doctor::Document;
+use svclab_runner::kernel::doctor::Health;
 
 fn said(output: &Output) -> Document {
     let text = String::from_utf8_lossy(&output.stdout);

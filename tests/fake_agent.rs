@@ -17,9 +17,9 @@ use choices::Choices;
 use fake_agent::{Manner, ideal, must_not_pass, of_probes, outcome, try_with};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
-use svclab::plan::Patience;
-use svclab::report::Outcome;
-use svclab::run::{Prepared, choose, prepare};
+use svclab_model::plan::Patience;
+use svclab_runner::results::Outcome;
+use svclab_runner::run::{Prepared, choose, prepare};
 use tokio::runtime::{Builder, Runtime};
 
 /// Cases of the labs that come with svclab: of each the first two and the last.
@@ -28,7 +28,7 @@ static CASES: LazyLock<Vec<Prepared>> = LazyLock::new(|| {
     let mut labs = choose(&[], &directory).expect("labs");
     let names = ["conformance".to_owned()];
     labs.extend(choose(&names, &directory).expect("labs"));
-    let of_lab = |lab: &svclab::run::Chosen| -> Vec<Prepared> {
+    let of_lab = |lab: &svclab_runner::run::Chosen| -> Vec<Prepared> {
         let all = lab.scenario.cases();
         let some = all.iter().take(2).chain(all.last());
         some.filter_map(|case| prepare(lab, case, Patience::SETTLED).ok())

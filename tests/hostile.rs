@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use svclab::plan::Plan;
-use svclab::run::{Chosen, prepare};
-use svclab::scenario::{Scenario, Source, Sources};
+use svclab_diagnostic::source::{Source, Sources};
+use svclab_model::plan::Plan;
+use svclab_runner::run::{Chosen, prepare};
+use svclab_scenario::Scenario;
 
 #[path = "shared/full.rs"]
 mod full;

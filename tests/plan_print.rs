@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Map, Value};
-use svclab::kernel::Host;
-use svclab::plan::print::{netns, steps};
-use svclab::plan::{Lookup, Plan, PolicyRule, Route, RouteKind};
+use svclab_model::plan::{Lookup, Plan, PolicyRule, Route, RouteKind};
+use svclab_planner::print::{netns, steps};
+use svclab_runner::kernel::Host;
 
 fn plan() -> Plan {
     let mut plan: Plan = serde_json::from_str(include_str!("plans/small.json")).expect("a plan");
@@ -306,7 +306,7 @@ fn by_the_agent(plan: &Plan) -> Network {
         .enable_all()
         .build()
         .expect("a runtime");
-    let program = assert_cmd::cargo::cargo_bin!("svclab").to_owned();
+    let program = assert_cmd::cargo::cargo_bin!("svclab-agent").to_owned();
     runtime.block_on(async {
         let agent = Host::with_agent(program).start().await.expect("an agent");
         let session = agent.build(plan.clone()).await.expect("a lab");

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
-use svclab::plan::Plan;
-use svclab::protocol::{Event, LabId, Request};
+use svclab_model::plan::Plan;
+use svclab_model::protocol::{Event, LabId, Request};
 use tempfile::TempDir;
 
 use super::copied::copied;
@@ -57,17 +57,16 @@ impl Conversation {
     pub fn start(user: User) -> Self {
         let copy = (user == User::Unprivileged).then(for_everybody);
         let mut command = match &copy {
-            None => Command::new(assert_cmd::cargo::cargo_bin!("svclab")),
+            None => Command::new(assert_cmd::cargo::cargo_bin!("svclab-agent")),
             Some(directory) => {
                 let mut command = Command::new("setpriv");
                 command
                     .args(["--reuid=1000", "--regid=1000", "--clear-groups"])
-                    .arg(directory.path().join("svclab"));
+                    .arg(directory.path().join("svclab-agent"));
                 command
             }
         };
         let mut child = command
-            .arg("agent")
             // The directory of the tests may be closed to others.
             .current_dir("/")
             .stdin(Stdio::piped())

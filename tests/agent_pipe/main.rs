@@ -18,9 +18,9 @@ use pnet::packet::Packet as _;
 use pnet::packet::ethernet::EthernetPacket;
 use pnet::packet::ipv4::Ipv4Packet;
 use pnet::packet::tcp::{TcpFlags, TcpPacket};
-use svclab::evidence::{Attempt, Direction, Evidence, Verdict};
-use svclab::plan::Plan;
-use svclab::protocol::{Event, Fault, Request, VERSION};
+use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
+use svclab_model::plan::Plan;
+use svclab_model::protocol::{Event, Fault, Request, VERSION};
 
 /// A client, a router with one DNAT, one DROP and one REJECT rule, a server
 /// behind its bridge, and a tunnel between the two.

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use svclab::protocol::{Event, Failure, Fault, Request, Running};
+use svclab_model::protocol::{Event, Failure, Fault, Request, Running};
 
 use super::conversation::{Conversation, users};
 use super::plan;

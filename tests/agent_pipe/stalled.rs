@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use nix::libc::{SIGCONT, SIGSTOP};
-use svclab::evidence::{Evidence, Verdict};
-use svclab::plan::{Plan, Probe, Protocol, Server, ServerKind, Sysctl, Target};
-use svclab::protocol::{Event, Fault, Request};
+use svclab_model::evidence::{Evidence, Verdict};
+use svclab_model::plan::{Plan, Probe, Protocol, Server, ServerKind, Sysctl, Target};
+use svclab_model::protocol::{Event, Fault, Request};
 
 use super::conversation::{Conversation, User};
 use super::processes::Processes;

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
-use svclab::kernel::{Host, Session};
-use svclab::plan::{API, Namespace, Plan};
+use svclab_model::plan::{API, Namespace, Plan};
+use svclab_runner::kernel::{Host, Session};
 use tokio::runtime::Builder;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// The program that is measured.
-const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 const SERVICES: u32 = 10_000;
 
@@ -50,7 +50,7 @@ fn measure() {
     runtime.expect("a runtime").block_on(async {
         let own = env::current_exe().expect("a program has a path");
         let own = fs::canonicalize(own).expect("a path");
-        let host = Host::with_agent(SVCLAB.into()).with_programs([own.clone()]);
+        let host = Host::with_agent(AGENT.into()).with_programs([own.clone()]);
         let agent = host.start().await.expect("an agent");
         let plan = Plan {
             case: "an API server".to_owned(),

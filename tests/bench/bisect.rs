@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
 use planted::{Culprit, Random, lab, pair};
-use svclab::kernel::Host;
-use svclab::run::bisect::{Task, find, side_by_side};
+use svclab_experiment::run::bisect::{Task, find, side_by_side};
+use svclab_runner::kernel::Host;
 
 /// Within which time a culprit is to be found.
 const AIM: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ fn main() {
             };
             let begun = Instant::now();
             let found = runtime.block_on(async {
-                let agent = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab")));
+                let agent = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab-agent")));
                 let agent = agent.start().await.expect("an agent");
                 find(&task, &agent, side_by_side(&task, u64::MAX), &mut |_, _| {})
                     .await

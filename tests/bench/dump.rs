@@ -6,8 +6,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use svclab::dump::iptables::{Dump, Order, compare};
-use svclab::dump::{Text, Wrong};
+use svclab_dump::compare::iptables::{Order, compare};
+use svclab_ruleset::iptables::Dump;
+use svclab_ruleset::text::Text;
+use svclab_ruleset::text::problem::Wrong;
 
 /// Rules in the dump.
 const RULES: usize = 200_000;

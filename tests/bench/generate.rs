@@ -9,7 +9,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
-use svclab::rules::kube_proxy::{
+use svclab_rules::kube_proxy::{
     Family, KubeProxy, Mode, Objects, ipvs_rules, nftables_rules, rules,
 };
 

@@ -16,14 +16,17 @@ use std::time::{Duration, Instant};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use svclab::kernel::Agent;
-use svclab::kernel::guest::{Cache, Guest, KERNELS, Kvm, Wanted};
-use svclab::run::{Prepared, choose, prepare};
+use svclab_runner::kernel::Agent;
+use svclab_runner::kernel::guest::{Cache, Guest, KERNELS, Kvm, Wanted};
+use svclab_runner::run::{Prepared, choose, prepare};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 /// The program that is measured.
 const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+
+/// Its agent.
+const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 /// A case in which nothing is waited for, with IPVS, sets and rules on two nodes
 /// and balancers before them.
@@ -108,7 +111,7 @@ impl<'a> Bench<'a> {
     fn guest(&self, cache: &Cache) -> Guest {
         self.runtime.block_on(async {
             let wanted = Wanted::Newest;
-            let guest = Guest::with_agent(cache.clone(), &wanted, PathBuf::from(SVCLAB)).await;
+            let guest = Guest::with_agent(cache.clone(), &wanted, PathBuf::from(AGENT)).await;
             guest.expect("a kernel")
         })
     }
@@ -160,7 +163,7 @@ impl<'a> Bench<'a> {
             drop(session);
             // Requests are answered in turn: once a lab of nothing stands, the one
             // before is let go of.
-            drop(agent.build(svclab::plan::Plan::default()).await);
+            drop(agent.build(svclab_model::plan::Plan::default()).await);
             measured
         })
     }

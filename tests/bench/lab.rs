@@ -4,9 +4,9 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use svclab::evidence::Verdict;
-use svclab::kernel::{Agent, Host};
-use svclab::plan::{Backend, Plan};
+use svclab_model::evidence::Verdict;
+use svclab_model::plan::{Backend, Plan};
+use svclab_runner::kernel::{Agent, Host};
 use tokio::runtime::Runtime;
 
 use super::plan;
@@ -59,7 +59,7 @@ impl Ready {
             .build()
             .expect("a runtime");
         let agent = runtime
-            .block_on(Host::with_agent(env!("CARGO_BIN_EXE_svclab").into()).start())
+            .block_on(Host::with_agent(env!("CARGO_BIN_EXE_svclab-agent").into()).start())
             .expect("the agent starts");
         Self { runtime, agent }
     }

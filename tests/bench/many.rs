@@ -13,8 +13,8 @@ use rtnetlink::{LinkUnspec, LinkVeth};
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
-use svclab::kernel::Agent;
-use svclab::plan::{Link, LinkKind, Mac, Namespace, Plan, Route, RouteKind};
+use svclab_model::plan::{Link, LinkKind, Mac, Namespace, Plan, Route, RouteKind};
+use svclab_runner::kernel::Agent;
 use tokio::runtime::Runtime;
 
 /// How many namespaces beside the router.

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use svclab::plan::{Backend, Plan};
-use svclab::run::{choose, prepare};
+use svclab_model::plan::{Backend, Plan};
+use svclab_runner::run::{choose, prepare};
 
 /// Where the lab is, from the project's directory.
 const LAB: &str = "topologies/bench/six-namespaces.yaml";

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use svclab::plan::{Backend, Plan};
+use svclab_model::plan::{Backend, Plan};
 use tempfile::TempDir;
 
 /// The script, from the project's directory.

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use criterion::{Criterion, SamplingMode};
-use svclab::plan::Backend;
+use svclab_model::plan::Backend;
 
 use lab::{Case, Ready};
 use script::Place;

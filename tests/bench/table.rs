@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use svclab::plan::Backend;
+use svclab_model::plan::Backend;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

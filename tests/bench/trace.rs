@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use svclab::evidence::Evidence;
-use svclab::explain::journey::journeys;
-use svclab::kernel::guest::{Cache, Guest, Wanted};
-use svclab::kernel::{Agent, Host};
-use svclab::plan::{Plan, Watch};
-use svclab::run::{choose, prepare};
+use svclab_journey::journey::journeys;
+use svclab_model::evidence::Evidence;
+use svclab_model::plan::{Plan, Watch};
+use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
+use svclab_runner::kernel::{Agent, Host};
+use svclab_runner::run::{choose, prepare};
 
 /// The program that is measured.
-const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 /// Cases in which nothing is waited for, by what they are.
 const HERE: [(&str, &str); 4] = [
@@ -68,13 +68,13 @@ fn main() {
         "journeys",
     ]);
     runtime.block_on(async {
-        let host = Host::with_agent(PathBuf::from(SVCLAB));
+        let host = Host::with_agent(PathBuf::from(AGENT));
         let agent = host.start().await.expect("an agent");
         rows(&mut table, &agent, &HERE).await;
         drop(agent);
         let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let cache = Cache::open(target.join("guests")).expect("a cache");
-        let guest = Guest::with_agent(cache, &Wanted::Newest, PathBuf::from(SVCLAB)).await;
+        let guest = Guest::with_agent(cache, &Wanted::Newest, PathBuf::from(AGENT)).await;
         let agent = guest.expect("a kernel").start().await;
         rows(&mut table, &agent.expect("a guest comes up"), &THERE).await;
     });

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use futures_util::future::join_all;
-use svclab::evidence::Verdict;
-use svclab::kernel::guest::{Cache, Guest, Wanted};
-use svclab::kernel::{Agent, Host, Session};
-use svclab::plan::{Backend, Delta, Plan};
+use svclab_model::evidence::Verdict;
+use svclab_model::plan::{Backend, Delta, Plan};
+use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
+use svclab_runner::kernel::{Agent, Host, Session};
 use tokio::runtime::Runtime;
 
 /// How often each trial is measured.
@@ -37,7 +37,7 @@ const SCRIPTED: usize = 5;
 const COUNTED: Duration = Duration::from_secs(4);
 
 /// The program that is measured.
-const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 const FRESH: &str = "fresh";
 const FRESH_RATE: &str = "fresh, a second";
@@ -212,11 +212,11 @@ const fn change_aim(place: Place, backend: Backend) -> u64 {
 fn start(runtime: &Runtime, place: Place) -> Agent {
     runtime.block_on(async {
         match place {
-            Place::Host => Host::with_agent(PathBuf::from(SVCLAB)).start().await,
+            Place::Host => Host::with_agent(PathBuf::from(AGENT)).start().await,
             Place::Guest => {
                 let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
                 let cache = Cache::open(directory).expect("a cache");
-                let guest = Guest::with_agent(cache, &Wanted::Newest, PathBuf::from(SVCLAB)).await;
+                let guest = Guest::with_agent(cache, &Wanted::Newest, PathBuf::from(AGENT)).await;
                 guest.expect("a kernel").start().await
             }
         }
@@ -232,7 +232,7 @@ fn with_set(mut plan: Plan) -> Plan {
     plan
 }
 
-fn node(plan: &mut Plan) -> &mut svclab::plan::Namespace {
+fn node(plan: &mut Plan) -> &mut svclab_model::plan::Namespace {
     let mut namespaces = plan.namespaces.iter_mut();
     namespaces
         .find(|namespace| namespace.name == "node-1")
@@ -279,8 +279,8 @@ async fn fresh(agent: &Agent, plan: &Plan) -> Vec<Duration> {
 fn there_and_back(plan: &Plan, what: What) -> [Delta; 2] {
     let other = changed(plan, what);
     [
-        Delta::between(plan, &other).expect("a change reaches it"),
-        Delta::between(&other, plan).expect("a change reaches it"),
+        svclab_planner::delta::between(plan, &other).expect("a change reaches it"),
+        svclab_planner::delta::between(&other, plan).expect("a change reaches it"),
     ]
 }
 

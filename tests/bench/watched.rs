@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
-use svclab::evidence::{Drops, Evidence};
-use svclab::kernel::Host;
-use svclab::plan::{Backend, Watch};
+use svclab_model::evidence::{Drops, Evidence};
+use svclab_model::plan::{Backend, Watch};
+use svclab_runner::kernel::Host;
 use tokio::runtime::Runtime;
 
-use super::{SAMPLES, SVCLAB, milliseconds, plan, right};
+use super::{AGENT, SAMPLES, milliseconds, plan, right};
 
 /// The table. The first time that drops are traced in a process the kernel's
 /// description of its types is read, so that is told apart.
@@ -38,7 +38,7 @@ pub fn table(runtime: &Runtime) -> Table {
 }
 
 async fn probes(backend: Backend, everything: bool, drops: bool) -> Vec<Duration> {
-    let host = Host::with_agent(PathBuf::from(SVCLAB));
+    let host = Host::with_agent(PathBuf::from(AGENT));
     let host = if drops { host } else { host.without_drops() };
     let agent = host.start().await.expect("an agent");
     let mut plan = plan::plan(backend);

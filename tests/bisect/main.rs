@@ -7,15 +7,15 @@ mod planted;
 
 use std::path::PathBuf;
 
-use svclab::bisect::{Bisection, Pair};
-use svclab::kernel::Host;
-use svclab::run::bisect::{Task, find, side_by_side};
+use svclab_experiment::bisect::{Bisection, Pair};
+use svclab_experiment::run::bisect::{Task, find, side_by_side};
+use svclab_runner::kernel::Host;
 
 use full::ordinary_or_full;
 use planted::{Culprit, Planted, Random, lab, pair};
 
 /// The program under test, which is also the agent.
-const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 fn found(planted: &Planted) -> Bisection {
     let task = Task {
@@ -30,7 +30,7 @@ fn found(planted: &Planted) -> Bisection {
         .enable_all()
         .build();
     runtime.expect("a runtime").block_on(async {
-        let agent = Host::with_agent(PathBuf::from(SVCLAB))
+        let agent = Host::with_agent(PathBuf::from(AGENT))
             .start()
             .await
             .expect("an agent");
@@ -40,7 +40,7 @@ fn found(planted: &Planted) -> Bisection {
 }
 
 /// What an answer names, in order.
-fn named(differences: &[Vec<svclab::bisect::Difference>]) -> Vec<String> {
+fn named(differences: &[Vec<svclab_experiment::bisect::Difference>]) -> Vec<String> {
     let all = differences.iter().flatten();
     let mut texts: Vec<String> = all
         .map(|one| {

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use svclab::plan::{Iptables, Namespace, Neighbour, Plan, Route, RouteKind};
-use svclab::run::{choose, prepare};
+use svclab_model::plan::{Iptables, Namespace, Neighbour, Plan, Route, RouteKind};
+use svclab_runner::run::{choose, prepare};
 
 /// How many services both nodes know.
 const SERVICES: u32 = 1000;

@@ -9,11 +9,11 @@ use std::process::Output;
 use std::time::Duration;
 
 use serde_json::Value;
-use svclab::apiserver::{Resource, Store};
-use svclab::kernel::Host;
-use svclab::plan::{Patience, Plan};
-use svclab::report::Trouble;
-use svclab::run::{Wishes, choose, prepare, trouble};
+use svclab_apiserver::{Resource, Store};
+use svclab_model::plan::{Patience, Plan};
+use svclab_runner::kernel::Host;
+use svclab_runner::results::Trouble;
+use svclab_runner::run::{Wishes, choose, prepare, trouble};
 
 use super::support::{LAB, assert_fits, lab, run, stderr, stdout};
 use super::{fake, guests};
@@ -261,7 +261,7 @@ fn one_that_writes_no_rules_is_told_with_what_it_was_refused() {
             proxy.within = within;
         }
         guests::block_on(async {
-            let host = Host::with_agent(guests::SVCLAB.into()).with_programs([program.clone()]);
+            let host = Host::with_agent(guests::AGENT.into()).with_programs([program.clone()]);
             let agent = host.start().await.expect("an agent");
             agent.build(plan).await.expect_err("it never writes rules")
         })

@@ -37,7 +37,7 @@ fn machine(script: &str, lab: &Path, fifo: &Path) -> Command {
             "mount -t tmpfs machine /run\nip link set lo up\n{script}"
         ))
         .arg("sh")
-        .arg(env!("CARGO_BIN_EXE_svclab"))
+        .arg(crate::SVCLAB)
         .args([lab, fifo])
         .current_dir(project())
         .env("NO_COLOR", "1")

@@ -3,6 +3,13 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a cgroup may stay busy when all in it have ended.
+const LINGERING: Duration = Duration::from_mins(1);
+
+/// The pause between two attempts to remove it.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A cgroup; it goes with its guard.
 pub struct Cgroup(PathBuf);
@@ -11,7 +18,14 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         // What ran in it has ended, or is ended with it where there is such a file.
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
-        let _ = fs::remove_dir(&self.0);
+        // The kernel counts those who have ended for some seconds more.
+        let begun = Instant::now();
+        while fs::remove_dir(&self.0)
+            .is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
+            && begun.elapsed() < LINGERING
+        {
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 }
 

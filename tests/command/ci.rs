@@ -10,9 +10,11 @@ use std::process::{Command, Output};
 
 use quick_junit::{NonSuccessKind, Report, TestCaseStatus};
 use serde_json::Value;
-use svclab::report::{Outcome, Results};
+use svclab_runner::results::{Outcome, Results};
 
+use super::SVCLAB;
 use super::full::ordinary_or_full;
+use super::guests::AGENT;
 use super::support::{LAB, project, stderr};
 
 /// Cases that wait for nothing; the second needs IPVS, which this machine may or
@@ -78,7 +80,8 @@ impl Workspace {
     fn install(&self) {
         let programs = Path::new(&self.variables["SVCLAB_PREFIX"]).join("bin");
         fs::create_dir_all(&programs).expect("a directory");
-        symlink(env!("CARGO_BIN_EXE_svclab"), programs.join("svclab")).expect("a link");
+        symlink(SVCLAB, programs.join("svclab")).expect("a link");
+        symlink(AGENT, programs.join("svclab-agent")).expect("a link");
     }
 
     /// Runs a step as forges do.

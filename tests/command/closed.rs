@@ -135,7 +135,8 @@ fn results_in_a_file_are_whole_without_a_reader() {
     let (code, told) = ended(&mut command, Stream::Closed, Stream::Read);
     assert_eq!((code, told.as_str()), (Some(1), ""));
     let json = fs::read_to_string(directory.path().join("results.json")).expect("results");
-    let results: svclab::report::Results = serde_json::from_str(&json).expect("whole results");
+    let results: svclab_runner::results::Results =
+        serde_json::from_str(&json).expect("whole results");
     assert_eq!(results.summary.failed, 2);
     let junit = fs::read_to_string(directory.path().join("junit.xml")).expect("JUnit");
     let report = quick_junit::Report::deserialize_from_str(&junit).expect("whole JUnit");

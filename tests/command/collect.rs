@@ -7,8 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use svclab::dump::folder::Folder;
-use svclab::dump::{Format, NodeDump};
+use svclab_dump::NodeDump;
+use svclab_dump::folder::Folder;
+use svclab_ruleset::tool::Format;
 
 use crate::standing::Labs;
 use crate::support::{LAB, project, stderr};
@@ -125,8 +126,8 @@ fn every_shell_collects_what_the_node_holds() {
             Format::Sets,
             Format::Nft,
             Format::Sysctls,
-            Format::Policy(svclab::dump::format::Ip::V4),
-            Format::Routes(svclab::dump::format::Ip::V4),
+            Format::Policy(svclab_ruleset::tool::Ip::V4),
+            Format::Routes(svclab_ruleset::tool::Ip::V4),
         ] {
             assert!(dump.has(format), "{shell:?}: {format}");
         }

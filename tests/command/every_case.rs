@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use quick_junit::Report;
 use serde_json::Value;
-use svclab::exit_code;
-use svclab::kernel::Choice;
-use svclab::plan::health::{HealthCheck, Question};
-use svclab::plan::{Patience, Plan};
-use svclab::report::{Event, Format, Options as Telling, Outcome, Results, Trouble};
-use svclab::run::why::{Asked, why};
-use svclab::run::{Options, Prepared, choose, execute, explain, prepare};
+use svclab_diagnostic::exit_code;
+use svclab_experiment::run::why::{Asked, why};
+use svclab_model::plan::health::{HealthCheck, Question};
+use svclab_model::plan::{Patience, Plan};
+use svclab_report::{Format, Options as Telling};
+use svclab_runner::kernel::Choice;
+use svclab_runner::results::{Event, Outcome, Results, Trouble};
+use svclab_runner::run::{Options, Prepared, choose, execute, explain, prepare};
 use tokio::sync::mpsc;
 
+use super::guests::AGENT;
 use super::support::{LAB, assert_fits, lab, run, stderr, stdout, svclab};
 
 /// The two cases of the good lab.
@@ -33,7 +35,7 @@ fn cases(path: &Path) -> Vec<Prepared> {
 fn options() -> Options {
     Options {
         kernels: Choice::Host,
-        agent: Some(env!("CARGO_BIN_EXE_svclab").into()),
+        agent: Some(AGENT.into()),
         jobs: 2,
         agents: 2,
         keep: false,

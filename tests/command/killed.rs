@@ -14,8 +14,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, setsid};
 use serial_test::file_serial;
-use svclab::kernel::guest::{Cache, SNAPSHOTS};
-use svclab::kernel::witness;
+use svclab_runner::kernel::guest::{Cache, SNAPSHOTS};
+use svclab_runner::kernel::witness;
 
 use super::caches::{is_clean, own_cache};
 use super::full::ordinary_or_full;

@@ -55,3 +55,6 @@ mod verify;
 #[path = "../shared/waiting.rs"]
 mod waiting;
 mod why;
+
+/// The program under test.
+const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");

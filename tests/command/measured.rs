@@ -1,7 +1,7 @@
 //! What packets did through the rules of a real kube-proxy v1.36.2, in all modes: each
 //! line of that table has a row in the table of flows.
 
-use svclab::scenario::expectation::ProbeExpectation;
+use svclab_scenario::expectation::ProbeExpectation;
 
 use super::cases::cases;
 

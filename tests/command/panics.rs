@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use nix::libc;
-use svclab::exit_code;
+use svclab_diagnostic::exit_code;
 
 use super::fake;
 use super::support::{LAB, lab, stderr, stdout, svclab};

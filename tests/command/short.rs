@@ -36,7 +36,7 @@ fn run_by(stage: &[&str], path: &std::path::Path) -> Output {
     let mut command = Command::new(stage[0]);
     command
         .args(&stage[1..])
-        .arg(env!("CARGO_BIN_EXE_svclab"))
+        .arg(crate::SVCLAB)
         .arg("run")
         .arg(path)
         .current_dir(project())
@@ -147,21 +147,26 @@ fn run_in(cgroup: &Cgroup, path: &std::path::Path) -> Output {
 fn a_cgroup_without_processes() {
     // Where no cgroup can be made, the limit of a user's processes stands for it,
     // above: the kernel refuses both alike.
-    let Some(cgroup) = Cgroup::with("pids", "processes") else {
+    if Cgroup::with("pids", "processes").is_none() {
         eprintln!("no cgroup can be made here");
         return no_processes();
-    };
+    }
     let (_directory, path) = lab(LAB);
     // The programs of a lab's rules are started at once.
     let mut short = 0;
     let mut enough = 0;
+    let mut used = Vec::new();
     for most in 1..=96 {
+        // Each run has one of its own: the kernel counts the last one's processes for some
+        // seconds more.
+        let cgroup = Cgroup::with("pids", &format!("processes-{most}")).expect("one more");
         cgroup.limit("pids", most).expect("a limit");
         if is_told(&run_in(&cgroup, &path), &path, PROCESSES, most) {
             short += 1;
         } else {
             enough += 1;
         }
+        used.push(cgroup);
         // From here on it is.
         if enough == 8 {
             break;
@@ -194,7 +199,7 @@ fn a_cgroup_without_memory() {
         command
     };
     let mut run = enter("exec \"$@\"");
-    run.arg(env!("CARGO_BIN_EXE_svclab"));
+    run.arg(crate::SVCLAB);
     let run = waiting::start(run, &["--format=json"]);
     // Somebody beside it takes what there is. A lab is what one can do without, so
     // the kernel takes that away first.

@@ -15,7 +15,7 @@ pub fn project() -> &'static Path {
 /// The command, in the project's directory, without what the caller's
 /// environment would change.
 pub fn svclab() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_svclab"));
+    let mut command = Command::new(crate::SVCLAB);
     command
         .current_dir(project())
         .env_remove("SVCLAB_TOPOLOGIES")

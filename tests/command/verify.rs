@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
-use svclab::exit_code;
-use svclab::kernel::Choice;
-use svclab::report::Trouble;
-use svclab::report::verify::human;
-use svclab::run::verify::{Pairs, Program, Side, pairs, verify};
-use svclab::run::{Options, choose};
-use svclab::verify::Verification;
+use svclab_diagnostic::exit_code;
+use svclab_experiment::run::verify::{Pairs, Program, Side, pairs, verify};
+use svclab_experiment::verify::Verification;
+use svclab_report::verify::human;
+use svclab_runner::kernel::Choice;
+use svclab_runner::results::Trouble;
+use svclab_runner::run::{Options, choose};
 use tokio::sync::mpsc;
 
 use super::support::{LAB, assert_fits, lab, project, run, stderr, stdout, svclab};
@@ -168,7 +168,7 @@ fn versions(case: &str, [against, new]: [&str; 2]) -> Verification {
     let side = |version: &str| Side::Rules(version.parse().expect("a version"));
     let (against, new) = (side(against), side(new));
     let found = pairs(&labs, &against, &new, &[], false);
-    verified(found, &against, &new, guests::SVCLAB)
+    verified(found, &against, &new, guests::AGENT)
 }
 
 /// The cases of a lab with the rules of one version on both sides.
@@ -369,7 +369,7 @@ fn verify_case_that_cannot_be_prepared_is_an_error() {
 #[test]
 fn verify_case_beside_one_that_is_wrong_is_no_success() {
     let (_directory, path) = lab(half_wrong());
-    let verification = compared(&path, "v1.30.5", guests::SVCLAB);
+    let verification = compared(&path, "v1.30.5", guests::AGENT);
     assert_eq!((verification.cases, verification.changed.len()), (1, 0));
     assert_eq!(verification.exit_code(), exit_code::INPUT);
 }
@@ -396,7 +396,7 @@ fn verify_case_that_panics_is_a_bug() {
     // No lab can ask for it: it is more than twice a probe's patience can be.
     found.pairs[0].new.plan.probes[0].patience = Duration::MAX;
     let version = Side::Rules("v1.30.5".parse().expect("a version"));
-    let verification = verified(found, &version, &version, guests::SVCLAB);
+    let verification = verified(found, &version, &version, guests::AGENT);
     let [failed] = verification.failed.as_slice() else {
         panic!("{verification:#?}");
     };

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use svclab::dump::Format;
-use svclab::dump::format::{Backing, Ip};
+use svclab_ruleset::tool::Format;
+use svclab_ruleset::tool::{Backing, Ip};
 
 use super::shared;
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use nix::unistd::geteuid;
-use svclab::kernel::{Agent, Host, KernelError};
-use svclab::plan::{Namespace, Plan};
+use svclab_model::plan::{Namespace, Plan};
+use svclab_runner::kernel::{Agent, Host, KernelError};
 
 use super::copied::copied;
 use super::guests::{block_on, guest};
@@ -69,7 +69,7 @@ impl Standing {
 /// Starts an agent of that kind, and prints what its programs reached.
 pub fn outside(mut arguments: impl Iterator<Item = String>) -> ExitCode {
     let mut next = || arguments.next().expect("an argument");
-    let (svclab, word) = (next(), next());
+    let (program, word) = (next(), next());
     let standing = Standing::ALL.into_iter().find(|one| one.word() == word);
     let standing = standing.expect("one of them");
     let own = std::env::current_exe().expect("this program");
@@ -79,7 +79,7 @@ pub fn outside(mut arguments: impl Iterator<Item = String>) -> ExitCode {
             let guest = guest("6.12").await.with_programs([own.clone()]);
             guest.with_memory(512).start().await
         } else {
-            let host = Host::with_agent(PathBuf::from(svclab)).with_programs([own.clone()]);
+            let host = Host::with_agent(PathBuf::from(program)).with_programs([own.clone()]);
             let is_machine_s = standing == Standing::Machine;
             let host = if is_machine_s { host.for_ipvs() } else { host };
             host.start().await
@@ -155,7 +155,7 @@ pub fn reached(standing: Standing) -> String {
     };
     let output = command
         .arg(OUTSIDE)
-        .arg(copied(directory.path()))
+        .arg(copied(directory.path()).with_file_name("svclab-agent"))
         .arg(standing.word())
         .output()
         .expect("this program starts");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use svclab::run::Prepared;
+use svclab_runner::run::Prepared;
 
 use super::accounts_of::account;
 use super::cases::cases;

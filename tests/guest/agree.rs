@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use svclab::kernel::{Agent, Host};
-use svclab::run::Prepared;
+use svclab_runner::kernel::{Agent, Host};
+use svclab_runner::run::Prepared;
 
 use super::cases::cases;
-use super::guests::{SVCLAB, block_on, guest};
+use super::guests::{AGENT, block_on, guest};
 use super::outcome::{Outcome, watched};
 
 /// How many cases stand in one guest at once: as many as `svclab run` has there.
@@ -65,7 +65,7 @@ fn differences(here: &Outcome, there: &Outcome) -> String {
 
 fn host_and_guest_agree(lab: &str) {
     block_on(async {
-        let host = Host::with_agent(SVCLAB.into()).start().await;
+        let host = Host::with_agent(AGENT.into()).start().await;
         let guest = guest("6.12").await.start().await;
         agree(lab, host.expect("an agent"), guest.expect("a guest")).await;
     });

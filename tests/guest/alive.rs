@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use svclab::kernel::guest::Deadlines;
-use svclab::kernel::{Agent, KernelError};
-use svclab::plan::{Namespace, Plan};
+use svclab_model::plan::{Namespace, Plan};
+use svclab_runner::kernel::guest::Deadlines;
+use svclab_runner::kernel::{Agent, KernelError};
 
 use super::cases::case;
 use super::command::installed;

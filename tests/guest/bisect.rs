@@ -4,7 +4,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::guests::{SVCLAB, block_on, guest, shared};
+use super::SVCLAB;
+use super::guests::{block_on, guest, shared};
 
 /// The answer for the dumps of a write-up, laid over a node of a case.
 fn found(case: &str, good: &str, bad: &str) -> Value {

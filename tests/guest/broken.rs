@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use svclab::kernel::KernelError;
-use svclab::kernel::guest::{Cache, Deadlines, SNAPSHOTS, Wanted};
+use svclab_runner::kernel::KernelError;
+use svclab_runner::kernel::guest::{Cache, Deadlines, SNAPSHOTS, Wanted};
 
 use super::caches::{is_clean, own_cache};
 use super::cases::case;

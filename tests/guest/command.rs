@@ -8,8 +8,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
+use super::SVCLAB;
 use super::caches::is_clean;
-use super::guests::SVCLAB;
 use super::processes::{Held, of_session};
 
 /// The program that guests need, by its name on this machine.

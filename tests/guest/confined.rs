@@ -11,12 +11,12 @@ use std::process::{Child, Command, Stdio};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::unistd::geteuid;
-use svclab::kernel::guest::Cache;
+use svclab_runner::kernel::guest::Cache;
 
+use super::SVCLAB;
 use super::caches::own_cache;
 use super::command::{QEMU, installed, programs};
 use super::container::contain;
-use super::guests::SVCLAB;
 use super::seen::Seen;
 use super::support::QUICK;
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::guests::SVCLAB;
+use super::SVCLAB;
 
 /// The journeys of a probe, as data.
 fn connections(case: &str, probe: &str) -> Vec<Value> {

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use svclab::kernel::guest::SNAPSHOTS;
+use svclab_runner::kernel::guest::SNAPSHOTS;
 
 use super::caches::own_cache;
 use super::command::{QEMU, Telling, assert_said, programs, run};
-use super::guests::{SVCLAB, block_on};
+use super::guests::{AGENT, block_on};
 use super::support::{QUICK, guest_in, guest_of, own_kernel};
-use svclab::kernel::guest::{Cache, Wanted};
+use svclab_runner::kernel::guest::{Cache, Wanted};
 
 /// A case whose probes wait for packets that do not come.
 const WAITING: [&str; 6] = [
@@ -175,7 +175,7 @@ fn another_svclab_makes_a_snapshot_of_its_own_and_old_ones_are_removed() {
     for build in 0..5 {
         // The same program with a mark in it: what a build differs in.
         let program = directory.path().join(format!("svclab-{build}"));
-        let mut bytes = fs::read(SVCLAB).expect("the program");
+        let mut bytes = fs::read(AGENT).expect("the program");
         let greeting = b"svclab agent: ";
         let at = bytes
             .windows(greeting.len())

@@ -6,11 +6,11 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use svclab::kernel::{Host, State};
+use svclab_runner::kernel::{Host, State};
 
+use super::SVCLAB;
 use super::caches::own_cache;
 use super::command::{self, Ended, QEMU, assert_said, installed, programs, run};
-use super::guests::SVCLAB;
 use super::support::{QUICK, own_kernel};
 
 /// A case that needs IPVS.

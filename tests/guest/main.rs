@@ -40,3 +40,6 @@ mod trace;
 #[path = "../shared/traced.rs"]
 mod traced;
 mod why;
+
+/// The program under test.
+const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");

@@ -7,11 +7,12 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use svclab::evidence::{Attempt, Direction, Evidence, Verdict};
-use svclab::explain::{Frame, Judgement};
-use svclab::plan::{LinkKind, Plan, Watch};
-use svclab::run::Prepared;
-use svclab::scenario::wire::PacketKind;
+use svclab_journey::Frame;
+use svclab_judge::Judgement;
+use svclab_model::evidence::PacketKind;
+use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
+use svclab_model::plan::{LinkKind, Plan, Watch};
+use svclab_runner::run::Prepared;
 
 /// Where VXLAN is spoken.
 const VXLAN: u16 = 8472;

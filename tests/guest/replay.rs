@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::process::{Command, Output, Stdio};
 
-use super::guests::{SVCLAB, block_on, guest, shared};
+use super::SVCLAB;
+use super::guests::{block_on, guest, shared};
 use super::standing_labs::Runtime;
 
 /// What collect-node calls and a guest has only if it is asked for.

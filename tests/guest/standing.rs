@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::SVCLAB;
 use super::by_hand::{self, CONNECTS, UNFILTERED};
-use super::guests::{SVCLAB, block_on, guest, shared};
+use super::guests::{block_on, guest, shared};
 use super::processes::{Held, of_session};
 use super::standing_labs::Runtime;
 

@@ -3,9 +3,9 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use svclab::kernel::guest::{Cache, Guest, Wanted};
+use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
 
-use super::guests::{SVCLAB, block_on, guest};
+use super::guests::{AGENT, block_on, guest};
 
 /// The series of kernels that tests boot.
 pub const SERIES: [&str; 2] = ["6.1", "6.12"];
@@ -15,7 +15,7 @@ pub const QUICK: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=pass
 
 /// A guest of that series from another cache.
 pub async fn guest_in(cache: &Cache, series: &str) -> Guest {
-    guest_of(cache, &Wanted::Series(series.to_owned()), Path::new(SVCLAB)).await
+    guest_of(cache, &Wanted::Series(series.to_owned()), Path::new(AGENT)).await
 }
 
 /// A guest of a cache with that kernel and that first program.

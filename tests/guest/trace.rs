@@ -1,7 +1,7 @@
 //! What happens to packets by each kernel's own account: as on the host.
 
-use svclab::evidence::{Drops, Evidence};
-use svclab::plan::Backend;
+use svclab_model::evidence::{Drops, Evidence};
+use svclab_model::plan::Backend;
 
 use super::guests::{block_on, guest};
 use super::support::SERIES;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::guests::SVCLAB;
+use super::SVCLAB;
 
 /// What is found of a case, once for each kernel.
 fn found(kernel: &str, case: &str) -> Vec<Value> {

@@ -15,7 +15,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, Uid, chroot, setuid};
 use serde::{Deserialize, Serialize};
-use svclab::agent::contain::{Standing, contain};
+use svclab_agent::contain::{Standing, contain};
 
 /// What this program is started with to attempt.
 pub const WORD: &str = "attempt-to-escape";

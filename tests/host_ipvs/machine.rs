@@ -14,17 +14,20 @@ use nix::sys::reboot::{RebootMode, reboot};
 use nix::unistd::{chdir, chroot};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use svclab::evidence::Drops;
-use svclab::kernel::Host;
-use svclab::kernel::doctor::Way;
-use svclab::report::doctor::Document;
-use svclab::report::{Outcome, Results};
+use svclab_model::evidence::Drops;
+use svclab_report::doctor::Document;
+use svclab_runner::kernel::Host;
+use svclab_runner::kernel::doctor::Way;
+use svclab_runner::results::{Outcome, Results};
 
 use super::attempt::{Attempts, SETTING, WORD};
 use super::tenants;
 
 /// The name by which this program is `svclab`.
 pub const SVCLAB: &str = "svclab";
+
+/// The path of this program by which svclab starts its agent.
+pub const AGENT: &str = "/proc/self/exe";
 
 /// Where it is noted which modules the kernel wants: where the kernel's own programs and
 /// these see the same file.
@@ -189,6 +192,7 @@ fn svclab(words: &[&str], user: u32) -> Output {
         .uid(user)
         .gid(user)
         .env_clear()
+        .env("SVCLAB_AGENT", AGENT)
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .env("SVCLAB_CACHE", "/tmp/cache")
         .output()

@@ -25,15 +25,17 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         // What svclab starts of itself, and svclab.
-        [_, "agent", "--init"] => machine::live(),
+        [_, svclab_agent::INIT] => machine::live(),
         [_, "-q", "--", module] => machine::modprobe(module),
-        [_, "agent", ..] | [machine::SVCLAB, ..] => return svclab::cli::main(),
+        [machine::SVCLAB, ..] => return svclab::cli::main(),
         [_, attempt::WORD, standing, outside] => attempt::main(standing, outside),
         [_, attempt::CHILD] => attempt::child(),
         [_, tenants::INSIDE] => return program::inside(),
         [_, tenants::WAITS] => loop {
             nix::unistd::pause();
         },
+        // By the path that all of them are started by.
+        [machine::AGENT, ..] => return svclab_agent::start(),
         _ => {}
     }
     let mut tests = vec![

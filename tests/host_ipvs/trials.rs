@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use svclab::kernel::KernelError;
-use svclab::kernel::doctor::Health;
-use svclab::kernel::guest::{Cache, Deadlines, Guest, GuestError, Wanted};
-use svclab::report::Outcome;
+use svclab_runner::kernel::KernelError;
+use svclab_runner::kernel::doctor::Health;
+use svclab_runner::kernel::guest::{Cache, Deadlines, Guest, GuestError, Wanted};
+use svclab_runner::results::Outcome;
 
 use super::attempt::{Attempts, SETTING, WORD};
 use super::machine::Said;

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use svclab::evidence::{Evidence, Verdict};
-use svclab::kernel::Session;
-use svclab::plan::Sysctl;
-use svclab::run::Prepared;
+use svclab_model::evidence::{Evidence, Verdict};
+use svclab_model::plan::Sysctl;
+use svclab_runner::kernel::Session;
+use svclab_runner::run::Prepared;
 
 use super::cases::case;
 use super::guests::block_on;
@@ -173,7 +173,7 @@ fn a_server_that_is_not_there_cannot_be_stopped() {
     block_on(async {
         let agent = with_ipvsadm().await;
         let mut session = agent
-            .build(svclab::plan::Plan::default())
+            .build(svclab_model::plan::Plan::default())
             .await
             .expect("a lab");
         let error = session.stop("pod/default/web").await.unwrap_err();

@@ -1,8 +1,9 @@
 //! What `ipvsadm -Sn` prints of servers with every option is read, and the same
 //! comes of it when it is given again.
 
-use svclab::dump::{File, Format, NodeDump, compare};
-use svclab::plan::{Namespace, Plan};
+use svclab_dump::{File, NodeDump, compare};
+use svclab_model::plan::{Namespace, Plan};
+use svclab_ruleset::tool::Format;
 
 use super::guests::block_on;
 use super::programs::{says, with_ipvsadm};

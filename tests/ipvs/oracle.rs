@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use svclab::plan::ipvs::{
+use svclab_model::plan::{Namespace, Plan};
+use svclab_planner::print::{Stage, steps};
+use svclab_ruleset::ipvs::{
     Forwarding, RealServer, SchedulerFlags, Timeouts, Transport, Virtual, VirtualServer,
 };
-use svclab::plan::print::{Stage, steps};
-use svclab::plan::{Namespace, Plan};
 
 use super::cases::case;
 use super::guests::block_on;

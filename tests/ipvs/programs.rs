@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use svclab::kernel::{Agent, Session};
+use svclab_runner::kernel::{Agent, Session};
 
 use super::guests::guest;
 

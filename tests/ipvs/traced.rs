@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use svclab::evidence::Verdict;
-use svclab::plan::ipvs::{
+use svclab_model::evidence::Verdict;
+use svclab_model::plan::{Plan, Probe};
+use svclab_ruleset::ipvs::{
     Forwarding, RealServer, SchedulerFlags, Transport, Virtual, VirtualServer,
 };
-use svclab::plan::{Plan, Probe};
 
 use super::guests::{block_on, guest};
 

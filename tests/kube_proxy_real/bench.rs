@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 use serde_json::Value;
-use svclab::kernel::{Agent, Session};
-use svclab::plan::{self, Link, LinkKind, Mac, Namespace, Plan, Watch};
-use svclab::rules::kube_proxy::{KubeProxy, Mode, flags};
+use svclab_model::plan::{self, Link, LinkKind, Mac, Namespace, Plan, Watch};
+use svclab_rules::kube_proxy::{KubeProxy, Mode, flags};
+use svclab_runner::kernel::{Agent, Session};
 
 use crate::cluster::{Cluster, NODE};
 use crate::differences::{self, Texts};
@@ -293,7 +293,7 @@ pub fn patched(name: &str) -> Result<PathBuf, Failed> {
 }
 
 fn kept(file: &str) -> Result<PathBuf, Failed> {
-    let cache = svclab::kernel::guest::locate(
+    let cache = svclab_runner::kernel::guest::locate(
         |name| std::env::var_os(name),
         nix::unistd::geteuid().is_root(),
     )?;

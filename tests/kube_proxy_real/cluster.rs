@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use libtest_mimic::Failed;
 use serde_json::{Value, json};
-use svclab::rules::kube_proxy::Objects;
+use svclab_rules::kube_proxy::Objects;
 
 use crate::bench::{ADDRESS, value};
 use crate::marker::Marker;

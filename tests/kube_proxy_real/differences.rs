@@ -5,10 +5,11 @@ use std::fmt::{Debug, Display};
 use std::net::IpAddr;
 
 use libtest_mimic::Failed;
-use svclab::dump::iptables::{Dump, Order, compare};
-use svclab::rules::kube_proxy::ipvs::DUMMY;
-use svclab::rules::kube_proxy::{Family, KubeProxy, Mode, ipvs_rules, rules};
-use svclab::rules::script::Script;
+use svclab_dump::compare::iptables::{Order, compare};
+use svclab_rules::kube_proxy::ipvs::DUMMY;
+use svclab_rules::kube_proxy::{Family, KubeProxy, Mode, ipvs_rules, rules};
+use svclab_ruleset::iptables::Dump;
+use svclab_ruleset::iptables::script::Script;
 
 use crate::bench::ADDRESS;
 use crate::cluster::Cluster;

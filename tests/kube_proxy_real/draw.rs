@@ -7,7 +7,7 @@ use libtest_mimic::Failed;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use serde_json::{Value, json};
-use svclab::rules::kube_proxy::{KubeProxy, Mode};
+use svclab_rules::kube_proxy::{KubeProxy, Mode};
 
 use crate::VERSION;
 use crate::bench::ADDRESS;

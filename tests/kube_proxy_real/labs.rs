@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::kernel::Host;
-use svclab::run::{Prepared, Wishes, choose, prepare};
+use svclab_runner::kernel::Host;
+use svclab_runner::run::{Prepared, Wishes, choose, prepare};
 
 use crate::{bench, guests};
 
@@ -53,7 +53,7 @@ fn prepared() -> Result<Vec<Prepared>, Failed> {
 
 fn svclab(arguments: &[&str]) -> Result<Output, Failed> {
     let binary = bench::binary()?.display().to_string();
-    let output = Command::new(guests::SVCLAB)
+    let output = Command::new(crate::SVCLAB)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env_remove("SVCLAB_TOPOLOGIES")
         .env("NO_COLOR", "1")
@@ -122,7 +122,7 @@ fn is_killed() -> Result<(), Failed> {
         .ok_or("there is no such case")?;
     let binary = bench::binary()?;
     guests::block_on(async {
-        let host = Host::with_agent(guests::SVCLAB.into()).with_programs([binary.clone()]);
+        let host = Host::with_agent(guests::AGENT.into()).with_programs([binary.clone()]);
         let agent = host.start().await?;
         let mut session = agent.build(case.plan).await?;
         let kill = format!(

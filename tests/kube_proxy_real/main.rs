@@ -58,11 +58,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use svclab::kernel::{Agent, Host};
-use svclab::rules::kube_proxy::{KubeProxy, Mode};
+use svclab_rules::kube_proxy::{KubeProxy, Mode};
+use svclab_runner::kernel::{Agent, Host};
 
 use bench::Bench;
 use cluster::Cluster;
+
+/// The program under test.
+const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
 
 /// The kube-proxy that is run.
 pub const VERSION: &str = "v1.20.2";
@@ -151,7 +154,7 @@ async fn agent(mode: Mode) -> Result<(Agent, String), Failed> {
             .start()
             .await?
     } else {
-        Host::with_agent(PathBuf::from(guests::SVCLAB))
+        Host::with_agent(PathBuf::from(guests::AGENT))
             .with_programs([binary])
             .start()
             .await?

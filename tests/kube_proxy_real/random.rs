@@ -7,8 +7,8 @@ use libtest_mimic::Failed;
 use proptest::test_runner::{
     Config, FileFailurePersistence, RngSeed, TestCaseError, TestError, TestRunner,
 };
-use svclab::kernel::Agent;
-use svclab::rules::kube_proxy::Mode;
+use svclab_rules::kube_proxy::Mode;
+use svclab_runner::kernel::Agent;
 
 use crate::agent;
 use crate::bench::Bench;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::rules::kube_proxy::{Mode, Version};
-use svclab::run::verify::version_of;
+use svclab_experiment::run::verify::version_of;
+use svclab_rules::kube_proxy::{Mode, Version};
 
 use crate::{bench, guests, verify};
 
@@ -76,7 +76,7 @@ fn comes_out(writer: &Writer, way: Way, size: usize) -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("sizes.yaml");
     std::fs::write(&path, lab(writer.version(), way, size)?)?;
-    let mut command = Command::new(guests::SVCLAB);
+    let mut command = Command::new(crate::SVCLAB);
     command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("NO_COLOR", "1")

@@ -27,7 +27,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 fn svclab() -> Command {
-    let mut command = Command::new(guests::SVCLAB);
+    let mut command = Command::new(crate::SVCLAB);
     command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env_remove("SVCLAB_TOPOLOGIES")

@@ -14,12 +14,12 @@ use std::future::pending;
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Failed, Trial};
-use svclab::kernel::{Choice, Host};
-use svclab::plan::{CommandLimits, Typed};
-use svclab::rules::kube_proxy::Mode;
-use svclab::run::verify::{Pairs, Side, pairs, verify, version_of};
-use svclab::run::{Options, choose};
-use svclab::verify::{Times, Verification};
+use svclab_experiment::run::verify::{Pairs, Side, pairs, verify, version_of};
+use svclab_experiment::verify::{Times, Verification};
+use svclab_model::plan::{CommandLimits, Typed};
+use svclab_rules::kube_proxy::Mode;
+use svclab_runner::kernel::{Choice, Host};
+use svclab_runner::run::{Options, choose};
 use tokio::sync::mpsc;
 
 use crate::{VERSION, bench, guests};
@@ -250,7 +250,7 @@ fn trials_of(
 }
 
 pub fn host() -> Host {
-    Host::with_agent(guests::SVCLAB.into())
+    Host::with_agent(guests::AGENT.into())
 }
 
 /// Compares cases, of which those of the real kube-proxy are changed first, with the rules
@@ -285,7 +285,7 @@ fn compared(
 async fn verified(found: Pairs, against: &Side, new: &Side) -> Verification {
     let options = Options {
         kernels: Choice::Auto,
-        agent: Some(guests::SVCLAB.into()),
+        agent: Some(guests::AGENT.into()),
         jobs: 4,
         agents: 2,
         keep: false,
@@ -373,12 +373,12 @@ fn of_one_release(patch: Option<&str>, case: &str, finds: Finds) -> Result<(), F
     if verification.failed.is_empty() && verification.flows > 0 && finds(&verification) {
         return Ok(());
     }
-    Err(svclab::report::verify::human(&verification, false, false).into())
+    Err(svclab_report::verify::human(&verification, false, false).into())
 }
 
 fn silent(program: &Path, mode: Mode) -> Result<(), Failed> {
     let verification = compared(program, None, &[], &[mode], |_| {})?;
-    let told = svclab::report::verify::human(&verification, false, false);
+    let told = svclab_report::verify::human(&verification, false, false);
     if verification.exit_code() == 0 && verification.flows > 0 {
         eprintln!("{mode}: {told}");
         return Ok(());
@@ -406,7 +406,7 @@ fn is_found(program: &Path, fault: &Fault) -> Result<(), Failed> {
     if verification.exit_code() == 1 && changed.contains(fault.changes) {
         return Ok(());
     }
-    Err(svclab::report::verify::human(&verification, true, false).into())
+    Err(svclab_report::verify::human(&verification, true, false).into())
 }
 
 /// Its rules are never written, and no sync of its says that it agrees. The unpatched one
@@ -418,7 +418,7 @@ fn a_failed_restore_is_an_error() -> Result<(), Failed> {
         // A guest takes seconds to boot.
         let names = if run == 0 { &names[..] } else { &names[..1] };
         let verification = compared(&broken, None, names, &[], |_| {})?;
-        let is_error = |failed: &svclab::verify::Failed| {
+        let is_error = |failed: &svclab_experiment::verify::Failed| {
             failed.error.message.contains("it cannot write its rules")
                 && failed
                     .error
@@ -429,11 +429,11 @@ fn a_failed_restore_is_an_error() -> Result<(), Failed> {
             || !verification.failed.iter().all(is_error)
             || verification.exit_code() == 0
         {
-            return Err(svclab::report::verify::human(&verification, true, false).into());
+            return Err(svclab_report::verify::human(&verification, true, false).into());
         }
         let verification = compared(&whole, None, names, &[], |_| {})?;
         if verification.exit_code() != 0 || verification.flows == 0 {
-            return Err(svclab::report::verify::human(&verification, true, false).into());
+            return Err(svclab_report::verify::human(&verification, true, false).into());
         }
     }
     Ok(())
@@ -461,7 +461,7 @@ fn steps_are_silent() -> Result<(), Failed> {
     if verification.exit_code() == 0 && is_whole {
         return Ok(());
     }
-    Err(svclab::report::verify::human(&verification, true, false).into())
+    Err(svclab_report::verify::human(&verification, true, false).into())
 }
 
 /// v1.20.2 has conntrack forget the flows of UDP of an endpoint that is not ready any more,
@@ -491,5 +491,5 @@ fn a_step_is_found() -> Result<(), Failed> {
     {
         return Ok(());
     }
-    Err(svclab::report::verify::human(&verification, true, false).into())
+    Err(svclab_report::verify::human(&verification, true, false).into())
 }

@@ -4,11 +4,13 @@
 use std::fmt::Write as _;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::dump::iptables::{Dump, Order};
-use svclab::dump::{Format, NodeDump, compare};
-use svclab::rules::kube_proxy::ipvs::{DUMMY, IPVS_OUT_FILTER};
-use svclab::rules::kube_proxy::{Family, IpvsRules, KubeProxy, Mode, Version, chains, ipvs_rules};
-use svclab::rules::script::{Script, Table};
+use svclab_dump::compare::iptables::Order;
+use svclab_dump::{NodeDump, compare};
+use svclab_rules::kube_proxy::ipvs::{DUMMY, IPVS_OUT_FILTER};
+use svclab_rules::kube_proxy::{Family, IpvsRules, KubeProxy, Mode, Version, chains, ipvs_rules};
+use svclab_ruleset::iptables::Dump;
+use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::tool::Format;
 
 use crate::namespace::{self, Flavour};
 use crate::recordings::{self, IpvsRecording};

@@ -15,11 +15,13 @@ mod recordings;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use svclab::dump::iptables::{self, Dump, Order};
-use svclab::dump::{Difference, File, Format, NodeDump};
-use svclab::rules::kube_proxy::{Family, KubeProxy, Rules, Version, chains, rules};
-use svclab::rules::script::{Script, Table};
-use svclab::scenario::Rendering;
+use svclab_diagnostic::Rendering;
+use svclab_dump::compare::iptables::Order;
+use svclab_dump::{Difference, File, NodeDump};
+use svclab_rules::kube_proxy::{Family, KubeProxy, Rules, Version, chains, rules};
+use svclab_ruleset::iptables::Dump;
+use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::tool::Format;
 
 use namespace::Flavour;
 use recordings::Recording;
@@ -96,7 +98,9 @@ fn same(expected: &Dump, found: &Dump) -> Result<(), Failed> {
 }
 
 fn same_in_order(expected: &Dump, found: &Dump, order: Order) -> Result<(), Failed> {
-    told(&iptables::compare(expected, found, order))
+    told(&svclab_dump::compare::iptables::compare(
+        expected, found, order,
+    ))
 }
 
 /// Nothing differs, in the comparison that `svclab diff` makes.

@@ -7,7 +7,8 @@
 use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::dump::{File, Format, NodeDump, compare};
+use svclab_dump::{File, NodeDump, compare};
+use svclab_ruleset::tool::Format;
 
 use crate::{dump, recordings};
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use libtest_mimic::Failed;
 use netlink_sys::{Socket, SocketAddr};
 use nix::sched::{CloneFlags, unshare};
-use svclab::rules::kube_proxy::{Family, Rules};
+use svclab_rules::kube_proxy::{Family, Rules};
 
 /// Which iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 
 use libtest_mimic::{Failed, Trial};
 use serde_json::json;
-use svclab::dump::nft;
-use svclab::rules::kube_proxy::{Family, KubeProxy, Mode, Version, nftables_rules};
-use svclab::rules::nft::Ruleset;
+use svclab_rules::kube_proxy::{Family, KubeProxy, Mode, Version, nftables_rules};
+use svclab_ruleset::nft;
+use svclab_ruleset::nft::Ruleset;
 
 use crate::recordings::{self, Cluster, NftablesRecording};
 use crate::{namespace, none};
@@ -60,8 +60,14 @@ fn parsed(text: &str) -> Result<Ruleset, Failed> {
 fn text(recording: &NftablesRecording) -> Result<(), Failed> {
     let cluster = cluster(&recording.objects)?;
     let written = written(&recording.proxy()?, &cluster)?;
-    none(&nft::compare(&parsed(&recording.text()?)?, &written))?;
-    none(&nft::compare(&written, &parsed(&written.to_string())?))
+    none(&svclab_dump::compare::nft::compare(
+        &parsed(&recording.text()?)?,
+        &written,
+    ))?;
+    none(&svclab_dump::compare::nft::compare(
+        &written,
+        &parsed(&written.to_string())?,
+    ))
 }
 
 fn kernel(recording: &NftablesRecording) -> Result<(), Failed> {
@@ -69,7 +75,10 @@ fn kernel(recording: &NftablesRecording) -> Result<(), Failed> {
     let written = written(&recording.proxy()?, &cluster)?;
     let listed = namespace::load_nft(&written.to_string())?;
     let recorded = recording.text()?;
-    none(&nft::compare(&parsed(&recorded)?, &parsed(&listed)?))?;
+    none(&svclab_dump::compare::nft::compare(
+        &parsed(&recorded)?,
+        &parsed(&listed)?,
+    ))?;
     // The same nft listed both.
     crate::same_lines(&lines(&recorded), &lines(&listed))
 }
@@ -120,7 +129,10 @@ fn loads(minor: u8, objects: &str) -> Result<(), Failed> {
             }
             continue;
         }
-        none(&nft::compare(&written, &parsed(&listed?)?))?;
+        none(&svclab_dump::compare::nft::compare(
+            &written,
+            &parsed(&listed?)?,
+        ))?;
     }
     Ok(())
 }

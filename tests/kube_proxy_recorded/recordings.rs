@@ -8,9 +8,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use libtest_mimic::Failed;
 use serde_json::Value;
-use svclab::dump::Format;
-use svclab::rules::kube_proxy::history::NFT_OBEYS_MASQUERADE_FLAG;
-use svclab::rules::kube_proxy::{Family, KubeProxy, Mode, Objects};
+use svclab_rules::kube_proxy::history::NFT_OBEYS_MASQUERADE_FLAG;
+use svclab_rules::kube_proxy::{Family, KubeProxy, Mode, Objects};
+use svclab_ruleset::tool::Format;
 
 fn home() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/kube-proxy")

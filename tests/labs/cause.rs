@@ -2,13 +2,13 @@
 //! otherwise equal plan, the call connects.
 
 use libtest_mimic::{Failed, Trial};
-use svclab::dump::nft;
-use svclab::evidence::Verdict;
-use svclab::kernel::{Agent, KernelError};
-use svclab::plan::{Namespace, Plan, VirtualServer};
-use svclab::rules::nft::Table;
-use svclab::run::Prepared;
-use svclab::scenario::Case;
+use svclab_model::evidence::Verdict;
+use svclab_model::plan::{Namespace, Plan, VirtualServer};
+use svclab_ruleset::nft;
+use svclab_ruleset::nft::Table;
+use svclab_runner::kernel::{Agent, KernelError};
+use svclab_runner::run::Prepared;
+use svclab_scenario::Case;
 
 use super::full::ordinary_or_full;
 use super::guests;

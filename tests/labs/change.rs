@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::dump::nft;
-use svclab::evidence::{Evidence, HeldLink};
-use svclab::kernel::{KernelError, Session};
-use svclab::plan::{Delta, Plan, Watch};
-use svclab::rules::nft::Table;
-use svclab::run::Prepared;
+use svclab_model::evidence::{Evidence, HeldLink};
+use svclab_model::plan::{Delta, Plan, Watch};
+use svclab_ruleset::nft;
+use svclab_ruleset::nft::Table;
+use svclab_runner::kernel::{KernelError, Session};
+use svclab_runner::run::Prepared;
 
 use super::full::ordinary_or_full;
 use super::guests;
@@ -39,7 +39,7 @@ pub fn trials(cases: &[Prepared]) -> Vec<Trial> {
             trials.extend(steps(to));
             continue;
         }
-        match Delta::between(&from.plan, &to.plan) {
+        match svclab_planner::delta::between(&from.plan, &to.plan) {
             Ok(delta) => {
                 reached += 1;
                 let (from, to) = (from.plan.clone(), to.clone());

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use libtest_mimic::Failed;
-use svclab::evidence::Evidence;
-use svclab::explain::{Judge, Judgement};
-use svclab::run::Prepared;
-use svclab::scenario::count::Count;
-use svclab::scenario::expectation::{Expected, ProbeExpectation, Row, SourcePort};
-use svclab::scenario::wire::WireExpectation;
+use svclab_judge::{Judge, Judgement};
+use svclab_model::evidence::Evidence;
+use svclab_runner::run::Prepared;
+use svclab_scenario::count::Count;
+use svclab_scenario::expectation::{Expected, ProbeExpectation, Row, SourcePort};
+use svclab_scenario::wire::WireExpectation;
 
 /// Nobody sees so many of anything.
 const NEVER: u32 = 1_000_000;

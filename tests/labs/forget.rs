@@ -2,8 +2,8 @@
 //! session affinity does in nftables mode.
 
 use libtest_mimic::{Failed, Trial};
-use svclab::kernel::{KernelError, Session};
-use svclab::run::Prepared;
+use svclab_runner::kernel::{KernelError, Session};
+use svclab_runner::run::Prepared;
 
 use super::stage;
 

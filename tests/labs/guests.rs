@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use svclab::evidence::Evidence;
-use svclab::kernel::guest::{Cache, Guest, Wanted};
-use svclab::kernel::{Agent, Kernel, KernelError};
-use svclab::plan::{LinkKind, Plan};
-use svclab::run::Prepared;
+use svclab_model::evidence::Evidence;
+use svclab_model::plan::{LinkKind, Plan};
+use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
+use svclab_runner::kernel::{Agent, Kernel, KernelError};
+use svclab_runner::run::Prepared;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{OnceCell, Semaphore, oneshot};
 
@@ -89,7 +89,7 @@ impl Guests {
     async fn agent(&self, at: usize) -> Result<Agent, String> {
         let kernel = self.kernel.get_or_init(|| async {
             let cache = Cache::of_environment().map_err(|error| error.to_string())?;
-            let program = PathBuf::from(env!("CARGO_BIN_EXE_svclab"));
+            let program = PathBuf::from(env!("CARGO_BIN_EXE_svclab-agent"));
             let guest = Guest::with_agent(cache, &Wanted::Newest, program).await;
             let guest = guest.map_err(|error| error.to_string())?;
             Ok(Kernel::Guest(Box::new(guest)))

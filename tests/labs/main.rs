@@ -19,7 +19,7 @@ mod stage;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use svclab::run::Prepared;
+use svclab_runner::run::Prepared;
 
 /// Most of a case's time is waiting for packets that do not come.
 const AT_ONCE: usize = 16;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::run::{choose, prepare};
+use svclab_runner::run::{choose, prepare};
 
 use super::{flip, guests, stage};
 

@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use futures_util::{StreamExt, TryStreamExt};
 use libtest_mimic::{Failed, Trial};
-use svclab::evidence::{Evidence, Verdict};
-use svclab::run::Prepared;
+use svclab_model::evidence::{Evidence, Verdict};
+use svclab_runner::run::Prepared;
 
 use super::full::ordinary_or_full;
 use super::stage;

@@ -4,9 +4,9 @@
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::kernel::enter;
-use svclab::plan::{Namespace, Sysctl};
-use svclab::run::Prepared;
+use svclab_model::plan::{Namespace, Sysctl};
+use svclab_runner::kernel::enter;
+use svclab_runner::run::Prepared;
 
 use super::stage;
 

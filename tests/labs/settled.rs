@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use libtest_mimic::{Failed, Trial};
-use svclab::evidence::{Attempt, Evidence, Verdict};
-use svclab::plan::{Patience, Probe};
-use svclab::run::{Prepared, choose, prepare};
+use svclab_model::evidence::{Attempt, Evidence, Verdict};
+use svclab_model::plan::{Patience, Probe};
+use svclab_runner::run::{Prepared, choose, prepare};
 
 use super::full::ordinary_or_full;
 use super::{guests, stage};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use svclab::kernel::{Agent, Host, KernelError};
-use svclab::run::{Prepared, choose, prepare};
+use svclab_runner::kernel::{Agent, Host, KernelError};
+use svclab_runner::run::{Prepared, choose, prepare};
 use tokio::runtime::Builder;
 
 /// How long the labs' probes wait, as `svclab run` does.
@@ -38,7 +38,7 @@ pub fn with_agent<T>(
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let host = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab")));
+        let host = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab-agent")));
         let agent = host.start().await.map_err(|error| error.to_string())?;
         doing(agent).await.map_err(|error| error.to_string())
     })

@@ -4,10 +4,10 @@
 mod stage;
 mod tshark;
 
-use svclab::evidence::{Evidence, Verdict};
-use svclab::explain::Frame;
-use svclab::plan::{Plan, Probe, Protocol, Server, Target};
-use svclab::scenario::wire::PacketKind;
+use svclab_journey::Frame;
+use svclab_model::evidence::PacketKind;
+use svclab_model::evidence::{Evidence, Verdict};
+use svclab_model::plan::{Plan, Probe, Protocol, Server, Target};
 
 /// A call that is answered, through the tunnel both ways.
 const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=drops";

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use pcap_file::pcap::{PcapPacket, PcapWriter};
-use svclab::evidence::Packet;
-use svclab::explain::{Frame, Payload};
+use svclab_journey::{Frame, Payload};
+use svclab_model::evidence::Packet;
 
 /// What tshark is asked of each packet. A field that occurs several times, as in
 /// a tunnel, has all its values in the packet's order.

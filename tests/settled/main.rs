@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Trial};
-use svclab::evidence::{Attempt, Verdict};
-use svclab::kernel::Host;
-use svclab::plan::{Backend, Iptables, Plan, Protocol, Sysctl};
+use svclab_model::evidence::{Attempt, Verdict};
+use svclab_model::plan::{Backend, Iptables, Plan, Protocol, Sysctl};
+use svclab_runner::kernel::Host;
 use tokio::runtime::Builder;
 
 /// How long everything else is waited for: three times a SYN is sent again.
@@ -119,7 +119,7 @@ impl Lab {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let host = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab")));
+            let host = Host::with_agent(PathBuf::from(env!("CARGO_BIN_EXE_svclab-agent")));
             let agent = host.start().await.expect("an agent");
             let mut session = agent
                 .build(self.plan(settle, patience))
@@ -128,7 +128,7 @@ impl Lab {
             let evidence = session.probe().await.expect("evidence");
             // What proves it was not asked for.
             assert!(evidence.met.is_empty() && evidence.connections.is_empty());
-            let unasked = |packet: &svclab::evidence::Packet| packet.namespace != "router";
+            let unasked = |packet: &svclab_model::evidence::Packet| packet.namespace != "router";
             assert!(!evidence.packets.iter().any(unasked));
             evidence.attempts
         })

@@ -1,7 +1,7 @@
 //! The same in tables that no iptables knows, written as kube-proxy's nftables mode
 //! writes them.
 
-use svclab::evidence::{Attempt, Verdict};
+use svclab_model::evidence::{Attempt, Verdict};
 
 use super::{AGAIN, Lab};
 

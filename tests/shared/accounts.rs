@@ -6,11 +6,11 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use svclab::evidence::{Drops, Evidence};
-use svclab::explain::journey::{End, Journey};
-use svclab::kernel::Agent;
-use svclab::plan::{Plan, Watch};
-use svclab::run::Prepared;
+use svclab_journey::journey::{End, Journey};
+use svclab_model::evidence::{Drops, Evidence};
+use svclab_model::plan::{Plan, Watch};
+use svclab_runner::kernel::Agent;
+use svclab_runner::run::Prepared;
 
 /// How packets ended.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-use svclab::kernel::guest::{Cache, KERNELS};
+use svclab_runner::kernel::guest::{Cache, KERNELS};
 
 use super::guests::{block_on, guest, shared};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use svclab::run::{Prepared, choose, prepare};
+use svclab_runner::run::{Prepared, choose, prepare};
 
 /// A case of one of the project's labs.
 pub fn case(name: &str) -> Prepared {

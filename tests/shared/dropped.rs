@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use svclab::evidence::{Dropped, Drops, Evidence};
-use svclab::plan::{Backend, Iptables, Plan, Probe, Protocol, Sysctl, Target, Watch};
+use svclab_model::evidence::{Dropped, Drops, Evidence};
+use svclab_model::plan::{Backend, Iptables, Plan, Probe, Protocol, Sysctl, Target, Watch};
 
 /// Longer than the kernel needs. What nobody answers are datagrams: a SYN would be sent
 /// again if this takes longer.

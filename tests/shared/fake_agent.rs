@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
-use svclab::evidence::{Attempt, Direction, Evidence, Held, Packet, StepEvidence, Verdict};
-use svclab::kernel::Agent;
-use svclab::plan::{Plan, Probe, probes_by_stage};
-use svclab::protocol::{Event, Failure, Fault, LabId, Request, Turn, VERSION, framing};
-use svclab::report::{Event as Told, Format, Options as Telling, Outcome, Results};
-use svclab::run::{Prepared, run_on};
-use svclab::scenario::count::Count;
-use svclab::scenario::expectation::{Expected, ProbeExpectation};
+use svclab_model::evidence::{Attempt, Direction, Evidence, Held, Packet, StepEvidence, Verdict};
+use svclab_model::plan::{Plan, Probe, probes_by_stage};
+use svclab_model::protocol::{Event, Failure, Fault, LabId, Request, Turn, VERSION, framing};
+use svclab_report::{Format, Options as Telling};
+use svclab_runner::kernel::Agent;
+use svclab_runner::results::{Event as Told, Outcome, Results};
+use svclab_runner::run::{Prepared, run_on};
+use svclab_scenario::count::Count;
+use svclab_scenario::expectation::{Expected, ProbeExpectation};
 use tokio::io::{DuplexStream, duplex};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
@@ -319,7 +320,7 @@ async fn serve(stream: DuplexStream, evidence: Evidence, manner: Manner) {
     let mut events = FramedWrite::new(writing, framing());
     let ready = Event::Ready {
         protocol: VERSION,
-        surroundings: svclab::evidence::Surroundings::default(),
+        surroundings: svclab_model::evidence::Surroundings::default(),
     };
     let mut answers = vec![ready];
     loop {

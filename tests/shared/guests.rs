@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use svclab::kernel::guest::{Cache, Guest, Wanted};
+use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
 
-/// The program under test, which is also the guests' agent.
-pub const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+/// The agent of hosts and guests.
+pub const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 /// The cache that tests share; other processes of theirs may use it, too.
 pub fn shared() -> Cache {
@@ -28,7 +28,7 @@ pub async fn guest(series: &str) -> Guest {
     Guest::with_agent(
         shared(),
         &Wanted::Series(series.to_owned()),
-        PathBuf::from(SVCLAB),
+        PathBuf::from(AGENT),
     )
     .await
     .expect("a kernel")

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
-use svclab::kernel::{Agent, KernelError, Session};
-use svclab::plan::{CommandLimits, Namespace, Plan, Typed};
-use svclab::protocol::stream::{End, Exec, FromStream, Opening, Size, Terminal, ToStream};
+use svclab_model::plan::{CommandLimits, Namespace, Plan, Typed};
+use svclab_model::protocol::stream::{End, Exec, FromStream, Opening, Size, Terminal, ToStream};
+use svclab_runner::kernel::{Agent, KernelError, Session};
 
 use super::program::{self, KEY, Whose};
 

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use svclab::evidence::met::{At, Met, Verdict};
-use svclab::evidence::{Evidence, SavedRules};
-use svclab::plan::{Backend, Iptables, Plan};
+use svclab_model::evidence::met::{At, Met, Verdict};
+use svclab_model::evidence::{Evidence, SavedRules};
+use svclab_model::plan::{Backend, Iptables, Plan};
 
 /// One service, marked and masqueraded as kube-proxy does it, and a forbidden port.
 /// The last rules of `OUTER` and `FORWARD` have no condition.

@@ -2,9 +2,11 @@
 //! every kind.
 
 use serde_json::{Map, Value, json};
-use svclab::plan::Patience;
-use svclab::run::{Chosen, Prepared, prepare};
-use svclab::scenario::{Diagnostic, Scenario, Source, Sources};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::{Source, Sources};
+use svclab_model::plan::Patience;
+use svclab_runner::run::{Chosen, Prepared, prepare};
+use svclab_scenario::Scenario;
 
 use crate::changed_lab::{change_lab, text};
 use crate::choices::Choices;

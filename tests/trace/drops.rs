@@ -16,9 +16,9 @@ use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, setns, unshare};
 use serde_json::Value;
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
-use svclab::evidence::{Drops, Evidence, Verdict};
-use svclab::kernel::{Agent, enter};
-use svclab::plan::{Backend, Plan};
+use svclab_model::evidence::{Drops, Evidence, Verdict};
+use svclab_model::plan::{Backend, Plan};
+use svclab_runner::kernel::{Agent, enter};
 
 use super::inside::{self, Inside};
 use super::rights::may_ask;

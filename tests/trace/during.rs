@@ -1,9 +1,9 @@
 //! What others see of it: nothing in what rules are read back with, and nothing at
 //! all when probes are over.
 
-use svclab::evidence::Verdict;
-use svclab::evidence::met::At;
-use svclab::plan::Backend;
+use svclab_model::evidence::Verdict;
+use svclab_model::evidence::met::At;
+use svclab_model::plan::Backend;
 
 use super::inside::{self, Inside};
 use super::with_agent;

@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use svclab::kernel::{Session, enter};
-use svclab::plan::{Backend, Plan};
+use svclab_model::plan::{Backend, Plan};
+use svclab_runner::kernel::{Session, enter};
 
 use super::traced;
 

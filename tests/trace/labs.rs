@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anstream::adapter::strip_str;
-use svclab::explain::Book;
-use svclab::explain::journey::{End, Kind, journeys};
-use svclab::plan::{Namespace, Watch};
-use svclab::report::journey::Telling;
+use svclab_journey::journey::{End, Kind, journeys};
+use svclab_judge::Book;
+use svclab_model::plan::{Namespace, Watch};
+use svclab_report::journey::Telling;
 
 use super::accounts::account;
 use super::cases::{case, cases};

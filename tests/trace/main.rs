@@ -21,15 +21,15 @@ mod traced;
 
 use std::path::PathBuf;
 
-use svclab::evidence::{Drops, Evidence};
-use svclab::kernel::{Agent, Host};
-use svclab::plan::{Backend, Plan};
+use svclab_model::evidence::{Drops, Evidence};
+use svclab_model::plan::{Backend, Plan};
+use svclab_runner::kernel::{Agent, Host};
 use tokio::runtime::Builder;
 
-const SVCLAB: &str = env!("CARGO_BIN_EXE_svclab");
+const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
 fn host() -> Host {
-    Host::with_agent(PathBuf::from(SVCLAB))
+    Host::with_agent(PathBuf::from(AGENT))
 }
 
 fn block_on<T>(doing: impl Future<Output = T>) -> T {

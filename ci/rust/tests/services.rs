@@ -1,6 +1,6 @@
-//! A lab in a project's own tests. Labs are built by the command `svclab`, which is
-//! installed on the machine (`cargo install --path svclab`) or named in the variable
-//! `SVCLAB`; to try your own kube-proxy in place of generated rules, add
+//! A lab in a project's own tests. Labs are built by the program `svclab-agent`,
+//! which is installed on the machine (`cargo install --path svclab`) or named by the
+//! variable `SVCLAB_AGENT`; to try your own kube-proxy in place of generated rules, add
 //! `.kube_proxy("bin/kube-proxy")` before `.run()`.
 
 use svclab::evidence::Verdict;

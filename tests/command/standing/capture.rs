@@ -210,7 +210,7 @@ fn a_disk_that_becomes_full_holds_whole_packets() {
     }
     let runtime = labs.runtime.sockets();
     let mut child = stage
-        .args(["sh", "-uc", script, env!("CARGO_BIN_EXE_svclab")])
+        .args(["sh", "-uc", script, crate::SVCLAB])
         .arg(&kept)
         .env("XDG_RUNTIME_DIR", runtime.parent().expect("a directory"))
         .stdin(Stdio::null())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serial_test::file_serial;
-use svclab::kernel::witness;
+use svclab_runner::kernel::witness;
 
 use super::{Labs, assert_told};
 use crate::killed::{left, of_session};

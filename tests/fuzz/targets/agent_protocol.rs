@@ -6,8 +6,8 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use svclab::plan::needs::Needs;
-use svclab::protocol::{Event, Request, framing, read_event};
+use svclab_model::protocol::{Request, framing, read_event};
+use svclab_planner::needs::Needs;
 use tokio_util::codec::Decoder as _;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -5,7 +5,9 @@
 mod shared;
 
 use libfuzzer_sys::fuzz_target;
-use svclab::dump::{Format, nft};
+use svclab_dump::compare;
+use svclab_ruleset::nft;
+use svclab_ruleset::tool::Format;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some(dump) = shared::dump(Format::Nft, bytes) else {
@@ -14,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
     let ruleset = dump.nft.expect("what was read");
     // What was read can be written, and means the same then.
     let again = nft::parse(&ruleset.to_string()).expect("what was read can be written");
-    let differences = nft::compare(&ruleset, &again);
+    let differences = compare::nft::compare(&ruleset, &again);
     assert!(
         differences.is_empty(),
         "it differs when it is written: {differences:?}"

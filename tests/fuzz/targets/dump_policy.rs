@@ -5,8 +5,8 @@
 mod shared;
 
 use libfuzzer_sys::fuzz_target;
-use svclab::dump::Format;
-use svclab::dump::format::Ip;
+use svclab_ruleset::tool::Format;
+use svclab_ruleset::tool::Ip;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = shared::dump(Format::Policy(Ip::V4), bytes);

@@ -6,8 +6,8 @@
 mod shared;
 
 use libfuzzer_sys::fuzz_target;
-use svclab::dump::Format;
-use svclab::dump::format::{Backing, Ip};
+use svclab_ruleset::tool::Format;
+use svclab_ruleset::tool::{Backing, Ip};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = shared::dump(Format::Rules(Ip::V4, Backing::Default), bytes);

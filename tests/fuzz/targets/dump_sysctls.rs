@@ -5,7 +5,7 @@
 mod shared;
 
 use libfuzzer_sys::fuzz_target;
-use svclab::dump::Format;
+use svclab_ruleset::tool::Format;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = shared::dump(Format::Sysctls, bytes);

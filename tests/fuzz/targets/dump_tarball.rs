@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use svclab::dump::limits::{MAX_BYTES, MAX_FILES};
-use svclab::dump::tarball;
+use svclab_dump::tarball;
+use svclab_ruleset::text::limits::{MAX_BYTES, MAX_FILES};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = tarball::is_tarball(bytes);
@@ -14,7 +14,10 @@ fuzz_target!(|bytes: &[u8]| {
     };
     assert!(files.len() + others.len() <= MAX_FILES, "too many files");
     for path in files.iter().map(|file| &file.path).chain(&others) {
-        assert!(!path.contains(char::is_control), "a path reaches the terminal");
+        assert!(
+            !path.contains(char::is_control),
+            "a path reaches the terminal"
+        );
     }
     for (at, file) in files.iter().enumerate() {
         assert!(wanted(&file.path), "a file that is not wanted");

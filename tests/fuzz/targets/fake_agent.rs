@@ -16,8 +16,8 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use svclab::plan::Patience;
-use svclab::run::{Chosen, Prepared, choose, prepare};
+use svclab_model::plan::Patience;
+use svclab_runner::run::{Chosen, Prepared, choose, prepare};
 use tokio::runtime::Builder;
 
 use choices::Choices;

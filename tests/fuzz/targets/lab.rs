@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use svclab::plan::needs::Needs;
-use svclab::run::{Chosen, prepare};
-use svclab::scenario::{Diagnostic, Rendering, Scenario, Source, Sources};
+use svclab_diagnostic::source::{Source, Sources};
+use svclab_diagnostic::{Diagnostic, Rendering};
+use svclab_planner::needs::Needs;
+use svclab_runner::run::{Chosen, prepare};
+use svclab_scenario::Scenario;
 
 /// So many cases are looked at: a lab may have thousands.
 const CASES: usize = 4;

@@ -20,7 +20,7 @@ use choices::Choices;
 /// Labs that are right.
 static LABS: LazyLock<Vec<Vec<Value>>> = LazyLock::new(|| {
     let texts = [
-        include_str!("../../../lab/scenario/example.yaml"),
+        include_str!("../../../lab/scenario/src/example.yaml"),
         include_str!("../../../topologies/canal-stale-rule.yaml"),
         include_str!("../../../topologies/clb-hairpin.yaml"),
         include_str!("../../../topologies/local-ingress.yaml"),

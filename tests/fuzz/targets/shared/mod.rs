@@ -1,8 +1,10 @@
 //! What holds of every dump, whatever is in it.
 
-use svclab::dump::iptables::{self, Dump, Order, Rule};
-use svclab::dump::{File, Format, NodeDump, compare};
-use svclab::scenario::Rendering;
+use svclab_diagnostic::Rendering;
+use svclab_dump::compare::iptables::Order;
+use svclab_dump::{File, NodeDump, compare};
+use svclab_ruleset::iptables::{Dump, Rule};
+use svclab_ruleset::tool::Format;
 
 /// A file of a dump is read or refused with messages that can be shown, and what
 /// was read does not differ from itself.
@@ -47,7 +49,7 @@ fn come_back(rules: &Dump) {
         return;
     }
     let again = Dump::parse(&rules.to_string()).expect("what was read can be written");
-    let differences = iptables::compare(rules, &again, Order::Strict);
+    let differences = svclab_dump::compare::iptables::compare(rules, &again, Order::Strict);
     assert!(
         differences.is_empty(),
         "it differs when it is written: {differences:?}"

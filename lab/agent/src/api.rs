@@ -1,0 +1,295 @@
+//! The API server of [`crate::apiserver`] on a socket in a namespace.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::future::pending;
+use futures_util::stream::{LocalBoxStream, StreamExt as _, unfold};
+use http_body_util::{BodyExt as _, Either, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use socket2::{Domain, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::failure;
+use super::netns::NetNs;
+use super::real_proxy::marker::{self, marker};
+use svclab_apiserver::{Answer, Ask, Refusals, Resource, Store, StoreError, Watch, answer, ask};
+use svclab_model::protocol::{Failure, Fault};
+
+/// Clients that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// What goes back: a document, or event after event.
+type Body =
+    Either<Full<Bytes>, StreamBody<LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
+
+/// What its client asked for of endpoints: of slices, or of `Endpoints`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Interest {
+    #[default]
+    None,
+    /// They were listed.
+    Listed,
+    /// They were watched.
+    Watched,
+}
+
+/// An API server. Dropping it closes its socket and ends every conversation.
+pub struct Api {
+    shared: Rc<Shared>,
+    tasks: JoinSet<()>,
+}
+
+struct Shared {
+    store: RefCell<Store>,
+    endpoints: Cell<Interest>,
+    refusals: RefCell<Refusals>,
+    /// The store's version, for those who wait for another.
+    version: watch::Sender<u64>,
+}
+
+impl Api {
+    /// One for a node that has no objects and is nowhere yet.
+    pub fn of(node: &str) -> Self {
+        let store = Store::new();
+        Self {
+            shared: Rc::new(Shared {
+                refusals: RefCell::new(Refusals::of(node)),
+                version: watch::Sender::new(store.version()),
+                store: RefCell::new(store),
+                endpoints: Cell::default(),
+            }),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Has it serve these objects and no others, and tells whoever watches what
+    /// that changes. Returns the version at which it has them.
+    ///
+    /// # Errors
+    ///
+    /// An object that cannot be served.
+    pub fn replace(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
+        self.change(|store| store.replace(objects))
+    }
+
+    /// Has it serve these objects in place of those of their names, as
+    /// [`Api::replace`] does otherwise.
+    ///
+    /// # Errors
+    ///
+    /// An object that cannot be served.
+    pub fn put(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
+        self.change(|store| store.put(objects))
+    }
+
+    /// Has it serve the next marker.
+    ///
+    /// # Errors
+    ///
+    /// None that a marker leads to.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "kube-proxy compares it with the time of day at its own start"
+    )]
+    pub fn mark(&self) -> Result<(), Failure> {
+        let number = self.shared.store.borrow().version();
+        // The clock may have been set back since that start.
+        let time = SystemTime::now() + Duration::from_hours(24);
+        self.put(marker(number, time)).map(drop)
+    }
+
+    /// Whether a marker is among its objects.
+    pub fn is_marked(&self) -> bool {
+        let store = self.shared.store.borrow();
+        let (namespace, name) = (marker::NAMESPACE, marker::NAME);
+        store
+            .object(Resource::EndpointSlices, namespace, name)
+            .is_some()
+    }
+
+    /// What its client asked for of endpoints.
+    pub fn endpoints(&self) -> Interest {
+        self.shared.endpoints.get()
+    }
+
+    /// What it was asked for and did not serve.
+    pub fn refusals(&self) -> Ref<'_, Refusals> {
+        self.shared.refusals.borrow()
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Store) -> Result<(), StoreError>,
+    ) -> Result<u64, Failure> {
+        let mut store = self.shared.store.borrow_mut();
+        change(&mut store).map_err(|error| Failure {
+            fault: Fault::Input,
+            message: format!("the API server of the lab: {error}"),
+            remedy: None,
+            rejected: None,
+        })?;
+        self.shared.version.send_replace(store.version());
+        Ok(store.version())
+    }
+
+    /// Opens its socket in a namespace and serves who comes.
+    ///
+    /// # Errors
+    ///
+    /// When the address is taken or no descriptor is left.
+    pub fn open(mut self, ns: &NetNs, name: &str, at: SocketAddr) -> Result<Self, Failure> {
+        let listener = ns
+            .enter(|| listen(at))
+            .and_then(|opened| opened)
+            .map_err(|error| {
+                let message = format!("cannot serve the Kubernetes API on {at} in {name}: {error}");
+                failure::machine(message, &error)
+            })?;
+        self.tasks
+            .spawn_local(accept(listener, Rc::clone(&self.shared)));
+        Ok(self)
+    }
+}
+
+fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(at),
+        Type::STREAM.nonblocking().cloexec(),
+        None,
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+async fn accept(listener: TcpListener, shared: Rc<Shared>) {
+    let mut conversations = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    conversations.spawn_local(converse(stream, Rc::clone(&shared)));
+                }
+                // The client went away, or descriptors ran out: the next may
+                // fare better.
+                Err(_) => tokio::task::yield_now().await,
+            },
+            Some(_) = conversations.join_next() => {}
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, shared: Rc<Shared>) {
+    let service = service_fn(move |request| {
+        let shared = Rc::clone(&shared);
+        async move { Ok::<_, Infallible>(respond(request, &shared).await) }
+    });
+    // A client that goes in the middle of a conversation is no concern of
+    // anybody's.
+    let _ = http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Body> {
+    let target = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |target| target.as_str())
+        .to_owned();
+    let method = request.method().to_string();
+    // What is posted is not looked at, but it is waited for.
+    let _ = request.into_body().collect().await;
+    let answered = ask(&method, &target).and_then(|asked| {
+        let of_endpoints = matches!(
+            &asked,
+            Ask::Objects { form, .. }
+                if matches!(form.resource, Resource::Endpoints | Resource::EndpointSlices)
+        );
+        let answered = answer(&shared.store.borrow(), asked)?;
+        if of_endpoints {
+            let interest = match answered {
+                Answer::Whole { .. } => Interest::Listed,
+                Answer::Stream { .. } => Interest::Watched,
+            };
+            shared.endpoints.set(shared.endpoints.get().max(interest));
+        }
+        Ok(answered)
+    });
+    let answered = answered.unwrap_or_else(|refusal| {
+        let mut refusals = shared.refusals.borrow_mut();
+        refusals.note(&method, &target, &refusal);
+        Answer::from(&refusal)
+    });
+    let (code, body) = match answered {
+        Answer::Whole { code, body } => (
+            StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            Either::Left(Full::from(body.to_string())),
+        ),
+        Answer::Stream { watch, seconds } => {
+            let told = told(Rc::clone(shared), watch, seconds);
+            (StatusCode::OK, Either::Right(StreamBody::new(told)))
+        }
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+/// What a watch tells, whenever there is something.
+fn told(
+    shared: Rc<Shared>,
+    watch: Watch,
+    seconds: Option<u64>,
+) -> LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>> {
+    let changed = shared.version.subscribe();
+    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    unfold(
+        (shared, watch, changed),
+        move |(shared, mut watch, mut changed)| async move {
+            loop {
+                changed.mark_unchanged();
+                let events = watch.tell(&shared.store.borrow());
+                if !events.is_empty() {
+                    let mut lines = String::new();
+                    for event in events {
+                        lines.push_str(&event.to_string());
+                        lines.push('\n');
+                    }
+                    let frame = Frame::data(Bytes::from(lines));
+                    return Some((Ok(frame), (shared, watch, changed)));
+                }
+                if watch.has_ended() {
+                    return None;
+                }
+                let over = async {
+                    match until {
+                        Some(until) => tokio::time::sleep_until(until).await,
+                        None => pending().await,
+                    }
+                };
+                tokio::select! {
+                    waited = changed.changed() => waited.ok()?,
+                    () = over => return None,
+                }
+            }
+        },
+    )
+    .boxed_local()
+}

@@ -1,0 +1,68 @@
+//! The program's arguments.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use svclab_diagnostic::exit_code;
+
+use crate::contain::Standing;
+use crate::{INIT, MACHINE, PROGRAM, restore};
+
+/// How to start it.
+const USAGE: &str = "svclab starts this program to build labs.\n\n\
+    Usage: svclab-agent [--init | [--machine] [--program PATH]...]";
+
+/// What the arguments ask for.
+enum Task {
+    /// Being the first process of a guest.
+    Init,
+    /// Serving labs.
+    Serve(Standing, Vec<PathBuf>),
+    /// Printing a text.
+    Print(String),
+}
+
+/// What the program `svclab-agent` does.
+#[must_use]
+pub fn start() -> ExitCode {
+    if let Some(code) = restore::called() {
+        return code;
+    }
+    match parse(std::env::args_os().skip(1)) {
+        Some(Task::Init) => crate::init(),
+        Some(Task::Serve(standing, programs)) => crate::main(standing, &programs),
+        Some(Task::Print(text)) => {
+            crate::print(&text);
+            ExitCode::SUCCESS
+        }
+        None => {
+            crate::complain(USAGE);
+            exit_code::INPUT.into()
+        }
+    }
+}
+
+fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<Task> {
+    let mut standing = Standing::Contained;
+    let mut programs = Vec::new();
+    let mut is_init = false;
+    while let Some(argument) = arguments.next() {
+        match argument.to_str()? {
+            INIT => is_init = true,
+            MACHINE => standing = Standing::Machine,
+            PROGRAM => programs.push(arguments.next()?.into()),
+            "--version" => {
+                let version = env!("CARGO_PKG_VERSION");
+                return Some(Task::Print(format!("svclab-agent {version}")));
+            }
+            "--help" => return Some(Task::Print(USAGE.to_owned())),
+            _ => return None,
+        }
+    }
+    Some(if is_init {
+        Task::Init
+    } else {
+        Task::Serve(standing, programs)
+    })
+}

@@ -1,0 +1,286 @@
+//! Every packet on every interface of a namespace: one `AF_PACKET` socket each.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, ReceiveTimestampns};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType,
+    SockaddrStorage, recvmsg, setsockopt, socket,
+};
+use nix::sys::time::TimeSpec;
+use tokio::io::unix::AsyncFd;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::clock::Clock;
+use super::closing::Closing;
+use super::netns::NetNs;
+use super::{failure, poll};
+use svclab_model::evidence::{Direction, MAX_PACKETS, Packet};
+use svclab_model::protocol::Failure;
+
+/// The most of each packet that is kept, in bytes; a whole Ethernet frame fits.
+const SNAP: usize = 1600;
+
+/// Room for packets between two looks at a socket, in bytes. A user namespace's
+/// administrator gets no more of it than `net.core.rmem_max`.
+const ROOM: usize = 4 << 20;
+
+/// What was captured so far, of all namespaces of a lab.
+#[derive(Debug, Default)]
+pub struct Basket {
+    clock: Clock,
+    packets: Vec<Packet>,
+    left_out: u64,
+    /// When it takes no more.
+    end: Option<u64>,
+}
+
+impl Basket {
+    /// How many packets it holds.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// How many packets were heard, whether or not they are in it.
+    pub fn heard(&self) -> u64 {
+        u64::try_from(self.packets.len())
+            .unwrap_or(u64::MAX)
+            .saturating_add(self.left_out)
+    }
+
+    /// What time it is, as packets are stamped.
+    pub fn now(&mut self) -> u64 {
+        self.clock.now()
+    }
+
+    /// Takes nothing that is of a later time, and throws out what it has of it.
+    pub fn end_at(&mut self, time: u64) {
+        self.end = Some(time);
+        self.packets.retain(|packet| packet.time <= time);
+    }
+
+    /// The same as [`Basket::take`], which it goes on to hold.
+    pub fn so_far(&self) -> (Vec<Packet>, u64) {
+        let mut packets = self.packets.clone();
+        packets.sort_by_key(|packet| packet.time);
+        (packets, self.left_out)
+    }
+
+    /// What it holds, in the order of time, and how many did not fit.
+    pub fn take(&mut self) -> (Vec<Packet>, u64) {
+        let mut packets = std::mem::take(&mut self.packets);
+        packets.sort_by_key(|packet| packet.time);
+        (packets, std::mem::take(&mut self.left_out))
+    }
+}
+
+/// A watched namespace.
+pub struct Capture {
+    fd: Rc<AsyncFd<OwnedFd>>,
+    namespace: Rc<str>,
+    names: Rc<HashMap<u32, String>>,
+    basket: Rc<RefCell<Basket>>,
+    reader: AbortOnDropHandle<()>,
+}
+
+impl Capture {
+    /// Begins to watch. `names` are the namespace's interfaces by index.
+    ///
+    /// # Errors
+    ///
+    /// When the namespace cannot be entered or the kernel gives no such socket.
+    pub fn begin(
+        ns: &NetNs,
+        namespace: &str,
+        names: HashMap<u32, String>,
+        basket: Rc<RefCell<Basket>>,
+    ) -> Result<Self, Failure> {
+        let fd = open(ns, namespace)?;
+        let (fd, namespace, names) = (Rc::new(fd), Rc::from(namespace), Rc::new(names));
+        let reader = AbortOnDropHandle::new(tokio::task::spawn_local(read_on(
+            Rc::clone(&fd),
+            Rc::clone(&namespace),
+            Rc::clone(&names),
+            Rc::clone(&basket),
+        )));
+        Ok(Self {
+            fd,
+            namespace,
+            names,
+            basket,
+            reader,
+        })
+    }
+
+    /// Reads what the kernel holds at this moment, and how much it had no room
+    /// for.
+    pub fn drain(&self) {
+        while let Ok(packet) = receive(self.fd.get_ref().as_raw_fd(), &self.namespace, &self.names)
+        {
+            keep(&self.basket, packet);
+        }
+        self.basket.borrow_mut().left_out += dropped(self.fd.get_ref().as_raw_fd());
+    }
+}
+
+/// Ends captures: when this returns none of them has its socket any more, and the kernel
+/// is closing those (Linux v6.12, `net/packet/af_packet.c`, `packet_release`).
+pub async fn end(captures: Vec<Capture>) -> Closing {
+    let mut sockets = Vec::with_capacity(captures.len());
+    for Capture { fd, reader, .. } in captures {
+        // It holds the socket until it has heard that it is to end.
+        reader.abort();
+        let _ = reader.await;
+        sockets.extend(Rc::into_inner(fd).map(AsyncFd::into_inner));
+    }
+    Closing::begin(sockets)
+}
+
+/// A socket that hears every packet of a namespace.
+///
+/// # Errors
+///
+/// When the namespace cannot be entered or the kernel gives no such socket.
+pub fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
+    let open = || -> io::Result<OwnedFd> {
+        let fd = socket(
+            AddressFamily::Packet,
+            SockType::Raw,
+            SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
+            SockProtocol::EthAll,
+        )?;
+        setsockopt(&fd, ReceiveTimestampns, &true)?;
+        setsockopt(&fd, RcvBufForce, &ROOM).or_else(|_| setsockopt(&fd, RcvBuf, &ROOM))?;
+        Ok(fd)
+    };
+    ns.enter(open)
+        .and_then(|opened| opened)
+        .and_then(poll::register)
+        .map_err(|error| {
+            failure::machine(
+                format!("cannot watch the packets of {namespace}: {error}"),
+                &error,
+            )
+        })
+}
+
+/// How many packets a socket had no room for since it was asked last.
+pub fn dropped(socket: RawFd) -> u64 {
+    let mut counts = nix::libc::tpacket_stats {
+        tp_packets: 0,
+        tp_drops: 0,
+    };
+    let mut length = nix::libc::socklen_t::try_from(size_of_val(&counts)).unwrap_or(0);
+    // SAFETY: the kernel writes no more than `length` bytes to where the counts
+    // are, and they may hold any value.
+    let got = unsafe {
+        nix::libc::getsockopt(
+            socket,
+            nix::libc::SOL_PACKET,
+            nix::libc::PACKET_STATISTICS,
+            std::ptr::from_mut(&mut counts).cast(),
+            &raw mut length,
+        )
+    };
+    // An open packet socket has them (Linux v6.12, `net/packet/af_packet.c`).
+    if got == 0 { counts.tp_drops.into() } else { 0 }
+}
+
+async fn read_on(
+    fd: Rc<AsyncFd<OwnedFd>>,
+    namespace: Rc<str>,
+    names: Rc<HashMap<u32, String>>,
+    basket: Rc<RefCell<Basket>>,
+) {
+    while let Ok(mut ready) = fd.readable().await {
+        while let Ok(Ok(packet)) =
+            ready.try_io(|fd| receive(fd.get_ref().as_raw_fd(), &namespace, &names))
+        {
+            keep(&basket, packet);
+        }
+    }
+}
+
+fn keep(basket: &RefCell<Basket>, packet: Option<Packet>) {
+    let mut basket = basket.borrow_mut();
+    if let Some(mut packet) = packet {
+        packet.time = basket.clock.time(packet.time);
+        if basket.end.is_some_and(|end| packet.time > end) {
+            return;
+        }
+        if basket.packets.len() < MAX_PACKETS {
+            basket.packets.push(packet);
+        } else {
+            basket.left_out += 1;
+        }
+    }
+}
+
+/// The next packet; none for one of an interface that is not the plan's.
+fn receive(
+    socket: RawFd,
+    namespace: &str,
+    names: &HashMap<u32, String>,
+) -> io::Result<Option<Packet>> {
+    receive_in(&mut [0; SNAP], socket, namespace, names)
+}
+
+/// The next packet, of which as much is kept as there is room; none for one of
+/// an interface that is not the plan's.
+///
+/// # Errors
+///
+/// When there is none at this moment.
+pub fn receive_in(
+    bytes: &mut [u8],
+    socket: RawFd,
+    namespace: &str,
+    names: &HashMap<u32, String>,
+) -> io::Result<Option<Packet>> {
+    let snap = bytes.len();
+    let mut slices = [IoSliceMut::new(bytes)];
+    let mut room = nix::cmsg_space!(TimeSpec);
+    let message = recvmsg::<SockaddrStorage>(
+        socket,
+        &mut slices,
+        Some(&mut room),
+        // With this flag the length is the packet's, not what fitted.
+        MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC,
+    )?;
+    let length = message.bytes;
+    let time = message.cmsgs()?.find_map(|control| match control {
+        ControlMessageOwned::ScmTimestampns(time) => Some(time),
+        _ => None,
+    });
+    let from = message.address;
+    let Some(link) = from.as_ref().and_then(SockaddrStorage::as_link_addr) else {
+        return Ok(None);
+    };
+    let Some(interface) = u32::try_from(link.ifindex())
+        .ok()
+        .and_then(|index| names.get(&index))
+    else {
+        return Ok(None);
+    };
+    let direction = if link.pkttype() == nix::libc::PACKET_OUTGOING {
+        Direction::Out
+    } else {
+        Direction::In
+    };
+    let time = time.map_or(0, |time| {
+        u64::try_from(time.tv_sec()).unwrap_or(0) * 1_000_000_000
+            + u64::try_from(time.tv_nsec()).unwrap_or(0)
+    });
+    Ok(Some(Packet {
+        time,
+        namespace: namespace.to_owned(),
+        interface: interface.clone(),
+        direction,
+        length: u32::try_from(length).unwrap_or(u32::MAX),
+        bytes: bytes[..length.min(snap)].to_vec(),
+    }))
+}

@@ -1,0 +1,246 @@
+//! Changing a standing lab.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use super::lab::Lab;
+use super::loader::load;
+use super::wire::Wire;
+use super::{accounting, conntrack, failure, ipvs, rules, server, sysctl};
+use svclab_model::plan::delta::{Change, RulesChange, SetsChange};
+use svclab_model::plan::{Delta, Iptables, Namespace};
+use svclab_model::protocol::{Failure, Turn};
+use svclab_model::tools::iptables_program;
+
+impl Lab {
+    /// Turns the lab into one of another plan. After an error it is of no more
+    /// use.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel or a program refused, or what the lab has not got.
+    pub async fn change(
+        &mut self,
+        delta: Delta,
+        step: &impl Fn(String),
+        turned: &Rc<dyn Fn(Turn)>,
+    ) -> Result<(), Failure> {
+        if delta.health.is_some() {
+            self.checks.shutdown().await;
+        }
+        // Nobody hears of servers that end behind an interface that is gone.
+        for change in &delta.namespaces {
+            let (at, wire) = self.place_of(&change.namespace)?;
+            let down = change.links.iter().filter(|link| link.up == Some(false));
+            for link in down {
+                wire.take_down(&self.plan.namespaces[at], &link.name)
+                    .await?;
+            }
+        }
+        for gone in &delta.stop {
+            step(format!("end {}", gone.name));
+            let at = self.servers.iter().position(|(server, _)| server == gone);
+            let Some(at) = at else {
+                return Err(failure::bug(format!("{} is not served", gone.name)));
+            };
+            self.servers.remove(at).1.shutdown().await;
+        }
+        step("change what it holds".to_owned());
+        let links = delta.namespaces.iter().flat_map(|change| &change.links);
+        let comes_up = links.into_iter().any(|link| link.up == Some(true));
+        for change in delta.namespaces {
+            self.change_one(change).await?;
+        }
+        if comes_up {
+            let all = &self.plan.namespaces;
+            for bridged in [false, true] {
+                for (namespace, wire) in all.iter().zip(&self.wires) {
+                    wire.carry(namespace, all, bridged).await?;
+                }
+            }
+        }
+        for server in delta.start {
+            step(format!("start {}", server.name));
+            let tasks = server::open_in(&self.plan, &self.namespaces, &server)?;
+            self.servers.push((server, tasks));
+        }
+        if let Some(checks) = delta.health {
+            self.plan.health = checks;
+            self.check(step, turned).await?;
+        }
+        if let Some(probes) = delta.probes {
+            self.plan.probes = probes;
+        }
+        if let Some(watch) = delta.watch {
+            self.plan.watch = watch;
+        }
+        Ok(())
+    }
+
+    /// Forgets connections and the clients that stay with an endpoint, begins round
+    /// robins anew, and sets the counters of the rules that are read back to nought.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel or a program refused.
+    pub async fn forget(
+        &mut self,
+        step: &impl Fn(String),
+        turned: &Rc<dyn Fn(Turn)>,
+    ) -> Result<(), Failure> {
+        step("forget its connections".to_owned());
+        for (name, ns) in &self.namespaces {
+            conntrack::forget(ns, name)?;
+        }
+        for namespace in &self.plan.namespaces {
+            let ns = &self.namespaces[&namespace.name];
+            rules::forget_clients(ns, &namespace.name, &namespace.nft).await?;
+        }
+        let watched: BTreeSet<&String> = self.plan.watch.rules.iter().collect();
+        for namespace in &self.plan.namespaces {
+            if !watched.contains(&namespace.name) {
+                continue;
+            }
+            let ns = &self.namespaces[&namespace.name];
+            for rules in namespace.iptables.iter().chain(&namespace.beside) {
+                for (ip, input) in [(4, &rules.v4), (6, &rules.v6)] {
+                    let tables = rules::tables(input);
+                    let batch: String = tables
+                        .flat_map(|table| ["*", table, "\n-Z\nCOMMIT\n"])
+                        .collect();
+                    let program = iptables_program(ip, rules.backend, "restore");
+                    load(&mut self.loaders, ns, &namespace.name, program, &batch).await?;
+                }
+            }
+        }
+        let balanced: Vec<&Namespace> = self
+            .plan
+            .namespaces
+            .iter()
+            .filter(|namespace| !namespace.ipvs.is_empty())
+            .collect();
+        if !balanced.is_empty() {
+            self.checks.shutdown().await;
+            for namespace in balanced {
+                let ns = &self.namespaces[&namespace.name];
+                ipvs::remove(ns, &namespace.name, &namespace.ipvs).await?;
+                ipvs::add(ns, namespace).await?;
+            }
+            self.check(step, turned).await?;
+        }
+        Ok(())
+    }
+
+    /// Where a namespace is among the plan's, and its interfaces.
+    fn place_of(&self, name: &str) -> Result<(usize, &Wire), Failure> {
+        let all = self.plan.namespaces.iter();
+        let at = all.zip(&self.wires).enumerate();
+        at.into_iter()
+            .find(|(_, (namespace, _))| namespace.name == name)
+            .map(|(at, (_, wire))| (at, wire))
+            .ok_or_else(|| failure::bug(format!("there is no {name} to change")))
+    }
+
+    async fn change_one(&mut self, change: Change) -> Result<(), Failure> {
+        let (at, _) = self.place_of(&change.namespace)?;
+        let (plan, wire) = (&mut self.plan.namespaces[at], &self.wires[at]);
+        let name = change.namespace.clone();
+        let ns = &self.namespaces[&name];
+        sysctl::write(ns, &name, change.sysctls.iter())?;
+        wire.change_links(plan, &change.links).await?;
+        wire.swap_routes(plan, &change).await?;
+        note_links(plan, &change);
+        if !change.ipvs.is_empty() {
+            ipvs::remove(ns, &name, &change.ipvs.remove).await?;
+            plan.ipvs
+                .retain(|server| !change.ipvs.remove.contains(server));
+            let new = Namespace {
+                name: name.clone(),
+                ipvs: change.ipvs.add.clone(),
+                ..Namespace::default()
+            };
+            ipvs::add(ns, &new).await?;
+            plan.ipvs.extend(change.ipvs.add);
+        }
+        let sets = change.sets.unwrap_or_default();
+        load(
+            &mut self.loaders,
+            ns,
+            &name,
+            "ipset".to_owned(),
+            &sets.before,
+        )
+        .await?;
+        // A rule that was deleted lets go of its object a while later, and until then the
+        // kernel does not let it be taken away: those that there were are there.
+        let mut objects = change.accounting;
+        objects.retain(|name| !plan.accounting.contains(name));
+        accounting::make(ns, &name, &objects)?;
+        plan.accounting.extend(objects);
+        for (rules, own) in [
+            (change.iptables, &mut plan.iptables),
+            (change.beside, &mut plan.beside),
+        ] {
+            let Some(rules) = rules else {
+                continue;
+            };
+            for (ip, batch) in [(4, &rules.batches.v4), (6, &rules.batches.v6)] {
+                let program = iptables_program(ip, rules.batches.backend, "restore");
+                load(&mut self.loaders, ns, &name, program, batch).await?;
+            }
+            *own = Some(headings(&rules));
+        }
+        if let Some(tables) = change.nft {
+            rules::change_tables(ns, &name, &tables).await?;
+            plan.nft = tables.applied(&plan.nft);
+        }
+        load(
+            &mut self.loaders,
+            ns,
+            &name,
+            "ipset".to_owned(),
+            &sets.after,
+        )
+        .await?;
+        if sets != SetsChange::default() {
+            plan.ipset = if sets.any {
+                "\n".to_owned()
+            } else {
+                String::new()
+            };
+        }
+        Ok(())
+    }
+}
+
+/// What is left of rules in a plan once they have changed: which tables there
+/// are.
+fn headings(rules: &RulesChange) -> Iptables {
+    let of = |family: u8| -> String {
+        let tables = rules.tables.iter().filter(|(of, _)| *of == family);
+        tables
+            .flat_map(|(_, tables)| tables)
+            .flat_map(|table| ["*", table, "\nCOMMIT\n"])
+            .collect()
+    };
+    Iptables {
+        backend: rules.batches.backend,
+        v4: of(4),
+        v6: of(6),
+    }
+}
+
+fn note_links(plan: &mut Namespace, change: &Change) {
+    for changed in &change.links {
+        let mut links = plan.links.iter_mut();
+        if let Some(link) = links.find(|link| link.name == changed.name) {
+            link.down = changed.up.map_or(link.down, |up| !up);
+            let Some(swap) = Some(&changed.addresses).filter(|swap| !swap.is_empty()) else {
+                continue;
+            };
+            link.addresses
+                .retain(|address| !swap.remove.contains(address));
+            link.addresses.extend(&swap.add);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The kernel's own counters of a namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use super::failure;
+use super::netns::NetNs;
+use svclab_model::protocol::{Failure, Fault};
+
+/// Where they are. `/proc/net` would be those of the process's first thread.
+const FILES: [&str; 2] = [
+    "/proc/thread-self/net/netstat",
+    "/proc/thread-self/net/snmp",
+];
+
+/// Every counter by the name `nstat` gives it: `TcpExtIPReversePathFilter`.
+///
+/// # Errors
+///
+/// When the namespace cannot be entered.
+pub fn read(ns: &NetNs, name: &str) -> Result<BTreeMap<String, i64>, Failure> {
+    ns.enter(|| {
+        FILES
+            .iter()
+            .filter_map(|file| fs::read_to_string(file).ok())
+            .flat_map(|text| parse(&text))
+            .collect()
+    })
+    .map_err(|error| failure::entering(name, &error))
+}
+
+/// Checks that the kernel has the counters that expectations name.
+///
+/// # Errors
+///
+/// When one of them is missing.
+pub fn check(
+    named: Option<&BTreeSet<String>>,
+    counters: &BTreeMap<String, i64>,
+    namespace: &str,
+) -> Result<(), Failure> {
+    let mut named = named.into_iter().flatten();
+    match named.find(|name| !counters.contains_key(*name) && !appears_with_its_packet(name)) {
+        None => Ok(()),
+        Some(name) => Err(Failure {
+            fault: Fault::Machine,
+            message: format!("the kernel has no counter `{name}` in {namespace}"),
+            remedy: Some("use a name that `nstat -az` prints, or another kernel".to_owned()),
+            rejected: None,
+        }),
+    }
+}
+
+/// Whether the counter is printed only once it is above 0 (Linux v6.12,
+/// `net/ipv4/proc.c`, `icmpmsg_put`).
+fn appears_with_its_packet(name: &str) -> bool {
+    ["IcmpMsgInType", "IcmpMsgOutType"].iter().any(|prefix| {
+        let number = name.strip_prefix(prefix);
+        number.is_some_and(|number| number.parse::<u8>().is_ok())
+    })
+}
+
+/// Pairs of lines, the first with names, the second with numbers, both led by
+/// the name of their group.
+fn parse(text: &str) -> Vec<(String, i64)> {
+    let lines: Vec<&str> = text.lines().collect();
+    lines
+        .chunks_exact(2)
+        .filter_map(|pair| {
+            let (group, names) = pair[0].split_once(':')?;
+            let (_, numbers) = pair[1].split_once(':')?;
+            Some(
+                names
+                    .split_whitespace()
+                    .zip(numbers.split_whitespace())
+                    .filter_map(move |(name, number)| {
+                        Some((format!("{group}{name}"), number.parse().ok()?))
+                    }),
+            )
+        })
+        .flatten()
+        .collect()
+}
+
+/// What grew, and by how much.
+#[must_use]
+pub fn growth(
+    before: &BTreeMap<String, i64>,
+    after: &BTreeMap<String, i64>,
+) -> BTreeMap<String, i64> {
+    after
+        .iter()
+        .map(|(name, now)| (name.clone(), now - before.get(name).copied().unwrap_or(0)))
+        .filter(|(_, by)| *by != 0)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_named_as_nstat_names_them() {
+        let text = "TcpExt: SyncookiesSent IPReversePathFilter\nTcpExt: 0 3\nIpExt: InNoRoutes\nIpExt: 1\n";
+        let read: BTreeMap<_, _> = parse(text).into_iter().collect();
+        assert_eq!(read["TcpExtIPReversePathFilter"], 3);
+        assert_eq!(read["IpExtInNoRoutes"], 1);
+    }
+
+    #[test]
+    fn counters_that_the_kernel_has_not_are_refused() {
+        let known = BTreeMap::from([("TcpOutRsts".to_owned(), 0)]);
+        let check = |name: &str| {
+            let named = BTreeSet::from([name.to_owned()]);
+            check(Some(&named), &known, "node-1").map_err(|failure| failure.message)
+        };
+        assert_eq!(check("TcpOutRsts"), Ok(()));
+        assert_eq!(check("IcmpMsgInType3"), Ok(()));
+        for name in ["TcpOutRst", "Tcp", "IcmpMsgInType", "IcmpMsgInType256"] {
+            let message = format!("the kernel has no counter `{name}` in node-1");
+            assert_eq!(check(name), Err(message));
+        }
+    }
+
+    #[test]
+    fn growth_leaves_out_what_stood_still() {
+        let before = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 5)]);
+        let after = BTreeMap::from([
+            ("a".to_owned(), 4),
+            ("b".to_owned(), 5),
+            ("c".to_owned(), 2),
+        ]);
+        assert_eq!(
+            growth(&before, &after),
+            BTreeMap::from([("a".to_owned(), 3), ("c".to_owned(), 2)])
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! What filters of system calls refuse the programs of labs, and the agent that keeps
+//! rights of the machine's own root.
+
+use std::ops::Range;
+
+use nix::libc::{self, c_long};
+
+pub use crate::seccomp::Filter;
+use crate::seccomp::{
+    ALLOW, ARGUMENTS, AT_LEAST, DENY_EXISTENCE, PORTS, REFUSED, RETURN, SECOND_SET,
+};
+
+/// What programs are refused besides.
+const REFUSED_TO_PROGRAMS: &[c_long] = &[
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_move_pages,
+    libc::SYS_migrate_pages,
+    libc::SYS_process_mrelease,
+    libc::SYS_vhangup,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+];
+
+/// Calls that fail with `ENOSYS`, so that programs use others: the flags of
+/// `clone3` lie in memory, where no filter sees them, and what `io_uring` does passes no
+/// filter (Linux v6.12, `io_uring/io_uring.c`).
+const UNKNOWN: &[c_long] = &[
+    libc::SYS_clone3,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+/// Numbers that no system call had which this list was held against; the last one is
+/// `mseal` (Linux v6.12, `arch/x86/entry/syscalls/syscall_64.tbl`, `scripts/syscall.tbl`).
+/// Later calls, such as `open_tree_attr`, do not exist for programs.
+#[cfg(target_arch = "x86_64")]
+const UNASSIGNED: [Range<u32>; 2] = [335..424, 463..SECOND_SET];
+#[cfg(target_arch = "aarch64")]
+const UNASSIGNED: [Range<u32>; 2] = [295..424, 463..SECOND_SET];
+
+/// Changes of user and group by calls with fewer arguments than the agent's own.
+const OTHER_USERS: &[c_long] = &[
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
+];
+
+impl Filter {
+    /// For the agent with rights of the machine's own root: network namespaces and those
+    /// that its programs are in may be entered, and of users only those of its programs
+    /// may be become.
+    #[must_use]
+    pub fn of_agent(users: &Range<u32>) -> Self {
+        let mut filter = Self::begin();
+        for calls in [REFUSED, PORTS, OTHER_USERS] {
+            filter.refuse(calls);
+        }
+        filter.ends(libc::SYS_clone3, DENY_EXISTENCE);
+        filter.without_new_namespaces();
+        let network = libc::CLONE_NEWNET as u32;
+        filter.only(libc::SYS_unshare, ARGUMENTS[0], &[network]);
+        let entered = [network, libc::CLONE_NEWNS as u32];
+        filter.only(libc::SYS_setns, ARGUMENTS[1], &entered);
+        for call in [libc::SYS_setresuid, libc::SYS_setresgid] {
+            filter.only_within(call, users);
+        }
+        filter.push(RETURN, ALLOW);
+        filter
+    }
+
+    /// For the programs of labs.
+    #[must_use]
+    pub fn of_programs() -> Self {
+        let mut filter = Self::begin();
+        for range in UNASSIGNED {
+            filter.jump(AT_LEAST, range.start, 0, 2);
+            filter.jump(AT_LEAST, range.end, 1, 0);
+            filter.push(RETURN, DENY_EXISTENCE);
+        }
+        for calls in [REFUSED, REFUSED_TO_PROGRAMS, PORTS] {
+            filter.refuse(calls);
+        }
+        for call in UNKNOWN {
+            filter.ends(*call, DENY_EXISTENCE);
+        }
+        filter.without_new_namespaces();
+        // A program may set its own limits, but not those of another process of its user.
+        filter.only(libc::SYS_prlimit64, ARGUMENTS[0], &[0]);
+        filter.push(RETURN, ALLOW);
+        filter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seccomp::{
+        ANY_OF, ARCHITECTURE, EQUAL, KIND, LOAD, NEW_NAMESPACES, NUMBER, REFUSE, number,
+    };
+
+    /// What a filter answers to a call with these arguments.
+    fn answer(filter: &Filter, call: u32, arguments: [u32; 3]) -> u32 {
+        let part = |offset: u32| match offset {
+            NUMBER => call,
+            KIND => ARCHITECTURE,
+            other => {
+                let at = ARGUMENTS.iter().position(|offset| *offset == other);
+                arguments[at.expect("an argument")]
+            }
+        };
+        let (mut at, mut loaded) = (0, 0);
+        loop {
+            let line = filter.0[at];
+            at += 1;
+            let holds = match line.code {
+                LOAD => {
+                    loaded = part(line.k);
+                    continue;
+                }
+                RETURN => return line.k,
+                EQUAL => loaded == line.k,
+                AT_LEAST => loaded >= line.k,
+                ANY_OF => loaded & line.k != 0,
+                other => panic!("operation {other}"),
+            };
+            at += usize::from(if holds { line.jt } else { line.jf });
+        }
+    }
+
+    fn call(call: c_long) -> u32 {
+        number(call)
+    }
+
+    #[test]
+    fn program_filter_forbidden_calls_are_refused() {
+        let filter = Filter::of_programs();
+        for refused in [REFUSED, REFUSED_TO_PROGRAMS, PORTS].into_iter().flatten() {
+            assert_eq!(answer(&filter, call(*refused), [0; 3]), REFUSE, "{refused}");
+        }
+        for unknown in UNKNOWN {
+            assert_eq!(answer(&filter, call(*unknown), [0; 3]), DENY_EXISTENCE);
+        }
+        // open_tree_attr, one far beyond it, and one in the gap.
+        for number in [463, 467, 5000, 400] {
+            assert_eq!(answer(&filter, number, [0; 3]), DENY_EXISTENCE, "{number}");
+        }
+        assert_eq!(answer(&filter, SECOND_SET, [0; 3]), REFUSE);
+        assert_eq!(answer(&filter, SECOND_SET + 165, [0; 3]), REFUSE);
+    }
+
+    #[test]
+    fn program_filter_ordinary_calls_are_allowed() {
+        let filter = Filter::of_programs();
+        for allowed in [
+            libc::SYS_read,
+            libc::SYS_execve,
+            libc::SYS_rseq,
+            libc::SYS_pidfd_open,
+            libc::SYS_close_range,
+            libc::SYS_openat2,
+        ] {
+            assert_eq!(answer(&filter, call(allowed), [7; 3]), ALLOW, "{allowed}");
+        }
+    }
+
+    #[test]
+    fn program_filter_clone_is_told_by_its_flags() {
+        let filter = Filter::of_programs();
+        let clone = call(libc::SYS_clone);
+        let thread = (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_FILES) as u32;
+        assert_eq!(answer(&filter, clone, [thread, 0, 0]), ALLOW);
+        assert_eq!(answer(&filter, clone, [libc::SIGCHLD as u32, 0, 0]), ALLOW);
+        for bit in 0..32 {
+            let flag = 1_u32 << bit;
+            let expected = if NEW_NAMESPACES & flag == 0 {
+                ALLOW
+            } else {
+                REFUSE
+            };
+            assert_eq!(answer(&filter, clone, [flag, 0, 0]), expected);
+        }
+        let prlimit = call(libc::SYS_prlimit64);
+        assert_eq!(answer(&filter, prlimit, [0, 7, 0]), ALLOW);
+        assert_eq!(answer(&filter, prlimit, [1, 7, 0]), REFUSE);
+    }
+
+    #[test]
+    fn agent_filter_enters_and_becomes_only_its_own() {
+        let filter = Filter::of_agent(&(1000..1010));
+        let setresuid = call(libc::SYS_setresuid);
+        assert_eq!(answer(&filter, setresuid, [1000; 3]), ALLOW);
+        assert_eq!(answer(&filter, setresuid, [1009; 3]), ALLOW);
+        for arguments in [
+            [0, 1000, 1000],
+            [1000, 0, 1000],
+            [1000, 1000, 1010],
+            [999; 3],
+        ] {
+            assert_eq!(answer(&filter, setresuid, arguments), REFUSE);
+        }
+        let setns = call(libc::SYS_setns);
+        for (flag, expected) in [
+            (libc::CLONE_NEWNET, ALLOW),
+            (libc::CLONE_NEWPID, REFUSE),
+            (libc::CLONE_NEWNS, ALLOW),
+            (libc::CLONE_NEWUSER, REFUSE),
+            (0, REFUSE),
+        ] {
+            assert_eq!(
+                answer(&filter, setns, [9, flag.cast_unsigned(), 0]),
+                expected
+            );
+        }
+        let unshare = call(libc::SYS_unshare);
+        assert_eq!(
+            answer(&filter, unshare, [libc::CLONE_NEWNET as u32, 0, 0]),
+            ALLOW
+        );
+        assert_eq!(
+            answer(&filter, unshare, [libc::CLONE_NEWPID as u32, 0, 0]),
+            REFUSE
+        );
+        assert_eq!(answer(&filter, call(libc::SYS_setuid), [1000; 3]), REFUSE);
+    }
+
+    #[test]
+    fn filters_every_path_ends_within_the_filter() {
+        for filter in [Filter::of_programs(), Filter::of_agent(&(5..6))] {
+            for (at, line) in filter.0.iter().enumerate() {
+                let is_jump = u32::from(line.code) & 7 == libc::BPF_JMP;
+                let farthest = if is_jump { line.jt.max(line.jf) } else { 0 };
+                assert!(at + usize::from(farthest) + 1 < filter.0.len() || line.code == RETURN);
+            }
+            assert_eq!(filter.0.last().expect("a line").k, ALLOW);
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! IPVS by generic netlink: virtual and real servers of a namespace.
+//!
+//! The messages are those of Linux v6.12, `include/uapi/linux/ip_vs.h` and
+//! `net/netfilter/ipvs/ip_vs_ctl.c`. No kept-up crate knows them.
+
+use std::net::IpAddr;
+
+use futures_util::StreamExt as _;
+use genetlink::GenetlinkHandle;
+use netlink_packet_core::{
+    DecodeError, DefaultNla, Emitable, NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    ParseableParametrized,
+};
+use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
+use nix::errno::Errno;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+use super::failure;
+use super::netns::NetNs;
+use svclab_model::plan::Namespace;
+use svclab_model::plan::health::Guarded;
+use svclab_model::protocol::{Failure, Fault, IPVSADM};
+use svclab_ruleset::ipvs::{Forwarding, RealServer, Transport, Virtual, VirtualServer};
+
+const NEW_SERVICE: u8 = 1;
+const DEL_SERVICE: u8 = 3;
+const NEW_DEST: u8 = 5;
+const SET_DEST: u8 = 6;
+const SET_CONFIG: u8 = 12;
+
+/// The virtual server stays with a client's real server.
+pub(super) const PERSISTENT: u32 = 1;
+
+/// What the schedulers `sh` and `mh` call `fallback`, and `port` (Linux v6.12,
+/// `include/uapi/linux/ip_vs.h`).
+pub(super) const SCHEDULER_1: u32 = 0x8;
+pub(super) const SCHEDULER_2: u32 = 0x10;
+
+/// Held while virtual servers come and go, or are read.
+///
+/// The kernel reads them out in parts and counts through those of all namespaces
+/// (`ipvs_read`): labs that an agent builds in turn with such parts would give the
+/// same wrong list each time it is read.
+pub(super) static TABLE: Mutex<()> = Mutex::const_new(());
+
+/// A request to the kernel's IPVS: a command and its attributes.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    /// The command.
+    pub(super) command: u8,
+    /// Its attributes.
+    pub(super) attributes: Vec<DefaultNla>,
+    /// In an answer: its attributes as they came.
+    pub(super) answer: Vec<u8>,
+}
+
+impl GenlFamily for Ask {
+    fn family_name() -> &'static str {
+        "IPVS"
+    }
+
+    fn command(&self) -> u8 {
+        self.command
+    }
+
+    fn version(&self) -> u8 {
+        1
+    }
+}
+
+impl Emitable for Ask {
+    fn buffer_len(&self) -> usize {
+        self.attributes.as_slice().buffer_len()
+    }
+
+    fn emit(&self, buffer: &mut [u8]) {
+        self.attributes.as_slice().emit(buffer);
+    }
+}
+
+impl ParseableParametrized<[u8], GenlHeader> for Ask {
+    fn parse_with_param(bytes: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
+        Ok(Self {
+            command: header.cmd,
+            attributes: Vec::new(),
+            answer: bytes.to_vec(),
+        })
+    }
+}
+
+/// Adds a namespace's virtual servers, each with its real servers.
+///
+/// # Errors
+///
+/// When this kernel has no IPVS or lacks a scheduler, or refuses one of them.
+pub async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
+    if !plan.uses_ipvs() {
+        return Ok(());
+    }
+    let (mut handle, driver) = open(ns, &plan.name)?;
+    let _table = TABLE.lock().await;
+    let added = async {
+        set_timeouts(&mut handle, plan).await?;
+        add_all(&mut handle, plan).await
+    }
+    .await;
+    driver.abort();
+    added
+}
+
+/// Takes virtual servers away, with their real servers.
+///
+/// # Errors
+///
+/// When the kernel refuses it.
+pub async fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Result<(), Failure> {
+    if servers.is_empty() {
+        return Ok(());
+    }
+    let (mut handle, driver) = open(ns, name)?;
+    let _table = TABLE.lock().await;
+    let mut removed = Ok(());
+    for server in servers {
+        let attributes = vec![nested(1, &identity(&server.takes))];
+        removed = ask(&mut handle, DEL_SERVICE, attributes)
+            .await
+            .map_err(|errno| {
+                failure::bug(format!(
+                    "cannot take away the virtual server {} in {name}: {}",
+                    server.takes,
+                    errno.desc()
+                ))
+            });
+        if removed.is_err() {
+            break;
+        }
+    }
+    driver.abort();
+    removed
+}
+
+/// Gives real servers another weight. One without weight takes no new
+/// connections.
+///
+/// # Errors
+///
+/// When the kernel refuses it.
+pub async fn weigh(
+    ns: &NetNs,
+    name: &str,
+    servers: &[Guarded],
+    weight: u32,
+) -> Result<(), Failure> {
+    let (mut handle, driver) = open(ns, name)?;
+    let mut weighed = Ok(());
+    for server in servers {
+        let real = RealServer {
+            to: server.to,
+            weight,
+            forwarding: Forwarding::Masquerade,
+        };
+        let attributes = vec![
+            nested(1, &identity(&server.takes)),
+            nested(2, &destination(&real)),
+        ];
+        weighed = ask(&mut handle, SET_DEST, attributes)
+            .await
+            .map_err(|errno| {
+                refused(
+                    name,
+                    &format!("another weight of {} behind {}", server.to, server.takes),
+                    errno,
+                )
+            });
+        if weighed.is_err() {
+            break;
+        }
+    }
+    driver.abort();
+    weighed
+}
+
+/// A conversation with a namespace's IPVS, and the task that drives it.
+///
+/// # Errors
+///
+/// When the namespace cannot be entered.
+pub(super) fn open(ns: &NetNs, name: &str) -> Result<(GenetlinkHandle, JoinHandle<()>), Failure> {
+    let (connection, handle, _) = ns
+        .enter(genetlink::new_connection)
+        .and_then(|opened| opened)
+        .map_err(|error| failure::entering(name, &error))?;
+    Ok((handle, tokio::task::spawn_local(connection)))
+}
+
+async fn set_timeouts(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
+    let Some(times) = &plan.ipvs_timeouts else {
+        return Ok(());
+    };
+    // Noughts change nothing (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
+    // `ip_vs_set_timeout`).
+    let attributes = vec![
+        word(4, times.tcp),
+        word(5, times.tcp_fin),
+        word(6, times.udp),
+    ];
+    ask(handle, SET_CONFIG, attributes)
+        .await
+        .map_err(|errno| refused(&plan.name, "the times that IPVS waits", errno))
+}
+
+async fn add_all(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<(), Failure> {
+    for server in &plan.ipvs {
+        let what = || format!("the virtual server {}", server.takes);
+        let refused = |what: &str, errno| {
+            let failure = refused(&plan.name, what, errno);
+            failure::of(failure, &plan.name, IPVSADM, server.takes.to_string())
+        };
+        ask(handle, NEW_SERVICE, vec![nested(1, &service(server))])
+            .await
+            .map_err(|errno| refused(&what(), errno))?;
+        for real in &server.servers {
+            let attributes = vec![
+                nested(1, &identity(&server.takes)),
+                nested(2, &destination(real)),
+            ];
+            ask(handle, NEW_DEST, attributes)
+                .await
+                .map_err(|errno| refused(&format!("{} behind {}", real.to, what()), errno))?;
+        }
+    }
+    Ok(())
+}
+
+async fn ask(
+    handle: &mut GenetlinkHandle,
+    command: u8,
+    attributes: Vec<DefaultNla>,
+) -> Result<(), Errno> {
+    let mut message = NetlinkMessage::from(GenlMessage::from_payload(Ask {
+        command,
+        attributes,
+        answer: Vec::new(),
+    }));
+    message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
+    // A kernel without the family answers the look-up of its number with ENOENT.
+    let mut answers = handle
+        .request(message)
+        .await
+        .map_err(|_| Errno::ENOPROTOOPT)?;
+    match answers.next().await {
+        Some(Ok(answer)) => match answer.payload {
+            NetlinkPayload::Error(error) if error.raw_code() != 0 => {
+                Err(Errno::from_raw(-error.raw_code()))
+            }
+            _ => Ok(()),
+        },
+        // What was done is acknowledged by the end of the answers.
+        None => Ok(()),
+        Some(Err(_)) => Err(Errno::EPROTO),
+    }
+}
+
+/// What names a virtual server.
+pub(super) fn identity(takes: &Virtual) -> Vec<DefaultNla> {
+    let family = |v6: bool| {
+        if v6 {
+            nix::libc::AF_INET6
+        } else {
+            nix::libc::AF_INET
+        }
+    };
+    match takes {
+        Virtual::Address {
+            protocol,
+            address,
+            port,
+        } => {
+            let protocol = match protocol {
+                Transport::Tcp => nix::libc::IPPROTO_TCP,
+                Transport::Udp => nix::libc::IPPROTO_UDP,
+                Transport::Sctp => nix::libc::IPPROTO_SCTP,
+            };
+            vec![
+                short(1, family(address.is_ipv6())),
+                short(2, protocol),
+                DefaultNla::new(3, padded(*address)),
+                DefaultNla::new(4, port.to_be_bytes().to_vec()),
+            ]
+        }
+        Virtual::FwMark { mark, v6 } => vec![short(1, family(*v6)), word(5, *mark)],
+    }
+}
+
+fn service(server: &VirtualServer) -> Vec<DefaultNla> {
+    let mut scheduler = server.scheduler.clone().into_bytes();
+    scheduler.push(0);
+    let mut flags = 0;
+    for (set, flag) in [
+        (server.persistence.is_some(), PERSISTENT),
+        (server.flags.fallback, SCHEDULER_1),
+        (server.flags.port, SCHEDULER_2),
+    ] {
+        if set {
+            flags |= flag;
+        }
+    }
+    let mut flags_and_mask = flags.to_ne_bytes().to_vec();
+    flags_and_mask.extend_from_slice(&u32::MAX.to_ne_bytes());
+    let v6 = match server.takes {
+        Virtual::Address { address, .. } => address.is_ipv6(),
+        Virtual::FwMark { v6, .. } => v6,
+    };
+    // Clients are told apart by their whole address.
+    let netmask = if v6 { 128 } else { u32::MAX };
+    let mut attributes = identity(&server.takes);
+    attributes.extend([
+        DefaultNla::new(6, scheduler),
+        DefaultNla::new(7, flags_and_mask),
+        word(8, server.persistence.unwrap_or(0)),
+        word(9, netmask),
+    ]);
+    attributes
+}
+
+fn destination(real: &RealServer) -> Vec<DefaultNla> {
+    let method = match real.forwarding {
+        Forwarding::Masquerade => 0,
+        Forwarding::Tunnel => 2,
+        Forwarding::Route => 3,
+    };
+    let family = if real.to.is_ipv6() {
+        nix::libc::AF_INET6
+    } else {
+        nix::libc::AF_INET
+    };
+    vec![
+        DefaultNla::new(1, padded(real.to.ip())),
+        DefaultNla::new(2, real.to.port().to_be_bytes().to_vec()),
+        word(3, method),
+        word(4, real.weight),
+        word(5, 0),
+        word(6, 0),
+        short(11, family),
+    ]
+}
+
+/// An attribute that holds others.
+pub(super) fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
+    let mut bytes = vec![0; attributes.buffer_len()];
+    attributes.emit(&mut bytes);
+    DefaultNla::new(kind | netlink_packet_core::NLA_F_NESTED, bytes)
+}
+
+fn word(kind: u16, value: u32) -> DefaultNla {
+    DefaultNla::new(kind, value.to_ne_bytes().to_vec())
+}
+
+fn short(kind: u16, value: i32) -> DefaultNla {
+    DefaultNla::new(
+        kind,
+        u16::try_from(value).unwrap_or(0).to_ne_bytes().to_vec(),
+    )
+}
+
+/// An address in the room of the longest, as the kernel's union has it.
+fn padded(address: IpAddr) -> Vec<u8> {
+    let mut bytes = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    bytes.resize(16, 0);
+    bytes
+}
+
+fn refused(name: &str, what: &str, errno: Errno) -> Failure {
+    let (why, remedy) = match errno {
+        Errno::ENOPROTOOPT => (
+            "this kernel has no IPVS".to_owned(),
+            Some("run `modprobe ip_vs` as root, or let svclab use a guest kernel: --kernel auto"),
+        ),
+        Errno::ENOENT => (
+            "this kernel lacks its scheduler".to_owned(),
+            Some("run `modprobe ip_vs_rr ip_vs_wrr ip_vs_sh` as root"),
+        ),
+        Errno::EPERM => (
+            "IPVS wants a privilege that a user namespace does not give".to_owned(),
+            Some("let svclab use a guest kernel: --kernel auto"),
+        ),
+        other => (other.desc().to_owned(), None),
+    };
+    Failure {
+        fault: Fault::Machine,
+        message: format!("cannot add {what} in {name}: {why}"),
+        remedy: remedy.map(str::to_owned),
+        rejected: None,
+    }
+}

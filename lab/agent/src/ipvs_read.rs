@@ -1,0 +1,218 @@
+//! Reading back the virtual servers of a namespace, as the kernel holds them.
+//!
+//! The answers are those of Linux v6.12, `ip_vs_genl_dump_services` and
+//! `ip_vs_genl_dump_dests` in `net/netfilter/ipvs/ip_vs_ctl.c`.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use futures_util::StreamExt as _;
+use genetlink::GenetlinkHandle;
+use netlink_packet_core::{
+    DefaultNla, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, NlaBuffer, NlasIterator,
+};
+use netlink_packet_generic::GenlMessage;
+
+use super::failure;
+use super::ipvs::{Ask, PERSISTENT, SCHEDULER_1, SCHEDULER_2, TABLE, identity, nested, open};
+use super::netns::NetNs;
+use svclab_model::plan::VirtualServer;
+use svclab_model::protocol::Failure;
+use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport, Virtual};
+
+const GET_SERVICE: u8 = 4;
+const GET_DEST: u8 = 8;
+
+/// The nested attribute of an answer that holds a virtual server, and the one
+/// that holds a real one.
+const SERVICE: u16 = 1;
+const DEST: u16 = 2;
+
+/// All virtual servers of a namespace, each with its real servers.
+///
+/// # Errors
+///
+/// When the kernel has no IPVS or does not answer as it is known to.
+pub async fn all(ns: &NetNs, name: &str) -> Result<Vec<VirtualServer>, Failure> {
+    let (mut handle, driver) = open(ns, name)?;
+    let read = twice_alike(&mut handle).await;
+    driver.abort();
+    read.ok_or_else(|| {
+        failure::bug(format!(
+            "the kernel's list of virtual servers in {name} cannot be read"
+        ))
+    })
+}
+
+/// How often they are read before they are taken not to come to rest.
+const READS: usize = 20;
+
+/// Reads them until they were read twice alike, and none twice in one reading.
+///
+/// The kernel hands them out in parts and counts where it is in its list of all
+/// namespaces' servers (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
+/// `ip_vs_genl_dump_services`): when those of another namespace come or go between
+/// two parts, some are told twice and some not at all. Those of this agent's labs
+/// stand still meanwhile; those of others may not.
+async fn twice_alike(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {
+    let mut before: Option<Vec<VirtualServer>> = None;
+    for _ in 0..READS {
+        let now = {
+            let _table = TABLE.lock().await;
+            read(handle).await?
+        };
+        if !each_once(&now) {
+            continue;
+        }
+        if before.as_ref() == Some(&now) {
+            return before;
+        }
+        before = Some(now);
+    }
+    None
+}
+
+fn each_once(servers: &[VirtualServer]) -> bool {
+    let mut seen = HashSet::new();
+    servers.iter().all(|server| seen.insert(&server.takes))
+}
+
+async fn read(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {
+    let mut servers = Vec::new();
+    for answer in dump(handle, GET_SERVICE, Vec::new()).await? {
+        let mut server = service(&Attributes::within(&answer, SERVICE)?)?;
+        let of = vec![nested(SERVICE, &identity(&server.takes))];
+        for answer in dump(handle, GET_DEST, of).await? {
+            server
+                .servers
+                .push(real(&Attributes::within(&answer, DEST)?, &server.takes)?);
+        }
+        servers.push(server);
+    }
+    Some(servers)
+}
+
+/// The payload of every message of a dump; none when it is cut off.
+async fn dump(
+    handle: &mut GenetlinkHandle,
+    command: u8,
+    attributes: Vec<DefaultNla>,
+) -> Option<Vec<Vec<u8>>> {
+    let ask = Ask {
+        command,
+        attributes,
+        answer: Vec::new(),
+    };
+    let mut message = NetlinkMessage::from(GenlMessage::from_payload(ask));
+    message.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let mut answers = handle.request(message).await.ok()?;
+    let mut all = Vec::new();
+    while let Some(answer) = answers.next().await {
+        match answer.ok()?.payload {
+            NetlinkPayload::InnerMessage(message) => all.push(message.payload.answer),
+            NetlinkPayload::Error(error) if error.raw_code() != 0 => return None,
+            _ => {}
+        }
+    }
+    Some(all)
+}
+
+fn service(of: &Attributes) -> Option<VirtualServer> {
+    let v6 = i32::from(of.short(1)?) == nix::libc::AF_INET6;
+    let takes = if let Some(mark) = of.word(5) {
+        Virtual::FwMark { mark, v6 }
+    } else {
+        Virtual::Address {
+            protocol: match i32::from(of.short(2)?) {
+                nix::libc::IPPROTO_TCP => Transport::Tcp,
+                nix::libc::IPPROTO_UDP => Transport::Udp,
+                nix::libc::IPPROTO_SCTP => Transport::Sctp,
+                _ => return None,
+            },
+            address: of.address(3, v6)?,
+            port: of.port(4)?,
+        }
+    };
+    let scheduler = of.bytes(6)?;
+    let scheduler = scheduler.strip_suffix(&[0]).unwrap_or(scheduler);
+    // The flags come with a mask behind them.
+    let flags = of.word(7)?;
+    let persistent = flags & PERSISTENT != 0;
+    Some(VirtualServer {
+        takes,
+        scheduler: String::from_utf8(scheduler.to_vec()).ok()?,
+        persistence: if persistent { Some(of.word(8)?) } else { None },
+        flags: SchedulerFlags {
+            fallback: flags & SCHEDULER_1 != 0,
+            port: flags & SCHEDULER_2 != 0,
+        },
+        servers: Vec::new(),
+    })
+}
+
+fn real(of: &Attributes, behind: &Virtual) -> Option<RealServer> {
+    let v6 = match (of.short(11), behind) {
+        (Some(family), _) => i32::from(family) == nix::libc::AF_INET6,
+        (None, Virtual::Address { address, .. }) => address.is_ipv6(),
+        (None, Virtual::FwMark { v6, .. }) => *v6,
+    };
+    Some(RealServer {
+        to: SocketAddr::new(of.address(1, v6)?, of.port(2)?),
+        weight: of.word(4)?,
+        // The lower bits of the connection flags (`IP_VS_CONN_F_FWD_MASK`).
+        forwarding: match of.word(3)? & 7 {
+            0 => Forwarding::Masquerade,
+            2 => Forwarding::Tunnel,
+            3 => Forwarding::Route,
+            _ => return None,
+        },
+    })
+}
+
+/// The attributes of one object, by their numbers.
+struct Attributes(Vec<(u16, Vec<u8>)>);
+
+impl Attributes {
+    /// Those inside the nested attribute `kind` of a message.
+    fn within(message: &[u8], kind: u16) -> Option<Self> {
+        let of = |bytes: &[u8]| -> Option<Vec<(u16, Vec<u8>)>> {
+            NlasIterator::new(bytes)
+                .map(|each: Result<NlaBuffer<&[u8]>, _>| {
+                    let each = each.ok()?;
+                    Some((each.kind(), each.value().to_vec()))
+                })
+                .collect()
+        };
+        let (_, inside) = of(message)?.into_iter().find(|(own, _)| *own == kind)?;
+        of(&inside).map(Self)
+    }
+
+    fn bytes(&self, kind: u16) -> Option<&[u8]> {
+        let found = self.0.iter().find(|(own, _)| *own == kind);
+        found.map(|(_, bytes)| bytes.as_slice())
+    }
+
+    fn word(&self, kind: u16) -> Option<u32> {
+        let bytes = self.bytes(kind)?.first_chunk::<4>()?;
+        Some(u32::from_ne_bytes(*bytes))
+    }
+
+    fn short(&self, kind: u16) -> Option<u16> {
+        let bytes = self.bytes(kind)?.first_chunk::<2>()?;
+        Some(u16::from_ne_bytes(*bytes))
+    }
+
+    fn port(&self, kind: u16) -> Option<u16> {
+        let bytes = self.bytes(kind)?.first_chunk::<2>()?;
+        Some(u16::from_be_bytes(*bytes))
+    }
+
+    fn address(&self, kind: u16, v6: bool) -> Option<IpAddr> {
+        let bytes = self.bytes(kind)?;
+        Some(if v6 {
+            Ipv6Addr::from(*bytes.first_chunk::<16>()?).into()
+        } else {
+            Ipv4Addr::from(*bytes.first_chunk::<4>()?).into()
+        })
+    }
+}

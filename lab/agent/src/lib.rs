@@ -1,0 +1,200 @@
+//! The only code that touches a kernel: it makes a place of its own, builds
+//! plans in it, runs their probes, and says what it saw. It speaks
+//! [`svclab_model::protocol`] on standard input and output and ends with them.
+
+/// Prints a line to standard error, whose reader may be gone. The standard library's
+/// macro of this name panics then.
+macro_rules! eprintln {
+    ($($part:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($part)*);
+    }};
+}
+
+mod accounting;
+mod answers;
+mod api;
+mod arguments;
+mod batches;
+mod capture;
+mod carrier;
+mod change;
+mod child;
+mod clock;
+mod closing;
+mod conntrack;
+pub mod contain;
+mod counters;
+mod daemon;
+mod delay;
+mod dialogue;
+pub mod drops;
+mod exchange;
+mod exec;
+mod failure;
+mod filter;
+mod forwarder;
+mod graveyard;
+mod greeting;
+mod handshake;
+mod health;
+mod heap;
+mod held;
+mod http;
+mod icmp_errors;
+mod init;
+mod ipvs;
+mod ipvs_read;
+mod kernel_file;
+mod lab;
+mod launch;
+mod limited;
+mod loader;
+mod neighbours;
+mod netns;
+mod nfnetlink;
+mod orphans;
+mod patience;
+mod ping;
+mod pktinfo;
+mod poll;
+mod ports;
+mod prober;
+mod program;
+mod pulse;
+mod real_proxy;
+mod rest;
+pub mod restore;
+mod rewire;
+pub mod rights;
+mod room;
+pub mod rootfs;
+mod rules;
+mod saved;
+mod scout;
+pub mod seccomp;
+mod serve;
+mod server;
+mod settings;
+mod settle;
+mod softnet;
+mod stage;
+mod start;
+mod step;
+mod stream;
+mod streams;
+mod surroundings;
+mod sysctl;
+mod tap;
+mod tcp;
+mod tenant;
+mod terminal;
+mod timestamps;
+mod trace;
+mod typed;
+mod udp;
+mod wire;
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bytes::{Bytes, BytesMut};
+use tokio_util::codec::Encoder;
+
+use svclab_diagnostic::{bug, exit_code};
+use svclab_model::protocol::{Event, event_framing};
+
+/// What the agent is told to be the first process of a guest.
+pub const INIT: &str = "--init";
+
+/// What the agent is told to keep the privileges of the machine's root that IPVS takes.
+pub const MACHINE: &str = "--machine";
+
+/// What the agent is told before the path of a program to show to labs.
+pub const PROGRAM: &str = "--program";
+
+pub use arguments::start;
+pub use init::{MODULES, PORT};
+pub use program::{PATH, find as find_program};
+
+/// The agent's whole life; `programs` are to be at hand besides the system's. The
+/// calling process must have one thread.
+#[must_use]
+pub fn main(standing: contain::Standing, programs: &[PathBuf]) -> ExitCode {
+    end_at_panic(|| std::process::exit(exit_code::BUG.into()));
+    heap::share();
+    // Where memory runs out, a lab is what one can do without: the front end is
+    // there to say so. Everybody may say this of oneself.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    if let Err(failure) = contain::contain(standing, programs) {
+        let _ = tell(&Event::Unable { failure });
+        return ExitCode::FAILURE;
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("svclab agent: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The agent's whole life as the first process of a guest, whose console tells
+/// what goes wrong.
+#[must_use]
+pub fn init() -> ExitCode {
+    end_at_panic(|| init::power_off());
+    heap::share();
+    let served = init::prepare().and_then(|(input, output)| serve_on(input, output));
+    if let Err(error) = served {
+        eprintln!("svclab agent: {error}");
+    }
+    init::power_off()
+}
+
+/// Ends the agent at its first panic, in whichever task or thread: a lab that lost one of
+/// its tasks would tell of less than happened in it.
+fn end_at_panic(end: fn() -> !) {
+    std::panic::set_hook(Box::new(move |info| {
+        eprintln!("{}", bug::of_agent(info));
+        end()
+    }));
+}
+
+/// Prints a line on standard output, whose reader may be gone.
+pub(crate) fn print(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// Prints a line on standard error, whose reader may be gone.
+pub(crate) fn complain(text: &str) {
+    eprintln!("{text}");
+}
+
+fn run() -> std::io::Result<()> {
+    let input = duplicate(&std::io::stdin())?;
+    let output = duplicate(&std::io::stdout())?;
+    serve_on(input, output)
+}
+
+fn serve_on(input: OwnedFd, output: OwnedFd) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, serve::serve(input, output))
+}
+
+fn duplicate(stream: &impl AsFd) -> std::io::Result<OwnedFd> {
+    stream.as_fd().try_clone_to_owned()
+}
+
+/// Says one thing before there is a runtime to say it with.
+fn tell(event: &Event) -> std::io::Result<()> {
+    let mut frame = BytesMut::new();
+    event_framing().encode(Bytes::from(serde_json::to_vec(event)?), &mut frame)?;
+    std::io::stdout().write_all(&frame)?;
+    std::io::stdout().flush()
+}

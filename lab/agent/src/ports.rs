@@ -1,0 +1,156 @@
+//! Source ports of probes. No two connections of a lab share one.
+//!
+//! Conntrack remembers a datagram's ports for minutes, and sends a new caller's datagrams
+//! to where an old one's went (Linux v6.12, `net/netfilter/nf_conntrack_proto_udp.c`).
+//! IPVS finds the connection of a reply by the client's and the real server's address and
+//! port alone, not by the virtual server's (Linux v6.12,
+//! `net/netfilter/ipvs/ip_vs_conn.c`, `ip_vs_conn_out_get`). Connections from one port
+//! through two services to one endpoint get each other's replies. Nodes that masquerade
+//! give their own address to callers in several namespaces, so a port is unique in the
+//! whole lab.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use nix::errno::Errno;
+use socket2::Socket;
+
+use svclab_model::plan::Probe;
+
+/// Maximum number of attempts to get another port. Only a lab that limits its ports by
+/// `net.ipv4.ip_local_port_range` needs so many.
+const MAX_ATTEMPTS: usize = 64;
+
+/// A port is not used again before so many others: a quarter of the ports that a kernel
+/// picks from, 32768 to 60999.
+const GENERATION: usize = 7_000;
+
+/// The ports that connections of one lab left from.
+#[derive(Debug, Default)]
+pub struct Ports {
+    newer: RefCell<HashSet<u16>>,
+    older: RefCell<HashSet<u16>>,
+}
+
+impl Ports {
+    /// A socket that `open` binds to a port that no other of the lab left from recently.
+    ///
+    /// # Errors
+    ///
+    /// As `open`.
+    pub fn fresh<E>(
+        &self,
+        mut open: impl FnMut() -> io::Result<Result<Socket, E>>,
+    ) -> io::Result<Result<Socket, E>> {
+        // A port is not given twice while a socket has it.
+        let mut known = Vec::new();
+        loop {
+            let socket = match open() {
+                Ok(Ok(socket)) => socket,
+                // All other ports are in use.
+                Err(error) if is_exhausted(&error) && !known.is_empty() => {
+                    return Ok(Ok(known.swap_remove(0)));
+                }
+                refused => return refused,
+            };
+            let address = socket.local_addr()?.as_socket();
+            let port = address.map_or(0, |address| address.port());
+            if self.insert(port) || known.len() == MAX_ATTEMPTS {
+                return Ok(Ok(socket));
+            }
+            known.push(socket);
+        }
+    }
+
+    /// Records a port. Returns whether it was not on record.
+    fn insert(&self, port: u16) -> bool {
+        let (mut newer, mut older) = (self.newer.borrow_mut(), self.older.borrow_mut());
+        if newer.len() == GENERATION {
+            *older = std::mem::take(&mut newer);
+        }
+        !older.contains(&port) && newer.insert(port)
+    }
+}
+
+/// Whether a namespace has no port left.
+#[must_use]
+pub fn is_exhausted(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::EADDRINUSE as i32)
+}
+
+/// The source of a probe's socket, whose port the kernel picks.
+#[must_use]
+pub fn source(probe: &Probe) -> SocketAddr {
+    let unspecified = if probe.to.address.is_ipv6() {
+        IpAddr::from(Ipv6Addr::UNSPECIFIED)
+    } else {
+        IpAddr::from(Ipv4Addr::UNSPECIFIED)
+    };
+    SocketAddr::new(probe.bind.unwrap_or(unspecified), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::{Domain, Type};
+
+    use super::*;
+
+    #[test]
+    fn a_port_that_was_used_is_passed_by() {
+        let ports = Ports::default();
+        let socket = || Socket::new(Domain::IPV4, Type::DGRAM, None);
+        let bound = |port| {
+            let socket = socket()?;
+            socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
+            io::Result::Ok(socket)
+        };
+        let port = |socket: &Socket| socket.local_addr().unwrap().as_socket().unwrap().port();
+        let first = ports.fresh(|| Ok(Ok::<_, ()>(bound(0)?))).unwrap().unwrap();
+        let used = port(&first);
+        drop(first);
+        let mut tries = 0;
+        let second = ports.fresh(|| {
+            tries += 1;
+            Ok(Ok::<_, ()>(bound(if tries == 1 { used } else { 0 })?))
+        });
+        assert_ne!(port(&second.unwrap().unwrap()), used);
+        assert_eq!(tries, 2);
+    }
+
+    #[test]
+    fn ports_all_in_use_are_used_again() {
+        let ports = Ports::default();
+        let open = || {
+            let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+            socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+            Ok(Ok::<_, ()>(socket))
+        };
+        let known = ports.fresh(open).unwrap().unwrap();
+        let mut tries = 0;
+        let again = ports.fresh(|| {
+            tries += 1;
+            match tries {
+                1 => Ok(Ok(known.try_clone()?)),
+                _ => Err::<Result<Socket, ()>, _>(Errno::EADDRINUSE.into()),
+            }
+        });
+        assert!(again.unwrap().is_ok());
+        assert_eq!(tries, 2);
+        let none = ports.fresh(|| Err::<Result<Socket, ()>, _>(Errno::EADDRINUSE.into()));
+        assert!(none.is_err_and(|error| is_exhausted(&error)));
+    }
+
+    #[test]
+    fn port_is_on_record_until_many_others_are() {
+        let ports = Ports::default();
+        let all: Vec<u16> = (1..=u16::try_from(2 * GENERATION + 1).unwrap()).collect();
+        for port in &all {
+            assert!(ports.insert(*port), "{port}");
+        }
+        let last = &all[all.len() - GENERATION..];
+        assert!(last.iter().all(|port| !ports.insert(*port)));
+        assert!(ports.insert(1));
+    }
+}

@@ -1,0 +1,331 @@
+//! Starting the programs that load rules, inside a namespace.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::ChildStdin;
+
+use super::child::{Child, TooMuch};
+use super::failure;
+use super::launch::{Launch, Refusal};
+use super::netns::NetNs;
+use svclab_model::protocol::{Failure, Fault, Finished, Rejected};
+use svclab_model::tools::package;
+
+/// Where programs are looked for; the caller's own PATH means nothing in here.
+pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
+
+/// The most that a program may print which svclab itself chose, in bytes.
+pub const MOST: u64 = 256 << 20;
+
+/// How a program is started, with pipes to all three of its streams.
+pub struct Started<'s> {
+    pub ns: &'s NetNs,
+    /// The namespace's name.
+    pub name: &'s str,
+    pub program: &'s str,
+    pub arguments: &'s [&'s str],
+    /// Where it looks for programs itself.
+    pub path: &'s str,
+    /// How many processes its user may have; `None` for any number.
+    pub processes: Option<u64>,
+}
+
+impl Started<'_> {
+    /// Starts it. It ends with the value that is returned.
+    ///
+    /// # Errors
+    ///
+    /// When the program is not there or cannot be started.
+    pub fn start(&self) -> Result<Child, Failure> {
+        let program = self.program;
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let found = find(program).ok_or_else(|| unstarted(program, &missing()))?;
+        let mut launch = launch(self.ns, &found);
+        let arguments = self.arguments.iter().map(|word| (*word).to_owned());
+        launch.words.extend(arguments);
+        launch.processes = self.processes;
+        let mut set = |name: &str, value: &str| {
+            launch.environment.insert(name.to_owned(), value.to_owned());
+        };
+        set("LC_ALL", "C");
+        set("PATH", self.path);
+        launch.start(self.ns).map_err(|refusal| match refusal {
+            Refusal::Inside(error) => failure::entering(self.name, &error),
+            Refusal::Program(error) => unstarted(program, &error),
+        })
+    }
+}
+
+/// Starts `program` in a namespace, with pipes to all three of its streams. It
+/// ends with the value that is returned.
+///
+/// # Errors
+///
+/// When the program is not there or cannot be started.
+pub fn start(
+    ns: &NetNs,
+    name: &str,
+    program: &str,
+    arguments: &[&str],
+    path: &str,
+) -> Result<Child, Failure> {
+    let started = Started {
+        ns,
+        name,
+        program,
+        arguments,
+        path,
+        processes: None,
+    };
+    started.start()
+}
+
+/// What starts a program that lies there, with what every program's environment
+/// holds here.
+pub fn launch(ns: &NetNs, found: &Path) -> Launch {
+    // Its user is part of the name: where numbers of namespaces come back, a lock of
+    // another lab's user cannot be opened.
+    let user = ns.tenant().user().unwrap_or(0);
+    let environment = [
+        ("PATH", PATH.to_owned()),
+        // iptables-legacy takes one lock for the whole machine unless told
+        // otherwise; a namespace's rules concern nobody else.
+        (
+            "XTABLES_LOCKFILE",
+            format!("/run/xtables-{}-{user}.lock", ns.number()),
+        ),
+    ];
+    let environment = environment.map(|(name, value)| (name.to_owned(), value));
+    Launch {
+        program: found.to_owned(),
+        words: vec![found.to_string_lossy().into_owned()],
+        environment: BTreeMap::from(environment),
+        terminal: None,
+        processes: None,
+    }
+}
+
+/// Where a program lies.
+#[must_use]
+pub fn find(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(program.into());
+    }
+    let paths = PATH.split(':');
+    paths
+        .map(|directory| Path::new(directory).join(program))
+        .find(|path| path.is_file())
+}
+
+/// Starts `program` in a namespace, feeds it `input`, and waits for its end.
+///
+/// # Errors
+///
+/// When the program is not there or cannot be started; not when it ends with
+/// an error of its own.
+pub async fn run(
+    ns: &NetNs,
+    name: &str,
+    program: &str,
+    arguments: &[&str],
+    input: &str,
+) -> Result<Finished, Failure> {
+    let child = start(ns, name, program, arguments, PATH)?;
+    finish(child, name, program, input, MOST)
+        .await?
+        .map_err(|TooMuch| printed_too_much(name, program))
+}
+
+/// A program printed more than is kept of any.
+pub fn printed_too_much(name: &str, program: &str) -> Failure {
+    Failure {
+        fault: Fault::Input,
+        message: format!("{program} printed more than {} MiB in {name}", MOST >> 20),
+        remedy: Some("have it print less".to_owned()),
+        rejected: None,
+    }
+}
+
+/// Feeds a program that was started, and waits for its end.
+///
+/// # Errors
+///
+/// When it was killed or does not read; not when it ends with an error of its
+/// own. Within, that it printed more than `most` bytes.
+pub async fn finish(
+    mut child: Child,
+    name: &str,
+    program: &str,
+    input: &str,
+    most: u64,
+) -> Result<Result<Finished, TooMuch>, Failure> {
+    // At the same time: a program that says much about much input waits until
+    // somebody listens.
+    let stdin = child.stdin.take();
+    let (fed, output) = tokio::join!(feed(stdin, input), child.outputs(most));
+    let output = output
+        .map_err(|error| failure::machine(format!("cannot wait for {program}: {error}"), &error))?;
+    let Ok(output) = output else {
+        return Ok(Err(TooMuch));
+    };
+    if let Some(signal) = output.status.signal() {
+        return Err(Failure {
+            fault: Fault::Machine,
+            message: format!("{program} was ended by signal {signal} in {name}"),
+            remedy: Some(
+                "run it again; if it happens again, the machine's log says what ends programs, \
+                 often a lack of memory"
+                    .to_owned(),
+            ),
+            rejected: None,
+        });
+    }
+    // A program that refuses its input may close it before all was written;
+    // then its own message says more.
+    if let Err(error) = fed
+        && output.status.success()
+    {
+        return Err(failure::machine(
+            format!("cannot write to {program}: {error}"),
+            &error,
+        ));
+    }
+    Ok(Ok(Finished {
+        success: output.status.success(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }))
+}
+
+async fn feed(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {
+    let Some(mut stdin) = stdin else {
+        return Ok(());
+    };
+    stdin.write_all(input.as_bytes()).await?;
+    stdin.shutdown().await
+}
+
+/// What a program said of its input. It counted the lines that it was given
+/// `before`, too.
+pub fn refused(name: &str, program: &str, said: &str, input: &str, before: usize) -> Failure {
+    let mut lines = rejected_lines(said, input, before).into_iter();
+    let first = lines.next();
+    let others = lines.map(|(_, line)| line).collect();
+    Failure {
+        fault: if lacks_support(said) {
+            Fault::Machine
+        } else {
+            Fault::Input
+        },
+        message: match &first {
+            Some((_, line)) => {
+                format!("{program} refused a line in {name}:\n    {line}\n  it said: {said}")
+            }
+            None => format!("{program} refused its input in {name}; it said: {said}"),
+        },
+        remedy: None,
+        rejected: Some(Box::new({
+            let (number, line) = first.unwrap_or_default();
+            Rejected {
+                namespace: name.to_owned(),
+                program: program.to_owned(),
+                line,
+                number,
+                others,
+                said: said.to_owned(),
+            }
+        })),
+    }
+}
+
+/// Whether a program's message speaks of the kernel rather than of its input.
+fn lacks_support(said: &str) -> bool {
+    [
+        "Table does not exist",
+        "can't initialize",
+        "Kernel error received",
+        "Operation not permitted",
+        "Permission denied",
+    ]
+    .iter()
+    .any(|words| said.contains(words))
+}
+
+/// The lines of the input, with their numbers, that messages such as `line 4: RULE_APPEND
+/// failed`, `Error occurred at line: 4`, `Error in line 4:` or
+/// `/dev/stdin:4:9-44: Error:` speak of.
+fn rejected_lines(said: &str, input: &str, before: usize) -> Vec<(usize, String)> {
+    let places = said.split("/dev/stdin:").skip(1);
+    let numbers = places.chain(said.split("line").skip(1)).filter_map(|rest| {
+        let digits: String = rest
+            .trim_start_matches([':', ' '])
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        digits.parse::<usize>().ok()?.checked_sub(before)
+    });
+    let lines: Vec<&str> = input.lines().collect();
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for number in numbers {
+        let line = number.checked_sub(1).and_then(|at| lines.get(at));
+        if let Some(line) = line.filter(|_| found.iter().all(|(known, _)| *known != number)) {
+            found.push((number, (*line).to_owned()));
+        }
+    }
+    found
+}
+
+fn unstarted(program: &str, error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::NotFound {
+        let remedy = package(program).map_or_else(
+            || format!("install it where programs are: {PATH}"),
+            |package| {
+                format!(
+                    "run `apt-get install {package}`, or your distribution's equivalent, as root"
+                )
+            },
+        );
+        return Failure {
+            fault: Fault::Machine,
+            message: format!("{program} is not installed"),
+            remedy: Some(remedy),
+            rejected: None,
+        };
+    }
+    failure::machine(format!("cannot start {program}: {error}"), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_a_program_refused_is_found_in_its_words() {
+        let input = "*nat\n:A - [0:0]\n-A A -j NOPE\nCOMMIT\n";
+        for said in [
+            "iptables-restore v1.8.9 (nf_tables): Couldn't load target `NOPE'\n\nError occurred at line: 3\nTry",
+            "iptables-restore v1.8.9 (nf_tables): \nline 3: RULE_APPEND failed (No such file or directory): rule in chain A",
+            "iptables-restore: line 3 failed",
+            "ipset v7.17: Error in line 3: Syntax error",
+            "/dev/stdin:3:9-44: Error: Could not process rule: File exists",
+        ] {
+            let found = rejected_lines(said, input, 0);
+            assert_eq!(found, [(3, "-A A -j NOPE".to_owned())], "{said}");
+        }
+        assert_eq!(rejected_lines("no number in this line", input, 0), []);
+        assert_eq!(rejected_lines("line 99 failed", input, 0), []);
+        let both = "line 3: RULE_APPEND failed (Invalid argument): rule in chain A\n\
+                    line 4: RULE_APPEND failed (Invalid argument): rule in chain A\n";
+        let numbers = rejected_lines(both, input, 0);
+        let numbers: Vec<usize> = numbers.into_iter().map(|(number, _)| number).collect();
+        assert_eq!(numbers, [3, 4]);
+        assert_eq!(
+            rejected_lines("line 13: no", input, 10)[0].1,
+            "-A A -j NOPE"
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! Stands in for `iptables-restore`, `ip6tables-restore` and `nft` where a real kube-proxy
+//! calls them in a user namespace: commits what is too large for one message in parts.
+//!
+//! Both programs hand a transaction to the kernel in one message, and enlarge their
+//! socket's buffer by `SO_SNDBUFFORCE`, which takes the machine's own root (see
+//! [`batches`]). What fits into a message is passed on as it is and stays one transaction.
+//! Only what the kernel refuses as too long is cut: tables, then runs of lines in the order
+//! in which they came.
+
+use std::collections::VecDeque;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use super::{batches, program};
+
+/// The path of this program in the agent's root directory.
+pub const PATH: &str = "/svclab-agent";
+
+/// The names under which it stands in, and the programs that it calls.
+pub const NAMES: [(&str, &str); 3] = [
+    ("iptables-restore", "iptables-nft-restore"),
+    ("ip6tables-restore", "ip6tables-nft-restore"),
+    ("nft", "nft"),
+];
+
+/// What both programs print when a message is too long (`EMSGSIZE`).
+const TOO_LONG: &[u8] = b"Message too long";
+
+/// Bytes of netlink, at most, of each byte of a command of nft, and of each command.
+const NFT: (usize, usize) = (5, 200);
+
+/// Whether programs in the agent's root directory can call it. A guest has none, and needs
+/// none: its root is that of the machine.
+#[must_use]
+pub fn is_there() -> bool {
+    let file = std::fs::metadata(PATH);
+    file.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o001 != 0)
+}
+
+/// Does what the program of that name does, if the process was started as one of
+/// [`NAMES`].
+#[must_use]
+pub fn called() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    let own = PathBuf::from(arguments.next()?);
+    let own = own.file_name()?.to_str()?;
+    let (_, program) = NAMES.into_iter().find(|(name, _)| *name == own)?;
+    let arguments: Vec<String> = arguments
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    Some(match restore(program, &arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{program}: {error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn restore(program: &str, arguments: &[String]) -> io::Result<u8> {
+    let found = program::find(program)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "not installed"))?;
+    let has = |word: &str| arguments.iter().any(|argument| argument == word);
+    let is_divisible = if program == "nft" {
+        has("-f") && has("-") && !has("-c") && !has("--check")
+    } else {
+        // A restore that flushes would flush what the part before it wrote.
+        has("--noflush") || has("-n")
+    };
+    if !is_divisible {
+        return Err(Command::new(found).args(arguments).exec());
+    }
+    let mut input = String::new();
+    io::stdin().read_to_string(&mut input)?;
+    let mut parts = if program == "nft" {
+        nft(&input)
+    } else {
+        iptables(&input)
+    };
+    while let Some(part) = parts.pop_front() {
+        let output = run(&found, arguments, &part.text())?;
+        if !output.status.success()
+            && is_too_long(&output)
+            && let Some([first, second]) = part.halves()
+        {
+            parts.push_front(second);
+            parts.push_front(first);
+            continue;
+        }
+        io::stdout().write_all(&output.stdout)?;
+        io::stderr().write_all(&output.stderr)?;
+        if !output.status.success() {
+            let code = output
+                .status
+                .code()
+                .and_then(|code| u8::try_from(code).ok());
+            return Ok(code.unwrap_or(1));
+        }
+    }
+    Ok(0)
+}
+
+fn is_too_long(output: &Output) -> bool {
+    let has = |text: &[u8]| {
+        text.windows(TOO_LONG.len())
+            .any(|window| window == TOO_LONG)
+    };
+    has(&output.stderr) || has(&output.stdout)
+}
+
+fn run(program: &Path, arguments: &[String], input: &str) -> io::Result<Output> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut stdin = child.stdin.take();
+    std::thread::scope(|scope| {
+        // A program that prints much waits until that is read.
+        scope.spawn(move || {
+            // One that refuses a line may read no further.
+            let _ = stdin
+                .as_mut()
+                .map(|stdin| stdin.write_all(input.as_bytes()));
+        });
+        child.wait_with_output()
+    })
+}
+
+/// Lines that are one transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Part<'i> {
+    /// The line that begins a table of iptables.
+    table: Option<&'i str>,
+    lines: Vec<&'i str>,
+}
+
+impl<'i> Part<'i> {
+    fn text(&self) -> String {
+        let (begin, end) = match self.table {
+            Some(table) => (format!("{table}\n"), "COMMIT\n"),
+            None => (String::new(), ""),
+        };
+        let lines = self.lines.iter().flat_map(|line| [*line, "\n"]);
+        begin + &lines.collect::<String>() + end
+    }
+
+    /// Both halves; `None` of what cannot be divided.
+    fn halves(&self) -> Option<[Self; 2]> {
+        let (first, second) = self.lines.split_at(self.lines.len() / 2);
+        let part = |lines: &[&'i str]| Self {
+            table: self.table,
+            lines: lines.to_vec(),
+        };
+        (!first.is_empty()).then(|| [part(first), part(second)])
+    }
+}
+
+/// The tables of a restore program's input, each a transaction of its own already. A table
+/// that is far too large for one message is cut at once.
+fn iptables(input: &str) -> VecDeque<Part<'_>> {
+    let mut parts = VecDeque::new();
+    let mut lines = Vec::new();
+    let mut table = None;
+    for line in input.lines() {
+        if line.starts_with('*') {
+            table = Some(line);
+        } else if line == "COMMIT" {
+            let lines = std::mem::take(&mut lines);
+            parts.extend(cut(Part { table, lines }, batches::weight));
+            table = None;
+        } else {
+            lines.push(line);
+        }
+    }
+    if table.is_some() || lines.iter().any(|line| batches::weight(line) > 0) {
+        // It is not what these programs take: they say so themselves.
+        return VecDeque::from([Part {
+            table: None,
+            lines: input.lines().collect(),
+        }]);
+    }
+    parts
+}
+
+/// A transaction of nft, cut at once if it is far too large for one message.
+fn nft(input: &str) -> VecDeque<Part<'_>> {
+    let part = Part {
+        table: None,
+        lines: input.lines().collect(),
+    };
+    cut(part, |line| NFT.0 * line.len() + NFT.1).collect()
+}
+
+/// The part, in pieces of a message each if it weighs more than twice that.
+fn cut(part: Part<'_>, weight: impl Fn(&str) -> usize) -> impl Iterator<Item = Part<'_>> {
+    let total: usize = part.lines.iter().map(|line| weight(line)).sum();
+    let limit = if total > 2 * batches::LIMIT {
+        batches::LIMIT
+    } else {
+        usize::MAX
+    };
+    let mut size = 0;
+    let mut pieces = vec![Vec::new()];
+    for line in part.lines {
+        if size + weight(line) > limit {
+            pieces.push(Vec::new());
+            size = 0;
+        }
+        size += weight(line);
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(line);
+        }
+    }
+    let table = part.table;
+    pieces.into_iter().map(move |lines| Part { table, lines })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(name: &str, rules: usize) -> String {
+        let chains = (0..rules).map(|n| format!(":C{n} - [0:0]"));
+        let lines = chains.chain((0..rules).map(|n| format!("-A C{n} -j ACCEPT")));
+        let lines: Vec<String> = lines.collect();
+        format!("*{name}\n{}\nCOMMIT\n", lines.join("\n"))
+    }
+
+    #[test]
+    fn restore_small_tables_stay_one_transaction_each() {
+        let (filter, nat) = (table("filter", 3), table("nat", 100));
+        let input = format!("# a comment\n{filter}{nat}");
+        let parts: Vec<String> = iptables(&input).iter().map(Part::text).collect();
+        assert_eq!(
+            parts,
+            [format!("*filter\n# a comment\n{}", &filter[8..]), nat]
+        );
+    }
+
+    #[test]
+    fn restore_large_table_is_cut_in_its_order() {
+        let input = table("nat", 2_000);
+        let parts = iptables(&input);
+        assert!(parts.len() > 10, "{}", parts.len());
+        let lines = parts.iter().flat_map(|part| &part.lines).copied();
+        let wanted = input.lines().filter(|line| line.starts_with([':', '-']));
+        assert!(lines.eq(wanted));
+        assert!(parts.iter().all(|part| part.table == Some("*nat")));
+        let [first, second] = parts[0].halves().expect("it has many lines");
+        assert_eq!([first.lines, second.lines].concat(), parts[0].lines);
+    }
+
+    #[test]
+    fn restore_odd_input_is_passed_on_as_it_is() {
+        for input in [
+            "-A C -j ACCEPT\n",
+            "*nat\n-A C -j ACCEPT\n",
+            "refused\n*nat\n-A C\n",
+        ] {
+            let parts: Vec<String> = iptables(input).iter().map(Part::text).collect();
+            assert_eq!(parts, [input]);
+        }
+    }
+
+    #[test]
+    fn restore_large_nft_transaction_is_cut_between_commands() {
+        let lines: Vec<String> = (0..5_000)
+            .map(|n| format!("add rule ip kube-proxy c{n} ip daddr 10.0.0.1 accept"))
+            .collect();
+        let input = lines.join("\n") + "\n";
+        let parts = nft(&input);
+        assert!(parts.len() > 5);
+        let text: String = parts.iter().map(Part::text).collect();
+        assert_eq!(text, input);
+        assert_eq!(nft("add table ip kube-proxy\n").len(), 1);
+    }
+}

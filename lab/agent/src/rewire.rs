@@ -1,0 +1,152 @@
+//! Interfaces, addresses, routes and neighbours of a standing lab that change.
+
+use futures_util::TryStreamExt as _;
+use ipnetwork::IpNetwork;
+use netlink_packet_route::neighbour::NeighbourFlags;
+use rtnetlink::LinkUnspec;
+
+use super::failure;
+use super::wire::{Wire, code, refused, route_message};
+use svclab_model::plan::Namespace;
+use svclab_model::plan::delta::{Change, LinkChange};
+use svclab_model::protocol::Failure;
+
+impl Wire {
+    /// Changes interfaces.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refused.
+    pub async fn change_links(
+        &self,
+        plan: &Namespace,
+        changes: &[LinkChange],
+    ) -> Result<(), Failure> {
+        for change in changes {
+            let index = self.index(plan, &change.name)?;
+            for address in &change.addresses.remove {
+                self.remove_address(index, address).await.map_err(|error| {
+                    let step = format!("take the address {address} from {}", change.name);
+                    refused(&plan.name, &step, &error)
+                })?;
+            }
+            for address in &change.addresses.add {
+                let handle = self.handle.address();
+                let added = handle.add(index, address.ip(), address.prefix());
+                added.execute().await.map_err(|error| {
+                    let step = format!("give {} the address {address}", change.name);
+                    refused(&plan.name, &step, &error)
+                })?;
+            }
+            if change.mtu.is_some() || change.up.is_some() {
+                let mut link = LinkUnspec::new_with_index(index);
+                if let Some(mtu) = change.mtu {
+                    link = link.mtu(mtu);
+                }
+                link = match change.up {
+                    Some(true) => link.up(),
+                    Some(false) => link.down(),
+                    None => link,
+                };
+                let set = self.handle.link().set(link.build()).execute().await;
+                set.map_err(|error| {
+                    refused(&plan.name, &format!("change {}", change.name), &error)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an interface down.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refused.
+    pub async fn take_down(&self, plan: &Namespace, name: &str) -> Result<(), Failure> {
+        let link = LinkUnspec::new_with_index(self.index(plan, name)?).down();
+        let set = self.handle.link().set(link.build()).execute().await;
+        set.map_err(|error| refused(&plan.name, &format!("take down {name}"), &error))
+    }
+
+    async fn remove_address(
+        &self,
+        index: u32,
+        address: &IpNetwork,
+    ) -> Result<(), rtnetlink::Error> {
+        let mut there = self
+            .handle
+            .address()
+            .get()
+            .set_link_index_filter(index)
+            .set_prefix_length_filter(address.prefix())
+            .set_address_filter(address.ip())
+            .execute();
+        // One that went with another is gone already.
+        while let Some(found) = there.try_next().await? {
+            self.handle.address().del(found).execute().await?;
+        }
+        Ok(())
+    }
+
+    /// Takes away and adds routes, neighbours and forwarding entries.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refused.
+    pub async fn swap_routes(&self, plan: &Namespace, change: &Change) -> Result<(), Failure> {
+        for route in &change.routes.remove {
+            let index = self.way(plan, route)?;
+            let message = route_message(route, index)
+                .map_err(|error| failure::bug(format!("the route to {}: {error}", route.to)))?;
+            match self.handle.route().del(message).execute().await {
+                Ok(()) => {}
+                // It went with an address or with its interface.
+                Err(error) if code(&error) == nix::errno::Errno::ESRCH as i32 => {}
+                Err(error) => {
+                    let step = format!("take away the route to {}", route.to);
+                    return Err(refused(&plan.name, &step, &error));
+                }
+            }
+        }
+        for neighbour in &change.neighbours.remove {
+            let index = self.index(plan, &neighbour.dev)?;
+            let mut message = self
+                .handle
+                .neighbours()
+                .add(index, neighbour.address)
+                .link_layer_address(&neighbour.mac.0);
+            let gone = self.handle.neighbours().del(message.message_mut().clone());
+            match gone.execute().await {
+                Ok(()) => {}
+                // It went with its interface.
+                Err(error) if code(&error) == nix::errno::Errno::ENOENT as i32 => {}
+                Err(error) => {
+                    let step = format!("take away the neighbour {}", neighbour.address);
+                    return Err(refused(&plan.name, &step, &error));
+                }
+            }
+        }
+        for entry in &change.forwarding.remove {
+            let index = self.index(plan, &entry.dev)?;
+            let mut message = self
+                .handle
+                .neighbours()
+                .add_bridge(index, &entry.mac.0)
+                .destination(entry.to)
+                .flags(NeighbourFlags::Own);
+            let gone = self.handle.neighbours().del(message.message_mut().clone());
+            gone.execute().await.map_err(|error| {
+                let step = format!("take away the forwarding entry {}", entry.mac);
+                refused(&plan.name, &step, &error)
+            })?;
+        }
+        let new = Namespace {
+            name: plan.name.clone(),
+            routes: change.routes.add.clone(),
+            neighbours: change.neighbours.add.clone(),
+            forwarding: change.forwarding.add.clone(),
+            ..Namespace::default()
+        };
+        self.route(&new).await
+    }
+}

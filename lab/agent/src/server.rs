@@ -1,0 +1,226 @@
+//! Servers that say who they are and whom they saw.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+
+use netlink_packet_route::AddressFamily;
+use socket2::{Domain, Socket, Type};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::netns::NetNs;
+use super::{answers, failure, forwarder, http, pktinfo, poll, wire};
+use svclab_model::plan::{Plan, Protocol, Server, ServerKind};
+use svclab_model::protocol::{Failure, Fault};
+
+/// Connections waiting to be accepted; a probe may open thousands at once.
+const BACKLOG: i32 = 4096;
+
+/// Opens a server of a plan in its namespace. It ends with what is returned.
+///
+/// # Errors
+///
+/// When the plan has not got the namespace, or the port is taken.
+pub fn open_in(
+    plan: &Plan,
+    namespaces: &HashMap<String, NetNs>,
+    served: &Server,
+) -> Result<JoinSet<()>, Failure> {
+    let (Some(ns), Some(namespace)) = (
+        namespaces.get(&served.namespace),
+        plan.namespace(&served.namespace),
+    ) else {
+        return Err(failure::bug(format!(
+            "{} listens in {}, which the plan has not got",
+            served.name, served.namespace
+        )));
+    };
+    let mut tasks = JoinSet::new();
+    open(
+        ns,
+        served,
+        wire::speaks(namespace, AddressFamily::Inet6),
+        &mut tasks,
+    )?;
+    Ok(tasks)
+}
+
+/// Opens a server's sockets in its namespace and serves them from `tasks`.
+///
+/// # Errors
+///
+/// When the port is taken or no descriptor is left.
+fn open(
+    ns: &NetNs,
+    server: &Server,
+    speaks_v6: bool,
+    tasks: &mut JoinSet<()>,
+) -> Result<(), Failure> {
+    let addresses = match server.address {
+        Some(address) => vec![address],
+        None if speaks_v6 => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+        None => vec![Ipv4Addr::UNSPECIFIED.into()],
+    };
+    for address in addresses {
+        let at = SocketAddr::new(address, server.port);
+        let refuse = |error: &io::Error| unopened(server, at, error);
+        let socket = ns
+            .enter(|| bind(server.protocol, at))
+            .and_then(|bound| bound)
+            .map_err(|error| refuse(&error))?;
+        match (server.protocol, &server.kind) {
+            (_, ServerKind::Holds) => {
+                tasks.spawn_local(async move {
+                    let _held = socket;
+                    std::future::pending::<()>().await;
+                });
+            }
+            (Protocol::Tcp, kind) => {
+                let listener =
+                    TcpListener::from_std(socket.into()).map_err(|error| refuse(&error))?;
+                listen(listener, ns, server, kind, tasks);
+            }
+            (Protocol::Udp, ServerKind::Answers) => {
+                let socket = poll::register(socket).map_err(|error| refuse(&error))?;
+                tasks.spawn_local(echo(socket, Rc::from(server.name.as_str())));
+            }
+            (Protocol::Udp | Protocol::Ping, _) => {
+                return Err(failure::bug(format!(
+                    "the plan has a {} server that nobody can be",
+                    server.protocol
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Serves who comes by TCP.
+fn listen(
+    listener: TcpListener,
+    ns: &NetNs,
+    server: &Server,
+    kind: &ServerKind,
+    tasks: &mut JoinSet<()>,
+) {
+    match kind {
+        ServerKind::Answers | ServerKind::Holds => {
+            tasks.spawn_local(accept(listener, Rc::from(server.name.as_str())));
+        }
+        ServerKind::Health {
+            service,
+            local_endpoints,
+        } => {
+            tasks.spawn_local(http::serve(listener, service.clone(), *local_endpoints));
+        }
+        ServerKind::Forwards {
+            backends,
+            retry_after,
+        } => {
+            tasks.spawn_local(forwarder::serve(
+                listener,
+                ns.clone(),
+                backends.clone(),
+                *retry_after,
+            ));
+        }
+    }
+}
+
+fn bind(protocol: Protocol, at: SocketAddr) -> io::Result<Socket> {
+    let kind = if protocol == Protocol::Udp {
+        Type::DGRAM
+    } else {
+        Type::STREAM
+    };
+    let socket = Socket::new(Domain::for_address(at), kind.nonblocking().cloexec(), None)?;
+    if at.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&at.into())?;
+    if protocol == Protocol::Udp {
+        pktinfo::ask(&socket, at.ip())?;
+    } else {
+        socket.listen(BACKLOG)?;
+    }
+    Ok(socket)
+}
+
+async fn accept(listener: TcpListener, name: Rc<str>) {
+    let mut conversations = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    conversations.spawn_local(converse(stream, peer, Rc::clone(&name)));
+                }
+                // The peer went away, or descriptors ran out: the next may fare
+                // better, and the prober says what it experienced.
+                Err(_) => tokio::task::yield_now().await,
+            },
+            Some(_) = conversations.join_next() => {}
+        }
+    }
+}
+
+/// What asks for an answer after which the connection stays open, and for the last one.
+pub const GO_ON: u8 = b'!';
+pub const LAST: u8 = b'?';
+
+/// Waits for the question before it answers, so that a verdict of "connected"
+/// has seen data go both ways.
+async fn converse(mut stream: TcpStream, peer: SocketAddr, name: Rc<str>) {
+    let mut question = [0; 1];
+    while stream.read_exact(&mut question).await.is_ok() {
+        let said = stream
+            .write_all(answers::give(&name, peer).as_bytes())
+            .await;
+        if said.is_err() || question[0] != GO_ON {
+            let _ = stream.shutdown().await;
+            return;
+        }
+    }
+}
+
+async fn echo(socket: AsyncFd<Socket>, name: Rc<str>) {
+    loop {
+        let Ok(mut ready) = socket.readable().await else {
+            return;
+        };
+        // Answers leave from the address that was asked, as those of a server
+        // that cares do; one that does not is a different incident.
+        let received = ready.try_io(|socket| pktinfo::receive(socket.as_raw_fd()));
+        if let Ok(Ok((peer, asked))) = received {
+            let _ = pktinfo::send(
+                socket.as_raw_fd(),
+                answers::give(&name, peer).as_bytes(),
+                peer,
+                asked,
+            );
+        }
+    }
+}
+
+fn unopened(server: &Server, at: SocketAddr, error: &io::Error) -> Failure {
+    let message = format!(
+        "cannot serve {} on {at} in {}: {error}",
+        server.name, server.namespace
+    );
+    if error.raw_os_error() == Some(nix::errno::Errno::EADDRINUSE as i32) {
+        return Failure {
+            fault: Fault::Input,
+            message,
+            remedy: Some(
+                "two pods that share a network namespace cannot serve the same port".to_owned(),
+            ),
+            rejected: None,
+        };
+    }
+    failure::machine(message, error)
+}

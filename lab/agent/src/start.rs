@@ -1,0 +1,122 @@
+//! Where probes start, and how their exchanges begin there.
+
+use std::collections::HashMap;
+use std::io;
+
+use nix::errno::Errno;
+
+use super::exchange::Exchange;
+use super::netns::NetNs;
+use super::{failure, ping, ports, tcp, udp};
+use svclab_model::plan::{Probe, Protocol};
+use svclab_model::protocol::{Failure, Fault};
+
+/// The namespace that a probe starts in.
+///
+/// # Errors
+///
+/// When there is none of that name.
+pub fn place<'n>(
+    probe: &Probe,
+    namespaces: &'n HashMap<String, NetNs>,
+) -> Result<&'n NetNs, Failure> {
+    namespaces.get(&probe.from).ok_or_else(|| {
+        failure::bug(format!(
+            "the probe {} starts in {}, which the plan has not got",
+            probe.name, probe.from
+        ))
+    })
+}
+
+/// Begins an exchange of a probe in its namespace: its first packet leaves.
+///
+/// # Errors
+///
+/// When a socket cannot be had, or the probe is bound to an address that the namespace
+/// has not got.
+pub fn exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
+    inside(probe, ns, || match probe.protocol {
+        Protocol::Tcp => tcp::begin(probe, ns),
+        Protocol::Udp => udp::begin(probe, ns.ports()),
+        Protocol::Ping => ping::begin(probe),
+    })
+}
+
+/// Begins something of a probe's in its namespace.
+///
+/// # Errors
+///
+/// As [`exchange`].
+pub fn inside<T>(
+    probe: &Probe,
+    ns: &NetNs,
+    begin: impl FnOnce() -> io::Result<T>,
+) -> Result<T, Failure> {
+    ns.enter(begin)
+        .and_then(|begun| begun)
+        .map_err(|error| unbegun(probe, &error))
+}
+
+/// What is said of a probe that cannot begin.
+fn unbegun(probe: &Probe, error: &io::Error) -> Failure {
+    let message = format!(
+        "cannot begin the probe {} from {}: {error}",
+        probe.name, probe.from
+    );
+    if ports::is_exhausted(error) || error.raw_os_error() == Some(Errno::EADDRNOTAVAIL as i32) {
+        return Failure {
+            fault: Fault::Input,
+            message,
+            remedy: Some(match probe.bind {
+                // A case has fewer connections than a namespace has ports.
+                _ if ports::is_exhausted(error) => {
+                    format!("{} has no port left to start from", probe.from)
+                }
+                Some(address) => format!("{address} is not an address of {}", probe.from),
+                None if probe.to.address.is_ipv6() => format!(
+                    "{} has no IPv6 address; give it one, or call an IPv4 address",
+                    probe.from
+                ),
+                None => format!("{} has no port left to start from", probe.from),
+            }),
+            rejected: None,
+        };
+    }
+    failure::machine(message, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use svclab_model::plan::Target;
+
+    #[test]
+    fn probe_to_an_ipv6_address_names_the_missing_address() {
+        let remedy = |address: &str| {
+            let probe = Probe {
+                name: "call".to_owned(),
+                from: "node-1".to_owned(),
+                to: Target {
+                    address: address.parse().unwrap(),
+                    port: 80,
+                },
+                protocol: Protocol::Tcp,
+                connections: 1,
+                bind: None,
+                patience: Duration::from_secs(1),
+                settle: false,
+                after: None,
+            };
+            unbegun(&probe, &Errno::EADDRNOTAVAIL.into())
+                .remedy
+                .unwrap()
+        };
+        assert_eq!(
+            remedy("::1"),
+            "node-1 has no IPv6 address; give it one, or call an IPv4 address"
+        );
+        assert_eq!(remedy("10.0.0.1"), "node-1 has no port left to start from");
+    }
+}

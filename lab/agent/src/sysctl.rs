@@ -1,0 +1,227 @@
+//! Writing kernel settings of a namespace.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use super::failure;
+use super::netns::NetNs;
+use svclab_diagnostic::shortage;
+use svclab_model::plan::Sysctl;
+use svclab_model::protocol::{Failure, Fault, SYSCTL};
+
+/// Writes settings in their order. One that is refused does not keep those behind it from
+/// being tried: all are named.
+///
+/// # Errors
+///
+/// A setting that is not under `net.`, that this kernel lacks or whose value it
+/// refuses.
+pub fn write<'a>(
+    ns: &NetNs,
+    name: &str,
+    settings: impl Iterator<Item = &'a Sysctl>,
+) -> Result<(), Failure> {
+    let all = || {
+        let mut first: Option<Failure> = None;
+        for setting in settings {
+            let Err(failure) = one(name, setting) else {
+                continue;
+            };
+            match first.as_mut().and_then(|first| first.rejected.as_mut()) {
+                Some(rejected) => rejected.others.push(line(setting)),
+                None => first = Some(failure::of(failure, name, SYSCTL, line(setting))),
+            }
+        }
+        first.map_or(Ok(()), Err)
+    };
+    ns.enter(all)
+        .unwrap_or_else(|error| Err(failure::entering(name, &error)))
+}
+
+/// As `sysctl -w` takes it.
+fn line(setting: &Sysctl) -> String {
+    format!("{}={}", setting.key, setting.value)
+}
+
+fn one(name: &str, setting: &Sysctl) -> Result<(), Failure> {
+    let path = path(&setting.key)
+        .ok_or_else(|| refused(name, setting, "it is not under `net.`", Fault::Input))?;
+    let Err(error) = fs::write(path, &setting.value) else {
+        return Ok(());
+    };
+    if error.kind() == io::ErrorKind::NotFound {
+        if setting.optional {
+            return Ok(());
+        }
+        let why = "this kernel has no such setting";
+        return Err(refused(name, setting, why, Fault::Machine));
+    }
+    if shortage::remedy(&error).is_some() {
+        let message = format!(
+            "cannot set {} = {} in {name}: {error}",
+            setting.key, setting.value
+        );
+        return Err(failure::machine(message, &error));
+    }
+    Err(refused(name, setting, &error.to_string(), Fault::Input))
+}
+
+/// The settings that a namespace's interfaces do not have already. An interface
+/// begins with what `default` says when it is made (Linux v6.12,
+/// `net/ipv4/devinet.c`, `inetdev_init`; `net/ipv6/addrconf.c`, `ipv6_add_dev`),
+/// and most of what a plan says of interfaces is what it said of `default`.
+pub fn of_links(settings: &[Sysctl]) -> impl Iterator<Item = &Sysctl> {
+    let inherited = inherited(settings);
+    settings.iter().filter(move |setting| {
+        setting.link.is_some()
+            && conf(&setting.key).and_then(|(family, _, last)| inherited.get(&(family, last)))
+                != Some(&setting.value.as_str())
+    })
+}
+
+/// What an interface has when it is made, by family and last part of the name,
+/// as far as these settings alone decide it.
+fn inherited(settings: &[Sysctl]) -> HashMap<(&str, &str), &str> {
+    let mut inherited = HashMap::new();
+    for setting in settings.iter().filter(|setting| setting.link.is_none()) {
+        match conf(&setting.key) {
+            // Forwarding has a kernel set others as well, which ones depends on
+            // its version.
+            Some((family, _, "forwarding")) => inherited.retain(|(of, _), _| *of != family),
+            Some((family, "default", last)) => {
+                inherited.insert((family, last), setting.value.as_str());
+            }
+            // Some are handed on from `all` to `default`.
+            Some((family, "all", last)) => drop(inherited.remove(&(family, last))),
+            None if setting.key == "net.ipv4.ip_forward" => {
+                inherited.retain(|(of, _), _| *of != "ipv4");
+            }
+            Some(_) | None => {}
+        }
+    }
+    inherited
+}
+
+/// The family, interface and last part of `net.ipv4.conf.eth0.rp_filter`.
+fn conf(key: &str) -> Option<(&str, &str, &str)> {
+    let (family, rest) = key.strip_prefix("net.")?.split_once(".conf.")?;
+    let (dev, last) = rest.rsplit_once('.')?;
+    Some((family, dev, last))
+}
+
+/// Where a setting lies. As `sysctl` does, dots separate and a slash stands for
+/// a dot within a name, so that `net.ipv4.conf.flannel/1.rp_filter` is found.
+fn path(key: &str) -> Option<PathBuf> {
+    if !key.starts_with("net.")
+        || key
+            .split('.')
+            .any(|part| part.is_empty() || part.replace('/', ".").starts_with('.'))
+    {
+        return None;
+    }
+    let swapped: String = key
+        .chars()
+        .map(|letter| match letter {
+            '.' => '/',
+            '/' => '.',
+            other => other,
+        })
+        .collect();
+    Some(PathBuf::from("/proc/sys").join(swapped))
+}
+
+fn refused(name: &str, setting: &Sysctl, why: &str, fault: Fault) -> Failure {
+    Failure {
+        fault,
+        message: format!(
+            "cannot set {} = {} in {name}: {why}",
+            setting.key, setting.value
+        ),
+        remedy: remedy(&setting.key)
+            .filter(|_| fault == Fault::Machine)
+            .map(str::to_owned),
+        rejected: None,
+    }
+}
+
+/// What brings along the settings that a kernel may lack.
+fn remedy(key: &str) -> Option<&'static str> {
+    [
+        ("net.bridge.", "run `modprobe br_netfilter` as root"),
+        (
+            "net.ipv4.vs.",
+            "run `modprobe ip_vs` as root; a kernel built without IPVS cannot run this lab",
+        ),
+    ]
+    .iter()
+    .find(|(prefix, _)| key.starts_with(prefix))
+    .map(|(_, remedy)| *remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(key: &str, value: &str, link: Option<&str>) -> Sysctl {
+        Sysctl {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            link: link.map(str::to_owned),
+            optional: false,
+        }
+    }
+
+    #[test]
+    fn what_an_interface_begins_with_is_not_written_again() {
+        let (v4, v6) = ("net.ipv4.conf", "net.ipv6.conf");
+        let settings = [
+            setting("net.ipv4.ip_forward", "1", None),
+            setting(&format!("{v4}.all.rp_filter"), "1", None),
+            setting(&format!("{v4}.default.rp_filter"), "0", None),
+            setting(&format!("{v4}.default.proxy_arp"), "0", None),
+            setting(&format!("{v4}.default.arp_ignore"), "0", None),
+            setting(&format!("{v4}.all.arp_ignore"), "0", None),
+            setting(&format!("{v6}.default.accept_ra"), "0", None),
+            setting(&format!("{v6}.all.forwarding"), "1", None),
+            setting(&format!("{v4}.flannel/1.rp_filter"), "0", Some("flannel.1")),
+            setting(&format!("{v4}.eth0.rp_filter"), "2", Some("eth0")),
+            setting(&format!("{v4}.eth0.proxy_arp"), "0", Some("eth0")),
+            setting(&format!("{v4}.eth0.arp_ignore"), "0", Some("eth0")),
+            setting(&format!("{v4}.eth0.log_martians"), "0", Some("eth0")),
+            setting(&format!("{v6}.eth0.accept_ra"), "0", Some("eth0")),
+            setting("net.mpls.eth0.input", "1", Some("eth0")),
+        ];
+        let written: Vec<&str> = of_links(&settings).map(|s| s.key.as_str()).collect();
+        assert_eq!(
+            written,
+            [
+                "net.ipv4.conf.eth0.rp_filter",
+                "net.ipv4.conf.eth0.arp_ignore",
+                "net.ipv4.conf.eth0.log_martians",
+                "net.ipv6.conf.eth0.accept_ra",
+                "net.mpls.eth0.input",
+            ]
+        );
+    }
+
+    #[test]
+    fn keys_become_paths_under_net_only() {
+        let at = |key| path(key).map(|path| path.to_string_lossy().into_owned());
+        assert_eq!(
+            at("net.ipv4.conf.flannel/1.rp_filter").as_deref(),
+            Some("/proc/sys/net/ipv4/conf/flannel.1/rp_filter")
+        );
+        for outside in [
+            "vm.swappiness",
+            "net",
+            "net..core",
+            "net.//.//.vm.swappiness",
+            "net.ipv4.",
+            "/net.ipv4",
+        ] {
+            assert_eq!(at(outside), None, "{outside}");
+        }
+    }
+}

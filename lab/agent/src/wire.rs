@@ -1,0 +1,585 @@
+//! Interfaces, addresses, routes and neighbours by netlink: one socket a
+//! namespace, all driven from one thread.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::link::{InfoData, InfoVeth};
+use netlink_packet_route::neighbour::NeighbourFlags;
+use netlink_packet_route::route::{RouteMessage, RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags};
+use rtnetlink::{
+    Handle, LinkBridge, LinkBridgePort, LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth,
+    LinkVxlan, RouteMessageBuilder, RouteNextHopBuilder,
+};
+use tokio::task::JoinHandle;
+
+use super::failure;
+use super::netns::NetNs;
+use svclab_model::plan::{Link, LinkKind, Lookup, Namespace, PolicyRule, Route, RouteKind, Spread};
+use svclab_model::protocol::{Failure, Fault, IP_ADDR, IP_ROUTE, IP_RULE};
+
+/// Index of the loopback device, in every namespace.
+const LOOPBACK: u32 = 1;
+
+/// Interfaces get the indexes from here on, in the plan's order, so that none
+/// need be asked for. A new namespace may hold a few devices of modules that
+/// the host has loaded (`tunl0`, `sit0`): they stay below.
+const FIRST: u32 = 100;
+
+/// A namespace's netlink socket and the indexes of its interfaces.
+pub struct Wire {
+    pub(super) handle: Handle,
+    driver: JoinHandle<()>,
+    indexes: HashMap<String, u32>,
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Wire {
+    /// Opens a netlink socket in a namespace and brings its loopback up.
+    ///
+    /// # Errors
+    ///
+    /// When the namespace cannot be entered or no descriptor is left.
+    pub async fn open(ns: &NetNs, plan: &Namespace) -> Result<Self, Failure> {
+        let (connection, handle, _) = ns
+            .enter(rtnetlink::new_connection)
+            .and_then(|opened| opened)
+            .map_err(|error| failure::entering(&plan.name, &error))?;
+        let driver = tokio::task::spawn_local(connection);
+        let indexes = plan
+            .links
+            .iter()
+            .map(|link| link.name.clone())
+            .zip(FIRST..)
+            .chain([("lo".to_owned(), LOOPBACK)])
+            .collect();
+        let wire = Self {
+            handle,
+            driver,
+            indexes,
+        };
+        wire.set_up(LOOPBACK)
+            .await
+            .map_err(|error| refused(&plan.name, "bring up lo", &error))?;
+        Ok(wire)
+    }
+
+    pub(super) fn index(&self, plan: &Namespace, dev: &str) -> Result<u32, Failure> {
+        self.indexes.get(dev).copied().ok_or_else(|| {
+            failure::bug(format!(
+                "the plan names an interface {dev} that {} has not got",
+                plan.name
+            ))
+        })
+    }
+
+    async fn set_up(&self, index: u32) -> Result<(), rtnetlink::Error> {
+        let up = LinkUnspec::new_with_index(index).up().build();
+        self.handle.link().set(up).execute().await
+    }
+
+    /// The interfaces by index.
+    pub fn names(&self) -> HashMap<u32, String> {
+        self.indexes
+            .iter()
+            .map(|(name, index)| (*index, name.clone()))
+            .collect()
+    }
+
+    /// Gives ports to their bridge, addresses to interfaces, and brings all up.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refused.
+    pub async fn bring_up(&self, plan: &Namespace) -> Result<(), Failure> {
+        for link in &plan.links {
+            let index = self.index(plan, &link.name)?;
+            if let Some(bridge) = &link.bridge {
+                let controller = self.index(plan, bridge)?;
+                let port = LinkUnspec::new_with_index(index)
+                    .controller(controller)
+                    .build();
+                self.handle
+                    .link()
+                    .set(port)
+                    .execute()
+                    .await
+                    .map_err(|error| {
+                        refused(
+                            &plan.name,
+                            &format!("make {} a port of {bridge}", link.name),
+                            &error,
+                        )
+                    })?;
+                if link.hairpin {
+                    let hairpin = LinkBridgePort::new(index).hairpin(true).build();
+                    self.handle
+                        .link()
+                        .set_port(hairpin)
+                        .execute()
+                        .await
+                        .map_err(|error| {
+                            refused(
+                                &plan.name,
+                                &format!("turn hairpin on for {}", link.name),
+                                &error,
+                            )
+                        })?;
+                }
+            }
+            for address in &link.addresses {
+                self.handle
+                    .address()
+                    .add(index, address.ip(), address.prefix())
+                    .execute()
+                    .await
+                    .map_err(|error| {
+                        let step = format!("give {} the address {address}", link.name);
+                        let failure = refused(&plan.name, &step, &error);
+                        let line = format!("{address} dev {}", link.name);
+                        failure::of(failure, &plan.name, IP_ADDR, line)
+                    })?;
+            }
+        }
+        for address in &plan.loopback {
+            let added = self
+                .handle
+                .address()
+                .add(LOOPBACK, address.ip(), address.prefix());
+            added.execute().await.map_err(|error| {
+                let step = format!("give lo the address {address}");
+                let failure = refused(&plan.name, &step, &error);
+                failure::of(failure, &plan.name, IP_ADDR, format!("{address} dev lo"))
+            })?;
+        }
+        for link in plan.links.iter().filter(|link| !link.down) {
+            let index = self.index(plan, &link.name)?;
+            self.set_up(index)
+                .await
+                .map_err(|error| refused(&plan.name, &format!("bring up {}", link.name), &error))?;
+        }
+        Ok(())
+    }
+
+    /// Adds neighbours, forwarding entries and routes.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refused.
+    pub async fn route(&self, plan: &Namespace) -> Result<(), Failure> {
+        for neighbour in &plan.neighbours {
+            let index = self.index(plan, &neighbour.dev)?;
+            self.handle
+                .neighbours()
+                .add(index, neighbour.address)
+                .link_layer_address(&neighbour.mac.0)
+                .replace()
+                .execute()
+                .await
+                .map_err(|error| {
+                    refused(
+                        &plan.name,
+                        &format!(
+                            "add the neighbour {} on {}",
+                            neighbour.address, neighbour.dev
+                        ),
+                        &error,
+                    )
+                })?;
+        }
+        for entry in &plan.forwarding {
+            let index = self.index(plan, &entry.dev)?;
+            self.handle
+                .neighbours()
+                .add_bridge(index, &entry.mac.0)
+                .destination(entry.to)
+                .flags(NeighbourFlags::Own)
+                .execute()
+                .await
+                .map_err(|error| {
+                    refused(
+                        &plan.name,
+                        &format!(
+                            "add the forwarding entry {} to {} on {}",
+                            entry.mac, entry.to, entry.dev
+                        ),
+                        &error,
+                    )
+                })?;
+        }
+        for route in &plan.routes {
+            let index = self.way(plan, route)?;
+            let message = route_message(route, index).map_err(|error| {
+                failure::bug(format!(
+                    "the route to {} in {} mixes address families: {error}",
+                    route.to, plan.name
+                ))
+            })?;
+            self.handle
+                .route()
+                .add(message)
+                .execute()
+                .await
+                .map_err(|error| {
+                    let step = format!("add the route to {} by {}", route.to, route.dev);
+                    let failure = refused(&plan.name, &step, &error);
+                    failure::of(failure, &plan.name, IP_ROUTE, route.to_string())
+                })?;
+        }
+        for route in &plan.spread {
+            let message = self.spread_message(plan, route)?;
+            let added = self.handle.route().add(message).execute().await;
+            added.map_err(|error| {
+                let failure = refused(&plan.name, &format!("add the route `{route}`"), &error);
+                failure::of(failure, &plan.name, IP_ROUTE, route.to_string())
+            })?;
+        }
+        // Last: next hops are to be reached while routes are added.
+        for (to, dev) in &plan.unrouted {
+            let index = self.index(plan, dev)?;
+            let gone = self.unroute(*to, index).await;
+            gone.map_err(|error| {
+                let step = format!("take away the route to {to} by {dev}");
+                refused(&plan.name, &step, &error)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Takes away the route that the kernel has made with an address.
+    async fn unroute(&self, to: IpNetwork, index: u32) -> Result<(), rtnetlink::Error> {
+        let builder = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(to.network(), to.prefix())
+            .map_err(|error| rtnetlink::Error::InvalidNla(error.to_string()))?;
+        let builder = builder
+            .output_interface(index)
+            .protocol(RouteProtocol::Kernel);
+        let scope = if to.is_ipv4() {
+            RouteScope::Link
+        } else {
+            RouteScope::Universe
+        };
+        let message = builder.scope(scope).build();
+        self.handle.route().del(message).execute().await
+    }
+
+    fn spread_message(&self, plan: &Namespace, route: &Spread) -> Result<RouteMessage, Failure> {
+        let mixed = |error: &dyn std::fmt::Display| {
+            failure::bug(format!(
+                "the route `{route}` in {} mixes address families: {error}",
+                plan.name
+            ))
+        };
+        let mut builder = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(route.to.network(), route.to.prefix())
+            .map_err(|error| mixed(&error))?;
+        let mut hops = Vec::with_capacity(route.ways.len());
+        for way in &route.ways {
+            let mut hop = if route.to.is_ipv4() {
+                RouteNextHopBuilder::new_ipv4()
+            } else {
+                RouteNextHopBuilder::new_ipv6()
+            };
+            hop = hop.interface(self.index(plan, &way.dev)?);
+            // The kernel counts from nought.
+            hop = hop.weight(u8::try_from(way.weight.saturating_sub(1)).unwrap_or(u8::MAX));
+            if let Some(via) = way.via {
+                hop = hop.via(via).map_err(|error| mixed(&error))?;
+            }
+            if way.onlink {
+                hop = hop.onlink();
+            }
+            hops.push(hop.build());
+        }
+        builder = builder.multipath(hops);
+        if let Some(table) = route.table {
+            builder = builder.table_id(table);
+        }
+        if let Some(metric) = route.metric {
+            builder = builder.priority(metric);
+        }
+        if let Some(source) = route.source {
+            builder = builder.pref_source(source).map_err(|error| mixed(&error))?;
+        }
+        Ok(builder.build())
+    }
+
+    /// The interface of a route that has one.
+    pub(super) fn way(&self, plan: &Namespace, route: &Route) -> Result<Option<u32>, Failure> {
+        if route.dev.is_empty() {
+            return Ok(None);
+        }
+        self.index(plan, &route.dev).map(Some)
+    }
+
+    /// Adds the rules by which packets look for their route.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refused.
+    pub async fn policy(&self, plan: &Namespace) -> Result<(), Failure> {
+        for rule in &plan.policy {
+            self.add_policy(rule).await.map_err(|error| {
+                let step = format!("add the routing rule `{rule}`");
+                let failure = refused(&plan.name, &step, &error);
+                failure::of(failure, &plan.name, IP_RULE, rule.to_string())
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn add_policy(&self, rule: &PolicyRule) -> Result<(), rtnetlink::Error> {
+        let mut request = self.handle.rule().add().priority(rule.priority);
+        if let Some(dev) = &rule.incoming {
+            request = request.input_interface(dev);
+        }
+        if let Some(dev) = &rule.outgoing {
+            request = request.output_interface(dev);
+        }
+        // A rule without an action is taken and then breaks look-ups.
+        request = match rule.then {
+            Lookup::Table(table) => request.table_id(table).action(RuleAction::ToTable),
+            Lookup::Blackhole => request.action(RuleAction::Blackhole),
+            Lookup::Unreachable => request.action(RuleAction::Unreachable),
+            Lookup::Prohibit => request.action(RuleAction::Prohibit),
+        };
+        let message = request.message_mut();
+        if !matches!(rule.then, Lookup::Table(_)) {
+            message.header.table = 0;
+        }
+        let protocol = RuleAttribute::Protocol(RouteProtocol::Static);
+        message.attributes.push(protocol);
+        if rule.not {
+            message.header.flags |= RuleFlags::Invert;
+        }
+        if let Some((mark, mask)) = rule.mark {
+            message.attributes.push(RuleAttribute::FwMark(mark));
+            message.attributes.push(RuleAttribute::FwMask(mask));
+        }
+        if let Some(length) = rule.suppress {
+            message
+                .attributes
+                .push(RuleAttribute::SuppressPrefixLen(length));
+        }
+        if let Some(from) = rule.from {
+            message.header.src_len = from.prefix();
+            message
+                .attributes
+                .push(RuleAttribute::Source(from.network()));
+        }
+        if let Some(to) = rule.to {
+            message.header.dst_len = to.prefix();
+            message
+                .attributes
+                .push(RuleAttribute::Destination(to.network()));
+        }
+        if rule.v6 {
+            request.v6().execute().await
+        } else {
+            request.v4().execute().await
+        }
+    }
+}
+
+pub(super) fn route_message(
+    route: &Route,
+    index: Option<u32>,
+) -> Result<netlink_packet_route::route::RouteMessage, Box<dyn std::error::Error>> {
+    let mut builder = RouteMessageBuilder::<IpAddr>::new()
+        .destination_prefix(route.to.network(), route.to.prefix())?;
+    if let Some(index) = index {
+        builder = builder.output_interface(index);
+    }
+    if let Some(via) = route.via {
+        builder = builder.gateway(via)?;
+    } else if route.kind == RouteKind::Local {
+        builder = builder.scope(RouteScope::Host);
+    } else if route.kind.is_unicast() {
+        builder = builder.scope(RouteScope::Link);
+    }
+    match route.kind {
+        RouteKind::Unicast => {}
+        RouteKind::Local => builder = builder.kind(RouteType::Local),
+        RouteKind::Blackhole => builder = builder.kind(RouteType::BlackHole),
+        RouteKind::Unreachable => builder = builder.kind(RouteType::Unreachable),
+        RouteKind::Prohibit => builder = builder.kind(RouteType::Prohibit),
+        RouteKind::Throw => builder = builder.kind(RouteType::Throw),
+    }
+    if let Some(table) = route.table {
+        builder = builder.table_id(table);
+    }
+    if let Some(metric) = route.metric {
+        builder = builder.priority(metric);
+    }
+    if let Some(source) = route.source {
+        builder = builder.pref_source(source)?;
+    }
+    if route.onlink {
+        builder = builder.onlink();
+    }
+    Ok(builder.build())
+}
+
+/// Makes every interface of every namespace: bridges, cables between
+/// namespaces, tunnels. None is up afterwards.
+///
+/// # Errors
+///
+/// What the kernel refused, or a cable of which the plan has one end only.
+pub async fn make_links(namespaces: &[(NetNs, Wire)], plans: &[Namespace]) -> Result<(), Failure> {
+    let places: HashMap<&str, usize> = plans
+        .iter()
+        .enumerate()
+        .map(|(at, plan)| (plan.name.as_str(), at))
+        .collect();
+    for (at, plan) in plans.iter().enumerate() {
+        let wire = &namespaces[at].1;
+        for link in &plan.links {
+            let index = wire.index(plan, &link.name)?;
+            let request = match &link.kind {
+                LinkKind::Bridge => with_mtu(
+                    LinkBridge::new(&link.name)
+                        .index(index)
+                        .address(link.mac.0.to_vec()),
+                    link,
+                )
+                .build(),
+                LinkKind::Dummy => with_mtu(
+                    LinkDummy::new(&link.name)
+                        .index(index)
+                        .address(link.mac.0.to_vec()),
+                    link,
+                )
+                .build(),
+                LinkKind::Vxlan {
+                    vni,
+                    port,
+                    dev,
+                    local,
+                } => {
+                    let tunnel = LinkVxlan::new(&link.name, *vni)
+                        .dev(wire.index(plan, dev)?)
+                        .port(*port)
+                        .learning(false);
+                    let tunnel = match local {
+                        IpAddr::V4(local) => tunnel.local(*local),
+                        IpAddr::V6(local) => tunnel.local6(*local),
+                    };
+                    with_mtu(tunnel.index(index).address(link.mac.0.to_vec()), link).build()
+                }
+                LinkKind::Veth { namespace, peer } => {
+                    let one_end = || {
+                        failure::bug(format!(
+                            "the plan has one end only of the cable {} in {}",
+                            link.name, plan.name
+                        ))
+                    };
+                    let there = *places.get(namespace.as_str()).ok_or_else(one_end)?;
+                    let other = plans[there]
+                        .links
+                        .iter()
+                        .find(|other| other.name == *peer)
+                        .ok_or_else(one_end)?;
+                    // Each cable is named by both its ends and made once.
+                    if (there, peer) < (at, &link.name) {
+                        continue;
+                    }
+                    let far = with_mtu(
+                        LinkUnspec::new_with_name(peer)
+                            .index(namespaces[there].1.index(&plans[there], peer)?)
+                            .address(other.mac.0.to_vec())
+                            .setns_by_fd(namespaces[there].0.as_raw_fd()),
+                        other,
+                    )
+                    .build();
+                    with_mtu(
+                        LinkVeth::new(&link.name, peer)
+                            .index(index)
+                            .address(link.mac.0.to_vec()),
+                        link,
+                    )
+                    .set_info_data(InfoData::Veth(InfoVeth::Peer(far)))
+                    .build()
+                }
+            };
+            wire.handle
+                .link()
+                .add(request)
+                .execute()
+                .await
+                .map_err(|error| unmade(&plan.name, link, &error))?;
+        }
+    }
+    Ok(())
+}
+
+fn with_mtu<T>(builder: LinkMessageBuilder<T>, link: &Link) -> LinkMessageBuilder<T> {
+    match link.mtu {
+        Some(mtu) => builder.mtu(mtu),
+        None => builder,
+    }
+}
+
+/// Whether any interface of the namespace has an address of that family.
+pub fn speaks(plan: &Namespace, family: AddressFamily) -> bool {
+    plan.links
+        .iter()
+        .flat_map(|link| &link.addresses)
+        .any(|address| {
+            matches!(
+                (address, family),
+                (IpNetwork::V4(_), AddressFamily::Inet) | (IpNetwork::V6(_), AddressFamily::Inet6)
+            )
+        })
+}
+
+pub(super) fn code(error: &rtnetlink::Error) -> i32 {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.raw_code().abs(),
+        _ => 0,
+    }
+}
+
+fn words(error: &rtnetlink::Error) -> String {
+    match code(error) {
+        0 => error.to_string(),
+        code => nix::errno::Errno::from_raw(code).desc().to_owned(),
+    }
+}
+
+fn unmade(namespace: &str, link: &Link, error: &rtnetlink::Error) -> Failure {
+    let mut failure = refused(
+        namespace,
+        &format!("make the interface {}", link.name),
+        error,
+    );
+    // A kernel that lacks the module for a kind of link says so in this way.
+    if code(error) == nix::errno::Errno::EOPNOTSUPP as i32 {
+        let module = match link.kind {
+            LinkKind::Veth { .. } => "veth",
+            LinkKind::Bridge => "bridge",
+            LinkKind::Dummy => "dummy",
+            LinkKind::Vxlan { .. } => "vxlan",
+        };
+        failure.remedy = Some(format!("run `modprobe {module}` as root"));
+    }
+    failure
+}
+
+pub(super) fn refused(namespace: &str, step: &str, error: &rtnetlink::Error) -> Failure {
+    Failure {
+        fault: Fault::Machine,
+        message: format!("cannot {step} in {namespace}: {}", words(error)),
+        remedy: None,
+        rejected: None,
+    }
+}

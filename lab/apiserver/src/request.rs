@@ -1,0 +1,369 @@
+//! What a client asks, read from a request's line.
+
+use std::borrow::Cow;
+
+use thiserror::Error;
+
+use super::resource::Form;
+use super::selector::{FieldSelector, LabelSelector, SelectorError};
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// For objects.
+    Objects {
+        /// Of which kind and form.
+        form: Form,
+        /// Where.
+        scope: Scope,
+        /// What is to be done.
+        verb: Verb,
+    },
+    /// That an event be written down. It is not kept.
+    Event {
+        /// `v1` or `events.k8s.io/v1`.
+        api_version: String,
+        /// Of which namespace.
+        namespace: String,
+    },
+    /// Whether the server lives.
+    Health,
+    /// Which version the server is.
+    Version,
+}
+
+/// Which of a resource's objects are meant by the path.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Scope {
+    /// Those of one namespace.
+    pub namespace: Option<String>,
+    /// The one of that name.
+    pub name: Option<String>,
+}
+
+/// What is to be done with objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verb {
+    /// Give the one that is named.
+    Get,
+    /// List those that are selected.
+    List {
+        /// By their labels.
+        labels: LabelSelector,
+        /// By their fields.
+        fields: FieldSelector,
+    },
+    /// Tell what becomes of those that are selected.
+    Watch {
+        /// By their labels.
+        labels: LabelSelector,
+        /// By their fields.
+        fields: FieldSelector,
+        /// From which version on; none or 0: from the present, beginning with
+        /// what there is.
+        since: Option<u64>,
+        /// Begin with what there is, and mark the end of that.
+        initial: bool,
+        /// Whether the client knows what a bookmark is.
+        bookmarks: bool,
+        /// After how many seconds the watch is to end.
+        seconds: Option<u64>,
+    },
+}
+
+/// Why a request is not answered with objects: a status and a reason, as
+/// Kubernetes has them, and what to tell.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// Nothing of that path is served.
+    #[error("{0} is not served")]
+    NotFound(String),
+    /// The object is not there.
+    #[error("{resource} \"{name}\" not found")]
+    NoObject {
+        /// Its kind.
+        resource: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The method means nothing here.
+    #[error("{method} of {path} is not served")]
+    Method {
+        /// The method.
+        method: String,
+        /// The path.
+        path: String,
+    },
+    /// The query makes no sense.
+    #[error("{0}")]
+    Selector(#[from] SelectorError),
+    /// The query makes no sense.
+    #[error("{name}={value} is not a number")]
+    Number {
+        /// The parameter.
+        name: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// The changes since that version are forgotten.
+    #[error("too old resource version: {0}")]
+    Expired(u64),
+}
+
+impl Refusal {
+    /// The HTTP status.
+    #[must_use]
+    pub const fn code(&self) -> u16 {
+        match self {
+            Self::NotFound(_) | Self::NoObject { .. } => 404,
+            Self::Method { .. } => 405,
+            Self::Selector(_) | Self::Number { .. } => 400,
+            Self::Expired(_) => 410,
+        }
+    }
+
+    /// What Kubernetes calls it.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NotFound(_) | Self::NoObject { .. } => "NotFound",
+            Self::Method { .. } => "MethodNotAllowed",
+            Self::Selector(_) | Self::Number { .. } => "BadRequest",
+            Self::Expired(_) => "Expired",
+        }
+    }
+}
+
+/// Reads a request: its method, and its path with the query.
+///
+/// # Errors
+///
+/// [`Refusal`], for what is not served and what makes no sense.
+pub fn ask(method: &str, target: &str) -> Result<Ask, Refusal> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let unserved = || Refusal::NotFound(path.to_owned());
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let (api_version, rest) = match parts.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => return Ok(Ask::Health),
+        ["version"] => return Ok(Ask::Version),
+        ["api", version, rest @ ..] => ((*version).to_owned(), rest),
+        ["apis", group, version, rest @ ..] => (format!("{group}/{version}"), rest),
+        _ => return Err(unserved()),
+    };
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
+        rest => (None, rest),
+    };
+    if let (["events", ..], Some(namespace)) = (rest, namespace)
+        && ["v1", "events.k8s.io/v1", "events.k8s.io/v1beta1"].contains(&api_version.as_str())
+        && matches!(method, "POST" | "PATCH" | "PUT")
+    {
+        return Ok(Ask::Event {
+            api_version,
+            namespace: namespace.to_owned(),
+        });
+    }
+    let (plural, name) = match rest {
+        [plural] => (*plural, None),
+        [plural, name] => (*plural, Some((*name).to_owned())),
+        _ => return Err(unserved()),
+    };
+    let form = Form::find(&api_version, plural).ok_or_else(unserved)?;
+    if method != "GET" {
+        return Err(Refusal::Method {
+            method: method.to_owned(),
+            path: path.to_owned(),
+        });
+    }
+    let scope = Scope {
+        namespace: namespace.map(str::to_owned),
+        name,
+    };
+    let verb = if scope.name.is_some() {
+        Verb::Get
+    } else {
+        collection(query)?
+    };
+    Ok(Ask::Objects { form, scope, verb })
+}
+
+/// What a query asks of a collection.
+fn collection(query: &str) -> Result<Verb, Refusal> {
+    let value = |name: &str| {
+        query.split('&').find_map(|pair| {
+            let (key, value) = pair.split_once('=')?;
+            (key == name).then(|| decoded(value))
+        })
+    };
+    let says = |name: &str| value(name).is_some_and(|value| value == "true" || value == "1");
+    let number = |name: &'static str| match value(name).filter(|value| !value.is_empty()) {
+        None => Ok(None),
+        Some(value) => value.parse::<u64>().map(Some).map_err(|_| Refusal::Number {
+            name,
+            value: value.into_owned(),
+        }),
+    };
+    let labels = LabelSelector::parse(&value("labelSelector").unwrap_or_default())?;
+    let fields = FieldSelector::parse(&value("fieldSelector").unwrap_or_default())?;
+    if !says("watch") {
+        return Ok(Verb::List { labels, fields });
+    }
+    Ok(Verb::Watch {
+        labels,
+        fields,
+        since: number("resourceVersion")?.filter(|version| *version != 0),
+        initial: says("sendInitialEvents"),
+        bookmarks: says("allowWatchBookmarks"),
+        seconds: number("timeoutSeconds")?,
+    })
+}
+
+/// A value of a query with its `%21`s and `+`s read.
+fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains(['%', '+']) {
+        return Cow::Borrowed(text);
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let mut ahead = rest.clone();
+        let hex = |byte: Option<u8>| byte.and_then(|b| char::from(b).to_digit(16));
+        match (byte, hex(ahead.next()), hex(ahead.next())) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push(u8::try_from(high * 16 + low).unwrap_or_default());
+                rest = ahead;
+            }
+            (b'+', _, _) => bytes.push(b' '),
+            _ => bytes.push(byte),
+        }
+    }
+    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Resource;
+
+    /// What kube-proxies 1.18.2, 1.20.2 and 1.36.2 were seen to ask.
+    #[test]
+    fn what_kube_proxies_ask_is_read() {
+        let node = ask("GET", "/api/v1/nodes/node-a").unwrap();
+        let Ask::Objects { form, scope, verb } = node else {
+            panic!("{node:?}")
+        };
+        assert_eq!((form.resource, verb), (Resource::Nodes, Verb::Get));
+        assert_eq!(scope.name.as_deref(), Some("node-a"));
+
+        let labels =
+            "%21service.kubernetes.io%2Fheadless%2C%21service.kubernetes.io%2Fservice-proxy-name";
+        let selector = LabelSelector::parse(
+            "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name",
+        )
+        .unwrap();
+        let list = format!(
+            "/apis/discovery.k8s.io/v1beta1/endpointslices?labelSelector={labels}&limit=500&resourceVersion=0"
+        );
+        let asked = ask("GET", &list).unwrap();
+        assert_eq!(
+            asked,
+            Ask::Objects {
+                form: Form {
+                    resource: Resource::EndpointSlices,
+                    api_version: "discovery.k8s.io/v1beta1"
+                },
+                scope: Scope::default(),
+                verb: Verb::List {
+                    labels: selector.clone(),
+                    fields: FieldSelector::default()
+                },
+            }
+        );
+        let watch = format!(
+            "/api/v1/endpoints?allowWatchBookmarks=true&labelSelector={labels}&resourceVersion=106&timeout=6m13s&timeoutSeconds=373&watch=true"
+        );
+        let Ok(Ask::Objects { verb, .. }) = ask("GET", &watch) else {
+            panic!("{watch}")
+        };
+        assert_eq!(
+            verb,
+            Verb::Watch {
+                labels: selector,
+                fields: FieldSelector::default(),
+                since: Some(106),
+                initial: false,
+                bookmarks: true,
+                seconds: Some(373),
+            }
+        );
+        let streamed = "/api/v1/nodes?allowWatchBookmarks=true&fieldSelector=metadata.name%3Dnode-a&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeout=6m7s&timeoutSeconds=367&watch=true";
+        let Ok(Ask::Objects { verb, .. }) = ask("GET", streamed) else {
+            panic!("{streamed}")
+        };
+        assert_eq!(
+            verb,
+            Verb::Watch {
+                labels: LabelSelector::default(),
+                fields: FieldSelector::parse("metadata.name=node-a").unwrap(),
+                since: None,
+                initial: true,
+                bookmarks: true,
+                seconds: Some(367),
+            }
+        );
+        for events in [
+            "/api/v1/namespaces/default/events",
+            "/apis/events.k8s.io/v1/namespaces/default/events",
+        ] {
+            assert!(matches!(ask("POST", events), Ok(Ask::Event { .. })));
+        }
+    }
+
+    #[test]
+    fn what_is_not_served_is_named() {
+        for (method, target, code, says) in [
+            ("GET", "/api/v1/pods", 404, "/api/v1/pods is not served"),
+            ("GET", "/", 404, "/ is not served"),
+            (
+                "GET",
+                "/apis/discovery.k8s.io/v2/endpointslices?watch=true",
+                404,
+                "/apis/discovery.k8s.io/v2/endpointslices is not served",
+            ),
+            (
+                "DELETE",
+                "/api/v1/services",
+                405,
+                "DELETE of /api/v1/services is not served",
+            ),
+            (
+                "GET",
+                "/api/v1/services?watch=true&resourceVersion=new",
+                400,
+                "resourceVersion=new is not a number",
+            ),
+            (
+                "GET",
+                "/api/v1/services?labelSelector=a+b",
+                400,
+                "`a b` is no term of a label selector",
+            ),
+        ] {
+            let refusal = ask(method, target).unwrap_err();
+            assert_eq!((refusal.code(), refusal.to_string().as_str()), (code, says));
+        }
+    }
+
+    #[test]
+    fn a_value_is_decoded_whatever_it_holds() {
+        for (text, means) in [
+            ("a%2Cb", "a,b"),
+            ("%", "%"),
+            ("%2", "%2"),
+            ("%zz+%", "%zz %"),
+            ("%e2%82%ac", "€"),
+        ] {
+            assert_eq!(decoded(text), means);
+        }
+    }
+}

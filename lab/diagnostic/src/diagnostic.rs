@@ -1,0 +1,401 @@
+//! What is wrong with a file, and where: message, carets, help.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+
+use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::{AnnotationKind, Element, Level, Origin, Renderer, Snippet};
+
+use crate::printable::{one_line, printable, styled};
+use crate::source::{FileId, Source, SourceError, Sources, Span};
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// Nothing can be run.
+    Error,
+    /// Something is ignored that was perhaps meant.
+    Warning,
+}
+
+/// A place with what it has to do with the matter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// The place.
+    pub span: Span,
+    /// What stands beside the caret.
+    pub text: String,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, in a sentence without a full stop.
+    pub message: String,
+    /// The place that is wrong; `None` when it is the file as a whole.
+    pub primary: Option<Box<Label>>,
+    /// Other places that have to do with it.
+    pub secondary: Vec<Label>,
+    /// What to do about it.
+    pub help: Vec<String>,
+}
+
+/// How a diagnostic is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rendering {
+    /// Whether to use the terminal's colours.
+    pub colour: bool,
+    /// How many columns of a line of source to show. A longer line is cut to a
+    /// window around the caret.
+    pub width: usize,
+}
+
+impl Default for Rendering {
+    fn default() -> Self {
+        Self {
+            colour: false,
+            width: 120,
+        }
+    }
+}
+
+impl Diagnostic {
+    /// An error without a place.
+    #[must_use]
+    pub fn error(message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            message: message.into(),
+            primary: None,
+            secondary: Vec::new(),
+            help: Vec::new(),
+        }
+    }
+
+    /// A warning without a place.
+    #[must_use]
+    pub fn warning(message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(message)
+        }
+    }
+
+    /// Says where it is wrong, and what stands beside the caret.
+    #[must_use]
+    pub fn at(mut self, span: Span, text: impl Into<String>) -> Self {
+        self.primary = Some(Box::new(Label {
+            span,
+            text: text.into(),
+        }));
+        self
+    }
+
+    /// Adds another place that has to do with it.
+    #[must_use]
+    pub fn and(mut self, span: Span, text: impl Into<String>) -> Self {
+        self.secondary.push(Label {
+            span,
+            text: text.into(),
+        });
+        self
+    }
+
+    /// Says what to do about it.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help.push(help.into());
+        self
+    }
+
+    /// Says what to do about it, when there is something to say.
+    #[must_use]
+    pub fn maybe_help(mut self, help: Option<String>) -> Self {
+        self.help.extend(help);
+        self
+    }
+
+    /// Whether it is an error.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
+    /// The diagnostic as a person reads it: message, `file:line:column`, the
+    /// lines with carets, help. Control characters of the file are shown, not
+    /// sent to the terminal. Ends without a line end.
+    #[must_use]
+    pub fn render(&self, sources: &Sources, rendering: Rendering) -> String {
+        let level = match self.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut elements: Vec<Element<'_>> = Vec::new();
+        for file in self.files() {
+            match sources.get(file) {
+                Some(source) if source.is_shown() => {
+                    elements.push(self.snippet(file, source).into());
+                }
+                Some(source) => elements.push(self.origin(file, source).into()),
+                None => {}
+            }
+        }
+        elements.extend(
+            self.help
+                .iter()
+                .map(|help| Level::HELP.message(printable(help)).into()),
+        );
+        let report = [level
+            .primary_title(printable(&self.message))
+            .elements(elements)];
+        let renderer = if rendering.colour {
+            Renderer::styled()
+        } else {
+            Renderer::plain()
+        };
+        let text = renderer
+            .term_width(rendering.width)
+            .decor_style(DecorStyle::Ascii)
+            .render(&report);
+        if rendering.colour {
+            styled(&text)
+        } else {
+            printable(&text).into_owned()
+        }
+    }
+
+    /// The files it has places in, the primary's first.
+    fn files(&self) -> Vec<FileId> {
+        let mut files = Vec::new();
+        for label in self.labels() {
+            if !files.contains(&label.span.file) {
+                files.push(label.span.file);
+            }
+        }
+        files
+    }
+
+    /// The same at the same place, without what it repeats of the file, which is the one
+    /// that a symbolic link led to.
+    #[must_use]
+    pub(super) fn redacted(&self, file: &Path) -> Self {
+        let message =
+            "this is not valid; it is not shown, as the file was reached by a symbolic link";
+        let file = one_line(&file.to_string_lossy()).into_owned();
+        let redacted = Self {
+            severity: self.severity,
+            ..Self::error(message)
+        };
+        match &self.primary {
+            Some(primary) => redacted.at(primary.span, ""),
+            None => redacted,
+        }
+        .help(format!("name the file itself: {file}"))
+    }
+
+    pub(super) fn labels(&self) -> impl Iterator<Item = &Label> {
+        self.primary.as_deref().into_iter().chain(&self.secondary)
+    }
+
+    /// The place in a file whose text is not shown.
+    fn origin<'s>(&self, file: FileId, source: &'s Source) -> Origin<'s> {
+        let origin = Origin::path(one_line(source.name()));
+        match self.labels().find(|label| label.span.file == file) {
+            Some(Label { span, .. }) => origin
+                .line(usize::try_from(span.line).unwrap_or(1))
+                .char_column(usize::try_from(span.column).unwrap_or(1)),
+            None => origin,
+        }
+    }
+
+    /// The places in one file. Only the lines between the first and the last
+    /// place are handed on: a large file is not searched again for each.
+    fn snippet<'s>(
+        &'s self,
+        file: FileId,
+        source: &'s Source,
+    ) -> Snippet<'s, annotate_snippets::Annotation<'s>> {
+        let text = source.text();
+        let here = || self.labels().filter(move |label| label.span.file == file);
+        let first = here().min_by_key(|label| label.span.start);
+        let (from, line) = first.map_or((0, 1), |label| {
+            (line_start(text, label.span.start), label.span.line)
+        });
+        let last = here().map(|label| label.span.start).max().unwrap_or(0);
+        let window = &text[from..line_end(text, last)];
+        let mut snippet = Snippet::source(window)
+            .path(one_line(source.name()))
+            .line_start(usize::try_from(line).unwrap_or(1));
+        for label in here() {
+            let is_primary = self.primary.as_deref() == Some(label);
+            let kind = if is_primary {
+                AnnotationKind::Primary
+            } else {
+                AnnotationKind::Context
+            };
+            let range = first_line(text, label.span);
+            let annotation = kind.span(range.start - from..range.end - from);
+            snippet = snippet.annotation(if label.text.is_empty() {
+                annotation
+            } else {
+                annotation.label(printable(&label.text))
+            });
+        }
+        snippet
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+impl From<SourceError> for Diagnostic {
+    fn from(error: SourceError) -> Self {
+        Self::error(error.to_string())
+    }
+}
+
+/// A byte offset into `text`, moved back to the start of a character.
+fn offset(text: &str, byte: u32) -> usize {
+    let byte = usize::try_from(byte).unwrap_or(usize::MAX).min(text.len());
+    text.floor_char_boundary(byte)
+}
+
+/// Where the line with this byte starts.
+fn line_start(text: &str, byte: u32) -> usize {
+    text[..offset(text, byte)]
+        .rfind('\n')
+        .map_or(0, |newline| newline + 1)
+}
+
+/// Where the line with this byte ends, its line end left out.
+fn line_end(text: &str, byte: u32) -> usize {
+    let from = offset(text, byte);
+    let end = text[from..]
+        .find('\n')
+        .map_or(text.len(), |newline| from + newline);
+    end - usize::from(end > from && text[..end].ends_with('\r'))
+}
+
+/// A span cut to its first line: a caret under a whole mapping says no more than
+/// one under its first key.
+fn first_line(text: &str, span: Span) -> Range<usize> {
+    let start = offset(text, span.start);
+    let end = offset(text, span.end).min(line_end(text, span.start));
+    start..end.max(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::printable::is_control;
+
+    fn span(text: &str, part: &str) -> Span {
+        let start = text.find(part).expect("the part is in the text");
+        let line = text[..start].matches('\n').count() + 1;
+        let column = text[..start]
+            .rsplit('\n')
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .count()
+            + 1;
+        let number = |n| u32::try_from(n).expect("a small number");
+        Span {
+            file: FileId::default(),
+            start: number(start),
+            end: number(start + part.len()),
+            line: number(line),
+            column: number(column),
+        }
+    }
+
+    fn render(name: &str, text: &str, diagnostic: &Diagnostic) -> String {
+        let source = Source::from_bytes(name, text.into()).expect("a source");
+        diagnostic.render(&source.into(), Rendering::default())
+    }
+
+    #[test]
+    fn carets_line_and_column() {
+        let text = "a: 1\r\nb:\r\n  c: é, x\r\nd: 2\r\n";
+        let diagnostic = Diagnostic::error("`c` is wrong")
+            .at(span(text, "x"), "here")
+            .and(span(text, "a"), "because of this")
+            .help("leave it out");
+        insta::assert_snapshot!(render("lab.yaml", text, &diagnostic), @r"
+        error: `c` is wrong
+         --> lab.yaml:3:9
+          |
+        1 | a: 1
+          | - because of this
+        2 | b:
+        3 |   c: é, x
+          |         ^ here
+          |
+          = help: leave it out
+        ");
+    }
+
+    #[test]
+    fn a_span_over_several_lines_is_its_first() {
+        let text = "a:\n  b: 1\n  c: 2\nd: 3\n";
+        let diagnostic = Diagnostic::warning("odd").at(span(text, "b: 1\n  c: 2"), "");
+        insta::assert_snapshot!(render("x.yaml", text, &diagnostic), @r"
+        warning: odd
+         --> x.yaml:2:3
+          |
+        2 |   b: 1
+          |   ^^^^
+        ");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_to_a_window() {
+        let text = format!("a: {} BAD {}\n", "x".repeat(1 << 20), "y".repeat(1 << 20));
+        let printed = render(
+            "x.yaml",
+            &text,
+            &Diagnostic::error("odd").at(span(&text, "BAD"), "this"),
+        );
+        assert!(printed.contains("x.yaml:1:1048581"), "{printed}");
+        assert!(printed.contains("^^^ this"), "{printed}");
+        assert!(printed.lines().all(|line| line.len() < 150), "{printed}");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        for odd in [
+            "\u{1b}[31m",
+            "\u{9b}2J",
+            "\u{7f}",
+            "\u{202e}",
+            "\u{61c}",
+            "a\rb",
+        ] {
+            let text = format!("a: {odd}red\n");
+            let diagnostic = Diagnostic::error(format!("odd {odd}"))
+                .at(span(&text, "red"), odd)
+                .help(odd);
+            let printed = render(&format!("x{odd}.yaml"), &text, &diagnostic);
+            assert!(!printed.contains(is_control), "{printed:?}");
+        }
+    }
+
+    #[test]
+    fn colour_only_when_asked() {
+        let source = Source::from_bytes("x.yaml", "a: 1".into()).expect("a source");
+        let rendering = Rendering {
+            colour: true,
+            ..Rendering::default()
+        };
+        let printed = Diagnostic::error("odd").render(&source.into(), rendering);
+        assert!(printed.contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,465 @@
+//! Files that others may have made: only regular files are read, up to a limit, and
+//! files are written whole, in the place of no symbolic link.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read as _, Write};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+use tempfile::{NamedTempFile, TempPath};
+
+/// Why a file is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It is a device, a pipe or a socket.
+    #[error("this is {0}; only regular files are read")]
+    NotRegular(&'static str),
+    /// It is a directory.
+    #[error("this is a directory")]
+    Directory,
+    /// Its path leads out of the directory that it has to be in.
+    #[error("this leads out of the lab's directory")]
+    Outside,
+    /// The system refuses it.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl FileError {
+    /// Whether there is no such file.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// A path, and the directory below which it has to lead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    path: PathBuf,
+    below: Option<PathBuf>,
+}
+
+/// A regular file or a directory, open for reading.
+#[derive(Debug)]
+pub struct Opened {
+    file: File,
+    is_directory: bool,
+    /// The file itself, if the path leads to it by a symbolic link.
+    pub linked_to: Option<PathBuf>,
+}
+
+impl Location {
+    /// A path that may lead anywhere: a user named it.
+    #[must_use]
+    pub fn anywhere(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            below: None,
+        }
+    }
+
+    /// A path relative to a directory that it must not leave, not by `..`, a symbolic
+    /// link, or as an absolute path: a file named it.
+    #[must_use]
+    pub fn below(directory: &Path, path: impl Into<PathBuf>) -> Self {
+        let is_here = directory.as_os_str().is_empty();
+        let directory = if is_here { Path::new(".") } else { directory };
+        Self {
+            path: path.into(),
+            below: Some(directory.to_owned()),
+        }
+    }
+
+    /// The path as messages name it.
+    #[must_use]
+    pub fn shown(&self) -> PathBuf {
+        match &self.below {
+            Some(below) if below == Path::new(".") => self.path.clone(),
+            Some(below) => below.join(&self.path),
+            None => self.path.clone(),
+        }
+    }
+
+    /// A file in this directory.
+    #[must_use]
+    pub fn child(&self, name: &OsStr) -> Self {
+        Self {
+            path: self.path.join(name),
+            below: self.below.clone(),
+        }
+    }
+
+    /// The directory that the path's last part is in.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let parent = self.path.parent()?;
+        let is_here = parent.as_os_str().is_empty();
+        let parent = if is_here { Path::new(".") } else { parent };
+        Some(Self {
+            path: parent.to_owned(),
+            below: self.below.clone(),
+        })
+    }
+
+    /// The path's last part.
+    #[must_use]
+    pub fn file_name(&self) -> Option<&OsStr> {
+        self.path.file_name()
+    }
+
+    /// Opens a regular file or a directory. Nothing else is opened, not even for a
+    /// moment: to open a device or a pipe may have an effect or wait.
+    ///
+    /// # Errors
+    ///
+    /// See [`FileError`].
+    pub fn open(&self) -> Result<Opened, FileError> {
+        if self.below.is_none() && is_descriptor(&self.path) {
+            // The user's own: a pipe as well, from `<(…)` or as standard input.
+            let file = File::open(&self.path)?;
+            let is_directory = file.metadata()?.is_dir();
+            return Ok(Opened {
+                file,
+                is_directory,
+                linked_to: None,
+            });
+        }
+        let (found, is_linked) = self.find()?;
+        let found = File::from(found);
+        let kind = found.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_dir() {
+            return Err(FileError::NotRegular(if kind.is_fifo() {
+                "a named pipe"
+            } else if kind.is_socket() {
+                "a socket"
+            } else {
+                "a device"
+            }));
+        }
+        // The very file that was looked at, whatever its name leads to by now.
+        let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let linked_to = is_linked.then(|| fs::read_link(&itself)).transpose()?;
+        let file = File::options()
+            .read(true)
+            .custom_flags(custom(OFlags::NONBLOCK | OFlags::NOCTTY))
+            .open(&itself)?;
+        Ok(Opened {
+            file,
+            is_directory: kind.is_dir(),
+            linked_to,
+        })
+    }
+
+    /// What the path leads to, and whether it does so by a symbolic link.
+    fn find(&self) -> Result<(OwnedFd, bool), FileError> {
+        let (base, resolve) = match &self.below {
+            Some(directory) => {
+                let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let base = File::options()
+                    .read(true)
+                    .custom_flags(custom(how))
+                    .open(directory)?;
+                (Some(base), ResolveFlags::BENEATH)
+            }
+            None => (None, ResolveFlags::empty()),
+        };
+        let open = |resolve| {
+            let how = OFlags::PATH | OFlags::CLOEXEC;
+            let directory = base.as_ref().map_or(CWD, AsFd::as_fd);
+            loop {
+                let opened = openat2(directory, &self.path, how, Mode::empty(), resolve);
+                // Something was renamed meanwhile (openat2(2)).
+                if !matches!(opened, Err(Errno::AGAIN)) {
+                    return opened;
+                }
+            }
+        };
+        let found = match open(resolve | ResolveFlags::NO_SYMLINKS) {
+            Ok(found) => Ok((found, false)),
+            Err(Errno::LOOP) => open(resolve).map(|found| (found, true)),
+            Err(error) => Err(error),
+        };
+        found.map_err(|error| match error {
+            Errno::XDEV if base.is_some() => FileError::Outside,
+            error => FileError::Io(error.into()),
+        })
+    }
+
+    /// Reads a regular file: at most so many bytes and one more, by which a larger file
+    /// is known. With it comes the file itself, if a symbolic link led to it.
+    ///
+    /// # Errors
+    ///
+    /// See [`FileError`].
+    pub fn read(&self, most: usize) -> Result<(Vec<u8>, Option<PathBuf>), FileError> {
+        self.open()?.read(most)
+    }
+
+    /// The names of what is in a directory, in no order.
+    ///
+    /// # Errors
+    ///
+    /// See [`FileError`].
+    pub fn list(&self) -> Result<impl Iterator<Item = io::Result<OsString>>, FileError> {
+        let opened = self.open()?;
+        let entries = fs::read_dir(format!("/proc/self/fd/{}", opened.file.as_raw_fd()))?;
+        Ok(entries.map(|entry| Ok(entry?.file_name())))
+    }
+}
+
+impl Opened {
+    /// Whether it is a directory.
+    #[must_use]
+    pub const fn is_directory(&self) -> bool {
+        self.is_directory
+    }
+
+    /// As [`Location::read`].
+    ///
+    /// # Errors
+    ///
+    /// See [`FileError`].
+    pub fn read(self, most: usize) -> Result<(Vec<u8>, Option<PathBuf>), FileError> {
+        if self.is_directory {
+            return Err(FileError::Directory);
+        }
+        let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+        let mut bytes = Vec::new();
+        self.file.take(limit).read_to_end(&mut bytes)?;
+        Ok((bytes, self.linked_to))
+    }
+}
+
+/// Flags as [`OpenOptionsExt::custom_flags`] takes them.
+fn custom(flags: OFlags) -> i32 {
+    flags.bits().cast_signed()
+}
+
+/// Whether a path names one of the process's own descriptors.
+fn is_descriptor(path: &Path) -> bool {
+    path == Path::new("/dev/stdin")
+        || ["/dev/fd", "/proc/self/fd"].iter().any(|directory| {
+            path.strip_prefix(directory).is_ok_and(|number| {
+                number
+                    .to_str()
+                    .is_some_and(|text| text.parse::<u16>().is_ok())
+            })
+        })
+}
+
+/// A file that is being written beside its place.
+#[derive(Debug)]
+pub struct Unfinished {
+    path: TempPath,
+    place: PathBuf,
+}
+
+impl Unfinished {
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses it.
+    pub fn finish(self) -> io::Result<()> {
+        replaceable(&self.place)?;
+        self.path.persist(&self.place).map_err(|error| error.error)
+    }
+}
+
+/// Begins a file, which has its name once it is finished.
+///
+/// # Errors
+///
+/// When there is a symbolic link, a device or a directory of that name, or the system
+/// refuses it.
+pub fn begin(place: &Path) -> io::Result<(File, Unfinished)> {
+    replaceable(place)?;
+    let directory = match place.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    // As any file that is made: the user's umask decides who may read it.
+    let file: NamedTempFile = tempfile::Builder::new()
+        .prefix(".svclab-")
+        .permissions(fs::Permissions::from_mode(0o666))
+        .tempfile_in(directory)?;
+    let (file, path) = file.into_parts();
+    let place = place.to_owned();
+    Ok((file, Unfinished { path, place }))
+}
+
+/// Writes a file: whole, or not at all.
+///
+/// # Errors
+///
+/// As [`begin`], and what `write` refuses.
+pub fn write(place: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let (file, unfinished) = begin(place)?;
+    let mut out = BufWriter::new(file);
+    write(&mut out)?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    unfinished.finish()
+}
+
+/// Makes a directory to write to, unless it is there.
+///
+/// # Errors
+///
+/// When there is a symbolic link of that name, or the system refuses it.
+pub fn make_directory(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    if fs::symlink_metadata(directory)?.is_symlink() {
+        return Err(link());
+    }
+    Ok(())
+}
+
+/// Whether a file may take the place of what is there.
+fn replaceable(place: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(place) {
+        Ok(about) if about.is_file() => Ok(()),
+        Ok(about) if about.is_symlink() => Err(link()),
+        Ok(_) => Err(io::Error::other("it is there, and no regular file")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn link() -> io::Error {
+    io::Error::other("it is a symbolic link, and links are not followed")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::FileType;
+
+    use super::*;
+
+    fn directory() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let lab = directory.path().join("lab");
+        fs::create_dir_all(lab.join("in")).unwrap();
+        fs::write(directory.path().join("secret"), "secret").unwrap();
+        fs::write(lab.join("in/file"), "file").unwrap();
+        symlink("in/file", lab.join("inside")).unwrap();
+        symlink("../secret", lab.join("outside")).unwrap();
+        symlink("..", lab.join("up")).unwrap();
+        symlink("loop", lab.join("loop")).unwrap();
+        symlink(directory.path().join("secret"), lab.join("absolute")).unwrap();
+        rustix::fs::mknodat(CWD, lab.join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        directory
+    }
+
+    fn read(location: &Location) -> Result<(String, bool), String> {
+        match location.read(100) {
+            Ok((bytes, linked)) => Ok((String::from_utf8(bytes).unwrap(), linked.is_some())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn location_below_does_not_leave_its_directory() {
+        let directory = directory();
+        let lab = directory.path().join("lab");
+        let read = |path: &str| read(&Location::below(&lab, path));
+        assert_eq!(read("in/file"), Ok(("file".to_owned(), false)));
+        assert_eq!(read("in/../in/file"), Ok(("file".to_owned(), false)));
+        assert_eq!(read("inside"), Ok(("file".to_owned(), true)));
+        let secret = directory.path().join("secret").display().to_string();
+        for path in [
+            "../secret",
+            "in/../../secret",
+            "outside",
+            "absolute",
+            "up/secret",
+            "/dev/stdin",
+            "/proc/self/fd/0",
+            &secret,
+        ] {
+            assert_eq!(
+                read(path),
+                Err("this leads out of the lab's directory".to_owned()),
+                "{path}"
+            );
+        }
+        assert_eq!(
+            read("pipe"),
+            Err("this is a named pipe; only regular files are read".to_owned())
+        );
+        assert_eq!(read("in"), Err("this is a directory".to_owned()));
+        assert!(read("loop").unwrap_err().contains("symbolic links"));
+        assert!(
+            Location::below(&lab, "none")
+                .read(1)
+                .unwrap_err()
+                .is_missing()
+        );
+    }
+
+    #[test]
+    fn location_anywhere_names_the_file_behind_a_link() {
+        let directory = directory();
+        let at = |path: &str| Location::anywhere(directory.path().join("lab").join(path));
+        assert_eq!(read(&at("outside")), Ok(("secret".to_owned(), true)));
+        assert_eq!(read(&at("up/secret")), Ok(("secret".to_owned(), true)));
+        let (_, linked) = at("outside").read(100).unwrap();
+        assert_eq!(linked, directory.path().join("secret").canonicalize().ok());
+        for (path, what) in [("/dev/zero", "a device"), ("/dev/null", "a device")] {
+            assert_eq!(
+                read(&Location::anywhere(path)),
+                Err(format!("this is {what}; only regular files are read"))
+            );
+        }
+        // Regular by its kind, and without an end that is known.
+        let (bytes, _) = Location::anywhere("/proc/self/environ").read(3).unwrap();
+        assert!(bytes.len() <= 4);
+    }
+
+    #[test]
+    fn write_replaces_files_and_nothing_else() {
+        let directory = directory();
+        let lab = directory.path().join("lab");
+        let put = |name: &str, text: &str| {
+            write(&lab.join(name), |out| out.write_all(text.as_bytes()))
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(put("new", "1"), Ok(()));
+        assert_eq!(put("new", "2"), Ok(()));
+        assert_eq!(fs::read_to_string(lab.join("new")).unwrap(), "2");
+        for name in ["outside", "inside", "loop", "absolute"] {
+            let refused = "it is a symbolic link, and links are not followed";
+            assert_eq!(put(name, "x"), Err(refused.to_owned()));
+        }
+        for name in ["pipe", "in"] {
+            let refused = "it is there, and no regular file";
+            assert_eq!(put(name, "x"), Err(refused.to_owned()));
+        }
+        assert_eq!(
+            fs::read_to_string(directory.path().join("secret")).unwrap(),
+            "secret"
+        );
+        assert!(make_directory(&lab.join("up")).is_err());
+        assert!(make_directory(&lab.join("a/b")).is_ok());
+    }
+
+    #[test]
+    fn write_that_fails_leaves_what_was_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("half");
+        fs::write(&place, "before").unwrap();
+        let error = write(&place, |out| {
+            out.write_all(b"half")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert!(error.is_err());
+        assert_eq!(fs::read_to_string(&place).unwrap(), "before");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,399 @@
+//! Finding and reading the files of a dump.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::node::{File, NodeDump, Read};
+use super::tarball::{self, TarballError};
+use svclab_diagnostic::files::{FileError, Location};
+use svclab_diagnostic::printable::one_line;
+use svclab_ruleset::text::limits::{MAX_BYTES, MAX_FILES};
+use svclab_ruleset::tool::Format;
+
+/// The files of a dump, and what else lies beside them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Folder {
+    /// The files.
+    pub files: Vec<File>,
+    /// Names of what lies in the directory and is of no known program.
+    pub others: Vec<String>,
+    /// By their names, the files themselves that symbolic links led to.
+    linked_to: BTreeMap<String, PathBuf>,
+}
+
+/// Why a dump cannot be had.
+#[derive(Debug, Error)]
+pub enum FolderError {
+    /// There is no such file or directory.
+    #[error("{0}: there is no such file or directory")]
+    Missing(String),
+    /// A directory without any file of a known name.
+    #[error(
+        "{0}: no file in this directory is named as a dump's; expected are names such as iptables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-rule, sysctl-a"
+    )]
+    Nothing(String),
+    /// A tarball without any.
+    #[error(
+        "{0}: no file in this tarball is named as a dump's; `scripts/collect-node` writes such tarballs"
+    )]
+    Foreign(String),
+    /// Files of several dumps.
+    #[error(
+        "{name}: files of several dumps lie here, and which belong together is not known; they begin with {}: {remedy}",
+        begin.join(" and with ")
+    )]
+    Several {
+        /// The directory or the tarball.
+        name: String,
+        /// What files begin with, of two of the dumps.
+        begin: Vec<String>,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// More than [`MAX_FILES`].
+    #[error("{0}: more than {MAX_FILES} files; a dump is a directory of its own")]
+    Many(String),
+    /// Larger than [`MAX_BYTES`].
+    #[error("{name}: larger than {} MiB, the most that svclab reads of one file", MAX_BYTES >> 20)]
+    Large {
+        /// The file.
+        name: String,
+    },
+    /// A tarball that cannot be read.
+    #[error("{name}: {source}")]
+    Tarball {
+        /// The file.
+        name: String,
+        /// What is wrong with it.
+        source: TarballError,
+    },
+    /// Compressed or packed.
+    #[error("{name}: this is {what}; unpack it first, or name a tarball")]
+    Packed {
+        /// The file.
+        name: String,
+        /// What it is: "compressed by gzip".
+        what: &'static str,
+    },
+    /// Not text.
+    #[error("{name}: line {line} is not UTF-8; no program prints that")]
+    NotUtf8 {
+        /// The file.
+        name: String,
+        /// The first line that is not UTF-8, from 1.
+        line: usize,
+    },
+    /// It is no regular file, it is out of bounds, or the operating system refused.
+    #[error("{name}: cannot be read: {source}")]
+    Io {
+        /// The path as given.
+        name: String,
+        /// What the operating system said.
+        source: FileError,
+    },
+}
+
+/// What `scripts/collect-node` writes besides, for people.
+const BESIDE: [&str; 9] = [
+    "versions.txt",
+    "missing.txt",
+    "ip-neigh",
+    "bridge-fdb",
+    "bridge-link",
+    "conntrack-S",
+    "netstat",
+    "snmp",
+    "proc-ip_vs",
+];
+
+/// How files begin that are no text.
+const PACKED: [(&[u8], &str); 6] = [
+    (b"\x1f\x8b", "compressed by gzip"),
+    (b"\xfd7zXZ", "compressed by xz"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
+    (b"BZh", "compressed by bzip2"),
+    (b"PK\x03\x04", "a zip archive"),
+    (b"\x7fELF", "a program"),
+];
+
+impl Folder {
+    /// Reads a file, the files of a directory whose names say what they hold, or
+    /// the files whose names begin with `path` and a dot.
+    ///
+    /// # Errors
+    ///
+    /// See [`FolderError`].
+    pub fn read(path: &Path) -> Result<Self, FolderError> {
+        Self::read_at(&Location::anywhere(path))
+    }
+
+    /// As [`Folder::read`], where nothing else may be read than what the location
+    /// permits.
+    ///
+    /// # Errors
+    ///
+    /// See [`FolderError`].
+    pub fn read_at(location: &Location) -> Result<Self, FolderError> {
+        let name = shown(location);
+        match location.open() {
+            Ok(opened) if opened.is_directory() => {
+                let folder = Self::of(entries(location, "")?)?;
+                if folder.files.is_empty() {
+                    return Err(FolderError::Nothing(name));
+                }
+                folder.of_one(name, "name one of these as the dump")
+            }
+            Ok(opened) => {
+                let (bytes, linked_to) = opened.read(MAX_BYTES).map_err(refuse(&name))?;
+                if tarball::is_tarball(&bytes) {
+                    return Self::of_tarball(&name, &bytes);
+                }
+                let mut folder = Self::default();
+                folder.add(name, bytes, linked_to)?;
+                Ok(folder)
+            }
+            Err(error) if error.is_missing() => {
+                let folder = Self::beginning_with(location)?;
+                if folder.files.is_empty() {
+                    return Err(FolderError::Missing(name));
+                }
+                folder.of_one(name, "name one of these as the dump")
+            }
+            Err(source) => Err(FolderError::Io { name, source }),
+        }
+    }
+
+    /// What the files hold, and what is wrong with them. Of files that symbolic links
+    /// led to, no text is shown.
+    #[must_use]
+    pub fn parse(self) -> Read {
+        let mut read = NodeDump::read(self.files);
+        if !self.linked_to.is_empty() {
+            read.hide(&self.linked_to);
+        }
+        read
+    }
+
+    fn beginning_with(location: &Location) -> Result<Self, FolderError> {
+        let begins = location.file_name().and_then(|name| name.to_str());
+        let (Some(begins), Some(folder)) = (begins, location.parent()) else {
+            return Ok(Self::default());
+        };
+        match folder.open() {
+            Ok(opened) if opened.is_directory() => {
+                Self::of(entries(&folder, &format!("{begins}."))?)
+            }
+            _ => Ok(Self::default()),
+        }
+    }
+
+    fn add(
+        &mut self,
+        name: String,
+        bytes: Vec<u8>,
+        linked_to: Option<PathBuf>,
+    ) -> Result<(), FolderError> {
+        let linked_to = linked_to.map(|file| (name.clone(), file));
+        self.linked_to.extend(linked_to);
+        self.files.push(file(name, bytes)?);
+        Ok(())
+    }
+
+    fn of_tarball(name: &str, packed: &[u8]) -> Result<Self, FolderError> {
+        let owned = || name.to_owned();
+        let wanted = |path: &str| Format::of_name(last(path)).is_some();
+        let (files, others) = tarball::files(packed, wanted).map_err(|source| match source {
+            // One file that was compressed.
+            TarballError::Not(0) if packed.starts_with(PACKED[0].0) => FolderError::Packed {
+                name: owned(),
+                what: PACKED[0].1,
+            },
+            source => FolderError::Tarball {
+                name: owned(),
+                source,
+            },
+        })?;
+        let mut folder = Self::default();
+        for packed in files {
+            folder
+                .files
+                .push(file(format!("{name}:{}", packed.path), packed.bytes)?);
+        }
+        let others = others.into_iter();
+        let strange = others.filter(|path| !BESIDE.contains(&last(path)));
+        folder.others = strange.map(|path| format!("{name}:{path}")).collect();
+        if folder.files.is_empty() {
+            return Err(FolderError::Foreign(name.to_owned()));
+        }
+        folder.of_one(owned(), "unpack it, and name one of the directories")
+    }
+
+    /// The folder, unless files of several dumps are in it: of two nodes there may be rules of
+    /// one and addresses of the other.
+    fn of_one(self, name: String, remedy: &'static str) -> Result<Self, FolderError> {
+        let mut begin: Vec<&str> = self.files.iter().map(|file| begins(&file.name)).collect();
+        begin.sort_unstable();
+        begin.dedup();
+        if begin.len() < 2 {
+            return Ok(self);
+        }
+        let begin = begin.into_iter().take(2).map(str::to_owned).collect();
+        Err(FolderError::Several {
+            name,
+            begin,
+            remedy,
+        })
+    }
+
+    fn of(locations: Vec<Location>) -> Result<Self, FolderError> {
+        let mut folder = Self::default();
+        for location in locations {
+            let name = location.file_name().unwrap_or_default().to_string_lossy();
+            let is_known = Format::of_name(&name).is_some();
+            let opened = is_known.then(|| location.open());
+            match opened {
+                Some(Ok(opened)) if !opened.is_directory() => {
+                    let name = shown(&location);
+                    let (bytes, linked_to) = opened.read(MAX_BYTES).map_err(refuse(&name))?;
+                    folder.add(name, bytes, linked_to)?;
+                }
+                Some(Err(source)) => return Err(refuse(&shown(&location))(source)),
+                _ if BESIDE.contains(&&*name) => {}
+                _ => folder.others.push(shown(&location)),
+            }
+        }
+        Ok(folder)
+    }
+}
+
+/// A path as messages name it.
+fn shown(location: &Location) -> String {
+    one_line(&location.shown().to_string_lossy()).into_owned()
+}
+
+fn refuse(name: &str) -> impl FnOnce(FileError) -> FolderError + use<> {
+    let name = name.to_owned();
+    move |source| FolderError::Io { name, source }
+}
+
+/// A path's last part.
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+/// What a file's name begins with, up to what says which program printed it.
+fn begins(path: &str) -> &str {
+    let name = path.strip_suffix(".txt").unwrap_or(path);
+    let format = last(name).rsplit('.').next().unwrap_or_default();
+    name.strip_suffix(format)
+        .unwrap_or(name)
+        .trim_end_matches(['.', '/'])
+}
+
+/// What lies in a directory under names that begin so, by name.
+fn entries(folder: &Location, begins: &str) -> Result<Vec<Location>, FolderError> {
+    let name = shown(folder);
+    let mut names = Vec::new();
+    for entry in folder.list().map_err(refuse(&name))? {
+        let entry = entry.map_err(|error| refuse(&name)(error.into()))?;
+        if entry.to_string_lossy().starts_with(begins) {
+            names.push(entry);
+            if names.len() > MAX_FILES {
+                return Err(FolderError::Many(name));
+            }
+        }
+    }
+    names.sort();
+    Ok(names.iter().map(|name| folder.child(name)).collect())
+}
+
+/// A file of a dump from what is in it.
+fn file(name: String, bytes: Vec<u8>) -> Result<File, FolderError> {
+    if let Some((_, what)) = PACKED.iter().find(|(begins, _)| bytes.starts_with(begins)) {
+        return Err(FolderError::Packed { name, what });
+    }
+    if bytes.len() > MAX_BYTES {
+        return Err(FolderError::Large { name });
+    }
+    // Windows' programs begin a text so.
+    let bytes = match bytes.strip_prefix(b"\xef\xbb\xbf") {
+        Some(rest) => rest.to_vec(),
+        None => bytes,
+    };
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let good = error.utf8_error().valid_up_to();
+        let newlines = error.as_bytes()[..good].iter().filter(|b| **b == b'\n');
+        FolderError::NotUtf8 {
+            name: name.clone(),
+            line: newlines.count() + 1,
+        }
+    })?;
+    let format = Format::of_name(name.rsplit('/').next().unwrap_or_default());
+    Ok(File { name, format, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn said(path: &Path, folder: &Path) -> String {
+        let error = Folder::read(path).unwrap_err().to_string();
+        error.replace(&format!("{}/", folder.display()), "")
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            path
+        };
+        let mut told = vec![said(&folder.path().join("a"), folder.path())];
+        let empty = folder.path().join("empty");
+        fs::create_dir(&empty).unwrap();
+        told.push(said(&empty, folder.path()));
+        for (name, bytes) in [
+            ("a.gz", &b"\x1f\x8b\x08"[..]),
+            ("a.tar.xz", b"\xfd7zXZ\0"),
+            ("iptables-save", b"*nat\n\xff\n"),
+        ] {
+            told.push(said(&put(name, bytes), folder.path()));
+        }
+        let large = put("large", b"");
+        let file = fs::OpenOptions::new().write(true).open(&large).unwrap();
+        file.set_len(u64::try_from(MAX_BYTES).unwrap() + 1).unwrap();
+        told.push(said(&large, folder.path()));
+        let many = folder.path().join("many");
+        fs::create_dir(&many).unwrap();
+        for n in 0..=MAX_FILES {
+            fs::write(many.join(n.to_string()), "").unwrap();
+        }
+        told.push(said(&many, folder.path()));
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn a_directory_a_file_and_a_beginning_are_dumps() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.iptables-save", "a.ip-addr.txt", "notes"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let count = |path: &Path| {
+            let folder = Folder::read(path).unwrap();
+            (folder.files.len(), folder.others.len())
+        };
+        assert_eq!(count(folder.path()), (2, 1));
+        assert_eq!(count(&folder.path().join("a")), (2, 0));
+        assert_eq!(count(&folder.path().join("notes")), (1, 0));
+        fs::write(folder.path().join("b.ip-route"), "").unwrap();
+        assert_eq!(count(&folder.path().join("a")), (2, 0));
+        insta::assert_snapshot!(
+            said(folder.path(), folder.path()).replace(&folder.path().display().to_string(), "DIR")
+        );
+    }
+}

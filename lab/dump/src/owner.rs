@@ -1,0 +1,252 @@
+//! Whose something is: by comments, by the names of chains and sets, and by the
+//! addresses and ports that rules with comments speak of.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::difference::Owner;
+use super::node::NodeDump;
+use crate::compare::iptables::service;
+use svclab_ruleset::iptables::script::Table;
+use svclab_ruleset::iptables::{Chain, Rule};
+use svclab_ruleset::ipvs::{Transport, Virtual};
+
+/// How the names of kube-proxy's chains begin that are of one service port, or of
+/// one endpoint of it.
+const HASHED: [&str; 6] = [
+    "KUBE-SVC-",
+    "KUBE-SVL-",
+    "KUBE-EXT-",
+    "KUBE-XLB-",
+    "KUBE-FW-",
+    "KUBE-SEP-",
+];
+
+/// Whose chains and sets are, by how their names begin.
+const COMPONENTS: [(&str, &str); 20] = [
+    ("KUBE-KUBELET-", "kubelet"),
+    ("KUBE-IPTABLES-HINT", "kubelet"),
+    ("KUBE-MARK-DROP", "kubelet"),
+    ("KUBE-ROUTER-", "kube-router"),
+    ("KUBE-POD-FW-", "kube-router"),
+    ("KUBE-NWPLCY-", "kube-router"),
+    ("KUBE-", "kube-proxy"),
+    ("cali-", "calico"),
+    ("cali40", "calico"),
+    ("cali60", "calico"),
+    ("FLANNEL-", "flannel"),
+    ("DOCKER", "docker"),
+    ("CNI-", "CNI plugins"),
+    ("IP-MASQ-AGENT", "ip-masq-agent"),
+    ("IP-MASQ", "ip-masq-agent"),
+    ("CILIUM_", "cilium"),
+    ("OLD_CILIUM_", "cilium"),
+    ("WEAVE-", "weave"),
+    ("LIBVIRT_", "libvirt"),
+    ("ufw-", "ufw"),
+];
+
+/// Whose rules are, by how their comments begin.
+const COMMENTS: [(&str, &str); 8] = [
+    ("kubernetes ", "kube-proxy"),
+    ("Kubernetes ", "kube-proxy"),
+    ("kube-proxy ", "kube-proxy"),
+    ("handle ClusterIPs", "kube-proxy"),
+    ("flanneld ", "flannel"),
+    ("cali:", "calico"),
+    ("ip-masq-agent", "ip-masq-agent"),
+    ("cilium", "cilium"),
+];
+
+/// Whose interfaces are, by how their names begin.
+const LINKS: [(&str, &str); 11] = [
+    ("kube-ipvs", "kube-proxy"),
+    ("nodelocaldns", "node-local-dns"),
+    ("flannel", "flannel"),
+    ("cni", "CNI plugins"),
+    ("cali", "calico"),
+    ("vxlan.calico", "calico"),
+    ("tunl0", "calico"),
+    ("docker", "docker"),
+    ("cilium_", "cilium"),
+    ("lxc", "cilium"),
+    ("weave", "weave"),
+];
+
+/// A transport protocol by its name in rules and sets, an address, a port.
+type Socket = (&'static str, IpAddr, u16);
+
+/// What dumps tell of owners.
+#[derive(Debug, Default)]
+pub struct Owners {
+    chains: HashMap<String, String>,
+    sockets: HashMap<Socket, String>,
+    node_ports: HashMap<(&'static str, u16), String>,
+}
+
+impl Owners {
+    /// What all the dumps together tell.
+    #[must_use]
+    pub fn of(dumps: &[&NodeDump]) -> Self {
+        let mut owners = Self::default();
+        let chains = || {
+            let rules = dumps.iter().flat_map(|dump| dump.rules.values());
+            let tables = rules.flat_map(|dump| &dump.tables);
+            tables.flat_map(|table| &table.chains)
+        };
+        for chain in chains() {
+            for rule in &chain.rules {
+                owners.learn(chain, rule);
+            }
+        }
+        // A service's chains lead to those of its endpoints in at most two steps.
+        for _ in 0..2 {
+            for chain in chains() {
+                let Some(owner) = owners.chains.get(&chain.name).cloned() else {
+                    continue;
+                };
+                for rule in &chain.rules {
+                    if let Some(target) = rule.target().filter(|target| is_hashed(target)) {
+                        owners
+                            .chains
+                            .entry(target.into_owned())
+                            .or_insert_with(|| owner.clone());
+                    }
+                }
+            }
+        }
+        owners
+    }
+
+    fn learn(&mut self, chain: &Chain, rule: &Rule) {
+        let Some(name) = service(rule) else { return };
+        if is_hashed(&chain.name) {
+            self.chains.insert(chain.name.clone(), name);
+            return;
+        }
+        if let Some(target) = rule.target().filter(|target| is_hashed(target)) {
+            self.chains.insert(target.into_owned(), name.clone());
+        }
+        let parts = rule.parts();
+        let protocol = parts.header("-p").and_then(transport);
+        let port = protocol.and_then(|protocol| {
+            let port = parts.module(protocol)?.value("--dport")?;
+            port.parse::<u16>().ok()
+        });
+        let (Some(protocol), Some(port)) = (protocol, port) else {
+            return;
+        };
+        let address = parts
+            .header("-d")
+            .and_then(|to| to.split('/').next()?.parse().ok());
+        match address {
+            Some(address) => {
+                self.sockets.insert((protocol, address, port), name);
+            }
+            None => {
+                self.node_ports.insert((protocol, port), name);
+            }
+        }
+    }
+
+    /// Whose a chain is.
+    #[must_use]
+    pub fn of_chain(&self, table: Table, chain: &str) -> Option<Owner> {
+        if let Some(service) = self.chains.get(chain) {
+            return Some(Owner::Service(service.clone()));
+        }
+        // The chain of filter is the kubelet's, that of nat kube-proxy's in ipvs
+        // mode.
+        if chain == "KUBE-FIREWALL" && table == Table::Filter {
+            return Some(Owner::Component("kubelet".to_owned()));
+        }
+        component(chain, &COMPONENTS)
+    }
+
+    /// Whose a rule is, by its text.
+    #[must_use]
+    pub fn of_rule(&self, table: Table, chain: &str, rule: &str) -> Option<Owner> {
+        if let Ok(rule) = Rule::of_words(rule) {
+            if let Some(service) = service(&rule) {
+                return Some(Owner::Service(service));
+            }
+            if !is_hashed(chain)
+                && let Some(target) = rule.target()
+                && let Some(service) = self.chains.get(target.as_ref())
+            {
+                return Some(Owner::Service(service.clone()));
+            }
+            if table.built_in_chains().contains(&chain) {
+                let by_target = rule
+                    .target()
+                    .and_then(|target| component(&target, &COMPONENTS));
+                let by_comment = || component(&rule.comment()?, &COMMENTS);
+                return by_target.or_else(by_comment);
+            }
+        }
+        self.of_chain(table, chain)
+    }
+
+    /// Whose a set or one of its entries is.
+    #[must_use]
+    pub fn of_set(&self, set: &str, entry: Option<&str>) -> Option<Owner> {
+        let service = entry.and_then(|entry| {
+            let mut parts = entry.split([',', ' ']);
+            let first = parts.next()?;
+            if let Ok(port) = first.parse::<u16>() {
+                let protocol = transport(&set.rsplit('-').next()?.to_ascii_lowercase())?;
+                return self.node_ports.get(&(protocol, port));
+            }
+            let address = first.parse().ok()?;
+            let (protocol, port) = parts.next()?.split_once(':')?;
+            let socket = (transport(protocol)?, address, port.parse().ok()?);
+            self.sockets.get(&socket)
+        });
+        match service {
+            Some(service) => Some(Owner::Service(service.clone())),
+            None => component(set, &COMPONENTS),
+        }
+    }
+
+    /// Whose a virtual server is.
+    #[must_use]
+    pub fn of_server(&self, server: &Virtual) -> Option<Owner> {
+        let Virtual::Address {
+            protocol,
+            address,
+            port,
+        } = server
+        else {
+            return None;
+        };
+        let protocol = match protocol {
+            Transport::Tcp => "tcp",
+            Transport::Udp => "udp",
+            Transport::Sctp => "sctp",
+        };
+        let service = self.sockets.get(&(protocol, *address, *port));
+        let service = service.or_else(|| self.node_ports.get(&(protocol, *port)));
+        service.map(|service| Owner::Service(service.clone()))
+    }
+}
+
+/// Whose an interface is.
+#[must_use]
+pub fn of_link(name: &str) -> Option<Owner> {
+    component(name, &LINKS)
+}
+
+fn component(name: &str, known: &[(&str, &str)]) -> Option<Owner> {
+    let (_, owner) = known.iter().find(|(begins, _)| name.starts_with(begins))?;
+    Some(Owner::Component((*owner).to_owned()))
+}
+
+fn is_hashed(chain: &str) -> bool {
+    HASHED.iter().any(|begins| chain.starts_with(begins))
+}
+
+fn transport(name: &str) -> Option<&'static str> {
+    ["tcp", "udp", "sctp"]
+        .into_iter()
+        .find(|known| *known == name)
+}

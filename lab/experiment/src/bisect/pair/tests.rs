@@ -1,0 +1,352 @@
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+
+use super::*;
+use svclab_dump::compare::iptables::{Order, compare};
+use svclab_model::plan::{Backend, Iptables, Link, LinkKind, Mac, Route, RouteKind, Sysctl};
+use svclab_planner::delta;
+use svclab_ruleset::iptables::Rule;
+
+fn namespace(rules: &str) -> Namespace {
+    Namespace {
+        name: "node-1".to_owned(),
+        iptables: Some(Iptables {
+            backend: Backend::Legacy,
+            v4: rules.to_owned(),
+            v6: String::new(),
+        }),
+        ..Namespace::default()
+    }
+}
+
+fn plan(namespace: Namespace) -> Plan {
+    Plan {
+        namespaces: vec![namespace],
+        ..Plan::default()
+    }
+}
+
+fn pair(good: &Plan, bad: &Plan) -> Pair {
+    Pair::of(good, bad).unwrap()
+}
+
+fn rules(plan: &Plan) -> &str {
+    &plan.namespaces[0].iptables.as_ref().unwrap().v4
+}
+
+fn told(pair: &Pair) -> String {
+    let all: Vec<usize> = (0..pair.len()).collect();
+    let all = pair.told(&all).concat();
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    all.join("\n")
+}
+
+/// Rules of chains that lead to each other only from the first to the last, or with `back`
+/// the other way.
+fn script(back: bool) -> impl Strategy<Value = String> {
+    let rule = (
+        0_usize..6,
+        0_usize..7,
+        prop::sample::select(vec!["", "-s 10.0.0.1/32 ", "-p tcp -m tcp --dport 80 "]),
+    );
+    let rules = prop::collection::vec(rule, 0..14);
+    rules.prop_map(move |rules| {
+        const CHAINS: [&str; 6] = ["OUTPUT", "A", "B", "C", "D", "E"];
+        let mut used: Vec<&str> = Vec::new();
+        let mut lines = String::new();
+        for (from, to, matches) in rules {
+            let (from, to) = if from < to || to == 6 {
+                (from, to)
+            } else {
+                (to, from)
+            };
+            // Nothing leads to a chain that is built in.
+            let (from, to) = if back && from > 0 && to < 6 {
+                (to, from)
+            } else {
+                (from, to)
+            };
+            let target = CHAINS.get(to).copied().filter(|_| from != to && to != 0);
+            let own = CHAINS[from];
+            for chain in [Some(own), target].into_iter().flatten() {
+                if chain != "OUTPUT" && !used.contains(&chain) {
+                    used.push(chain);
+                }
+            }
+            let _ = writeln!(lines, "-A {own} {matches}-j {}", target.unwrap_or("ACCEPT"));
+        }
+        let declared = used
+            .iter()
+            .fold(String::new(), |all, chain| all + ":" + chain + " - [0:0]\n");
+        format!("*nat\n:OUTPUT ACCEPT [0:0]\n{declared}{lines}COMMIT\n")
+    })
+}
+
+/// Whether jumps lead round in a circle.
+fn circles(dump: &Dump) -> bool {
+    fn leads(dump: &Dump, chain: &str, depth: usize) -> bool {
+        let found = dump.chain(Table::Nat, chain);
+        depth > 8
+            || found.is_some_and(|chain| {
+                let targets = chain.rules.iter().filter_map(Rule::target);
+                targets
+                    .into_iter()
+                    .any(|target| leads(dump, &target, depth + 1))
+            })
+    }
+    let chains = dump.tables.iter().flat_map(|table| &table.chains);
+    chains.into_iter().any(|chain| leads(dump, &chain.name, 0))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any choice of differences gives rules that can be read, whose jumps find their chains
+    /// and never lead round in a circle; none of them gives good, all of them bad.
+    #[test]
+    fn every_choice_of_differences_is_a_set_of_rules(good in script(false), bad in any::<bool>().prop_flat_map(script), chosen in prop::collection::vec(any::<bool>(), 40)) {
+        let pair = pair(&plan(namespace(&good)), &plan(namespace(&bad)));
+        prop_assert!(pair.len() <= chosen.len());
+        let of = |chosen: &Chosen| Dump::parse(rules(&pair.plan(chosen)));
+        let same = |one: &Dump, other: &str| {
+            let found = compare(one, &Dump::parse(other).unwrap(), Order::ServicesInAnyOrder);
+            // An empty chain that nothing leads to.
+            found.into_iter().filter(|found| !matches!(found.change, svclab_dump::Change::Whole { .. })).count()
+        };
+        let none = of(&vec![false; pair.len()]).unwrap();
+        let all = of(&vec![true; pair.len()]).unwrap();
+        prop_assert_eq!(same(&none, &good), 0);
+        prop_assert_eq!(same(&all, &bad), 0);
+        let some = of(&chosen[..pair.len()].to_vec()).unwrap();
+        for rule in some.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules) {
+            let target = rule.target().unwrap();
+            prop_assert!(target == "ACCEPT" || some.chain(Table::Nat, &target).is_some(), "{}", target);
+        }
+        prop_assert!(!circles(&some));
+    }
+}
+
+#[test]
+fn rules_that_are_written_otherwise_are_no_difference() {
+    let good = namespace(
+        "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m tcp -p tcp -d 10.0.0.1 --dport 80 -j ACCEPT\nCOMMIT\n",
+    );
+    let bad =
+        namespace("*nat\n-I OUTPUT -d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT\nCOMMIT\n");
+    assert!(pair(&plan(good), &plan(bad)).is_empty());
+}
+
+#[test]
+fn a_rule_stands_between_its_neighbours_whatever_else_is_chosen() {
+    let text = |rules: &[&str]| {
+        let rules = rules.iter().fold(String::new(), |all, rule| {
+            all + "-A OUTPUT -j " + rule + "\n"
+        });
+        namespace(&format!("*nat\n:OUTPUT ACCEPT [0:0]\n{rules}COMMIT\n"))
+    };
+    let pair = pair(
+        &plan(text(&["ONE", "TWO", "THREE"])),
+        &plan(text(&["NEW", "ONE", "THREE", "LAST"])),
+    );
+    assert_eq!(pair.len(), 3);
+    let of = |chosen: [bool; 3]| {
+        let text = rules(&pair.plan(&chosen.to_vec())).to_owned();
+        let rules = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("-A OUTPUT -j "));
+        rules.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(of([true, false, false]), ["NEW", "ONE", "TWO", "THREE"]);
+    assert_eq!(of([false, true, true]), ["ONE", "THREE", "LAST"]);
+}
+
+#[test]
+fn a_set_that_one_side_has_comes_with_the_rule_that_names_it() {
+    let mut good = namespace("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n");
+    good.ipset = "create BOTH hash:ip family inet\n".to_owned();
+    let mut bad = namespace(
+        "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m set --match-set NEW dst -j ACCEPT\nCOMMIT\n",
+    );
+    bad.ipset = "create NEW hash:ip family inet hashsize 64\nadd NEW 10.0.0.1\nadd NEW 10.0.0.2\ncreate BOTH hash:ip family inet hashsize 1024\n".to_owned();
+    let pair = pair(&plan(good), &plan(bad));
+    assert_eq!(pair.len(), 3, "{}", told(&pair));
+    let of = |chosen: [bool; 3]| pair.plan(&chosen.to_vec()).namespaces[0].ipset.clone();
+    assert_eq!(
+        of([false, false, false]),
+        "create BOTH hash:ip family inet\n"
+    );
+    // The entries come first, then the rule.
+    assert!(of([false, false, true]).contains("create NEW hash:ip family inet hashsize 64\n"));
+    assert!(
+        of([true, false, false])
+            .ends_with("create NEW hash:ip family inet hashsize 64\nadd NEW 10.0.0.1\n")
+    );
+}
+
+fn ground(addresses: &[&str], routes: &[(&str, Option<&str>)]) -> Namespace {
+    Namespace {
+        name: "node-1".to_owned(),
+        links: vec![Link {
+            name: "eth0".to_owned(),
+            kind: LinkKind::Bridge,
+            mac: Mac::of("node-1", "eth0"),
+            addresses: addresses
+                .iter()
+                .map(|address| address.parse().unwrap())
+                .collect(),
+            bridge: None,
+            hairpin: false,
+            down: false,
+            mtu: None,
+        }],
+        routes: routes
+            .iter()
+            .map(|(to, via)| Route {
+                to: to.parse().unwrap(),
+                via: via.map(|via| via.parse().unwrap()),
+                dev: "eth0".to_owned(),
+                onlink: false,
+                source: None,
+                kind: RouteKind::Unicast,
+                table: None,
+                metric: None,
+            })
+            .collect(),
+        ..Namespace::default()
+    }
+}
+
+#[test]
+fn a_route_goes_together_with_the_address_that_reaches_its_next_hop() {
+    let good = ground(&["10.0.0.2/24"], &[("0.0.0.0/0", Some("10.0.0.1"))]);
+    let bad = ground(
+        &["10.0.0.2/24", "10.1.0.2/24"],
+        &[
+            ("0.0.0.0/0", Some("10.0.0.1")),
+            ("10.9.0.0/16", Some("10.1.0.1")),
+            ("10.8.0.0/16", Some("10.0.0.9")),
+        ],
+    );
+    // The other route needs nothing that not both have.
+    assert_eq!(pair(&plan(good.clone()), &plan(bad)).len(), 2);
+    // The same route, but each side reaches it by an address of its own.
+    let moved = ground(&["10.0.0.3/24"], &[("0.0.0.0/0", Some("10.0.0.1"))]);
+    assert_eq!(pair(&plan(good), &plan(moved)).len(), 1);
+}
+
+#[test]
+fn an_interface_goes_together_with_what_is_on_it() {
+    let good = ground(&["10.0.0.2/24"], &[]);
+    let mut bad = good.clone();
+    let mut more = ground(&["10.5.0.2/24"], &[("10.6.0.0/16", Some("10.5.0.1"))]);
+    more.links[0].name = "eth1".to_owned();
+    more.routes[0].dev = "eth1".to_owned();
+    bad.links.append(&mut more.links);
+    bad.routes.append(&mut more.routes);
+    bad.sysctls.push(Sysctl {
+        key: "net.ipv4.conf.eth1.rp_filter".to_owned(),
+        value: "1".to_owned(),
+        link: Some("eth1".to_owned()),
+        optional: false,
+    });
+    assert_eq!(pair(&plan(good), &plan(bad)).len(), 1);
+}
+
+#[test]
+fn a_change_in_words() {
+    let mut good = namespace(
+        "*nat\n:OUTPUT ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment \"default/web:http cluster IP\" -m tcp --dport 80 -j KUBE-SVC-LOLE4ISW44XBNF3G\n:KUBE-SVC-LOLE4ISW44XBNF3G - [0:0]\n-A OUTPUT -j ACCEPT\n-A OUTPUT -j RETURN\nCOMMIT\n",
+    );
+    good.ipset =
+        "create KUBE-CLUSTER-IP hash:ip,port family inet\nadd KUBE-CLUSTER-IP 10.96.0.10,tcp:80\n"
+            .to_owned();
+    let setting = |value: &str| Sysctl {
+        key: "net.ipv4.ip_forward".to_owned(),
+        value: value.to_owned(),
+        link: None,
+        optional: false,
+    };
+    good.sysctls.push(setting("1"));
+    let mut bad = namespace(
+        "*nat\n:OUTPUT DROP [0:0]\n:KUBE-SERVICES - [0:0]\n-A OUTPUT -j RETURN\n-A OUTPUT -j ACCEPT\nCOMMIT\n",
+    );
+    bad.ipset = "create KUBE-CLUSTER-IP hash:ip,port family inet\n".to_owned();
+    bad.sysctls.push(setting("0"));
+    bad.ipvs.push(VirtualServer {
+        takes: Virtual::FwMark { mark: 7, v6: false },
+        scheduler: "rr".to_owned(),
+        persistence: None,
+        flags: svclab_ruleset::ipvs::SchedulerFlags::default(),
+        servers: Vec::new(),
+    });
+    insta::assert_snapshot!(told(&pair(&plan(good), &plan(bad))));
+}
+
+#[test]
+fn what_cannot_be_laid_over_each_other_is_told() {
+    let error = |good: &Plan, bad: &Plan| Pair::of(good, bad).unwrap_err().to_string();
+    let one = plan(namespace(""));
+    let mut other = one.clone();
+    other.namespaces[0].name = "node-2".to_owned();
+    let replaced = plan(namespace("*nat\n-R OUTPUT 1 -j ACCEPT\nCOMMIT\n"));
+    let unread = plan(namespace(
+        "*nat\n-A OUTPUT -m comment --comment \"open -j ACCEPT\nCOMMIT\n",
+    ));
+    let mut sets = one.clone();
+    sets.namespaces[0].ipset = "destroy A\n".to_owned();
+    let all = [
+        error(&one, &other),
+        error(&one, &replaced),
+        error(&one, &unread),
+        error(&one, &sets),
+        PairError::Proxy("node-1".to_owned()).to_string(),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+/// From any choice to any other a lab that stands is changed, not built anew.
+#[test]
+fn choices_of_rules_addresses_and_settings_are_reached_by_a_change() {
+    let mut good = ground(&["10.0.0.2/24"], &[]);
+    good.iptables = namespace("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j ACCEPT\nCOMMIT\n").iptables;
+    let mut bad = ground(
+        &["10.0.0.2/24", "10.0.0.7/32"],
+        &[("10.9.0.0/16", Some("10.0.0.1"))],
+    );
+    bad.iptables = namespace("*nat\n:OUTPUT DROP [0:0]\n:NEW - [0:0]\n-A OUTPUT -j NEW\nCOMMIT\n*mangle\n-A OUTPUT -j ACCEPT\nCOMMIT\n").iptables;
+    let pair = pair(&plan(good), &plan(bad));
+    let choices: Vec<Chosen> = (0_u32..1 << pair.len())
+        .map(|bits| (0..pair.len()).map(|at| bits >> at & 1 == 1).collect())
+        .collect();
+    for (from, to) in choices.iter().zip(choices.iter().skip(1)) {
+        delta::between(&pair.plan(from), &pair.plan(to)).unwrap();
+    }
+}
+
+#[test]
+fn rules_of_both_iptables_are_laid_over_each_other_kind_by_kind() {
+    let rules = |backend, rule: &str| Iptables {
+        backend,
+        v4: format!("*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD {rule}\nCOMMIT\n"),
+        v6: String::new(),
+    };
+    let shared = rules(Backend::Nft, "-s 10.0.0.1/32 -j DROP");
+    let mut good = namespace("");
+    good.iptables = Some(shared.clone());
+    let mut bad = good.clone();
+    bad.beside = Some(rules(Backend::Legacy, "-d 10.0.0.2/32 -j DROP"));
+    let pair = pair(&plan(good), &plan(bad.clone()));
+    assert_eq!(pair.len(), 1);
+    insta::assert_snapshot!(told(&pair));
+    let without = pair.plan(&vec![false]);
+    let with = pair.plan(&vec![true]);
+    let [one, other] = [&without, &with].map(|plan| &plan.namespaces[0]);
+    for side in [one, other] {
+        assert_eq!(side.iptables.as_ref().unwrap().backend, Backend::Nft);
+        assert_eq!(side.beside.as_ref().unwrap().backend, Backend::Legacy);
+    }
+    assert!(!one.beside.as_ref().unwrap().v4.contains("DROP"));
+    assert!(other.beside.as_ref().unwrap().v4.contains("10.0.0.2/32"));
+    delta::between(&without, &with).unwrap();
+}

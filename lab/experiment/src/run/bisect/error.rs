@@ -1,0 +1,155 @@
+//! Why a bisection has no answer, and what to do about it.
+
+use thiserror::Error;
+
+use crate::bisect::{Alike, PairError};
+use svclab_runner::kernel::KernelError;
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum BisectError {
+    /// They cannot be laid over each other.
+    #[error(transparent)]
+    Pair(#[from] PairError),
+    /// They mean the same.
+    #[error(
+        "{good} and {bad} mean the same: nothing differs between them that could break anything"
+    )]
+    Same {
+        /// What was to be good.
+        good: String,
+        /// What was to be bad.
+        bad: String,
+    },
+    /// They do the same.
+    #[error(
+        "{alike}: {good} and {bad} have {differences}, and in good what was tried came to this: {seen}"
+    )]
+    Alike {
+        /// How much.
+        alike: Alike,
+        /// What was to be good.
+        good: String,
+        /// What was to be bad.
+        bad: String,
+        /// How many differences, in words.
+        differences: String,
+        /// What became of the probes.
+        seen: String,
+    },
+    /// Nothing is tried in both.
+    #[error("{good} and {bad} have no probe in common{}", asked(wanted.as_ref(), there))]
+    NoProbe {
+        /// What was to be good.
+        good: String,
+        /// What was to be bad.
+        bad: String,
+        /// The probe that was asked for.
+        wanted: Option<String>,
+        /// Those that both have.
+        there: Vec<String>,
+    },
+    /// One of the ends cannot be built.
+    #[error("{name} cannot be built: {why}")]
+    End {
+        /// What it is called.
+        name: String,
+        /// In the kernel's words.
+        why: String,
+    },
+    /// What was found does not hold.
+    #[error(
+        "no answer holds: what {probe} comes to changes from one trial to the next in a way that chance does not explain, as on a machine that is too busy"
+    )]
+    Unsteady {
+        /// The probe.
+        probe: String,
+    },
+    /// A trial came to no evidence.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+fn asked(wanted: Option<&String>, there: &[String]) -> String {
+    match wanted {
+        Some(wanted) if !there.is_empty() => {
+            format!(" called `{wanted}`, but {}", there.join(", "))
+        }
+        Some(wanted) => format!(", and none called `{wanted}`"),
+        None => String::new(),
+    }
+}
+
+impl BisectError {
+    /// What to do about it.
+    #[must_use]
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Alike { .. } => Some(
+                "add a probe to the lab that shows what is wrong, or make sure that good is good and bad is bad"
+                    .to_owned(),
+            ),
+            Self::Same { .. } => Some(
+                "compare other cases or files; `svclab diff` says in what two dumps differ".to_owned(),
+            ),
+            Self::NoProbe { .. } => Some(
+                "name cases that try the same thing, or with --probe one that both have; probes of steps do not count"
+                    .to_owned(),
+            ),
+            Self::Unsteady { .. } => Some("run it again when the machine is quiet".to_owned()),
+            Self::End { .. } => Some(
+                "run it by itself, as good and bad have to stand before what is between them can"
+                    .to_owned(),
+            ),
+            Self::Pair(_) | Self::Kernel(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::bisect::ends::{AT_MOST, counted};
+
+    #[test]
+    fn what_is_said_where_there_is_no_answer() {
+        let (good, bad) = ("lab/good".to_owned(), "lab/bad".to_owned());
+        let alike = |alike| BisectError::Alike {
+            alike,
+            good: good.clone(),
+            bad: bad.clone(),
+            differences: counted(3),
+            seen: "call connected to pod/default/web".to_owned(),
+        };
+        let no_probe = |wanted: Option<&str>, there: &[&str]| BisectError::NoProbe {
+            good: good.clone(),
+            bad: bad.clone(),
+            wanted: wanted.map(str::to_owned),
+            there: there.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let all = [
+            alike(Alike::Same),
+            alike(Alike::Faint(AT_MOST)),
+            BisectError::Same {
+                good: good.clone(),
+                bad: bad.clone(),
+            },
+            no_probe(None, &[]),
+            no_probe(Some("call"), &[]),
+            no_probe(Some("call"), &["other", "third"]),
+            BisectError::End {
+                name: bad.clone(),
+                why: "iptables-restore: line 3 failed".to_owned(),
+            },
+            BisectError::Unsteady {
+                probe: "call".to_owned(),
+            },
+        ];
+        let told = all.iter().map(|error| {
+            let remedy = error.remedy();
+            let remedy = remedy.map(|remedy| format!("\n  what to do: {remedy}"));
+            format!("{error}{}", remedy.unwrap_or_default())
+        });
+        insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"));
+    }
+}

@@ -1,0 +1,157 @@
+//! What was tried so far, and what that came to.
+
+use indexmap::IndexMap;
+
+use super::bench::{Doubt, Look, Tried, Way, tallies};
+use super::benches::{Benches, Looking};
+use super::ends::Ends;
+use super::error::BisectError;
+use super::task::Task;
+use crate::bisect::document::{Purpose, Reached, Trial};
+use crate::bisect::{Chosen, Like, Pair};
+use crate::verify::{Tally, Times};
+use svclab_model::evidence::Evidence;
+use svclab_model::plan::Probe;
+
+/// A bisection that goes on.
+pub struct Trials<'t, F> {
+    pub task: &'t Task,
+    pub pair: Pair,
+    /// What is tried in both.
+    pub probes: Vec<Probe>,
+    pub benches: Benches,
+    /// What was tried, in the order in which it ended.
+    pub all: Vec<Trial>,
+    /// Who hears of each trial, with the number of differences.
+    pub tell: &'t mut F,
+}
+
+impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
+    /// The choice in which these differences, and no others, are `there` as in bad, or not.
+    pub fn chosen(&self, set: &[usize], there: bool) -> Chosen {
+        let all = 0..self.pair.len();
+        all.map(|at| set.contains(&at) == there).collect()
+    }
+
+    /// Begins to look at an end, `good` or bad.
+    pub fn look_at_end(&self, good: bool, probes: &[Probe], way: Way) -> Looking {
+        let look = Look {
+            plan: self.pair.plan(&self.chosen(&[], good)),
+            probes: probes.to_vec(),
+            way,
+            anew: way == Way::Slow,
+        };
+        self.benches.look(look, None)
+    }
+
+    /// Waits for that look.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such end, or the agent is lost.
+    pub async fn end(
+        &mut self,
+        good: bool,
+        probes: &[Probe],
+        looking: Looking,
+    ) -> Result<Evidence, BisectError> {
+        match looking.over().await? {
+            Tried::Seen(evidence, reached) => {
+                let tallies = self.tallies(&evidence);
+                let seen = match probes {
+                    [probe] => times(tallies.get(&probe.name)),
+                    _ => Vec::new(),
+                };
+                self.note(Trial {
+                    of: Purpose::End,
+                    as_bad: if good { 0 } else { self.pair.len() },
+                    reached,
+                    seen,
+                    like: if good { Like::Good } else { Like::Bad },
+                    refused: None,
+                });
+                Ok(*evidence)
+            }
+            Tried::Refused(why) => {
+                let name = if good {
+                    &self.task.good_name
+                } else {
+                    &self.task.bad_name
+                };
+                Err(BisectError::End {
+                    name: name.clone(),
+                    why,
+                })
+            }
+        }
+    }
+
+    /// Begins to look at a choice: on the way in any lab, with `doubt` where it takes long,
+    /// or to verify it, without, in one that is built for it.
+    pub fn look(&self, chosen: &Chosen, ends: &Ends, way: Way, doubt: Option<Doubt>) -> Looking {
+        let look = Look {
+            plan: self.pair.plan(chosen),
+            probes: vec![ends.probe.clone()],
+            way,
+            anew: doubt.is_none(),
+        };
+        self.benches.look(look, doubt)
+    }
+
+    /// Notes what a trial of a choice came to, and says what that is like.
+    pub fn judge(
+        &mut self,
+        chosen: &Chosen,
+        tried: Tried,
+        of: Purpose,
+        like: impl FnOnce(&Tally) -> Like,
+        ends: &Ends,
+    ) -> Like {
+        let as_bad = chosen.iter().filter(|there| **there).count();
+        let trial = match tried {
+            Tried::Seen(evidence, reached) => {
+                let tallies = self.tallies(&evidence);
+                let tally = tallies.get(&ends.probe.name);
+                Trial {
+                    of,
+                    as_bad,
+                    reached,
+                    seen: times(tally),
+                    like: tally.map_or(Like::Neither, like),
+                    refused: None,
+                }
+            }
+            Tried::Refused(why) => Trial {
+                of,
+                as_bad,
+                reached: Reached::Not,
+                seen: Vec::new(),
+                like: Like::Neither,
+                refused: Some(why),
+            },
+        };
+        let like = trial.like;
+        self.note(trial);
+        like
+    }
+
+    /// What became of each probe.
+    pub fn tallies(&self, evidence: &Evidence) -> IndexMap<String, Tally> {
+        tallies(&self.task.good, evidence)
+    }
+
+    fn note(&mut self, trial: Trial) {
+        (self.tell)(&trial, self.pair.len());
+        self.all.push(trial);
+    }
+}
+
+/// What became of a probe, and how often.
+pub fn times(tally: Option<&Tally>) -> Vec<Times> {
+    let all = tally.into_iter().flat_map(Tally::iter);
+    let all = all.map(|(outcome, connections)| Times {
+        outcome: outcome.clone(),
+        connections,
+    });
+    all.collect()
+}

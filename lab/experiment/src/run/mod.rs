@@ -1,0 +1,5 @@
+//! How experiments run.
+
+pub mod bisect;
+pub mod verify;
+pub mod why;

@@ -1,0 +1,419 @@
+//! Where both sides of a case are run, and what is read of both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use indexmap::{IndexMap, IndexSet};
+
+use super::clients::{of_original, with_clients};
+use super::draws::Dependence;
+use super::pairs::Pair;
+use crate::verify::{
+    Failed, Flow, Moved, OnlyMet, RulesDiffer, SideOf, Tally, differing_rules, only_met, since,
+    tallies,
+};
+use svclab_journey::journey::Journey;
+use svclab_judge::StepOutcome;
+use svclab_model::evidence::Evidence;
+use svclab_model::plan::{Plan, Probe, Watch};
+use svclab_runner::kernel::{Agent, KernelError, Tries};
+use svclab_runner::run::Prepared;
+use svclab_runner::run::execute::{trouble, waiting};
+
+/// Number of connections of a run by which it shows whether a client stays with its
+/// endpoint, and whether a flow has more than one: with two endpoints, all of them are sent
+/// to the same one in 1 of 32,768 runs, and in 1 of 2^31 on both sides.
+pub const STAYING: u32 = 16;
+
+/// Largest number of clients that are drawn in one lab: each is a namespace.
+const MAX_CLIENTS: usize = 200;
+
+/// Number of connections that are counted for shares at once.
+const AT_ONCE: u64 = 2048;
+
+/// What became of each probe in one run, on both sides.
+pub type Runs = IndexMap<String, [Tally; 2]>;
+
+/// Number of draws that are lacking, by probe.
+pub type Lacking = BTreeMap<String, u64>;
+
+/// Where both sides of a case are run.
+pub struct Bench<'p> {
+    pair: &'p Pair,
+    agent: Agent,
+}
+
+impl<'p> Bench<'p> {
+    /// In an agent.
+    pub fn new(pair: &'p Pair, agent: Agent) -> Self {
+        Self { pair, agent }
+    }
+
+    /// Runs both as they are, but with enough connections to see whether clients stay with
+    /// their endpoints, and which flows have a choice of them.
+    ///
+    /// # Errors
+    ///
+    /// When one of them comes to no evidence.
+    pub async fn once(&self) -> Result<[Evidence; 2], Failed> {
+        let choosing = self.pair.choosing();
+        self.run(|prepared| raised(prepared, &choosing, STAYING))
+            .await
+    }
+
+    /// Runs both again with more connections of flows that are drawn by connection.
+    ///
+    /// # Errors
+    ///
+    /// When one of them comes to no evidence.
+    pub async fn connections(
+        &self,
+        suspects: &BTreeSet<String>,
+        connections: u32,
+    ) -> Result<Runs, Failed> {
+        let both = self.run(|prepared| more(prepared, suspects, connections));
+        Ok(self.tallies(&both.await?).collect())
+    }
+
+    /// Runs both `runs` times for flows that are drawn by run, in a lab of its own each time.
+    ///
+    /// # Errors
+    ///
+    /// When one of them comes to no evidence.
+    pub async fn runs(&self, suspects: &BTreeSet<String>, runs: u64) -> Result<Vec<Runs>, Failed> {
+        let mut all = Vec::new();
+        for _ in 0..runs {
+            let both = self
+                .run(|prepared| more(prepared, suspects, STAYING))
+                .await?;
+            all.push(self.tallies(&both).collect());
+        }
+        Ok(all)
+    }
+
+    /// Runs both with up to `clients` copies of the pod that a probe is sent from, each of
+    /// which is a draw; none if a service does not choose by client alone, or if the probe is
+    /// not sent from a pod.
+    ///
+    /// # Errors
+    ///
+    /// When one of them comes to no evidence.
+    pub async fn clients(
+        &self,
+        probe: &str,
+        clients: usize,
+        connections: u32,
+    ) -> Result<Option<Vec<[Tally; 2]>>, Failed> {
+        if self.pair.dependence(probe) != Dependence::Affinity {
+            return Ok(None);
+        }
+        let copied = |prepared| with_clients(prepared, probe, clients, connections);
+        let both = copied(&self.pair.against).zip(copied(&self.pair.new));
+        let Some((against, new)) = both else {
+            return Ok(None);
+        };
+        let copied = Pair { against, new };
+        let bench = Bench::new(&copied, self.agent.clone());
+        let both = bench.run(|prepared| prepared).await?;
+        let tallies = bench.tallies(&both);
+        Ok(Some(
+            tallies
+                .map(|(_, tallies)| tallies.each_ref().map(of_original))
+                .collect(),
+        ))
+    }
+
+    /// Draws clients for the shares of services with session affinity.
+    ///
+    /// # Errors
+    ///
+    /// When one of the sides comes to no evidence.
+    pub async fn shares_by_client(&self, lacking: &Lacking) -> Result<Vec<Runs>, Failed> {
+        let mut all = Vec::new();
+        for (probe, lacking) in lacking {
+            let mut left = usize::try_from(*lacking).unwrap_or(usize::MAX);
+            while left > 0 {
+                let drawn = self.clients(probe, left.min(MAX_CLIENTS), 1).await?;
+                let drawn = drawn.unwrap_or_default();
+                if drawn.is_empty() {
+                    break;
+                }
+                left = left.saturating_sub(drawn.len());
+                let runs = drawn.into_iter();
+                all.extend(runs.map(|tallies| Runs::from([(probe.clone(), tallies)])));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Draws for the shares of services: of each flow so many connections.
+    ///
+    /// # Errors
+    ///
+    /// When one of the sides comes to no evidence.
+    pub async fn shares(&self, lacking: &Lacking) -> Result<Vec<Runs>, Failed> {
+        // Together no more than AT_ONCE in a run.
+        let flows = u64::try_from(lacking.len()).unwrap_or(u64::MAX);
+        let most = lacking.values().copied().max().unwrap_or(0);
+        let runs = most.saturating_mul(flows).div_ceil(AT_ONCE);
+        let change = |prepared| only(prepared, lacking, runs);
+        let [against, new] = self.repeat(change, runs).await?;
+        let runs = against.iter().zip(&new);
+        Ok(runs
+            .map(|(against, new)| self.pairs(against, new).collect())
+            .collect())
+    }
+
+    /// Builds each side once, and tries its probes several times.
+    async fn repeat(
+        &self,
+        change: impl Fn(Prepared) -> Prepared,
+        runs: u64,
+    ) -> Result<[Vec<Evidence>; 2], Failed> {
+        let mut both = Vec::new();
+        for (side, prepared) in self.sides() {
+            let plan = change(prepared.clone()).plan;
+            let mut tries = Tries::default();
+            let all = loop {
+                let probing = async {
+                    let mut session = self.agent.build(plan.clone()).await?;
+                    let mut all = Vec::new();
+                    for _ in 0..runs {
+                        all.push(session.probe().await?);
+                    }
+                    session.end().await?;
+                    Ok::<_, KernelError>(all)
+                };
+                match probing.await {
+                    Err(error) if tries.again(&error) => {}
+                    ended => break ended,
+                }
+            };
+            both.push(all.map_err(|error| Failed {
+                case: prepared.case.id.clone(),
+                side,
+                error: trouble(&error),
+            })?);
+        }
+        let new = both.pop().unwrap_or_default();
+        Ok([both.pop().unwrap_or_default(), new])
+    }
+
+    fn sides(&self) -> [(SideOf, &Prepared); 2] {
+        [
+            (SideOf::Against, &self.pair.against),
+            (SideOf::New, &self.pair.new),
+        ]
+    }
+
+    /// Runs both, one after the other, changed in the same way.
+    async fn run(&self, change: impl Fn(Prepared) -> Prepared) -> Result<[Evidence; 2], Failed> {
+        let mut both = Vec::new();
+        for (side, prepared) in self.sides() {
+            let plan = change(prepared.clone()).plan;
+            let mut tries = Tries::default();
+            let evidence = loop {
+                let evidence = async {
+                    let mut session = self.agent.build(plan.clone()).await?;
+                    session.probe().await
+                };
+                match evidence.await {
+                    Err(error) if tries.again(&error) => {}
+                    evidence => break evidence,
+                }
+            };
+            let evidence = evidence.map_err(|error| Failed {
+                case: prepared.case.id.clone(),
+                side,
+                error: trouble(&error),
+            })?;
+            both.push(evidence);
+        }
+        let new = both.pop().unwrap_or_default();
+        Ok([both.pop().unwrap_or_default(), new])
+    }
+
+    /// What became of each probe on both sides.
+    pub fn tallies(
+        &self,
+        [against, new]: &[Evidence; 2],
+    ) -> impl Iterator<Item = (String, [Tally; 2])> {
+        self.pairs(against, new)
+    }
+
+    fn pairs(
+        &self,
+        against: &Evidence,
+        new: &Evidence,
+    ) -> impl Iterator<Item = (String, [Tally; 2])> + use<> {
+        let of =
+            |prepared: &Prepared, evidence| tallies(&prepared.plan, evidence, &prepared.books());
+        let mut new = of(&self.pair.new, new);
+        let against = of(&self.pair.against, against).into_iter();
+        against.filter_map(move |(probe, tally)| {
+            let other = new.swap_remove(&probe)?;
+            Some((probe, [tally, other]))
+        })
+    }
+
+    /// What the packets of flows met on one side only: of those that were open across a
+    /// step, the packets after it.
+    ///
+    /// # Errors
+    ///
+    /// When one of them comes to no evidence.
+    pub async fn met(
+        &self,
+        suspects: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, OnlyMet>, Failed> {
+        if suspects.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let watched = |prepared: Prepared| {
+            let mut prepared = waiting(&more(prepared, suspects, STAYING));
+            prepared.plan.watch = Watch::everything(&prepared.plan);
+            for probes in probes_of(&mut prepared.plan) {
+                // What nobody asks of needs no watching.
+                probes.retain(|probe| suspects.contains(&probe.name));
+                for probe in probes {
+                    probe.after = None;
+                }
+            }
+            for (step, made) in prepared.steps.iter_mut().zip(&prepared.plan.steps) {
+                step.plan.probes.clone_from(&made.probes);
+            }
+            prepared
+        };
+        let [against, new] = self.run(watched).await?;
+        let against = watched(self.pair.against.clone()).journeys(&against);
+        let new = watched(self.pair.new.clone()).journeys(&new);
+        let met = suspects.iter().map(|probe| {
+            let at = self.pair.new.plan.step_of(probe).map_or(0, |step| step + 1);
+            let of = |all: &[Vec<Journey>]| all.get(at).cloned().unwrap_or_default();
+            (probe.clone(), only_met(probe, &of(&against), &of(&new)))
+        });
+        Ok(met.collect())
+    }
+
+    /// A flow by its probe.
+    pub fn flow(&self, name: &str) -> Flow {
+        let prepared = &self.pair.new;
+        let probe = prepared.case.spec.probe(name);
+        let step = prepared.plan.step_of(name);
+        Flow {
+            case: prepared.case.id.clone(),
+            kernel: self.agent.surroundings().kernel.clone(),
+            step: step.map(|step| prepared.plan.steps[step].name.clone()),
+            probe: name.to_owned(),
+            from: probe.map(|probe| probe.from.clone()).unwrap_or_default(),
+            to: probe.map(|probe| probe.to.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// In what rules differ: before the steps, and in what they did not before each.
+    pub fn rules(&self, [against, new]: &[Evidence; 2]) -> Vec<RulesDiffer> {
+        let of_node = |node: &String| {
+            let mut all = Vec::new();
+            let mut known = differing_rules(node, against, new);
+            all.push((None, known.clone()));
+            for (against, new) in against.steps.iter().zip(&new.steps) {
+                let now = differing_rules(node, &against.evidence, &new.evidence);
+                all.push((Some(against.name.clone()), since(&known, now.clone())));
+                known = now;
+            }
+            all.into_iter()
+                .map(|(step, differences)| RulesDiffer {
+                    case: self.pair.new.case.id.clone(),
+                    step,
+                    node: node.clone(),
+                    differences,
+                })
+                .collect::<Vec<_>>()
+        };
+        let nodes = self.pair.new.plan.watch.rules.iter();
+        nodes
+            .flat_map(of_node)
+            .filter(|differ| !differ.differences.is_empty())
+            .collect()
+    }
+
+    /// When traffic moved after each step.
+    pub fn moved(&self, [against, new]: &[Evidence; 2]) -> Vec<Moved> {
+        let (against, new) = (
+            moved(&self.pair.against, against),
+            moved(&self.pair.new, new),
+        );
+        let mut all = Vec::new();
+        for (against, new) in against.iter().zip(&new) {
+            let us = |of: &StepOutcome, probe: &str| {
+                let mut moved = of.moved.iter();
+                moved
+                    .find(|moved| moved.probe == probe)
+                    .map(|moved| moved.us)
+            };
+            let probes: IndexSet<&str> = against
+                .moved
+                .iter()
+                .chain(&new.moved)
+                .map(|moved| moved.probe.as_str())
+                .collect();
+            all.extend(probes.into_iter().map(|probe| Moved {
+                case: self.pair.new.case.id.clone(),
+                step: new.name.clone(),
+                probe: probe.to_owned(),
+                against_us: us(against, probe),
+                new_us: us(new, probe),
+            }));
+        }
+        all
+    }
+}
+
+/// The same with at least so many connections of some probes, as far as the last of them.
+fn more(mut prepared: Prepared, of: &BTreeSet<String>, connections: u32) -> Prepared {
+    let last = of.iter().filter_map(|probe| prepared.plan.step_of(probe));
+    let steps = last.max().map_or(0, |last| last + 1);
+    prepared.plan.steps.truncate(steps);
+    raised(prepared, of, connections)
+}
+
+/// The same with at least so many connections of some probes.
+fn raised(mut prepared: Prepared, of: &BTreeSet<String>, connections: u32) -> Prepared {
+    for probes in probes_of(&mut prepared.plan) {
+        for probe in probes.iter_mut().filter(|probe| of.contains(&probe.name)) {
+            probe.connections = probe.connections.max(connections);
+        }
+    }
+    prepared
+}
+
+/// The same with some probes before the steps only, of which nothing is watched, and in each
+/// run the share of the connections that are lacking.
+fn only(mut prepared: Prepared, lacking: &Lacking, runs: u64) -> Prepared {
+    let plan = &mut prepared.plan;
+    plan.steps.clear();
+    plan.watch = Watch::default();
+    plan.probes
+        .retain(|probe| lacking.contains_key(&probe.name));
+    for probe in &mut plan.probes {
+        let connections = lacking[&probe.name].div_ceil(runs.max(1));
+        probe.connections = u32::try_from(connections).unwrap_or(u32::MAX);
+        probe.after = None;
+        probe.settle = false;
+    }
+    prepared
+}
+
+/// All that is tried in a plan, and all that is opened.
+fn probes_of(plan: &mut Plan) -> impl Iterator<Item = &mut Vec<Probe>> {
+    let of_steps = plan.steps.iter_mut();
+    let of_steps = of_steps.flat_map(|step| [&mut step.open, &mut step.probes]);
+    std::iter::once(&mut plan.probes).chain(of_steps)
+}
+
+/// When traffic moved after a case's steps.
+fn moved(prepared: &Prepared, evidence: &Evidence) -> Vec<StepOutcome> {
+    // Every name was found when it was prepared.
+    prepared
+        .judge()
+        .map_or_else(|_| Vec::new(), |judge| judge.moved(evidence))
+}

@@ -1,0 +1,121 @@
+//! More clients for a case: copies of the pod that a probe is sent from, each with an
+//! address of its own, so that a service with session affinity chooses an endpoint for each.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use indexmap::IndexMap;
+use ipnetwork::IpNetwork;
+
+use crate::verify::{Outcome, Tally};
+use svclab_model::plan::{Patience, Plan, Watch};
+use svclab_planner::build::{Order, plan};
+use svclab_planner::cluster::Pod;
+use svclab_runner::run::Prepared;
+use svclab_scenario::lab::Probe;
+
+/// Stands between the name of a pod or a probe and the number of its copy.
+const COPY: &str = "-copy-";
+
+/// Returns the case with up to `clients` copies of the pod that a probe is sent from, and
+/// with the probe from each copy in place of its own probes and steps. None if the probe is
+/// not sent from a pod with an address of its own, or if its network has no address left.
+pub fn with_clients(
+    prepared: &Prepared,
+    probe: &str,
+    clients: usize,
+    connections: u32,
+) -> Option<Prepared> {
+    let planned = prepared.plan.probes.iter().find(|own| own.name == probe)?;
+    let written = prepared.case.spec.probe(probe)?;
+    let pods = &prepared.cluster.pods;
+    let pod = pods
+        .iter()
+        .find(|pod| !pod.host_network && pod.reference() == planned.from)?;
+    // What a dump says of one pod says nothing of its copies.
+    if !prepared.dumps.is_empty() || written.bind.is_some() {
+        return None;
+    }
+    let copies = copies(prepared, pod, clients)?;
+    let probes: IndexMap<String, Probe> = copies
+        .iter()
+        .enumerate()
+        .map(|(number, copy)| {
+            let probe_of_copy = Probe {
+                from: copy.reference(),
+                connections,
+                after: None,
+                ..written.clone()
+            };
+            (format!("{probe}{COPY}{number}"), probe_of_copy)
+        })
+        .collect();
+    let mut larger = prepared.clone();
+    larger.steps.clear();
+    larger.cluster.pods.extend(copies);
+    let order = Order {
+        case: &prepared.case.id,
+        cluster: &larger.cluster,
+        probes: &probes,
+        row: prepared.case.expected(),
+        row_at: prepared.case.row,
+        patience: Patience::SETTLED,
+        steps: &[],
+    };
+    let (planned, _) = plan(&order).ok()?;
+    larger.plan = Plan {
+        typed: prepared.plan.typed.clone(),
+        watch: Watch::default(),
+        ..planned
+    };
+    Some(larger)
+}
+
+/// Copies of a pod, each with a free address of its node's network; none if no address is
+/// free.
+fn copies(prepared: &Prepared, pod: &Pod, clients: usize) -> Option<Vec<Pod>> {
+    let own = *pod.ips.first()?;
+    let networks = &prepared.cluster.nodes.get(pod.node)?.pod_cidrs;
+    let network = networks.iter().find(|network| network.contains(own))?;
+    let links = prepared.plan.namespaces.iter();
+    let links = links.flat_map(|namespace| &namespace.links);
+    let mut used: HashSet<IpAddr> = links
+        .flat_map(|link| link.addresses.iter().map(IpNetwork::ip))
+        .collect();
+    used.extend(prepared.cluster.pods.iter().flat_map(|pod| &pod.ips));
+    used.extend([network.network(), network.broadcast()]);
+    let free = network.iter().filter(|address| !used.contains(address));
+    let copies: Vec<Pod> = free
+        .take(clients)
+        .enumerate()
+        .map(|(number, address)| Pod {
+            name: format!("{}{COPY}{number}", pod.name),
+            ips: vec![address],
+            ..pod.clone()
+        })
+        .collect();
+    (!copies.is_empty()).then_some(copies)
+}
+
+/// Returns what became of a copy's connections as that of the pod itself: a source is named
+/// without the number of the copy.
+#[must_use]
+pub fn of_original(tally: &Tally) -> Tally {
+    let renamed = |outcome: &Outcome| Outcome {
+        source: outcome.source.as_ref().map(|source| {
+            let name = source
+                .split_once(COPY)
+                .map_or(source.as_str(), |(name, _)| name);
+            name.to_owned()
+        }),
+        ..outcome.clone()
+    };
+    let mut original = Tally::default();
+    // The first stays the first.
+    original.extend(tally.first().map(|first| (renamed(first), 1)));
+    original.extend(tally.iter().map(|(outcome, count)| {
+        let is_first = tally.first() == Some(outcome);
+        (renamed(outcome), count - u64::from(is_first))
+    }));
+    original
+}

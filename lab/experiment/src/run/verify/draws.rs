@@ -1,0 +1,228 @@
+//! What is drawn independently in each flow of a case, and which flows share their
+//! endpoints.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::clients::with_clients;
+use super::pairs::Pair;
+use crate::verify::{Draws, Spread, Tally, Unit};
+use svclab_judge::{answerers, called_service};
+use svclab_model::plan::{Namespace, Plan, Probe};
+use svclab_planner::cluster::Cluster;
+use svclab_rules::kube_proxy::{KubeProxy, Mode};
+use svclab_scenario::lab::LabSpec;
+
+/// Schedulers of IPVS that take turns. All others choose by addresses, or by what the
+/// servers do at the time: their choices are not independent.
+const TAKE_TURNS: [&str; 2] = ["rr", "wrr"];
+
+/// How the connections of a probe depend on each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dependence {
+    /// They do not.
+    None,
+    /// A client stays with its endpoint.
+    Affinity,
+    /// All of a run are subject to the same change or the same choice.
+    Run,
+}
+
+impl Pair {
+    /// How the connections of a probe depend on each other.
+    pub(super) fn dependence(&self, name: &str) -> Dependence {
+        let Some((cluster, probe)) = self.probe(name) else {
+            return Dependence::None;
+        };
+        let service = called_service(cluster, probe);
+        if self.new.plan.step_of(name).is_some() || (service.is_some() && self.chooses_by_client())
+        {
+            return Dependence::Run;
+        }
+        let affinity = service
+            .and_then(|(service, _)| service.spec.as_ref()?.session_affinity.as_deref())
+            .is_some_and(|affinity| affinity != "None");
+        if affinity {
+            Dependence::Affinity
+        } else {
+            Dependence::None
+        }
+    }
+
+    /// Draws of a probe, of which there are none yet.
+    pub(super) fn draws(&self, name: &str) -> Draws {
+        let unit = match self.dependence(name) {
+            Dependence::None => Unit::Connection,
+            Dependence::Affinity | Dependence::Run => Unit::Run,
+        };
+        Draws::new(unit, self.has_choice(name))
+    }
+
+    /// Whether more than one endpoint may answer a probe.
+    fn has_choice(&self, name: &str) -> bool {
+        let names = self
+            .probe(name)
+            .and_then(|(cluster, probe)| answerers(cluster, probe));
+        names.is_some_and(|names| names.len() > 1)
+    }
+
+    /// Probes that are tried before the steps and for which an endpoint is chosen, for each
+    /// connection or for each client.
+    pub(super) fn choosing(&self) -> BTreeSet<String> {
+        let probes = self.new.plan.probes.iter();
+        probes
+            .map(|probe| probe.name.clone())
+            .filter(|name| match self.dependence(name) {
+                Dependence::None => self.has_choice(name),
+                Dependence::Affinity => true,
+                Dependence::Run => false,
+            })
+            .collect()
+    }
+
+    /// The spread of a flow whose connections came to these outcomes before the steps; none
+    /// where no more than one endpoint answered, or where neither connections nor clients are
+    /// independent draws.
+    pub(super) fn spread(&self, name: &str, tallies: &[Tally; 2]) -> Option<Spread> {
+        let (cluster, probe) = self.probe(name)?;
+        let by_client = match self.dependence(name) {
+            Dependence::None => false,
+            Dependence::Affinity => true,
+            Dependence::Run => return None,
+        };
+        if by_client && !self.draws_clients(name) {
+            return None;
+        }
+        let (service, port) = called_service(cluster, probe)?;
+        let seen = tallies.iter().flat_map(Tally::iter);
+        let mut endpoints: BTreeSet<String> = seen
+            .filter_map(|(outcome, _)| outcome.endpoint.clone())
+            .collect();
+        if by_client {
+            // One client shows one endpoint.
+            endpoints = answerers(cluster, probe)?;
+        }
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let modes: Vec<String> = self.modes().into_iter().collect();
+        (endpoints.len() > 1).then(|| Spread {
+            service: format!(
+                "service/{}/{}:{}",
+                text(&service.metadata.namespace),
+                text(&service.metadata.name),
+                port.port
+            ),
+            modes: modes.join(", "),
+            endpoints,
+            by_client,
+        })
+    }
+
+    /// Whether as many clients of a probe can be drawn as shares take. In ipvs mode endpoints
+    /// take turns, and a guest takes long to build so many labs.
+    fn draws_clients(&self, name: &str) -> bool {
+        let mut proxies = proxies(&self.new.case.spec);
+        proxies.all(|proxy| proxy.mode != Mode::Ipvs)
+            && with_clients(&self.new, name, 1, 1).is_some()
+    }
+
+    /// Number of flows: probes before the steps, after each, and across each.
+    pub(super) fn flows(&self) -> usize {
+        let steps = self.new.plan.steps.iter();
+        let of_steps = steps.map(|step| step.probes.len() + step.open.len());
+        self.new.plan.probes.len() + of_steps.sum::<usize>()
+    }
+
+    /// Modes of the kube-proxies, by name.
+    fn modes(&self) -> BTreeSet<String> {
+        let modes = proxies(&self.new.case.spec).map(|proxy| proxy.mode.to_string());
+        modes.collect()
+    }
+
+    /// A probe, and what exists when it is tried.
+    fn probe(&self, name: &str) -> Option<(&Cluster, &Probe)> {
+        let prepared = &self.new;
+        let (probes, cluster) = match prepared.plan.step_of(name) {
+            None => (&prepared.plan.probes, &prepared.cluster),
+            Some(at) => (
+                &prepared.plan.steps[at].probes,
+                &prepared.steps.get(at)?.cluster,
+            ),
+        };
+        Some((cluster, probes.iter().find(|probe| probe.name == name)?))
+    }
+
+    /// Whether IPVS, something between clients and nodes, or rules of a dump choose by client.
+    fn chooses_by_client(&self) -> bool {
+        let schedules = |proxy: &KubeProxy| {
+            let scheduler = proxy.ipvs_scheduler.as_str();
+            proxy.mode == Mode::Ipvs && !scheduler.is_empty() && !TAKE_TURNS.contains(&scheduler)
+        };
+        if proxies(&self.new.case.spec).any(schedules) {
+            return true;
+        }
+        let is_dumped = !self.new.dumps.is_empty();
+        let nodes = self.new.cluster.nodes.iter();
+        let nodes: HashSet<&str> = nodes.map(|node| node.name.as_str()).collect();
+        [&self.new.plan, &self.against.plan]
+            .into_iter()
+            .flat_map(|plan: &Plan| &plan.namespaces)
+            .filter(|namespace| is_dumped || !nodes.contains(namespace.name.as_str()))
+            .any(remembers)
+    }
+}
+
+/// Whether what a namespace does with one connection depends on others of the client.
+fn remembers(namespace: &Namespace) -> bool {
+    let by_ipvs = namespace.ipvs.iter().any(|server| {
+        server.persistence.is_some() || !TAKE_TURNS.contains(&server.scheduler.as_str())
+    });
+    let rules = namespace.iptables.iter().chain(&namespace.beside);
+    let by_rules = rules
+        .flat_map(|rules| [&rules.v4, &rules.v6])
+        .any(|rules| rules.contains("-m recent"));
+    by_ipvs || by_rules || namespace.nft.contains("dynamic")
+}
+
+/// The kube-proxies of a lab.
+pub fn proxies(spec: &LabSpec) -> impl Iterator<Item = &KubeProxy> {
+    let own = spec
+        .nodes
+        .values()
+        .filter_map(|node| node.kube_proxy.as_ref());
+    spec.kube_proxy.iter().chain(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{Side, pairs};
+    use super::*;
+    use svclab_runner::run::choose;
+
+    /// A case that comes with svclab, with the same rules on both sides.
+    fn pair(case: &str) -> Pair {
+        let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
+        let labs = choose(&[case.to_owned()], &topologies).unwrap();
+        let rules = Side::Rules("v1.30".parse().unwrap());
+        let mut found = pairs(&labs, &rules, &rules, &[], false).pairs;
+        assert_eq!(found.len(), 1);
+        found.remove(0)
+    }
+
+    #[test]
+    fn flows_with_choice_of_endpoints_are_choosing_whatever_their_connections() {
+        let pair = pair("conformance/session-affinity/mode=iptables");
+        let all = pair.new.plan.probes.iter();
+        assert!(all.clone().all(|probe| probe.connections == 1));
+        assert_eq!(
+            pair.choosing(),
+            all.map(|probe| probe.name.clone()).collect()
+        );
+    }
+
+    #[test]
+    fn flows_of_one_endpoint_are_not_choosing() {
+        let pair = pair("service-changes/version=v1.30,mode=iptables");
+        assert_eq!(pair.choosing(), BTreeSet::from(["callDb".to_owned()]));
+    }
+}

@@ -1,0 +1,161 @@
+//! Comparing the shares of each service's endpoints, over all flows of all cases: what the
+//! cases drew, and as many draws more as find a wrong share with certainty.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::stream::{self, StreamExt as _};
+
+use super::bench::{Bench, Lacking};
+use super::pairs::Pair;
+use super::trial::{billionths, place, with_new};
+use crate::verify::{Failed, Pool, Share, SharesDiffer, SideOf, Spread, Tally, Threshold};
+use svclab_runner::run::execute::trouble;
+use svclab_runner::run::pool::Pools;
+use svclab_runner::run::tasks::caught;
+
+/// Draws of one flow as its case was run for the first time.
+#[derive(Debug, Clone)]
+pub struct Drawn {
+    /// Which of the cases.
+    pub case: usize,
+    /// The probe.
+    pub probe: String,
+    /// What it has in common with others.
+    pub spread: Spread,
+    /// What became of it on both sides.
+    pub tallies: [Tally; 2],
+}
+
+/// What probes have in common with others.
+type Spreads<'s> = BTreeMap<&'s String, &'s Spread>;
+
+/// More draws, each with what it has in common with others.
+type More = Vec<(Spread, [Tally; 2])>;
+
+/// Services whose shares are compared.
+#[derive(Debug, Default)]
+pub struct Shares {
+    pools: BTreeMap<Spread, (Pool, Vec<(usize, String)>)>,
+}
+
+impl Shares {
+    /// Sorts the draws by what they have in common. Of flows whose clients are drawn, one of
+    /// each case is taken, and all its draws follow.
+    pub fn new(drawn: Vec<Drawn>) -> Self {
+        let mut pools: BTreeMap<Spread, (Pool, Vec<(usize, String)>)> = BTreeMap::new();
+        for drawn in drawn {
+            let (pool, flows) = pools.entry(drawn.spread.clone()).or_default();
+            if drawn.spread.by_client {
+                if flows.iter().all(|(case, _)| *case != drawn.case) {
+                    flows.push((drawn.case, drawn.probe));
+                }
+                continue;
+            }
+            pool.add(&drawn.tallies);
+            flows.push((drawn.case, drawn.probe));
+        }
+        Self { pools }
+    }
+
+    /// Draws what is lacking, several cases at once.
+    pub async fn draw(&mut self, pairs: &[Pair], pools: &Pools, jobs: usize) -> Vec<Failed> {
+        let threshold = self.threshold();
+        // By case, and by whether clients are drawn.
+        let mut lacking: BTreeMap<(usize, bool), (Lacking, Spreads<'_>)> = BTreeMap::new();
+        for (spread, (pool, flows)) in &self.pools {
+            let draws = pool.lacking(spread.endpoints.len(), threshold);
+            let each = draws.div_ceil(u64::try_from(flows.len()).unwrap_or(u64::MAX).max(1));
+            if each == 0 {
+                continue;
+            }
+            for (case, probe) in flows {
+                let (lacking, spreads) = lacking.entry((*case, spread.by_client)).or_default();
+                lacking.insert(probe.clone(), each);
+                spreads.insert(probe, spread);
+            }
+        }
+        let drawn: Vec<Result<More, Failed>> = stream::iter(lacking)
+            .map(async |((case, by_client), (lacking, spreads))| {
+                let drawing = draw(&pairs[case], pools, &lacking, by_client);
+                let runs = Box::pin(caught(drawing)).await.unwrap_or_else(|error| {
+                    let (case, side) = (pairs[case].new.case.id.clone(), SideOf::New);
+                    Err(Failed { case, side, error })
+                })?;
+                let tallies = runs.into_iter().flatten();
+                let of = |(probe, tallies)| Some(((*spreads.get(&probe)?).clone(), tallies));
+                Ok(tallies.filter_map(of).collect())
+            })
+            .buffered(jobs.max(1))
+            .collect()
+            .await;
+        let mut failed = Vec::new();
+        for case in drawn {
+            match case {
+                Ok(all) => {
+                    for (spread, tallies) in all {
+                        if let Some((pool, _)) = self.pools.get_mut(&spread) {
+                            pool.add(&tallies);
+                        }
+                    }
+                }
+                Err(error) => failed.push(error),
+            }
+        }
+        failed
+    }
+
+    /// The services of which an endpoint gets another share.
+    pub fn differing(&self, pairs: &[Pair]) -> Vec<SharesDiffer> {
+        let threshold = self.threshold();
+        let differing = self.pools.iter().filter_map(|(spread, (pool, flows))| {
+            let chance = pool.difference(threshold)?;
+            let cases: BTreeSet<usize> = flows.iter().map(|(case, _)| *case).collect();
+            let [against, new] = pool.draws();
+            Some(SharesDiffer {
+                service: spread.service.clone(),
+                modes: spread.modes.clone(),
+                cases: cases
+                    .into_iter()
+                    .map(|case| pairs[case].new.case.id.clone())
+                    .collect(),
+                flows: flows.len(),
+                by_client: spread.by_client,
+                against: shares(against),
+                new: shares(new),
+                chance_in_billion: billionths(chance),
+            })
+        });
+        differing.collect()
+    }
+
+    fn threshold(&self) -> Threshold {
+        Threshold::for_shares(self.pools.len())
+    }
+}
+
+async fn draw(
+    pair: &Pair,
+    pools: &Pools,
+    lacking: &Lacking,
+    by_client: bool,
+) -> Result<Vec<super::bench::Runs>, Failed> {
+    let pair = pair.without_steps();
+    let pool = place(&pair, pools).await?;
+    let _room = pool.place(&pair.new.plan).await;
+    let agent = pool.agent().await;
+    let agent = agent.map_err(|error| with_new(&pair, trouble(&error)))?;
+    let bench = Bench::new(&pair, agent);
+    if by_client {
+        bench.shares_by_client(lacking).await
+    } else {
+        bench.shares(lacking).await
+    }
+}
+
+fn shares(draws: &BTreeMap<Option<String>, u64>) -> Vec<Share> {
+    let share = |(endpoint, draws): (&Option<String>, &u64)| Share {
+        endpoint: endpoint.clone(),
+        draws: *draws,
+    };
+    draws.iter().map(share).collect()
+}

@@ -1,0 +1,317 @@
+//! Running both sides of every case.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt as _};
+use indexmap::IndexMap;
+use tokio::sync::mpsc;
+
+use super::bench::{Bench, STAYING};
+use super::pairs::{Pair, Pairs};
+use super::shares::{Drawn, Shares};
+use super::side::Side;
+use crate::verify::{
+    Changed, Draws, Failed, LOOKS, Likeness, Moved, Moving, RulesDiffer, SCHEMA, SideOf, Sync,
+    Tally, Threshold, Times, Unit, Verification,
+};
+use svclab_model::evidence::{Refused, refused};
+use svclab_runner::results::RunError;
+use svclab_runner::run::Prepared;
+use svclab_runner::run::execute::{Options, trouble};
+use svclab_runner::run::pool::{Pool, Pools};
+use svclab_runner::run::tasks::caught;
+
+/// Number of connections by which a flow is drawn when it is tried again, four times as many
+/// each time.
+const FIRST_DRAW: u32 = 64;
+
+/// Number of clients that are drawn at once where a service chooses by client.
+const CLIENTS: usize = 32;
+
+/// Largest number of connections of a flow in one run.
+const MOST_CONNECTIONS: u32 = 4096;
+
+/// What is told while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// A case begins.
+    Begun(String),
+    /// It has ended.
+    Ended(String),
+}
+
+/// Compares all pairs, several at once, and tells `steps` how far it is. When `enough`
+/// ends first, it is of those that had ended.
+pub async fn verify(
+    found: Pairs,
+    against: &Side,
+    new: &Side,
+    options: &Options,
+    steps: &mpsc::UnboundedSender<Step>,
+    enough: impl Future<Output = ()>,
+) -> Verification {
+    let both = found
+        .pairs
+        .iter()
+        .flat_map(|pair| [&pair.against, &pair.new]);
+    let cases: Vec<Prepared> = both.cloned().collect();
+    let pools = Pools::new(options, &cases);
+    let threshold = Threshold::for_flows(found.pairs.iter().map(Pair::flows).sum());
+    let mut compared = Vec::new();
+    let mut shares = Shares::default();
+    let mut not_drawn = Vec::new();
+    let all = async {
+        let mut running = stream::iter(&found.pairs)
+            .map(async |pair: &Pair| {
+                let case = pair.new.case.id.clone();
+                // Who listens may have gone.
+                let _ = steps.send(Step::Begun(case.clone()));
+                let ended = Box::pin(caught(one(pair, &pools, threshold))).await;
+                let ended = ended.unwrap_or_else(|error| {
+                    let (case, side) = (case.clone(), SideOf::New);
+                    (Err(Failed { case, side, error }), None)
+                });
+                let _ = steps.send(Step::Ended(case));
+                ended
+            })
+            .buffered(options.jobs.max(1));
+        while let Some(ended) = running.next().await {
+            compared.push(ended);
+        }
+        shares = Shares::new(drawn(&found.pairs, &compared));
+        not_drawn = shares.draw(&found.pairs, &pools, options.jobs).await;
+    };
+    let interrupted = tokio::select! {
+        biased;
+        () = all => false,
+        () = enough => true,
+    };
+    let mut verification = Verification {
+        schema: SCHEMA.to_owned(),
+        against: against.named(),
+        new: new.named(),
+        cases: 0,
+        flows: 0,
+        changed: Vec::new(),
+        shares: shares.differing(&found.pairs),
+        rules: Vec::new(),
+        moved: Vec::new(),
+        failed: found.failed.into_iter().chain(not_drawn).collect(),
+        not_compared: found.not_compared,
+        interrupted,
+    };
+    let mut synced = [Vec::new(), Vec::new()];
+    for (ended, left_out) in compared {
+        verification.failed.extend(left_out);
+        match ended {
+            Ok(one) => {
+                verification.cases += 1;
+                verification.flows += one.flows;
+                verification.changed.extend(one.changed);
+                verification.rules.extend(one.rules);
+                verification.moved.extend(one.moved);
+                for (all, own) in synced.iter_mut().zip(one.synced) {
+                    all.extend(own);
+                }
+                let [against, new] = one.refused;
+                refused::add(&mut verification.against.refused, &against);
+                refused::add(&mut verification.new.refused, &new);
+            }
+            Err(failed) => verification.failed.push(failed),
+        }
+    }
+    let [first, second] = synced.map(Sync::of);
+    verification.against.sync = first;
+    verification.new.sync = second;
+    let of = |of: fn(&Moved) -> Option<u64>| {
+        Moving::of(verification.moved.iter().filter_map(of).collect())
+    };
+    let [first, second] = [of(|moved| moved.against_us), of(|moved| moved.new_us)];
+    verification.against.moving = first;
+    verification.new.moving = second;
+    verification
+}
+
+/// Draws of flows before the steps of the cases that came to a result.
+fn drawn(pairs: &[Pair], compared: &[Ended]) -> Vec<Drawn> {
+    let mut all = Vec::new();
+    for (case, (pair, (ended, _))) in pairs.iter().zip(compared).enumerate() {
+        let flows = ended.iter().flat_map(|compared| &compared.drawn);
+        all.extend(flows.filter_map(|(probe, tallies)| {
+            Some(Drawn {
+                case,
+                probe: probe.clone(),
+                spread: pair.spread(probe, tallies)?,
+                tallies: tallies.clone(),
+            })
+        }));
+    }
+    all
+}
+
+/// A case that has ended, and why its steps are not compared, where they are not.
+type Ended = (Result<Compared, Failed>, Option<Failed>);
+
+/// A case that was compared.
+struct Compared {
+    flows: usize,
+    /// What became of each flow as the case was run for the first time.
+    drawn: Vec<(String, [Tally; 2])>,
+    changed: Vec<Changed>,
+    rules: Vec<RulesDiffer>,
+    moved: Vec<Moved>,
+    /// How long kube-proxies took, in milliseconds.
+    synced: [Vec<u64>; 2],
+    /// What their API servers refused.
+    refused: [Vec<Refused>; 2],
+}
+
+/// Compares a case, up to its steps where no kernel can make those.
+async fn one(pair: &Pair, pools: &Pools, threshold: Threshold) -> Ended {
+    match (place(pair, pools).await, pair.new.plan.steps.first()) {
+        (Ok(pool), _) => (on(pair, &pool, threshold).await, None),
+        (Err(failed), None) => (Err(failed), None),
+        (Err(mut lacking), Some(first)) => {
+            let shorter = pair.without_steps();
+            match place(&shorter, pools).await {
+                Ok(pool) => {
+                    let message = &mut lacking.error.message;
+                    message.insert_str(0, &format!("from the step {} on: ", first.name));
+                    (on(&shorter, &pool, threshold).await, Some(lacking))
+                }
+                // There is no place for what comes before them either.
+                Err(failed) => (Err(failed), None),
+            }
+        }
+    }
+}
+
+pub fn with_new(pair: &Pair, error: RunError) -> Failed {
+    Failed {
+        case: pair.new.case.id.clone(),
+        side: SideOf::New,
+        error,
+    }
+}
+
+/// Where a case is compared: where it is to run in several kernels, one is enough.
+pub async fn place(pair: &Pair, pools: &Pools) -> Result<Arc<Pool>, Failed> {
+    let found = pools.of_case(&pair.new).await;
+    let found = found.map_err(|error| with_new(pair, trouble(&error)))?;
+    let first = found.into_iter().next();
+    first.ok_or_else(|| with_new(pair, RunError::no_kernel()))
+}
+
+/// Compares a case with agents of one kernel.
+async fn on(pair: &Pair, pool: &Pool, threshold: Threshold) -> Result<Compared, Failed> {
+    let _room = pool.place(&pair.new.plan).await;
+    let agent = pool.agent().await;
+    let agent = agent.map_err(|error| with_new(pair, trouble(&error)))?;
+    let bench = Bench::new(pair, agent);
+    let both = bench.once().await?;
+    let first: Vec<(String, [Tally; 2])> = bench.tallies(&both).collect();
+    let mut flows: IndexMap<String, Draws> = IndexMap::new();
+    for (probe, tallies) in &first {
+        let mut draws = pair.draws(probe);
+        draws.add(tallies.clone());
+        flows.insert(probe.clone(), draws);
+    }
+    let all: BTreeSet<String> = flows.keys().cloned().collect();
+    let mut connections = FIRST_DRAW;
+    for looks in LOOKS.windows(2) {
+        let by_connection = doubtful(&flows, Unit::Connection, threshold);
+        let by_run = doubtful(&flows, Unit::Run, threshold);
+        let mut by_lab = BTreeSet::new();
+        let mut again = Vec::new();
+        if !by_connection.is_empty() {
+            let run = bench.connections(&by_connection, connections).await?;
+            again.push((run, &by_connection));
+        }
+        for probe in by_run {
+            match bench.clients(&probe, CLIENTS, STAYING).await? {
+                Some(clients) => {
+                    let run = |tallies| (IndexMap::from([(probe.clone(), tallies)]), &all);
+                    again.extend(clients.into_iter().map(run));
+                }
+                None => {
+                    by_lab.insert(probe);
+                }
+            }
+        }
+        if !by_lab.is_empty() {
+            let runs = bench.runs(&by_lab, looks[1] - looks[0]).await?;
+            again.extend(runs.into_iter().map(|run| (run, &by_lab)));
+        }
+        if again.is_empty() {
+            break;
+        }
+        for (run, suspects) in again {
+            for (probe, tallies) in run {
+                if let Some(draws) = flows.get_mut(&probe).filter(|_| suspects.contains(&probe)) {
+                    draws.add(tallies);
+                }
+            }
+        }
+        connections = (connections * 4).min(MOST_CONNECTIONS);
+    }
+    let changed: Vec<(&String, f64)> = flows
+        .iter()
+        .filter_map(|(probe, draws)| match draws.likeness(threshold) {
+            Likeness::Changed(chance) => Some((probe, chance)),
+            // All that could be drawn was drawn.
+            Likeness::Same | Likeness::Unsure => None,
+        })
+        .collect();
+    let suspects: BTreeSet<String> = changed.iter().map(|(probe, _)| (*probe).clone()).collect();
+    let mut met = bench.met(&suspects).await?;
+    let changed = changed.into_iter().map(|(probe, chance)| {
+        let [against, new] = flows[probe].connections();
+        Changed {
+            flow: bench.flow(probe),
+            against: times(&against),
+            new: times(&new),
+            met: met.remove(probe).unwrap_or_default(),
+            chance_in_billion: billionths(chance),
+        }
+    });
+    Ok(Compared {
+        flows: flows.len(),
+        changed: changed.collect(),
+        drawn: first,
+        rules: bench.rules(&both),
+        moved: bench.moved(&both),
+        // What was refused before the steps is counted after the last of them, too.
+        refused: both
+            .each_ref()
+            .map(|evidence| evidence.last().refused.clone()),
+        synced: both.map(|evidence| evidence.synced_ms.into_values().collect()),
+    })
+}
+
+pub fn billionths(chance: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a probability in billionths is between 0 and a billion"
+    )]
+    let billionths = (chance * 1e9).ceil() as u64;
+    if chance < 1e-9 { 0 } else { billionths }
+}
+
+fn times(tally: &Tally) -> Vec<Times> {
+    let all = tally.iter().map(|(outcome, connections)| Times {
+        outcome: outcome.clone(),
+        connections,
+    });
+    all.collect()
+}
+
+/// Probes that are drawn by `unit` and of which more draws decide whether they differ.
+fn doubtful(flows: &IndexMap<String, Draws>, unit: Unit, threshold: Threshold) -> BTreeSet<String> {
+    let doubtful = flows
+        .iter()
+        .filter(|(_, draws)| draws.unit() == unit && draws.likeness(threshold) == Likeness::Unsure);
+    doubtful.map(|(probe, _)| probe.clone()).collect()
+}

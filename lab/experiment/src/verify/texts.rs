@@ -1,0 +1,60 @@
+//! In what the rules differ that were written on both sides, by what they mean.
+
+use std::collections::BTreeSet;
+
+use svclab_dump::node::File;
+use svclab_dump::{Difference, NodeDump, compare};
+use svclab_model::evidence::Evidence;
+use svclab_planner::node_rules::read_back;
+use svclab_ruleset::tool::Format;
+
+/// What differs on a node; nothing where one side's cannot be read.
+#[must_use]
+pub fn differing_rules(node: &str, against: &Evidence, new: &Evidence) -> Vec<Difference> {
+    compare(&dump(node, against), &dump(node, new))
+}
+
+/// Those of these differences that there were not `before`, wherever they stand in the
+/// files.
+#[must_use]
+pub fn since(before: &[Difference], now: Vec<Difference>) -> Vec<Difference> {
+    let known: BTreeSet<String> = before.iter().map(ToString::to_string).collect();
+    let mut now = now;
+    now.retain(|difference| !known.contains(&difference.to_string()));
+    now
+}
+
+fn dump(node: &str, evidence: &Evidence) -> NodeDump {
+    let files = read_back(evidence, node);
+    let files = files.into_iter().map(|(name, text)| File {
+        name: name.to_owned(),
+        format: Format::of_name(name),
+        text,
+    });
+    NodeDump::read(files.collect()).dump
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_dump::{Change, Place, Side};
+
+    fn only(item: &str, line: u32) -> Difference {
+        Difference {
+            place: Place::Sysctls,
+            change: Change::Item {
+                only: Side::First,
+                item: item.to_owned(),
+                line,
+            },
+            owner: None,
+        }
+    }
+
+    #[test]
+    fn what_differed_before_is_not_told_again() {
+        let came = since(&[only("a", 3)], vec![only("a", 5), only("b", 6)]);
+        assert_eq!(came, [only("b", 6)]);
+        assert_eq!(since(&[only("a", 3)], Vec::new()), []);
+    }
+}

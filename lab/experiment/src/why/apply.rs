@@ -1,0 +1,263 @@
+//! Making a change: in what a lab says, or in what its namespaces hold.
+
+use super::change::{Change, PolicyField, Unchangeable};
+use super::edit;
+use svclab_model::plan::Plan;
+use svclab_rules::kube_proxy::{Cidrs, KubeProxy};
+use svclab_scenario::Case;
+use svclab_scenario::lab::{ByHand, ForeignSources, HealthCheck, LabSpec};
+
+impl Change {
+    /// Makes it in a case, if it is one of what a lab says. Returns whether it was.
+    ///
+    /// # Errors
+    ///
+    /// When nothing would be changed.
+    pub fn in_case(&self, case: &mut Case) -> Result<bool, Unchangeable> {
+        match self {
+            Self::Policy { service, field } => {
+                let objects = std::sync::Arc::make_mut(&mut case.objects);
+                let mut services = objects.services.iter_mut();
+                let found = services
+                    .find(|each| format!("{}/{}", each.namespace, each.name) == *service)
+                    .ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?;
+                let spec = std::sync::Arc::make_mut(&mut found.value).spec.as_mut();
+                let policy = spec.map(|spec| match field {
+                    PolicyField::ExternalTrafficPolicy => &mut spec.external_traffic_policy,
+                    PolicyField::InternalTrafficPolicy => &mut spec.internal_traffic_policy,
+                });
+                let policy = policy.ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?;
+                set(policy, Some("Cluster".to_owned()))?;
+            }
+            Self::ClusterCidr { networks } => {
+                let networks: Cidrs = networks
+                    .parse()
+                    .map_err(|_| Unchangeable::Absent(networks.clone()))?;
+                of_proxies(case, |proxy| {
+                    set(&mut proxy.cluster_cidr, Some(networks.clone()))
+                })?;
+            }
+            Self::MasqueradeAll => of_proxies(case, |proxy| set(&mut proxy.masquerade_all, true))?,
+            Self::ForeignSources => {
+                set(
+                    &mut spec_of(case).fabric.foreign_sources,
+                    ForeignSources::Pass,
+                )?;
+            }
+            Self::ByHand { node } => {
+                let nodes = &mut spec_of(case).nodes;
+                let node = nodes.get_mut(node).ok_or(Unchangeable::Already)?;
+                set(&mut node.by_hand, ByHand::default())?;
+            }
+            Self::OwnSource { .. }
+            | Self::SkipOwnSource { .. }
+            | Self::HealthCheck { .. }
+            | Self::SecurityGroup { .. }
+            | Self::AnotherBackend { .. }
+            | Self::Backend { .. } => self.of_balancer(case)?,
+            Self::Masqueraded { network } => {
+                let agent = spec_of(case).ip_masq_agent.as_mut();
+                let agent = agent.ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?;
+                let before = agent.non_masquerade_cidrs.len();
+                agent.non_masquerade_cidrs.retain(|own| own != network);
+                if agent.non_masquerade_cidrs.len() == before {
+                    return Err(Unchangeable::Already);
+                }
+            }
+            Self::Sysctl { .. }
+            | Self::Rule { .. }
+            | Self::NativeRule { .. }
+            | Self::Entry { .. }
+            | Self::Element { .. }
+            | Self::Route { .. }
+            | Self::NewRoute { .. }
+            | Self::RoutingRule { .. }
+            | Self::Restart { .. } => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Makes it, if it is one of a balancer.
+    fn of_balancer(&self, case: &mut Case) -> Result<(), Unchangeable> {
+        match self {
+            Self::OwnSource { balancer } => {
+                of_balancer(case, balancer, |balancer| {
+                    set(&mut balancer.keep_source, false)
+                })?;
+            }
+            Self::SkipOwnSource { balancer } => {
+                of_balancer(case, balancer, |balancer| {
+                    set(&mut balancer.skip_own_source, true)
+                })?;
+            }
+            Self::HealthCheck { balancer } => of_balancer(case, balancer, |balancer| {
+                if balancer.health_check.is_some() {
+                    return Err(Unchangeable::Already);
+                }
+                set(&mut balancer.health_check, Some(HealthCheck::default()))
+            })?,
+            Self::SecurityGroup { balancer } => {
+                of_balancer(case, balancer, |balancer| {
+                    set(&mut balancer.security_group, None)
+                })?;
+            }
+            Self::AnotherBackend { balancer, node } => {
+                of_balancer(case, balancer, |balancer| {
+                    let mut backends = balancer.backends.clone().ok_or(Unchangeable::Already)?;
+                    if backends.contains(node) {
+                        return Err(Unchangeable::Already);
+                    }
+                    backends.push(node.clone());
+                    set(&mut balancer.backends, Some(backends))
+                })?;
+            }
+            Self::Backend { balancer, node } => {
+                let nodes: Vec<String> = case
+                    .objects
+                    .nodes
+                    .iter()
+                    .map(|node| node.name.clone())
+                    .collect();
+                of_balancer(case, balancer, |balancer| {
+                    let backends = balancer.backends.clone().unwrap_or(nodes);
+                    let left: Vec<String> = backends
+                        .iter()
+                        .filter(|each| *each != node)
+                        .cloned()
+                        .collect();
+                    if left.len() == backends.len() || left.is_empty() {
+                        return Err(Unchangeable::Already);
+                    }
+                    set(&mut balancer.backends, Some(left))
+                })?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Makes it in a plan, if it is one of what namespaces hold.
+    ///
+    /// # Errors
+    ///
+    /// When nothing would be changed.
+    pub fn in_plan(&self, plan: &mut Plan) -> Result<(), Unchangeable> {
+        match self {
+            Self::Sysctl {
+                namespaces,
+                keys,
+                value,
+            } => {
+                let mut changed = Err(Unchangeable::Already);
+                for namespace in namespaces {
+                    let own = edit::namespace(plan, namespace)?;
+                    for key in keys {
+                        changed = changed.or(edit::set(own, key, value));
+                    }
+                }
+                changed
+            }
+            Self::Rule {
+                namespace,
+                backend,
+                v6,
+                table,
+                chain,
+                number,
+                ..
+            } => {
+                let namespace = edit::namespace(plan, namespace)?;
+                edit::without_rule(
+                    namespace,
+                    *backend,
+                    *v6,
+                    table,
+                    &format!("{chain} {number}"),
+                )
+            }
+            Self::Entry {
+                namespace,
+                set,
+                entry,
+            } => edit::without_entry(edit::namespace(plan, namespace)?, set, entry),
+            Self::Element {
+                namespace,
+                table,
+                set,
+                key,
+            } => edit::without_element(edit::namespace(plan, namespace)?, table, set, key),
+            Self::NativeRule {
+                namespace,
+                table,
+                chain,
+                number,
+                ..
+            } => {
+                let namespace = edit::namespace(plan, namespace)?;
+                edit::without_native_rule(namespace, table, chain, *number)
+            }
+            Self::Route { namespace, route } => {
+                let own = edit::namespace(plan, namespace)?;
+                gone(&mut own.routes, route).ok_or_else(|| Unchangeable::Absent(namespace.clone()))
+            }
+            Self::RoutingRule { namespace, rule } => {
+                let own = edit::namespace(plan, namespace)?;
+                gone(&mut own.policy, rule).ok_or_else(|| Unchangeable::Absent(namespace.clone()))
+            }
+            Self::NewRoute { namespace, route } => {
+                let own = edit::namespace(plan, namespace)?;
+                if own.routes.contains(route) {
+                    return Err(Unchangeable::Already);
+                }
+                own.routes.push((**route).clone());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Takes one of a list away, if it is there.
+fn gone<T: PartialEq>(all: &mut Vec<T>, one: &T) -> Option<()> {
+    let at = all.iter().position(|own| own == one)?;
+    all.remove(at);
+    Some(())
+}
+
+fn set<T: PartialEq>(old: &mut T, new: T) -> Result<(), Unchangeable> {
+    if *old == new {
+        return Err(Unchangeable::Already);
+    }
+    *old = new;
+    Ok(())
+}
+
+fn spec_of(case: &mut Case) -> &mut LabSpec {
+    std::sync::Arc::make_mut(&mut case.spec)
+}
+
+/// Changes the kube-proxy of all nodes, and those that nodes have of their own.
+fn of_proxies(
+    case: &mut Case,
+    change: impl Fn(&mut KubeProxy) -> Result<(), Unchangeable>,
+) -> Result<(), Unchangeable> {
+    let spec = spec_of(case);
+    let own = spec
+        .nodes
+        .values_mut()
+        .filter_map(|node| node.kube_proxy.as_mut());
+    let all: Vec<_> = spec.kube_proxy.iter_mut().chain(own).map(change).collect();
+    // It is one change as long as one of them is not so yet.
+    all.into_iter()
+        .find(Result::is_ok)
+        .unwrap_or(Err(Unchangeable::Already))
+}
+
+fn of_balancer(
+    case: &mut Case,
+    name: &str,
+    change: impl FnOnce(&mut svclab_scenario::lab::LoadBalancerSpec) -> Result<(), Unchangeable>,
+) -> Result<(), Unchangeable> {
+    let balancer = spec_of(case).load_balancers.get_mut(name);
+    change(balancer.ok_or_else(|| Unchangeable::Absent("the lab".to_owned()))?)
+}

@@ -1,0 +1,164 @@
+//! Changes in words: what an operator would do.
+
+use std::fmt::{self, Write as _};
+
+use super::change::{Change, PolicyField};
+use svclab_model::plan::Route;
+
+/// A route, as `ip route` has it.
+fn words(route: &Route) -> String {
+    let mut told = if route.kind.is_unicast() {
+        String::new()
+    } else {
+        format!("{} ", route.kind.word())
+    };
+    let _ = write!(told, "{}/{}", route.to.network(), route.to.prefix());
+    let dev = Some(&route.dev).filter(|dev| !dev.is_empty());
+    let parts = [
+        ("via", route.via.map(|via| via.to_string())),
+        ("dev", dev.cloned()),
+        ("table", route.table.map(|table| table.to_string())),
+        ("metric", route.metric.map(|metric| metric.to_string())),
+    ];
+    for (word, value) in parts {
+        if let Some(value) = value {
+            let _ = write!(told, " {word} {value}");
+        }
+    }
+    told
+}
+
+impl fmt::Display for PolicyField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ExternalTrafficPolicy => "externalTrafficPolicy",
+            Self::InternalTrafficPolicy => "internalTrafficPolicy",
+        })
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy { service, field } => {
+                write!(f, "set {field}: Cluster in the service {service}")
+            }
+            Self::ClusterCidr { networks } => {
+                write!(f, "start kube-proxy with --cluster-cidr={networks}")
+            }
+            Self::MasqueradeAll => f.write_str("start kube-proxy with --masquerade-all"),
+            Self::ForeignSources => f.write_str(
+                "let the underlay pass packets whose source is not an address of the node that \
+                 sends them",
+            ),
+            Self::ByHand { node } => write!(
+                f,
+                "undo what was done on {node} by hand (restart kube-proxy, which writes its \
+                 rules again)"
+            ),
+            Self::Restart { node } => {
+                write!(
+                    f,
+                    "restart kube-proxy on {node}, which writes its rules again"
+                )
+            }
+            Self::OwnSource { .. }
+            | Self::SkipOwnSource { .. }
+            | Self::HealthCheck { .. }
+            | Self::SecurityGroup { .. }
+            | Self::AnotherBackend { .. }
+            | Self::Backend { .. } => of_balancer(self, f),
+            Self::Sysctl {
+                namespaces,
+                keys,
+                value,
+            } => {
+                let keys: Vec<String> = keys.iter().map(|key| format!("{key} = {value}")).collect();
+                write!(f, "set {} on {}", keys.join(" and "), namespaces.join(", "))
+            }
+            Self::Rule {
+                namespace,
+                table,
+                chain,
+                number,
+                rule,
+                ..
+            }
+            | Self::NativeRule {
+                namespace,
+                table,
+                chain,
+                number,
+                rule,
+            } => write!(
+                f,
+                "delete rule {number} of {table} {chain} on {namespace}: `{rule}`"
+            ),
+            Self::Entry {
+                namespace,
+                set,
+                entry,
+            } => write!(
+                f,
+                "delete the entry {entry} of the set {set} on {namespace}"
+            ),
+            Self::Masqueraded { network } => write!(
+                f,
+                "take {network} out of ip-masq-agent's nonMasqueradeCIDRs"
+            ),
+            Self::Route { namespace, route } => {
+                write!(f, "delete the route {} on {namespace}", words(route))
+            }
+            Self::NewRoute { namespace, route } => {
+                write!(f, "add the route {} on {namespace}", words(route))
+            }
+            Self::RoutingRule { namespace, rule } => {
+                write!(f, "delete the routing rule {rule} on {namespace}")
+            }
+            Self::Element {
+                namespace,
+                table,
+                set,
+                key,
+            } => write!(f, "delete {key} from {set} of {table} on {namespace}"),
+        }
+    }
+}
+
+/// Of a load balancer.
+fn of_balancer(change: &Change, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match change {
+        Change::OwnSource { balancer } => {
+            write!(
+                f,
+                "let the load balancer {balancer} forward from its own address"
+            )
+        }
+        Change::SkipOwnSource { balancer } => write!(
+            f,
+            "let the load balancer {balancer} leave out the backend that a packet came from"
+        ),
+        Change::HealthCheck { balancer } => {
+            write!(
+                f,
+                "let the load balancer {balancer} check its backends' health"
+            )
+        }
+        Change::SecurityGroup { balancer } => {
+            write!(
+                f,
+                "let all pass the security group of the load balancer {balancer}"
+            )
+        }
+        Change::AnotherBackend { balancer, node } => {
+            write!(
+                f,
+                "make {node} a backend of the load balancer {balancer}, too"
+            )
+        }
+        Change::Backend { balancer, node } => {
+            write!(f, "take {node} out of the load balancer {balancer}")
+        }
+        _ => Ok(()),
+    }
+}

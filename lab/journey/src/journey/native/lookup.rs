@@ -1,0 +1,267 @@
+//! The entries of sets and maps by which a rule matched.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnetwork::IpNetwork;
+
+use crate::packet::Payload;
+use svclab_model::evidence::Flow;
+use svclab_model::evidence::met::Verdict;
+use svclab_ruleset::nft::{Element, Set, Table};
+use svclab_ruleset::nft::{Word, words};
+
+/// A packet at the moment it met a rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Packet {
+    /// Its addresses.
+    pub flow: Flow,
+    /// What it carries.
+    pub payload: Payload,
+}
+
+impl Packet {
+    /// What it has in a field, as nft writes it; none of a field that is not known here.
+    fn field(&self, of: &str, field: &str) -> Option<String> {
+        let Flow {
+            source,
+            destination,
+        } = self.flow;
+        let transport = || {
+            Some(match self.payload {
+                Payload::Tcp(_) => "tcp",
+                Payload::Udp => "udp",
+                _ => return None,
+            })
+        };
+        Some(match (of, field) {
+            ("ip" | "ip6", "saddr") => source.ip().to_string(),
+            ("ip" | "ip6", "daddr") => destination.ip().to_string(),
+            ("tcp" | "udp" | "sctp" | "th", "sport") => source.port().to_string(),
+            ("tcp" | "udp" | "sctp" | "th", "dport") => destination.port().to_string(),
+            ("meta", "l4proto") => transport()?.to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+/// For each set and map that a rule asks, the entry that the packet must have hit.
+pub fn entries(
+    table: &Table,
+    rule: &str,
+    packet: &Packet,
+    verdict: Option<&Verdict>,
+) -> Vec<String> {
+    let Ok(words) = words(rule) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let mut rest = words.as_slice();
+    while !rest.is_empty() {
+        let Some((key, after)) = key(rest, packet) else {
+            rest = &rest[1..];
+            continue;
+        };
+        let asked = match after {
+            [map, name, ..] if map.is("vmap") || map.is("map") => Some(name),
+            [name, ..] => Some(name),
+            [] => None,
+        };
+        if let Some(name) = asked.and_then(|word| word.text.strip_prefix('@')) {
+            let entry = table.set(name).and_then(|set| entry(set, &key));
+            found.push(entry.map_or_else(
+                || format!("{name} {}", key.join(" . ")),
+                |entry| format!("{name} {entry}"),
+            ));
+        }
+        rest = after;
+    }
+    found.extend(numbered(&words, verdict));
+    found
+}
+
+/// The packet's fields that words ask for, joined by dots, and what follows them.
+fn key<'w, 't>(
+    mut words: &'w [Word<'t>],
+    packet: &Packet,
+) -> Option<(Vec<String>, &'w [Word<'t>])> {
+    let mut key = Vec::new();
+    loop {
+        let [of, field, after @ ..] = words else {
+            return None;
+        };
+        key.push(packet.field(of.text, field.text)?);
+        match after {
+            [dot, more @ ..] if dot.is(".") => words = more,
+            _ => return Some((key, after)),
+        }
+    }
+}
+
+/// The entry of a set that a key belongs to.
+fn entry<'s>(set: &'s Set, key: &[String]) -> Option<&'s Element> {
+    let whole = key.join(" . ");
+    let same = set.elements.iter().find(|element| element.key == whole);
+    same.or_else(|| {
+        set.elements.iter().find(|element| {
+            let parts: Vec<&str> = element.key.split(" . ").collect();
+            parts.len() == key.len()
+                && parts
+                    .iter()
+                    .zip(key)
+                    .all(|(part, value)| is_within(part, value))
+        })
+    })
+}
+
+/// Whether a value is what a part of an entry says, or lies in it.
+fn is_within(part: &str, value: &str) -> bool {
+    // An entry that stays for a time says so behind its key.
+    let part = part.split(' ').next().unwrap_or_default();
+    if part == value {
+        return true;
+    }
+    let Ok(value) = value.parse::<IpAddr>() else {
+        return false;
+    };
+    if let Some((first, last)) = part.split_once('-') {
+        let (first, last) = (first.parse::<IpAddr>(), last.parse::<IpAddr>());
+        return matches!((first, last), (Ok(first), Ok(last)) if (first..=last).contains(&value));
+    }
+    part.parse::<IpNetwork>()
+        .is_ok_and(|network| network.contains(value))
+}
+
+/// The entries of a map within a rule, as pairs of key and value.
+fn inside<'t>(words: &[Word<'t>]) -> Vec<(&'t str, String)> {
+    let is = |text: &'static str| move |word: &Word<'t>| word.is(text);
+    let maps = words
+        .windows(2)
+        .position(|pair| (pair[0].is("vmap") || pair[0].is("map")) && pair[1].is("{"));
+    let Some(begin) = maps.map(|at| at + 2) else {
+        return Vec::new();
+    };
+    let end = words[begin..]
+        .iter()
+        .position(is("}"))
+        .map_or(words.len(), |length| begin + length);
+    words[begin..end]
+        .split(is(","))
+        .filter_map(|entry| {
+            let (key, value) = entry.split_first()?;
+            let (colon, value) = value.split_first()?;
+            let value: Vec<&str> = value.iter().map(|word| word.text).collect();
+            colon.is(":").then(|| (key.text, value.join(" ")))
+        })
+        .collect()
+}
+
+/// The entry of a map within a rule that led to a chain.
+fn numbered(words: &[Word<'_>], verdict: Option<&Verdict>) -> Option<String> {
+    let to = match verdict? {
+        Verdict::Goto(chain) => format!("goto {chain}"),
+        Verdict::Jump(chain) => format!("jump {chain}"),
+        _ => return None,
+    };
+    let entries = inside(words);
+    let (key, value) = entries.iter().find(|(_, value)| *value == to)?;
+    Some(format!("{key} : {value}"))
+}
+
+/// The entry of a map within a rule that a packet was sent to.
+pub fn drawn(rule: &str, to: SocketAddr) -> Option<String> {
+    let words = words(rule).ok()?;
+    let wanted = format!("{} . {}", to.ip(), to.port());
+    let entries = inside(&words);
+    let (key, value) = entries.iter().find(|(_, value)| *value == wanted)?;
+    Some(format!("{key} : {value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_ruleset::nft::Ruleset;
+
+    const TABLE: &str = "\
+table ip kube-proxy {
+	set allowed {
+		type ipv4_addr . inet_proto . inet_service . ipv4_addr
+		flags interval
+		elements = { 10.96.0.1 . tcp . 80 . 10.0.0.0/24,
+			     10.96.0.1 . tcp . 80 . 10.0.2.0-10.0.2.5 }
+	}
+
+	map services {
+		type ipv4_addr . inet_proto . inet_service : verdict
+		elements = { 10.96.0.1 . tcp . 80 comment \"ns/web:p\" : drop,
+			     10.96.0.1 . udp . 80 : goto x }
+	}
+
+	set ips {
+		type ipv4_addr
+		elements = { 10.96.0.1 timeout 3h }
+	}
+}
+";
+
+    fn found(rule: &str, from: &str, verdict: Option<&Verdict>) -> Vec<String> {
+        let ruleset: Ruleset = svclab_ruleset::nft::parse(TABLE).unwrap();
+        let packet = Packet {
+            flow: Flow {
+                source: from.parse().unwrap(),
+                destination: "10.96.0.1:80".parse().unwrap(),
+            },
+            payload: Payload::Tcp(2),
+        };
+        entries(&ruleset.tables[0], rule, &packet, verdict)
+    }
+
+    #[test]
+    fn an_entry_is_what_the_packet_has_where_the_rule_looks() {
+        let of = |rule: &str| found(rule, "10.0.0.9:4000", None);
+        assert_eq!(
+            of("ip daddr . meta l4proto . th dport vmap @services"),
+            ["services 10.96.0.1 . tcp . 80 comment \"ns/web:p\" : drop"]
+        );
+        assert_eq!(
+            of("ip daddr @ips meta l4proto . th dport vmap @ports"),
+            ["ips 10.96.0.1 timeout 3h", "ports tcp . 80"]
+        );
+        assert_eq!(
+            of("ip daddr . meta l4proto . th dport . ip saddr @allowed return"),
+            ["allowed 10.96.0.1 . tcp . 80 . 10.0.0.0/24"]
+        );
+        assert_eq!(
+            found(
+                "ip daddr . meta l4proto . th dport . ip saddr @allowed return",
+                "10.0.2.3:4000",
+                None
+            ),
+            ["allowed 10.96.0.1 . tcp . 80 . 10.0.2.0-10.0.2.5"]
+        );
+        for none in [
+            "ip saddr != @ips drop",
+            "update @ips { ip saddr }",
+            "ct state new jump x",
+            "drop",
+        ] {
+            assert_eq!(of(none), [""; 0], "{none}");
+        }
+    }
+
+    #[test]
+    fn what_was_drawn_is_told_by_where_it_led() {
+        let rule = "numgen random mod 2 vmap { 0 : goto a, 1 : goto b }";
+        let goto = |chain: &str| {
+            let verdict = Verdict::Goto(chain.to_owned());
+            found(rule, "10.0.0.9:4000", Some(&verdict))
+        };
+        assert_eq!(goto("b"), ["1 : goto b"]);
+        assert_eq!(goto("c"), [""; 0]);
+        let map = "meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.5 . 80, 1 : 10.244.2.5 . 80 }";
+        assert_eq!(
+            drawn(map, "10.244.2.5:80".parse().unwrap()).as_deref(),
+            Some("1 : 10.244.2.5 . 80")
+        );
+        assert_eq!(drawn(map, "10.244.2.5:81".parse().unwrap()), None);
+    }
+}

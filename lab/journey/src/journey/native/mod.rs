@@ -1,0 +1,207 @@
+//! Rules of tables that no iptables knows, as `nft -a -s list ruleset` prints them.
+
+mod lookup;
+mod service;
+
+use std::collections::HashMap;
+
+use svclab_model::evidence::Met;
+use svclab_model::evidence::met::Verdict;
+use svclab_model::plan::Backend;
+use svclab_ruleset::nft;
+use svclab_ruleset::nft::{Chain, Rule, Table};
+use svclab_ruleset::text::Text;
+
+pub use lookup::{Packet, drawn, entries};
+pub use service::service;
+
+/// The tables of one namespace.
+#[derive(Debug, Default)]
+pub struct Listing(HashMap<(String, String), Table>);
+
+impl Listing {
+    /// Reads a listing as far as it can be read.
+    pub fn read(text: &str) -> Self {
+        let ruleset = nft::read(&Text::new(text), &mut Vec::new());
+        let tables = ruleset.tables.into_iter();
+        Self(
+            tables
+                .map(|table| ((table.family.clone(), table.name.clone()), table))
+                .collect(),
+        )
+    }
+
+    /// The table of a step.
+    pub fn table(&self, met: &Met) -> Option<&Table> {
+        let key = (family(met)?.to_owned(), met.table.clone());
+        self.0.get(&key)
+    }
+
+    /// The chain of a step.
+    pub fn chain(&self, met: &Met) -> Option<&Chain> {
+        self.table(met)?.chain(&met.chain)
+    }
+}
+
+/// The family of a step's table, in nft's word; none if it is none of `nf_tables`.
+pub fn family(met: &Met) -> Option<&'static str> {
+    Some(match (met.by, met.inet, met.ip) {
+        (Backend::Legacy, ..) => return None,
+        (Backend::Nft, true, _) => "inet",
+        (Backend::Nft, false, 6) => "ip6",
+        (Backend::Nft, false, _) => "ip",
+    })
+}
+
+/// A rule of a chain by its number, from 1.
+pub fn rule(chain: &Chain, number: u32) -> Option<&Rule> {
+    let at = usize::try_from(number).ok()?.checked_sub(1)?;
+    chain.rules.get(at)
+}
+
+/// What a rule does, in the word that iptables has for it; what it led to, where that
+/// came of an entry.
+pub fn target(rule: Option<&Rule>, verdict: Option<&Verdict>) -> Option<String> {
+    let done = rule.and_then(|rule| statement(&rule.text));
+    let led = || {
+        Some(match verdict? {
+            Verdict::Jump(chain) | Verdict::Goto(chain) => chain.clone(),
+            Verdict::Drop => "DROP".to_owned(),
+            Verdict::Accept => "ACCEPT".to_owned(),
+            Verdict::Return => "RETURN".to_owned(),
+            Verdict::Continue | Verdict::Stolen => return None,
+        })
+    };
+    done.map(str::to_owned).or_else(led)
+}
+
+/// The statement of a rule by which it does something. What ends a chain comes before
+/// what only marks, and what stands between braces is done only where it was looked up.
+fn statement(rule: &str) -> Option<&'static str> {
+    let words = nft::words(rule).ok()?;
+    let mut depth = 0_usize;
+    let (mut before, mut marks) = ("", None);
+    for word in words {
+        match word.text {
+            "{" => depth += 1,
+            "}" => depth = depth.saturating_sub(1),
+            _ if depth > 0 => {}
+            // `ct status dnat` asks what was done before.
+            _ if before == "status" => {}
+            "drop" => return Some("DROP"),
+            "reject" => return Some("REJECT"),
+            "accept" => return Some("ACCEPT"),
+            "return" => return Some("RETURN"),
+            "dnat" => return Some("DNAT"),
+            "snat" => return Some("SNAT"),
+            "masquerade" => return Some("MASQUERADE"),
+            "redirect" => return Some("REDIRECT"),
+            "set" if before == "mark" => marks = Some("MARK"),
+            _ => {}
+        }
+        before = word.text;
+    }
+    marks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_model::evidence::met::At;
+
+    const TEXT: &str = "\
+table inet fw { # handle 3
+	set some { # handle 4
+		type ipv4_addr
+		elements = { 10.0.0.1, 10.0.0.2 }
+	}
+
+	chain forward { # handle 1
+		type filter hook forward priority filter; policy accept;
+		ip saddr @some counter packets 3 bytes 180 drop # handle 5
+		tcp dport { 80, 443 } meta mark set 0x00000001 # handle 6
+	}
+
+	chain other { # handle 2
+		return comment \"drop # handle 3\" # handle 7
+	}
+}
+table ip fw { # handle 4
+	chain forward { # handle 1
+		accept # handle 2
+	}
+}
+";
+
+    fn met(inet: bool, chain: &str) -> Met {
+        Met {
+            namespace: "node-1".to_owned(),
+            by: Backend::Nft,
+            pass: 0,
+            packet: None,
+            ip: 4,
+            input: None,
+            output: None,
+            mark: 0,
+            table: "fw".to_owned(),
+            inet,
+            chain: chain.to_owned(),
+            at: At::Policy,
+            verdict: None,
+        }
+    }
+
+    #[test]
+    fn rules_are_found_by_their_numbers() {
+        let listing = Listing::read(TEXT);
+        let found = |inet, chain, number| {
+            let chain = listing.chain(&met(inet, chain))?;
+            rule(chain, number).map(ToString::to_string)
+        };
+        assert_eq!(
+            found(true, "forward", 1).as_deref(),
+            Some("ip saddr @some counter packets 3 bytes 180 drop")
+        );
+        assert_eq!(found(true, "forward", 3), None);
+        assert_eq!(found(true, "forward", 0), None);
+        assert_eq!(
+            found(true, "other", 1).as_deref(),
+            Some("return comment \"drop # handle 3\"")
+        );
+        assert_eq!(found(false, "forward", 1).as_deref(), Some("accept"));
+        assert_eq!(found(false, "some", 1), None);
+    }
+
+    #[test]
+    fn what_a_rule_does_has_a_word() {
+        for (rule, word) in [
+            (
+                "ip saddr 10.0.0.1 counter packets 0 bytes 0 drop",
+                Some("DROP"),
+            ),
+            ("meta mark 0x00000001 accept", Some("ACCEPT")),
+            ("tcp dport 80 meta mark set 0x00000001", Some("MARK")),
+            ("tcp dport 80 dnat to 10.0.0.1", Some("DNAT")),
+            (
+                "meta mark & 0x00004000 != 0x00000000 meta mark set meta mark ^ 0x00004000 masquerade fully-random",
+                Some("MASQUERADE"),
+            ),
+            (
+                "ct status dnat ip saddr . ip daddr @hairpin-connections masquerade fully-random",
+                Some("MASQUERADE"),
+            ),
+            ("ct status dnat counter", None),
+            ("tcp dport vmap { 80 : drop }", None),
+            ("tcp dport { 80, 443 } drop", Some("DROP")),
+            ("jump other", None),
+        ] {
+            let of = |rule: &str| target(Some(&Rule::new(rule)), None);
+            assert_eq!(of(rule).as_deref(), word, "{rule}");
+        }
+        let led = target(
+            Some(&Rule::new("tcp dport vmap @a")),
+            Some(&Verdict::Goto("b".to_owned())),
+        );
+        assert_eq!(led.as_deref(), Some("b"));
+    }
+}

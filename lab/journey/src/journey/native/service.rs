@@ -1,0 +1,75 @@
+//! The Service that a step in kube-proxy's own table is for.
+//!
+//! Chains are named after the port of a service that they are for, and entries of
+//! services without endpoints have it as their comment (kubernetes/kubernetes
+//! `pkg/proxy/nftables/proxier.go` v1.29.1 to v1.36.2, `servicePortChainNameBase`).
+
+use svclab_model::plan::NFTABLES_TABLE as TABLE;
+use svclab_ruleset::nft::Table;
+
+/// How the names of its chains begin that are of one service port.
+const CHAINS: [&str; 5] = ["service-", "local-", "external-", "firewall-", "endpoint-"];
+
+/// The service and its port, `ns1/nginx:http`, by the chain, by what the rule led to, or
+/// by the entry that it asked for.
+pub fn service(
+    table: &Table,
+    chain: &str,
+    target: Option<&str>,
+    entries: &[String],
+) -> Option<String> {
+    if table.name != TABLE {
+        return None;
+    }
+    let of_entry = || {
+        let mut said = entries
+            .iter()
+            .filter_map(|entry| entry.split_once(" comment \""));
+        let (_, comment) = said.next()?;
+        Some(comment.split('"').next()?.to_owned())
+    };
+    let led = || of_chain(target?);
+    of_chain(chain).or_else(led).or_else(of_entry)
+}
+
+/// `service-JH563WHK-ns1/nginx/tcp/http` is of `ns1/nginx:http`.
+fn of_chain(chain: &str) -> Option<String> {
+    let hashed = CHAINS
+        .iter()
+        .find_map(|prefix| chain.strip_prefix(prefix))?;
+    let (_, name) = hashed.split_once('-')?;
+    let name = name.split("__").next()?;
+    let mut parts = name.split('/');
+    let (namespace, service) = (parts.next()?, parts.next()?);
+    let (_, port) = (parts.next()?, parts.next()?);
+    let colon = if port.is_empty() { "" } else { ":" };
+    Some(format!("{namespace}/{service}{colon}{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_and_entries_tell_whose_they_are() {
+        let table = Table {
+            name: TABLE.to_owned(),
+            ..Table::default()
+        };
+        let of = |chain: &str, target: Option<&str>, entry: &str| {
+            service(&table, chain, target, &[entry.to_owned()])
+        };
+        let endpoint = "endpoint-5OJB2KTY-ns1/svc1/tcp/p80__10.180.0.1/80";
+        assert_eq!(of(endpoint, None, "").as_deref(), Some("ns1/svc1:p80"));
+        let port = "external-ULMVA6XW-ns1/svc1/tcp/";
+        assert_eq!(of("services", Some(port), "").as_deref(), Some("ns1/svc1"));
+        let entry = "no-endpoint-services 10.0.0.1 . tcp . 80 comment \"ns1/a:http\" : drop";
+        assert_eq!(
+            of("service-endpoints-check", Some("DROP"), entry).as_deref(),
+            Some("ns1/a:http")
+        );
+        assert_eq!(of("services", None, ""), None);
+        let other = Table::default();
+        assert_eq!(service(&other, port, None, &[]), None);
+    }
+}

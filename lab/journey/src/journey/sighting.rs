@@ -1,0 +1,126 @@
+//! A packet on an interface, read.
+
+use std::collections::HashMap;
+
+use super::socket;
+use crate::packet::{Frame, Marks, Payload};
+use svclab_model::evidence::{Direction, Flow, Packet};
+use svclab_model::plan::{LinkKind, Mac, Plan};
+
+/// What is the same of a packet wherever it is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity {
+    payload: Payload,
+    marks: Marks,
+}
+
+impl Identity {
+    /// That of a frame.
+    pub fn of(frame: &Frame) -> Self {
+        let mut marks = frame.marks;
+        if let Some(quoted) = &frame.quoted {
+            // An error is known by what it speaks of; addresses in there are
+            // rewritten along with its own.
+            marks.segment = quoted.marks.segment;
+            marks.echo = quoted.marks.echo;
+        }
+        Self {
+            payload: frame.payload,
+            marks,
+        }
+    }
+
+    /// What it carries.
+    pub const fn payload(self) -> Payload {
+        self.payload
+    }
+
+    /// The same, as far as the beginning of a packet tells.
+    pub fn beginning(mut self) -> Self {
+        self.marks.data = None;
+        self
+    }
+
+    /// What repeats it has, but for what a sender counts up.
+    pub fn repeated(mut self) -> Self {
+        self.marks.identification = 0;
+        self
+    }
+}
+
+/// A packet on an interface.
+#[derive(Debug, Clone)]
+pub struct Sighting<'e> {
+    pub time: u64,
+    pub namespace: &'e str,
+    pub interface: &'e str,
+    pub out: bool,
+    /// It was wrapped by a tunnel.
+    pub wrapped: bool,
+    pub flow: Flow,
+    /// What it quotes, if it is an error.
+    pub quoted: Option<Flow>,
+    pub identity: Identity,
+    /// What the packet of the tunnel is known by that it is wrapped in.
+    pub outer: Option<Identity>,
+    pub frame: Frame,
+    /// Which packet of the evidence it is.
+    pub packet: usize,
+}
+
+/// The addresses of a frame.
+pub fn flow(frame: &Frame) -> Flow {
+    let echo = frame.identifier.map(|identifier| (identifier, identifier));
+    let ports = frame.ports.or(echo);
+    Flow {
+        source: socket(frame.source, ports.map(|ports| ports.0)),
+        destination: socket(frame.destination, ports.map(|ports| ports.1)),
+    }
+}
+
+/// All IP packets of the evidence, but for those that a bridge handed to somebody who
+/// is not meant.
+pub fn all<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
+    let own: HashMap<(&str, &str), Mac> = plan
+        .namespaces
+        .iter()
+        .flat_map(|namespace| {
+            let ends = namespace
+                .links
+                .iter()
+                .filter(|link| link.bridge.is_none() && !matches!(link.kind, LinkKind::Bridge));
+            ends.map(|link| ((namespace.name.as_str(), link.name.as_str()), link.mac))
+        })
+        .collect();
+    let meant = |packet: &Packet| {
+        let place = (packet.namespace.as_str(), packet.interface.as_str());
+        match (packet.direction, own.get(&place), packet.bytes.get(..6)) {
+            (Direction::In, Some(own), Some(to)) => to[0] & 1 == 1 || to == own.0,
+            _ => true,
+        }
+    };
+    packets
+        .iter()
+        .enumerate()
+        .filter(|(_, packet)| meant(packet))
+        .filter_map(|(at, packet)| {
+            let outer = Frame::read(&packet.bytes)?;
+            let wrapped = outer.inner.is_some();
+            let carrier = wrapped.then(|| Identity::of(&outer));
+            let frame = outer.inner.clone().map_or(outer, |inner| *inner);
+            Some(Sighting {
+                time: packet.time,
+                namespace: &packet.namespace,
+                interface: &packet.interface,
+                out: packet.direction == Direction::Out,
+                wrapped,
+                flow: flow(&frame),
+                quoted: frame.quoted.as_deref().map(flow),
+                identity: Identity::of(&frame),
+                outer: carrier,
+                frame,
+                packet: at,
+            })
+        })
+        .collect()
+}

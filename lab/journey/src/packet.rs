@@ -1,0 +1,443 @@
+//! Reading a frame: who to whom, and what kind of packet.
+
+use std::hash::Hasher as _;
+use std::net::IpAddr;
+
+use pnet::packet::Packet as _;
+use pnet::packet::ethernet::{EtherTypes, EthernetPacket};
+use pnet::packet::icmp::{IcmpPacket, IcmpTypes};
+use pnet::packet::icmpv6::{Icmpv6Packet, Icmpv6Types};
+use pnet::packet::ip::{IpNextHeaderProtocol, IpNextHeaderProtocols};
+use pnet::packet::ipv4::Ipv4Packet;
+use pnet::packet::ipv6::Ipv6Packet;
+use pnet::packet::tcp::{TcpFlags, TcpOptionNumbers, TcpPacket};
+use pnet::packet::udp::UdpPacket;
+use pnet::packet::vlan::VlanPacket;
+
+use svclab_model::evidence::PacketKind;
+
+/// The ports that VXLAN goes by: flannel's, which is the kernel's default, and
+/// the one that IANA gave.
+const VXLAN_PORTS: [u16; 2] = [8472, 4789];
+
+/// The length of a VXLAN header, in bytes.
+const VXLAN_HEADER: usize = 8;
+
+/// The IP packet of a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Its source address.
+    pub source: IpAddr,
+    /// Its destination address.
+    pub destination: IpAddr,
+    /// The source and destination ports, of TCP and UDP.
+    pub ports: Option<(u16, u16)>,
+    /// The identifier of an ICMP echo.
+    pub identifier: Option<u16>,
+    /// What it is.
+    pub payload: Payload,
+    /// The code of an ICMP destination unreachable.
+    pub code: Option<u8>,
+    /// What its TCP header says, if it has one.
+    pub segment: Option<Segment>,
+    /// The packet it carries through a tunnel.
+    pub inner: Option<Box<Frame>>,
+    /// The beginning of the packet that an ICMP error speaks of.
+    pub quoted: Option<Box<Frame>>,
+    /// By what a packet is known wherever it is seen.
+    pub marks: Marks,
+}
+
+/// What no router and no rewriting of addresses and ports changes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Marks {
+    /// The IPv4 header's identification.
+    pub identification: u16,
+    /// The sequence and acknowledgment numbers of TCP, and its flags.
+    pub segment: Option<(u32, u32, u8)>,
+    /// The sequence number of an ICMP echo.
+    pub echo: Option<u16>,
+    /// The length of what UDP or an ICMP error carries, in bytes, and a digest of it.
+    pub data: Option<(usize, u64)>,
+}
+
+/// What a TCP header says besides ports and flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// The sequence number.
+    pub sequence: u32,
+    /// The next that it expects.
+    pub acknowledgment: u32,
+    /// The window as it stands there, not scaled.
+    pub window: u16,
+    /// The maximum segment size it offers, in bytes.
+    pub mss: Option<u16>,
+}
+
+/// What an IP packet carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Payload {
+    /// TCP, with its flags.
+    Tcp(u8),
+    /// UDP.
+    Udp,
+    /// An ICMP echo request.
+    Ping,
+    /// An ICMP echo reply.
+    Pong,
+    /// ICMP destination unreachable.
+    Unreachable,
+    /// Anything else, a later fragment among it.
+    #[default]
+    Other,
+}
+
+impl Frame {
+    /// Reads an Ethernet frame; none if it holds no IP packet, or too little of
+    /// one.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let frame = EthernetPacket::new(bytes)?;
+        match frame.get_ethertype() {
+            EtherTypes::Vlan => {
+                let tagged = VlanPacket::new(frame.payload())?;
+                Self::of_type(tagged.get_ethertype(), tagged.payload())
+            }
+            other => Self::of_type(other, frame.payload()),
+        }
+    }
+
+    /// Reads an IP packet, or the beginning of one.
+    #[must_use]
+    pub fn of_ip(bytes: &[u8]) -> Option<Self> {
+        let kind = match bytes.first()? >> 4 {
+            4 => EtherTypes::Ipv4,
+            6 => EtherTypes::Ipv6,
+            _ => return None,
+        };
+        Self::of_type(kind, bytes)
+    }
+
+    fn of_type(kind: pnet::packet::ethernet::EtherType, bytes: &[u8]) -> Option<Self> {
+        match kind {
+            EtherTypes::Ipv4 => {
+                let packet = Ipv4Packet::new(bytes)?;
+                let (source, destination) =
+                    (packet.get_source().into(), packet.get_destination().into());
+                // The header's own length of the packet: a frame may be padded.
+                let header = usize::from(packet.get_header_length()) * 4;
+                let end = usize::from(packet.get_total_length())
+                    .clamp(header.min(bytes.len()), bytes.len());
+                let payload = bytes.get(header..end)?;
+                let first = packet.get_fragment_offset() == 0;
+                let mut frame = Self::over_ip(
+                    source,
+                    destination,
+                    packet.get_next_level_protocol(),
+                    payload,
+                    first,
+                );
+                frame.marks.identification = packet.get_identification();
+                Some(frame)
+            }
+            EtherTypes::Ipv6 => {
+                let packet = Ipv6Packet::new(bytes)?;
+                let (source, destination) =
+                    (packet.get_source().into(), packet.get_destination().into());
+                Some(Self::over_ip(
+                    source,
+                    destination,
+                    packet.get_next_header(),
+                    packet.payload(),
+                    true,
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    fn over_ip(
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: IpNextHeaderProtocol,
+        bytes: &[u8],
+        first: bool,
+    ) -> Self {
+        let carried = if first {
+            transport(protocol, bytes)
+        } else {
+            Transport::default()
+        };
+        let segment = matches!(carried.payload, Payload::Tcp(_))
+            .then(|| segment(bytes))
+            .flatten();
+        let mut marks = carried.marks;
+        if let (Payload::Tcp(flags), Some(segment)) = (carried.payload, segment) {
+            marks.segment = Some((segment.sequence, segment.acknowledgment, flags));
+        }
+        Self {
+            source,
+            destination,
+            ports: carried.ports,
+            identifier: carried.identifier,
+            payload: carried.payload,
+            code: carried.code,
+            segment,
+            inner: carried.inner.map(Box::new),
+            quoted: carried.quoted.map(Box::new),
+            marks,
+        }
+    }
+
+    /// Whether it is a packet of that kind.
+    #[must_use]
+    pub fn is(&self, kind: PacketKind) -> bool {
+        self.payload.is(kind)
+    }
+}
+
+impl Payload {
+    /// Whether it is that of a packet of that kind.
+    #[must_use]
+    pub fn is(self, kind: PacketKind) -> bool {
+        let flags = |flags: u8| match self {
+            Self::Tcp(own) => own & flags == flags,
+            _ => false,
+        };
+        let (syn, ack, rst, fin) = (
+            flags(TcpFlags::SYN),
+            flags(TcpFlags::ACK),
+            flags(TcpFlags::RST),
+            flags(TcpFlags::FIN),
+        );
+        match kind {
+            PacketKind::Syn => syn && !ack,
+            PacketKind::SynAck => syn && ack,
+            PacketKind::Ack => ack && !syn && !rst && !fin,
+            PacketKind::Rst => rst,
+            PacketKind::Fin => fin,
+            PacketKind::Udp => self == Self::Udp,
+            PacketKind::Ping => self == Self::Ping,
+            PacketKind::Pong => self == Self::Pong,
+            PacketKind::Unreachable => self == Self::Unreachable,
+            PacketKind::Any => true,
+        }
+    }
+}
+
+fn segment(bytes: &[u8]) -> Option<Segment> {
+    let tcp = TcpPacket::new(bytes)?;
+    let mss = tcp
+        .get_options_iter()
+        .find(|option| option.get_number() == TcpOptionNumbers::MSS)
+        .and_then(|option| {
+            let size = option.payload().first_chunk::<2>()?;
+            Some(u16::from_be_bytes(*size))
+        });
+    Some(Segment {
+        sequence: tcp.get_sequence(),
+        acknowledgment: tcp.get_acknowledgement(),
+        window: tcp.get_window(),
+        mss,
+    })
+}
+
+/// What there is above the IP header.
+#[derive(Default)]
+struct Transport {
+    payload: Payload,
+    code: Option<u8>,
+    ports: Option<(u16, u16)>,
+    identifier: Option<u16>,
+    inner: Option<Frame>,
+    quoted: Option<Frame>,
+    marks: Marks,
+}
+
+fn transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
+    let read = match protocol {
+        IpNextHeaderProtocols::Tcp => TcpPacket::new(bytes).map(|tcp| Transport {
+            payload: Payload::Tcp(tcp.get_flags()),
+            ports: Some((tcp.get_source(), tcp.get_destination())),
+            ..Transport::default()
+        }),
+        IpNextHeaderProtocols::Udp => UdpPacket::new(bytes).map(|udp| {
+            let inner = VXLAN_PORTS
+                .contains(&udp.get_destination())
+                .then(|| udp.payload().get(VXLAN_HEADER..).and_then(Frame::read))
+                .flatten();
+            Transport {
+                payload: Payload::Udp,
+                ports: Some((udp.get_source(), udp.get_destination())),
+                inner,
+                marks: Marks {
+                    data: Some(digest(udp.payload())),
+                    ..Marks::default()
+                },
+                ..Transport::default()
+            }
+        }),
+        IpNextHeaderProtocols::Icmp => IcmpPacket::new(bytes).map(|icmp| {
+            let payload = match icmp.get_icmp_type() {
+                IcmpTypes::EchoRequest => Payload::Ping,
+                IcmpTypes::EchoReply => Payload::Pong,
+                IcmpTypes::DestinationUnreachable => Payload::Unreachable,
+                _ => Payload::Other,
+            };
+            icmp_of(payload, bytes)
+        }),
+        IpNextHeaderProtocols::Icmpv6 => Icmpv6Packet::new(bytes).map(|icmp| {
+            let payload = match icmp.get_icmpv6_type() {
+                Icmpv6Types::EchoRequest => Payload::Ping,
+                Icmpv6Types::EchoReply => Payload::Pong,
+                Icmpv6Types::DestinationUnreachable => Payload::Unreachable,
+                _ => Payload::Other,
+            };
+            icmp_of(payload, bytes)
+        }),
+        _ => None,
+    };
+    read.unwrap_or_else(|| Transport {
+        // Of what an ICMP error speaks it quotes no more than the ports.
+        ports: ports(protocol, bytes),
+        ..Transport::default()
+    })
+}
+
+/// Type, code, checksum; of an echo, identifier and sequence number.
+const ICMP_HEADER: usize = 8;
+
+fn icmp_of(payload: Payload, bytes: &[u8]) -> Transport {
+    let word = |at: usize| {
+        let word = bytes.get(at..at + 2)?.first_chunk::<2>()?;
+        Some(u16::from_be_bytes(*word))
+    };
+    let mut carried = Transport {
+        payload,
+        ..Transport::default()
+    };
+    match payload {
+        Payload::Ping | Payload::Pong => {
+            carried.identifier = word(4);
+            carried.marks.echo = word(6);
+        }
+        Payload::Unreachable => {
+            carried.code = bytes.get(1).copied();
+            carried.quoted = bytes.get(ICMP_HEADER..).and_then(Frame::of_ip);
+        }
+        _ => {}
+    }
+    carried
+}
+
+fn ports(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Option<(u16, u16)> {
+    if !matches!(
+        protocol,
+        IpNextHeaderProtocols::Tcp | IpNextHeaderProtocols::Udp
+    ) {
+        return None;
+    }
+    let [one, two, three, four] = *bytes.first_chunk::<4>()?;
+    Some((
+        u16::from_be_bytes([one, two]),
+        u16::from_be_bytes([three, four]),
+    ))
+}
+
+/// The length of some bytes, and what tells them from others of that length.
+fn digest(bytes: &[u8]) -> (usize, u64) {
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write(bytes);
+    (bytes.len(), hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ethernet(ip: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0x0a, 0x58, 0, 0, 0, 2, 0x0a, 0x58, 0, 0, 0, 1, 8, 0];
+        frame.extend_from_slice(ip);
+        frame
+    }
+
+    fn ipv4(protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(20 + payload.len()).unwrap().to_be_bytes();
+        let mut packet = vec![
+            0x45, 0, length[0], length[1], 0, 0, 0x40, 0, 64, protocol, 0, 0,
+        ];
+        packet.extend_from_slice(&[10, 0, 1, 2, 10, 0, 2, 2]);
+        packet.extend_from_slice(payload);
+        packet
+    }
+
+    fn tcp(flags: u8) -> Vec<u8> {
+        let mut segment = vec![0xa1, 0x8a, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags];
+        segment.extend_from_slice(&[0xff, 0xff, 0, 0, 0, 0]);
+        segment
+    }
+
+    #[test]
+    fn a_syn_is_told_from_its_answer() {
+        let syn = Frame::read(&ethernet(&ipv4(6, &tcp(0x02)))).unwrap();
+        assert_eq!(
+            (syn.source.to_string().as_str(), syn.ports),
+            ("10.0.1.2", Some((41354, 80)))
+        );
+        assert!(syn.is(PacketKind::Syn) && !syn.is(PacketKind::SynAck) && !syn.is(PacketKind::Ack));
+        let answer = Frame::read(&ethernet(&ipv4(6, &tcp(0x12)))).unwrap();
+        assert!(answer.is(PacketKind::SynAck) && !answer.is(PacketKind::Syn));
+        let reset = Frame::read(&ethernet(&ipv4(6, &tcp(0x14)))).unwrap();
+        assert!(reset.is(PacketKind::Rst) && !reset.is(PacketKind::Ack));
+    }
+
+    #[test]
+    fn a_segment_tells_its_window_and_the_size_it_offers() {
+        let mut syn = tcp(0x02);
+        assert_eq!(
+            Frame::read(&ethernet(&ipv4(6, &syn))).unwrap().segment,
+            Some(Segment {
+                sequence: 1,
+                acknowledgment: 0,
+                window: 0xffff,
+                mss: None
+            })
+        );
+        // Six words of header: the option is the sixth.
+        syn[12] = 0x60;
+        syn.extend_from_slice(&[2, 4, 0xff, 0xd7]);
+        let frame = Frame::read(&ethernet(&ipv4(6, &syn))).unwrap();
+        assert_eq!(frame.segment.and_then(|segment| segment.mss), Some(65_495));
+    }
+
+    #[test]
+    fn a_tunnel_shows_what_it_carries() {
+        let inner = ethernet(&ipv4(6, &tcp(0x02)));
+        let mut datagram = vec![0x30, 0x39, 0x21, 0x18];
+        datagram.extend_from_slice(&u16::try_from(16 + inner.len()).unwrap().to_be_bytes());
+        datagram.extend_from_slice(&[0, 0, 8, 0, 0, 0, 0, 0, 1, 0]);
+        datagram.extend_from_slice(&inner);
+        let outer = Frame::read(&ethernet(&ipv4(17, &datagram))).unwrap();
+        assert!(outer.is(PacketKind::Udp));
+        assert!(outer.inner.unwrap().is(PacketKind::Syn));
+    }
+
+    #[test]
+    fn a_torn_or_foreign_frame_is_none() {
+        let whole = ethernet(&ipv4(6, &tcp(0x02)));
+        for length in 0..whole.len() {
+            // Whatever is left of it, reading it does not panic.
+            let _ = Frame::read(&whole[..length]);
+        }
+        assert_eq!(Frame::read(&[0; 14]), None);
+    }
+
+    #[test]
+    fn padding_is_not_payload() {
+        let mut frame = ethernet(&ipv4(1, &[3, 1, 0, 0, 0, 0, 0, 0]));
+        frame.resize(60, 0);
+        let read = Frame::read(&frame).unwrap();
+        assert!(read.is(PacketKind::Unreachable));
+        assert_eq!(read.code, Some(1));
+    }
+}

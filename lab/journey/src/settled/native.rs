@@ -1,0 +1,376 @@
+//! Whether rules of nftables say the same of the same packet every time.
+//!
+//! Only words that are known to are let pass: a rule draws (`numgen`), counts (`limit`,
+//! `quota`, `ct count`) or remembers (`update @affinity { … }`) by others.
+
+use std::collections::HashSet;
+
+use super::Known;
+use svclab_ruleset::nft::{self, Word, words};
+use svclab_ruleset::nft::{Chain, Rule, Set, Table};
+
+/// Words of matches that are the packet's own, the interface's, the address's or the
+/// connection's, and what stands between them.
+const STEADY: [&str; 45] = [
+    "ip",
+    "ip6",
+    "saddr",
+    "daddr",
+    "protocol",
+    "nexthdr",
+    "tcp",
+    "udp",
+    "sctp",
+    "th",
+    "sport",
+    "dport",
+    "meta",
+    "l4proto",
+    "nfproto",
+    "mark",
+    "iif",
+    "iifname",
+    "oif",
+    "oifname",
+    "fib",
+    "type",
+    "local",
+    "ct",
+    "state",
+    "new",
+    "established",
+    "related",
+    "invalid",
+    "untracked",
+    "status",
+    "dnat",
+    "snat",
+    ".",
+    "!=",
+    "==",
+    "&",
+    "|",
+    "^",
+    "{",
+    "}",
+    ",",
+    ":",
+    "packets",
+    "bytes",
+];
+
+/// Words of statements that do the same with the same packet every time. What `dnat`
+/// and `reject` have behind them is looked at besides.
+const STEADILY: [&str; 11] = [
+    "accept", "drop", "return", "jump", "goto", "vmap", "counter", "set", "to", "reject",
+    "continue",
+];
+
+/// The tables of one namespace that can be read without a doubt.
+#[derive(Debug, Default)]
+pub struct Tables(Vec<Table>);
+
+/// A chain with its table.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'t> {
+    pub table: &'t Table,
+    pub chain: &'t Chain,
+}
+
+impl Tables {
+    /// Reads what `nft list ruleset` printed. A table of which anything cannot be read
+    /// is left out.
+    pub fn read(text: &str) -> Self {
+        let tables = nft::tables(text).filter_map(|(_, text)| nft::parse(text).ok());
+        Self(tables.flat_map(|ruleset| ruleset.tables).collect())
+    }
+
+    /// A chain of a table that is called by its family and name: `ip kube-proxy`.
+    pub fn chain(&self, table: &str, chain: &str) -> Option<Place<'_>> {
+        let (family, name) = table.split_once(' ')?;
+        let mut all = self.0.iter();
+        let table =
+            all.find(|table| (table.family.as_str(), table.name.as_str()) == (family, name))?;
+        let chain = table.chain(chain)?;
+        Some(Place { table, chain })
+    }
+}
+
+impl Place<'_> {
+    /// Whether the kernel asks this chain only of a connection that it does not know
+    /// yet, if it is a hook's own.
+    pub fn is_of_nat(&self) -> Option<bool> {
+        Some(self.chain.hook.as_ref()?.kind == "nat")
+    }
+
+    /// Whether a rule of this chain says the same of the same packet every time, when
+    /// its connection is known by then.
+    ///
+    /// # Errors
+    ///
+    /// What it may say something else by.
+    pub fn steady(&self, rule: &Rule, known: Known) -> Result<(), String> {
+        let words = words(&rule.text).map_err(|_| format!("`{rule}` cannot be read"))?;
+        for (at, word) in words.iter().enumerate() {
+            let before = at.checked_sub(1).and_then(|at| words.get(at));
+            let asks = before.is_some_and(|before| before.is("ct"));
+            // What was done to a connection is not known of its first packet, at first.
+            let is_the_same = match word.text {
+                _ if !asks => self.is_steady(word, before),
+                "state" => true,
+                "status" => known == Known::No,
+                _ => false,
+            };
+            if !is_the_same {
+                return Err(format!("`{}` may say something else", word.text));
+            }
+        }
+        let asks = words.iter().any(|word| word.is("ct"));
+        if known == Known::Answered && asks && !self.only_ends(rule, &mut HashSet::new()) {
+            return Err("a rule asks whether it was answered".to_owned());
+        }
+        Ok(())
+    }
+
+    fn is_steady(&self, word: &Word<'_>, before: Option<&Word<'_>>) -> bool {
+        let is_name = before.is_some_and(|before| before.is("jump") || before.is("goto"));
+        let is_interface = word.quoted
+            && before.is_some_and(|before| {
+                let words = ["iif", "iifname", "oif", "oifname", "!=", "{", ","];
+                words.iter().any(|known| before.is(known))
+            });
+        if is_name || is_interface {
+            return true;
+        }
+        if let Some(set) = word.text.strip_prefix('@').filter(|_| !word.quoted) {
+            return self.table.set(set).is_some_and(is_fixed);
+        }
+        !word.quoted && (is_value(word.text) || is_known(word.text))
+    }
+
+    /// Whether all that comes of a rule, where it matches, is that the packet ends or
+    /// goes on: whoever got by it would also get by without it.
+    fn only_ends<'s>(&'s self, rule: &'s Rule, seen: &mut HashSet<&'s str>) -> bool {
+        let Ok(words) = words(&rule.text) else {
+            return false;
+        };
+        let does_more = |word: &Word<'_>| {
+            let more = [
+                "accept",
+                "dnat",
+                "snat",
+                "masquerade",
+                "redirect",
+                "set",
+                "continue",
+            ];
+            more.iter().any(|known| word.is(known))
+        };
+        let mut led: Vec<&str> = Vec::new();
+        for (at, word) in words.iter().enumerate() {
+            let before = at.checked_sub(1).and_then(|at| words.get(at));
+            // `ct status dnat` asks.
+            let asks = before.is_some_and(|before| before.is("status"));
+            if !asks && does_more(word) {
+                return false;
+            }
+            if before.is_some_and(|before| before.is("jump") || before.is("goto")) {
+                led.push(word.text);
+            }
+            if let Some(set) = word.text.strip_prefix('@') {
+                let Some(set) = self.table.set(set) else {
+                    return false;
+                };
+                for value in set
+                    .elements
+                    .iter()
+                    .filter_map(|entry| entry.value.as_deref())
+                {
+                    match value.split_once(' ') {
+                        Some(("jump" | "goto", chain)) => led.push(chain),
+                        None if ["drop", "return"].contains(&value) => {}
+                        _ => return false,
+                    }
+                }
+            }
+        }
+        led.into_iter().all(|name| {
+            let Some(chain) = self.table.chains.iter().find(|chain| chain.name == name) else {
+                return false;
+            };
+            // One that was looked at says nothing new.
+            !seen.insert(chain.name.as_str())
+                || chain.rules.iter().all(|rule| self.only_ends(rule, seen))
+        })
+    }
+}
+
+fn is_known(word: &str) -> bool {
+    STEADY.contains(&word) || STEADILY.contains(&word)
+}
+
+/// Whether nobody but who wrote a set adds to it.
+fn is_fixed(set: &Set) -> bool {
+    !set.flags
+        .iter()
+        .any(|flag| ["dynamic", "timeout"].contains(&flag.as_str()))
+        && set.timeout.is_none()
+}
+
+/// A number, an address with or without port, a network, a range.
+fn is_value(word: &str) -> bool {
+    word.starts_with(|first: char| first.is_ascii_hexdigit() || first == '[' || first == ':')
+        && word
+            .chars()
+            .all(|each| each.is_ascii_hexdigit() || "x.:/-[]".contains(each))
+        && word.contains(|each: char| each.is_ascii_digit() || each == ':')
+}
+
+/// Whether a rule leaves nothing to choose of where it sends a packet: `dnat` to one
+/// address.
+pub fn has_one_destination(rule: &Rule) -> bool {
+    let Ok(words) = words(&rule.text) else {
+        return false;
+    };
+    let to = words.iter().position(|word| word.is("to"));
+    match to.map(|at| &words[at + 1..]) {
+        None => !rule.text.contains("dnat to"),
+        Some([to]) => !to.text.contains('-'),
+        Some(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+table ip kube-proxy {
+	set ips {
+		type ipv4_addr
+		elements = { 10.96.0.1 }
+	}
+
+	set affinity {
+		type ipv4_addr
+		flags dynamic,timeout
+		timeout 3h
+	}
+
+	map none {
+		type ipv4_addr . inet_proto . inet_service : verdict
+		elements = { 10.96.0.1 . tcp . 80 comment \"a/b\" : goto refuse,
+			     10.96.0.2 . tcp . 80 comment \"a/c\" : drop }
+	}
+
+	map all {
+		type ipv4_addr . inet_proto . inet_service : verdict
+		elements = { 10.96.0.1 . tcp . 80 : goto marks }
+	}
+
+	chain a {
+		type nat hook output priority -100; policy accept;
+		jump check
+	}
+
+	chain check {
+		ip daddr . meta l4proto . th dport vmap @none
+	}
+
+	chain refuse {
+		reject
+	}
+
+	chain marks {
+		meta mark set meta mark | 0x00004000
+	}
+}
+";
+
+    fn tables() -> Tables {
+        let tables = Tables::read(TEXT);
+        assert_eq!(tables.0.len(), 1);
+        tables
+    }
+
+    #[test]
+    fn only_what_is_known_to_be_the_same_every_time_is() {
+        let tables = tables();
+        let place = tables.chain("ip kube-proxy", "a").unwrap();
+        for (rule, is) in [
+            ("jump check", true),
+            ("ct state new jump numgen", true),
+            ("ip daddr . meta l4proto . th dport vmap @none", true),
+            ("ip daddr @ips meta l4proto . th dport vmap @all", true),
+            ("ip saddr @affinity goto x", false),
+            ("ip saddr @unknown goto x", false),
+            ("update @affinity { ip saddr }", false),
+            ("numgen random mod 2 vmap { 0 : goto a, 1 : goto b }", false),
+            ("meta l4proto tcp dnat to 10.244.1.5:8080", true),
+            ("meta l4proto tcp dnat to [fd00::1]:8080", true),
+            (
+                "meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.0.0.1 . 80 }",
+                false,
+            ),
+            ("meta random & 2147483647 < 1073741824 accept", false),
+            ("limit rate 5/second accept", false),
+            ("ct count over 5 drop", false),
+            ("ct mark 0x00000001 drop", false),
+            ("ct status dnat drop", true),
+            ("meta hour \"10:00\"-\"11:00\" drop", false),
+            ("iifname != \"cali*\" jump x", true),
+            ("log prefix \"tcp\" drop", false),
+            ("fib daddr type local ip daddr != 127.0.0.0/8 drop", true),
+            (
+                "ip saddr != { 10.0.0.0/8, 192.168.0.1-192.168.0.9 } drop",
+                true,
+            ),
+            ("meta mark & 0x00004000 == 0x00000000 return", true),
+            ("meta mark set meta mark | 0x00004000", true),
+            ("masquerade fully-random", false),
+            ("dnat to 10.0.0.1 random", false),
+            ("queue to 3", false),
+            ("ip daddr 10.0.0.1 counter packets 3 bytes 180 drop", true),
+        ] {
+            let found = place.steady(&Rule::new(rule), Known::No);
+            assert_eq!(found.is_ok(), is, "{rule}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn who_asks_for_an_answer_says_the_same_where_it_only_ends_packets() {
+        let tables = tables();
+        let place = tables.chain("ip kube-proxy", "a").unwrap();
+        let answered = |rule: &str| place.steady(&Rule::new(rule), Known::Answered).is_ok();
+        assert!(answered("ct state new jump check"));
+        assert!(answered("ct state invalid drop"));
+        assert!(answered("jump marks"));
+        assert!(!answered("ct state new jump marks"));
+        assert!(!answered(
+            "ct state new ip daddr . meta l4proto . th dport vmap @all"
+        ));
+        assert!(!answered("ct state established accept"));
+        assert!(!answered("ct state new jump nowhere"));
+        assert!(!answered("ct status dnat drop"));
+    }
+
+    #[test]
+    fn one_address_leaves_nothing_to_choose() {
+        let one = |rule: &str| has_one_destination(&Rule::new(rule));
+        assert!(one("meta l4proto tcp dnat to 10.244.1.5:8080"));
+        assert!(one("drop"));
+        assert!(!one("dnat to 10.0.0.1-10.0.0.9"));
+        assert!(!one(
+            "dnat ip to numgen random mod 1 map { 0 : 10.0.0.1 . 80 }"
+        ));
+    }
+
+    #[test]
+    fn a_chain_is_of_nat_or_not() {
+        let tables = tables();
+        let of = |chain| tables.chain("ip kube-proxy", chain).unwrap().is_of_nat();
+        assert_eq!(of("a"), Some(true));
+        assert_eq!(of("check"), None);
+        assert!(tables.chain("ip6 kube-proxy", "a").is_none());
+    }
+}

@@ -1,0 +1,85 @@
+//! Which names stand for which addresses, in one case.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use svclab_model::plan::Plan;
+use svclab_planner::cluster::{Cluster, NameError, Reference};
+
+/// The names and addresses of one case.
+#[derive(Debug, Clone, Copy)]
+pub struct Book<'a> {
+    cluster: &'a Cluster,
+    plan: &'a Plan,
+}
+
+impl<'a> Book<'a> {
+    /// The names of a cluster and of the interfaces that its plan gives it.
+    #[must_use]
+    pub fn new(cluster: &'a Cluster, plan: &'a Plan) -> Self {
+        Self { cluster, plan }
+    }
+
+    /// The addresses that a name stands for: those of a pod, machine or service,
+    /// those of one interface (`node-1/flannel.1`), or an address itself.
+    ///
+    /// # Errors
+    ///
+    /// When nothing has that name.
+    pub fn addresses(&self, name: &str) -> Result<BTreeSet<IpAddr>, NameError> {
+        if let Some(addresses) = self.interface(name) {
+            return Ok(addresses);
+        }
+        let reference = Reference::parse(name)?;
+        if reference.port.is_some() {
+            return Err(NameError {
+                message: format!("`{name}`: a source is named without its port"),
+                help: None,
+            });
+        }
+        Ok(self
+            .cluster
+            .addresses(&reference.name)?
+            .into_iter()
+            .collect())
+    }
+
+    fn interface(&self, name: &str) -> Option<BTreeSet<IpAddr>> {
+        let (of, dev) = name.rsplit_once('/')?;
+        let netns = self.cluster.start(of).unwrap_or_else(|_| of.to_owned());
+        let link = self
+            .plan
+            .namespace(&netns)?
+            .links
+            .iter()
+            .find(|link| link.name == dev)?;
+        Some(link.addresses.iter().map(IpNetwork::ip).collect())
+    }
+
+    /// The namespace that a name's packets cross.
+    #[must_use]
+    pub fn netns(&self, name: &str) -> String {
+        self.cluster.start(name).unwrap_or_else(|_| name.to_owned())
+    }
+
+    /// What a user calls an address.
+    #[must_use]
+    pub fn name(&self, address: IpAddr) -> String {
+        self.cluster
+            .name_of(address)
+            .or_else(|| self.on_interface(address))
+            .unwrap_or_else(|| address.to_string())
+    }
+
+    fn on_interface(&self, address: IpAddr) -> Option<String> {
+        self.plan.namespaces.iter().find_map(|namespace| {
+            let link = namespace
+                .links
+                .iter()
+                .find(|link| link.addresses.iter().any(|own| own.ip() == address))?;
+            Some(format!("{}/{}", namespace.name, link.name))
+        })
+    }
+}

@@ -1,0 +1,199 @@
+//! What does not hold and may be due to a busy machine.
+//!
+//! The kernel resends packets by its own clock, also while svclab waits for a processor, so
+//! that more are seen than on a quiet machine. A program that applies a step takes longer, too.
+
+use std::time::Duration;
+
+use super::check::Check;
+use super::duration_words as words;
+use super::judge::Judgement;
+use svclab_model::evidence::Evidence;
+use svclab_scenario::count::Count;
+use svclab_scenario::expectation::Expected;
+
+/// The first pause before a segment is resent (Linux v6.12, `include/net/tcp.h`,
+/// `TCP_RTO_MIN`). Nothing of a shorter exchange is resent.
+const RESENT: Duration = Duration::from_millis(200);
+
+/// Returns the first expectation that is not met and may be met on a machine that is less
+/// busy; nothing if a delay cannot be the reason.
+pub fn find(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
+    let later = evidence.steps.iter().map(|step| &*step.evidence);
+    let mut stages = std::iter::once(evidence).chain(later);
+    let late = stages.clone().map(|stage| stage.late_ms);
+    let late = late.fold(0, u64::saturating_add);
+    let late = Duration::from_millis(late);
+    let mut attempts = stages.by_ref().flat_map(|stage| &stage.attempts);
+    let resends = !late.is_zero() && attempts.any(|attempt| attempt.took >= RESENT);
+    let resent = || {
+        let check = timed(expected, judgement).find(|check| !check.holds)?;
+        Some(format!(
+            "{}: expected {}, seen {}, and svclab waited {} for a processor meanwhile",
+            check.on,
+            check.expected,
+            check.observed,
+            words(late)
+        ))
+    };
+    steps(expected, judgement, evidence).or_else(|| resends.then(resent).flatten())
+}
+
+/// The checks whose result retransmissions can change.
+fn timed<'j>(expected: &'j Expected, judgement: &'j Judgement) -> impl Iterator<Item = &'j Check> {
+    let wire = expected.wire.iter().flat_map(|wire| {
+        let pauses = wire.resent.is_some().then_some(true);
+        std::iter::once(may_grow(wire.count)).chain(pauses)
+    });
+    let counters = expected.counters.iter().map(|own| may_grow(own.grows));
+    let rules = expected.rules.iter().map(|own| may_grow(own.hits));
+    let pairs = judgement
+        .wire
+        .iter()
+        .zip(wire)
+        .chain(judgement.counters.iter().zip(counters))
+        .chain(judgement.rules.iter().zip(rules));
+    pairs.filter_map(|(check, timed)| timed.then_some(check))
+}
+
+/// Whether more packets than are expected may be the same ones, resent. Where none are
+/// expected, none can be.
+fn may_grow(count: Count) -> bool {
+    count.max().is_some_and(|max| max > 0)
+}
+
+/// A step after which traffic moved too late only because programs waited for a processor.
+fn steps(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
+    let mut all = judgement.steps.iter().zip(&evidence.steps);
+    all.find_map(|(outcome, seen)| {
+        let within = expected.steps.get(&outcome.name)?.within;
+        let moved = outcome.moved().filter(|_| !outcome.holds)?;
+        let waited = Duration::from_millis(seen.late_ms);
+        (moved.saturating_sub(waited) <= within).then(|| {
+            format!(
+                "traffic moved {} after the step {}, and programs waited {} for a processor \
+                 meanwhile",
+                words(moved),
+                outcome.name,
+                words(waited)
+            )
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::StepOutcome;
+    use super::super::moved::Moved;
+    use super::*;
+    use svclab_model::evidence::{Attempt, StepEvidence, Verdict};
+    use svclab_scenario::expectation::{CounterExpectation, StepExpectation};
+
+    fn evidence(late_ms: u64, took: Duration) -> Evidence {
+        let attempt = Attempt {
+            probe: "call".to_owned(),
+            number: 0,
+            verdict: Verdict::Timeout,
+            endpoint: None,
+            seen_source: None,
+            local: None,
+            took,
+            settled: false,
+            error: None,
+        };
+        Evidence {
+            attempts: vec![attempt],
+            late_ms,
+            ..Evidence::default()
+        }
+    }
+
+    fn counter(grows: Count) -> (Expected, Judgement) {
+        let on = "node-1".to_owned();
+        let counter = "TcpRetransSegs".to_owned();
+        let check = Check {
+            on: on.clone(),
+            expected: format!("{counter} grows by {grows}"),
+            observed: "by 5".to_owned(),
+            holds: false,
+        };
+        let expected = Expected {
+            counters: vec![CounterExpectation { on, counter, grows }],
+            ..Expected::default()
+        };
+        let judgement = Judgement {
+            counters: vec![check],
+            ..Judgement::default()
+        };
+        (expected, judgement)
+    }
+
+    #[test]
+    fn resent_packets_late_process_are_doubtful() {
+        let (expected, judgement) = counter(Count::exactly(2));
+        let (late, long) = (400, Duration::from_secs(3));
+        assert_eq!(
+            find(&expected, &judgement, &evidence(late, long)).as_deref(),
+            Some(
+                "node-1: expected TcpRetransSegs grows by 2, seen by 5, and svclab waited 400 ms \
+                 for a processor meanwhile"
+            )
+        );
+        // Nobody was late, or nothing was resent.
+        assert_eq!(find(&expected, &judgement, &evidence(0, long)), None);
+        let short = Duration::from_millis(50);
+        assert_eq!(find(&expected, &judgement, &evidence(late, short)), None);
+    }
+
+    #[test]
+    fn packets_where_none_are_expected_are_not_doubtful() {
+        let (expected, judgement) = counter(Count::exactly(0));
+        let evidence = evidence(400, Duration::from_secs(3));
+        assert_eq!(find(&expected, &judgement, &evidence), None);
+    }
+
+    fn moved(late_ms: u64) -> Option<String> {
+        let name = "leave".to_owned();
+        let within = Duration::from_secs(2);
+        let expected = Expected {
+            steps: [(name.clone(), StepExpectation { within })].into(),
+            ..Expected::default()
+        };
+        let moved = Moved {
+            probe: "call".to_owned(),
+            us: 3_000_000,
+            to: "pod/default/web".to_owned(),
+        };
+        let judgement = Judgement {
+            steps: vec![StepOutcome {
+                name,
+                applied_us: 0,
+                moved: vec![moved],
+                expected: None,
+                holds: false,
+            }],
+            ..Judgement::default()
+        };
+        let step = StepEvidence {
+            late_ms,
+            ..StepEvidence::default()
+        };
+        let evidence = Evidence {
+            steps: vec![step],
+            ..Evidence::default()
+        };
+        find(&expected, &judgement, &evidence)
+    }
+
+    #[test]
+    fn step_processors_busy_is_doubtful() {
+        assert_eq!(
+            moved(1000).as_deref(),
+            Some(
+                "traffic moved 3.00 s after the step leave, and programs waited 1.00 s for a \
+                 processor meanwhile"
+            )
+        );
+        assert_eq!(moved(900), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! The plan of one node on which nothing runs but kube-proxy: its rules, sets, tables,
+//! virtual servers and the addresses it binds.
+
+use svclab_model::plan::{Backend, Iptables, Namespace, Plan, Watch};
+use svclab_rules::kube_proxy::{self, KubeProxy, KubeProxyError, Mode, Objects};
+use svclab_ruleset::ipset::IpsetScript;
+use svclab_ruleset::iptables::script::{Script, Table};
+
+use super::rules::holder;
+
+/// What `proxy` writes where it sees `objects`, in a namespace called like the
+/// node, which is read back whole.
+///
+/// # Errors
+///
+/// See [`KubeProxyError`].
+pub fn kube_proxy_alone(
+    proxy: &KubeProxy,
+    objects: &Objects<'_>,
+    backend: Backend,
+) -> Result<Plan, KubeProxyError> {
+    let mut node = Namespace {
+        name: objects.node.to_owned(),
+        ..Namespace::default()
+    };
+    let mut sets = IpsetScript::new();
+    let mut scripts = [Script::new(), Script::new()];
+    let mut bound = Vec::new();
+    for family in kube_proxy::families(proxy, objects) {
+        if proxy.mode == Mode::Nftables {
+            let table = kube_proxy::nftables_rules(proxy, objects, family)?;
+            node.nft.push_str(&table.to_string());
+            continue;
+        }
+        let script = match family {
+            kube_proxy::Family::V4 => &mut scripts[0],
+            kube_proxy::Family::V6 => &mut scripts[1],
+        };
+        if proxy.mode == Mode::Ipvs {
+            let rules = kube_proxy::ipvs_rules(proxy, objects, family)?;
+            *script = rules.script;
+            sets.append(rules.sets)?;
+            node.ipvs.extend(rules.servers);
+            bound.extend(rules.bound);
+        } else {
+            let rules = kube_proxy::rules(proxy, objects, family)?;
+            *script = rules.script;
+            let names = rules.accounting.into_iter().map(str::to_owned);
+            node.accounting.extend(names);
+        }
+    }
+    node.accounting.sort();
+    node.accounting.dedup();
+    if proxy.mode == Mode::Ipvs {
+        node.links.push(holder(&node.name, &bound));
+        node.ipvs_timeouts = kube_proxy::ipvs::timeouts(proxy);
+    }
+    node.ipset = sets.to_string();
+    if proxy.mode != Mode::Nftables {
+        let [v4, v6] = scripts.map(|script| script.to_string());
+        node.iptables = Some(Iptables { backend, v4, v6 });
+    }
+    let all = vec![node.name.clone()];
+    Ok(Plan {
+        case: objects.node.to_owned(),
+        watch: Watch {
+            rules: all.clone(),
+            sets: all.clone(),
+            ipvs: all.clone(),
+            links: all,
+            ..Watch::default()
+        },
+        namespaces: vec![node],
+        ..Plan::default()
+    })
+}
+
+/// Adds what kube-proxies leave to the kubelet: up to v1.19 nat `KUBE-MARK-DROP`
+/// must be there before their rules are loaded.
+pub fn with_the_kubelets_chain(plan: &mut Plan) {
+    let rules = plan
+        .namespaces
+        .iter_mut()
+        .filter_map(|namespace| namespace.iptables.as_mut());
+    for text in rules.flat_map(|rules| [&mut rules.v4, &mut rules.v6]) {
+        let declared = format!(":{} ", kube_proxy::chains::MARK_DROP);
+        let named = format!("-j {}\n", kube_proxy::chains::MARK_DROP);
+        let head = format!("*{}\n", Table::Nat);
+        if text.contains(&named) && !text.contains(&declared) {
+            *text = text.replacen(&head, &format!("{head}{declared}- [0:0]\n"), 1);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What lies between machines: a router, and a switch where several share a
+//! subnet.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::topology::{Port, Topology, dev_name, everywhere};
+use crate::cluster::{Cluster, FABRIC, Member, Subnet};
+use svclab_model::plan::LinkKind;
+
+/// The interface that leads a machine out.
+pub const UPLINK: &str = "eth0";
+
+/// Subnets whose machines hear each other: those that share a member.
+struct Switch<'a> {
+    subnets: Vec<&'a Subnet>,
+    members: Vec<Member>,
+}
+
+/// Lays the fabric and connects every node and host to it.
+pub fn lay(topology: &mut Topology, cluster: &Cluster) {
+    topology.namespace(FABRIC);
+    for (at, switch) in switches(&cluster.fabric.subnets).iter().enumerate() {
+        connect(topology, cluster, at, switch);
+    }
+    for (to, node) in &cluster.fabric.routes {
+        if let Some((via, dev)) = port_of(topology, cluster, *node, to.is_ipv4()) {
+            topology.route(FABRIC, *to, Some(via), &dev);
+        }
+    }
+}
+
+/// The interface of the fabric through which it reaches a node, and the node's
+/// address there.
+pub fn port_of(
+    topology: &mut Topology,
+    cluster: &Cluster,
+    node: usize,
+    v4: bool,
+) -> Option<(IpAddr, String)> {
+    let address = cluster.nodes[node]
+        .addresses
+        .iter()
+        .find(|address| address.is_ipv4() == v4)?
+        .ip();
+    let fabric = topology.namespace(FABRIC);
+    let link = fabric
+        .links
+        .iter()
+        .find(|link| link.addresses.iter().any(|own| own.contains(address)))?;
+    Some((address, link.name.clone()))
+}
+
+fn switches(subnets: &[Subnet]) -> Vec<Switch<'_>> {
+    let mut switches: Vec<Switch<'_>> = Vec::new();
+    for subnet in subnets {
+        let (sharing, apart): (Vec<_>, Vec<_>) = switches.into_iter().partition(|switch| {
+            switch
+                .members
+                .iter()
+                .any(|member| subnet.members.contains(member))
+        });
+        let mut joined = Switch {
+            subnets: vec![],
+            members: vec![],
+        };
+        for switch in sharing {
+            joined.subnets.extend(switch.subnets);
+            joined.members.extend(switch.members);
+        }
+        joined.subnets.push(subnet);
+        for member in &subnet.members {
+            if !joined.members.contains(member) {
+                joined.members.push(*member);
+            }
+        }
+        switches = apart;
+        switches.push(joined);
+    }
+    switches
+}
+
+fn connect(topology: &mut Topology, cluster: &Cluster, at: usize, switch: &Switch<'_>) {
+    let router: Vec<IpNetwork> = switch
+        .subnets
+        .iter()
+        .filter_map(|subnet| IpNetwork::new(subnet.gateway, subnet.network.prefix()).ok())
+        .collect();
+    let bridge = (switch.members.len() > 1).then(|| Port::new(FABRIC, format!("br{at}")));
+    let mut heard = Vec::new();
+    if let Some(bridge) = &bridge {
+        topology.link(bridge, LinkKind::Bridge, router.clone());
+        heard.push(bridge.clone());
+    }
+    for member in &switch.members {
+        let (name, addresses) = match member {
+            Member::Node(node) => (
+                cluster.nodes[*node].name.as_str(),
+                cluster.nodes[*node].addresses.clone(),
+            ),
+            Member::Host(host) => (
+                cluster.hosts[*host].name.as_str(),
+                vec![cluster.hosts[*host].address],
+            ),
+        };
+        let (outer, inner) = (Port::new(FABRIC, dev_name(name)), Port::new(name, UPLINK));
+        let on_port = if bridge.is_some() {
+            vec![]
+        } else {
+            router.clone()
+        };
+        topology.cable(&inner, addresses.clone(), &outer, on_port);
+        if let Some(bridge) = &bridge {
+            if let Some(port) = topology.link_mut(&outer) {
+                port.bridge = Some(bridge.dev.clone());
+            }
+        } else {
+            heard.push(outer);
+        }
+        heard.push(inner);
+        for subnet in switch
+            .subnets
+            .iter()
+            .filter(|subnet| subnet.members.contains(member))
+        {
+            topology.route(
+                name,
+                everywhere(subnet.gateway),
+                Some(subnet.gateway),
+                UPLINK,
+            );
+        }
+    }
+    topology.segment(heard);
+}

@@ -1,0 +1,219 @@
+//! Which ports are held, where and by which version.
+
+use std::time::Duration;
+
+use crate::build::{Order, plan};
+use crate::cluster::{self, Inputs};
+use svclab_diagnostic::source::{Source, Sources};
+use svclab_model::plan::ServerKind;
+use svclab_scenario::Scenario;
+use svclab_scenario::objects::Object;
+
+/// A lab with one node and one service of it.
+struct Lab {
+    /// What it says of kube-proxy.
+    proxy: &'static str,
+    /// The node's addresses.
+    addresses: &'static [&'static str],
+    /// What the service says besides its ports.
+    service: &'static str,
+    /// The service's ports.
+    ports: &'static str,
+    /// Further objects.
+    objects: &'static str,
+}
+
+const LAB: Lab = Lab {
+    proxy: "version: v1.23",
+    addresses: &["192.168.50.11"],
+    service: "clusterIP: 10.96.0.10",
+    ports: "{port: 80, nodePort: 30080}",
+    objects: "",
+};
+
+impl Lab {
+    fn text(&self) -> String {
+        let Self {
+            proxy,
+            service,
+            ports,
+            objects,
+            ..
+        } = self;
+        let addresses: Vec<String> = self
+            .addresses
+            .iter()
+            .map(|address| format!("{{type: InternalIP, address: \"{address}\"}}"))
+            .collect();
+        let addresses = addresses.join(", ");
+        format!(
+            "\
+apiVersion: svclab/v1
+kind: Lab
+metadata: {{name: lab}}
+spec:
+  about: Ports that are held.
+  kubeProxy: {{{proxy}}}
+  hosts:
+    laptop: {{address: 203.0.113.9/24}}
+  probes:
+    call: {{from: host/laptop, to: node-1:9}}
+  expect:
+  - call: {{refused: 1}}
+---
+apiVersion: v1
+kind: Node
+metadata: {{name: node-1}}
+status: {{addresses: [{addresses}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: web, namespace: default}}
+spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
+{objects}"
+        )
+    }
+
+    /// What is held on the node, each as address, protocol and port.
+    fn held(&self) -> Vec<String> {
+        let source = Source::from_bytes("<test>", self.text().into()).expect("a source");
+        let (scenario, _) = Scenario::load(&Sources::from(source)).expect("a lab");
+        let case = &scenario.cases()[0];
+        let nodes = values(&case.objects.nodes);
+        let pods = values(&case.objects.pods);
+        let services = values(&case.objects.services);
+        let slices = values(&case.objects.endpoint_slices);
+        let cluster = cluster::build(&Inputs {
+            spec: &case.spec,
+            nodes: &nodes,
+            pods: &pods,
+            services: &services,
+            service_cidrs: &[],
+            slices: &slices,
+        })
+        .expect("a cluster");
+        let (plan, _) = plan(&Order {
+            case: &case.id,
+            cluster: &cluster,
+            probes: &case.spec.probes,
+            row: case.expected(),
+            row_at: case.row,
+            patience: Duration::from_secs(1).into(),
+            steps: &[],
+        })
+        .expect("a plan");
+        let mut held: Vec<String> = plan
+            .servers
+            .iter()
+            .filter(|server| server.kind == ServerKind::Holds)
+            .map(|server| {
+                assert_eq!(server.namespace, "node-1");
+                let address = server.address.expect("a held port has an address");
+                format!("{address} {} {}", server.protocol, server.port)
+            })
+            .collect();
+        held.sort();
+        held
+    }
+}
+
+fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {
+    objects
+        .iter()
+        .map(|object| (*object.value).clone())
+        .collect()
+}
+
+#[test]
+fn node_ports_are_held_on_every_address_up_to_1_23() {
+    for (proxy, held) in [
+        ("version: v1.9", vec!["0.0.0.0 tcp 30080"]),
+        ("version: v1.23", vec!["0.0.0.0 tcp 30080"]),
+        ("version: v1.23, mode: ipvs", vec!["0.0.0.0 tcp 30080"]),
+        ("version: v1.24", vec![]),
+    ] {
+        assert_eq!(Lab { proxy, ..LAB }.held(), held, "{proxy}");
+    }
+}
+
+#[test]
+fn udp_is_held_and_sctp_is_not() {
+    let lab = Lab {
+        ports: "{name: t, port: 80, nodePort: 30080}, \
+                {name: u, port: 80, nodePort: 30080, protocol: UDP}, \
+                {name: s, port: 80, nodePort: 30080, protocol: SCTP}",
+        ..LAB
+    };
+    assert_eq!(lab.held(), ["0.0.0.0 tcp 30080", "0.0.0.0 udp 30080"]);
+}
+
+#[test]
+fn from_1_11_ports_are_held_where_node_ports_are_served() {
+    for (proxy, held) in [
+        (
+            "version: v1.10, nodePortAddresses: [192.168.50.0/24]",
+            vec!["0.0.0.0 tcp 30080"],
+        ),
+        (
+            "version: v1.11, nodePortAddresses: [192.168.50.0/24]",
+            vec!["192.168.50.11 tcp 30080"],
+        ),
+        (
+            "version: v1.23, nodePortAddresses: [192.168.0.0/16, 127.0.0.0/8]",
+            vec!["127.0.0.1 tcp 30080", "192.168.50.11 tcp 30080"],
+        ),
+        (
+            "version: v1.23, nodePortAddresses: [192.168.0.0/16, 0.0.0.0/0]",
+            vec!["0.0.0.0 tcp 30080"],
+        ),
+        ("version: v1.23, nodePortAddresses: [10.9.0.0/16]", vec![]),
+    ] {
+        assert_eq!(Lab { proxy, ..LAB }.held(), held, "{proxy}");
+    }
+}
+
+#[test]
+fn the_port_of_an_external_ip_is_held_if_the_address_is_the_nodes_own() {
+    for proxy in ["version: v1.23", "version: v1.23, mode: ipvs"] {
+        let lab = Lab {
+            proxy,
+            service: "clusterIP: 10.96.0.10, externalIPs: [192.168.50.11, 198.51.100.7]",
+            ports: "{port: 80}",
+            ..LAB
+        };
+        // What kube-proxy binds in ipvs mode, 198.51.100.7 too, is not the node's own.
+        assert_eq!(lab.held(), ["192.168.50.11 tcp 80"], "{proxy}");
+    }
+}
+
+#[test]
+fn both_families_are_held_where_both_are_served() {
+    let lab = Lab {
+        addresses: &["192.168.50.11", "2001:db8::11"],
+        service: "clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, \"fd00::10\"], \
+                  ipFamilies: [IPv4, IPv6]",
+        ..LAB
+    };
+    assert_eq!(lab.held(), ["0.0.0.0 tcp 30080", ":: tcp 30080"]);
+    let alone = Lab {
+        service: "clusterIP: 10.96.0.10",
+        ..lab
+    };
+    assert_eq!(alone.held(), ["0.0.0.0 tcp 30080"]);
+}
+
+#[test]
+fn what_a_pod_of_the_nodes_network_serves_is_not_held() {
+    let lab = Lab {
+        ports: "{name: a, port: 80, nodePort: 30080}, {name: b, port: 81, nodePort: 30081}",
+        objects: "\
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: squatter, namespace: default}
+spec: {nodeName: node-1, hostNetwork: true, containers: [{name: c, ports: [{containerPort: 30080}]}]}
+",
+        ..LAB
+    };
+    assert_eq!(lab.held(), ["0.0.0.0 tcp 30081"]);
+}

@@ -1,0 +1,236 @@
+//! From a cluster to the plan that builds it.
+
+mod alone;
+mod balancer;
+mod fabric;
+mod held_ports;
+mod node;
+mod overlay;
+mod pod;
+mod probes;
+mod real_proxies;
+mod restarted;
+mod rules;
+mod stages;
+mod steps;
+mod sysctls;
+mod topology;
+mod typed;
+mod watch;
+
+use indexmap::IndexMap;
+
+use crate::cluster::{Cluster, Problem};
+use svclab_model::plan::{Patience, Plan, Protocol, Server, ServerKind};
+use svclab_scenario::expectation::Row;
+use svclab_scenario::lab::Probe;
+
+pub use alone::{kube_proxy_alone, with_the_kubelets_chain};
+pub use probes::probe_of;
+pub use restarted::{RestartError, restart};
+pub use rules::SOURCE_CHECK;
+use stages::Stage;
+use topology::Topology;
+
+/// What of a case a plan is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    /// The case's name, for messages.
+    pub case: &'a str,
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// What to try, by name.
+    pub probes: &'a IndexMap<String, Probe>,
+    /// What is expected of it, which decides what is watched.
+    pub row: &'a Row,
+    /// Which row of the lab that is, from 0.
+    pub row_at: usize,
+    /// How long a probe waits that says nothing of its own.
+    pub patience: Patience,
+    /// What changes while it stands.
+    pub steps: &'a [After<'a>],
+}
+
+/// What a case is after a step.
+#[derive(Debug, Clone, Copy)]
+pub struct After<'a> {
+    /// The step's name.
+    pub name: &'a str,
+    /// What exists then.
+    pub cluster: &'a Cluster,
+    /// What to try then, by name.
+    pub probes: &'a IndexMap<String, Probe>,
+}
+
+/// The plan of one case, its steps included, and what the lab is after each of them: the
+/// plan of which it would be built so at once.
+///
+/// # Errors
+///
+/// Everything in it that cannot be built, with its place; a step that a standing lab
+/// cannot take.
+pub fn plan(order: &Order<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
+    let stages = stages::stages(order)?;
+    let mut problems: Vec<Problem> = Vec::new();
+    let mut plans: Vec<Plan> = Vec::with_capacity(stages.len());
+    for (at, cluster) in stages.iter().enumerate() {
+        let mut own = Vec::new();
+        plans.push(stage(order, cluster, &mut own));
+        for problem in own {
+            // What is wrong with the lab is found again on every node and in every step.
+            if problems.iter().any(|known| problem.is_as(known)) {
+                continue;
+            }
+            problems.push(match at.checked_sub(1) {
+                None => problem,
+                Some(step) => problem.after(step),
+            });
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    stages::keep_serving(&stages, &mut plans);
+    let steps = steps::steps(order, &stages, &plans, &mut problems);
+    let mut after = plans.split_off(1);
+    let Some(mut plan) = plans.pop() else {
+        return Err(problems);
+    };
+    plan.probes = probes::resolve(
+        order,
+        &probes::Group::first(order),
+        &plan.namespaces,
+        &mut problems,
+    );
+    plan.watch = watch::watch(order, &plan.namespaces, &mut problems);
+    if !order.steps.is_empty() {
+        // Where traffic moves is not known beforehand.
+        let all = plan.namespaces.iter();
+        plan.watch.packets = all.map(|namespace| namespace.name.clone()).collect();
+    }
+    plan.steps = steps;
+    for (after, step) in after.iter_mut().zip(&plan.steps) {
+        after.watch.clone_from(&plan.watch);
+        after.probes.clone_from(&step.probes);
+    }
+    if problems.is_empty() {
+        Ok((plan, after))
+    } else {
+        Err(problems)
+    }
+}
+
+/// What stands at one time, without what is tried in it.
+fn stage(order: &Order<'_>, stage: &Stage<'_>, problems: &mut Vec<Problem>) -> Plan {
+    let (cluster, ground) = (stage.cluster, &*stage.ground);
+    let mut topology = Topology::default();
+    fabric::lay(&mut topology, ground);
+    node::place(&mut topology, ground);
+    pod::attach(&mut topology, ground);
+    overlay::lay(&mut topology, ground);
+    balancer::place(&mut topology, ground);
+    let balancing = balancer::make(cluster);
+    let mut namespaces = topology.finish();
+    for namespace in &mut namespaces {
+        if let Some(balancing) = balancing.namespaces.get(namespace.name.as_str()) {
+            namespace.ipvs.clone_from(&balancing.ipvs);
+        }
+    }
+    rules::write(&mut namespaces, cluster, &balancing, problems);
+    for namespace in &mut namespaces {
+        sysctls::set(namespace, ground, problems);
+    }
+    stages::unplug(stage, &mut namespaces);
+    let (proxies, objects) = real_proxies::real_proxies(cluster, problems);
+    let typed = typed::typed(cluster, problems);
+    let mut servers = servers(cluster);
+    servers.extend(balancing.servers);
+    servers.extend(held_ports::held(cluster, &namespaces, &servers));
+    Plan {
+        case: order.case.to_owned(),
+        namespaces,
+        servers,
+        health: balancing.health,
+        proxies,
+        objects,
+        typed,
+        ..Plan::default()
+    }
+}
+
+/// A server for each port that is served.
+fn servers(cluster: &Cluster) -> Vec<Server> {
+    cluster
+        .serving
+        .iter()
+        .map(|serving| Server {
+            namespace: serving.netns.clone(),
+            name: serving.name.clone(),
+            address: None,
+            protocol: serving.protocol,
+            port: serving.port,
+            kind: ServerKind::Answers,
+        })
+        .chain(health_ports(cluster))
+        .collect()
+}
+
+/// The port on which a kube-proxy says whether its node has endpoints of a
+/// service, for each service that has one.
+fn health_ports(cluster: &Cluster) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for service in &cluster.services {
+        let port = service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.health_check_node_port);
+        let Some(port) = port
+            .and_then(|port| u16::try_from(port).ok())
+            .filter(|port| *port > 0)
+        else {
+            continue;
+        };
+        let namespace = service.metadata.namespace.as_deref().unwrap_or("default");
+        let name = service.metadata.name.as_deref().unwrap_or_default();
+        for node in cluster
+            .nodes
+            .iter()
+            .filter(|node| node.generated_proxy().is_some())
+        {
+            servers.push(Server {
+                namespace: node.name.clone(),
+                name: format!("kube-proxy of {}", node.name),
+                address: None,
+                protocol: Protocol::Tcp,
+                port,
+                kind: ServerKind::Health {
+                    service: format!("{namespace}/{name}"),
+                    local_endpoints: local_endpoints(cluster, namespace, name, &node.name),
+                },
+            });
+        }
+    }
+    servers
+}
+
+/// How many ready endpoints of a service are on a node.
+fn local_endpoints(cluster: &Cluster, namespace: &str, service: &str, node: &str) -> usize {
+    cluster
+        .slices
+        .iter()
+        .filter(|slice| {
+            let labels = slice.metadata.labels.as_ref();
+            slice.metadata.namespace.as_deref().unwrap_or("default") == namespace
+                && labels
+                    .and_then(|labels| labels.get("kubernetes.io/service-name"))
+                    .map(String::as_str)
+                    == Some(service)
+        })
+        .flat_map(|slice| slice.endpoints.iter().flatten())
+        .filter(|endpoint| endpoint.node_name.as_deref() == Some(node))
+        .filter(|endpoint| {
+            let conditions = endpoint.conditions.as_ref();
+            conditions.is_none_or(|conditions| conditions.ready != Some(false))
+        })
+        .count()
+}

@@ -1,0 +1,95 @@
+//! How one node's pods reach another's: through flannel's tunnels, or by routes.
+
+use std::net::IpAddr;
+
+use ipnetwork::{IpNetwork, Ipv4Network};
+
+use super::fabric::{UPLINK, port_of};
+use super::topology::{Port, Topology};
+use crate::cluster::{Cluster, FABRIC, Node};
+use svclab_model::plan::{LinkKind, Mac, Route, RouteKind};
+use svclab_rules::flannel::{Flannel, Lease, overlay};
+use svclab_scenario::lab::FabricKind;
+
+/// What a VXLAN header takes off a packet's room, in bytes; flannel's interface
+/// has the underlay's 1500 less that.
+const MTU: u32 = 1450;
+
+/// Connects the nodes' pod networks.
+pub fn lay(topology: &mut Topology, cluster: &Cluster) {
+    if let Some(flannel) = &cluster.flannel {
+        tunnel(topology, cluster, flannel);
+    } else {
+        route(topology, cluster);
+    }
+}
+
+fn v4_cidr(node: &Node) -> Option<Ipv4Network> {
+    node.pod_cidrs.iter().find_map(|cidr| match cidr {
+        IpNetwork::V4(cidr) => Some(*cidr),
+        IpNetwork::V6(_) => None,
+    })
+}
+
+fn tunnel(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
+    let device = format!("flannel.{}", flannel.vni);
+    let lease = |node: &Node| {
+        let public_ip = node.addresses.iter().find_map(|address| match address {
+            IpNetwork::V4(address) => Some(address.ip()),
+            IpNetwork::V6(_) => None,
+        })?;
+        Some(Lease {
+            subnet: v4_cidr(node)?,
+            public_ip,
+            vtep_mac: Mac::of(&node.name, &device).0,
+        })
+    };
+    let leases: Vec<Lease> = cluster.nodes.iter().filter_map(lease).collect();
+    for node in &cluster.nodes {
+        let Some(own) = lease(node) else {
+            continue;
+        };
+        let side = overlay(flannel, &own, &leases);
+        let at = Port::new(&node.name, &side.device);
+        let kind = LinkKind::Vxlan {
+            vni: side.vni,
+            port: if side.port == 0 { 8472 } else { side.port },
+            dev: UPLINK.to_owned(),
+            local: side.local.into(),
+        };
+        topology
+            .link(&at, kind, vec![IpNetwork::V4(side.address)])
+            .mtu = Some(MTU);
+        for peer in &side.peers {
+            topology.namespace(&node.name).routes.push(Route {
+                to: IpNetwork::V4(peer.subnet),
+                via: Some(peer.gateway.into()),
+                dev: side.device.clone(),
+                onlink: true,
+                source: None,
+                kind: RouteKind::Unicast,
+                table: None,
+                metric: None,
+            });
+            topology.neighbour(&at, peer.gateway.into(), Mac(peer.mac));
+            topology.forward(&at, Mac(peer.mac), IpAddr::V4(peer.remote));
+        }
+    }
+}
+
+/// Routes as a cloud's router has them, and, where nodes share a switch, the
+/// nodes too.
+fn route(topology: &mut Topology, cluster: &Cluster) {
+    for (at, node) in cluster.nodes.iter().enumerate() {
+        for cidr in &node.pod_cidrs {
+            if let Some((via, dev)) = port_of(topology, cluster, at, cidr.is_ipv4()) {
+                topology.route(FABRIC, *cidr, Some(via), &dev);
+                if cluster.fabric.kind == FabricKind::Switched {
+                    for other in cluster.nodes.iter().filter(|other| other.name != node.name) {
+                        topology.route(&other.name, *cidr, Some(via), UPLINK);
+                    }
+                }
+            }
+        }
+    }
+}

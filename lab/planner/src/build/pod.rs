@@ -1,0 +1,139 @@
+//! How pods hang on their nodes: on a bridge, or each by a route of its own as
+//! calico has it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use data_encoding::HEXLOWER;
+use ipnetwork::IpNetwork;
+use sha1::{Digest, Sha1};
+
+use super::fabric::UPLINK;
+use super::topology::{Port, Topology, everywhere};
+use crate::cluster::{Cluster, Node, Pod};
+use svclab_model::plan::{LinkKind, Mac};
+
+/// The bridge that flannel's CNI plugin makes.
+const CNI_BRIDGE: &str = "cni0";
+
+/// The bridge that kubenet and its kin make.
+const KUBENET_BRIDGE: &str = "cbr0";
+
+/// The address that calico's pods hold to be their router; the node answers for
+/// it. projectcalico/calico v3.28.0, `cni-plugin/pkg/dataplane/linux/dataplane_linux.go`.
+const CALICO_GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+
+/// The link-layer address of the node's end of every calico pod's cable, and the
+/// link-local address that follows from it.
+const CALICO_MAC: Mac = Mac([0xee; 6]);
+const CALICO_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0xecee, 0xeeff, 0xfeee, 0xeeee);
+
+/// Connects every pod that has a network of its own.
+pub fn attach(topology: &mut Topology, cluster: &Cluster) {
+    for (at, node) in cluster.nodes.iter().enumerate() {
+        let pods: Vec<&Pod> = cluster
+            .pods
+            .iter()
+            .filter(|pod| pod.node == at && !pod.host_network)
+            .collect();
+        if cluster.calico.is_some() {
+            for pod in pods {
+                route_to(topology, node, pod);
+            }
+        } else if !node.pod_cidrs.is_empty() {
+            let bridge = if cluster.flannel.is_some() {
+                CNI_BRIDGE
+            } else {
+                KUBENET_BRIDGE
+            };
+            plug_in(topology, node, &pods, bridge);
+        }
+    }
+}
+
+fn plug_in(topology: &mut Topology, node: &Node, pods: &[&Pod], bridge: &str) {
+    let routers: Vec<IpNetwork> = node
+        .pod_cidrs
+        .iter()
+        .filter_map(|cidr| first_of(*cidr))
+        .collect();
+    let bridge = Port::new(&node.name, bridge);
+    topology.link(&bridge, LinkKind::Bridge, routers.clone());
+    let mut heard = vec![bridge.clone()];
+    for pod in pods {
+        let inner = Port::new(pod.reference(), UPLINK);
+        let outer = Port::new(&node.name, format!("veth{}", &digest(pod)[..8]));
+        let addresses = pod
+            .ips
+            .iter()
+            .filter_map(|ip| {
+                let cidr = node.pod_cidrs.iter().find(|cidr| cidr.contains(*ip))?;
+                IpNetwork::new(*ip, cidr.prefix()).ok()
+            })
+            .collect();
+        topology.cable(&inner, addresses, &outer, vec![]);
+        if let Some(port) = topology.link_mut(&outer) {
+            port.bridge = Some(bridge.dev.clone());
+            // The bridge plugin's hairpinMode, which flannel's manifest sets
+            // and kubenet's default has.
+            port.hairpin = true;
+        }
+        for router in routers
+            .iter()
+            .filter(|router| pod.ips.iter().any(|ip| router.contains(*ip)))
+        {
+            topology.route(
+                &inner.namespace,
+                everywhere(router.ip()),
+                Some(router.ip()),
+                UPLINK,
+            );
+        }
+        heard.push(inner);
+    }
+    topology.segment(heard);
+}
+
+fn route_to(topology: &mut Topology, node: &Node, pod: &Pod) {
+    let inner = Port::new(pod.reference(), UPLINK);
+    // projectcalico/calico v3.28.0, `libcalico-go/lib/names/workloadendpoint.go`
+    // with the CNI plugin's `VethNameForWorkload`.
+    let outer = Port::new(&node.name, format!("cali{}", &digest(pod)[..11]));
+    let addresses: Vec<IpNetwork> = pod.ips.iter().map(|ip| IpNetwork::from(*ip)).collect();
+    topology.cable(&inner, addresses, &outer, vec![]);
+    if let Some(link) = topology.link_mut(&outer) {
+        link.mac = CALICO_MAC;
+    }
+    let mac = Mac::of(&inner.namespace, &inner.dev);
+    for ip in &pod.ips {
+        topology.route(&node.name, IpNetwork::from(*ip), None, &outer.dev);
+        topology.neighbour(&outer, *ip, mac);
+        let gateway = match ip {
+            IpAddr::V4(_) => IpAddr::V4(CALICO_GATEWAY),
+            IpAddr::V6(_) => IpAddr::V6(CALICO_LINK_LOCAL),
+        };
+        topology.neighbour(&inner, gateway, CALICO_MAC);
+        if gateway.is_ipv4() {
+            topology.route(&inner.namespace, IpNetwork::from(gateway), None, UPLINK);
+        }
+        topology.route(&inner.namespace, everywhere(gateway), Some(gateway), UPLINK);
+    }
+}
+
+/// The first host of a pod network, which the bridge has.
+fn first_of(cidr: IpNetwork) -> Option<IpNetwork> {
+    let first: IpAddr = match cidr {
+        IpNetwork::V4(cidr) => cidr.nth(1)?.into(),
+        IpNetwork::V6(cidr) => cidr.iter().nth(1)?.into(),
+    };
+    IpNetwork::new(first, cidr.prefix()).ok()
+}
+
+fn digest(pod: &Pod) -> String {
+    HEXLOWER.encode(&Sha1::digest(format!("{}.{}", pod.namespace, pod.name)))
+}
+
+/// Whether an interface's name is that of a calico pod's cable.
+#[must_use]
+pub fn is_calico(dev: &str) -> bool {
+    dev.starts_with("cali")
+}

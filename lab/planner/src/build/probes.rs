@@ -1,0 +1,471 @@
+//! From the names in a lab's probes to namespaces and addresses.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use k8s_openapi::api::core::v1 as core;
+
+use crate::cluster::{Cluster, Name, NameError, Problem, Reference, place};
+use svclab_diagnostic::suggest::did_you_mean;
+use svclab_model::plan::{Namespace, Probe, Protocol, Target};
+use svclab_rules::service::{cluster_ips, external_ips, ingress_ips};
+use svclab_scenario::expectation::ProbeExpectation;
+use svclab_scenario::lab;
+use svclab_scenario::tree::Step;
+
+use super::Order;
+
+/// Probes that begin together, and what exists then.
+pub struct Group<'a> {
+    cluster: &'a Cluster,
+    /// Each with the map that it is written in: its probes, and its place.
+    probes: Vec<(&'a String, &'a lab::Probe, Within<'a>)>,
+    /// After which step that is.
+    step: Option<usize>,
+}
+
+/// A map of probes, and the step that it belongs to.
+type Within<'a> = (&'a IndexMap<String, lab::Probe>, Option<usize>);
+
+impl<'a> Group<'a> {
+    /// What is tried first.
+    pub fn first(order: &Order<'a>) -> Self {
+        Self {
+            cluster: order.cluster,
+            probes: Self::all(order)
+                .filter(|(_, probe, (_, step))| step.is_none() && probe.across.is_none())
+                .collect(),
+            step: None,
+        }
+    }
+
+    /// What is tried after a step.
+    pub fn after(order: &Order<'a>, at: usize) -> Self {
+        Self {
+            cluster: order
+                .steps
+                .get(at)
+                .map_or(order.cluster, |step| step.cluster),
+            probes: Self::all(order)
+                .filter(|(_, probe, (_, step))| *step == Some(at) && probe.across.is_none())
+                .collect(),
+            step: Some(at),
+        }
+    }
+
+    /// What is open across a step.
+    pub fn across(order: &Order<'a>, at: usize) -> Self {
+        let before = at.checked_sub(1);
+        let name = order.steps.get(at).map(|step| step.name);
+        Self {
+            cluster: before
+                .and_then(|before| order.steps.get(before))
+                .map_or(order.cluster, |step| step.cluster),
+            probes: Self::all(order)
+                .filter(|(_, probe, _)| probe.across.is_some() && probe.across.as_deref() == name)
+                .collect(),
+            step: before,
+        }
+    }
+
+    fn all(
+        order: &Order<'a>,
+    ) -> impl Iterator<Item = (&'a String, &'a lab::Probe, Within<'a>)> + use<'a> {
+        let of_lab = std::iter::once((order.probes, None));
+        let steps = order.steps.iter().enumerate();
+        of_lab
+            .chain(steps.map(|(at, step)| (step.probes, Some(at))))
+            .flat_map(|within: Within<'a>| {
+                within
+                    .0
+                    .iter()
+                    .map(move |(name, probe)| (name, probe, within))
+            })
+    }
+}
+
+/// Every probe of a group, in the lab's order.
+pub fn resolve(
+    order: &Order<'_>,
+    group: &Group<'_>,
+    namespaces: &[Namespace],
+    problems: &mut Vec<Problem>,
+) -> Vec<Probe> {
+    let probes = group.probes.iter();
+    probes
+        .filter_map(|(name, probe, within)| {
+            match one(order, group, namespaces, (name, probe, *within)) {
+                Ok(probe) => Some(probe),
+                Err(mut problem) => {
+                    problem.step = group.step;
+                    problems.push(*problem);
+                    None
+                }
+            }
+        })
+        .collect()
+}
+
+fn one(
+    order: &Order<'_>,
+    group: &Group<'_>,
+    namespaces: &[Namespace],
+    (name, probe, (together, step)): (&String, &lab::Probe, Within<'_>),
+) -> Result<Probe, Box<Problem>> {
+    let place = |field: &str| -> Vec<Step> {
+        match step {
+            None => place!["spec", "probes", name, field].into(),
+            Some(at) => place!["spec", "steps", at, "probes", name, field].into(),
+        }
+    };
+    let at = |(field, error): (&str, NameError)| {
+        Box::new(Problem::at_path(place(field), error.message).help(error.help))
+    };
+    let longest = order.patience.longest;
+    let mut planned = probe_of(group.cluster, namespaces, name, probe, longest).map_err(at)?;
+    planned.settle = order.patience.settle && may_settle(order, name, probe);
+    if let Some(after) = &probe.after {
+        waits(together, name, after).map_err(|error| at(("after", error)))?;
+    }
+    if let Some(expected) = order.row.expected.probes.get(name)
+        && wants_answer(expected)
+    {
+        somebody_serves(group.cluster, probe, planned.to).map_err(|error| at(("to", error)))?;
+    }
+    Ok(planned)
+}
+
+/// A probe as a user writes it, with namespaces and addresses for its names. One
+/// that says nothing of it waits for `patience`.
+///
+/// # Errors
+///
+/// The field that names nothing, and why.
+pub fn probe_of(
+    cluster: &Cluster,
+    namespaces: &[Namespace],
+    name: &str,
+    probe: &lab::Probe,
+    patience: Duration,
+) -> Result<Probe, (&'static str, NameError)> {
+    let at = |field| move |error| (field, error);
+    let from = cluster.start(&probe.from).map_err(at("from"))?;
+    let own: Vec<IpAddr> = namespaces
+        .iter()
+        .filter(|namespace| namespace.name == from)
+        .flat_map(|namespace| {
+            namespace
+                .links
+                .iter()
+                .flat_map(|link| link.addresses.iter().map(ipnetwork::IpNetwork::ip))
+        })
+        .collect();
+    let to = target(cluster, &own, probe).map_err(at("to"))?;
+    let bind = probe
+        .bind
+        .as_deref()
+        .map(|bind| bound(cluster, &own, bind, to.address))
+        .transpose()
+        .map_err(at("bind"))?;
+    Ok(Probe {
+        name: name.to_owned(),
+        from,
+        to,
+        protocol: probe.protocol,
+        connections: probe.connections,
+        bind,
+        patience: probe.patience.unwrap_or(patience),
+        settle: false,
+        after: probe.after.clone(),
+    })
+}
+
+/// A chain of `after` must end, and at a probe that is there.
+fn waits(probes: &IndexMap<String, lab::Probe>, name: &str, after: &str) -> Result<(), NameError> {
+    let mut next = Some(after);
+    for _ in 0..=probes.len() {
+        let Some(before) = next else {
+            return Ok(());
+        };
+        let Some(probe) = probes.get(before) else {
+            return Err(NameError {
+                message: format!("there is no probe `{before}`"),
+                help: did_you_mean(before, probes.keys().map(String::as_str)),
+            });
+        };
+        next = probe.after.as_deref();
+    }
+    Err(NameError {
+        message: format!("the probe `{name}` waits for itself"),
+        help: None,
+    })
+}
+
+fn target(cluster: &Cluster, own: &[IpAddr], probe: &lab::Probe) -> Result<Target, NameError> {
+    let reference = Reference::parse(&probe.to)?;
+    let addresses = cluster.addresses(&reference.name)?;
+    // Of several, one of a family that the caller speaks; the first is meant.
+    let address = addresses
+        .iter()
+        .find(|address| own.iter().any(|mine| mine.is_ipv4() == address.is_ipv4()))
+        .or(addresses.first())
+        .copied()
+        .ok_or_else(|| NameError {
+            message: format!("`{}` has no address", probe.to),
+            help: None,
+        })?;
+    let error = |message: String, help: Option<String>| NameError { message, help };
+    let port = match (&reference.port, probe.protocol) {
+        (None, Protocol::Ping) => 0,
+        (Some(_), Protocol::Ping) => {
+            return Err(error(
+                format!("`{}`: a ping has no port", probe.to),
+                Some(format!("write `{}`", reference.name)),
+            ));
+        }
+        (None, _) => {
+            return Err(error(
+                format!("`{}` lacks a port", probe.to),
+                Some(format!("write `{}:80`", reference.name)),
+            ));
+        }
+        (Some(port), _) => match port.parse::<u16>() {
+            Ok(0) => return Err(error("port 0 is no port to call".to_owned(), None)),
+            Ok(port) => port,
+            Err(_) => named_port(cluster, &reference, port)?,
+        },
+    };
+    if let Some(name) = sctp_only(cluster, address, port) {
+        return Err(error(
+            format!("port {port} of {name} is SCTP, which no probe speaks"),
+            Some("svclab probes TCP, UDP and ping".to_owned()),
+        ));
+    }
+    Ok(Target { address, port })
+}
+
+/// The service whose port this is, if all services with that port there speak SCTP.
+fn sctp_only(cluster: &Cluster, address: IpAddr, port: u16) -> Option<String> {
+    let has_address = |service: &core::Service| {
+        let own = [
+            cluster_ips(service),
+            ingress_ips(service),
+            external_ips(service),
+        ];
+        own.concat().contains(&address)
+    };
+    let mut nodes = cluster.nodes.iter();
+    let is_node = nodes.any(|node| node.addresses.iter().any(|own| own.ip() == address));
+    let is = |number: i32| u16::try_from(number) == Ok(port);
+    let mut found = None;
+    for service in &cluster.services {
+        let ports = service
+            .spec
+            .iter()
+            .flat_map(|spec| spec.ports.iter().flatten());
+        for each in ports {
+            let is_meant =
+                is(each.port) && has_address(service) || is_node && each.node_port.is_some_and(is);
+            if !is_meant {
+                continue;
+            }
+            if each.protocol.as_deref() != Some("SCTP") {
+                return None;
+            }
+            let name = service.metadata.name.as_deref().unwrap_or_default();
+            let namespace = service.metadata.namespace.as_deref().unwrap_or("default");
+            found = Some(format!("service/{namespace}/{name}"));
+        }
+    }
+    found
+}
+
+/// A service's port by its name.
+fn named_port(cluster: &Cluster, reference: &Reference, port: &str) -> Result<u16, NameError> {
+    let ports = cluster
+        .service(&reference.name)
+        .and_then(|service| service.spec.as_ref())
+        .and_then(|spec| spec.ports.as_ref())
+        .ok_or_else(|| NameError {
+            message: format!("`{port}` is not a port number"),
+            help: Some("only a service's ports have names here".to_owned()),
+        })?;
+    ports
+        .iter()
+        .find(|each| each.name.as_deref() == Some(port))
+        .and_then(|each| u16::try_from(each.port).ok())
+        .ok_or_else(|| NameError {
+            message: format!("{} has no port named `{port}`", reference.name),
+            help: did_you_mean(port, ports.iter().filter_map(|each| each.name.as_deref())),
+        })
+}
+
+fn bound(cluster: &Cluster, own: &[IpAddr], bind: &str, to: IpAddr) -> Result<IpAddr, NameError> {
+    let reference = Reference::parse(bind)?;
+    if let Some(port) = &reference.port {
+        return Err(NameError {
+            message: format!("`{bind}`: a probe binds an address, and no port `{port}`"),
+            help: Some(format!("write `{}`", reference.name)),
+        });
+    }
+    let addresses = cluster.addresses(&reference.name)?;
+    addresses
+        .into_iter()
+        .find(|address| own.contains(address) && address.is_ipv4() == to.is_ipv4())
+        .ok_or_else(|| NameError {
+            message: format!("`{bind}` is no address of the caller's"),
+            help: Some(format!(
+                "it has {}",
+                own.iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )),
+        })
+}
+
+/// Whether a row expects somebody to answer.
+fn wants_answer(expected: &ProbeExpectation) -> bool {
+    let some =
+        |count: Option<svclab_scenario::count::Count>| count.is_some_and(|count| count.min() > 0);
+    some(expected.connected)
+        || some(expected.answered)
+        || expected
+            .endpoints
+            .as_ref()
+            .is_some_and(|pods| !pods.is_empty())
+}
+
+/// Whether a timeout of a probe may be told before its patience is over: where one is
+/// expected, so that all is watched that proves it, and nothing is expected of what a
+/// longer wait would show.
+fn may_settle(order: &Order<'_>, name: &str, probe: &lab::Probe) -> bool {
+    let expected = order.row.expected.probes.get(name);
+    let timeout = expected.and_then(|expected| expected.timeout);
+    let said = order
+        .row
+        .claims
+        .iter()
+        .filter_map(|claim| claim.says.as_ref());
+    let waits = said
+        .chain([&order.row.expected])
+        .flat_map(|expected| &expected.wire)
+        .any(|wire| wire.resent.is_some());
+    // What a real kube-proxy does next is not in the plan.
+    let generated = order.cluster.nodes.iter().all(|node| {
+        let proxy = node.kube_proxy.as_ref();
+        proxy.is_none_or(|proxy| proxy.binary.is_none())
+    });
+    generated
+        && probe.patience.is_none()
+        && probe.across.is_none()
+        && !waits
+        && timeout.is_some_and(|count| count.max() != Some(0))
+}
+
+/// Where a row expects an answer, there must be somebody who could give it.
+fn somebody_serves(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Result<(), NameError> {
+    let reference = Reference::parse(&probe.to)?;
+    if probe.protocol == Protocol::Ping {
+        return Ok(());
+    }
+    if let Some(service) = cluster.service(&reference.name) {
+        return service_serves(cluster, service, probe, to.port);
+    }
+    let netns = match &reference.name {
+        Name::Pod(..) => cluster.start(&reference.name.to_string())?,
+        // A node's port may be a node port, which rules answer.
+        Name::Machine(name) if cluster.hosts.iter().any(|host| host.name == *name) => name.clone(),
+        _ => return Ok(()),
+    };
+    let ports: Vec<u16> = cluster
+        .serving
+        .iter()
+        .filter(|serving| serving.netns == netns && serving.protocol == probe.protocol)
+        .map(|serving| serving.port)
+        .collect();
+    if ports.contains(&to.port) {
+        return Ok(());
+    }
+    let served: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    Err(NameError {
+        message: format!(
+            "nothing serves {} port {} of {}",
+            probe.protocol, to.port, reference.name
+        ),
+        help: Some(if served.is_empty() {
+            format!("it serves no {} port at all", probe.protocol)
+        } else {
+            format!("it serves {}", served.join(", "))
+        }),
+    })
+}
+
+fn service_serves(
+    cluster: &Cluster,
+    service: &k8s_openapi::api::core::v1::Service,
+    probe: &lab::Probe,
+    port: u16,
+) -> Result<(), NameError> {
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    let namespace = service.metadata.namespace.as_deref().unwrap_or("default");
+    let spec = service.spec.as_ref();
+    let ports: Vec<i32> = spec
+        .and_then(|spec| spec.ports.as_ref())
+        .into_iter()
+        .flatten()
+        .map(|port| port.port)
+        .collect();
+    if !ports.contains(&i32::from(port)) {
+        return Err(NameError {
+            message: format!("the service {namespace}/{name} has no port {port}"),
+            help: Some(format!(
+                "it has {}",
+                ports
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )),
+        });
+    }
+    let endpoints = cluster
+        .slices
+        .iter()
+        .filter(|slice| {
+            slice.metadata.namespace.as_deref().unwrap_or("default") == namespace
+                && slice
+                    .metadata
+                    .labels
+                    .as_ref()
+                    .and_then(|labels| labels.get("kubernetes.io/service-name"))
+                    .map(String::as_str)
+                    == Some(name)
+        })
+        .flat_map(|slice| slice.endpoints.iter().flatten())
+        .count();
+    if endpoints > 0 {
+        return Ok(());
+    }
+    let selector = spec.and_then(|spec| spec.selector.as_ref());
+    let selector: Vec<String> = selector
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    Err(NameError {
+        message: format!(
+            "the service {namespace}/{name} has no endpoints, so nobody can answer `{}`",
+            probe.to
+        ),
+        help: Some(if selector.is_empty() {
+            "it has no selector; write an EndpointSlice for it".to_owned()
+        } else {
+            format!(
+                "no ready pod in {namespace} has the labels {}",
+                selector.join(", ")
+            )
+        }),
+    })
+}

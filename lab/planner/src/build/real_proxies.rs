@@ -1,0 +1,192 @@
+//! Real kube-proxies in place of generated rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, Problem, place};
+use svclab_apiserver::{Change, Changed, Resource, Store};
+use svclab_model::plan::{API, Heard, RealProxy};
+use svclab_rules::kube_proxy::history::{CONNTRACK_RECONCILED, ENDPOINTS_OBJECTS};
+use svclab_rules::kube_proxy::{Version, config_file, flags, needs_config_file};
+
+/// After which time a kube-proxy is taken not to come to write rules any more. Without
+/// KVM a sync in a guest takes some seconds.
+const WITHIN: Duration = Duration::from_mins(2);
+
+/// Those of the cluster's nodes, and the objects that they are told of.
+pub fn real_proxies(
+    cluster: &Cluster,
+    problems: &mut Vec<Problem>,
+) -> (Vec<RealProxy>, Vec<Value>) {
+    let mut proxies = Vec::new();
+    for node in &cluster.nodes {
+        let Some(proxy) = &node.kube_proxy else {
+            continue;
+        };
+        let Some(program) = &proxy.binary else {
+            if !proxy.args.is_empty() {
+                problems.push(
+                    Problem::in_lab(
+                        place!["spec", "kubeProxy", "args"],
+                        "there is no program that could be told so".to_owned(),
+                    )
+                    .help("give `binary` its path, or leave `args` out".to_owned()),
+                );
+            }
+            if proxy.timeout.is_some() {
+                problems.push(
+                    Problem::in_lab(
+                        place!["spec", "kubeProxy", "timeout"],
+                        "there is no program that could take so long".to_owned(),
+                    )
+                    .help("give `binary` its path, or leave `timeout` out".to_owned()),
+                );
+            }
+            continue;
+        };
+        if !proxy.args.is_empty() && needs_config_file(proxy) {
+            problems.push(
+                Problem::in_lab(
+                    place!["spec", "kubeProxy", "args"],
+                    "a kube-proxy ignores flags when it has a configuration file, and only \
+                     that sets `masqueradeBit`, and up to v1.30 `masqueradeAll`, of nftables mode"
+                        .to_owned(),
+                )
+                .help("leave `args` or those fields out".to_owned()),
+            );
+        }
+        if !proxy.bind_load_balancer_ips {
+            // Of the node's iptables and kernel it finds out by itself.
+            problems.push(
+                Problem::in_lab(
+                    place!["spec", "kubeProxy", "bindLoadBalancerIPs"],
+                    "no flag tells a kube-proxy of `bindLoadBalancerIPs`".to_owned(),
+                )
+                .help("leave it out where `binary` is given: the program knows".to_owned()),
+            );
+        }
+        proxies.push(RealProxy {
+            namespace: node.name.clone(),
+            program: program.to_string_lossy().into_owned(),
+            arguments: flags(proxy, &node.name, API),
+            config: config_file(proxy),
+            mode: proxy.mode,
+            backend: cluster.backend,
+            hears: heard(cluster, proxy.version),
+            within: proxy.timeout.unwrap_or(WITHIN),
+        });
+    }
+    if proxies.is_empty() {
+        return (proxies, Vec::new());
+    }
+    let nodes = cluster.nodes.iter().map(|node| value(&node.object));
+    let services = cluster.services.iter().map(value);
+    let slices = cluster.slices.iter().map(value);
+    let service_cidrs = cluster.service_cidrs.iter().map(value);
+    let objects = nodes.chain(services).chain(slices).chain(service_cidrs);
+    (proxies, objects.collect())
+}
+
+/// Of how many changes each kube-proxy of a cluster hears at least when the objects that
+/// its API server has become others, by node.
+pub fn hears_of(cluster: &Cluster, before: &[Value], after: &[Value]) -> BTreeMap<String, Heard> {
+    let mut store = Store::new();
+    // What an API server does not take is told when it is given it.
+    let mut changes: Vec<&Change> = Vec::new();
+    if store.replace(before.to_vec()).is_ok() {
+        let then = store.version();
+        let _ = store.replace(after.to_vec());
+        changes.extend(store.since(then).into_iter().flatten());
+    }
+    let number = |resource: Resource| {
+        let of = changes.iter().filter(|change| change.resource == resource);
+        count(of.filter(|change| is_heard(change)).count())
+    };
+    let real = cluster.nodes.iter().filter_map(|node| {
+        let proxy = node.kube_proxy.as_ref()?;
+        proxy.binary.as_ref()?;
+        let endpoints = if proxy.version.has(&ENDPOINTS_OBJECTS) {
+            Resource::Endpoints
+        } else {
+            Resource::EndpointSlices
+        };
+        let heard = Heard {
+            services: number(Resource::Services),
+            endpoints: number(endpoints),
+        };
+        Some((node.name.clone(), heard))
+    });
+    real.collect()
+}
+
+/// The node of a kube-proxy that calls `conntrack` when endpoints change, if any does.
+pub fn calls_conntrack(cluster: &Cluster) -> Option<String> {
+    let mut nodes = cluster.nodes.iter();
+    let node = nodes.find(|node| {
+        let proxy = node.kube_proxy.as_ref();
+        proxy.is_some_and(|proxy| {
+            proxy.binary.is_some() && !proxy.version.has(&CONNTRACK_RECONCILED)
+        })
+    })?;
+    Some(node.name.clone())
+}
+
+/// Whether every kube-proxy hears of a change.
+fn is_heard(change: &Change) -> bool {
+    let watched = |object: &Value| {
+        let labelled = |label: &&str| object["metadata"]["labels"].get(label).is_some();
+        !UNWATCHED.iter().any(labelled) && object["spec"]["clusterIP"] != "None"
+    };
+    match &change.what {
+        Changed::Added(object) | Changed::Deleted(object) => watched(object),
+        Changed::Modified { before, after } => watched(before) && watched(after),
+    }
+}
+
+/// Labels that keep objects from kube-proxies, of some version or another.
+const UNWATCHED: [&str; 2] = [
+    "service.kubernetes.io/service-proxy-name",
+    "service.kubernetes.io/headless",
+];
+
+/// What every kube-proxy of that version watches: services that have an address, and
+/// whose endpoints, unless a label keeps them from it.
+fn heard(cluster: &Cluster, version: Version) -> Heard {
+    let is_watched = |labels: Option<&BTreeMap<String, String>>| {
+        let labelled = |label: &str| labels.is_some_and(|labels| labels.contains_key(label));
+        !UNWATCHED.into_iter().any(labelled)
+    };
+    let services = cluster.services.iter().filter(|service| {
+        let address = service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.cluster_ip.as_deref());
+        is_watched(service.metadata.labels.as_ref()) && address != Some("None")
+    });
+    let slices = cluster.slices.iter().filter_map(|slice| {
+        let labels = slice.metadata.labels.as_ref();
+        let service = labels?.get("kubernetes.io/service-name")?;
+        is_watched(labels).then_some((slice.metadata.namespace.as_deref(), service))
+    });
+    let slices: Vec<_> = slices.collect();
+    let endpoints = if version.has(&ENDPOINTS_OBJECTS) {
+        slices.into_iter().collect::<BTreeSet<_>>().len()
+    } else {
+        slices.len()
+    };
+    Heard {
+        services: count(services.count()),
+        endpoints: count(endpoints),
+    }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// An object as the API has it; what was read from YAML can be written as JSON.
+fn value<T: serde::Serialize>(object: &T) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}

@@ -1,0 +1,158 @@
+//! What stands at the beginning and after each step, so that one can be turned into the
+//! next: pods that come later are there from the beginning, and those that went stay,
+//! without an interface that is up.
+
+use std::borrow::Cow;
+
+use super::fabric::UPLINK;
+use super::{Order, Server, ServerKind};
+use crate::cluster::{Cluster, Pod, Problem, place};
+use svclab_model::plan::{Mac, Namespace, Plan};
+
+/// A moment between two steps.
+pub struct Stage<'a> {
+    /// What exists.
+    pub cluster: &'a Cluster,
+    /// The same with the pods of all other stages: what cables are laid for.
+    pub ground: Cow<'a, Cluster>,
+    /// The pods of other stages, those of `ground` beyond the cluster's own.
+    absent: Vec<Pod>,
+}
+
+/// The stages of a case, at least one.
+///
+/// # Errors
+///
+/// A step with which nodes come or go.
+pub fn stages<'a>(order: &Order<'a>) -> Result<Vec<Stage<'a>>, Vec<Problem>> {
+    let names = |cluster: &Cluster| -> Vec<String> {
+        cluster.nodes.iter().map(|node| node.name.clone()).collect()
+    };
+    let first = names(order.cluster);
+    let mut problems = Vec::new();
+    for (at, after) in order.steps.iter().enumerate() {
+        if names(after.cluster) != first {
+            problems.push(
+                Problem::in_lab(
+                    place!["spec", "steps", at, "change"],
+                    format!("with the step `{}` nodes come or go", after.name),
+                )
+                .help(
+                    "a step changes what is on nodes; make another case of it: an axis".to_owned(),
+                ),
+            );
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let clusters: Vec<&Cluster> = std::iter::once(order.cluster)
+        .chain(order.steps.iter().map(|after| after.cluster))
+        .collect();
+    let mut all: Vec<Pod> = Vec::new();
+    for pod in clusters.iter().flat_map(|cluster| &cluster.pods) {
+        if !all.iter().any(|known| is(known, pod)) {
+            all.push(pod.clone());
+        }
+    }
+    let stage = |cluster: &&'a Cluster| {
+        let absent: Vec<Pod> = all
+            .iter()
+            .filter(|pod| !pod.host_network && !cluster.pods.iter().any(|own| is(own, pod)))
+            .cloned()
+            .collect();
+        // Those of all stages come in one order in every one of them.
+        let mut pods: Vec<Pod> = Vec::with_capacity(all.len());
+        for pod in &all {
+            let own = cluster.pods.iter().find(|own| is(own, pod));
+            pods.extend(own.or((!pod.host_network).then_some(pod)).cloned());
+        }
+        let ground = if pods == cluster.pods {
+            Cow::Borrowed(*cluster)
+        } else {
+            Cow::Owned(Cluster {
+                pods,
+                ..(*cluster).clone()
+            })
+        };
+        Stage {
+            cluster,
+            ground,
+            absent,
+        }
+    };
+    Ok(clusters.iter().map(stage).collect())
+}
+
+fn is(one: &Pod, other: &Pod) -> bool {
+    (&one.namespace, &one.name) == (&other.namespace, &other.name)
+}
+
+/// Takes the interfaces of pods down that are not there. Their nodes' ends of the cables
+/// stay, as do the neighbours that are known by them: nobody asks for addresses in a
+/// lab, so what is sent to such a pod is lost without a word.
+pub fn unplug(stage: &Stage<'_>, namespaces: &mut [Namespace]) {
+    for pod in &stage.absent {
+        let name = pod.reference();
+        let mac = Mac::of(&name, UPLINK);
+        // Another pod may have its address.
+        let is_reused = stage
+            .cluster
+            .pods
+            .iter()
+            .any(|own| own.ips.iter().any(|ip| pod.ips.contains(ip)));
+        for namespace in &mut *namespaces {
+            if namespace.name == name {
+                for link in &mut namespace.links {
+                    link.down = true;
+                    link.addresses.clear();
+                }
+                namespace.routes.clear();
+                namespace.neighbours.clear();
+            } else if is_reused {
+                namespace
+                    .neighbours
+                    .retain(|neighbour| neighbour.mac != mac);
+                let ends: Vec<String> = namespace
+                    .links
+                    .iter()
+                    .filter(|link| link.leads_to(&name))
+                    .map(|link| link.name.clone())
+                    .collect();
+                namespace.routes.retain(|route| !ends.contains(&route.dev));
+                namespace
+                    .neighbours
+                    .retain(|each| !ends.contains(&each.dev));
+            }
+        }
+    }
+}
+
+/// Keeps the servers of pods that declare no ports: such a pod serves what it served before,
+/// also if no service sends it traffic any more.
+pub fn keep_serving(stages: &[Stage<'_>], plans: &mut [Plan]) {
+    for (at, stage) in stages.iter().enumerate().skip(1) {
+        let (before, after) = plans.split_at_mut(at);
+        let (Some(before), Some(after)) = (before.last(), after.first_mut()) else {
+            continue;
+        };
+        let is_there = |server: &Server| {
+            let pods = &stage.cluster.pods;
+            pods.iter()
+                .any(|pod| pod.reference() == server.name && !pod.declares_ports)
+        };
+        let kept: Vec<Server> = before
+            .servers
+            .iter()
+            .filter(|server| server.kind == ServerKind::Answers && is_there(server))
+            .filter(|server| {
+                !after.servers.iter().any(|other| {
+                    (&other.namespace, other.port, other.protocol)
+                        == (&server.namespace, server.port, server.protocol)
+                })
+            })
+            .cloned()
+            .collect();
+        after.servers.extend(kept);
+    }
+}

@@ -1,0 +1,281 @@
+//! Every kernel setting that decides a packet's way, because a new namespace
+//! copies some of them from the host.
+
+use crate::cluster::{Cluster, FABRIC, INTERNET, Node, Problem, place};
+use svclab_diagnostic::suggest::did_you_mean;
+use svclab_model::plan::{LinkKind, Namespace, Sysctl};
+use svclab_rules::kube_proxy::{self, Mode};
+
+use super::pod::is_calico;
+
+/// IPv4 settings of an interface, with the value that changes no packet's way.
+/// Those that a kernel takes together (by maximum, or, and) from `all` and from
+/// the interface are zero on both, so that a lab decides by setting `all`.
+const V4: [(&str, &str); 14] = [
+    ("rp_filter", "0"),
+    ("accept_local", "0"),
+    ("route_localnet", "0"),
+    ("send_redirects", "0"),
+    ("accept_redirects", "0"),
+    ("secure_redirects", "0"),
+    ("accept_source_route", "0"),
+    ("arp_ignore", "0"),
+    ("arp_announce", "0"),
+    ("arp_filter", "0"),
+    ("proxy_arp", "0"),
+    ("src_valid_mark", "0"),
+    ("log_martians", "0"),
+    ("drop_unicast_in_l2_multicast", "0"),
+];
+
+/// IPv6 settings of an interface: addresses are the plan's alone, and usable at
+/// once.
+const V6: [(&str, &str); 5] = [
+    ("accept_dad", "0"),
+    ("dad_transmits", "0"),
+    ("accept_ra", "0"),
+    ("autoconf", "0"),
+    ("router_solicitations", "0"),
+];
+
+/// By family, how many ICMP errors a kernel sends, which of them it counts, and none of
+/// them. It sends one caller the first six, and then one a second, and all callers of the
+/// machine some fifty at once (Linux v6.12, `net/ipv4/icmp.c`, `icmpv4_xrlim_allow` and
+/// `icmp_global_allow`; `net/ipv6/icmp.c`). A probe makes many calls at once where a cluster
+/// has many callers: which of them are refused, and which time out, would hang on when they
+/// come. What a router without a route says stays limited, by settings that no namespace has
+/// (`net/ipv4/route.c`, `ip_error`). `ICMPv6` has no type 0.
+const ICMP_LIMITS: [(&str, &str, &str); 2] = [
+    ("net.ipv4.icmp_ratelimit", "net.ipv4.icmp_ratemask", "0"),
+    ("net.ipv6.icmp.ratelimit", "net.ipv6.icmp.ratemask", "0"),
+];
+
+/// The oldest kernel that a lab is run on.
+const KERNEL: kube_proxy::ipvs::Kernel = (6, 1);
+
+/// Sets everything in a namespace: what its role asks for first, what the lab
+/// says of it last.
+pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Problem>) {
+    let node = cluster
+        .nodes
+        .iter()
+        .find(|node| node.name == namespace.name);
+    let forwards = node.is_some() || [FABRIC, INTERNET].contains(&namespace.name.as_str());
+    let v6 = cluster.speaks_v6();
+    let links: Vec<String> = namespace
+        .links
+        .iter()
+        .map(|link| link.name.clone())
+        .collect();
+    let mut settings = Settings { made: Vec::new() };
+    let yes_no = |yes: bool| if yes { "1" } else { "0" };
+    // Writing it resets others, so it comes first.
+    settings.plain("net.ipv4.ip_forward", yes_no(forwards), false);
+    settings.plain("net.ipv4.ip_nonlocal_bind", "0", false);
+    settings.plain("net.ipv4.fwmark_reflect", "0", false);
+    settings.plain("net.ipv4.ping_group_range", "0 0", false);
+    // A bridge that snoops joins a group of its own and says so, sooner or later,
+    // which would count among the packets that rules have met (Linux v6.12,
+    // `net/bridge/br_multicast.c`, `br_ip4_multicast_join_snoopers`). Without
+    // multicast there is no such setting and nothing is said.
+    settings.plain("net.ipv4.igmp_link_local_mcast_reports", "0", true);
+    let own = |key: &str| node.is_some_and(|node| node.sysctls.iter().any(|(own, _)| own == key));
+    for (limit, mask, none) in ICMP_LIMITS {
+        // Who sets a limit gets the kernel's usual mask.
+        if !own(limit) && (v6 || mask.starts_with("net.ipv4.")) {
+            settings.plain(mask, none, false);
+        }
+    }
+    for place in ["all", "default"]
+        .into_iter()
+        .chain(links.iter().map(String::as_str))
+    {
+        for (key, value) in V4 {
+            settings.of(4, place, key, value, key == "drop_unicast_in_l2_multicast");
+        }
+        // A kernel without IPv6 has none of these, and no IPv6 either.
+        settings.of(6, place, "disable_ipv6", yes_no(!v6), !v6);
+        if v6 {
+            for (key, value) in V6 {
+                settings.of(6, place, key, value, false);
+            }
+        }
+    }
+    if v6 {
+        settings.plain("net.ipv6.conf.all.forwarding", yes_no(forwards), false);
+    }
+    if namespace
+        .links
+        .iter()
+        .any(|link| link.kind == LinkKind::Bridge)
+    {
+        bridge(&mut settings, node.is_some(), namespace.iptables.is_some());
+    }
+    if !namespace.ipvs.is_empty() {
+        // Rules may rewrite what IPVS has rewritten only where it keeps
+        // connections known to conntrack.
+        let rewrites = cluster
+            .balancers
+            .iter()
+            .any(|balancer| !balancer.spec.keep_source);
+        settings.plain("net.ipv4.vs.conntrack", yes_no(rewrites), false);
+    }
+    if let Some(node) = node {
+        as_node(&mut settings, node, &links);
+        overrides(&mut settings, node, &links, problems);
+    }
+    namespace.sysctls = settings.made;
+}
+
+/// A node passes bridged packets through its rules, which kubelet asks for and
+/// without which no service can be reached on the same bridge. A switch does not.
+fn bridge(settings: &mut Settings, node: bool, rules: bool) {
+    let (value, optional) = if node || rules {
+        ("1", false)
+    } else {
+        ("0", true)
+    };
+    settings.plain("net.bridge.bridge-nf-call-iptables", value, optional);
+    settings.plain("net.bridge.bridge-nf-call-ip6tables", value, optional);
+    settings.plain("net.bridge.bridge-nf-call-arptables", "0", true);
+}
+
+/// What components of the node set.
+fn as_node(settings: &mut Settings, node: &Node, links: &[String]) {
+    let proxy = node.generated_proxy();
+    if proxy.is_some_and(|proxy| proxy.mode == Mode::Iptables && proxy.localhost_node_ports) {
+        // kubernetes v1.20.2, `pkg/proxy/iptables/proxier.go`, `NewProxier`: so
+        // that node ports answer on 127.0.0.1.
+        settings.of(4, "all", "route_localnet", "1", false);
+    }
+    if let Some(proxy) = proxy.filter(|proxy| proxy.mode == Mode::Ipvs) {
+        for setting in kube_proxy::ipvs::sysctls(proxy) {
+            // A kernel that a lab runs on is newer than any for which kube-proxy
+            // makes a difference.
+            if setting.is_set_on(KERNEL) {
+                settings.plain(setting.key, setting.value, false);
+            }
+        }
+    }
+    for link in links.iter().filter(|link| is_calico(link)) {
+        // Felix, `dataplane/linux/endpoint_mgr.go`, `configureInterface`: the
+        // node answers for the pod's made-up router.
+        settings.of(4, link, "proxy_arp", "1", false);
+        settings.of(4, link, "route_localnet", "1", false);
+    }
+}
+
+/// What the lab says of the node.
+fn overrides(settings: &mut Settings, node: &Node, links: &[String], problems: &mut Vec<Problem>) {
+    for (key, value) in &node.sysctls {
+        let at = || place!["spec", "nodes", &node.name, "sysctls", key];
+        if !key.starts_with("net.") {
+            problems.push(
+                Problem::in_lab(
+                    at(),
+                    format!("`{key}` is not a setting of a network namespace"),
+                )
+                .of_key()
+                .help(
+                    "a lab sets what begins with `net.`; all else is the whole machine's"
+                        .to_owned(),
+                ),
+            );
+            continue;
+        }
+        match interface_of(key) {
+            Some((_, dev, _)) if ["all", "default", "lo"].contains(&dev.as_str()) => {
+                settings.plain(key, value, false);
+            }
+            Some((family, dev, last)) if links.contains(&dev) => {
+                settings.of(family, &dev, &last, value, false);
+            }
+            Some((_, dev, _)) => problems.push(
+                Problem::in_lab(
+                    at(),
+                    format!("node `{}` has no interface `{dev}`", node.name),
+                )
+                .of_key()
+                .help(
+                    did_you_mean(&dev, links.iter().map(String::as_str))
+                        .or_else(|| Some(format!("it has {}", links.join(", ")))),
+                ),
+            ),
+            None => settings.plain(key, value, behaves_so_without(key, value)),
+        }
+    }
+}
+
+/// Whether a kernel that lacks a setting behaves as if it were set so: kernels
+/// before 6.5 never resent a SYN every second.
+fn behaves_so_without(key: &str, value: &str) -> bool {
+    (key, value) == ("net.ipv4.tcp_syn_linear_timeouts", "0")
+}
+
+/// The family, interface and last part of `net.ipv4.conf.eth0.rp_filter`. An
+/// interface whose name holds a dot may be written with a dot or a slash.
+fn interface_of(key: &str) -> Option<(u8, String, String)> {
+    let (family, rest) = key
+        .strip_prefix("net.ipv4.conf.")
+        .map(|rest| (4, rest))
+        .or_else(|| key.strip_prefix("net.ipv6.conf.").map(|rest| (6, rest)))?;
+    let (dev, last) = rest.rsplit_once('.')?;
+    Some((family, dev.replace('/', "."), last.to_owned()))
+}
+
+struct Settings {
+    made: Vec<Sysctl>,
+}
+
+impl Settings {
+    /// Sets what speaks of no interface that is yet to be made.
+    fn plain(&mut self, key: &str, value: &str, optional: bool) {
+        self.put(Sysctl {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            link: None,
+            optional,
+        });
+    }
+
+    /// Sets what speaks of an interface, or of all, or of those to come.
+    fn of(&mut self, family: u8, dev: &str, last: &str, value: &str, optional: bool) {
+        self.put(Sysctl {
+            key: format!("net.ipv{family}.conf.{}.{last}", dev.replace('.', "/")),
+            value: value.to_owned(),
+            link: (!["all", "default"].contains(&dev)).then(|| dev.to_owned()),
+            optional,
+        });
+    }
+
+    /// The last word counts, at the first word's place.
+    fn put(&mut self, setting: Sysctl) {
+        match self.made.iter_mut().find(|made| made.key == setting.key) {
+            Some(made) => *made = setting,
+            None => self.made.push(setting),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_with_dots_are_found_either_way() {
+        let some = |family, dev: &str, last: &str| Some((family, dev.to_owned(), last.to_owned()));
+        assert_eq!(
+            interface_of("net.ipv4.conf.flannel/1.rp_filter"),
+            some(4, "flannel.1", "rp_filter")
+        );
+        assert_eq!(
+            interface_of("net.ipv4.conf.flannel.1.rp_filter"),
+            some(4, "flannel.1", "rp_filter")
+        );
+        assert_eq!(
+            interface_of("net.ipv6.conf.eth0.accept_ra"),
+            some(6, "eth0", "accept_ra")
+        );
+        assert_eq!(interface_of("net.ipv4.ip_forward"), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! What must be watched to hold the evidence against what is expected.
+
+use crate::cluster::{Problem, place};
+use svclab_diagnostic::suggest::did_you_mean;
+use svclab_model::plan::{Namespace, Watch};
+use svclab_scenario::expectation::Expected;
+use svclab_scenario::wire::Tap;
+
+use super::Order;
+
+/// The namespaces that a row's expectations, and those of the claims it speaks
+/// of, look into.
+pub fn watch(order: &Order<'_>, namespaces: &[Namespace], problems: &mut Vec<Problem>) -> Watch {
+    let mut watch = Watch::default();
+    let claims = order
+        .row
+        .claims
+        .iter()
+        .filter_map(|claim| claim.says.as_ref());
+    for expected in claims.chain([&order.row.expected]) {
+        look(order, expected, namespaces, &mut watch, problems);
+    }
+    watch
+}
+
+fn name_counter(watch: &mut Watch, namespace: &str, counter: &str) {
+    let named = watch.named_counters.entry(namespace.to_owned());
+    named.or_default().insert(counter.to_owned());
+}
+
+fn look(
+    order: &Order<'_>,
+    expected: &Expected,
+    namespaces: &[Namespace],
+    watch: &mut Watch,
+    problems: &mut Vec<Problem>,
+) {
+    let find = |name: &str| {
+        let netns = order
+            .cluster
+            .start(name)
+            .unwrap_or_else(|_| name.to_owned());
+        namespaces.iter().find(|namespace| namespace.name == netns)
+    };
+    let at = || place!["spec", "expect", order.row_at];
+    let unknown = |name: &str| {
+        Problem::in_lab(
+            at(),
+            format!("an expectation looks into `{name}`, which is not in the lab"),
+        )
+        .help(did_you_mean(
+            name,
+            namespaces.iter().map(|namespace| namespace.name.as_str()),
+        ))
+    };
+    let add = |list: &mut Vec<String>, name: &str| {
+        if !list.iter().any(|known| known == name) {
+            list.push(name.to_owned());
+        }
+    };
+    // The namespace an interface is in, which may lack it.
+    let interface = |tap: &Tap, problems: &mut Vec<Problem>| {
+        let Some(namespace) = find(&tap.of) else {
+            problems.push(unknown(&tap.of));
+            return None;
+        };
+        let dev = &tap.interface;
+        if dev != "lo" && !namespace.links.iter().any(|link| link.name == *dev) {
+            let links: Vec<&str> = namespace
+                .links
+                .iter()
+                .map(|link| link.name.as_str())
+                .collect();
+            problems.push(
+                Problem::in_lab(
+                    at(),
+                    format!(
+                        "an expectation looks at `{dev}`, which {} has not got",
+                        namespace.name
+                    ),
+                )
+                .help(
+                    did_you_mean(dev, links.iter().copied())
+                        .or_else(|| Some(format!("it has {}", links.join(", ")))),
+                ),
+            );
+        }
+        Some(namespace)
+    };
+    for wire in &expected.wire {
+        if let Some(namespace) = interface(&wire.on, &mut *problems) {
+            add(&mut watch.packets, &namespace.name);
+        }
+    }
+    for counter in &expected.counters {
+        match find(&counter.on) {
+            None => problems.push(unknown(&counter.on)),
+            Some(namespace) => {
+                add(&mut watch.counters, &namespace.name);
+                name_counter(watch, &namespace.name, &counter.counter);
+            }
+        }
+    }
+    for rule in &expected.rules {
+        match find(&rule.on) {
+            None => problems.push(unknown(&rule.on)),
+            Some(namespace) => {
+                add(&mut watch.rules, &namespace.name);
+                // Rules of nftables' own tables have no counters.
+                if rule.table.contains(' ') {
+                    add(&mut watch.trace, &namespace.name);
+                }
+            }
+        }
+    }
+    for chain in &expected.chains {
+        match find(&chain.on) {
+            None => problems.push(unknown(&chain.on)),
+            Some(namespace) => add(&mut watch.rules, &namespace.name),
+        }
+    }
+    for set in &expected.sets {
+        match find(&set.on) {
+            None => problems.push(unknown(&set.on)),
+            // Sets of nftables are read with its rules.
+            Some(namespace) if set.table.is_some() => add(&mut watch.rules, &namespace.name),
+            Some(namespace) => add(&mut watch.sets, &namespace.name),
+        }
+    }
+    for server in &expected.ipvs {
+        match find(&server.on) {
+            None => problems.push(unknown(&server.on)),
+            Some(namespace) => add(&mut watch.ipvs, &namespace.name),
+        }
+    }
+    for link in &expected.links {
+        if let Some(namespace) = interface(&link.on, &mut *problems) {
+            add(&mut watch.links, &namespace.name);
+        }
+    }
+}

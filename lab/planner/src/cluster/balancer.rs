@@ -1,0 +1,286 @@
+//! Load balancers: what they stand for and what stands behind them.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use super::problem::{Problem, place};
+use super::{Name, Node};
+use svclab_diagnostic::suggest::did_you_mean;
+use svclab_rules::service::{ingress_ips, name_of, namespace_of};
+use svclab_scenario::lab::{LoadBalancerSpec, Target};
+
+/// A load balancer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Balancer {
+    /// Its name in the lab.
+    pub name: String,
+    /// The service, as namespace and name.
+    pub service: (String, String),
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its ports, each with what stands behind it.
+    pub ports: Vec<BalancerPort>,
+    /// The port on which nodes say whether they have endpoints of the service;
+    /// the service has one when its traffic policy is `Local`.
+    pub health_check_node_port: Option<u16>,
+    /// What the lab says of it.
+    pub spec: LoadBalancerSpec,
+}
+
+/// A port of a balancer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BalancerPort {
+    /// The port.
+    pub port: u16,
+    /// `tcp` or `udp`.
+    pub protocol: String,
+    /// What stands behind it.
+    pub backends: Vec<Backend>,
+}
+
+/// What stands behind a balancer's port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backend {
+    /// Where packets go.
+    pub to: SocketAddr,
+    /// The node it is, or is on, by index.
+    pub node: Option<usize>,
+}
+
+/// What balancers are made of.
+pub(super) struct Ground<'a> {
+    pub nodes: &'a [Node],
+    pub services: &'a [core::Service],
+    pub slices: &'a [EndpointSlice],
+}
+
+/// The schedulers of IPVS (Linux, `net/netfilter/ipvs/Kconfig`).
+pub(super) const SCHEDULERS: [&str; 14] = [
+    "rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos",
+];
+
+/// The balancer that a lab speaks of.
+pub(super) fn balancer(
+    name: &str,
+    spec: &LoadBalancerSpec,
+    ground: &Ground<'_>,
+    problems: &mut Vec<Problem>,
+) -> Option<Balancer> {
+    let at = |field: &str| place!["spec", "loadBalancers", name, field];
+    let (namespace, service_name) = spec
+        .service
+        .split_once('/')
+        .unwrap_or(("default", &spec.service));
+    let Some(service) = ground
+        .services
+        .iter()
+        .find(|each| namespace_of(each) == namespace && name_of(each) == service_name)
+    else {
+        let known: Vec<String> = ground
+            .services
+            .iter()
+            .map(|each| format!("{}/{}", namespace_of(each), name_of(each)))
+            .collect();
+        problems.push(
+            Problem::in_lab(
+                at("service"),
+                format!("there is no service `{}`", spec.service),
+            )
+            .help(did_you_mean(
+                &spec.service,
+                known.iter().map(String::as_str),
+            )),
+        );
+        return None;
+    };
+    let addresses = ingress_ips(service);
+    if addresses.is_empty() {
+        problems.push(
+            Problem::in_lab(
+                at("service"),
+                format!(
+                    "the service `{}` has no load balancer's address",
+                    spec.service
+                ),
+            )
+            .help("write `status: {loadBalancer: {ingress: [{ip: …}]}}` to the Service".to_owned()),
+        );
+    }
+    if !SCHEDULERS.contains(&spec.scheduler.as_str()) {
+        problems.push(
+            Problem::in_lab(
+                at("scheduler"),
+                format!("IPVS has no scheduler `{}`", spec.scheduler),
+            )
+            .help(format!("the schedulers are {}", SCHEDULERS.join(", "))),
+        );
+    }
+    let nodes = backend_nodes(name, spec, ground.nodes, problems);
+    let object = service.spec.as_ref();
+    let ports = object
+        .and_then(|object| object.ports.as_ref())
+        .into_iter()
+        .flatten();
+    let ports: Vec<BalancerPort> = ports
+        .filter_map(|port| {
+            let protocol = port.protocol.as_deref().unwrap_or("TCP").to_lowercase();
+            let number = u16::try_from(port.port).ok()?;
+            let backends = match spec.target {
+                Target::Pods => pods(ground, service, port.name.as_deref()),
+                Target::NodePort => {
+                    let Some(node_port) = port.node_port.and_then(|port| u16::try_from(port).ok()) else {
+                        problems.push(
+                            Problem::in_lab(at("service"), format!("port {number} of the service `{}` has no nodePort", spec.service))
+                                .help("write `nodePort: 30080` to the Service's port, or `target: pods` to the balancer".to_owned()),
+                        );
+                        return None;
+                    };
+                    nodes.iter().filter_map(|node| {
+                        let ip = ground.nodes[*node].addresses.iter().find(|own| own.is_ipv4())?.ip();
+                        Some(Backend { to: SocketAddr::new(ip, node_port), node: Some(*node) })
+                    }).collect()
+                }
+            };
+            Some(BalancerPort { port: number, protocol, backends })
+        })
+        .collect();
+    Some(Balancer {
+        name: name.to_owned(),
+        service: (namespace.to_owned(), service_name.to_owned()),
+        addresses,
+        ports,
+        health_check_node_port: object
+            .and_then(|object| object.health_check_node_port)
+            .and_then(|port| u16::try_from(port).ok())
+            .filter(|port| *port > 0),
+        spec: spec.clone(),
+    })
+}
+
+/// Checks that no port of an address belongs to two balancers.
+pub(super) fn check_apart(balancers: &[Balancer], problems: &mut Vec<Problem>) {
+    let mut owners: BTreeMap<(IpAddr, &str, u16), &Balancer> = BTreeMap::new();
+    for balancer in balancers {
+        let ports = |address: &IpAddr| {
+            let address = *address;
+            let ports = balancer.ports.iter();
+            ports.map(move |port| (address, port.protocol.as_str(), port.port))
+        };
+        for taken in balancer.addresses.iter().flat_map(ports) {
+            let owner = *owners.entry(taken).or_insert(balancer);
+            if owner.name == balancer.name {
+                continue;
+            }
+            let (address, protocol, port) = taken;
+            let message = format!(
+                "the load balancers `{}` and `{}` both have port {port}/{} of {address}",
+                owner.name,
+                balancer.name,
+                protocol.to_uppercase(),
+            );
+            let at = place!["spec", "loadBalancers", &balancer.name, "service"];
+            problems.push(Problem::in_lab(at, message).help(Some(
+                "give each service a load balancer and an address of its own".to_owned(),
+            )));
+            break;
+        }
+    }
+}
+
+fn backend_nodes(
+    name: &str,
+    spec: &LoadBalancerSpec,
+    nodes: &[Node],
+    problems: &mut Vec<Problem>,
+) -> Vec<usize> {
+    let Some(all) = &spec.backends else {
+        return (0..nodes.len()).collect();
+    };
+    all.iter()
+        .enumerate()
+        .filter_map(|(at, wanted)| {
+            let found = nodes.iter().position(|node| node.name == *wanted);
+            let place = || place!["spec", "loadBalancers", name, "backends", at];
+            if all[..at].contains(wanted) {
+                let message = format!("the backend `{wanted}` is listed twice");
+                problems.push(Problem::in_lab(place(), message));
+            } else if found.is_none() {
+                problems.push(
+                    Problem::in_lab(place(), format!("there is no node `{wanted}`")).help(
+                        did_you_mean(wanted, nodes.iter().map(|node| node.name.as_str())),
+                    ),
+                );
+            }
+            found
+        })
+        .collect()
+}
+
+/// The ready endpoints of a service's port.
+fn pods(ground: &Ground<'_>, service: &core::Service, port: Option<&str>) -> Vec<Backend> {
+    ground
+        .slices
+        .iter()
+        .filter(|slice| {
+            slice.metadata.namespace.as_deref().unwrap_or("default") == namespace_of(service)
+                && slice
+                    .metadata
+                    .labels
+                    .as_ref()
+                    .and_then(|labels| labels.get("kubernetes.io/service-name"))
+                    .map(String::as_str)
+                    == Some(name_of(service))
+        })
+        .flat_map(|slice| {
+            let ports = slice
+                .ports
+                .iter()
+                .flatten()
+                .filter(|each| each.name.as_deref().unwrap_or("") == port.unwrap_or(""));
+            let numbers: Vec<u16> = ports
+                .filter_map(|each| u16::try_from(each.port?).ok())
+                .collect();
+            let endpoints = slice.endpoints.iter().flatten();
+            let ready = endpoints.filter(|endpoint| {
+                endpoint
+                    .conditions
+                    .as_ref()
+                    .is_none_or(|conditions| conditions.ready != Some(false))
+            });
+            ready
+                .flat_map(|endpoint| {
+                    endpoint
+                        .addresses
+                        .iter()
+                        .map(|address| (address, endpoint.node_name.as_ref()))
+                        .collect::<Vec<_>>()
+                })
+                .flat_map(|(address, node)| {
+                    let node = node
+                        .and_then(|node| ground.nodes.iter().position(|each| each.name == *node));
+                    let ip = address.parse::<IpAddr>().ok();
+                    numbers
+                        .iter()
+                        .filter_map(|number| {
+                            Some(Backend {
+                                to: SocketAddr::new(ip?, *number),
+                                node,
+                            })
+                        })
+                        .collect::<Vec<_>>()
+                })
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+impl Balancer {
+    /// The service's load balancer, as probes name it.
+    #[must_use]
+    pub fn reference(&self) -> Name {
+        Name::LoadBalancer(self.service.0.clone(), self.service.1.clone())
+    }
+}

@@ -1,0 +1,258 @@
+//! From what a user wrote to a [`Cluster`], or to everything that is wrong with it.
+
+use ipnetwork::IpNetwork;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+
+use super::addresses;
+use super::balancer::{Ground, balancer, check_apart};
+use super::kube_proxy;
+use super::node::node;
+use super::pod::pod;
+use super::problem::{Problem, place};
+use super::serving::{Machines, serving};
+use super::subnets::{network_of, subnets};
+use super::{Cluster, FABRIC, Fabric, Host, INTERNET, Node, Pod};
+use svclab_diagnostic::suggest::did_you_mean;
+use svclab_scenario::lab::LabSpec;
+use svclab_scenario::reference::{DocumentRef, ObjectKind};
+
+/// One case as it was written.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The lab document.
+    pub spec: &'a LabSpec,
+    /// `Node` objects.
+    pub nodes: &'a [core::Node],
+    /// `Pod` objects.
+    pub pods: &'a [core::Pod],
+    /// `Service` objects.
+    pub services: &'a [core::Service],
+    /// `EndpointSlice` objects, those that were derived among them.
+    pub slices: &'a [EndpointSlice],
+    /// The networks that cluster IPs are taken from.
+    pub service_cidrs: &'a [ServiceCIDR],
+}
+
+/// Builds the cluster of one case.
+///
+/// # Errors
+///
+/// Everything that is wrong, each with its place.
+pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let nodes: Vec<Node> = inputs
+        .nodes
+        .iter()
+        .filter_map(|object| node(inputs.spec, object, &mut problems))
+        .collect();
+    known_nodes(inputs, &nodes, &mut problems);
+    let hosts = hosts(inputs.spec, &nodes, &mut problems);
+    // An unknown node has been told of; what hangs on it would only repeat it.
+    let pods: Vec<Pod> = inputs
+        .pods
+        .iter()
+        .filter_map(|object| pod(object, &nodes, inputs.spec.calico.is_some(), &mut problems))
+        .collect();
+    addresses::unique(&nodes, &pods, &hosts, inputs.services, &mut problems);
+    let subnets = subnets(inputs.spec, &nodes, &hosts, &mut problems);
+    addresses::disjoint(&nodes, &subnets, inputs, &mut problems);
+    kube_proxy::check(inputs.spec, &mut problems);
+    components(inputs.spec, &nodes, &pods, &mut problems);
+    let routes = routes(inputs.spec, &nodes, &mut problems);
+    let ground = Ground {
+        nodes: &nodes,
+        services: inputs.services,
+        slices: inputs.slices,
+    };
+    let balancers: Vec<_> = inputs
+        .spec
+        .load_balancers
+        .iter()
+        .filter_map(|(name, spec)| balancer(name, spec, &ground, &mut problems))
+        .collect();
+    check_apart(&balancers, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let host_ports = inputs
+        .spec
+        .hosts
+        .iter()
+        .flat_map(|(name, host)| host.ports.iter().map(|port| (name.clone(), *port)));
+    let machines = Machines {
+        nodes: &nodes,
+        pods: &pods,
+        hosts: &hosts,
+    };
+    let serving = serving(&machines, inputs.pods, inputs.slices, host_ports);
+    Ok(Cluster {
+        serving,
+        balancers,
+        nodes,
+        pods,
+        hosts,
+        services: inputs.services.to_vec(),
+        slices: inputs.slices.to_vec(),
+        service_cidrs: inputs.service_cidrs.to_vec(),
+        fabric: Fabric {
+            kind: inputs.spec.fabric.kind,
+            subnets,
+            foreign_sources: inputs.spec.fabric.foreign_sources,
+            routes,
+        },
+        backend: inputs.spec.iptables,
+        flannel: inputs.spec.flannel.clone(),
+        calico: inputs.spec.calico.clone(),
+        ip_masq_agent: inputs.spec.ip_masq_agent.clone(),
+        docker: inputs.spec.docker.clone(),
+    })
+}
+
+/// What the lab says of nodes must be said of nodes that are there.
+fn known_nodes(inputs: &Inputs<'_>, nodes: &[Node], problems: &mut Vec<Problem>) {
+    let is_there = |name: &String| {
+        let mut objects = inputs.nodes.iter();
+        objects.any(|node| node.metadata.name.as_ref() == Some(name))
+    };
+    for name in inputs.spec.nodes.keys().filter(|name| !is_there(name)) {
+        let known = nodes.iter().map(|node| node.name.as_str());
+        problems.push(
+            Problem::in_lab(
+                place!["spec", "nodes", name],
+                format!("there is no node `{name}`"),
+            )
+            .of_key()
+            .help(did_you_mean(name, known)),
+        );
+    }
+    for node in nodes.iter().filter(|node| is_reserved(&node.name)) {
+        problems.push(
+            Problem::new(
+                DocumentRef::object(ObjectKind::Node, "", &node.name),
+                place!["metadata", "name"],
+                format!("the name `{}` is taken", node.name),
+            )
+            .help(SHARED_NAMES.to_owned()),
+        );
+    }
+}
+
+/// Machines outside; their names are nobody else's.
+fn hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<Host> {
+    let taken = |name: &str| is_reserved(name) || nodes.iter().any(|node| node.name == name);
+    for name in spec.hosts.keys().filter(|name| taken(name)) {
+        problems.push(
+            Problem::in_lab(
+                place!["spec", "hosts", name],
+                format!("the name `{name}` is taken"),
+            )
+            .of_key()
+            .help(SHARED_NAMES.to_owned()),
+        );
+    }
+    for (name, host) in &spec.hosts {
+        if let Some(at) = host.ports.iter().position(|port| *port == 0) {
+            problems.push(
+                Problem::in_lab(
+                    place!["spec", "hosts", name, "ports", at],
+                    "0 is not the number of a port",
+                )
+                .help("give a port from 1 to 65535".to_owned()),
+            );
+        }
+    }
+    spec.hosts
+        .iter()
+        .map(|(name, host)| Host {
+            name: name.clone(),
+            address: host.address,
+        })
+        .collect()
+}
+
+/// The highest VNI for which the interface `flannel.VNI` has a name of at most 15 bytes
+/// (Linux, `include/uapi/linux/if.h`, `IFNAMSIZ`).
+const MAX_VNI: u32 = 9_999_999;
+
+const SHARED_NAMES: &str =
+    "nodes, hosts, `fabric` and `internet` share their names; choose another";
+
+fn is_reserved(name: &str) -> bool {
+    [FABRIC, INTERNET].contains(&name)
+}
+
+/// What components need of the nodes.
+fn components(spec: &LabSpec, nodes: &[Node], pods: &[Pod], problems: &mut Vec<Problem>) {
+    if let Some(vni) = spec.flannel.as_ref().map(|flannel| flannel.vni)
+        && vni > MAX_VNI
+    {
+        problems.push(
+            Problem::in_lab(
+                place!["spec", "flannel", "vni"],
+                format!("no interface can be called `flannel.{vni}`"),
+            )
+            .help(format!("give a number up to {MAX_VNI}")),
+        );
+    }
+    for (at, node) in nodes.iter().enumerate() {
+        let document = || DocumentRef::object(ObjectKind::Node, "", &node.name);
+        let cidr = node.pod_cidrs.iter().find_map(|network| match network {
+            IpNetwork::V4(network) => Some(*network),
+            IpNetwork::V6(_) => None,
+        });
+        let has_pods = pods.iter().any(|pod| pod.node == at && !pod.host_network);
+        if node.pod_cidrs.is_empty()
+            && (has_pods && spec.calico.is_none() || spec.flannel.is_some())
+        {
+            problems.push(
+                Problem::new(
+                    document(),
+                    place!["spec"],
+                    format!("node `{}` has no podCIDR", node.name),
+                )
+                .help(
+                    "write `spec: {podCIDR: 10.244.1.0/24}`; its pods' addresses come from there"
+                        .to_owned(),
+                ),
+            );
+        }
+        if let (Some(flannel), Some(cidr)) = (&spec.flannel, cidr)
+            && let Err(error) = flannel.check(cidr)
+        {
+            problems.push(Problem::in_lab(
+                place!["spec", "flannel"],
+                format!("on node `{}`: {error}", node.name),
+            ));
+        }
+    }
+}
+
+fn routes(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<(IpNetwork, usize)> {
+    let mut routes = Vec::new();
+    for (at, route) in spec.fabric.routes.iter().enumerate() {
+        let to = network_of(route.to);
+        let before = &spec.fabric.routes[..at];
+        if before.iter().any(|known| network_of(known.to) == to) {
+            problems.push(Problem::in_lab(
+                place!["spec", "fabric", "routes", at, "to"],
+                format!("there is a second route to {to}"),
+            ));
+        }
+        match nodes.iter().position(|node| node.name == route.via) {
+            Some(node) => routes.push((to, node)),
+            None => problems.push(
+                Problem::in_lab(
+                    place!["spec", "fabric", "routes", at, "via"],
+                    format!("there is no node `{}`", route.via),
+                )
+                .help(did_you_mean(
+                    &route.via,
+                    nodes.iter().map(|node| node.name.as_str()),
+                )),
+            ),
+        }
+    }
+    routes
+}

@@ -1,0 +1,120 @@
+//! What a kube-proxy of a version and mode cannot be told, or would not heed.
+
+use super::balancer::SCHEDULERS;
+use super::problem::{Problem, place};
+use svclab_rules::kube_proxy::history::{NFT_INTERFACES_BY_NAME, NFTABLES_MODE, PRIMARY_ADDRESS};
+use svclab_rules::kube_proxy::{DetectLocalMode, KubeProxy, Mode, NodePortAddress};
+use svclab_scenario::lab::LabSpec;
+use svclab_scenario::tree::Step;
+
+/// Checks the kube-proxy of all nodes, and those that nodes have of their own.
+pub(super) fn check(spec: &LabSpec, problems: &mut Vec<Problem>) {
+    if let Some(proxy) = &spec.kube_proxy {
+        one(proxy, &place!["spec", "kubeProxy"], problems);
+    }
+    for (name, node) in &spec.nodes {
+        if let Some(proxy) = &node.kube_proxy {
+            one(proxy, &place!["spec", "nodes", name, "kubeProxy"], problems);
+        }
+    }
+}
+
+fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
+    let version = proxy.version;
+    let mut wrong = |field: &str, message: String, help: String| {
+        let mut problem = Problem::in_lab(place!["spec"], message).help(help);
+        problem.at.path = at.iter().cloned().chain([field.into()]).collect();
+        problems.push(problem);
+    };
+    for (field, name) in [
+        ("bridgeInterface", &proxy.bridge_interface),
+        ("interfaceNamePrefix", &proxy.interface_name_prefix),
+    ] {
+        if let Some(name) = name.as_ref().filter(|name| !is_interface(name)) {
+            wrong(
+                field,
+                format!("no interface is called `{}`", name.escape_debug()),
+                "give a name of up to 15 letters, digits, `-`, `_` and `.`".to_owned(),
+            );
+        }
+    }
+    let scheduler = proxy.ipvs_scheduler.as_str();
+    if !scheduler.is_empty() && !SCHEDULERS.contains(&scheduler) {
+        wrong(
+            "ipvsScheduler",
+            format!("IPVS has no scheduler `{scheduler}`"),
+            format!("the schedulers are {}", SCHEDULERS.join(", ")),
+        );
+    }
+    let primary = |address: &NodePortAddress| *address == NodePortAddress::Primary;
+    if proxy.node_port_addresses.iter().any(primary) {
+        if let Some(since) = PRIMARY_ADDRESS
+            .came()
+            .filter(|_| !version.has(&PRIMARY_ADDRESS))
+        {
+            wrong(
+                "nodePortAddresses",
+                format!("kube-proxy {version} knows no `primary` among nodePortAddresses"),
+                format!("give v1.{since} or newer, or the networks of those addresses"),
+            );
+        } else if proxy.node_port_addresses.len() > 1 {
+            wrong(
+                "nodePortAddresses",
+                "kube-proxy takes `primary` alone, or networks".to_owned(),
+                "leave one of them out".to_owned(),
+            );
+        }
+    }
+    if proxy.mode != Mode::Nftables {
+        return;
+    }
+    if let Some(since) = NFTABLES_MODE
+        .came()
+        .filter(|_| !version.has(&NFTABLES_MODE))
+    {
+        wrong(
+            "mode",
+            format!("kube-proxy {version} has no nftables mode"),
+            format!("give v1.{since} or newer, or another mode"),
+        );
+        return;
+    }
+    let of_ipvs = [
+        ("bindLoadBalancerIPs", !proxy.bind_load_balancer_ips),
+        ("ipvsScheduler", !proxy.ipvs_scheduler.is_empty()),
+        ("tcpTimeout", !proxy.tcp_timeout.is_zero()),
+        ("tcpFinTimeout", !proxy.tcp_fin_timeout.is_zero()),
+        ("udpTimeout", !proxy.udp_timeout.is_zero()),
+        ("strictARP", proxy.strict_arp),
+    ];
+    for (field, _) in of_ipvs.iter().filter(|(_, said)| *said) {
+        wrong(
+            field,
+            format!("`{field}` is for ipvs mode; nftables mode does not heed it"),
+            "leave it out, or set it where `mode` is ipvs".to_owned(),
+        );
+    }
+    // `iif` takes the interface that has that very name (nftables v1.0.6,
+    // `ifindex_type_parse` in `src/meta.c`).
+    if proxy.binary.is_none()
+        && proxy.detect_local_mode == DetectLocalMode::InterfaceNamePrefix
+        && !version.has(&NFT_INTERFACES_BY_NAME)
+        && let Some(since) = NFT_INTERFACES_BY_NAME.came()
+    {
+        let prefix = proxy.interface_name_prefix.as_deref().unwrap_or_default();
+        wrong(
+            "detectLocalMode",
+            format!(
+                "kube-proxy {version} writes `iif {prefix}*` in nftables mode, which nft refuses"
+            ),
+            format!("give v1.{since} or newer, or tell local traffic by clusterCIDR"),
+        );
+    }
+}
+
+/// Whether an interface, or the beginning of one's name, can be called so and stand in a
+/// rule as it is.
+fn is_interface(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=15).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(is_plain)
+}

@@ -1,0 +1,161 @@
+//! From a `Pod` object to a pod that runs somewhere, or to what is wrong with it.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use k8s_openapi::api::core::v1 as core;
+
+use super::problem::{At, Problem, object_of, place};
+use super::{Node, Pod};
+use svclab_diagnostic::suggest::did_you_mean;
+use svclab_scenario::endpoints::declared_ports;
+use svclab_scenario::reference::{DocumentRef, ObjectKind};
+use svclab_scenario::tree::Step;
+
+/// A pod that runs; none for one that has ended or was never placed. `is_routed` is
+/// whether nodes route to each pod by itself, as Calico does.
+pub(super) fn pod(
+    object: &core::Pod,
+    nodes: &[Node],
+    is_routed: bool,
+    problems: &mut Vec<Problem>,
+) -> Option<Pod> {
+    let document = object_of(ObjectKind::Pod, &object.metadata);
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let status = object.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    if matches!(phase, Some("Succeeded" | "Failed")) {
+        return None;
+    }
+    let spec = object.spec.as_ref();
+    let node_name = spec
+        .and_then(|spec| spec.node_name.as_deref())
+        .unwrap_or_default();
+    let Some(node) = nodes.iter().position(|node| node.name == node_name) else {
+        if !node_name.is_empty() || phase != Some("Pending") {
+            problems.push(nowhere(document, &name, node_name, nodes));
+        }
+        return None;
+    };
+    let host_network = spec.and_then(|spec| spec.host_network).unwrap_or(false);
+    let own = &nodes[node];
+    let mut ips: Vec<IpAddr> = Vec::new();
+    for (path, text) in written(status) {
+        let at = At {
+            document: document.clone(),
+            path,
+        };
+        let Ok(ip) = text.parse::<IpAddr>() else {
+            problems.push(wrong(at, format!("`{text}` is not an IP address"), None));
+            continue;
+        };
+        if !ips.contains(&ip) {
+            problems.extend(misplaced(at, &name, ip, own, (host_network, is_routed)));
+            ips.push(ip);
+        }
+    }
+    if ips.is_empty() && host_network {
+        ips = own.addresses.iter().map(IpNetwork::ip).collect();
+    }
+    if ips.is_empty() {
+        if phase != Some("Pending") {
+            let message = format!("pod `{name}` has no address");
+            let help = "write `status: {podIP: …}`, as `kubectl get pod -o yaml` does";
+            problems.push(Problem::new(document, place!["status"], message).help(help.to_owned()));
+        }
+        return None;
+    }
+    let namespace = object.metadata.namespace.clone();
+    Some(Pod {
+        namespace: namespace.unwrap_or_else(|| "default".to_owned()),
+        name,
+        node,
+        ips,
+        host_network,
+        declares_ports: declared_ports(object).next().is_some(),
+    })
+}
+
+/// A pod of no node, or of one that is not there.
+fn nowhere(document: DocumentRef, name: &str, node_name: &str, nodes: &[Node]) -> Problem {
+    if node_name.is_empty() {
+        let message = format!("pod `{name}` runs on no node");
+        return Problem::new(document, place!["spec"], message)
+            .help("write `spec: {nodeName: …}`".to_owned());
+    }
+    let message = format!("there is no node `{node_name}`");
+    Problem::new(document, place!["spec", "nodeName"], message).help(did_you_mean(
+        node_name,
+        nodes.iter().map(|node| node.name.as_str()),
+    ))
+}
+
+/// The addresses as they are written, each with its place.
+fn written(status: Option<&core::PodStatus>) -> impl Iterator<Item = (Vec<Step>, &str)> {
+    let one = status
+        .and_then(|status| status.pod_ip.as_deref())
+        .map(|ip| (place!["status", "podIP"].to_vec(), ip));
+    let many = status
+        .and_then(|status| status.pod_ips.as_ref())
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .map(|(at, ip)| {
+            (
+                place!["status", "podIPs", at, "ip"].to_vec(),
+                ip.ip.as_str(),
+            )
+        });
+    one.into_iter().chain(many)
+}
+
+/// An address that a pod of this node cannot have.
+fn misplaced(
+    at: At,
+    name: &str,
+    ip: IpAddr,
+    own: &Node,
+    (host_network, is_routed): (bool, bool),
+) -> Option<Problem> {
+    let node = &own.name;
+    if host_network {
+        let has = own.addresses.iter().any(|address| address.ip() == ip);
+        return (!has).then(|| {
+            let message = format!(
+                "pod `{name}` is on the host's network and {ip} is not an address of its node `{node}`"
+            );
+            wrong(at, message, None)
+        });
+    }
+    let of_family = |network: &&IpNetwork| network.is_ipv4() == ip.is_ipv4();
+    let Some(cidr) = own.pod_cidrs.iter().find(of_family) else {
+        // Calico routes to each address by itself. A node without any podCIDR is
+        // reported by itself, too.
+        if is_routed || own.pod_cidrs.is_empty() {
+            return None;
+        }
+        let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+        let message = format!(
+            "the pod's address {ip} is in no podCIDR of its node `{node}`, which has no {family} one"
+        );
+        let help = format!("add an {family} network to `spec.podCIDRs` of the node");
+        return Some(wrong(at, message, Some(help)));
+    };
+    if cidr.contains(ip) {
+        return None;
+    }
+    let message =
+        format!("the pod's address {ip} is outside {cidr}, the podCIDR of its node `{node}`");
+    let help = "a pod's address comes from its node's podCIDR".to_owned();
+    Some(wrong(at, message, Some(help)))
+}
+
+fn wrong(at: At, message: String, help: Option<String>) -> Problem {
+    Problem {
+        at,
+        message,
+        help,
+        key: false,
+        step: None,
+    }
+}

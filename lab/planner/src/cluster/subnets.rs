@@ -1,0 +1,225 @@
+//! The subnets of the fabric: who shares a switch, and what the router is there.
+
+use std::net::IpAddr;
+
+use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
+
+use super::problem::{Problem, place};
+use super::{Host, Node};
+use svclab_scenario::lab::{FabricKind, LabSpec};
+use svclab_scenario::reference::{DocumentRef, ObjectKind};
+
+/// One subnet of the fabric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subnet {
+    /// The network, host bits clear.
+    pub network: IpNetwork,
+    /// The router's address in it: the first that nobody has.
+    pub gateway: IpAddr,
+    /// Who is in it.
+    pub members: Vec<Member>,
+}
+
+/// A machine in a subnet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Member {
+    /// A node, by index.
+    Node(usize),
+    /// A host, by index.
+    Host(usize),
+}
+
+/// The network an address lies in, by the prefix length that is written with it
+/// nowhere: 24 bits, or 64 of an IPv6 address.
+#[must_use]
+pub fn usual(address: IpAddr) -> IpNetwork {
+    let prefix = if address.is_ipv4() { 24 } else { 64 };
+    network_of(IpNetwork::new(address, prefix).unwrap_or_else(|_| address.into()))
+}
+
+/// The network, host bits clear.
+#[must_use]
+pub fn network_of(address: IpNetwork) -> IpNetwork {
+    IpNetwork::new(address.network(), address.prefix()).unwrap_or(address)
+}
+
+/// Whether two networks share an address.
+#[must_use]
+pub fn overlap(one: IpNetwork, other: IpNetwork) -> bool {
+    match (one, other) {
+        (IpNetwork::V4(one), IpNetwork::V4(other)) => one.overlaps(other),
+        (IpNetwork::V6(one), IpNetwork::V6(other)) => one.overlaps(other),
+        _ => false,
+    }
+}
+
+/// The first address of a subnet, after the network's own, that is not taken.
+#[must_use]
+pub fn first_free(network: IpNetwork, taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+    // A subnet of two addresses (31 or 127 bits) has no network address.
+    let skip = usize::from(
+        !matches!(
+            network,
+            IpNetwork::V4(network) if network.prefix() >= 31
+        ) && !matches!(network, IpNetwork::V6(network) if network.prefix() >= 127),
+    );
+    match network {
+        IpNetwork::V4(network) => usable_v4(network, skip)
+            .map(IpAddr::V4)
+            .find(|address| !taken(*address)),
+        IpNetwork::V6(network) => usable_v6(network, skip)
+            .map(IpAddr::V6)
+            .find(|address| !taken(*address)),
+    }
+}
+
+fn usable_v4(network: Ipv4Network, skip: usize) -> impl Iterator<Item = std::net::Ipv4Addr> {
+    let last = network.broadcast();
+    network
+        .iter()
+        .skip(skip)
+        .filter(move |address| skip == 0 || *address != last)
+}
+
+fn usable_v6(network: Ipv6Network, skip: usize) -> impl Iterator<Item = std::net::Ipv6Addr> {
+    network.iter().skip(skip)
+}
+
+/// The subnets of a lab's machines.
+pub(super) fn subnets(
+    spec: &LabSpec,
+    nodes: &[Node],
+    hosts: &[Host],
+    problems: &mut Vec<Problem>,
+) -> Vec<Subnet> {
+    let mut subnets: Vec<(IpNetwork, Vec<Member>)> = Vec::new();
+    let mut join = |network: IpNetwork, member: Member| match subnets
+        .iter_mut()
+        .find(|(known, _)| *known == network)
+    {
+        Some((_, members)) => members.push(member),
+        None => subnets.push((network, vec![member])),
+    };
+    for (at, node) in nodes.iter().enumerate() {
+        for address in &node.addresses {
+            join(network_of(*address), Member::Node(at));
+        }
+    }
+    for (at, host) in hosts.iter().enumerate() {
+        join(network_of(host.address), Member::Host(at));
+    }
+    let address_of = |member: &Member, family_v4: bool| match member {
+        Member::Node(at) => nodes[*at]
+            .addresses
+            .iter()
+            .find(|address| address.is_ipv4() == family_v4)
+            .map(IpNetwork::ip),
+        Member::Host(at) => Some(hosts[*at].address.ip()),
+    };
+    let shares = |members: &[Member]| -> Vec<usize> {
+        members
+            .iter()
+            .filter_map(|member| {
+                if let Member::Node(at) = member {
+                    Some(*at)
+                } else {
+                    None
+                }
+            })
+            .collect()
+    };
+    if spec.fabric.kind == FabricKind::Routed {
+        for (network, members) in &subnets {
+            if let [first, second, ..] = shares(members).as_slice() {
+                problems.push(
+                    Problem::new(
+                        DocumentRef::object(ObjectKind::Node, "", &nodes[*second].name),
+                        place!["status", "addresses"],
+                        format!(
+                            "nodes `{}` and `{}` share the subnet {network}, and a routed fabric has each node in its own",
+                            nodes[*first].name, nodes[*second].name
+                        ),
+                    )
+                    .help("write `fabric: {type: switched}`, or give the nodes narrower subnets under `nodes`".to_owned()),
+                );
+            }
+        }
+    } else {
+        for v4 in [true, false] {
+            let of_nodes: Vec<IpNetwork> = subnets
+                .iter()
+                .filter(|(network, members)| network.is_ipv4() == v4 && !shares(members).is_empty())
+                .map(|(network, _)| *network)
+                .collect();
+            if let [first, second, ..] = of_nodes.as_slice() {
+                problems.push(
+                    Problem::in_lab(
+                        place!["spec", "fabric"],
+                        format!("the nodes of a switched fabric share one subnet, and these lie in {first} and {second}"),
+                    )
+                    .help("name the subnet that holds them all: `fabric: {type: switched, subnet: …}`".to_owned()),
+                );
+            }
+        }
+    }
+    subnets
+        .into_iter()
+        .filter_map(|(network, members)| {
+            let taken = |address| {
+                members
+                    .iter()
+                    .any(|member| address_of(member, network.is_ipv4()) == Some(address))
+            };
+            let Some(gateway) = first_free(network, taken) else {
+                problems.push(
+                    Problem::in_lab(
+                        place!["spec"],
+                        format!("the subnet {network} has no address left for its router"),
+                    )
+                    .help("give it a shorter prefix".to_owned()),
+                );
+                return None;
+            };
+            Some(Subnet {
+                network,
+                gateway,
+                members,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_router_takes_the_first_address_that_is_free() {
+        let free = |network: &str, taken: &[&str]| {
+            first_free(network.parse().unwrap(), |address| {
+                taken.contains(&address.to_string().as_str())
+            })
+            .map(|address| address.to_string())
+        };
+        assert_eq!(free("10.0.0.0/24", &[]).as_deref(), Some("10.0.0.1"));
+        assert_eq!(
+            free("10.0.0.0/24", &["10.0.0.1", "10.0.0.2"]).as_deref(),
+            Some("10.0.0.3")
+        );
+        assert_eq!(free("10.0.0.0/30", &["10.0.0.1", "10.0.0.2"]), None);
+        assert_eq!(
+            free("10.0.0.0/31", &["10.0.0.1"]).as_deref(),
+            Some("10.0.0.0")
+        );
+        assert_eq!(free("10.0.0.0/32", &["10.0.0.0"]), None);
+        assert_eq!(free("fd00::/64", &["fd00::1"]).as_deref(), Some("fd00::2"));
+    }
+
+    #[test]
+    fn networks_of_different_families_never_overlap() {
+        let of = |text: &str| text.parse::<IpNetwork>().unwrap();
+        assert!(overlap(of("10.0.0.0/8"), of("10.1.2.0/24")));
+        assert!(!overlap(of("10.0.0.0/24"), of("10.0.1.0/24")));
+        assert!(!overlap(of("0.0.0.0/0"), of("::/0")));
+    }
+}

@@ -1,0 +1,187 @@
+//! What turns a running lab of one plan into one of another: rules, sets, sysctls,
+//! addresses, routes, virtual servers, servers, probes. What it cannot reach is
+//! rebuilt, and [`Rebuild`] gives the reason.
+//!
+//! Connections stay in conntrack; deleting their entries is a request of its own.
+
+mod links;
+pub mod rules;
+pub mod sets;
+mod sysctls;
+mod tables;
+mod virtual_servers;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use svclab_model::plan::delta::{Change, RulesChange, Swap};
+use svclab_model::plan::{Backend, Delta, Iptables, Namespace, Plan};
+
+/// Why a plan cannot be reached from another by changing a standing lab.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{because}")]
+pub struct Rebuild {
+    /// In words, about what changes: `node-1 gets another interface eth1`.
+    pub because: String,
+}
+
+impl Rebuild {
+    fn because(because: impl fmt::Display) -> Self {
+        Self {
+            because: because.to_string(),
+        }
+    }
+}
+
+/// From what is there to what shall be, where order says nothing.
+fn swap<T: PartialEq + Clone>(there: &[T], wanted: &[T]) -> Swap<T> {
+    Swap {
+        remove: without(there, wanted),
+        add: without(wanted, there),
+    }
+}
+
+/// What is in `all` and not in `known`.
+fn without<T: PartialEq + Clone>(all: &[T], known: &[T]) -> Vec<T> {
+    if all == known {
+        return Vec::new();
+    }
+    let missing = all.iter().filter(|one| !known.contains(one));
+    missing.cloned().collect()
+}
+
+/// What turns a lab of the plan `there` into one of the plan `wanted`.
+///
+/// # Errors
+///
+/// When that takes a lab built anew.
+pub fn between(there: &Plan, wanted: &Plan) -> Result<Delta, Rebuild> {
+    let names = |plan: &Plan| -> Vec<String> {
+        let all = plan.namespaces.iter();
+        all.map(|namespace| namespace.name.clone()).collect()
+    };
+    if names(there) != names(wanted) {
+        return Err(Rebuild::because("it has other namespaces"));
+    }
+    // What a command did is not known, and so not undone.
+    if let Some(typed) = there.typed.iter().chain(&wanted.typed).next() {
+        return Err(Rebuild::because(format_args!(
+            "on {} something is typed by hand",
+            typed.namespace
+        )));
+    }
+    let mut namespaces = Vec::new();
+    for (old, new) in there.namespaces.iter().zip(&wanted.namespaces) {
+        if old != new {
+            namespaces.push(change(old, new)?);
+        }
+    }
+    let virtual_servers: BTreeSet<&str> = namespaces
+        .iter()
+        .filter(|change| !change.ipvs.is_empty())
+        .map(|change| change.namespace.as_str())
+        .collect();
+    let servers = swap(&there.servers, &wanted.servers);
+    // What a check found of a real server is not in any plan.
+    let checked_anew = there.health != wanted.health
+        || wanted
+            .health
+            .iter()
+            .any(|check| virtual_servers.contains(check.namespace.as_str()));
+    Ok(Delta {
+        namespaces,
+        stop: servers.remove,
+        start: servers.add,
+        health: checked_anew.then(|| wanted.health.clone()),
+        probes: (there.probes != wanted.probes).then(|| wanted.probes.clone()),
+        watch: (there.watch != wanted.watch).then(|| wanted.watch.clone()),
+    })
+}
+
+fn change(there: &Namespace, wanted: &Namespace) -> Result<Change, Rebuild> {
+    let name = &wanted.name;
+    let (links, addresses_went) = links::between(there, wanted)?;
+    let routes = if addresses_went {
+        // The kernel takes routes away with an address that they lean on;
+        // which ones is its to know.
+        Swap {
+            remove: there.routes.clone(),
+            add: wanted.routes.clone(),
+        }
+    } else {
+        swap(&there.routes, &wanted.routes)
+    };
+    if there.policy != wanted.policy {
+        return Err(Rebuild::because(format_args!(
+            "{name} gets other routing rules"
+        )));
+    }
+    if there.ipvs_timeouts != wanted.ipvs_timeouts {
+        return Err(Rebuild::because(format_args!(
+            "IPVS of {name} remembers connections otherwise"
+        )));
+    }
+    let sets = sets::between(&there.ipset, &wanted.ipset)
+        .map_err(|why| Rebuild::because(format_args!("the sets of {name}: {why}")))?;
+    Ok(Change {
+        namespace: name.clone(),
+        sysctls: sysctls::between(name, &there.sysctls, &wanted.sysctls)?,
+        links,
+        routes,
+        neighbours: swap(&there.neighbours, &wanted.neighbours),
+        forwarding: swap(&there.forwarding, &wanted.forwarding),
+        ipvs: virtual_servers::between(&there.ipvs, &wanted.ipvs),
+        accounting: without(&wanted.accounting, &there.accounting),
+        sets,
+        iptables: rules_between(name, there.iptables.as_ref(), wanted.iptables.as_ref())?,
+        beside: rules_between(name, there.beside.as_ref(), wanted.beside.as_ref())?,
+        nft: tables::between(&there.nft, &wanted.nft),
+    })
+}
+
+fn rules_between(
+    name: &str,
+    there: Option<&Iptables>,
+    wanted: Option<&Iptables>,
+) -> Result<Option<RulesChange>, Rebuild> {
+    if there == wanted {
+        return Ok(None);
+    }
+    let backend = match (there, wanted) {
+        (Some(there), Some(wanted)) if there.backend != wanted.backend => {
+            return Err(Rebuild::because(format_args!(
+                "the rules of {name} are loaded by another iptables"
+            )));
+        }
+        (_, Some(rules)) | (Some(rules), None) => rules.backend,
+        (None, None) => Backend::default(),
+    };
+    let text = |rules: Option<&Iptables>, v6: bool| {
+        rules.map_or_else(String::new, |rules| {
+            if v6 {
+                rules.v6.clone()
+            } else {
+                rules.v4.clone()
+            }
+        })
+    };
+    let mut batches = [String::new(), String::new()];
+    let mut tables = Vec::new();
+    for (batch, v6) in batches.iter_mut().zip([false, true]) {
+        let wanted = text(wanted, v6);
+        *batch = rules::between(&text(there, v6), &wanted);
+        if !wanted.is_empty() {
+            let filled = wanted.lines().filter_map(|line| line.strip_prefix('*'));
+            let filled = filled.map(|table| table.trim().to_owned()).collect();
+            tables.push((if v6 { 6 } else { 4 }, filled));
+        }
+    }
+    let [v4, v6] = batches;
+    Ok(Some(RulesChange {
+        batches: Iptables { backend, v4, v6 },
+        tables,
+    }))
+}
+
+#[cfg(test)]
+mod tests;

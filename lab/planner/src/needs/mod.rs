@@ -1,0 +1,467 @@
+//! What a plan needs of a kernel and of a machine: modules that building it
+//! would make the kernel load, and programs the agent would start. Whether they
+//! are there is the kernel's side to say (`kernel::modules`).
+//!
+//! A module goes by the name under which the kernel itself asks for it
+//! (`request_module`), which is often an alias: `ipt_comment`,
+//! `ip_set_hash:ip`. `modprobe` takes those too, and each kernel's own list
+//! says which module answers to them.
+
+mod nft;
+mod rules;
+mod sets;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use indexmap::IndexMap;
+use ipnetwork::IpNetwork;
+
+use svclab_model::plan::{Backend, Iptables, LinkKind, Namespace, Plan};
+use svclab_model::tools::iptables_program;
+use svclab_rules::kube_proxy::Mode;
+
+/// The longest piece of a rule that a message quotes, in characters.
+const QUOTED: usize = 100;
+
+/// Who asks for something first; for messages.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Asker {
+    /// The namespace; empty when it is the plan as a whole.
+    pub namespace: String,
+    /// What in it, in words: "the interface `cni0`".
+    pub what: String,
+}
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.what)
+        } else {
+            write!(f, "{} in {}", self.what, self.namespace)
+        }
+    }
+}
+
+/// What a plan needs, each with who asks for it first, in the order of the
+/// plan.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Needs {
+    modules: IndexMap<String, Asker>,
+    programs: IndexMap<String, Asker>,
+}
+
+/// Modules without which a kube-proxy takes iptables mode for ipvs mode (kubernetes
+/// v1.20.2, `pkg/proxy/ipvs/proxier.go`, `CanUseIPVSProxier`), and what it makes
+/// addresses and sets of.
+const IPVS: [&str; 7] = [
+    "ip_vs",
+    "ip_vs_rr",
+    "ip_vs_wrr",
+    "ip_vs_sh",
+    "nf_conntrack",
+    "dummy",
+    "ip_set",
+];
+
+impl Needs {
+    /// What building a plan and running its probes would ask for.
+    #[must_use]
+    pub fn of(plan: &Plan) -> Self {
+        let mut needs = Self::default();
+        for namespace in &plan.namespaces {
+            needs.links(namespace);
+            needs.ipvs(namespace);
+            needs.sysctls(namespace);
+            sets::look(&mut needs, namespace);
+            needs.accounting(namespace);
+            needs.rules(namespace);
+            nft::look(&mut needs, namespace);
+        }
+        if let Some(namespace) = plan.watch.packets.first() {
+            needs.module("af_packet", namespace, || "the capture".to_owned());
+        }
+        needs.trace(plan);
+        needs.proxies(plan);
+        for typed in &plan.typed {
+            if let Some(program) = typed.command.first() {
+                needs.program(program, &typed.namespace, || format!("`{typed}`"));
+            }
+        }
+        needs.steps(plan);
+        needs
+    }
+
+    /// What a lab of this plan that is changed and forgets its connections would
+    /// ask for. Conntrack's own netlink is asked for by number, and answers to
+    /// its name (Linux v6.12, `net/netfilter/nfnetlink.c`, `nfnetlink_rcv_msg`).
+    #[must_use]
+    pub fn of_standing(plan: &Plan) -> Self {
+        let mut needs = Self::of(plan);
+        needs.module("nf_conntrack_netlink", "", || {
+            "forgetting connections".to_owned()
+        });
+        needs
+    }
+
+    /// Modules, by the names under which a kernel asks for them.
+    pub fn modules(&self) -> impl Iterator<Item = (&str, &Asker)> {
+        self.modules.iter().map(|(name, by)| (name.as_str(), by))
+    }
+
+    /// Programs, by file name.
+    pub fn programs(&self) -> impl Iterator<Item = (&str, &Asker)> {
+        self.programs.iter().map(|(name, by)| (name.as_str(), by))
+    }
+
+    /// Who asks first for IPVS or its settings, which the kernel gives to the
+    /// machine's own root only.
+    #[must_use]
+    pub fn ipvs_by(&self) -> Option<&Asker> {
+        self.modules.get("ip_vs")
+    }
+
+    fn module(&mut self, name: &str, namespace: &str, what: impl FnOnce() -> String) {
+        put(&mut self.modules, name, namespace, what);
+    }
+
+    fn program(&mut self, name: &str, namespace: &str, what: impl FnOnce() -> String) {
+        put(&mut self.programs, name, namespace, what);
+    }
+
+    /// Linux v6.12, `net/netfilter/ipvs/`: the family of the control interface
+    /// and each scheduler is asked for by its name.
+    fn ipvs(&mut self, namespace: &Namespace) {
+        if namespace.ipvs_timeouts.is_some() {
+            self.module("ip_vs", &namespace.name, || "a time for IPVS".to_owned());
+        }
+        for server in &namespace.ipvs {
+            let what = || format!("the virtual server {}", server.takes);
+            self.module("ip_vs", &namespace.name, what);
+            self.module(
+                &format!("ip_vs_{}", server.scheduler),
+                &namespace.name,
+                what,
+            );
+        }
+    }
+
+    fn links(&mut self, namespace: &Namespace) {
+        for link in &namespace.links {
+            let what = || format!("the interface `{}`", link.name);
+            // `rtnl_link_ops_get` fails and `rtnl-link-KIND` is asked for (Linux
+            // v6.12, `net/core/rtnetlink.c`); all three modules bear their
+            // kind's name.
+            let module = match link.kind {
+                LinkKind::Veth { .. } => "veth",
+                LinkKind::Bridge => "bridge",
+                LinkKind::Dummy => "dummy",
+                LinkKind::Vxlan { .. } => "vxlan",
+            };
+            self.module(module, &namespace.name, what);
+            if let Some(address) = link.addresses.iter().find(|address| address.is_ipv6()) {
+                self.module("ipv6", &namespace.name, || {
+                    format!("the address {}", IpNetwork::ip(address))
+                });
+            }
+        }
+    }
+
+    /// What a real kube-proxy asks for when it starts, in each of its modes.
+    fn proxies(&mut self, plan: &Plan) {
+        for proxy in &plan.proxies {
+            let what = || format!("kube-proxy in {} mode", proxy.mode);
+            let modules: &[&str] = match proxy.mode {
+                Mode::Iptables => &[],
+                Mode::Ipvs => &IPVS,
+                Mode::Nftables => &["nf_tables"],
+            };
+            for module in modules {
+                self.module(module, &proxy.namespace, what);
+            }
+            let programs: &[&str] = match proxy.mode {
+                Mode::Nftables => &["nft"],
+                Mode::Ipvs => &["ipset"],
+                Mode::Iptables => &[],
+            };
+            for program in programs {
+                self.program(program, &proxy.namespace, what);
+            }
+            if proxy.mode != Mode::Nftables {
+                let restore = iptables_program(4, proxy.backend, "restore");
+                self.program(&restore, &proxy.namespace, what);
+            }
+        }
+    }
+
+    /// What changes of a lab that stands ask for beyond what it stands on.
+    fn steps(&mut self, plan: &Plan) {
+        let mut chains: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for namespace in &plan.namespaces {
+            if let Some(rules) = &namespace.iptables {
+                let known = chains.entry(&namespace.name).or_default();
+                known.extend(declared(&rules.v4).chain(declared(&rules.v6)));
+            }
+        }
+        for step in &plan.steps {
+            for change in &step.delta.namespaces {
+                let known = chains.entry(&change.namespace).or_default();
+                let mut there = Namespace {
+                    name: change.namespace.clone(),
+                    ipvs: change.ipvs.add.clone(),
+                    sysctls: change.sysctls.clone(),
+                    ipset: change
+                        .sets
+                        .as_ref()
+                        .map_or_else(String::new, |sets| sets.before.clone()),
+                    nft: change
+                        .nft
+                        .as_ref()
+                        .map_or_else(String::new, |tables| tables.come.clone()),
+                    ..Namespace::default()
+                };
+                for (rules, own) in [
+                    (&change.iptables, &mut there.iptables),
+                    (&change.beside, &mut there.beside),
+                ] {
+                    let Some(rules) = rules else {
+                        continue;
+                    };
+                    let (v4, v6) = (&rules.batches.v4, &rules.batches.v6);
+                    known.extend(declared(v4).chain(declared(v6)));
+                    *own = Some(Iptables {
+                        backend: rules.batches.backend,
+                        v4: with_chains(v4, known),
+                        v6: with_chains(v6, known),
+                    });
+                }
+                self.ipvs(&there);
+                self.sysctls(&there);
+                sets::look(self, &there);
+                self.rules(&there);
+                nft::look(self, &there);
+            }
+            let calls = step
+                .told
+                .as_ref()
+                .and_then(|told| told.calls_conntrack.as_ref());
+            if let Some(namespace) = calls {
+                self.program("conntrack", namespace, || {
+                    "its kube-proxy, which forgets flows with it,".to_owned()
+                });
+            }
+            if let Some(namespace) = step.forget.keys().next().or(calls) {
+                self.module("nf_conntrack_netlink", namespace, || {
+                    "forgetting flows".to_owned()
+                });
+            }
+        }
+    }
+
+    /// Settings that a module brings along. Writing one loads nothing; without
+    /// the module it is not there to be written.
+    fn sysctls(&mut self, namespace: &Namespace) {
+        for setting in namespace.sysctls.iter().filter(|setting| !setting.optional) {
+            let module = if setting.key.starts_with("net.bridge.") {
+                "br_netfilter"
+            } else if setting.key.starts_with("net.netfilter.nf_conntrack") {
+                "nf_conntrack"
+            } else if setting.key.starts_with("net.ipv4.vs.") {
+                "ip_vs"
+            } else if setting.key.starts_with("net.ipv6.") {
+                "ipv6"
+            } else {
+                continue;
+            };
+            self.module(module, &namespace.name, || {
+                format!("the setting {} = {}", setting.key, setting.value)
+            });
+        }
+    }
+
+    /// netfilter's netlink asks for each of its parts by number, and the part
+    /// answers to its name (Linux v6.12, `net/netfilter/nfnetlink_acct.c`).
+    fn accounting(&mut self, namespace: &Namespace) {
+        if let Some(name) = namespace.accounting.first() {
+            self.module("nfnetlink_acct", &namespace.name, || {
+                format!("the nfacct object {name}")
+            });
+        }
+    }
+
+    /// Parts of netfilter's netlink are asked for as `nfnetlink_acct` is, above.
+    /// Logging to one that is not there loads nothing, and only legacy rules log.
+    fn trace(&mut self, plan: &Plan) {
+        let what = || "the trace".to_owned();
+        for name in &plan.watch.trace {
+            for module in ["nfnetlink", "nf_tables", "nf_conntrack_netlink"] {
+                self.module(module, name, what);
+            }
+            let both = plan.namespace(name).into_iter();
+            let mut both = both.flat_map(|of| of.iptables.iter().chain(&of.beside));
+            if both.any(|rules| rules.backend == Backend::Legacy) {
+                self.module("nfnetlink_log", name, what);
+            }
+        }
+    }
+
+    fn rules(&mut self, namespace: &Namespace) {
+        for iptables in namespace.iptables.iter().chain(&namespace.beside) {
+            for (family, text) in [(4, &iptables.v4), (6, &iptables.v6)] {
+                if !text.is_empty() {
+                    let program = iptables_program(family, iptables.backend, "restore");
+                    self.program(&program, &namespace.name, || {
+                        format!("the IPv{family} rules")
+                    });
+                    rules::look(self, namespace, iptables.backend, family, text);
+                }
+            }
+        }
+    }
+}
+
+/// The chains that a text declares.
+fn declared(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix(':'));
+    lines.filter_map(|line| line.split_whitespace().next())
+}
+
+/// The text with these chains declared in each of its tables: what changes says nothing
+/// of those that are there.
+fn with_chains(text: &str, chains: &BTreeSet<&str>) -> String {
+    let mut all = String::new();
+    for line in text.lines() {
+        all.push_str(line);
+        all.push('\n');
+        if line.starts_with('*') {
+            for chain in chains {
+                all.push(':');
+                all.push_str(chain);
+                all.push_str(" - [0:0]\n");
+            }
+        }
+    }
+    all
+}
+
+fn put(
+    known: &mut IndexMap<String, Asker>,
+    name: &str,
+    namespace: &str,
+    what: impl FnOnce() -> String,
+) {
+    if !known.contains_key(name) {
+        let asker = Asker {
+            namespace: namespace.to_owned(),
+            what: what(),
+        };
+        known.insert(name.to_owned(), asker);
+    }
+}
+
+/// A line as a message quotes it.
+fn quoted(kind: &str, line: &str) -> String {
+    if line.chars().count() <= QUOTED {
+        return format!("the {kind} `{line}`");
+    }
+    let start: String = line.chars().take(QUOTED).collect();
+    format!("the {kind} `{start}…`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_model::plan::{Link, Mac, Sysctl, Watch};
+
+    fn link(name: &str, kind: LinkKind, address: &str) -> Link {
+        Link {
+            name: name.to_owned(),
+            kind,
+            mac: Mac::of("a", name),
+            addresses: vec![address.parse().unwrap()],
+            bridge: None,
+            hairpin: false,
+            down: false,
+            mtu: None,
+        }
+    }
+
+    fn setting(key: &str, optional: bool) -> Sysctl {
+        Sysctl {
+            key: key.to_owned(),
+            value: "1".to_owned(),
+            link: None,
+            optional,
+        }
+    }
+
+    #[test]
+    fn everything_a_plan_asks_for_is_named_with_its_asker() {
+        let plan = Plan {
+            namespaces: vec![Namespace {
+                name: "node-1".to_owned(),
+                links: vec![
+                    link("cni0", LinkKind::Bridge, "10.0.0.1/24"),
+                    link("cni1", LinkKind::Bridge, "fd00::1/64"),
+                ],
+                sysctls: vec![
+                    setting("net.bridge.bridge-nf-call-arptables", true),
+                    setting("net.ipv4.ip_forward", false),
+                    setting("net.bridge.bridge-nf-call-iptables", false),
+                ],
+                ipset: "create s hash:ip family inet\nadd s 10.0.0.1\n".to_owned(),
+                iptables: Some(Iptables {
+                    backend: Backend::Legacy,
+                    v4: "*nat\n:S - [0:0]\n-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1\nCOMMIT\n".to_owned(),
+                    v6: String::new(),
+                }),
+                ..Namespace::default()
+            }],
+            watch: Watch {
+                packets: vec!["node-1".to_owned()],
+                trace: vec!["node-1".to_owned()],
+                ..Watch::default()
+            },
+            ..Plan::default()
+        };
+        let needs = Needs::of(&plan);
+        let lines: Vec<String> = needs
+            .modules()
+            .chain(needs.programs())
+            .map(|(name, by)| format!("{name}: {by}"))
+            .collect();
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        bridge: the interface `cni0` in node-1
+        ipv6: the address fd00::1 in node-1
+        br_netfilter: the setting net.bridge.bridge-nf-call-iptables = 1 in node-1
+        ip_set: the address sets in node-1
+        ip_set_hash:ip: the set `create s hash:ip family inet` in node-1
+        ip_tables: the rules of iptables-legacy in node-1
+        iptable_nat: the table `*nat` in node-1
+        ipt_set: the rule `-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1` in node-1
+        ipt_DNAT: the rule `-A S -m set --match-set s src -j DNAT --to-destination 10.0.0.1` in node-1
+        af_packet: the capture in node-1
+        nfnetlink: the trace in node-1
+        nf_tables: the trace in node-1
+        nf_conntrack_netlink: the trace in node-1
+        nfnetlink_log: the trace in node-1
+        ipset: the address sets in node-1
+        iptables-legacy-restore: the IPv4 rules in node-1
+        ");
+    }
+
+    #[test]
+    fn a_plan_of_nothing_needs_nothing() {
+        assert_eq!(Needs::of(&Plan::default()), Needs::default());
+        let optional = Plan {
+            namespaces: vec![Namespace {
+                sysctls: vec![setting("net.ipv6.conf.all.disable_ipv6", true)],
+                ..Namespace::default()
+            }],
+            ..Plan::default()
+        };
+        assert_eq!(Needs::of(&optional), Needs::default());
+    }
+}

@@ -1,0 +1,94 @@
+//! What tables of nftables need: the modules of their chains and expressions.
+//!
+//! A kernel asks for an expression by its family first (`nft-expr-2-fib`) and then
+//! without (`nft-expr-ct`), and a module answers to one of both (Linux v6.12,
+//! `__nft_expr_type_get` in `net/netfilter/nf_tables_api.c` and `MODULE_ALIAS_NFT_EXPR`,
+//! `MODULE_ALIAS_NFT_AF_EXPR` in the modules).
+
+use super::Needs;
+use svclab_model::plan::Namespace;
+
+/// Words of rules, and the expression that each asks for; those that a family has of
+/// its own, and those that are for all.
+const OF_FAMILY: [(&str, &str); 2] = [("fib", "fib"), ("reject", "reject")];
+const FOR_ALL: [(&str, &str); 5] = [
+    ("ct", "ct"),
+    ("masquerade", "masq"),
+    ("dnat", "nat"),
+    ("snat", "nat"),
+    ("numgen", "numgen"),
+];
+
+/// Adds what a namespace's tables need.
+pub(super) fn look(needs: &mut Needs, namespace: &Namespace) {
+    if namespace.nft.is_empty() {
+        return;
+    }
+    let name = &namespace.name;
+    let what = || "the tables of nftables".to_owned();
+    needs.program("nft", name, what);
+    needs.module("nfnetlink", name, what);
+    needs.module("nf_tables", name, what);
+    let mut family = 2;
+    let mut within_set = false;
+    for line in namespace.nft.lines() {
+        let words = || line.split_ascii_whitespace();
+        let begins = |word: &str| words().next() == Some(word);
+        let mut need = |module: &str| {
+            needs.module(module, name, || super::quoted("rule", line.trim()));
+        };
+        if begins("table") {
+            family = if words().nth(1) == Some("ip6") { 10 } else { 2 };
+        } else if begins("set") || begins("map") || begins("chain") {
+            within_set = !begins("chain");
+        } else if within_set || begins("comment") {
+        } else if line.trim_start().starts_with("type nat ") {
+            need(&format!("nft-chain-{family}-nat"));
+        } else {
+            let rule = line.split(" comment \"").next().unwrap_or_default();
+            for word in rule.split_ascii_whitespace() {
+                for (_, expression) in OF_FAMILY.iter().filter(|(known, _)| *known == word) {
+                    need(&format!("nft-expr-{family}-{expression}"));
+                }
+                for (_, expression) in FOR_ALL.iter().filter(|(known, _)| *known == word) {
+                    need(&format!("nft-expr-{expression}"));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_ask_for_what_they_are_made_of() {
+        let namespace = Namespace {
+            name: "node-1".to_owned(),
+            nft: "table ip6 t {\n\tset ct {\n\t\ttype ipv6_addr\n\t}\n\n\tchain a {\n\
+                \t\ttype nat hook output priority -100; policy accept;\n\
+                \t\tct state new reject comment \"no masquerade\"\n\
+                \t\tdnat to numgen random mod 1 map { 0 : ::1 }\n\t}\n}\n"
+                .to_owned(),
+            ..Namespace::default()
+        };
+        let mut needs = Needs::default();
+        look(&mut needs, &namespace);
+        let found: Vec<&str> = needs.modules().map(|(name, _)| name).collect();
+        assert_eq!(
+            found,
+            [
+                "nfnetlink",
+                "nf_tables",
+                "nft-chain-10-nat",
+                "nft-expr-ct",
+                "nft-expr-10-reject",
+                "nft-expr-nat",
+                "nft-expr-numgen"
+            ]
+        );
+        let programs: Vec<&str> = needs.programs().map(|(name, _)| name).collect();
+        assert_eq!(programs, ["nft"]);
+    }
+}

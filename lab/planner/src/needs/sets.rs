@@ -1,0 +1,49 @@
+//! What sets of addresses need: the module of each set's type.
+
+use super::{Needs, quoted};
+use svclab_model::plan::Namespace;
+
+/// Adds what the sets of a namespace need.
+pub fn look(needs: &mut Needs, namespace: &Namespace) {
+    if namespace.ipset.is_empty() {
+        return;
+    }
+    needs.program("ipset", &namespace.name, || "the address sets".to_owned());
+    needs.module("ip_set", &namespace.name, || "the address sets".to_owned());
+    for line in namespace.ipset.lines() {
+        let mut words = line.split_whitespace();
+        if !matches!(
+            words.next(),
+            Some("create" | "-N" | "--create" | "n" | "new" | "c")
+        ) {
+            continue;
+        }
+        if let Some(kind) = words.nth(1) {
+            // The kernel asks for `ip_set_` and the type's name as the tool
+            // writes it (Linux v6.12, `net/netfilter/ipset/ip_set_core.c`,
+            // `load_settype`).
+            needs.module(&format!("ip_set_{kind}"), &namespace.name, || {
+                quoted("set", line)
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_of_set_is_a_module() {
+        let namespace = Namespace {
+            ipset: "create a hash:ip,port family inet\n-N b list:set size 8\nadd a 10.0.0.1,tcp:80\ncreate c hash:ip,port\n".to_owned(),
+            ..Namespace::default()
+        };
+        let mut needs = Needs::default();
+        look(&mut needs, &namespace);
+        let names: Vec<&str> = needs.modules().map(|(name, _)| name).collect();
+        assert_eq!(names, ["ip_set", "ip_set_hash:ip,port", "ip_set_list:set"]);
+        let programs: Vec<&str> = needs.programs().map(|(name, _)| name).collect();
+        assert_eq!(programs, ["ipset"]);
+    }
+}

@@ -1,0 +1,498 @@
+//! A plan in the formats of the tools that could apply it by hand: `sysctl`,
+//! `ip -batch`, `bridge -batch`, `ipvsadm -R`, `ipset restore`,
+//! `iptables-restore`, `nft -f`.
+//!
+//! The agent speaks netlink itself; a test applies what is printed here with the
+//! tools and holds both against each other.
+
+mod change;
+pub mod words;
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use ipnetwork::IpNetwork;
+
+use svclab_model::plan::{
+    Forwarding, Link, LinkKind, Namespace, Neighbour, Plan, PolicyRule, Route, RouteKind,
+};
+use svclab_model::tools::iptables_program;
+
+/// When a step is due. Each is done in all namespaces before the next is begun
+/// in any: a cable needs both its namespaces, a route its interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Settings that speak of no interface.
+    Settings,
+    /// Interfaces, none of them up.
+    Links,
+    /// Settings of interfaces.
+    LinkSettings,
+    /// Bridge ports, addresses; up; then neighbours and routes.
+    Addresses,
+    /// Routing rules.
+    Lookups,
+    /// Forwarding entries of tunnels.
+    Forwarding,
+    /// Virtual servers.
+    VirtualServers,
+    /// Sets of addresses.
+    Sets,
+    /// Objects that rules count with.
+    Accounting,
+    /// IPv4 rules.
+    Rules4,
+    /// IPv6 rules.
+    Rules6,
+    /// Tables of nftables.
+    Nft,
+}
+
+/// Input for one program in one namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The namespace, as [`netns`] names it.
+    pub netns: String,
+    /// When it is due.
+    pub stage: Stage,
+    /// The command that reads `text` from its standard input, apart from being
+    /// inside the namespace.
+    pub command: Vec<String>,
+    /// Its input; every line ends.
+    pub text: String,
+}
+
+/// A namespace's name as `ip netns` takes it: a name of Kubernetes' never holds
+/// an underscore, and a file's never a slash.
+#[must_use]
+pub fn netns(name: &str) -> String {
+    name.replace('/', "_")
+}
+
+/// What applies a plan, namespace by namespace, and within each by stage.
+#[must_use]
+pub fn steps(plan: &Plan) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (at, namespace) in plan.namespaces.iter().enumerate() {
+        let mut step = |stage, command: &[&str], text: String| {
+            steps.extend(filled(&namespace.name, stage, command, text));
+        };
+        let settings = |of_links: bool, optional: bool| {
+            let chosen = namespace.sysctls.iter().filter(|setting| {
+                setting.link.is_some() == of_links && setting.optional == optional
+            });
+            lines(chosen.map(|setting| format!("{} = {}", setting.key, setting.value)))
+        };
+        // With `-e`, what the kernel lacks is passed over.
+        let (all, known) = (&["sysctl", "-p", "-"][..], &["sysctl", "-e", "-p", "-"][..]);
+        let ip = &["ip", "-batch", "-"][..];
+        step(Stage::Settings, all, settings(false, false));
+        step(Stage::Settings, known, settings(false, true));
+        step(Stage::Links, ip, links(plan, at));
+        step(Stage::LinkSettings, all, settings(true, false));
+        step(Stage::LinkSettings, known, settings(true, true));
+        step(Stage::Addresses, ip, addresses(namespace));
+        // A rule for all sources does not tell its family.
+        for (family, v6) in [("-4", false), ("-6", true)] {
+            let own = namespace.policy.iter().filter(|rule| rule.v6 == v6);
+            let ip = &["ip", family, "-batch", "-"][..];
+            step(Stage::Lookups, ip, lines(own.map(policy)));
+        }
+        step(
+            Stage::Forwarding,
+            &["bridge", "-batch", "-"],
+            lines(namespace.forwarding.iter().map(forwarding)),
+        );
+        let virtual_servers = namespace
+            .ipvs_timeouts
+            .iter()
+            .map(ToString::to_string)
+            .chain(namespace.ipvs.iter().map(ToString::to_string));
+        step(
+            Stage::VirtualServers,
+            &["ipvsadm", "-R"],
+            virtual_servers.collect(),
+        );
+        step(Stage::Sets, &["ipset", "restore"], ended(&namespace.ipset));
+        steps.extend(namespace.accounting.iter().map(|name| Step {
+            netns: netns(&namespace.name),
+            stage: Stage::Accounting,
+            command: ["nfacct", "add", name].map(str::to_owned).to_vec(),
+            text: String::new(),
+        }));
+        let mut step = |stage, command: &[&str], text: String| {
+            steps.extend(filled(&namespace.name, stage, command, text));
+        };
+        for rules in namespace.iptables.iter().chain(&namespace.beside) {
+            for (stage, family, text) in
+                [(Stage::Rules4, 4, &rules.v4), (Stage::Rules6, 6, &rules.v6)]
+            {
+                let program = iptables_program(family, rules.backend, "restore");
+                step(stage, &[&program], ended(text));
+            }
+        }
+        step(Stage::Nft, &["nft", "-f", "-"], ended(&namespace.nft));
+    }
+    steps
+}
+
+/// A step, unless it has nothing to do.
+fn filled(namespace: &str, stage: Stage, command: &[&str], text: String) -> Option<Step> {
+    (!text.is_empty()).then(|| Step {
+        netns: netns(namespace),
+        stage,
+        command: command.iter().map(|&word| word.to_owned()).collect(),
+        text,
+    })
+}
+
+/// The whole plan for a person to read, or to feed to the tools piece by piece:
+/// what is not the tools' is a comment to all of them.
+#[must_use]
+pub fn print(plan: &Plan) -> String {
+    let mut text = format!("# {}\n", on_one_line(&plan.case));
+    let steps = steps(plan);
+    for namespace in &plan.namespaces {
+        let netns = netns(&namespace.name);
+        let _ = write!(text, "\n# ==== {}\n", on_one_line(&namespace.name));
+        if steps.iter().all(|step| step.netns != netns) {
+            text.push_str("# nothing in it but lo\n");
+        }
+        for step in steps.iter().filter(|step| step.netns == netns) {
+            let command: Vec<&str> = step.command.iter().map(String::as_str).collect();
+            text.push_str(&call(&netns, &command));
+            text.push_str(&step.text);
+        }
+    }
+    let in_words = [
+        ("servers", plan.servers.iter().map(words::server).collect()),
+        (
+            "kube-proxies",
+            plan.proxies.iter().map(words::real_proxy).collect(),
+        ),
+        (
+            "typed by hand",
+            plan.typed.iter().flat_map(words::typed).collect(),
+        ),
+        ("probes", plan.probes.iter().map(words::probe).collect()),
+        ("watched", words::watched(plan)),
+    ];
+    for (title, said) in in_words {
+        let said: Vec<String> = said;
+        if !said.is_empty() {
+            let _ = write!(text, "\n# ==== {title}\n");
+            for line in said {
+                let _ = writeln!(text, "# {}", on_one_line(&line));
+            }
+        }
+    }
+    text + &change::steps(plan)
+}
+
+fn lines(lines: impl Iterator<Item = String>) -> String {
+    lines.fold(String::new(), |text, line| {
+        text + &on_one_line(&line) + "\n"
+    })
+}
+
+/// A line in which a newline is written `\n`: names, arguments and values are a lab's
+/// own, and none of them ends a comment or begins a line for a tool.
+fn on_one_line(text: &str) -> Cow<'_, str> {
+    if text.contains(['\n', '\r']) {
+        Cow::Owned(text.replace('\n', "\\n").replace('\r', "\\r"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// How a program is called in a namespace: a comment of one line, its words quoted as a
+/// shell reads them.
+fn call(netns: &str, command: &[&str]) -> String {
+    let quoted = |word: &&str| {
+        let quoted = shlex::try_quote(word);
+        quoted.map_or_else(|_| format!("{word:?}"), Cow::into_owned)
+    };
+    let words: Vec<String> = [&netns].into_iter().chain(command).map(quoted).collect();
+    let line = format!("ip netns exec {}", words.join(" "));
+    format!("\n# {}\n", on_one_line(&line))
+}
+
+fn ended(text: &str) -> String {
+    if text.is_empty() || text.ends_with('\n') {
+        text.to_owned()
+    } else {
+        format!("{text}\n")
+    }
+}
+
+/// Interfaces of one namespace. A cable is made once, with its other end, by the
+/// namespace that comes first.
+fn links(plan: &Plan, at: usize) -> String {
+    let namespace = &plan.namespaces[at];
+    let mut made = vec!["link set dev lo up".to_owned()];
+    for link in &namespace.links {
+        let head = format!("link add {}", device(link));
+        match &link.kind {
+            LinkKind::Bridge => made.push(format!("{head} type bridge")),
+            LinkKind::Dummy => made.push(format!("{head} type dummy")),
+            LinkKind::Vxlan {
+                vni,
+                port,
+                dev,
+                local,
+            } => made.push(format!(
+                "{head} type vxlan id {vni} dev {dev} local {local} dstport {port} nolearning"
+            )),
+            LinkKind::Veth {
+                namespace: far,
+                peer,
+            } => {
+                let there = plan.namespaces.iter().position(|other| other.name == *far);
+                let other = there.and_then(|there| {
+                    let links = &plan.namespaces[there].links;
+                    links.iter().find(|link| link.name == *peer)
+                });
+                let (Some(there), Some(other)) = (there, other) else {
+                    made.push(format!(
+                        "# {}: the plan has no {peer} in {far} at its other end",
+                        link.name
+                    ));
+                    continue;
+                };
+                if (at, &link.name) <= (there, peer) {
+                    made.push(format!(
+                        "{head} type veth peer {} netns {}",
+                        device(other),
+                        netns(far)
+                    ));
+                }
+            }
+        }
+    }
+    lines(made.into_iter())
+}
+
+fn device(link: &Link) -> String {
+    let mtu = link.mtu.map(|mtu| format!(" mtu {mtu}"));
+    format!(
+        "name {} address {}{}",
+        link.name,
+        link.mac,
+        mtu.unwrap_or_default()
+    )
+}
+
+fn addresses(namespace: &Namespace) -> String {
+    let mut said = Vec::new();
+    for link in &namespace.links {
+        if let Some(bridge) = &link.bridge {
+            said.push(format!("link set dev {} master {bridge}", link.name));
+            if link.hairpin {
+                said.push(format!(
+                    "link set dev {} type bridge_slave hairpin on",
+                    link.name
+                ));
+            }
+        }
+        said.extend(addresses_of(&link.name, &link.addresses));
+    }
+    let up = |link: &Link| format!("link set dev {} up", link.name);
+    let to_be_up = namespace.links.iter().filter(|link| !link.down);
+    said.extend(to_be_up.map(up));
+    said.extend(namespace.neighbours.iter().map(neighbour));
+    said.extend(addresses_of("lo", &namespace.loopback));
+    said.extend(namespace.routes.iter().map(route));
+    let spread = namespace.spread.iter();
+    said.extend(spread.map(|route| format!("route add {route} proto static")));
+    let unrouted = namespace.unrouted.iter();
+    let gone = |(to, dev): &(IpNetwork, String)| {
+        format!("route del {} dev {dev} proto kernel", destination(*to))
+    };
+    said.extend(unrouted.map(gone));
+    lines(said.into_iter())
+}
+
+fn addresses_of(dev: &str, addresses: &[IpNetwork]) -> Vec<String> {
+    let broadcast = |address: &IpNetwork| match address {
+        IpNetwork::V4(v4) if v4.prefix() < 32 => format!(" broadcast {}", v4.broadcast()),
+        IpNetwork::V4(_) | IpNetwork::V6(_) => String::new(),
+    };
+    let add =
+        |address: &IpNetwork| format!("address add {address}{} dev {dev}", broadcast(address));
+    addresses.iter().map(add).collect()
+}
+
+fn neighbour(neighbour: &Neighbour) -> String {
+    format!(
+        "neighbour replace {} lladdr {} dev {} nud permanent",
+        neighbour.address, neighbour.mac, neighbour.dev
+    )
+}
+
+fn route(route: &Route) -> String {
+    let kind = match route.kind {
+        RouteKind::Unicast => String::new(),
+        kind => format!("{} ", kind.word()),
+    };
+    let mut line = format!("route add {kind}{}", destination(route.to));
+    if let Some(via) = route.via {
+        let _ = write!(line, " via {via}");
+    }
+    if !route.dev.is_empty() {
+        let _ = write!(line, " dev {}", route.dev);
+    }
+    line.push_str(" proto static");
+    if route.kind.is_unicast() && route.via.is_none() && route.to.is_ipv4() {
+        line.push_str(" scope link");
+    }
+    if let Some(table) = route.table {
+        let _ = write!(line, " table {table}");
+    }
+    if let Some(metric) = route.metric {
+        let _ = write!(line, " metric {metric}");
+    }
+    if route.onlink {
+        line.push_str(" onlink");
+    }
+    if let Some(source) = route.source {
+        let _ = write!(line, " src {source}");
+    }
+    line
+}
+
+fn policy(rule: &PolicyRule) -> String {
+    format!("rule add {rule} protocol static")
+}
+
+/// The network itself: `ip` takes no host bits.
+fn destination(to: IpNetwork) -> String {
+    format!("{}/{}", to.network(), to.prefix())
+}
+
+fn forwarding(entry: &Forwarding) -> String {
+    format!(
+        "fdb add {} dev {} dst {} self permanent",
+        entry.mac, entry.dev, entry.to
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> Plan {
+        serde_json::from_str(include_str!("../../../../tests/plans/small.json")).unwrap()
+    }
+
+    #[test]
+    fn a_plan_is_printed_in_the_tools_own_formats() {
+        insta::assert_snapshot!(print(&small()));
+    }
+
+    /// Puts a text into each string of a document, map keys apart.
+    fn poisoned(value: &mut serde_json::Value, at: &mut usize, wanted: usize) {
+        match value {
+            serde_json::Value::String(text) => {
+                if *at == wanted {
+                    text.push_str("\nreboot # '; reboot\r\nreboot");
+                }
+                *at += 1;
+            }
+            serde_json::Value::Array(all) => {
+                for one in all {
+                    poisoned(one, at, wanted);
+                }
+            }
+            serde_json::Value::Object(all) => {
+                for (key, one) in all {
+                    // What tools load is text of several lines by itself.
+                    if !["ipset", "nft", "v4", "v6"].contains(&key.as_str()) {
+                        poisoned(one, at, wanted);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn plan_newline_in_any_string_stays_on_its_line() {
+        let mut small: serde_json::Value =
+            serde_json::from_str(include_str!("../../../../tests/plans/small.json")).unwrap();
+        small["proxies"] = serde_json::json!([{
+            "namespace": "router",
+            "program": "/opt/kube-proxy",
+            "arguments": ["--v=2", "--cluster-cidr=10.0.0.0/8"],
+            "mode": "iptables",
+            "backend": "nft",
+            "hears": {"services": 0, "endpoints": 0},
+            "within": {"secs": 1, "nanos": 0},
+        }]);
+        let (mut tried, mut shown) = (0, 0);
+        for wanted in 0.. {
+            let mut plan = small.clone();
+            let mut count = 0;
+            poisoned(&mut plan, &mut count, wanted);
+            if wanted >= count {
+                break;
+            }
+            // An address takes no such text.
+            let Ok(plan) = serde_json::from_value::<Plan>(plan) else {
+                continue;
+            };
+            tried += 1;
+            let text = print(&plan);
+            shown += usize::from(text.contains("reboot"));
+            assert!(
+                !text.lines().any(|line| line.starts_with("reboot")) && !text.contains('\r'),
+                "{text}"
+            );
+        }
+        assert!(tried > 10 && shown > 5, "{tried} {shown}");
+    }
+
+    #[test]
+    fn steps_of_a_namespace_come_by_stage() {
+        let plan = small();
+        for namespace in &plan.namespaces {
+            let stages: Vec<Stage> = steps(&plan)
+                .into_iter()
+                .filter(|step| step.netns == netns(&namespace.name))
+                .map(|step| step.stage)
+                .collect();
+            assert!(stages.is_sorted(), "{stages:?}");
+            assert_eq!(stages[0], Stage::Settings);
+        }
+    }
+
+    #[test]
+    fn an_interface_that_stays_down_and_virtual_servers_are_printed() {
+        let mut plan = small();
+        plan.namespaces[1].links[1].down = true;
+        plan.namespaces[1].ipvs = vec![
+            serde_json::from_value(serde_json::json!({
+                "takes": {"by": "address", "protocol": "tcp", "address": "10.96.0.2", "port": 80},
+                "scheduler": "rr",
+                "servers": [{"to": "10.0.2.2:8080", "weight": 1}],
+            }))
+            .unwrap(),
+        ];
+        let text = print(&plan);
+        assert!(text.contains("link set dev client up"));
+        assert!(!text.contains("link set dev br0 up"));
+        assert!(text.contains(
+            "# ip netns exec router ipvsadm -R\n-A -t 10.96.0.2:80 -s rr\n-a -t 10.96.0.2:80 -r 10.0.2.2:8080 -m -w 1\n"
+        ));
+    }
+
+    #[test]
+    fn a_cable_with_one_end_is_no_line_but_a_remark() {
+        let mut plan = small();
+        plan.namespaces[1].links.remove(0);
+        let links = links(&plan, 0);
+        assert_eq!(
+            links,
+            "link set dev lo up\n# eth0: the plan has no client in router at its other end\n"
+        );
+    }
+}

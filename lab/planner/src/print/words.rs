@@ -1,0 +1,104 @@
+//! What no tool has a format for, in words.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use svclab_model::plan::{Plan, Probe, Protocol, RealProxy, Server, ServerKind, Typed};
+
+/// One server.
+pub fn server(server: &Server) -> String {
+    let address = server
+        .address
+        .map_or_else(|| "every address".to_owned(), |address| address.to_string());
+    let does = match &server.kind {
+        ServerKind::Answers => "answers".to_owned(),
+        ServerKind::Holds => "listens and never accepts".to_owned(),
+        ServerKind::Health {
+            service,
+            local_endpoints,
+        } => format!("says how {service} is, with {local_endpoints} local endpoints"),
+        ServerKind::Forwards {
+            backends,
+            retry_after,
+        } => {
+            let backends: Vec<String> = backends.iter().map(ToString::to_string).collect();
+            format!(
+                "forwards to {}, to the next after {}",
+                backends.join(", "),
+                humantime::format_duration(*retry_after)
+            )
+        }
+    };
+    format!(
+        "{} {does} on {address}, {} port {}, in {}",
+        server.name, server.protocol, server.port, server.namespace
+    )
+}
+
+/// One probe.
+#[must_use]
+pub fn probe(probe: &Probe) -> String {
+    let to = if probe.protocol == Protocol::Ping {
+        probe.to.address.to_string()
+    } else {
+        probe.to.socket().to_string()
+    };
+    let what = match probe.protocol {
+        Protocol::Tcp => "connection",
+        Protocol::Udp => "datagram",
+        Protocol::Ping => "echo request",
+    };
+    let plural = if probe.connections == 1 { "" } else { "s" };
+    let mut line = format!(
+        "{}: {} {} {what}{plural} from {} to {to}",
+        probe.name, probe.connections, probe.protocol, probe.from
+    );
+    if let Some(bind) = probe.bind {
+        let _ = write!(line, ", leaving from {bind}");
+    }
+    let _ = write!(
+        line,
+        ", waiting {} for an answer",
+        humantime::format_duration(probe.patience)
+    );
+    if probe.settle {
+        line.push_str(" or until it is proven that none can come");
+    }
+    if let Some(after) = &probe.after {
+        let _ = write!(line, ", once {after} is over");
+    }
+    line
+}
+
+/// A real kube-proxy, as it is called.
+#[must_use]
+pub fn real_proxy(proxy: &RealProxy) -> String {
+    let words = std::iter::once(&proxy.program).chain(&proxy.arguments);
+    let words: Vec<Cow<'_, str>> = words
+        .map(|word| shlex::try_quote(word).unwrap_or(Cow::Borrowed(word)))
+        .collect();
+    format!("{}: {}", proxy.namespace, words.join(" "))
+}
+
+/// A command, and the lines that it reads.
+#[must_use]
+pub fn typed(typed: &Typed) -> Vec<String> {
+    let command = format!("{}: {typed}", typed.namespace);
+    let input = typed.input.lines().map(|read| format!("  {read}"));
+    std::iter::once(command).chain(input).collect()
+}
+
+/// What is looked at while probing, a line for each kind.
+#[must_use]
+pub fn watched(plan: &Plan) -> Vec<String> {
+    let watch = &plan.watch;
+    [
+        ("packets of", &watch.packets),
+        ("kernel counters of", &watch.counters),
+        ("rules of", &watch.rules),
+    ]
+    .into_iter()
+    .filter(|(_, names)| !names.is_empty())
+    .map(|(what, names)| format!("{what} {}", names.join(", ")))
+    .collect()
+}

@@ -1,0 +1,54 @@
+//! Interfaces of a plan that get the names they have in a dump.
+
+use svclab_model::plan::{LinkKind, Plan};
+
+/// Calls an interface of a namespace otherwise, wherever the plan names it.
+pub fn rename(plan: &mut Plan, node: &str, old: &str, new: &str) {
+    let change = |name: &mut String| {
+        if name == old {
+            new.clone_into(name);
+        }
+    };
+    for namespace in &mut plan.namespaces {
+        if namespace.name != node {
+            for link in &mut namespace.links {
+                if let LinkKind::Veth { namespace, peer } = &mut link.kind
+                    && namespace == node
+                {
+                    change(peer);
+                }
+            }
+            continue;
+        }
+        for link in &mut namespace.links {
+            change(&mut link.name);
+            if let Some(bridge) = &mut link.bridge {
+                change(bridge);
+            }
+            if let LinkKind::Vxlan { dev, .. } = &mut link.kind {
+                change(dev);
+            }
+        }
+        let routes = namespace.routes.iter_mut().map(|route| &mut route.dev);
+        let neighbours = namespace.neighbours.iter_mut().map(|one| &mut one.dev);
+        let forwarding = namespace.forwarding.iter_mut().map(|entry| &mut entry.dev);
+        for dev in routes.chain(neighbours).chain(forwarding) {
+            change(dev);
+        }
+        for setting in &mut namespace.sysctls {
+            if let Some(link) = &mut setting.link
+                && link == old
+            {
+                let (from, to) = (in_key(old), in_key(new));
+                let from = format!(".{from}.");
+                setting.key = setting.key.replacen(&from, &format!(".{to}."), 1);
+                new.clone_into(link);
+            }
+        }
+    }
+}
+
+/// An interface's name as the names of settings have it.
+pub fn in_key(dev: &str) -> String {
+    dev.replace('.', "/")
+}

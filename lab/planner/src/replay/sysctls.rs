@@ -1,0 +1,158 @@
+//! Kernel settings of a dumped node: those that decide a packet's way.
+
+use super::account::{Account, counted};
+use super::naming::in_key;
+use svclab_dump::NodeDump;
+use svclab_model::plan::{Namespace, Sysctl};
+
+/// Settings besides those of interfaces, by the beginnings of their names.
+const PLAIN: [&str; 17] = [
+    "net.ipv4.ip_forward",
+    "net.ipv4.ip_nonlocal_bind",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.fwmark_reflect",
+    "net.ipv4.fib_multipath_hash_policy",
+    "net.ipv4.icmp_echo_ignore_all",
+    "net.ipv4.tcp_fwmark_accept",
+    "net.ipv4.tcp_syn_linear_timeouts",
+    "net.ipv4.tcp_syn_retries",
+    "net.ipv4.tcp_timestamps",
+    "net.ipv4.vs.",
+    "net.netfilter.nf_conntrack_tcp_be_liberal",
+    "net.netfilter.nf_conntrack_tcp_loose",
+    "net.bridge.bridge-nf-call-iptables",
+    "net.bridge.bridge-nf-call-ip6tables",
+    "net.ipv6.fwmark_reflect",
+    "net.ipv6.conf.all.forwarding",
+];
+
+/// How many ICMP errors a kernel sends: the plan limits none, because one caller of a replay
+/// stands for many.
+const LIMITS: [&str; 4] = [
+    "net.ipv4.icmp_ratelimit",
+    "net.ipv4.icmp_ratemask",
+    "net.ipv6.icmp.ratelimit",
+    "net.ipv6.icmp.ratemask",
+];
+
+/// Settings of interfaces, by their last part.
+const OF_LINKS: [&str; 16] = [
+    "accept_local",
+    "accept_redirects",
+    "accept_source_route",
+    "arp_announce",
+    "arp_filter",
+    "arp_ignore",
+    "disable_ipv6",
+    "disable_policy",
+    "disable_xfrm",
+    "forwarding",
+    "proxy_arp",
+    "route_localnet",
+    "rp_filter",
+    "secure_redirects",
+    "send_redirects",
+    "src_valid_mark",
+];
+
+/// What IPVS tells of itself, and does not take.
+const TOLD: [&str; 2] = ["net.ipv4.vs.cache_bypass", "net.ipv4.vs.debug_level"];
+
+/// Gives the node the settings of the dump.
+pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
+    let Some(dumped) = &dump.sysctls else {
+        account.stands_in("kernel settings as the lab has them: `sysctl -a` was not dumped");
+        return;
+    };
+    let ipvs = namespace.uses_ipvs();
+    let mut taken = 0_usize;
+    let mut more: Vec<Sysctl> = Vec::new();
+    for (key, setting) in dumped {
+        let Some(value) = setting.values.first() else {
+            continue;
+        };
+        let link = match decides(key) {
+            None => continue,
+            Some(Of::Nobody) => None,
+            Some(Of::Link(dev)) => {
+                let mut links = namespace.links.iter();
+                match links.find(|link| in_key(&link.name) == dev) {
+                    Some(link) => Some(link.name.clone()),
+                    None => continue,
+                }
+            }
+        };
+        if key.starts_with("net.ipv4.vs.") && (!ipvs || TOLD.contains(&key.as_str())) {
+            continue;
+        }
+        taken += 1;
+        let value = value.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+        let planned = namespace.sysctls.iter_mut().find(|own| own.key == *key);
+        let optional = is_nothing_without(key, &value);
+        match planned {
+            Some(planned) => {
+                planned.value = value;
+                planned.optional = optional;
+            }
+            None => more.push(Sysctl {
+                key: key.clone(),
+                value,
+                link,
+                optional,
+            }),
+        }
+    }
+    // Those of no interface are written before interfaces are made, in any case.
+    namespace.sysctls.extend(more);
+    let settings = counted(taken, "kernel setting", "kernel settings");
+    account.is_real(format!("{settings} of those that decide a packet's way"));
+    let limits = LIMITS.iter().filter(|key| dumped.contains_key(**key));
+    let limits = limits.count();
+    if limits > 0 {
+        account.stands_in("a kernel that limits no ICMP errors: one caller stands for many here");
+    }
+    let others = dumped.len() - taken - limits;
+    if others > 0 {
+        account.left_out(
+            counted(others, "kernel setting", "kernel settings"),
+            "they decide no packet's way, or are of interfaces that are not built",
+            "",
+        );
+    }
+}
+
+/// Whether a kernel that has not the setting behaves as if it were set so: bridges are not
+/// looked at without the module that does it, and a SYN was first sent again every second in
+/// Linux v6.5 (`net/ipv4/tcp_timer.c`, `tcp_retransmit_timer`). Whether there is IPv6 at all
+/// is for the addresses to say.
+fn is_nothing_without(key: &str, value: &str) -> bool {
+    let later = ["net.bridge.", "net.ipv4.tcp_syn_linear_timeouts"];
+    key.starts_with("net.ipv6.")
+        || (value == "0" && later.iter().any(|begins| key.starts_with(begins)))
+}
+
+enum Of<'k> {
+    Nobody,
+    Link(&'k str),
+}
+
+/// Whether a setting decides a packet's way, and of which interface it is.
+fn decides(key: &str) -> Option<Of<'_>> {
+    if PLAIN.iter().any(|begins| key.starts_with(begins)) {
+        return Some(Of::Nobody);
+    }
+    let (family, rest) = key.strip_prefix("net.")?.split_once(".conf.")?;
+    let (dev, last) = rest.rsplit_once('.')?;
+    // Forwarding of all is what `ip_forward` is, and writing it sets the others' anew.
+    let again = dev == "all" && last == "forwarding" && family == "ipv4";
+    // As a kernel without IPv6 has it, for the plan to say.
+    let v6 = family == "ipv6" && last != "disable_ipv6" && last != "forwarding";
+    if !OF_LINKS.contains(&last) || again || v6 {
+        return None;
+    }
+    match dev {
+        "lo" => None,
+        "all" | "default" => Some(Of::Nobody),
+        dev => Some(Of::Link(dev)),
+    }
+}

@@ -1,0 +1,387 @@
+//! A node of somebody's, laid over a plan.
+
+use super::*;
+use svclab_dump::node::File;
+use svclab_model::plan::{
+    Backend, Iptables, Link, LinkKind, Lookup, Mac, Namespace, Neighbour, Route, RouteKind, Sysctl,
+};
+
+/// One end of a cable.
+fn cable(at: &str, dev: &str, to: &str, peer: &str, addresses: &[&str]) -> Link {
+    Link {
+        name: dev.to_owned(),
+        kind: LinkKind::Veth {
+            namespace: to.to_owned(),
+            peer: peer.to_owned(),
+        },
+        mac: Mac::of(at, dev),
+        addresses: addresses.iter().map(|one| one.parse().unwrap()).collect(),
+        bridge: None,
+        hairpin: false,
+        down: false,
+        mtu: None,
+    }
+}
+
+fn route(to: &str, via: Option<&str>, dev: &str) -> Route {
+    Route {
+        to: to.parse().unwrap(),
+        via: via.map(|via| via.parse().unwrap()),
+        dev: dev.to_owned(),
+        onlink: false,
+        source: None,
+        kind: RouteKind::Unicast,
+        table: None,
+        metric: None,
+    }
+}
+
+/// A node with one pod, as a lab with Calico has it.
+fn planned() -> Plan {
+    Plan {
+        namespaces: vec![
+            Namespace {
+                name: "fabric".to_owned(),
+                links: vec![cable(
+                    "fabric",
+                    "node-1",
+                    "node-1",
+                    "eth0",
+                    &["10.0.0.254/24"],
+                )],
+                ..Namespace::default()
+            },
+            Namespace {
+                name: "node-1".to_owned(),
+                links: vec![
+                    cable("node-1", "eth0", "fabric", "node-1", &["10.0.0.1/24"]),
+                    cable("node-1", "cali0123", "pod/default/web", "eth0", &[]),
+                    Link {
+                        kind: LinkKind::Bridge,
+                        ..cable("node-1", "docker0", "", "", &["172.17.0.1/16"])
+                    },
+                ],
+                routes: vec![
+                    route("0.0.0.0/0", Some("10.0.0.254"), "eth0"),
+                    route("10.1.0.5/32", None, "cali0123"),
+                ],
+                neighbours: vec![Neighbour {
+                    address: "10.1.0.5".parse().unwrap(),
+                    mac: Mac::of("pod/default/web", "eth0"),
+                    dev: "cali0123".to_owned(),
+                }],
+                sysctls: vec![
+                    Sysctl {
+                        key: "net.ipv4.conf.eth0.rp_filter".to_owned(),
+                        value: "0".to_owned(),
+                        link: Some("eth0".to_owned()),
+                        optional: false,
+                    },
+                    Sysctl {
+                        key: "net.ipv4.conf.docker0.rp_filter".to_owned(),
+                        value: "0".to_owned(),
+                        link: Some("docker0".to_owned()),
+                        optional: false,
+                    },
+                ],
+                iptables: Some(Iptables {
+                    backend: Backend::Nft,
+                    v4: "*nat\nCOMMIT\n".to_owned(),
+                    v6: String::new(),
+                }),
+                ..Namespace::default()
+            },
+            Namespace {
+                name: "pod/default/web".to_owned(),
+                links: vec![cable(
+                    "pod/default/web",
+                    "eth0",
+                    "node-1",
+                    "cali0123",
+                    &["10.1.0.5/32"],
+                )],
+                ..Namespace::default()
+            },
+        ],
+        ..Plan::default()
+    }
+}
+
+/// What was collected of a node whose interfaces are called otherwise.
+const FILES: [(&str, &str); 8] = [
+    (
+        "ip-addr",
+        "\
+1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN group default qlen 1000
+    link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00
+    inet 127.0.0.1/8 scope host lo
+    inet 10.9.9.9/32 scope global lo
+2: ens5: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 9001 qdisc mq state UP group default qlen 1000
+    link/ether 0a:ff:e3:00:00:01 brd ff:ff:ff:ff:ff:ff
+    inet 10.0.0.1/24 brd 10.0.0.255 scope global dynamic ens5
+    inet6 fe80::8ff:e3ff:fe00:1/64 scope link
+3: ens6: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP group default qlen 1000
+    link/ether 0a:ff:e3:00:00:02 brd ff:ff:ff:ff:ff:ff
+    inet 10.5.0.1/24 scope global ens6
+4: tunl0@NONE: <NOARP> mtu 1480 qdisc noop state DOWN group default qlen 1000
+    link/ipip 0.0.0.0 brd 0.0.0.0
+5: kube-ipvs0: <BROADCAST,NOARP> mtu 1500 qdisc noop state DOWN group default
+    link/ether 0a:ff:e3:00:00:03 brd ff:ff:ff:ff:ff:ff
+    inet 10.96.0.10/32 scope global kube-ipvs0
+6: caliabc@if3: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1480 qdisc noqueue state UP group default
+    link/ether ee:ee:ee:ee:ee:ee brd ff:ff:ff:ff:ff:ff link-netnsid 0
+7: calidef@if3: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1480 qdisc noqueue state UP group default
+    link/ether ee:ee:ee:ee:ee:ee brd ff:ff:ff:ff:ff:ff link-netnsid 1
+",
+    ),
+    (
+        "ip-route",
+        "\
+default via 10.0.0.254 dev ens5 proto dhcp src 10.0.0.1 metric 100
+10.0.0.0/24 dev ens5 proto kernel scope link src 10.0.0.1 metric 100
+10.1.0.5 dev caliabc scope link
+10.1.0.6 dev calidef scope link
+blackhole 10.1.0.0/26 proto bird
+10.2.0.0/16 proto bird
+	nexthop via 10.0.0.2 dev ens5 weight 1
+	nexthop via 10.0.0.3 dev ens5 weight 1
+default via 10.5.0.254 dev ens6 table 200
+10.7.0.0/16 via 10.0.0.9 dev ens5 table mine
+local 10.0.0.1 dev ens5 table local proto kernel scope host src 10.0.0.1
+broadcast 10.0.0.255 dev ens5 table local proto kernel scope link src 10.0.0.1
+",
+    ),
+    (
+        "ip-rule",
+        "0:\tfrom all lookup local\n100:\tfrom 10.5.0.0/24 lookup 200\n101:\tfrom all tos 0x10 lookup 200\n\
+         32766:\tfrom all lookup main\n32767:\tfrom all lookup default\n",
+    ),
+    (
+        "sysctl-a",
+        "net.ipv4.conf.all.rp_filter = 2\nnet.ipv4.conf.ens5.rp_filter = 1\nnet.ipv4.conf.ens9.rp_filter = 1\n\
+         net.core.somaxconn = 4096\n",
+    ),
+    (
+        "iptables-nft-save",
+        "*mangle\n:PREROUTING ACCEPT [1:2]\n-A PREROUTING -j ACCEPT\nCOMMIT\n",
+    ),
+    (
+        "iptables-legacy-save",
+        "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n\
+         -A PREROUTING -m set --match-set KUBE-CLUSTER-IP dst,dst -j KUBE-SERVICES\nCOMMIT\n",
+    ),
+    (
+        "ipset-save",
+        "create KUBE-CLUSTER-IP hash:ip,port family inet hashsize 1024 maxelem 65536\n\
+         add KUBE-CLUSTER-IP 10.96.0.10,tcp:80\n",
+    ),
+    (
+        "ipvsadm-Sn",
+        "-A -t 10.96.0.10:80 -s rr -p 10800\n-a -t 10.96.0.10:80 -r 10.1.0.5:8080 -m -w 1\n",
+    ),
+];
+
+fn dump() -> NodeDump {
+    let files = FILES.map(|(name, text)| File {
+        name: name.to_owned(),
+        format: svclab_ruleset::tool::Format::of_name(name),
+        text: text.to_owned(),
+    });
+    let read = NodeDump::read(files.into());
+    assert!(read.diagnostics.is_empty(), "{:?}", read.diagnostics);
+    read.dump
+}
+
+#[test]
+fn a_node_takes_the_place_of_what_the_plan_has() {
+    let mut plan = planned();
+    let account = graft(&mut plan, "node-1", &dump());
+    let node = plan.namespace("node-1").unwrap();
+    let link = |name: &str| node.links.iter().find(|link| link.name == name).unwrap();
+    // Cables lead where they led, under the names of the dump.
+    assert!(link("ens5").leads_to("fabric"));
+    assert_eq!(link("ens5").mtu, Some(9001));
+    assert!(link("caliabc").leads_to("pod/default/web"));
+    let fabric = plan.namespace("fabric").unwrap();
+    assert_eq!(fabric.links[0].mtu, Some(9001));
+    let peer = |link: &Link| match &link.kind {
+        LinkKind::Veth { peer, .. } => peer.clone(),
+        _ => String::new(),
+    };
+    assert_eq!(peer(&fabric.links[0]), "ens5");
+    assert_eq!(
+        peer(&plan.namespace("pod/default/web").unwrap().links[0]),
+        "caliabc"
+    );
+    assert_eq!(
+        (&link("kube-ipvs0").kind, link("kube-ipvs0").down),
+        (&LinkKind::Dummy, true)
+    );
+    // Of what nobody tells, somebody stands at the other end.
+    assert_eq!(
+        plan.namespace("beyond/node-1/calidef").unwrap().links[0].addresses,
+        ["10.1.0.6/32".parse().unwrap()]
+    );
+    assert!(link("ens6").leads_to("beyond/node-1/ens6"));
+    let names: Vec<&str> = node.links.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(names, ["ens5", "caliabc", "ens6", "kube-ipvs0", "calidef"]);
+    // Routes whose next hops are reached by others come after those.
+    let routes: Vec<(String, u32, RouteKind)> = node
+        .routes
+        .iter()
+        .map(|route| (route.to.to_string(), route.table.unwrap_or(254), route.kind))
+        .collect();
+    let expected = [
+        ("10.0.0.0/24", 254, RouteKind::Unicast),
+        ("10.1.0.5/32", 254, RouteKind::Unicast),
+        ("10.1.0.6/32", 254, RouteKind::Unicast),
+        ("10.1.0.0/26", 254, RouteKind::Blackhole),
+        ("0.0.0.0/0", 254, RouteKind::Unicast),
+        ("0.0.0.0/0", 200, RouteKind::Unicast),
+        // Its name is the node's, and any number will do for it.
+        ("10.7.0.0/16", (1 << 20) + 4, RouteKind::Unicast),
+    ];
+    assert_eq!(
+        routes,
+        expected.map(|(to, table, kind)| (to.to_owned(), table, kind))
+    );
+    let known = |dev: &str, address: &str| {
+        let address: std::net::IpAddr = address.parse().unwrap();
+        let mut all = node.neighbours.iter();
+        all.find(|one| one.dev == dev && one.address == address)
+            .map(|one| one.mac)
+    };
+    assert_eq!(
+        known("ens5", "10.0.0.254"),
+        Some(Mac::of("fabric", "node-1"))
+    );
+    assert_eq!(
+        known("ens6", "10.5.0.254"),
+        Some(Mac::of("beyond/node-1/ens6", "eth0"))
+    );
+    assert_eq!(
+        known("caliabc", "10.1.0.5"),
+        Some(Mac::of("pod/default/web", "eth0"))
+    );
+    assert_eq!(node.policy.len(), 1);
+    assert_eq!(node.policy[0].then, Lookup::Table(200));
+    // Both kinds of rules, and what they name.
+    assert_eq!(
+        node.iptables.as_ref().map(|rules| rules.backend),
+        Some(Backend::Nft)
+    );
+    let beside = node.beside.as_ref().unwrap();
+    assert_eq!(beside.backend, Backend::Legacy);
+    assert!(beside.v4.contains("--match-set KUBE-CLUSTER-IP dst,dst"));
+    assert!(
+        node.ipset
+            .contains("add KUBE-CLUSTER-IP 10.96.0.10,tcp:80\n")
+    );
+    assert_eq!(
+        node.ipvs[0].to_string(),
+        "-A -t 10.96.0.10:80 -s rr -p 10800\n-a -t 10.96.0.10:80 -r 10.1.0.5:8080 -m -w 1\n"
+    );
+    let settings: Vec<(&str, &str)> = node
+        .sysctls
+        .iter()
+        .map(|setting| (setting.key.as_str(), setting.value.as_str()))
+        .collect();
+    assert_eq!(
+        settings,
+        [
+            ("net.ipv4.conf.ens5.rp_filter", "1"),
+            ("net.ipv4.conf.all.rp_filter", "2")
+        ]
+    );
+    insta::assert_snapshot!(account);
+}
+
+#[test]
+fn routes_of_several_ways_and_those_that_are_not_there_are_taken_over() {
+    let mut plan = planned();
+    let _ = graft(&mut plan, "node-1", &dump());
+    let node = plan.namespace("node-1").unwrap();
+    let spread: Vec<String> = node.spread.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        spread,
+        [
+            "10.2.0.0/16 nexthop via 10.0.0.2 dev ens5 weight 1 nexthop via 10.0.0.3 dev ens5 weight 1"
+        ]
+    );
+    // What the kernel would make with an address is there with a metric, and not at all.
+    let unrouted = [("10.0.0.0/24", "ens5"), ("10.5.0.0/24", "ens6")];
+    let unrouted = unrouted.map(|(to, dev)| (to.parse().unwrap(), dev.to_owned()));
+    assert_eq!(node.unrouted, unrouted);
+    assert_eq!(node.loopback, ["10.9.9.9/32".parse().unwrap()]);
+}
+
+#[test]
+fn what_was_not_dumped_stays_as_the_lab_has_it() {
+    let mut plan = planned();
+    let rules = File {
+        name: "iptables-save".to_owned(),
+        format: None,
+        text: "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n".to_owned(),
+    };
+    let dump = NodeDump::read(vec![rules]).dump;
+    let account = graft(&mut plan, "node-1", &dump);
+    let mut expected = planned();
+    let v4 = "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n";
+    expected.namespaces[1].iptables.as_mut().unwrap().v4 = v4.to_owned();
+    assert_eq!(plan, expected);
+    insta::assert_snapshot!(account);
+}
+
+#[test]
+fn nothing_is_laid_over_a_node_that_is_not_there() {
+    let mut plan = planned();
+    let account = graft(&mut plan, "node-9", &dump());
+    assert_eq!(plan, planned());
+    assert_eq!(account.real, Vec::<String>::new());
+}
+
+#[test]
+fn what_kube_proxy_was_told_is_told_and_goes_for_other_nodes() {
+    let mut files: Vec<File> = ["ip-addr", "ip-route"]
+        .iter()
+        .filter_map(|wanted| FILES.iter().find(|(name, _)| name == wanted))
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+        .chain([
+            (
+                "kube-proxy-cmdline".to_owned(),
+                "/usr/local/bin/kube-proxy\n--config=/etc/kube-proxy/config.conf\n".to_owned(),
+            ),
+            (
+                "kube-proxy-config".to_owned(),
+                "kind: KubeProxyConfiguration\nmode: iptables\nclusterCIDR: 10.1.0.0/16\n"
+                    .to_owned(),
+            ),
+        ])
+        .map(|(name, text)| File {
+            format: svclab_ruleset::tool::Format::of_name(&name),
+            name,
+            text,
+        })
+        .collect();
+    let read = NodeDump::read(files.clone());
+    assert!(read.diagnostics.is_empty(), "{:?}", read.diagnostics);
+    let mut plan = planned();
+    let account = graft(&mut plan, "node-1", &read.dump);
+    let told = "kube-proxy was told --proxy-mode=iptables --cluster-cidr=10.1.0.0/16: its rules are those of the dump";
+    assert!(account.real.iter().any(|real| real == told), "{account}");
+    let as_lab = |dump: &NodeDump| {
+        let dumped = Dumped {
+            node: "node-1",
+            path: "node-1.tar.gz",
+            dump,
+            lenient: false,
+        };
+        lab("replay", &[dumped], &[], &[]).unwrap()
+    };
+    let line = "  kubeProxy: {version: v1.30, mode: \"iptables\", clusterCIDR: \"10.1.0.0/16\"}\n";
+    assert!(as_lab(&read.dump).contains(line), "{}", as_lab(&read.dump));
+    // What a lab cannot say is not said.
+    files[3].text = "mode: userspace\nclusterCIDR: all\n".to_owned();
+    let read = NodeDump::read(files);
+    assert!(!as_lab(&read.dump).contains("kubeProxy"));
+}

@@ -1,0 +1,154 @@
+//! By which chains packets come to a chain: from where the kernel calls one to where a
+//! rule stands.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use svclab_ruleset::iptables::TableDump;
+use svclab_ruleset::nft;
+
+/// A chain in which something stood, and how packets come there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InChain {
+    /// The table: `nat`, or with its family `inet fw` where no iptables knows it.
+    pub table: String,
+    /// The chain.
+    pub chain: String,
+    /// The shortest way there from each chain that the kernel calls itself:
+    /// `PREROUTING > KUBE-SERVICES`. Empty if none leads there.
+    pub by: Vec<String>,
+}
+
+/// The chain of a table of iptables.
+pub fn of_iptables(table: &TableDump, chain: &str) -> InChain {
+    let mut jumps: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for from in &table.chains {
+        for rule in &from.rules {
+            if let Some(target) = rule.target() {
+                let to = jumps.entry(target.into_owned()).or_default();
+                to.insert(from.name.clone());
+            }
+        }
+    }
+    let called = table.table.built_in_chains();
+    InChain {
+        table: table.table.to_string(),
+        chain: chain.to_owned(),
+        by: ways(&jumps, chain, |name| called.contains(&name)),
+    }
+}
+
+/// The chain of a table of nftables.
+pub fn of_nft(table: &nft::Table, chain: &str) -> InChain {
+    let mut jumps: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut lead = |from: &str, text: &str| {
+        let mut words = text.split([' ', ',', '}']);
+        while let Some(word) = words.next() {
+            if matches!(word, "jump" | "goto")
+                && let Some(to) = words.next()
+            {
+                jumps
+                    .entry(to.to_owned())
+                    .or_default()
+                    .insert(from.to_owned());
+            }
+        }
+    };
+    for from in &table.chains {
+        for rule in &from.rules {
+            lead(&from.name, &rule.text);
+            // What a map leads to, the rules that ask it lead to.
+            for set in table.sets.iter().filter(|set| set.map) {
+                if rule.text.contains(&format!("@{}", set.name)) {
+                    for element in &set.elements {
+                        lead(&from.name, element.value.as_deref().unwrap_or_default());
+                    }
+                }
+            }
+        }
+    }
+    let hooked: BTreeSet<&str> = table
+        .chains
+        .iter()
+        .filter(|chain| chain.hook.is_some())
+        .map(|chain| chain.name.as_str())
+        .collect();
+    InChain {
+        table: format!("{} {}", table.family, table.name),
+        chain: chain.to_owned(),
+        by: ways(&jumps, chain, |name| hooked.contains(name)),
+    }
+}
+
+/// The shortest way from each chain that is called by the kernel; `jumps` are the chains
+/// that lead to each.
+fn ways(
+    jumps: &BTreeMap<String, BTreeSet<String>>,
+    chain: &str,
+    is_called: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut seen: BTreeSet<&str> = BTreeSet::from([chain]);
+    let mut next: VecDeque<(&str, Vec<&str>)> = VecDeque::from([(chain, vec![chain])]);
+    while let Some((at, way)) = next.pop_front() {
+        if is_called(at) {
+            let way: Vec<&str> = way.iter().rev().copied().collect();
+            found.push(way.join(" > "));
+        }
+        for from in jumps.get(at).into_iter().flatten() {
+            if seen.insert(from) {
+                let mut longer = way.clone();
+                longer.push(from);
+                next.push_back((from, longer));
+            }
+        }
+    }
+    found
+}
+
+/// `packets that come to nat A, by OUTPUT > A,`
+impl std::fmt::Display for InChain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { table, chain, by } = self;
+        write!(f, "{table} {chain}")?;
+        let by: Vec<&String> = by.iter().filter(|way| *way != chain).collect();
+        match by.as_slice() {
+            [] => Ok(()),
+            [one] => write!(f, " ({one})"),
+            [first, second] => write!(f, " ({first}; {second})"),
+            [first, second, rest @ ..] => {
+                write!(f, " ({first}; {second}; {} other ways)", rest.len())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_ruleset::iptables::Dump;
+    use svclab_ruleset::iptables::script::Table;
+
+    #[test]
+    fn the_shortest_way_from_each_hook_is_told() {
+        let text = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:A - [0:0]\n:B - [0:0]\n:C - [0:0]\n:D - [0:0]\n\
+                    -A PREROUTING -j A\n-A OUTPUT -j B\n-A A -j B\n-A B -g C\n-A C -j A\nCOMMIT\n";
+        let dump = Dump::parse(text).unwrap();
+        let by = |chain: &str| of_iptables(dump.table(Table::Nat).unwrap(), chain).by;
+        assert_eq!(by("C"), ["OUTPUT > B > C", "PREROUTING > A > B > C"]);
+        assert_eq!(by("OUTPUT"), ["OUTPUT"]);
+        assert_eq!(by("D"), [""; 0]);
+    }
+
+    #[test]
+    fn maps_lead_on_in_nftables() {
+        let text = "table ip x {\n\tmap m {\n\t\ttype ipv4_addr : verdict\n\t\telements = { 10.0.0.1 : goto b }\n\t}\n\
+                    \tchain a {\n\t\ttype filter hook output priority filter; policy accept;\n\t\tip daddr vmap @m\n\t}\n\
+                    \tchain b {\n\t\tdrop\n\t}\n}\n";
+        let ruleset = svclab_ruleset::nft::parse(text).unwrap();
+        let found = of_nft(&ruleset.tables[0], "b");
+        assert_eq!(found.to_string(), "ip x b (a > b)");
+    }
+}

@@ -1,0 +1,117 @@
+//! A run's certificate for people.
+
+use std::fmt::Write as _;
+
+use super::words;
+use svclab_runner::certify::{Certificate, Part};
+
+/// How much of a digest is shown.
+const DIGITS: usize = 12;
+
+/// How many lines of a part are shown before the rest is counted.
+const SHOWN: usize = 20;
+
+/// What a certificate says, its first line for itself; ends with a line's end.
+pub(super) fn text(certificate: &Certificate) -> String {
+    let mut text = format!("{}\n", headline(certificate));
+    for (part, why) in &certificate.unread {
+        let _ = writeln!(text, "  not read: {part}: {why}");
+    }
+    for (part, change) in &certificate.changes {
+        let _ = writeln!(text, "  {part}");
+        list(&mut text, '-', &change.gone);
+        list(&mut text, '+', &change.come);
+    }
+    if !certificate.unchanged {
+        text.push_str(
+            "  svclab left this, or another program changed it meanwhile; if a run on a quiet \
+             machine says so again, report it\n",
+        );
+    }
+    text
+}
+
+/// What it comes to, in a line.
+pub(super) fn headline(certificate: &Certificate) -> String {
+    if certificate.unchanged {
+        let digest = certificate.after.get(..DIGITS).unwrap_or_default();
+        let entries: usize = certificate.compared.values().sum();
+        let plural = if entries == 1 { "entry" } else { "entries" };
+        return format!(
+            "certificate: this machine is as it was before ({entries} {plural}, digest {digest})"
+        );
+    }
+    let parts: Vec<&str> = certificate
+        .changes
+        .keys()
+        .copied()
+        .map(Part::word)
+        .collect();
+    format!(
+        "certificate: this machine is not as it was before: {}",
+        words::and(&parts)
+    )
+}
+
+fn list(text: &mut String, sign: char, lines: &[String]) {
+    for line in lines.iter().take(SHOWN) {
+        let _ = writeln!(text, "    {sign} {line}");
+    }
+    if let more @ 1.. = lines.len().saturating_sub(SHOWN) {
+        let _ = writeln!(text, "    {sign} and {more} more");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn what_was_left_and_what_was_not_read_is_told() {
+        insta::assert_snapshot!(format!(
+            "{}{}",
+            text(&fixture::certificate()),
+            text(&fixture::broken_certificate())
+        ));
+    }
+
+    #[test]
+    fn certificate_is_in_every_format() {
+        use crate::{Format, Options};
+        use svclab_runner::results::Event;
+
+        for format in [Format::Human, Format::Json, Format::Junit, Format::Github] {
+            for certificate in [fixture::certificate(), fixture::broken_certificate()] {
+                let mut results = fixture::results();
+                let headline = headline(&certificate);
+                results.certificate = Some(certificate.clone());
+                let over = Event::Over {
+                    results: Box::new(results),
+                    took: std::time::Duration::ZERO,
+                };
+                let mut out = Vec::new();
+                let mut writer = format.writer(&mut out, Options::default());
+                writer.event(&over).unwrap();
+                drop(writer);
+                let text = String::from_utf8(out).unwrap();
+                let is_there = if format == Format::Json {
+                    text.contains(&certificate.before) && text.contains(&certificate.after)
+                } else {
+                    text.contains(&headline)
+                };
+                assert!(is_there, "{format:?}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let mut certificate = fixture::broken_certificate();
+        let change = certificate.changes.get_mut(&Part::Links).unwrap();
+        change.come = (0..25).map(|n| format!("link {n}")).collect();
+        let text = text(&certificate);
+        assert!(text.contains("link 19\n    + and 5 more\n"), "{text}");
+        assert!(!text.contains("link 20"), "{text}");
+    }
+}

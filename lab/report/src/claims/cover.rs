@@ -1,0 +1,268 @@
+//! What cases have in common that others have not, in the values of their axes:
+//! `underlay=drops` or `rpFilter=1` rather than twelve names.
+
+use std::collections::HashSet;
+
+/// So many terms are read at a glance; beyond that an example says more.
+const TERMS: usize = 3;
+
+/// So many values of axes a term joins at most.
+const VALUES: usize = 3;
+
+/// So many terms are tried in all before there is held to be no cover. Cases that
+/// a few terms cover need some dozens.
+const TRIES: usize = 20_000;
+
+/// What a case's name says: its lab, without an axis, and the value of each axis.
+type Values<'a> = Vec<(&'a str, &'a str)>;
+
+/// The fewest terms of which every one of `cases` meets one, and none of `others`
+/// any: each as it would be written to choose cases, `axis=value,axis=value`, with
+/// the lab before it where that matters. `None` when it takes more than three, or
+/// when a case is on both sides.
+///
+/// Nothing is said of cases that are on neither side.
+pub(crate) fn cover(cases: &[&str], others: &[&str]) -> Option<Vec<String>> {
+    let cases: Vec<Values<'_>> = cases.iter().map(|case| values(case)).collect();
+    let others: Vec<Values<'_>> = others.iter().map(|case| values(case)).collect();
+    let mut terms: Vec<Term<'_>> = shortest(&cases, &others)
+        .into_iter()
+        .map(|values| Term {
+            covers: cases.iter().map(|case| meets(case, &values)).collect(),
+            values,
+        })
+        .collect();
+    // What is tried first is what is found: short terms, and of those the widest.
+    terms.sort_by_key(|term| {
+        let wide = term.covers.iter().filter(|covered| **covered).count();
+        (term.values.len(), usize::MAX - wide)
+    });
+    let mut tries = TRIES;
+    (1..=TERMS).find_map(|limit| {
+        let mut chosen = Vec::new();
+        let found = choose(&terms, cases.len(), limit, &mut chosen, &mut tries);
+        found.then(|| chosen.iter().map(|term| term.written()).collect())
+    })
+}
+
+/// Values that a case may have all of.
+struct Term<'a> {
+    values: Values<'a>,
+    /// Which of the cases meet it.
+    covers: Vec<bool>,
+}
+
+impl Term<'_> {
+    fn written(&self) -> String {
+        let mut lab = "";
+        let mut values = Vec::new();
+        for (axis, value) in &self.values {
+            if axis.is_empty() {
+                lab = value;
+            } else {
+                values.push(format!("{axis}={value}"));
+            }
+        }
+        match (lab, values.join(",")) {
+            ("", values) => values,
+            (lab, none) if none.is_empty() => lab.to_owned(),
+            (lab, values) => format!("{lab}/{values}"),
+        }
+    }
+}
+
+fn values(case: &str) -> Values<'_> {
+    // Neither axes nor values hold what separates them; a lab checks that.
+    let (lab, rest) = case.split_once('/').unwrap_or((case, ""));
+    let axes = rest.split(',').filter_map(|pair| pair.split_once('='));
+    std::iter::once(("", lab)).chain(axes).collect()
+}
+
+fn meets(case: &Values<'_>, term: &Values<'_>) -> bool {
+    term.iter().all(|value| case.contains(value))
+}
+
+/// Every term that some case meets and no other, and that no value can be left out of.
+fn shortest<'a>(cases: &[Values<'a>], others: &[Values<'a>]) -> Vec<Values<'a>> {
+    let mut found: Vec<Values<'a>> = Vec::new();
+    let mut seen = HashSet::new();
+    for length in 1..=VALUES {
+        let shorter = found.len();
+        for case in cases {
+            for term in choices(case, length) {
+                if seen.insert(term.clone())
+                    && !found[..shorter].iter().any(|short| meets(&term, short))
+                    && !others.iter().any(|other| meets(other, &term))
+                {
+                    found.push(term);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Every choice of so many of these values, in their order.
+fn choices<'a>(values: &[(&'a str, &'a str)], length: usize) -> Vec<Values<'a>> {
+    if length == 0 {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for (at, first) in values.iter().enumerate() {
+        for rest in choices(&values[at + 1..], length - 1) {
+            let mut choice = vec![*first];
+            choice.extend(rest);
+            all.push(choice);
+        }
+    }
+    all
+}
+
+/// Chooses up to `limit` terms that cover all cases; whether there are such.
+fn choose<'t, 'a>(
+    terms: &'t [Term<'a>],
+    cases: usize,
+    limit: usize,
+    chosen: &mut Vec<&'t Term<'a>>,
+    tries: &mut usize,
+) -> bool {
+    let bare = (0..cases).find(|case| !chosen.iter().any(|term| term.covers[*case]));
+    let Some(bare) = bare else {
+        return true;
+    };
+    if chosen.len() == limit {
+        return false;
+    }
+    for term in terms.iter().filter(|term| term.covers[bare]) {
+        if *tries == 0 {
+            return false;
+        }
+        *tries -= 1;
+        chosen.push(term);
+        if choose(terms, cases, limit, chosen, tries) {
+            return true;
+        }
+        chosen.pop();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn product(lab: &str, axes: &[(&str, &[&str])]) -> Vec<String> {
+        let mut names = vec![String::new()];
+        for (axis, values) in axes {
+            names = names
+                .iter()
+                .flat_map(|name| values.iter().map(move |value| (name, value)))
+                .map(|(name, value)| match name.as_str() {
+                    "" => format!("{axis}={value}"),
+                    name => format!("{name},{axis}={value}"),
+                })
+                .collect();
+        }
+        names.iter().map(|name| format!("{lab}/{name}")).collect()
+    }
+
+    /// Covers those that `inside` holds for.
+    fn covered(names: &[String], inside: impl Fn(&str) -> bool) -> Option<Vec<String>> {
+        let (cases, others): (Vec<&str>, Vec<&str>) = names
+            .iter()
+            .map(String::as_str)
+            .partition(|name| inside(name));
+        cover(&cases, &others)
+    }
+
+    fn lab() -> Vec<String> {
+        product(
+            "l",
+            &[
+                ("stale", &["present", "missed"]),
+                ("rpFilter", &["0", "1", "2"]),
+                ("underlay", &["passes", "drops"]),
+            ],
+        )
+    }
+
+    #[test]
+    fn the_fewest_terms_are_found_and_the_shortest() {
+        let breaks = |name: &str| name.contains("rpFilter=1") || name.contains("underlay=drops");
+        assert_eq!(
+            covered(&lab(), breaks).unwrap(),
+            ["underlay=drops", "rpFilter=1"]
+        );
+        assert_eq!(
+            covered(&lab(), |name| !breaks(name)).unwrap(),
+            ["rpFilter=0,underlay=passes", "rpFilter=2,underlay=passes"]
+        );
+    }
+
+    #[test]
+    fn what_takes_too_many_terms_is_not_covered() {
+        let names = product("l", &[("v", &["1", "2", "3", "4", "5"])]);
+        let up_to = |last: char| covered(&names, |name| name <= format!("l/v={last}").as_str());
+        assert_eq!(up_to('3').unwrap(), ["v=1", "v=2", "v=3"]);
+        assert_eq!(up_to('4'), None);
+    }
+
+    #[test]
+    fn a_lab_is_named_where_it_matters() {
+        let mut names = product("a", &[("x", &["1", "2"])]);
+        names.extend(product("b", &[("x", &["1", "2"])]));
+        names.push("c".to_owned());
+        let of = |cases: &[&str]| covered(&names, |name| cases.contains(&name)).unwrap();
+        assert_eq!(of(&["a/x=1", "a/x=2"]), ["a"]);
+        assert_eq!(of(&["a/x=1", "b/x=1"]), ["x=1"]);
+        assert_eq!(of(&["b/x=2", "c"]), ["b/x=2", "c"]);
+    }
+
+    #[test]
+    fn a_case_on_both_sides_is_not_covered() {
+        assert_eq!(cover(&["l/a=1", "l/a=2"], &["l/a=2"]), None);
+    }
+
+    #[test]
+    fn a_lab_as_large_as_may_be_is_answered_for() {
+        let values: Vec<String> = (0..16).map(|value| value.to_string()).collect();
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        let names = product("l", &[("x", &values), ("y", &values), ("z", &values)]);
+        assert_eq!(names.len(), 4096);
+        let odd = |name: &str| name.bytes().map(usize::from).sum::<usize>() % 2 == 1;
+        assert_eq!(covered(&names, odd), None);
+    }
+
+    proptest! {
+        /// Whatever is on either side, the terms hold for the one and not for the other.
+        #[test]
+        fn a_cover_is_exact(sides in prop::collection::vec(any::<Option<bool>>(), 12)) {
+            let names = lab();
+            let on = |side| -> Vec<&str> {
+                names.iter().zip(&sides)
+                    .filter(|(_, is)| **is == Some(side))
+                    .map(|(name, _)| name.as_str())
+                    .collect()
+            };
+            let (cases, others) = (on(true), on(false));
+            if let Some(terms) = cover(&cases, &others) {
+                // As a user would choose cases by them.
+                let terms: Vec<String> = terms.into_iter().map(|term| {
+                    if term.starts_with('l') { term } else { format!("l/{term}") }
+                }).collect();
+                let met = |name: &str| {
+                    terms.iter().any(|term| meets(&values(name), &values(term)))
+                };
+                prop_assert!(terms.len() <= TERMS);
+                for name in &cases {
+                    prop_assert!(met(name), "{} {:?}", name, terms);
+                }
+                for name in &others {
+                    prop_assert!(!met(name), "{} {:?}", name, terms);
+                }
+            }
+        }
+    }
+}

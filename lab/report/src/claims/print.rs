@@ -1,0 +1,243 @@
+//! Claims for people: what became of each in a line, what it says below.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use super::which::{in_full, in_short};
+use super::{ClaimLine, Standing};
+use crate::case_text::plain;
+use crate::output::UntilClosed;
+use crate::words::and;
+use crate::words::wrap;
+
+const CONFIRMED: Style = AnsiColor::Green.on_default().bold();
+const REFUTED: Style = AnsiColor::Red.on_default().bold();
+const PARTLY: Style = AnsiColor::Yellow.on_default().bold();
+const NOT_CHECKABLE: Style = Style::new().dimmed();
+const UNSETTLED: Style = AnsiColor::Magenta.on_default().bold();
+
+/// What stands below a claim's own line begins here.
+const INDENT: &str = "    ";
+
+/// However narrow the terminal, a line holds so many characters.
+const NARROWEST: usize = 40;
+
+/// So many cases are named, the rest are counted.
+const NAMED: usize = 3;
+
+/// How claims are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// The width of a line, in characters; a longer word makes a longer line.
+    pub width: usize,
+    /// Whether the output takes colours; nothing is told by colour alone.
+    pub colour: bool,
+    /// Whether every case that speaks of a claim is named, not only what such cases
+    /// have in common.
+    pub verbose: bool,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self {
+            width: 80,
+            colour: false,
+            verbose: false,
+        }
+    }
+}
+
+/// Prints claims, and how many came to what.
+///
+/// # Errors
+///
+/// When `out` takes no more, unless its reader has gone: then nobody misses the rest.
+pub fn print(claims: &[ClaimLine], layout: Layout, out: impl Write) -> io::Result<()> {
+    let text = text(claims, layout).map_err(io::Error::other)?;
+    let text = if layout.colour { text } else { plain(&text) };
+    let mut out = UntilClosed::new(out);
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn text(claims: &[ClaimLine], layout: Layout) -> Result<String, fmt::Error> {
+    let mut out = String::new();
+    let width = layout.width.max(NARROWEST) - INDENT.len();
+    let wide = claims
+        .iter()
+        .map(|claim| claim.id.chars().count())
+        .max()
+        .unwrap_or(0);
+    for claim in claims {
+        let (style, word) = word(&claim.standing);
+        let id = format!("{:wide$}", claim.id);
+        writeln!(out, "{id}  {style}{word}{style:#}{}", how(&claim.standing))?;
+        let says = claim.says.as_deref().unwrap_or("(no lab declares it)");
+        for paragraph in std::iter::once(says.to_owned()).chain(why(claim, layout.verbose)) {
+            let item = if paragraph.starts_with("- ") {
+                "  "
+            } else {
+                ""
+            };
+            for (at, line) in wrap(&paragraph, width - item.len()).iter().enumerate() {
+                let hang = if at > 0 { item } else { "" };
+                writeln!(out, "{INDENT}{hang}{line}")?;
+            }
+        }
+    }
+    writeln!(out, "{}", sum(claims))?;
+    Ok(out)
+}
+
+fn word(standing: &Standing) -> (Style, &'static str) {
+    match standing {
+        Standing::Confirmed { .. } => (CONFIRMED, "confirmed"),
+        Standing::Refuted { .. } => (REFUTED, "refuted"),
+        Standing::Partly { .. } => (PARTLY, "partly"),
+        Standing::NotCheckable { .. } => (NOT_CHECKABLE, "not checkable"),
+        Standing::Unsettled { .. } => (UNSETTLED, "unsettled"),
+    }
+}
+
+/// What follows the word in its line.
+fn how(standing: &Standing) -> String {
+    match standing {
+        Standing::Confirmed { cases } | Standing::Refuted { cases, .. } => match &cases[..] {
+            [only] => format!(" by {only}"),
+            many => format!(" by {} cases", many.len()),
+        },
+        Standing::Unsettled { cases } if cases.is_empty() => ": nothing settles it".to_owned(),
+        Standing::Partly { .. } | Standing::NotCheckable { .. } | Standing::Unsettled { .. } => {
+            String::new()
+        }
+    }
+}
+
+/// What follows what it says, a paragraph each.
+fn why(claim: &ClaimLine, verbose: bool) -> Vec<String> {
+    match &claim.standing {
+        Standing::Confirmed { cases } => every(cases, verbose),
+        Standing::Refuted { cases, seen } => {
+            let seen = seen.clone().into_iter();
+            seen.chain(every(cases, verbose)).collect()
+        }
+        Standing::Partly { parts } => parts
+            .iter()
+            .flat_map(|part| {
+                let lines = if verbose {
+                    in_full(part)
+                } else {
+                    in_short(part)
+                };
+                let label = part.part.as_ref().map(|label| format!("{label}:"));
+                label
+                    .into_iter()
+                    .chain(lines.into_iter().map(|line| format!("- {line}")))
+            })
+            .collect(),
+        Standing::NotCheckable { reason } => vec![format!("not checkable: {reason}")],
+        Standing::Unsettled { cases } if cases.is_empty() => Vec::new(),
+        Standing::Unsettled { cases } if verbose => {
+            let mut lines = vec!["not as expected:".to_owned()];
+            lines.extend(cases.iter().map(|case| format!("- {case}")));
+            lines
+        }
+        Standing::Unsettled { cases } => {
+            vec![format!("not as expected: {}", a_few(cases))]
+        }
+    }
+}
+
+/// Each case, unless the claim's own line names the only one.
+fn every(cases: &[String], verbose: bool) -> Vec<String> {
+    if !verbose || cases.len() == 1 {
+        return Vec::new();
+    }
+    cases.iter().map(|case| format!("- {case}")).collect()
+}
+
+fn a_few(cases: &[String]) -> String {
+    if cases.len() <= NAMED {
+        return and(cases);
+    }
+    let (named, rest) = cases.split_at(NAMED - 1);
+    format!("{} and {} more", named.join(", "), rest.len())
+}
+
+/// `41 confirmed, 3 refuted, 2 partly, 5 not checkable, 1 unsettled`, those without
+/// any left out.
+fn sum(claims: &[ClaimLine]) -> String {
+    const WORDS: [&str; 5] = [
+        "confirmed",
+        "refuted",
+        "partly",
+        "not checkable",
+        "unsettled",
+    ];
+    let counts: Vec<String> = WORDS
+        .iter()
+        .map(|name| {
+            let count = claims
+                .iter()
+                .filter(|claim| word(&claim.standing).1 == *name)
+                .count();
+            (count, name)
+        })
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, name)| format!("{count} {name}"))
+        .collect();
+    if counts.is_empty() {
+        "no claims".to_owned()
+    } else {
+        counts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    fn printed(claims: &[ClaimLine], width: usize, verbose: bool) -> String {
+        let mut out = Vec::new();
+        let layout = Layout {
+            width,
+            verbose,
+            ..Layout::default()
+        };
+        print(claims, layout, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_standing_is_told() {
+        insta::assert_snapshot!(printed(&fixture::claims(), 72, false));
+    }
+
+    #[test]
+    fn every_case_is_named_to_who_asks_for_it() {
+        insta::assert_snapshot!(printed(&fixture::claims(), 72, true));
+    }
+
+    #[test]
+    fn no_claims_are_no_empty_page() {
+        assert_eq!(printed(&[], 80, false), "no claims\n");
+    }
+
+    #[test]
+    fn lines_are_no_wider_than_the_terminal() {
+        let text = "a claim of some length, whose words fit in a line or do not: \
+                    10.0.0.0/20,10.0.16.0/20,10.0.32.0/20,10.0.48.0/20";
+        for width in 10..60 {
+            for line in wrap(text, width) {
+                assert!(
+                    line.chars().count() <= width || !line.contains(' '),
+                    "{line}"
+                );
+            }
+            assert_eq!(wrap(text, width).join(" "), text);
+        }
+    }
+}

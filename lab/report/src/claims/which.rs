@@ -1,0 +1,138 @@
+//! What cases say of a part of a claim, in a line for those that bear it out and one
+//! for those that do not.
+
+use super::Part;
+use super::cover::cover;
+
+/// Which cases bear the part out and which do not, and what was seen there.
+pub(super) fn in_short(part: &Part) -> Vec<String> {
+    let confirmed: Vec<&str> = part.confirmed.iter().map(String::as_str).collect();
+    let refuted: Vec<&str> = part.refuted.iter().map(|of| of.case.as_str()).collect();
+    let mut lines = Vec::new();
+    if !confirmed.is_empty() {
+        lines.push(format!("confirmed {}", which(&confirmed, &refuted)));
+    }
+    if !refuted.is_empty() {
+        let seen = seen(part).unwrap_or_default();
+        lines.push(format!("refuted {}{seen}", which(&refuted, &confirmed)));
+    }
+    lines
+}
+
+/// Every case by its name.
+pub(super) fn in_full(part: &Part) -> Vec<String> {
+    let confirmed = part
+        .confirmed
+        .iter()
+        .map(|case| format!("confirmed: {case}"));
+    let refuted = part.refuted.iter().map(|of| {
+        let seen = of.seen.as_ref().map(|seen| format!(" ({seen})"));
+        format!("refuted: {}{}", of.case, seen.unwrap_or_default())
+    });
+    confirmed.chain(refuted).collect()
+}
+
+/// Which cases they are, as against the others that speak of the same.
+fn which(cases: &[&str], others: &[&str]) -> String {
+    let count = match cases.len() {
+        1 => "1 case".to_owned(),
+        many => format!("{many} cases"),
+    };
+    match (cases, others) {
+        ([only], []) => return format!("by {only}"),
+        (_, []) => return format!("in all {count}"),
+        _ => {}
+    }
+    match (cover(cases, others), cases) {
+        (Some(terms), _) => format!("in {count}: {}", terms.join(", or ")),
+        (None, [only]) => format!("by {only}"),
+        // The line of the others says which those are.
+        (None, _) if cover(others, cases).is_some() => format!("in the other {count}"),
+        (None, _) => format!("in {count}, such as {}", cases[0]),
+    }
+}
+
+/// What the first case that refutes it saw.
+fn seen(part: &Part) -> Option<String> {
+    let first = part.refuted.first()?.seen.as_ref()?;
+    let alike = part
+        .refuted
+        .iter()
+        .all(|of| of.seen.as_ref() == Some(first));
+    let word = if alike { "" } else { "for example " };
+    Some(format!(" ({word}{first})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::Refutation;
+
+    fn part(confirmed: &[&str], refuted: &[(&str, &str)]) -> Part {
+        Part {
+            part: None,
+            confirmed: confirmed.iter().map(|&case| case.to_owned()).collect(),
+            refuted: refuted
+                .iter()
+                .map(|(case, seen)| Refutation {
+                    case: (*case).to_owned(),
+                    seen: Some((*seen).to_owned()),
+                })
+                .collect(),
+        }
+    }
+
+    fn short(confirmed: &[&str], refuted: &[(&str, &str)]) -> String {
+        in_short(&part(confirmed, refuted)).join("\n")
+    }
+
+    #[test]
+    fn what_the_cases_have_in_common_is_said() {
+        insta::assert_snapshot!(short(
+            &["l/a=1,b=x", "l/a=1,b=y"],
+            &[("l/a=2,b=x", "no"), ("l/a=2,b=y", "no")],
+        ), @r"
+        confirmed in 2 cases: a=1
+        refuted in 2 cases: a=2 (no)
+        ");
+    }
+
+    #[test]
+    fn where_it_takes_too_many_words_for_one_side_it_is_the_other() {
+        insta::assert_snapshot!(short(
+            &["l/a=0"],
+            &[("l/a=1", "no"), ("l/a=2", "no"), ("l/a=3", "never"), ("l/a=4", "no")],
+        ), @r"
+        confirmed in 1 case: a=0
+        refuted in the other 4 cases (for example no)
+        ");
+    }
+
+    #[test]
+    fn where_it_takes_too_many_words_for_both_there_is_an_example() {
+        let even: Vec<String> = (0..8).map(|n| format!("l/a={}", 2 * n)).collect();
+        let odd: Vec<String> = (0..8).map(|n| format!("l/a={}", 2 * n + 1)).collect();
+        let even: Vec<&str> = even.iter().map(String::as_str).collect();
+        let odd: Vec<(&str, &str)> = odd.iter().map(|case| (case.as_str(), "no")).collect();
+        insta::assert_snapshot!(short(&even, &odd), @r"
+        confirmed in 8 cases, such as l/a=0
+        refuted in 8 cases, such as l/a=1 (no)
+        ");
+    }
+
+    #[test]
+    fn cases_that_agree_are_counted_and_one_alone_is_named() {
+        insta::assert_snapshot!(short(&["l/a=1", "l/a=2"], &[]), @"confirmed in all 2 cases");
+        insta::assert_snapshot!(short(&[], &[("l/a=1", "no")]), @"refuted by l/a=1 (no)");
+    }
+
+    #[test]
+    fn in_full_every_case_is_named() {
+        let part = part(&["l/a=1", "l/a=2"], &[("l/a=3", "no")]);
+        insta::assert_snapshot!(in_full(&part).join("\n"), @r"
+        confirmed: l/a=1
+        confirmed: l/a=2
+        refuted: l/a=3 (no)
+        ");
+    }
+}

@@ -1,0 +1,331 @@
+//! In what two dumps differ, as people and programs read it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::words::and;
+use svclab_diagnostic::printable::one_line;
+use svclab_dump::{Change, Difference, Owner, Side};
+
+/// The schema that [`Document`] follows.
+pub const SCHEMA: &str = "svclab/diff/v1";
+
+/// Two dumps, compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Document {
+    /// Which schema this follows.
+    pub schema: String,
+    /// The first dump, as the user named it.
+    pub first: String,
+    /// The second dump, as the user named it.
+    pub second: String,
+    /// The programs whose output both have, which was compared.
+    pub compared: Vec<String>,
+    /// Whether they mean the same.
+    pub same: bool,
+    /// In what they differ, place by place.
+    pub differences: Vec<Difference>,
+}
+
+impl Document {
+    /// A comparison with its result.
+    #[must_use]
+    pub fn new(
+        first: impl Into<String>,
+        second: impl Into<String>,
+        compared: Vec<String>,
+        differences: Vec<Difference>,
+    ) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            first: first.into(),
+            second: second.into(),
+            compared,
+            same: differences.is_empty(),
+            differences,
+        }
+    }
+
+    /// For people, in the manner of a diff: place by place, `-` what only the
+    /// first has, `+` what only the second has, `~` what has moved, `!` what has
+    /// another value; with lines of the files, and whose it is.
+    #[must_use]
+    pub fn human(&self, colour: bool) -> String {
+        let mut text = String::new();
+        let Self {
+            first,
+            second,
+            compared,
+            differences,
+            ..
+        } = self;
+        if differences.is_empty() {
+            let _ = writeln!(text, "no difference in {}", and(compared));
+            return text;
+        }
+        let styles = Styles::new(colour);
+        let _ = writeln!(text, "{}", styles.minus(&format!("--- {}", shown(first))));
+        let _ = writeln!(text, "{}", styles.plus(&format!("+++ {}", shown(second))));
+        for place in differences.chunk_by(|a, b| a.place == b.place) {
+            tell_place(&mut text, &styles, place);
+        }
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for difference in differences {
+            *counts.entry(difference.place.program()).or_default() += 1;
+        }
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(program, count)| format!("{count} in {program}"))
+            .collect();
+        let all = differences.len();
+        let s = if all == 1 { "" } else { "s" };
+        let _ = writeln!(text, "\n{all} difference{s}: {}", and(&counts));
+        text
+    }
+}
+
+fn tell_place(text: &mut String, styles: &Styles, differences: &[Difference]) {
+    let Some(head) = differences.first() else {
+        return;
+    };
+    // Who owns everything here is told once.
+    let one = differences
+        .iter()
+        .all(|difference| difference.owner == head.owner);
+    let owner = head.owner.as_ref().filter(|_| one);
+    let title = match owner {
+        Some(owner) => format!("{} ({owner})", head.place),
+        None => head.place.to_string(),
+    };
+    let _ = writeln!(text, "\n{}", styles.bold(&shown(&title)));
+    for Difference { change, owner, .. } in differences {
+        tell_change(text, styles, change, owner.as_ref().filter(|_| !one));
+    }
+}
+
+/// One line: sign, line of the file, what it is, whose it is.
+fn tell_change(text: &mut String, styles: &Styles, change: &Change, owner: Option<&Owner>) {
+    let line = |line: u32| {
+        if line == 0 {
+            String::new()
+        } else {
+            line.to_string()
+        }
+    };
+    let owner = owner.map_or(String::new(), |owner| {
+        format!("  ({})", shown(&owner.to_string()))
+    });
+    let said = match change {
+        Change::Whole { only, line: at } => {
+            let which = match only {
+                Side::First => "only the first has it",
+                Side::Second => "only the second has it",
+            };
+            let said = format!("{} {:>5}  ({which}){owner}", only.sign(), line(*at));
+            styles.of(*only, &said)
+        }
+        Change::Item {
+            only,
+            item,
+            line: at,
+        } => {
+            let said = format!("{} {:>5}  {}{owner}", only.sign(), line(*at), shown(item));
+            styles.of(*only, &said)
+        }
+        Change::Moved {
+            item,
+            first,
+            second,
+        } => {
+            let item = shown(item);
+            styles.changed(&format!(
+                "~ {:>5}  {item}  (moved to line {second}){owner}",
+                line(*first)
+            ))
+        }
+        Change::Value {
+            what,
+            first,
+            second,
+        } => {
+            let value = |value: &Option<String>| match value.as_deref() {
+                None => "none".to_owned(),
+                Some("") => "nothing".to_owned(),
+                Some(value) => shown(value),
+            };
+            let (what, first, second) = (shown(what), value(first), value(second));
+            styles.changed(&format!("! {what}: {first}, then {second}{owner}"))
+        }
+    };
+    let _ = writeln!(text, "  {said}");
+}
+
+/// A text of a file without what a terminal would act upon.
+fn shown(text: &str) -> String {
+    one_line(text).into_owned()
+}
+
+/// How things are set off where there are colours.
+struct Styles {
+    colour: bool,
+}
+
+impl Styles {
+    const fn new(colour: bool) -> Self {
+        Self { colour }
+    }
+
+    fn painted(&self, style: Style, text: &str) -> String {
+        if self.colour {
+            format!("{style}{text}{style:#}")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    fn minus(&self, text: &str) -> String {
+        self.painted(AnsiColor::Red.on_default(), text)
+    }
+
+    fn plus(&self, text: &str) -> String {
+        self.painted(AnsiColor::Green.on_default(), text)
+    }
+
+    fn changed(&self, text: &str) -> String {
+        self.painted(AnsiColor::Yellow.on_default(), text)
+    }
+
+    fn bold(&self, text: &str) -> String {
+        self.painted(Style::new().bold(), text)
+    }
+
+    fn of(&self, side: Side, text: &str) -> String {
+        match side {
+            Side::First => self.minus(text),
+            Side::Second => self.plus(text),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use svclab_dump::{File, NodeDump};
+
+    fn dump(files: &[(&str, &str)]) -> NodeDump {
+        let files = files.iter().map(|(name, text)| File {
+            name: (*name).to_owned(),
+            format: svclab_ruleset::tool::Format::of_name(name),
+            text: (*text).to_owned(),
+        });
+        let read = NodeDump::read(files.collect());
+        assert!(read.is_whole(), "{:?}", read.diagnostics);
+        read.dump
+    }
+
+    /// A bit of everything.
+    pub fn document() -> Document {
+        let first = dump(&[
+            (
+                "iptables-save",
+                "*nat\n:OUTPUT ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-A - [0:0]\n:KUBE-SEP-A - [0:0]\n\
+                 -A OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n-A OUTPUT -j RETURN\n-A OUTPUT -s 10.0.0.0/8 -j RETURN\n\
+                 -A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m comment --comment \"default/a:p cluster IP\" -m tcp --dport 80 -j KUBE-SVC-A\n\
+                 -A KUBE-SVC-A -j KUBE-SEP-A\n-A KUBE-SEP-A -p tcp -m tcp -j DNAT --to-destination 10.244.1.5:8080\nCOMMIT\n",
+            ),
+            (
+                "ipset-save",
+                "create KUBE-CLUSTER-IP hash:ip,port family inet hashsize 1024 maxelem 65536\n\
+                 add KUBE-CLUSTER-IP 10.96.0.1,tcp:80\nadd KUBE-CLUSTER-IP 10.96.0.2,tcp:80\n",
+            ),
+            (
+                "ipvsadm-Sn",
+                "-A -t 10.96.0.1:80 -s rr\n-a -t 10.96.0.1:80 -r 10.244.1.5:8080 -m -w 1\n",
+            ),
+            (
+                "ip-addr",
+                "2: eth0: <BROADCAST,UP> mtu 1500 state UP\n    inet 10.0.0.1/24 scope global eth0\n    inet 10.0.0.2/24 scope global secondary eth0\n",
+            ),
+            (
+                "ip-route",
+                "default via 10.0.0.9 dev eth0\n10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink\n",
+            ),
+            (
+                "ip-rule",
+                "0: from all lookup local\n32766: from all lookup main\n",
+            ),
+            (
+                "sysctl-a",
+                "net.ipv4.ip_forward = 1\nnet.ipv4.conf.all.rp_filter = 0\n",
+            ),
+        ]);
+        let second = dump(&[
+            (
+                "iptables-save",
+                "*nat\n:OUTPUT DROP [0:0]\n:KUBE-SERVICES - [0:0]\n:MINE - [0:0]\n\
+                 -A OUTPUT -s 10.0.0.0/8 -j RETURN\n\
+                 -A OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n\
+                 -A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m comment --comment \"default/a:p has no endpoints \u{1b}[2J\" -m tcp --dport 80 -j RETURN\n\
+                 -A MINE -j RETURN\nCOMMIT\n",
+            ),
+            (
+                "ipset-save",
+                "create KUBE-CLUSTER-IP hash:ip,port family inet hashsize 2048 maxelem 100\n\
+                 add KUBE-CLUSTER-IP 10.96.0.2,tcp:80\n",
+            ),
+            (
+                "ipvsadm-Sn",
+                "-A -t 10.96.0.1:80 -s wrr -p 10800\n-a -t 10.96.0.1:80 -r 10.244.1.5:8080 -m -w 2\n",
+            ),
+            (
+                "ip-addr",
+                "2: eth0: <BROADCAST> mtu 1450 state DOWN\n    inet 10.0.0.2/24 scope global eth0\n    inet 10.0.0.1/24 scope global secondary eth0\n3: flannel.1: <UP> mtu 1450\n    inet 10.244.1.0/32 scope global flannel.1\n",
+            ),
+            (
+                "ip-route",
+                "10.244.2.0/24 via 10.244.2.0 dev flannel.1\nblackhole 10.1.0.0/16 table 100\n",
+            ),
+            (
+                "ip-rule",
+                "0: from all lookup local\n100: from all fwmark 0x1 lookup 100\n32766: from all lookup main\n",
+            ),
+            ("ip-6-rule", ""),
+            (
+                "sysctl-a",
+                "net.ipv4.ip_forward = 1\nnet.ipv4.conf.all.rp_filter = 1\nnet.ipv4.conf.eth0/5.rp_filter = 1\n",
+            ),
+        ]);
+        let compared = first.formats().map(|format| format.to_string()).collect();
+        let differences = svclab_dump::compare(&first, &second);
+        Document::new("good", "bad", compared, differences)
+    }
+
+    #[test]
+    fn differences_read_as_a_diff() {
+        insta::assert_snapshot!(document().human(false));
+    }
+
+    #[test]
+    fn colours_add_nothing_that_one_has_to_see() {
+        let (plain, coloured) = (document().human(false), document().human(true));
+        assert!(!plain.contains('\x1b') && coloured.contains('\x1b'));
+        assert_eq!(anstream::adapter::strip_str(&coloured).to_string(), plain);
+    }
+
+    #[test]
+    fn programs_read_the_same() {
+        insta::assert_snapshot!(serde_json::to_string_pretty(&document()).unwrap());
+    }
+
+    #[test]
+    fn nothing_that_differs_is_told_with_what_was_compared() {
+        let compared = vec!["iptables-save".to_owned(), "ipset save".to_owned()];
+        let document = Document::new("a", "b", compared, Vec::new());
+        insta::assert_snapshot!(document.human(false), @"no difference in iptables-save and ipset save");
+        assert!(document.same);
+    }
+}

@@ -1,0 +1,69 @@
+//! The run of [`svclab_runner::results::fixture`], rendered.
+
+use svclab_judge::ClaimVerdict;
+use svclab_runner::results::CaseResult;
+pub use svclab_runner::results::fixture::*;
+
+use crate::claims::{ClaimLine, Declared, tally};
+use crate::{Format, Options};
+
+/// What a format says of that run.
+pub fn told(format: Format, options: Options<'_>) -> String {
+    let mut out = Vec::new();
+    let mut writer = format.writer(&mut out, options);
+    for event in events() {
+        writer.event(&event).expect("a vector takes everything");
+    }
+    drop(writer);
+    String::from_utf8(out).expect("text")
+}
+
+/// Claims of each standing.
+pub fn claims() -> Vec<ClaimLine> {
+    let declare = |id, says, not_checkable| Declared {
+        lab: "clb-hairpin",
+        id,
+        says,
+        not_checkable,
+    };
+    let declared = [
+        declare(
+            "S2-10",
+            "A closed port of the load balancer refuses, whatever the policy is, and \
+             whoever asks is told at once.",
+            None,
+        ),
+        declare(
+            "S2-3",
+            "A rule that was left behind drops the answer.",
+            None,
+        ),
+        declare("S1-18", "Every other call times out.", None),
+        declare(
+            "S1-2",
+            "Most people run into this.",
+            Some("packets do not tell what people do"),
+        ),
+        declare("S1-3", "Nobody looked at this one.", None),
+        declare("S2-11", "The answer comes from the node itself.", None),
+    ];
+    let mut results = results();
+    for name in ["away/a", "away/b"] {
+        let seen = format!("call: claimed source node-1; seen source {name}");
+        results.cases.push(CaseResult {
+            claims: vec![
+                claim("S2-11", ClaimVerdict::Refuted, None, Some(&seen)),
+                claim("S1-18", ClaimVerdict::Unsettled, None, None),
+                claim("S0-9", ClaimVerdict::Confirmed, None, None),
+            ],
+            ..passed(name)
+        });
+    }
+    for name in ["more/a", "more/b"] {
+        results.cases.push(CaseResult {
+            claims: vec![claim("S1-18", ClaimVerdict::Unsettled, None, None)],
+            ..passed(name)
+        });
+    }
+    tally(&results, &declared)
+}

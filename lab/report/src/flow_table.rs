@@ -1,0 +1,269 @@
+//! Flows side by side for people: a flow a row, the values of one axis as columns.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use indexmap::{IndexMap, IndexSet};
+
+use super::case_text::plain;
+use super::claims::cover;
+use super::words::wrap;
+use svclab_runner::results::flows::{
+    CellOutcome, Facts, FlowCell, FlowRow, FlowSeen, FlowTable, Reason,
+};
+
+/// So wide are the lines below a table at most, and so wide a table that has room.
+const WIDTH: usize = 100;
+
+/// What stands before a flow that came out differently in different columns.
+const DIFFERS: &str = "≠";
+
+/// Why flows come out as they do, each reason with where it can be read.
+type Notes<'t> = IndexMap<&'t str, IndexSet<&'t str>>;
+
+/// All tables, each ended by a newline, and how many facts they bear out.
+pub(super) fn text(tables: &[FlowTable]) -> String {
+    let mut text = String::new();
+    for table in tables {
+        text.push_str(&one(table));
+    }
+    let facts: Vec<&Facts> = tables
+        .iter()
+        .filter_map(|table| table.facts.as_ref())
+        .collect();
+    if facts.len() > 1 {
+        let covered = facts.iter().map(|facts| facts.covered.len()).sum();
+        let all = facts.iter().map(|facts| facts.all).sum();
+        let _ = writeln!(text, "\nof all labs: {}", covering(covered, all));
+    }
+    plain(&text)
+}
+
+fn one(table: &FlowTable) -> String {
+    let mut notes = Notes::default();
+    let mut drawn = Table::new();
+    drawn
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    let head = ["", "flow"].map(str::to_owned).into_iter();
+    drawn.set_header(head.chain(table.columns.iter().cloned()));
+    for flow in &table.flows {
+        drawn.add_row(row(table, flow, &mut notes));
+    }
+    let mut text = String::new();
+    let by = match &table.axis {
+        Some(axis) => format!(", by {axis}"),
+        None => String::new(),
+    };
+    let _ = writeln!(text, "\n{}: {} flows{by}", table.lab, table.flows.len());
+    for line in drawn.to_string().lines() {
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    let differing = table.flows.iter().filter(|flow| flow.differs).count();
+    if table.columns.len() > 1 {
+        let _ = writeln!(
+            text,
+            "{DIFFERS} {differing} of {} flows come out differently in different columns",
+            table.flows.len()
+        );
+    }
+    for (at, (because, sources)) in notes.iter().enumerate() {
+        let sources: Vec<&str> = sources.iter().copied().collect();
+        let words = match sources.join("; ").as_str() {
+            "" => (*because).to_owned(),
+            sources => format!("{because} ({sources})"),
+        };
+        let label = format!("[{}] ", at + 1);
+        let indent = " ".repeat(label.len());
+        for (line, words) in wrap(&words, WIDTH - label.len()).iter().enumerate() {
+            let before = if line == 0 { &label } else { &indent };
+            let _ = writeln!(text, "{before}{words}");
+        }
+    }
+    if let Some(facts) = &table.facts {
+        let _ = writeln!(text, "{}", covering(facts.covered.len(), facts.all));
+        // Many are left out for the same reason.
+        let reasons: BTreeSet<&String> = facts.not_covered.values().collect();
+        for why in reasons {
+            let count = facts
+                .not_covered
+                .values()
+                .filter(|other| *other == why)
+                .count();
+            let words = format!("not covered, {count}: {why}");
+            for (line, words) in wrap(&words, WIDTH - 4).iter().enumerate() {
+                let _ = writeln!(text, "{}{words}", if line == 0 { "  " } else { "    " });
+            }
+        }
+        if !facts.open.is_empty() {
+            let _ = writeln!(text, "  not borne out by this run: {}", facts.open.len());
+        }
+    }
+    text
+}
+
+fn covering(covered: usize, all: usize) -> String {
+    format!("upstream flow cases covered: {covered} of {all}")
+}
+
+fn row<'t>(table: &FlowTable, flow: &'t FlowRow, notes: &mut Notes<'t>) -> Vec<String> {
+    let mark = if flow.differs { DIFFERS } else { "" };
+    let name = format!(
+        "{}\n  {} → {}",
+        flow.flow,
+        short(&flow.from),
+        short(&flow.to)
+    );
+    let mut cells = vec![mark.to_owned(), name];
+    let all_alike = !flow.differs && table.columns.len() > 1;
+    let mut first = true;
+    for cell in &flow.cells {
+        // A column that says what the first one does need not say it again.
+        if all_alike && !first && says_no_more(&flow.cells[0], cell) {
+            cells.push("the same".to_owned());
+        } else {
+            cells.push(self::cell(cell, notes));
+        }
+        first = false;
+    }
+    cells
+}
+
+/// Whether a column saw nothing that another did not.
+fn says_no_more(one: &FlowCell, other: &FlowCell) -> bool {
+    let seen = |cell: &FlowCell| -> BTreeSet<(FlowSeen, bool)> {
+        let outcomes = cell.outcomes.iter();
+        outcomes
+            .map(|outcome| (outcome.seen.clone(), outcome.holds))
+            .collect()
+    };
+    seen(other).is_subset(&seen(one))
+}
+
+fn cell<'t>(cell: &'t FlowCell, notes: &mut Notes<'t>) -> String {
+    let lines = cell.outcomes.iter().enumerate().map(|(at, outcome)| {
+        let mut line = if outcome.holds {
+            String::new()
+        } else {
+            "FAIL ".to_owned()
+        };
+        line.push_str(&words(&outcome.seen));
+        for reason in &outcome.reasons {
+            let _ = write!(line, " [{}]", note(notes, reason));
+        }
+        match which(cell, at) {
+            Some(which) => format!("{line}\n  {which}"),
+            None => line,
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The number of a reason's note, which is one with others that say the same.
+fn note<'t>(notes: &mut Notes<'t>, reason: &'t Reason) -> usize {
+    let entry = notes.entry(&reason.because);
+    let number = entry.index() + 1;
+    let sources = entry.or_default();
+    sources.extend(reason.source.as_deref());
+    number
+}
+
+/// In which cases of its column something was seen, where not in all.
+fn which(cell: &FlowCell, at: usize) -> Option<String> {
+    if cell.outcomes.len() < 2 {
+        return None;
+    }
+    let names = |outcome: &CellOutcome| -> Vec<String> { outcome.cases.clone() };
+    let own = names(&cell.outcomes[at]);
+    let others: Vec<String> = cell
+        .outcomes
+        .iter()
+        .enumerate()
+        .filter(|(other, _)| *other != at)
+        .flat_map(|(_, outcome)| names(outcome))
+        .collect();
+    let own: Vec<&str> = own.iter().map(String::as_str).collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    Some(match cover(&own, &others) {
+        Some(terms) => terms.join(" or "),
+        None => format!("{} of {} cases", own.len(), own.len() + others.len()),
+    })
+}
+
+/// What was seen, in a few words: `web-a, web-b from laptop`, `refused`.
+fn words(seen: &FlowSeen) -> String {
+    let list = |names: &BTreeSet<String>| {
+        let names: Vec<&str> = names.iter().map(|name| short(name)).collect();
+        names.join(", ")
+    };
+    let failed: Vec<&str> = seen
+        .verdicts
+        .iter()
+        .map(|verdict| verdict.word())
+        .filter(|word| !["connected", "answered"].contains(word))
+        .collect();
+    let mut parts = Vec::new();
+    if !seen.endpoints.is_empty() {
+        parts.push(format!(
+            "{} from {}",
+            list(&seen.endpoints),
+            list(&seen.sources)
+        ));
+    }
+    parts.extend(failed.iter().map(|&word| word.to_owned()));
+    if parts.is_empty() {
+        return "nothing".to_owned();
+    }
+    parts.join("; ")
+}
+
+/// A pod by its own name; whatever else as it is called.
+fn short(name: &str) -> &str {
+    let last = |rest: &str| rest.rfind('/').map_or(0, |at| at + 1);
+    match name.strip_prefix("pod/") {
+        Some(rest) if !rest.contains(':') => &rest[last(rest)..],
+        _ => name.strip_prefix("host/").unwrap_or(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn what_differs_between_columns_is_marked_and_what_failed_says_so() {
+        insta::assert_snapshot!(text(&fixture::flow_tables()));
+    }
+
+    #[test]
+    fn a_lab_without_axes_has_one_column() {
+        insta::assert_snapshot!(text(&fixture::flow_table_of_one_case()));
+    }
+
+    #[test]
+    fn facts_of_several_labs_are_added_up() {
+        let tables = [fixture::flow_tables(), fixture::flow_tables()].concat();
+        let text = text(&tables);
+        let last = text.lines().last();
+        assert_eq!(
+            last,
+            Some("of all labs: upstream flow cases covered: 2 of 6")
+        );
+    }
+
+    #[test]
+    fn no_flows_are_no_table() {
+        assert_eq!(text(&[]), "");
+    }
+
+    #[test]
+    fn names_are_short_where_that_is_clear() {
+        assert_eq!(short("pod/default/web-a"), "web-a");
+        assert_eq!(short("pod/default/web-a:80"), "pod/default/web-a:80");
+        assert_eq!(short("host/laptop"), "laptop");
+        assert_eq!(short("lb/default/web"), "lb/default/web");
+        assert_eq!(short("node-1/cbr0"), "node-1/cbr0");
+    }
+}

@@ -1,0 +1,98 @@
+//! The formats of a run, and what writes each of them.
+
+use std::io::Write;
+
+use super::github::Github;
+use super::human::Human;
+use super::json::Json;
+use super::junit::Junit;
+use super::output::UntilClosed;
+use super::writer::{Options, Writer};
+use svclab_diagnostic::printable::{Kind, Printable};
+
+/// In which form a run is told: `--format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
+pub enum Format {
+    /// For people, as the cases end.
+    #[default]
+    Human,
+    /// One JSON document when the run is over; `svclab schema results` describes it.
+    Json,
+    /// `JUnit` XML when the run is over: a suite a lab, a test a case.
+    Junit,
+    /// Annotations and groups for the log of GitHub Actions, when the run is over.
+    Github,
+}
+
+impl Format {
+    /// What writes this format to `out`.
+    pub fn writer<'a>(self, out: impl Write + 'a, options: Options<'a>) -> Box<dyn Writer + 'a> {
+        let kind = match self {
+            Self::Json => Kind::Json,
+            Self::Human if options.colour => Kind::Styled,
+            _ => Kind::Text,
+        };
+        let out = Printable::new(UntilClosed::new(out), kind);
+        match self {
+            Self::Human => Box::new(Human::new(out, options)),
+            Self::Json => Box::new(Json::new(out)),
+            Self::Junit => Box::new(Junit::new(out, options)),
+            Self::Github => Box::new(Github::new(out, options)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, ErrorKind};
+
+    use super::*;
+    use crate::fixture;
+
+    /// A pipe that takes so many bytes and then fails.
+    struct Pipe {
+        left: usize,
+        then: ErrorKind,
+    }
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.left == 0 {
+                return Err(self.then.into());
+            }
+            let taken = bytes.len().min(self.left);
+            self.left -= taken;
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const ALL: [Format; 4] = [Format::Human, Format::Json, Format::Junit, Format::Github];
+
+    fn tell(format: Format, left: usize, then: ErrorKind) -> io::Result<()> {
+        let mut writer = format.writer(Pipe { left, then }, Options::default());
+        fixture::events()
+            .iter()
+            .try_for_each(|event| writer.event(event))
+    }
+
+    #[test]
+    fn a_reader_that_goes_away_ends_no_run() {
+        for format in ALL {
+            for left in [0, 1, 40] {
+                tell(format, left, ErrorKind::BrokenPipe).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told() {
+        for format in ALL {
+            let error = tell(format, 40, ErrorKind::StorageFull).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::StorageFull, "{format:?}");
+        }
+    }
+}

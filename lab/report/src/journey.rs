@@ -1,0 +1,403 @@
+//! Journeys as people read them: a line for each namespace, and what matters of the
+//! rules in it. Nothing is told by colour alone.
+
+use std::fmt::Write as _;
+
+use anstream::adapter::strip_str;
+use anstyle::{AnsiColor, Style};
+
+use super::words::wrap;
+use svclab_journey::journey::{End, Flight, Hop, Journey, Kind};
+use svclab_judge::{Book, answer, conclusion, request, rewriting};
+use svclab_model::evidence::{Flow, Verdict};
+use svclab_runner::results::journeys::Head;
+use svclab_runner::results::seen::Seen;
+use svclab_runner::results::{CaseResult, Outcome};
+
+const HEAD: Style = Style::new().bold();
+const MATTERS: Style = AnsiColor::Yellow.on_default().bold();
+const FAINT: Style = Style::new().dimmed();
+
+/// How wide what is said in sentences is, in columns.
+const WIDTH: usize = 92;
+
+/// What stands before a line that matters.
+const MARK: &str = "> ";
+
+/// All that was seen of a case, for people, without colours.
+#[must_use]
+pub fn seen_text(result: &CaseResult, seen: &Seen) -> String {
+    let document = &seen.document;
+    let expected = Some(result.result == Outcome::Pass);
+    let (case, kernel) = (document.case.clone(), document.kernel.clone());
+    let head = Head::of(case, kernel, expected, &document.evidence);
+    let books = seen.prepared.books();
+    let telling = |book| Telling {
+        book,
+        verbose: false,
+        brief: false,
+    };
+    let first = document.connections.iter().map(|told| &told.journey);
+    let mut text = telling(books[0]).case(&head, first);
+    for (step, book) in document.steps.iter().zip(books.iter().skip(1)) {
+        let told = step.connections.iter().map(|told| &told.journey);
+        text += &telling(*book).step(&step.step, told);
+    }
+    strip_str(&text).to_string()
+}
+
+/// How journeys are told.
+#[derive(Debug, Clone, Copy)]
+pub struct Telling<'a> {
+    /// Who knows the names.
+    pub book: Book<'a>,
+    /// Every rule and every packet, not only what matters.
+    pub verbose: bool,
+    /// Of connections that came to their end only what is to be said of them.
+    pub brief: bool,
+}
+
+impl Telling<'_> {
+    /// A case in a line, and its connections.
+    #[must_use]
+    pub fn case<'j>(&self, head: &Head, journeys: impl Iterator<Item = &'j Journey>) -> String {
+        let journeys: Vec<&Journey> = journeys.collect();
+        let guessed = journeys.iter().any(|journey| is_guessed(journey));
+        let mut text = title(head, guessed);
+        text.push('\n');
+        text + &self.journeys(journeys.into_iter())
+    }
+
+    /// A step in a line, and the connections after it.
+    #[must_use]
+    pub fn step<'j>(&self, name: &str, journeys: impl Iterator<Item = &'j Journey>) -> String {
+        format!("\n{HEAD}step {name}{HEAD:#}\n\n{}", self.journeys(journeys))
+    }
+
+    /// The connections of a case; those that went alike are told once. The text has
+    /// colours as escape sequences.
+    #[must_use]
+    pub fn journeys<'j>(&self, journeys: impl Iterator<Item = &'j Journey>) -> String {
+        let mut groups: Vec<(String, &Journey, usize)> = Vec::new();
+        for journey in journeys {
+            let key = format!(
+                "{} {} {}",
+                journey.probe,
+                journey.verdict,
+                without_port(journey, &conclusion(journey, &self.book).join("\n"))
+            );
+            match groups.iter_mut().find(|(own, ..)| *own == key) {
+                Some((_, _, count)) => *count += 1,
+                None => groups.push((key, journey, 1)),
+            }
+        }
+        let mut text = String::new();
+        for (_, journey, count) in groups {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            self.journey(&mut text, journey, count);
+        }
+        text
+    }
+
+    fn journey(&self, text: &mut String, journey: &Journey, count: usize) {
+        let probe = &journey.probe;
+        let alike = match count {
+            1 => String::new(),
+            2 => " (and another like it)".to_owned(),
+            more => format!(" (and {} like it)", more - 1),
+        };
+        let number = journey.number + 1;
+        let _ = writeln!(
+            text,
+            "{HEAD}{probe} #{number}: {}{HEAD:#}{alike}",
+            journey.verdict
+        );
+        for sentence in conclusion(journey, &self.book) {
+            let mut lines = wrap(&sentence, WIDTH).into_iter();
+            if let Some(first) = lines.next() {
+                let _ = writeln!(text, "  - {first}");
+            }
+            for line in lines {
+                let _ = writeln!(text, "    {line}");
+            }
+        }
+        let well = matches!(journey.verdict, Verdict::Connected | Verdict::Answered);
+        if self.brief && well && !self.verbose {
+            return;
+        }
+        let request = request(journey);
+        let answer = request.and_then(|request| answer(journey, request));
+        let mut left_out = 0_usize;
+        for (at, flight) in journey.flights.iter().enumerate() {
+            let is_told = journey.flights[..at]
+                .iter()
+                .any(|other| same_way(other, flight));
+            let matters = [request, answer]
+                .into_iter()
+                .flatten()
+                .any(|own| std::ptr::eq(own, flight))
+                || (flight.repeats.is_none()
+                    && !is_told
+                    && matches!(flight.kind, Kind::Rst | Kind::Unreachable));
+            if matters || self.verbose {
+                self.flight(text, flight, journey);
+            } else {
+                left_out += 1;
+            }
+        }
+        if left_out > 0 {
+            let packets = if left_out == 1 { "packet" } else { "packets" };
+            let _ = writeln!(
+                text,
+                "\n  {FAINT}and {left_out} more {packets} (-v shows them){FAINT:#}"
+            );
+        }
+    }
+
+    fn flight(&self, text: &mut String, flight: &Flight, journey: &Journey) {
+        let way = if flight.outward { "out" } else { "back" };
+        let again = flight
+            .repeats
+            .map_or_else(String::new, |_| ", sent again".to_owned());
+        let _ = writeln!(
+            text,
+            "\n  {HEAD}{} {way}{again}{HEAD:#}",
+            flight.kind.word()
+        );
+        let names = flight.hops.iter().map(|hop| hop.namespace.chars().count());
+        let wide = names.max().unwrap_or(0);
+        let ways: Vec<String> = flight.hops.iter().map(interfaces).collect();
+        let ways_wide = ways
+            .iter()
+            .map(|way| way.chars().count())
+            .max()
+            .unwrap_or(0);
+        let last = flight.hops.len().saturating_sub(1);
+        let mut folded: Vec<&str> = Vec::new();
+        for (at, (hop, way)) in flight.hops.iter().zip(&ways).enumerate() {
+            let plain = hop.rewritten.is_none() && at != 0 && at != last;
+            if plain && !self.verbose {
+                folded.push(&hop.namespace);
+                continue;
+            }
+            fold(text, &mut folded);
+            let ends_badly = at == last && !matches!(flight.end, End::Delivered);
+            let (mark, style) = if hop.rewritten.is_some() || ends_badly {
+                (MARK, MATTERS)
+            } else {
+                ("  ", Style::new())
+            };
+            let _ = writeln!(
+                text,
+                "  {style}{mark}{:wide$}  {way:ways_wide$}  {}{style:#}",
+                hop.namespace, hop.before
+            );
+            self.steps(text, hop);
+            if let Some(by) = rewriting(hop) {
+                let _ = writeln!(
+                    text,
+                    "  {MATTERS}{MARK}  becomes {}{MATTERS:#} {by}",
+                    hop.after
+                );
+            }
+        }
+        fold(text, &mut folded);
+        let _ = writeln!(text, "      {}", end(flight, journey));
+    }
+
+    /// The rules of a hop that are told of.
+    fn steps(&self, text: &mut String, hop: &Hop) {
+        let mut flow: Flow = hop.before;
+        for (at, step) in hop.met.iter().enumerate() {
+            let next_mark = hop.met.get(at + 1).map_or(step.mark, |next| next.mark);
+            let matters = step.dropped
+                || next_mark != step.mark
+                || matches!(
+                    step.target.as_deref(),
+                    Some(
+                        "RETURN" | "DNAT" | "SNAT" | "MASQUERADE" | "REDIRECT" | "REJECT" | "MARK"
+                    )
+                ) && step.number.is_some();
+            if self.verbose || matters {
+                let number = step
+                    .number
+                    .map_or_else(String::new, |number| format!(" {number}"));
+                let mark = if step.mark == 0 {
+                    String::new()
+                } else {
+                    format!(" mark={:#x}", step.mark)
+                };
+                let rule = match (&step.rule, &step.target) {
+                    (Some(rule), _) => format!(": {rule}"),
+                    (None, Some(target)) => format!(": {target}"),
+                    (None, None) => String::new(),
+                };
+                let entries = match step.entries.as_slice() {
+                    [] => String::new(),
+                    entries => format!(" [{}]", entries.join("; ")),
+                };
+                let became = if step.flow == flow {
+                    String::new()
+                } else {
+                    format!(" ({})", step.flow)
+                };
+                let _ = writeln!(
+                    text,
+                    "        {FAINT}{} {}{number}{FAINT:#}{mark}{rule}{entries}{became}",
+                    step.table, step.chain
+                );
+            }
+            flow = step.flow;
+        }
+    }
+}
+
+/// A case in a line, and what is not known of it: that drops are not, nobody need be
+/// told of whom no end is `guessed`.
+fn title(head: &Head, guessed: bool) -> String {
+    let out = match head.expected {
+        Some(true) => "as expected",
+        Some(false) => "not as expected",
+        None => "as it stands",
+    };
+    let mut text = format!("{HEAD}{}{HEAD:#}  {out}, on {}\n", head.case, head.kernel);
+    for (left_out, what) in [
+        (head.packets_left_out, "packets"),
+        (head.steps_left_out, "steps through rules"),
+        (head.drops_left_out, "dropped packets"),
+    ] {
+        if left_out > 0 {
+            let _ = writeln!(text, "{MATTERS}{left_out} {what} were not kept{MATTERS:#}");
+        }
+    }
+    if let Some(why) = head.drops_unknown.as_ref().filter(|_| guessed) {
+        let said = format!("What was dropped is known by counters only: {why}");
+        for line in wrap(&said, WIDTH) {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    text
+}
+
+/// Whether the kernel's own word would say more of how a packet ended.
+fn is_guessed(journey: &Journey) -> bool {
+    let mut flights = journey.flights.iter();
+    flights.any(|flight| matches!(flight.end, End::Counted { .. } | End::Gone | End::Unknown))
+}
+
+/// Whether two packets went the same way to the same end, as errors do that answer what
+/// is sent again.
+fn same_way(one: &Flight, other: &Flight) -> bool {
+    let way = |flight: &Flight| -> Vec<(String, Flow)> {
+        let hops = flight.hops.iter();
+        hops.map(|hop| (hop.namespace.clone(), hop.before))
+            .collect()
+    };
+    one.kind == other.kind && one.end == other.end && way(one) == way(other)
+}
+
+/// Namespaces that only passed a packet on.
+fn fold(text: &mut String, folded: &mut Vec<&str>) {
+    if !folded.is_empty() {
+        let _ = writeln!(
+            text,
+            "      {FAINT}... through {}{FAINT:#}",
+            folded.join(", ")
+        );
+        folded.clear();
+    }
+}
+
+/// By which interfaces a packet came and went: `eth0, cni0 -> veth1`.
+fn interfaces(hop: &Hop) -> String {
+    let by = |out: bool| {
+        let seen = hop.seen.iter().filter(|seen| seen.out == out);
+        let names: Vec<String> = seen
+            .map(|seen| {
+                if seen.wrapped {
+                    format!("{} (wrapped)", seen.interface)
+                } else {
+                    seen.interface.clone()
+                }
+            })
+            .collect();
+        names.join(", ")
+    };
+    let (came, went) = (by(false), by(true));
+    match (came.is_empty(), went.is_empty()) {
+        (true, true) => String::new(),
+        (true, false) => format!("-> {went}"),
+        (false, true) => format!("{came} ->"),
+        (false, false) => format!("{came} -> {went}"),
+    }
+}
+
+fn end(flight: &Flight, journey: &Journey) -> String {
+    match &flight.end {
+        End::Delivered => "delivered".to_owned(),
+        End::Answered(by) => {
+            let mut words: Vec<&str> = by
+                .iter()
+                .filter_map(|at| journey.flights.get(*at))
+                .map(|flight| flight.kind.word())
+                .collect();
+            words.dedup();
+            format!("answered by {}", words.join(", "))
+        }
+        End::ByRule => "dropped by that rule".to_owned(),
+        End::Dropped { reason, place, .. } => {
+            let place = place
+                .as_ref()
+                .map_or_else(String::new, |place| format!(" in {place}"));
+            format!("dropped by the kernel: {reason}{place}")
+        }
+        End::Counted { counter, by, .. } => {
+            format!("lost here; the kernel counted {counter} +{by}")
+        }
+        End::Gone => "nobody got it".to_owned(),
+        End::Waiting(neighbour) => {
+            format!("still waited here for the hardware address of {neighbour}")
+        }
+        End::Unknown => "what became of it is not known".to_owned(),
+    }
+}
+
+/// A text without the port that the kernel chose for this connection.
+fn without_port(journey: &Journey, text: &str) -> String {
+    match journey.called {
+        Some(called) => text.replace(&format!(":{}", called.source.port()), ""),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anstream::adapter::strip_str;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_told() {
+        let head = Head {
+            case: "a-lab/case=1".to_owned(),
+            kernel: "6.12".to_owned(),
+            expected: Some(true),
+            packets_left_out: 3,
+            steps_left_out: 2,
+            drops_left_out: 1,
+            drops_unknown: None,
+        };
+        let unknown = Head {
+            packets_left_out: 0,
+            steps_left_out: 0,
+            drops_left_out: 0,
+            drops_unknown: Some("the kernel does not tell; ask another one".to_owned()),
+            ..head.clone()
+        };
+        let told = [(&head, true), (&unknown, true), (&unknown, false)];
+        let told = told.map(|(head, guessed)| title(head, guessed));
+        insta::assert_snapshot!(strip_str(&told.join("\n")).to_string());
+    }
+}

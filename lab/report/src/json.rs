@@ -1,0 +1,47 @@
+//! A run for programs: the results as one JSON document, when the run is over.
+
+use std::io::{self, Write};
+
+use super::writer::Writer;
+use svclab_runner::results::Event;
+
+/// Writes JSON.
+pub(super) struct Json<W> {
+    out: W,
+}
+
+impl<W: Write> Json<W> {
+    pub(super) fn new(out: W) -> Self {
+        Self { out }
+    }
+}
+
+impl<W: Write> Writer for Json<W> {
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        if let Event::Over { results, .. } = event {
+            let document = serde_json::to_string_pretty(results)?;
+            writeln!(self.out, "{document}")?;
+            self.out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture;
+    use crate::{Format, Options};
+    use svclab_runner::results::Results;
+
+    #[test]
+    fn the_document_is_as_it_was_agreed() {
+        insta::assert_snapshot!(fixture::told(Format::Json, Options::default()));
+    }
+
+    #[test]
+    fn the_document_reads_back() {
+        let json = fixture::told(Format::Json, Options::default());
+        let read: Results = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, fixture::results());
+    }
+}

@@ -1,0 +1,234 @@
+//! A run for CI: `JUnit` XML, when the run is over. A lab is a suite, a case a test.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use indexmap::IndexSet;
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::case_text::Telling;
+use super::writer::{Options, Writer};
+use super::{certificate, words};
+use svclab_runner::certify::Certificate;
+use svclab_runner::results::{CaseResult, Event, Outcome, Results};
+
+/// Writes `JUnit` XML.
+pub(super) struct Junit<'a, W> {
+    out: W,
+    options: Options<'a>,
+}
+
+impl<'a, W: Write> Junit<'a, W> {
+    pub(super) fn new(out: W, options: Options<'a>) -> Self {
+        Self { out, options }
+    }
+}
+
+impl<W: Write> Writer for Junit<'_, W> {
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        if let Event::Over { results, took } = event {
+            let telling = Telling {
+                verbose: self.options.verbose,
+                again: &self.options.again,
+            };
+            let xml = report(results, *took, telling)
+                .to_string()
+                .map_err(io::Error::other)?;
+            self.out.write_all(xml.as_bytes())?;
+            self.out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
+    let mut report = Report::new("svclab");
+    report.set_time(took);
+    for (lab, cases) in results.by_lab() {
+        let mut suite = TestSuite::new(lab);
+        suite.set_time(cases.iter().map(|case| time(case)).sum());
+        for (tool, version) in &results.tools {
+            suite.add_property((tool, version));
+        }
+        let warnings = results.warnings.iter().filter(|warning| warning.lab == lab);
+        let warnings: Vec<String> = warnings.map(ToString::to_string).collect();
+        if !warnings.is_empty() {
+            suite.set_system_err(warnings.join("\n"));
+        }
+        suite.add_test_cases(cases.into_iter().map(|case| test_case(case, telling)));
+        report.add_test_suite(suite);
+    }
+    // What is told of the run itself.
+    let mut suite = TestSuite::new("svclab");
+    if results.interrupted {
+        suite.add_test_case(incomplete(
+            "the run was interrupted; cases that had not ended are not here",
+        ));
+    }
+    if let Some(lost) = words::lost(results) {
+        suite.add_test_case(incomplete(&lost));
+    }
+    if let Some(certificate) = &results.certificate {
+        suite.add_test_case(certified(certificate));
+    }
+    if !suite.test_cases.is_empty() {
+        report.add_test_suite(suite);
+    }
+    report
+}
+
+/// That the run did not come to its end, as a test of its own: whoever only counts
+/// what failed must not take the rest for passed.
+fn incomplete(why: &str) -> TestCase {
+    let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+    status.set_message(why);
+    let mut case = TestCase::new("run", status);
+    case.set_classname("svclab");
+    case
+}
+
+/// That the machine is as it was before, as a test of its own.
+fn certified(certificate: &Certificate) -> TestCase {
+    let told = certificate::text(certificate);
+    let status = if certificate.unchanged {
+        TestCaseStatus::success()
+    } else {
+        let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+        status.set_message(certificate::headline(certificate));
+        status.set_description(told.as_str());
+        status
+    };
+    let mut case = TestCase::new("certificate", status);
+    case.set_classname("svclab");
+    case.set_system_out(told);
+    case
+}
+
+fn test_case(case: &CaseResult, telling: Telling<'_>) -> TestCase {
+    let mut test = TestCase::new(case.short_name(), status(case, telling));
+    test.set_classname(&case.lab);
+    test.set_time(time(case));
+    if !case.kernel.is_empty() {
+        test.add_property(("kernel", case.kernel.as_str()));
+    }
+    for step in &case.steps {
+        let name = |what: &str| format!("step.{}.{what}", step.name);
+        test.add_property((name("appliedUs"), step.applied_us.to_string()));
+        for moved in &step.moved {
+            let name = name(&format!("{}.movedUs", moved.probe));
+            test.add_property((name, moved.us.to_string()));
+        }
+    }
+    // Not of the format's own, and read by those who link a test to its source.
+    if let Some(place) = &case.place {
+        test.extra.insert("file".into(), place.file.as_str().into());
+        test.extra
+            .insert("line".into(), place.line.to_string().into());
+    }
+    let seen = Telling::seen(case);
+    if !seen.is_empty() {
+        test.set_system_out(seen);
+    }
+    test
+}
+
+fn status(case: &CaseResult, telling: Telling<'_>) -> TestCaseStatus {
+    let kind = match case.result {
+        Outcome::Pass => return TestCaseStatus::success(),
+        Outcome::Fail => NonSuccessKind::Failure,
+        Outcome::Error => NonSuccessKind::Error,
+    };
+    let mut status = TestCaseStatus::non_success(kind);
+    status.set_message(message(case));
+    if let Some(error) = &case.error {
+        status.set_type(error.trouble.words());
+    }
+    status.set_description(telling.plain_details(case));
+    status
+}
+
+/// What CI shows before one opens a test: the names of what did not come out as
+/// expected, or the first line of what went wrong.
+fn message(case: &CaseResult) -> String {
+    if let Some(error) = &case.error {
+        return error.message.lines().next().unwrap_or_default().to_owned();
+    }
+    let probes = case
+        .probes
+        .iter()
+        .filter(|probe| !probe.holds)
+        .map(|probe| probe.name.as_str());
+    let checks = case
+        .checks()
+        .filter(|check| !check.holds)
+        .map(|check| check.on.as_str());
+    let steps = case.steps.iter().filter(|step| !step.holds);
+    let steps = steps.map(|step| step.name.as_str());
+    let names: IndexSet<&str> = probes.chain(checks).chain(steps).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    format!("not as expected: {}", names.join(", "))
+}
+
+fn time(case: &CaseResult) -> Duration {
+    Duration::from_millis(case.duration_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Format;
+    use crate::fixture;
+
+    #[test]
+    fn a_lab_is_a_suite_and_a_case_a_test() {
+        insta::assert_snapshot!(fixture::told(Format::Junit, Options::default()));
+    }
+
+    #[test]
+    fn a_certificate_is_a_test() {
+        for (certificate, failures) in [
+            (fixture::certificate(), 0),
+            (fixture::broken_certificate(), 1),
+        ] {
+            let mut results = Results::new(std::collections::BTreeMap::new(), Vec::new());
+            results.certificate = Some(certificate);
+            let told = Telling {
+                verbose: false,
+                again: "",
+            };
+            let xml = report(&results, Duration::ZERO, told).to_string().unwrap();
+            let read = Report::deserialize_from_str(&xml).unwrap();
+            assert_eq!((read.tests, read.failures), (1, failures), "{xml}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_run_is_not_read_as_one_that_passed() {
+        let mut results = Results::new(
+            std::collections::BTreeMap::new(),
+            vec![fixture::passed("lab/a")],
+        );
+        results.interrupted = true;
+        let told = Telling {
+            verbose: false,
+            again: "",
+        };
+        let xml = report(&results, Duration::ZERO, told).to_string().unwrap();
+        let read = Report::deserialize_from_str(&xml).unwrap();
+        assert_eq!((read.tests, read.errors), (2, 1), "{xml}");
+        insta::assert_snapshot!(xml);
+    }
+
+    #[test]
+    fn readers_count_what_the_summary_counts() {
+        let xml = fixture::told(Format::Junit, Options::default());
+        let read = Report::deserialize_from_str(&xml).unwrap();
+        let summary = fixture::results().summary;
+        let wanted = (
+            summary.passed + summary.failed + summary.errors,
+            summary.failed,
+            summary.errors,
+        );
+        assert_eq!((read.tests, read.failures, read.errors), wanted);
+    }
+}

@@ -1,0 +1,54 @@
+//! What a person or a program is told of a run. One stream of
+//! [`Event`](svclab_runner::results::Event)s feeds every format:
+//!
+//! ```
+//! # use svclab_report::{Format, Options};
+//! # use svclab_runner::results::Event;
+//! # fn tell(format: Format, events: &[Event]) -> std::io::Result<()> {
+//! let mut writer = format.writer(std::io::stdout(), Options::default());
+//! for event in events {
+//!     writer.event(event)?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod about;
+pub mod bisect;
+mod case_text;
+mod certificate;
+pub mod claims;
+mod comments;
+pub mod diff;
+pub mod doctor;
+mod flow_table;
+pub mod folder;
+mod format;
+mod github;
+mod human;
+pub mod journey;
+mod json;
+mod junit;
+mod markdown;
+mod output;
+pub mod pcapng;
+pub mod ps;
+pub mod refused;
+pub mod replay;
+pub mod schema;
+mod several;
+pub mod verify;
+mod whole;
+pub mod why;
+mod words;
+mod writer;
+
+#[cfg(test)]
+mod fixture;
+
+pub use format::Format;
+pub use github::inert;
+pub use several::Several;
+pub use whole::Whole;
+pub use words::quoted;
+pub use writer::{Options, Writer};

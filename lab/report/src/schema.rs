@@ -1,0 +1,242 @@
+//! The JSON schemas of what programs read.
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+use serde_json::{Value, json};
+
+use super::claims::{self, Claims};
+use super::replay::{self, Replayed};
+use super::{diff, doctor, ps};
+use svclab_experiment::bisect::{self, Bisection};
+use svclab_experiment::verify::{self, Verification};
+use svclab_experiment::why;
+use svclab_model::evidence::Verdict;
+use svclab_runner::results::journeys::{self, Journeys};
+use svclab_runner::results::{Results, SCHEMA, seen};
+
+/// The schema of the document that `svclab run --format json` prints, in JSON
+/// Schema 2020-12.
+#[must_use]
+pub fn results() -> Schema {
+    let mut schema = of::<Results>(SCHEMA);
+    // A map of verdicts says of its keys only that they are words.
+    if let Some(observed) = schema.pointer_mut("/$defs/Observed") {
+        for verdict in Verdict::ALL {
+            observed["properties"][verdict.word()] = json!({
+                "description": format!("How many came to `{verdict}`; left out if none did."),
+                "type": "integer",
+                "format": "uint32",
+                "minimum": 0,
+            });
+        }
+        observed["additionalProperties"] = Value::Bool(false);
+    }
+    schema
+}
+
+/// The schema of the document that `svclab claims --format json` prints.
+#[must_use]
+pub fn claims() -> Schema {
+    of::<Claims>(claims::SCHEMA)
+}
+
+/// The schema of the document that `svclab doctor --format json` prints.
+#[must_use]
+pub fn doctor() -> Schema {
+    of::<doctor::Document>(doctor::SCHEMA)
+}
+
+/// The schema of the document that `svclab diff --format json` prints.
+#[must_use]
+pub fn diff() -> Schema {
+    of::<diff::Document>(diff::SCHEMA)
+}
+
+/// The schema of the document that `svclab explain --format json` prints.
+#[must_use]
+pub fn journeys() -> Schema {
+    of::<Journeys>(journeys::SCHEMA)
+}
+
+/// The schema of the document that `svclab replay --format json` prints.
+#[must_use]
+pub fn replayed() -> Schema {
+    of::<Replayed>(replay::SCHEMA)
+}
+
+/// The schema of a case's `evidence.json` that `svclab run --report` writes.
+#[must_use]
+pub fn evidence() -> Schema {
+    of::<seen::Document>(seen::SCHEMA)
+}
+
+/// The schema of the document that `svclab ps --format json` prints.
+#[must_use]
+pub fn ps() -> Schema {
+    of::<ps::Document>(ps::SCHEMA)
+}
+
+/// The schema of the document that `svclab verify --format json` prints.
+#[must_use]
+pub fn verification() -> Schema {
+    of::<Verification>(verify::SCHEMA)
+}
+
+/// The schema of the document that `svclab why --format json` prints.
+#[must_use]
+pub fn why() -> Schema {
+    of::<why::Document>(why::SCHEMA)
+}
+
+/// The schema of the document that `svclab bisect --format json` prints.
+#[must_use]
+pub fn bisection() -> Schema {
+    of::<Bisection>(bisect::SCHEMA)
+}
+
+fn of<T: JsonSchema>(format: &str) -> Schema {
+    let mut schema = SchemaSettings::draft2020_12()
+        .for_serialize()
+        .into_generator()
+        .into_root_schema_for::<T>();
+    if let Some(property) = schema.pointer_mut("/properties/schema") {
+        property["const"] = format.into();
+    }
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::fixture;
+    use crate::{Format, Options};
+
+    fn run() -> Value {
+        let json = fixture::told(Format::Json, Options::default());
+        serde_json::from_str(&json).unwrap()
+    }
+
+    fn complaints(schema: &Schema, document: &Value) -> Vec<String> {
+        let validator = jsonschema::draft202012::new(schema.as_value()).unwrap();
+        validator
+            .iter_errors(document)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect()
+    }
+
+    /// With `UPDATE_SCHEMA` set, publishes them anew.
+    #[test]
+    fn the_published_schemas_are_current() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/schema");
+        for (name, schema) in [
+            ("results.v1.json", results()),
+            ("claims.v1.json", claims()),
+            ("diff.v1.json", super::diff()),
+            ("journeys.v1.json", super::journeys()),
+            ("evidence.v1.json", super::evidence()),
+            ("ps.v1.json", ps()),
+            ("verification.v1.json", verification()),
+            ("why.v1.json", super::why()),
+            ("bisection.v1.json", bisection()),
+            ("replay.v1.json", replayed()),
+        ] {
+            let now = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+            let file = folder.join(name);
+            if std::env::var_os("UPDATE_SCHEMA").is_some() {
+                std::fs::write(&file, &now).unwrap();
+            }
+            let published = std::fs::read_to_string(&file).unwrap();
+            assert!(
+                published == now,
+                "{name} is out of date: UPDATE_SCHEMA=1 cargo test schema"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_as_the_schemas_say() {
+        assert_eq!(complaints(&results(), &run()), Vec::<String>::new());
+        let document = claims::document(fixture::claims());
+        let document = serde_json::to_value(document).unwrap();
+        assert_eq!(complaints(&claims(), &document), Vec::<String>::new());
+        let document = serde_json::to_value(super::super::verify::tests::document()).unwrap();
+        assert_eq!(complaints(&verification(), &document), Vec::<String>::new());
+        let document = serde_json::to_value(super::super::bisect::tests::document()).unwrap();
+        assert_eq!(complaints(&bisection(), &document), Vec::<String>::new());
+        let document = serde_json::to_value(diff::tests::document()).unwrap();
+        assert_eq!(complaints(&super::diff(), &document), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_no_difference_is_told_from_one() {
+        let document = serde_json::to_value(diff::tests::document()).unwrap();
+        for (at, value) in [
+            ("/schema", Value::from(SCHEMA)),
+            ("/same", Value::Null),
+            ("/differences/0/place/of", Value::from("house")),
+            ("/differences/0/change", Value::from("gone")),
+            ("/differences/0/owner", json!({"nobody": "x"})),
+        ] {
+            let mut document = document.clone();
+            *document.pointer_mut(at).unwrap() = value;
+            assert!(!complaints(&super::diff(), &document).is_empty(), "{at}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_bisection_is_told_from_one() {
+        let document = serde_json::to_value(super::super::bisect::tests::document()).unwrap();
+        for (at, value) in [
+            ("/schema", Value::from(SCHEMA)),
+            ("/breaks/0/0/of", Value::from("house")),
+            ("/cures", Value::Null),
+            ("/trials/0/like", Value::from("fine")),
+            ("/symptom/by", Value::Null),
+        ] {
+            let mut document = document.clone();
+            *document.pointer_mut(at).unwrap() = value;
+            assert!(!complaints(&bisection(), &document).is_empty(), "{at}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_result_is_told_from_one() {
+        let wrong = [
+            ("/schema", Value::from("svclab/results/v2")),
+            ("/cases/0/result", Value::from("skip")),
+            ("/cases/0/duration_ms", Value::from("3 s")),
+            ("/cases/0/claims/0/verdict", Value::Null),
+            ("/cases/3/place/line", Value::from("31")),
+            ("/cases/3/probes/0/observed/connected", Value::from("seven")),
+            ("/cases/3/probes/0/observed/seenSources", Value::from(1)),
+            (
+                "/cases/3/probes/0/observed",
+                json!({"endpoints": [], "seenSources": [], "lost": 1}),
+            ),
+            ("/cases/4/error/trouble", Value::from("bad luck")),
+            ("/summary/passed", Value::Null),
+        ];
+        for (at, value) in wrong {
+            let mut document = run();
+            *document.pointer_mut(at).unwrap() = value;
+            assert!(!complaints(&results(), &document).is_empty(), "{at}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_claim_is_told_from_one() {
+        let document = claims::document(fixture::claims());
+        for (at, value) in [
+            ("/schema", Value::from(SCHEMA)),
+            ("/claims/0/verdict", Value::from("maybe")),
+            ("/claims/0/cases", Value::Null),
+            ("/claims/1/reason", Value::Null),
+        ] {
+            let mut document = serde_json::to_value(&document).unwrap();
+            *document.pointer_mut(at).unwrap() = value;
+            assert!(!complaints(&claims(), &document).is_empty(), "{at}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Telling a run to several at once.
+
+use std::io;
+
+use super::Writer;
+use svclab_runner::results::Event;
+
+/// Tells each of them all of it.
+pub struct Several<'a>(pub Vec<Box<dyn Writer + 'a>>);
+
+impl Writer for Several<'_> {
+    /// One that takes no more keeps none of the others from it: all are told, and
+    /// the first error is returned.
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.0
+            .iter_mut()
+            .map(|writer| writer.event(event))
+            .fold(Ok(()), Result::and)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+    use crate::{Format, Options};
+
+    /// A disk that is full.
+    struct Full;
+
+    impl io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn one_that_takes_no_more_keeps_no_other_from_it() {
+        let mut alone = Vec::new();
+        let mut beside = Vec::new();
+        let mut full = 0;
+        {
+            let mut one = Format::Json.writer(&mut alone, Options::default());
+            let mut several = Several(vec![
+                Format::Json.writer(Full, Options::default()),
+                Format::Json.writer(&mut beside, Options::default()),
+            ]);
+            for event in fixture::events() {
+                one.event(&event).unwrap();
+                full += usize::from(several.event(&event).is_err());
+            }
+        }
+        assert!(full > 0);
+        assert!(!alone.is_empty());
+        assert_eq!(alone, beside);
+    }
+}

@@ -1,0 +1,509 @@
+//! What a comparison of two kube-proxies came to, for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use indexmap::IndexSet;
+
+use super::diff::Document;
+use super::refused;
+use super::words::{indented, seconds, wrap};
+use svclab_experiment::verify::{
+    Changed, Moved, Moving, NotCompared, Ran, RulesDiffer, Share, SharesDiffer, SideOf, Times,
+    Verification,
+};
+use svclab_judge::duration_words;
+
+/// Who is who in it.
+const BEFORE: &str = "against";
+const NOW: &str = "new";
+
+/// How many cases a line names before it only counts them.
+const NAMED: usize = 3;
+
+/// As text: what differs, what could not be compared, and the whole in a line. Where
+/// rules differ, and when traffic moved after each step, is told whole to those who want it
+/// `verbose`.
+#[must_use]
+pub fn human(of: &Verification, verbose: bool, colour: bool) -> String {
+    let mut text = String::new();
+    for changed in &of.changed {
+        tell_changed(&mut text, changed, colour);
+    }
+    for differ in &of.shares {
+        tell_shares(&mut text, differ, colour);
+    }
+    for failed in &of.failed {
+        let side = match failed.side {
+            SideOf::Against => BEFORE,
+            SideOf::New => NOW,
+        };
+        let head = painted("ERROR", AnsiColor::Red, colour);
+        let _ = writeln!(text, "{head} {} ({side})", failed.case);
+        text.push_str(&indented(&failed.error.message));
+        if let Some(remedy) = &failed.error.remedy {
+            text.push_str(&indented(&format!("what to do: {remedy}")));
+        }
+    }
+    tell_rules(&mut text, &of.rules, verbose, colour);
+    if verbose {
+        tell_moved(&mut text, &of.moved);
+    }
+    for not in &of.not_compared {
+        tell_not_compared(&mut text, not);
+    }
+    for (side, who) in [(BEFORE, &of.against), (NOW, &of.new)] {
+        let _ = writeln!(text, "{side:<8} {}", ran(who));
+        for line in refused::lines(&who.refused, 0) {
+            let _ = writeln!(text, "         {}: {line}", refused::LABEL);
+        }
+    }
+    let _ = writeln!(text, "{}", whole(of));
+    text
+}
+
+fn tell_changed(text: &mut String, changed: &Changed, colour: bool) {
+    let flow = &changed.flow;
+    let head = painted("CHANGED", AnsiColor::Red, colour);
+    let _ = writeln!(text, "{head} {}  (Linux {})", flow.case, flow.kernel);
+    let step = flow.step.iter().map(|step| format!("{step}/"));
+    let name = step.chain([flow.probe.clone()]).collect::<String>();
+    let _ = writeln!(text, "  {name}  {} → {}", flow.from, flow.to);
+    for (side, times) in [(BEFORE, &changed.against), (NOW, &changed.new)] {
+        let _ = writeln!(text, "    {side:<8} {}", outcomes(times));
+    }
+    tell_chance(text, changed.chance_in_billion);
+    for (side, met) in [(BEFORE, &changed.met.against), (NOW, &changed.met.new)] {
+        if met.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "    met only with `{side}`:");
+        for step in met {
+            let _ = writeln!(text, "      {step}");
+        }
+    }
+}
+
+fn tell_chance(text: &mut String, in_billion: u64) {
+    if let Some(chance) = 1_000_000_000_u64.checked_div(in_billion) {
+        let _ = writeln!(text, "    by chance it would look so 1 time in {chance}");
+    }
+}
+
+fn tell_shares(text: &mut String, differ: &SharesDiffer, colour: bool) {
+    let head = painted("CHANGED", AnsiColor::Red, colour);
+    let _ = writeln!(
+        text,
+        "{head} shares of {}  ({} mode)",
+        differ.service, differ.modes
+    );
+    let cases: Vec<&str> = differ.cases.iter().map(String::as_str).collect();
+    let flows = counted(differ.flows, "flow");
+    let _ = writeln!(text, "  {flows} of {}", few(&cases));
+    let what = if differ.by_client {
+        "clients"
+    } else {
+        "connections"
+    };
+    for (side, all) in [(BEFORE, &differ.against), (NOW, &differ.new)] {
+        let total: u64 = all.iter().map(|share| share.draws).sum();
+        let each: Vec<String> = all.iter().map(|own| share(own, total)).collect();
+        let _ = writeln!(text, "    {side:<8} {} of {total} {what}", each.join(", "));
+    }
+    tell_chance(text, differ.chance_in_billion);
+}
+
+fn share(share: &Share, total: u64) -> String {
+    let endpoint = share.endpoint.as_deref().unwrap_or("no endpoint");
+    let per_mille = share.draws * 1000 / total.max(1);
+    format!("{endpoint} {}.{} %", per_mille / 10, per_mille % 10)
+}
+
+fn outcomes(times: &[Times]) -> String {
+    let each = times.iter().map(|times| {
+        let (outcome, count) = (&times.outcome, times.connections);
+        let rest = outcome.to_string();
+        let verdict = outcome.verdict.word();
+        format!("{verdict} {count}{}", &rest[verdict.len()..])
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn tell_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: bool) {
+    if verbose {
+        for differ in rules {
+            let document = Document::new(
+                format!("{} of {} ({BEFORE})", differ.node, moment(differ)),
+                format!("{} of {} ({NOW})", differ.node, moment(differ)),
+                Vec::new(),
+                differ.differences.clone(),
+            );
+            text.push_str(&document.human(colour));
+            text.push('\n');
+        }
+    }
+    if rules.is_empty() {
+        return;
+    }
+    let mut cases: BTreeMap<String, usize> = BTreeMap::new();
+    for differ in rules {
+        *cases.entry(moment(differ)).or_default() += differ.differences.len();
+    }
+    let all: usize = cases.values().sum();
+    let named: Vec<&str> = cases.keys().map(String::as_str).collect();
+    let line = format!(
+        "rules differ in {all} places of {}{}",
+        few(&named),
+        if verbose {
+            ""
+        } else {
+            "; --verbose prints them"
+        }
+    );
+    let _ = writeln!(text, "{line}");
+}
+
+/// The case, and after which step.
+fn moment(differ: &RulesDiffer) -> String {
+    match &differ.step {
+        Some(step) => format!("{} after {step}", differ.case),
+        None => differ.case.clone(),
+    }
+}
+
+/// When traffic moved, step by step.
+fn tell_moved(text: &mut String, all: &[Moved]) {
+    let told = |us: Option<u64>| us.map_or_else(|| "not seen".to_owned(), after);
+    for steps in all.chunk_by(|a, b| (&a.case, &a.step) == (&b.case, &b.step)) {
+        let Some(first) = steps.first() else { continue };
+        let _ = writeln!(
+            text,
+            "traffic moved in {} after {}:",
+            first.case, first.step
+        );
+        for moved in steps {
+            let (against, new) = (told(moved.against_us), told(moved.new_us));
+            let probe = &moved.probe;
+            let _ = writeln!(text, "  {probe}  {against} ({BEFORE}), {new} ({NOW})");
+        }
+    }
+}
+
+fn after(us: u64) -> String {
+    duration_words(Duration::from_micros(us))
+}
+
+fn tell_not_compared(text: &mut String, not: &NotCompared) {
+    let cases: Vec<&str> = not.cases.iter().map(String::as_str).collect();
+    let from = match &not.from_step {
+        Some(step) => format!(" from the step {step} on"),
+        None => String::new(),
+    };
+    let line = format!("not compared: {}{from}: {}", few(&cases), not.because);
+    for (at, line) in wrap(&line, 96).into_iter().enumerate() {
+        let indent = if at == 0 { "" } else { "  " };
+        let _ = writeln!(text, "{indent}{line}");
+    }
+}
+
+/// Some by name, and how many more.
+fn few(names: &[&str]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let first = names[..names.len() - more].join(", ");
+    match more {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+fn ran(ran: &Ran) -> String {
+    let what = match &ran.program {
+        Some(program) => format!("{program}, {}", ran.version),
+        None => format!("the rules of {} as svclab generates them", ran.version),
+    };
+    let sync = ran.sync.as_ref().map(|sync| {
+        format!(
+            ": rules after {} ({} to {}, {} times)",
+            seconds(sync.median_ms),
+            seconds(sync.least_ms),
+            seconds(sync.most_ms),
+            sync.proxies
+        )
+    });
+    let moving = ran.moving.as_ref().map(|moving| moved(moving, ran));
+    [Some(what), sync, moving].into_iter().flatten().collect()
+}
+
+/// How long traffic took to move. What svclab generates it changes itself.
+fn moved(moving: &Moving, ran: &Ran) -> String {
+    let whose = match ran.program {
+        Some(_) => "; traffic moved after",
+        None => "; svclab's own changes moved traffic after",
+    };
+    format!(
+        "{whose} {} ({} to {}, {} times)",
+        after(moving.median_us),
+        after(moving.least_us),
+        after(moving.most_us),
+        moving.flows
+    )
+}
+
+fn whole(of: &Verification) -> String {
+    if of.cases == 0 && of.failed.is_empty() && !of.interrupted {
+        return "nothing was compared".to_owned();
+    }
+    let names: IndexSet<&str> = of
+        .failed
+        .iter()
+        .map(|failed| failed.case.as_str())
+        .collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    let changed = match (of.changed.len(), names.len()) {
+        (0, 0) => "none goes elsewhere".to_owned(),
+        (0, _) => format!("not compared: {}", few(&names)),
+        (1, _) => "1 goes elsewhere".to_owned(),
+        (more, _) => format!("{more} go elsewhere"),
+    };
+    let shares = match of.shares.len() {
+        0 => String::new(),
+        1 => "; 1 service has other shares".to_owned(),
+        more => format!("; {more} services have other shares"),
+    };
+    let failed = match (of.changed.len(), names.len()) {
+        (0, _) | (_, 0) => String::new(),
+        (_, 1) => "; 1 case came to no result".to_owned(),
+        (_, more) => format!("; {more} cases came to no result"),
+    };
+    let interrupted = if of.interrupted { "; interrupted" } else { "" };
+    let (flows, cases) = (counted(of.flows, "flow"), counted(of.cases, "case"));
+    format!("{flows} of {cases}: {changed}{shares}{failed}{interrupted}")
+}
+
+fn counted(number: usize, what: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{s}")
+}
+
+fn painted(word: &str, colour: AnsiColor, wanted: bool) -> String {
+    if wanted {
+        let style: Style = colour.on_default();
+        format!("{style}{word}{style:#}")
+    } else {
+        word.to_owned()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use svclab_dump::{Change, Difference, Place, Side};
+    use svclab_experiment::verify::{Failed, Flow, OnlyMet, Outcome, SCHEMA, Sync};
+    use svclab_model::evidence::Verdict;
+    use svclab_runner::results::{RunError, Trouble};
+
+    fn times(verdict: Verdict, endpoint: Option<&str>, connections: u64) -> Times {
+        Times {
+            outcome: Outcome {
+                verdict,
+                endpoint: endpoint.map(str::to_owned),
+                source: endpoint.map(|_| "host/laptop".to_owned()),
+                at_first: None,
+            },
+            connections,
+        }
+    }
+
+    fn before_steps() -> Changed {
+        Changed {
+            flow: Flow {
+                case: "node-port/policy=Cluster".to_owned(),
+                kernel: "6.18.44".to_owned(),
+                step: None,
+                probe: "call".to_owned(),
+                from: "host/laptop".to_owned(),
+                to: "node-1:30080".to_owned(),
+            },
+            against: vec![times(Verdict::Connected, Some("pod/default/web"), 16)],
+            new: vec![
+                times(Verdict::Connected, Some("pod/default/web"), 2),
+                times(Verdict::Timeout, None, 14),
+            ],
+            met: OnlyMet {
+                against: vec![
+                    "node-1: nat KUBE-POSTROUTING: -j MASQUERADE --random-fully".to_owned(),
+                ],
+                new: Vec::new(),
+            },
+            chance_in_billion: 2_500,
+        }
+    }
+
+    fn in_a_step() -> Changed {
+        let mut moved = times(Verdict::Answered, Some("pod/default/web-b"), 17);
+        moved.outcome.at_first = Some("pod/default/web-a".to_owned());
+        let mut lost = times(Verdict::Silent, None, 1);
+        lost.outcome.at_first = Some("pod/default/web-a".to_owned());
+        Changed {
+            flow: Flow {
+                case: "service-changes".to_owned(),
+                kernel: "6.18.44".to_owned(),
+                step: Some("oneLeaves".to_owned()),
+                probe: "askAsOneLeaves".to_owned(),
+                from: "host/laptop".to_owned(),
+                to: "service/default/web:53".to_owned(),
+            },
+            against: vec![
+                times(Verdict::Answered, Some("pod/default/web-a"), 15),
+                times(Verdict::Answered, Some("pod/default/web-b"), 17),
+            ],
+            new: vec![
+                times(Verdict::Answered, Some("pod/default/web-b"), 14),
+                moved,
+                lost,
+            ],
+            met: OnlyMet::default(),
+            chance_in_billion: 0,
+        }
+    }
+
+    fn shares_differ() -> SharesDiffer {
+        let shares = |all: [(&str, u64); 2]| {
+            let share = |(endpoint, draws): (&str, u64)| Share {
+                endpoint: Some(format!("pod/default/{endpoint}")),
+                draws,
+            };
+            all.map(share).to_vec()
+        };
+        SharesDiffer {
+            service: "service/default/web:80".to_owned(),
+            modes: "iptables".to_owned(),
+            cases: ["a", "b", "c", "d"].map(str::to_owned).to_vec(),
+            flows: 9,
+            by_client: false,
+            against: shares([("web-a", 1_201), ("web-b", 1_187)]),
+            new: shares([("web-a", 797), ("web-b", 1_591)]),
+            chance_in_billion: 0,
+        }
+    }
+
+    fn missing(rule: &str) -> Difference {
+        Difference {
+            place: Place::Chain {
+                program: "iptables-save".to_owned(),
+                table: "nat".to_owned(),
+                chain: rule.split(' ').nth(1).unwrap_or_default().to_owned(),
+            },
+            change: Change::Item {
+                only: Side::First,
+                item: rule.to_owned(),
+                line: 7,
+            },
+            owner: None,
+        }
+    }
+
+    fn traffic(step: &str, probe: &str, against_us: Option<u64>, new_us: Option<u64>) -> Moved {
+        Moved {
+            case: "service-changes".to_owned(),
+            step: step.to_owned(),
+            probe: probe.to_owned(),
+            against_us,
+            new_us,
+        }
+    }
+
+    /// One with something of each kind.
+    pub fn document() -> Verification {
+        Verification {
+            schema: SCHEMA.to_owned(),
+            against: Ran {
+                program: None,
+                version: "v1.20".to_owned(),
+                sync: None,
+                moving: Moving::of(vec![7_400, 12_000]),
+                refused: Vec::new(),
+            },
+            new: Ran {
+                program: Some("/tmp/kube-proxy".to_owned()),
+                version: "v1.20.2".to_owned(),
+                sync: Sync::of(vec![310, 1200, 455]),
+                moving: Moving::of(vec![93_000, 78_200, 1_204_000]),
+                refused: crate::fixture::refused(),
+            },
+            cases: 40,
+            flows: 312,
+            changed: vec![before_steps(), in_a_step()],
+            shares: vec![shares_differ()],
+            rules: vec![
+                RulesDiffer {
+                    case: "node-port/policy=Local".to_owned(),
+                    step: None,
+                    node: "node-1".to_owned(),
+                    differences: vec![missing("-A KUBE-FORWARD -j ACCEPT")],
+                },
+                RulesDiffer {
+                    case: "service-changes".to_owned(),
+                    step: Some("oneLeaves".to_owned()),
+                    node: "node-1".to_owned(),
+                    differences: vec![missing("-A KUBE-SVC-A -j KUBE-SEP-B")],
+                },
+            ],
+            moved: vec![
+                traffic("oneComes", "callBoth", Some(7_400), Some(78_200)),
+                traffic("oneLeaves", "callStaying", Some(12_000), Some(93_000)),
+                traffic("oneLeaves", "askStaying", None, Some(1_204_000)),
+            ],
+            failed: vec![Failed {
+                case: "local-ingress".to_owned(),
+                side: SideOf::New,
+                error: RunError {
+                    trouble: Trouble::Input,
+                    message: "the kube-proxy of node-1 ended".to_owned(),
+                    remedy: Some("give the path of a kube-proxy".to_owned()),
+                },
+            }],
+            not_compared: vec![
+                NotCompared {
+                    cases: ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(),
+                    from_step: None,
+                    because: "no flag tells a kube-proxy of `bindLoadBalancerIPs`".to_owned(),
+                },
+                NotCompared {
+                    cases: vec!["service-changes/mode=ipvs".to_owned()],
+                    from_step: Some("oneLeaves".to_owned()),
+                    because: "the step `oneLeaves` changes virtual servers of IPVS in node-1, and \
+                              who is connected through one would lose it"
+                        .to_owned(),
+                },
+            ],
+            interrupted: false,
+        }
+    }
+
+    #[test]
+    fn what_differs_is_told() {
+        insta::assert_snapshot!(human(&document(), false, false));
+    }
+
+    #[test]
+    fn rules_and_times_are_told_who_wants_them() {
+        insta::assert_snapshot!(human(&document(), true, false));
+    }
+
+    #[test]
+    fn nothing_is_told_of_what_is_alike() {
+        let alike = Verification {
+            changed: Vec::new(),
+            shares: Vec::new(),
+            rules: Vec::new(),
+            moved: Vec::new(),
+            failed: Vec::new(),
+            not_compared: Vec::new(),
+            ..document()
+        };
+        insta::assert_snapshot!(human(&alike, true, false));
+    }
+}

@@ -1,0 +1,220 @@
+//! The small words that several formats share.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use svclab_diagnostic::printable::is_control;
+use svclab_runner::results::{Results, Summary};
+
+/// Text in lines of at most so many characters; a word that is longer has a line
+/// of its own.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Each line two blanks in, ended.
+pub(super) fn indented(text: &str) -> String {
+    text.lines()
+        .fold(String::new(), |text, line| text + "  " + line + "\n")
+}
+
+/// A case's time, to the hundredth of a second: `3.02 s`.
+pub(super) fn seconds(milliseconds: u64) -> String {
+    let hundredths = milliseconds.saturating_add(5) / 10;
+    format!("{}.{:02} s", hundredths / 100, hundredths % 100)
+}
+
+/// Text as one word for a POSIX shell: `'clb-hairpin/policy=Local'`. A line end or another
+/// control character is written as bash reads it: `$'a\nb'` (POSIX.1-2024, 2.2.4).
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    let is_odd = |letter| is_control(letter) || matches!(letter, '\n' | '\t');
+    if text.contains(is_odd) {
+        let mut word = "$'".to_owned();
+        for letter in text.chars() {
+            match letter {
+                '\n' => word.push_str(r"\n"),
+                '\'' | '\\' => word.extend(['\\', letter]),
+                letter if is_odd(letter) => {
+                    for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
+                        let _ = write!(word, "\\x{byte:02x}");
+                    }
+                }
+                letter => word.push(letter),
+            }
+        }
+        word.push('\'');
+        return word;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// `12 passed, 1 failed, 0 errors`.
+pub(super) fn counts(summary: Summary) -> String {
+    let errors = if summary.errors == 1 {
+        "error"
+    } else {
+        "errors"
+    };
+    format!(
+        "{} passed, {} failed, {} {errors}",
+        summary.passed, summary.failed, summary.errors
+    )
+}
+
+/// Items as a sentence lists them: `a, b and c`.
+pub(super) fn and<T: AsRef<str>>(items: &[T]) -> String {
+    let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
+    match items.split_last() {
+        Some((last, front)) if !front.is_empty() => format!("{} and {last}", front.join(", ")),
+        Some((only, _)) => (*only).to_owned(),
+        None => String::new(),
+    }
+}
+
+/// The whole run in a line:
+/// `12 passed, 1 failed, 0 errors in 3.2 s on Linux 6.12.43 (iptables v1.8.9, ipset v7.17)`.
+pub(super) fn summary(results: &Results, took: Duration) -> String {
+    let kernels: BTreeSet<&str> = results
+        .cases
+        .iter()
+        .map(|case| case.kernel.as_str())
+        .filter(|kernel| !kernel.is_empty())
+        .collect();
+    let kernels: Vec<String> = kernels
+        .iter()
+        .map(|kernel| format!("Linux {kernel}"))
+        .collect();
+    let on = match and(&kernels) {
+        none if none.is_empty() => none,
+        kernels => format!(" on {kernels}"),
+    };
+    let with = match tools(results).join(", ") {
+        none if none.is_empty() => none,
+        tools => format!(" ({tools})"),
+    };
+    let counts = counts(results.summary);
+    let end = if results.interrupted {
+        "; interrupted before the other cases ended"
+    } else {
+        ""
+    };
+    let lost = lost(results).map_or_else(String::new, |lost| format!("; {lost}"));
+    format!(
+        "{counts} in {:.1} s{on}{with}{end}{lost}",
+        took.as_secs_f64()
+    )
+}
+
+/// That cases of a run have no result; `None` where all have one.
+pub(super) fn lost(results: &Results) -> Option<String> {
+    let cases = match results.lost() {
+        0 => return None,
+        1 => "1 case has".to_owned(),
+        lost => format!("{lost} cases have"),
+    };
+    Some(format!("{cases} no result, which is a bug in svclab"))
+}
+
+/// The programs that met the kernel, those that decide a packet's way first;
+/// `iptables-nft-restore v1.8.9 (nf_tables)` and `iptables-restore v1.8.9 (legacy)`
+/// come out of one package and are one.
+fn tools(results: &Results) -> Vec<String> {
+    let mut known = Vec::new();
+    for printed in results
+        .tools
+        .iter()
+        .filter(|(name, _)| *name != "svclab")
+        .map(|(_, printed)| printed)
+    {
+        let mut words = printed.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        let name = if name.starts_with("iptables") {
+            "iptables"
+        } else {
+            name
+        };
+        let version = words.next().unwrap_or_default().trim_end_matches(',');
+        let tool = format!("{name} {version}").trim().to_owned();
+        if !tool.is_empty() && !known.contains(&tool) {
+            known.push(tool);
+        }
+    }
+    known.sort_by_key(|tool| !tool.starts_with("iptables"));
+    known
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn seconds_are_rounded_to_the_hundredth() {
+        assert_eq!(seconds(3_024), "3.02 s");
+        assert_eq!(seconds(3_996), "4.00 s");
+        assert_eq!(seconds(4), "0.00 s");
+        assert_eq!(seconds(61_005), "61.01 s");
+    }
+
+    #[test]
+    fn a_shell_reads_back_what_was_quoted() {
+        for text in ["clb/rpFilter=0,a=b c", "it's", "$(rm) `x` \"\\", ""] {
+            let shell = std::process::Command::new("sh")
+                .arg("-c")
+                .arg(format!("printf %s {}", quoted(text)))
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8_lossy(&shell.stdout), text);
+        }
+    }
+
+    #[test]
+    fn quoted_control_characters_are_read_back_by_bash() {
+        for text in ["a\nPASS b", "it's\\\t", "\u{202e}x\u{1b}b"] {
+            let word = quoted(text);
+            assert!(!word.contains(|letter| is_control(letter) || letter == '\n'));
+            let bash = std::process::Command::new("bash")
+                .arg("-c")
+                .arg(format!("printf %s {word}"))
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8_lossy(&bash.stdout), text);
+        }
+    }
+
+    #[test]
+    fn the_summary_names_kernels_and_tools_once() {
+        let took = Duration::from_millis(3_240);
+        insta::assert_snapshot!(summary(&fixture::results(), took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17)");
+        let nothing = Results::new(BTreeMap::new(), Vec::new());
+        insta::assert_snapshot!(summary(&nothing, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s");
+        let mut interrupted = fixture::results();
+        interrupted.interrupted = true;
+        insta::assert_snapshot!(summary(&interrupted, took), @"3 passed, 2 failed, 4 errors in 3.2 s on Linux 6.1.0-50-cloud-amd64 and Linux 6.18.44 (iptables v1.8.9, ipset v7.17); interrupted before the other cases ended");
+        let mut lost = nothing;
+        lost.begun = Some(2);
+        insta::assert_snapshot!(summary(&lost, Duration::ZERO), @"0 passed, 0 failed, 0 errors in 0.0 s; 2 cases have no result, which is a bug in svclab");
+    }
+
+    #[test]
+    fn lists_read_as_sentences_do() {
+        assert_eq!(and::<&str>(&[]), "");
+        assert_eq!(and(&["a"]), "a");
+        assert_eq!(and(&["a", "b"]), "a and b");
+        assert_eq!(and(&["a", "b", "c"]), "a, b and c");
+    }
+}

@@ -1,0 +1,369 @@
+//! calico: the part of Felix that a node with canal has in nat.
+//!
+//! Canal is flannel for the packets' way and Felix for policy; Felix still
+//! manages masquerading, with its own idea of which pools there are. Here are
+//! the nat chains and the two sets they match. The filter, raw and mangle
+//! chains that carry policy are out of scope: labs are about services, and an
+//! allow-all policy changes no packet.
+//!
+//! Read in projectcalico/felix (`rules/static.go`, `rules/nat.go`,
+//! `iptables/rules.go`, `ipsets/ipset_defs.go`, `dataplane/linux/masq_mgr.go`)
+//! up to v3.21.1 and projectcalico/calico (`felix/…`) from v3.22.0 to v3.32.0.
+//! What changed, by the first tag that has it:
+//!
+//! | tag | change |
+//! |---|---|
+//! | 2.1.0 | the oldest read here; sets are called `cali4-…` |
+//! | 3.1.0 | sets are called `cali40…`: after the family comes a version of the sets' format, and `-` was version nought (commit 947079509) |
+//! | v3.2.4 | MASQUERADE says `--random-fully` where iptables (1.6.2) and the kernel (3.14) know it |
+//!
+//! So `cali4-masq-ipam-pools` in an old dump is no misprint of
+//! `cali40masq-ipam-pools`. The hash beside it tells the same: it covers the
+//! set's name, and `cali:Wd76s91357Uv7N3v` is what the older name gives.
+//!
+//! Not modelled, being off with canal: tunnels of Felix's own (IPIP, VXLAN,
+//! Wireguard), `natPortRange`, `natOutgoingAddress`, floating addresses,
+//! `chainInsertMode: Append`, eBPF.
+
+mod rule_hash;
+
+use ipnetwork::Ipv4Network;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use rule_hash::rule_hashes;
+
+use svclab_ruleset::ipset::{Family, IpsetError, IpsetScript, Set, SetType};
+use svclab_ruleset::iptables::script::{Script, Table};
+
+use crate::chains::Chains;
+use crate::version::Version;
+
+const OLDEST: Version = Version::new(2, 1, 0);
+const NUMBERED_SETS: Version = Version::new(3, 1, 0);
+const RANDOM_FULLY: Version = Version::new(3, 2, 4);
+
+/// The chains of nat that Felix jumps out of.
+const HOOKED: [&str; 3] = ["PREROUTING", "POSTROUTING", "OUTPUT"];
+
+/// Felix's `MaxIpsetSize`, in entries.
+const MAX_IPSET_SIZE: u32 = 1_048_576;
+
+/// How Felix runs on a node, and the pools it knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Calico {
+    /// The tag of Felix, or of Calico, which ships the Felix of that number;
+    /// v2.1.0 or later. Later than v3.32.0 writes as v3.32.0 does.
+    pub version: Version,
+    /// `natOutgoing` of the pools. Canal's pool has it on.
+    #[serde(default = "yes")]
+    pub nat_outgoing: bool,
+    /// The pools' networks. With canal this should be flannel's network, but
+    /// nothing makes sure of that.
+    #[schemars(with = "Vec<String>")]
+    pub pools: Vec<Ipv4Network>,
+    /// Whether MASQUERADE says `--random-fully`. Left out: as the version does
+    /// on a node with iptables 1.6.2 or later. No: as on a node with an older
+    /// one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub random_fully: Option<bool>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What no Felix does.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CalicoError {
+    /// Older than anything known here.
+    #[error("calico {0} is not known; the oldest is {OLDEST}")]
+    TooOld(Version),
+    /// `randomFully: true` before it existed.
+    #[error("calico {0} never writes --random-fully; that began with {RANDOM_FULLY}")]
+    NoRandomFully(Version),
+    /// A set that cannot be.
+    #[error("calico: {0}")]
+    Set(#[from] IpsetError),
+}
+
+impl Calico {
+    /// Felix with masquerading for the pools.
+    #[must_use]
+    pub fn new(version: Version, pools: Vec<Ipv4Network>) -> Self {
+        Self {
+            version,
+            nat_outgoing: true,
+            pools,
+            random_fully: None,
+        }
+    }
+
+    /// The name Felix gives the IPv4 set with that identity.
+    fn set_name(&self, identity: &str) -> String {
+        let token = if self.version < NUMBERED_SETS {
+            '-'
+        } else {
+            '0'
+        };
+        format!("cali4{token}{identity}")
+    }
+
+    /// The set of all pools: what is masqueraded must go elsewhere.
+    #[must_use]
+    pub fn all_pools_set(&self) -> String {
+        self.set_name("all-ipam-pools")
+    }
+
+    /// The set of the pools whose packets are masqueraded.
+    #[must_use]
+    pub fn masqueraded_pools_set(&self) -> String {
+        self.set_name("masq-ipam-pools")
+    }
+
+    /// # Errors
+    ///
+    /// An unknown version, or a `randomFully` it cannot honour.
+    fn check(&self) -> Result<(), CalicoError> {
+        if self.version < OLDEST {
+            Err(CalicoError::TooOld(self.version))
+        } else if self.random_fully == Some(true) && self.version < RANDOM_FULLY {
+            Err(CalicoError::NoRandomFully(self.version))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The two sets. They are there even when nothing is masqueraded.
+///
+/// # Errors
+///
+/// An unknown version, or a `randomFully` it cannot honour.
+pub fn ipsets(config: &Calico) -> Result<IpsetScript, CalicoError> {
+    config.check()?;
+    let mut all = Set::new(SetType::HashNet, Family::Inet).maxelem(MAX_IPSET_SIZE);
+    let mut masqueraded = all.clone();
+    for pool in &config.pools {
+        let pool = format!("{}/{}", pool.network(), pool.prefix());
+        all.add(pool.clone());
+        if config.nat_outgoing {
+            masqueraded.add(pool);
+        }
+    }
+    let mut script = IpsetScript::new();
+    script.put(config.all_pools_set(), all)?;
+    script.put(config.masqueraded_pools_set(), masqueraded)?;
+    Ok(script)
+}
+
+/// What Felix writes in nat when it starts. Its jumps are inserted on top; see
+/// [`refresh`] for what keeps them there.
+///
+/// # Errors
+///
+/// An unknown version, or a `randomFully` it cannot honour.
+pub fn script(config: &Calico) -> Result<Script, CalicoError> {
+    config.check()?;
+    let random = if config
+        .random_fully
+        .unwrap_or(config.version >= RANDOM_FULLY)
+    {
+        " --random-fully"
+    } else {
+        ""
+    };
+    let outgoing = if config.nat_outgoing && !config.pools.is_empty() {
+        vec![format!(
+            "-m set --match-set {} src -m set ! --match-set {} dst --jump MASQUERADE{random}",
+            config.masqueraded_pools_set(),
+            config.all_pools_set(),
+        )]
+    } else {
+        Vec::new()
+    };
+    let jump = |chain: &str| format!("--jump {chain}");
+
+    let mut script = Script::new();
+    let nat = script.table(Table::Nat);
+    for (chain, rules) in [
+        // No floating addresses: Kubernetes has none for pods.
+        ("cali-fip-dnat", vec![]),
+        ("cali-fip-snat", vec![]),
+        ("cali-PREROUTING", vec![jump("cali-fip-dnat")]),
+        (
+            "cali-POSTROUTING",
+            vec![jump("cali-fip-snat"), jump("cali-nat-outgoing")],
+        ),
+        ("cali-OUTPUT", vec![jump("cali-fip-dnat")]),
+        ("cali-nat-outgoing", outgoing),
+    ] {
+        nat.chain(chain);
+        for rule in hashed(chain, &rules) {
+            nat.command(format!("-A {chain} {rule}"));
+        }
+    }
+    for chain in HOOKED {
+        nat.command(format!("-I {chain} {}", hook(chain)));
+    }
+    Ok(script)
+}
+
+/// What Felix writes in nat when it looks again, every
+/// `iptablesRefreshInterval` (90 s by default, 60 s in canal's manifest): in
+/// each chain in which its jump is not on top, the jump is moved there.
+///
+/// So whoever inserts before it, as kube-proxy does when it starts later, is
+/// second after at most that time (`iptables/table.go`, 2.1.0 to v3.21.1).
+#[must_use]
+pub fn refresh(standing: &Chains) -> Script {
+    let mut script = Script::new();
+    for chain in HOOKED {
+        let hook = hook(chain);
+        let rules = standing.rules(Table::Nat, chain);
+        let ours = rules.iter().filter(|rule| **rule == hook).count();
+        if ours != 1 || rules.first() != Some(&hook) {
+            let nat = script.table(Table::Nat);
+            for _ in 0..ours {
+                nat.command(format!("-D {chain} {hook}"));
+            }
+            nat.command(format!("-I {chain} {hook}"));
+        }
+    }
+    script
+}
+
+/// Felix's jump out of a built-in chain.
+fn hook(chain: &str) -> String {
+    hashed(chain, &[format!("--jump cali-{chain}")]).concat()
+}
+
+/// A chain's rules, each with its hash in front.
+fn hashed(chain: &str, rules: &[String]) -> Vec<String> {
+    rules
+        .iter()
+        .zip(rule_hashes(chain, rules))
+        .map(|(rule, hash)| format!("-m comment --comment \"cali:{hash}\" {rule}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calico(version: &str) -> Calico {
+        Calico::new(
+            version.parse().expect("a version"),
+            vec!["192.168.64.0/20".parse().expect("a pool")],
+        )
+    }
+
+    fn commands(config: &Calico) -> Vec<String> {
+        let script = script(config).expect("a known Felix");
+        script
+            .tables()
+            .flat_map(|(_, block)| block.commands.clone())
+            .collect()
+    }
+
+    /// Both rules of S2's node, hash by hash and name by name.
+    #[test]
+    fn the_rules_of_the_write_up() {
+        for version in ["v2.1.0", "v2.6.8", "v3.0.12"] {
+            let commands = commands(&calico(version));
+            for rule in [
+                "-I POSTROUTING -m comment --comment \"cali:O3lYWMrLQYEMJtB5\" --jump cali-POSTROUTING",
+                "-A cali-nat-outgoing -m comment --comment \"cali:Wd76s91357Uv7N3v\" -m set --match-set cali4-masq-ipam-pools src -m set ! --match-set cali4-all-ipam-pools dst --jump MASQUERADE",
+            ] {
+                assert!(
+                    commands.iter().any(|command| command == rule),
+                    "{version}: {rule}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_sets_are_numbered_from_3_1() {
+        assert_eq!(calico("v3.0.12").all_pools_set(), "cali4-all-ipam-pools");
+        assert_eq!(calico("v3.1.0").all_pools_set(), "cali40all-ipam-pools");
+        assert_eq!(
+            ipsets(&calico("v3.32.0")).expect("two sets").to_string(),
+            "create cali40all-ipam-pools hash:net family inet maxelem 1048576\n\
+             create cali40masq-ipam-pools hash:net family inet maxelem 1048576\n\
+             add cali40all-ipam-pools 192.168.64.0/20\n\
+             add cali40masq-ipam-pools 192.168.64.0/20\n"
+        );
+    }
+
+    #[test]
+    fn the_rule_of_a_later_felix() {
+        let outgoing = |config: &Calico| {
+            commands(config)
+                .into_iter()
+                .find(|command| command.starts_with("-A cali-nat-outgoing"))
+        };
+        let later = outgoing(&calico("v3.8.0")).expect("a rule");
+        // As dumps of clusters with a recent Calico have it.
+        assert!(later.contains("cali:flqWnvo8yq4ULQLa"), "{later}");
+        assert!(later.ends_with("--jump MASQUERADE --random-fully"));
+        let mut plain = calico("v3.8.0");
+        plain.random_fully = Some(false);
+        let plain = outgoing(&plain).expect("a rule");
+        assert!(plain.contains("cali:Dw4T8UWPnCLxRJiI"), "{plain}");
+    }
+
+    #[test]
+    fn without_nat_outgoing_the_chain_is_empty() {
+        let mut config = calico("v3.8.0");
+        config.nat_outgoing = false;
+        assert!(
+            !commands(&config)
+                .iter()
+                .any(|command| command.starts_with("-A cali-nat-outgoing"))
+        );
+        let sets = ipsets(&config).expect("two sets");
+        let entries = |name: String| sets.get(&name).map(|set| set.entries().count());
+        assert_eq!(entries(config.all_pools_set()), Some(1));
+        assert_eq!(entries(config.masqueraded_pools_set()), Some(0));
+    }
+
+    #[test]
+    fn a_refresh_moves_the_jumps_back_on_top() {
+        let mut chains = Chains::new();
+        let start = script(&calico("v3.8.0")).expect("a known Felix");
+        chains.load(&start).expect("the start loads");
+        assert!(refresh(&chains).is_empty(), "all is in place");
+
+        chains.insert(Table::Nat, "POSTROUTING", 0, "-j KUBE-POSTROUTING");
+        let again = refresh(&chains);
+        assert_eq!(
+            again
+                .to_string()
+                .lines()
+                .filter(|line| line.contains("OUTPUT"))
+                .count(),
+            0,
+            "only where it is not on top"
+        );
+        chains.load(&again).expect("the refresh loads");
+        let rules = chains.rules(Table::Nat, "POSTROUTING");
+        assert_eq!(rules.len(), 2);
+        assert!(rules[0].contains("cali:O3lYWMrLQYEMJtB5"));
+        assert!(refresh(&chains).is_empty(), "once is enough");
+    }
+
+    #[test]
+    fn refuses_what_no_felix_does() {
+        assert!(matches!(
+            script(&calico("v1.4.0")),
+            Err(CalicoError::TooOld(_))
+        ));
+        let mut early = calico("v3.2.3");
+        early.random_fully = Some(true);
+        assert!(matches!(script(&early), Err(CalicoError::NoRandomFully(_))));
+        let wrong = r#"{"version": "v3.8.0", "pools": [], "natoutgoing": true}"#;
+        assert!(serde_json::from_str::<Calico>(wrong).is_err());
+    }
+}

@@ -1,0 +1,260 @@
+//! The rules one version of flannel wants, in the order it wants them.
+
+use ipnetwork::Ipv4Network;
+
+use svclab_ruleset::iptables::script::Table;
+
+use super::{Flannel, masked};
+use crate::version::Version;
+
+/// Chain of the nat rules from v0.20.0 on.
+pub(super) const OWN_POSTROUTING: &str = "FLANNEL-POSTRTG";
+/// Chain of the filter rules from v0.20.0 on.
+pub(super) const OWN_FORWARD: &str = "FLANNEL-FWD";
+
+const COMMENTS: Version = Version::new(0, 16, 2);
+const COMMENT_SLIP_REPAIRED: Version = Version::new(0, 17, 0);
+const FORWARD: Version = Version::new(0, 9, 1);
+pub(super) const OWN_CHAINS: Version = Version::new(0, 20, 0);
+const MARK: Version = Version::new(0, 20, 2);
+const REORDERED: Version = Version::new(0, 21, 0);
+const JUMPS_APPENDED: Version = Version::new(0, 21, 3);
+
+/// A rule flannel looks for, takes out and writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rule {
+    pub table: Table,
+    pub chain: &'static str,
+    /// Everything after the chain's name.
+    pub text: String,
+    /// Written on top of the chain, not at its end.
+    pub insert: bool,
+}
+
+impl Rule {
+    fn new(table: Table, chain: &'static str, text: String) -> Self {
+        Self {
+            table,
+            chain,
+            text,
+            insert: false,
+        }
+    }
+}
+
+/// A network and the part of it one node holds. `None` stands for what flannel
+/// knows of an earlier life when there is no subnet file.
+pub(super) type Ground = Option<(Ipv4Network, Ipv4Network)>;
+
+/// The nat rules of a flannel on that ground.
+///
+/// Without ground only the rules that name no network are there: upstream
+/// either fills in no network at all (v0.21.0 to v0.24.4) or 0.0.0.0/0, and
+/// nobody has rules of that form.
+pub(super) fn masquerade(config: &Flannel, ground: Ground) -> Vec<Rule> {
+    let version = config.version;
+    let mut rules = Vec::new();
+    if version >= OWN_CHAINS {
+        rules.push(Rule {
+            insert: version < JUMPS_APPENDED,
+            ..Rule::new(
+                Table::Nat,
+                "POSTROUTING",
+                format!("-m comment --comment \"flanneld masq\" -j {OWN_POSTROUTING}"),
+            )
+        });
+    }
+    let chain = if version >= OWN_CHAINS {
+        OWN_POSTROUTING
+    } else {
+        "POSTROUTING"
+    };
+    let comment = if version >= COMMENTS {
+        " -m comment --comment \"flanneld masq\""
+    } else {
+        ""
+    };
+    if version >= MARK {
+        rules.push(Rule::new(
+            Table::Nat,
+            chain,
+            format!("-m mark --mark 0x4000/0x4000{comment} -j RETURN"),
+        ));
+    }
+    let Some((network, lease)) = ground.map(|(network, lease)| (masked(network), masked(lease)))
+    else {
+        return rules;
+    };
+
+    let random = if config.is_random_fully() {
+        " --random-fully"
+    } else {
+        ""
+    };
+    // One of the comments was mistyped, and only in the half of the code that
+    // writes --random-fully (network/iptables.go, v0.16.2 and v0.16.3).
+    let slip = if !random.is_empty() && (COMMENTS..COMMENT_SLIP_REPAIRED).contains(&version) {
+        " -m comment --comment \"flannel masq\""
+    } else {
+        comment
+    };
+    let leaving = format!("-s {network} ! -d 224.0.0.0/4{slip} -j MASQUERADE{random}");
+    let from_outside_here = format!("! -s {network} -d {lease}{comment} -j RETURN");
+    let entering = format!("! -s {network} -d {network}{comment} -j MASQUERADE{random}");
+    let texts = if version >= REORDERED {
+        vec![
+            format!("-s {lease} -d {network}{comment} -j RETURN"),
+            format!("-s {network} -d {lease}{comment} -j RETURN"),
+            from_outside_here,
+            leaving,
+            entering,
+        ]
+    } else {
+        vec![
+            format!("-s {network} -d {network}{comment} -j RETURN"),
+            leaving,
+            from_outside_here,
+            entering,
+        ]
+    };
+    rules.extend(
+        texts
+            .into_iter()
+            .map(|text| Rule::new(Table::Nat, chain, text)),
+    );
+    rules
+}
+
+/// The filter rules. flannel writes them because dockerd since 1.13 may have
+/// set FORWARD's policy to DROP.
+pub(super) fn forward(config: &Flannel) -> Vec<Rule> {
+    let version = config.version;
+    if version < FORWARD {
+        return Vec::new();
+    }
+    let mut rules = Vec::new();
+    let mut chain = "FORWARD";
+    if version >= OWN_CHAINS {
+        rules.push(Rule {
+            insert: version < JUMPS_APPENDED,
+            ..Rule::new(
+                Table::Filter,
+                chain,
+                format!("-m comment --comment \"flanneld forward\" -j {OWN_FORWARD}"),
+            )
+        });
+        chain = OWN_FORWARD;
+    }
+    let comment = if version >= COMMENTS {
+        " -m comment --comment \"flanneld forward\""
+    } else {
+        ""
+    };
+    let network = masked(config.network);
+    for side in ["-s", "-d"] {
+        rules.push(Rule::new(
+            Table::Filter,
+            chain,
+            format!("{side} {network}{comment} -j ACCEPT"),
+        ));
+    }
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(version: &str, random_fully: Option<bool>) -> Vec<String> {
+        let network = "192.168.64.0/20".parse().expect("a network");
+        let mut config = Flannel::new(version.parse().expect("a version"), network);
+        config.random_fully = random_fully;
+        let lease = "192.168.64.0/24".parse().expect("a lease");
+        masquerade(&config, Some((network, lease)))
+            .into_iter()
+            .map(|rule| {
+                let verb = if rule.insert { "-I" } else { "-A" };
+                format!("{verb} {} {}", rule.chain, rule.text)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_four_bare_rules() {
+        let bare = [
+            "-A POSTROUTING -s 192.168.64.0/20 -d 192.168.64.0/20 -j RETURN",
+            "-A POSTROUTING -s 192.168.64.0/20 ! -d 224.0.0.0/4 -j MASQUERADE",
+            "-A POSTROUTING ! -s 192.168.64.0/20 -d 192.168.64.0/24 -j RETURN",
+            "-A POSTROUTING ! -s 192.168.64.0/20 -d 192.168.64.0/20 -j MASQUERADE",
+        ];
+        assert_eq!(texts("v0.9.0", None), bare);
+        assert_eq!(texts("v0.11.0", Some(false)), bare);
+        assert_eq!(
+            texts("v0.11.0", None)[1],
+            format!("{} --random-fully", bare[1])
+        );
+    }
+
+    #[test]
+    fn the_mistyped_comment() {
+        let second = |version, random| texts(version, random)[1].clone();
+        assert!(second("v0.16.3", None).contains("\"flannel masq\""));
+        assert!(second("v0.16.3", Some(false)).contains("\"flanneld masq\""));
+        assert!(second("v0.17.0", None).contains("\"flanneld masq\""));
+        assert!(!second("v0.16.1", None).contains("comment"));
+    }
+
+    #[test]
+    fn a_chain_of_its_own() {
+        assert_eq!(
+            texts("v0.25.1", None),
+            [
+                "-A POSTROUTING -m comment --comment \"flanneld masq\" -j FLANNEL-POSTRTG",
+                "-A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment \"flanneld masq\" -j RETURN",
+                "-A FLANNEL-POSTRTG -s 192.168.64.0/24 -d 192.168.64.0/20 -m comment --comment \"flanneld masq\" -j RETURN",
+                "-A FLANNEL-POSTRTG -s 192.168.64.0/20 -d 192.168.64.0/24 -m comment --comment \"flanneld masq\" -j RETURN",
+                "-A FLANNEL-POSTRTG ! -s 192.168.64.0/20 -d 192.168.64.0/24 -m comment --comment \"flanneld masq\" -j RETURN",
+                "-A FLANNEL-POSTRTG -s 192.168.64.0/20 ! -d 224.0.0.0/4 -m comment --comment \"flanneld masq\" -j MASQUERADE --random-fully",
+                "-A FLANNEL-POSTRTG ! -s 192.168.64.0/20 -d 192.168.64.0/20 -m comment --comment \"flanneld masq\" -j MASQUERADE --random-fully",
+            ]
+        );
+        assert!(texts("v0.20.0", None)[0].starts_with("-I POSTROUTING"));
+        assert!(texts("v0.21.2", None)[0].starts_with("-I POSTROUTING"));
+        assert!(texts("v0.21.3", None)[0].starts_with("-A POSTROUTING"));
+        let has_mark = |version| {
+            texts(version, None)
+                .iter()
+                .any(|rule| rule.contains("mark"))
+        };
+        assert!(!has_mark("v0.20.1") && has_mark("v0.20.2"));
+    }
+
+    #[test]
+    fn forward_rules_by_version() {
+        let rules = |version: &str| {
+            forward(&Flannel::new(
+                version.parse().expect("a version"),
+                "10.244.0.0/16".parse().expect("a network"),
+            ))
+        };
+        assert!(rules("v0.9.0").is_empty());
+        assert_eq!(rules("v0.9.1")[0].text, "-s 10.244.0.0/16 -j ACCEPT");
+        assert_eq!(rules("v0.20.0")[0].chain, "FORWARD");
+        assert!(rules("v0.20.0")[0].insert && !rules("v0.21.3")[0].insert);
+        assert_eq!(rules("v0.20.0")[2].chain, OWN_FORWARD);
+    }
+
+    #[test]
+    fn host_bits_are_dropped() {
+        let mut config = Flannel::new(
+            Version::new(0, 10, 0),
+            "192.168.64.1/20".parse().expect("a network"),
+        );
+        config.ip_masq = true;
+        let ground = Some((config.network, "192.168.64.1/24".parse().expect("a lease")));
+        assert_eq!(
+            masquerade(&config, ground)[2].text,
+            "! -s 192.168.64.0/20 -d 192.168.64.0/24 -j RETURN"
+        );
+    }
+}

@@ -1,0 +1,363 @@
+//! One start of flanneld: from the rules it finds to the rules that stand
+//! afterwards, by the calls it makes.
+
+use ipnetwork::Ipv4Network;
+
+use svclab_ruleset::iptables::script::{Script, Table};
+
+use super::masquerade::{OWN_CHAINS, OWN_FORWARD, OWN_POSTROUTING, Rule, forward, masquerade};
+use super::{Flannel, FlannelError, Standing, SubnetFile, masked};
+use crate::chains::Chains;
+use crate::version::Version;
+
+/// From here on an earlier lease's rules are taken out, if both differ.
+const RECYCLES_IF_BOTH: Version = Version::new(0, 11, 0);
+/// From here on if either differs (commit 2092b830).
+const RECYCLES_IF_EITHER: Version = Version::new(0, 25, 2);
+/// From here on all rules go through one `iptables-restore`.
+const RESTORES: Version = Version::new(0, 19, 0);
+
+/// A flanneld that has started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// What it had the node's iptables do, on top of what it found.
+    pub script: Script,
+    /// What stands now: all chains it found, with its changes, and its own
+    /// subnet file. A later flannel finds this.
+    pub standing: Standing,
+}
+
+/// Starts flanneld on a node that has `lease` and on which `before` stands.
+///
+/// A start goes through up to three steps, nat first:
+///
+/// 1. If the subnet file tells of another network and lease, the rules they
+///    would have had are taken out. They are spelled as *this* version would
+///    spell them, so rules of a version that spelled them otherwise stay.
+///    v0.11.0 to v0.25.1 only do so if the network and the lease both changed:
+///    a node that came back to its old network with another lease keeps the
+///    old rules. v0.25.2 does so if either changed.
+/// 2. From v0.20.0 on its own chain is made, or emptied.
+/// 3. Up to v0.18.1: if all its rules are there, nothing happens; otherwise
+///    those that are there are taken out and all are appended. From v0.19.0 on:
+///    each that is there is taken out, and each is written, in one go.
+///
+/// Then the last two for the filter rules. Every few seconds flanneld looks
+/// again, and repeats the third step if one of its rules is missing; that
+/// changes nothing as long as nobody else takes one out.
+///
+/// Other components' rules are left where they are, and so are flannel's own
+/// surplus ones: what it does not look for it does not see.
+///
+/// # Errors
+///
+/// As [`Flannel::check`].
+pub fn start(
+    config: &Flannel,
+    lease: Ipv4Network,
+    before: &Standing,
+) -> Result<Started, FlannelError> {
+    config.check(lease)?;
+    let mut run = Run {
+        chains: before.chains.clone(),
+        script: Script::new(),
+    };
+    if config.ip_masq {
+        run.recycle(config, lease, before.subnet_file);
+        if config.version >= OWN_CHAINS {
+            run.clear_chain(Table::Nat, OWN_POSTROUTING);
+        }
+        let rules = masquerade(config, Some((config.network, lease)));
+        run.set_up(config.version, &rules);
+    }
+    let rules = forward(config);
+    if config.version >= OWN_CHAINS {
+        run.clear_chain(Table::Filter, OWN_FORWARD);
+    }
+    run.set_up(config.version, &rules);
+    Ok(Started {
+        script: run.script,
+        standing: Standing {
+            chains: run.chains,
+            subnet_file: Some(SubnetFile {
+                network: masked(config.network),
+                subnet: masked(lease),
+            }),
+        },
+    })
+}
+
+/// The node's chains as they change, and the commands that changed them.
+struct Run {
+    chains: Chains,
+    script: Script,
+}
+
+impl Run {
+    fn recycle(&mut self, config: &Flannel, lease: Ipv4Network, earlier: Option<SubnetFile>) {
+        let ground = earlier.map(|file| (masked(file.network), masked(file.subnet)));
+        let (other_network, other_lease) = match ground {
+            Some((network, subnet)) => (network != masked(config.network), subnet != masked(lease)),
+            // Read as 0.0.0.0/0, which is neither.
+            None => (true, true),
+        };
+        let recycles = if config.version >= RECYCLES_IF_EITHER {
+            other_network || other_lease
+        } else {
+            config.version >= RECYCLES_IF_BOTH && other_network && other_lease
+        };
+        if recycles {
+            for rule in masquerade(config, ground) {
+                // What is in its own chain goes when that is emptied, next.
+                if rule.chain != OWN_POSTROUTING && self.has(&rule) {
+                    self.delete(&rule);
+                }
+            }
+        }
+    }
+
+    fn set_up(&mut self, version: Version, rules: &[Rule]) {
+        let there: Vec<bool> = rules.iter().map(|rule| self.has(rule)).collect();
+        if version >= RESTORES {
+            // What is there was asked before the first change; then each rule
+            // is moved, one after the other.
+            for (rule, there) in rules.iter().zip(there) {
+                if there {
+                    self.delete(rule);
+                }
+                self.write(rule);
+            }
+        } else if there.contains(&false) {
+            for rule in rules {
+                if self.has(rule) {
+                    self.delete(rule);
+                }
+            }
+            for rule in rules {
+                // Twice the same rule is one rule here: AppendUnique.
+                if !self.has(rule) {
+                    self.write(rule);
+                }
+            }
+        }
+    }
+
+    fn clear_chain(&mut self, table: Table, chain: &str) {
+        self.script.table(table).chain(chain);
+        // Declaring a chain empties it too, but several components' scripts
+        // may have become one whose chains are all declared first.
+        if !self.chains.rules(table, chain).is_empty() {
+            self.script.table(table).command(format!("-F {chain}"));
+        }
+        self.chains.clear(table, chain);
+    }
+
+    fn has(&self, rule: &Rule) -> bool {
+        self.chains.has_rule(rule.table, rule.chain, &rule.text)
+    }
+
+    fn delete(&mut self, rule: &Rule) {
+        self.chains.delete(rule.table, rule.chain, &rule.text);
+        self.command(rule, "-D");
+    }
+
+    fn write(&mut self, rule: &Rule) {
+        if rule.insert {
+            self.chains.insert(rule.table, rule.chain, 0, &rule.text);
+            self.command(rule, "-I");
+        } else {
+            self.chains.append(rule.table, rule.chain, &rule.text);
+            self.command(rule, "-A");
+        }
+    }
+
+    fn command(&mut self, rule: &Rule, verb: &str) {
+        self.script
+            .table(rule.table)
+            .command(format!("{verb} {} {}", rule.chain, rule.text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flannel::EarlierFlannel;
+
+    const SURPLUS: &str = "! -s 192.168.64.0/20 -d 192.168.66.0/24 -j RETURN";
+    const OURS: [&str; 4] = [
+        "-s 192.168.64.0/20 -d 192.168.64.0/20 -j RETURN",
+        "-s 192.168.64.0/20 ! -d 224.0.0.0/4 -j MASQUERADE",
+        "! -s 192.168.64.0/20 -d 192.168.64.0/24 -j RETURN",
+        "! -s 192.168.64.0/20 -d 192.168.64.0/20 -j MASQUERADE",
+    ];
+
+    fn net(text: &str) -> Ipv4Network {
+        text.parse().expect("a network")
+    }
+
+    fn flannel(version: &str, network: &str, random_fully: Option<bool>) -> Flannel {
+        let mut config = Flannel::new(version.parse().expect("a version"), net(network));
+        config.random_fully = random_fully;
+        config
+    }
+
+    fn earlier(version: &str, network: &str, lease: &str, plain: bool) -> EarlierFlannel {
+        EarlierFlannel {
+            version: version.parse().expect("a version"),
+            network: net(network),
+            lease: net(lease),
+            random_fully: plain.then_some(false),
+            subnet_file: true,
+        }
+    }
+
+    /// Starts `version` in 192.168.64.0/20 with 192.168.64.0/24 after another
+    /// flannel, and checks that the script says what the model says.
+    fn postrouting_after(version: &str, earlier: &EarlierFlannel) -> Vec<String> {
+        let (script, before) = earlier.left_behind().expect("a known flannel");
+        let plain = earlier.random_fully;
+        let config = flannel(version, "192.168.64.0/20", plain);
+        let started = start(&config, net("192.168.64.0/24"), &before).expect("a start");
+
+        let mut one_by_one = Chains::new();
+        one_by_one.load(&script).expect("the earlier rules load");
+        one_by_one.load(&started.script).expect("the rules load");
+        assert_eq!(one_by_one, started.standing.chains, "loaded one by one");
+
+        let mut together = script;
+        together.append(started.script);
+        let mut at_once = Chains::new();
+        at_once.load(&together).expect("both load");
+        for (table, chain) in [
+            (Table::Nat, "POSTROUTING"),
+            (Table::Nat, OWN_POSTROUTING),
+            (Table::Filter, "FORWARD"),
+            (Table::Filter, OWN_FORWARD),
+        ] {
+            assert_eq!(
+                at_once.rules(table, chain),
+                started.standing.chains.rules(table, chain),
+                "loaded at once"
+            );
+        }
+        let chain = started.standing.chains.rules(Table::Nat, "POSTROUTING");
+        chain.to_vec()
+    }
+
+    /// S2: the network is the same, the lease is another.
+    #[test]
+    fn a_reused_node_keeps_the_old_return_in_front() {
+        let earlier = earlier("v0.11.0", "192.168.64.0/20", "192.168.66.0/24", true);
+        let mut surplus = vec![SURPLUS.to_owned()];
+        surplus.extend(OURS.map(str::to_owned));
+        for version in ["v0.9.1", "v0.10.0", "v0.11.0", "v0.12.0", "v0.16.1"] {
+            assert_eq!(postrouting_after(version, &earlier), surplus, "{version}");
+        }
+    }
+
+    #[test]
+    fn v0_11_recycles_only_if_network_and_lease_both_changed() {
+        let both = earlier("v0.11.0", "10.10.0.0/16", "10.10.3.0/24", true);
+        assert_eq!(postrouting_after("v0.11.0", &both), OURS);
+        // Before that nothing was recycled: four old rules in front.
+        assert_eq!(postrouting_after("v0.10.0", &both).len(), 8);
+        // The network alone is not enough.
+        let network = earlier("v0.11.0", "192.168.0.0/16", "192.168.64.0/24", true);
+        assert_eq!(postrouting_after("v0.11.0", &network).len(), 8);
+    }
+
+    #[test]
+    fn without_the_subnet_file_nothing_is_recycled() {
+        let mut both = earlier("v0.11.0", "10.10.0.0/16", "10.10.3.0/24", true);
+        both.subnet_file = false;
+        assert_eq!(postrouting_after("v0.11.0", &both).len(), 8);
+    }
+
+    /// From v0.20.0 on the chain is emptied on every start, so the comparison
+    /// that v0.25.2 repaired had long stopped to matter for the rules in it.
+    #[test]
+    fn a_chain_of_its_own_keeps_no_surplus() {
+        for version in ["v0.20.0", "v0.21.2", "v0.24.4", "v0.25.1", "v0.25.2"] {
+            let before = earlier(version, "192.168.64.0/20", "192.168.66.0/24", false);
+            let (_, standing) = before.left_behind().expect("a known flannel");
+            let config = flannel(version, "192.168.64.0/20", None);
+            let after = start(&config, net("192.168.64.0/24"), &standing).expect("a start");
+            let fresh =
+                start(&config, net("192.168.64.0/24"), &Standing::default()).expect("a start");
+            for chain in ["POSTROUTING", OWN_POSTROUTING] {
+                assert_eq!(
+                    after.standing.chains.rules(Table::Nat, chain),
+                    fresh.standing.chains.rules(Table::Nat, chain),
+                    "{version}"
+                );
+            }
+            assert_eq!(postrouting_after(version, &before).len(), 1, "{version}");
+        }
+    }
+
+    /// A newer flannel spells its rules otherwise, so it never finds the old
+    /// ones, repaired comparison or not.
+    #[test]
+    fn an_upgrade_leaves_rules_of_another_spelling() {
+        let before = earlier("v0.11.0", "10.10.0.0/16", "10.10.3.0/24", false);
+        for version in ["v0.16.2", "v0.19.2", "v0.25.1", "v0.25.2"] {
+            let chain = postrouting_after(version, &before);
+            assert!(
+                chain
+                    .iter()
+                    .any(|rule| rule == "! -s 10.10.0.0/16 -d 10.10.3.0/24 -j RETURN"),
+                "{version}: {chain:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn starting_twice_changes_nothing() {
+        for version in [
+            "v0.9.0", "v0.11.0", "v0.16.3", "v0.19.2", "v0.20.0", "v0.28.9",
+        ] {
+            let config = flannel(version, "192.168.64.0/20", None);
+            let lease = net("192.168.64.0/24");
+            let first = start(&config, lease, &Standing::default()).expect("a start");
+            let second = start(&config, lease, &first.standing).expect("a restart");
+            assert_eq!(first.standing, second.standing, "{version}");
+            assert!(
+                version != "v0.11.0" || second.script.is_empty(),
+                "a complete set is left alone"
+            );
+        }
+    }
+
+    /// v0.19.0 moves its rules behind whatever came after them.
+    #[test]
+    fn a_restart_moves_the_rules_to_the_end_from_v0_19() {
+        let lease = net("192.168.64.0/24");
+        let first_of = |version| {
+            let config = flannel(version, "192.168.64.0/20", None);
+            let first = start(&config, lease, &Standing::default()).expect("a start");
+            let mut standing = first.standing;
+            standing
+                .chains
+                .append(Table::Nat, "POSTROUTING", "-j SOMEBODY");
+            let second = start(&config, lease, &standing).expect("a restart");
+            second.standing.chains.rules(Table::Nat, "POSTROUTING")[0].clone()
+        };
+        assert_ne!(first_of("v0.17.0"), "-j SOMEBODY");
+        assert_eq!(first_of("v0.19.0"), "-j SOMEBODY");
+    }
+
+    #[test]
+    fn without_ip_masq_there_are_only_filter_rules() {
+        let mut config = flannel("v0.25.1", "192.168.64.0/20", None);
+        config.ip_masq = false;
+        let started =
+            start(&config, net("192.168.64.0/24"), &Standing::default()).expect("a start");
+        assert!(
+            started
+                .script
+                .tables()
+                .all(|(table, _)| table == Table::Filter)
+        );
+        assert!(!started.script.is_empty());
+    }
+}

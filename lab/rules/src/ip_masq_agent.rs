@@ -1,0 +1,255 @@
+//! ip-masq-agent: the chain that says which destinations a pod's packet keeps
+//! its own address for.
+//!
+//! Read in kubernetes-sigs/ip-masq-agent, `cmd/ip-masq-agent/ip-masq-agent.go`.
+//! What changed, by the first tag that has it:
+//!
+//! | tag | change |
+//! |---|---|
+//! | v0.4.0 | each rule repeats the jump's `! --dst-type LOCAL` |
+//! | v2.0.1 | the rules no longer repeat it, and have shorter comments |
+//! | v2.10.0 | MASQUERADE says `--random-fully`; the jump's comment has quotation marks in it, by a slip |
+//! | v2.11.0 | `--random-fully=false` leaves it out |
+//! | v2.12.2 | the jump's comment is as it was |
+//!
+//! `--to-ports` (v2.12.0), another chain's name and IPv6 are not modelled.
+
+use ipnetwork::Ipv4Network;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use svclab_ruleset::iptables::script::{Script, Table};
+
+use crate::version::Version;
+
+/// The name of the chain.
+pub const CHAIN: &str = "IP-MASQ-AGENT";
+
+/// How many networks the agent takes, not counting link-local.
+pub const LIMIT: usize = 64;
+
+const LINK_LOCAL: &str = "169.254.0.0/16";
+const SHORT: Version = Version::new(2, 0, 1);
+const RANDOM_FULLY: Version = Version::new(2, 10, 0);
+const QUOTED_COMMENT_REPAIRED: Version = Version::new(2, 12, 2);
+
+/// The agent's config map, and which agent it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IpMasqAgent {
+    /// The tag. Later than v2.12.6 writes as v2.12.6 does.
+    #[serde(default = "default_version")]
+    pub version: Version,
+    /// Destinations for which a packet keeps its source. Left out: the three
+    /// private networks of RFC 1918. An empty list masquerades everything that
+    /// is not local to the node.
+    #[serde(default = "private_networks", rename = "nonMasqueradeCIDRs")]
+    #[schemars(with = "Vec<String>")]
+    pub non_masquerade_cidrs: Vec<Ipv4Network>,
+    /// Whether link-local destinations are masqueraded too.
+    #[serde(default)]
+    pub masq_link_local: bool,
+}
+
+fn default_version() -> Version {
+    Version::new(2, 12, 6)
+}
+
+fn private_networks() -> Vec<Ipv4Network> {
+    [
+        ([10, 0, 0, 0], 8),
+        ([172, 16, 0, 0], 12),
+        ([192, 168, 0, 0], 16),
+    ]
+    .into_iter()
+    .filter_map(|(address, prefix)| Ipv4Network::new(address.into(), prefix).ok())
+    .collect()
+}
+
+impl Default for IpMasqAgent {
+    fn default() -> Self {
+        Self {
+            version: default_version(),
+            non_masquerade_cidrs: private_networks(),
+            masq_link_local: false,
+        }
+    }
+}
+
+/// A config map the agent refuses. It logs so and leaves the rules as they are.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IpMasqAgentError {
+    /// More networks than it takes.
+    #[error("ip-masq-agent: nonMasqueradeCIDRs has {0} networks, {LIMIT} are the most it takes")]
+    TooMany(usize),
+    /// A network with host bits.
+    #[error("ip-masq-agent: nonMasqueradeCIDRs: {0} has host bits set; write {network}/{prefix}",
+            network = .0.network(), prefix = .0.prefix())]
+    HostBits(Ipv4Network),
+}
+
+/// What the agent writes when it starts: the jump at the end of POSTROUTING, and
+/// its chain.
+///
+/// # Errors
+///
+/// A config map the agent refuses.
+pub fn script(config: &IpMasqAgent) -> Result<Script, IpMasqAgentError> {
+    let networks = &config.non_masquerade_cidrs;
+    if networks.len() > LIMIT {
+        return Err(IpMasqAgentError::TooMany(networks.len()));
+    }
+    if let Some(network) = networks.iter().find(|cidr| cidr.ip() != cidr.network()) {
+        return Err(IpMasqAgentError::HostBits(*network));
+    }
+
+    let version = config.version;
+    let quote = if (RANDOM_FULLY..QUOTED_COMMENT_REPAIRED).contains(&version) {
+        "\\\""
+    } else {
+        ""
+    };
+    let mut script = Script::new();
+    let nat = script.table(Table::Nat);
+    nat.chain(CHAIN);
+    nat.command(format!(
+        "-A POSTROUTING -m comment --comment \"{quote}ip-masq-agent: ensure nat POSTROUTING \
+         directs all non-LOCAL destination traffic to our custom {CHAIN} chain{quote}\" \
+         -m addrtype ! --dst-type LOCAL -j {CHAIN}"
+    ));
+    let (stays, masquerades) = if version < SHORT {
+        (
+            "-m comment --comment \"ip-masq-agent: cluster-local traffic should not be subject \
+             to MASQUERADE\" -m addrtype ! --dst-type LOCAL",
+            "-m comment --comment \"ip-masq-agent: outbound traffic should be subject to \
+             MASQUERADE (this match must come after cluster-local CIDR matches)\" \
+             -m addrtype ! --dst-type LOCAL",
+        )
+    } else {
+        (
+            "-m comment --comment \"ip-masq-agent: local traffic is not subject to MASQUERADE\"",
+            "-m comment --comment \"ip-masq-agent: outbound traffic is subject to MASQUERADE \
+             (must be last in chain)\"",
+        )
+    };
+    let link_local = (!config.masq_link_local).then(|| LINK_LOCAL.to_owned());
+    let networks = networks.iter().map(Ipv4Network::to_string);
+    for network in link_local.into_iter().chain(networks) {
+        nat.command(format!("-A {CHAIN} {stays} -d {network} -j RETURN"));
+    }
+    let random = if version >= RANDOM_FULLY {
+        " --random-fully"
+    } else {
+        ""
+    };
+    nat.command(format!("-A {CHAIN} {masquerades} -j MASQUERADE{random}"));
+    Ok(script)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(json: &str) -> IpMasqAgent {
+        serde_json::from_str(json).expect("a config")
+    }
+
+    fn commands(config: &IpMasqAgent) -> Vec<String> {
+        let script = script(config).expect("a good config");
+        script
+            .tables()
+            .flat_map(|(_, block)| block.commands.clone())
+            .collect()
+    }
+
+    /// S0's node, without what damaged its dump: two networks, no link-local.
+    #[test]
+    fn the_rules_of_an_early_agent() {
+        let commands = commands(&config(
+            r#"{"version": "v2.0.0", "masqLinkLocal": true,
+                "nonMasqueradeCIDRs": ["172.17.0.0/16", "172.18.0.0/16"]}"#,
+        ));
+        assert_eq!(
+            commands,
+            [
+                "-A POSTROUTING -m comment --comment \"ip-masq-agent: ensure nat POSTROUTING directs all non-LOCAL destination traffic to our custom IP-MASQ-AGENT chain\" -m addrtype ! --dst-type LOCAL -j IP-MASQ-AGENT",
+                "-A IP-MASQ-AGENT -m comment --comment \"ip-masq-agent: cluster-local traffic should not be subject to MASQUERADE\" -m addrtype ! --dst-type LOCAL -d 172.17.0.0/16 -j RETURN",
+                "-A IP-MASQ-AGENT -m comment --comment \"ip-masq-agent: cluster-local traffic should not be subject to MASQUERADE\" -m addrtype ! --dst-type LOCAL -d 172.18.0.0/16 -j RETURN",
+                "-A IP-MASQ-AGENT -m comment --comment \"ip-masq-agent: outbound traffic should be subject to MASQUERADE (this match must come after cluster-local CIDR matches)\" -m addrtype ! --dst-type LOCAL -j MASQUERADE",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_defaults_of_a_late_agent() {
+        let commands = commands(&config("{}"));
+        let returns: Vec<_> = commands
+            .iter()
+            .filter(|command| command.ends_with("-j RETURN"))
+            .filter_map(|command| command.split_whitespace().rev().nth(2))
+            .collect();
+        assert_eq!(
+            returns,
+            [
+                "169.254.0.0/16",
+                "10.0.0.0/8",
+                "172.16.0.0/12",
+                "192.168.0.0/16"
+            ]
+        );
+        assert_eq!(
+            commands.last().map(String::as_str),
+            Some(
+                "-A IP-MASQ-AGENT -m comment --comment \"ip-masq-agent: outbound traffic is \
+                 subject to MASQUERADE (must be last in chain)\" -j MASQUERADE --random-fully"
+            )
+        );
+    }
+
+    #[test]
+    fn the_schema_names_what_a_user_writes() {
+        let schema = schemars::schema_for!(IpMasqAgent);
+        let properties = schema.get("properties").expect("properties");
+        for (name, kind) in [
+            ("nonMasqueradeCIDRs", "array"),
+            ("masqLinkLocal", "boolean"),
+        ] {
+            assert_eq!(properties[name]["type"], kind, "{name}");
+        }
+        assert_eq!(
+            schema.get("additionalProperties"),
+            Some(&serde_json::Value::Bool(false))
+        );
+    }
+
+    #[test]
+    fn the_quoted_comment() {
+        let jump =
+            |version| commands(&config(&format!(r#"{{"version": "{version}"}}"#)))[0].clone();
+        assert!(!jump("v2.9.3").contains("\\\""));
+        assert!(jump("v2.10.0").contains("--comment \"\\\"ip-masq-agent: ensure"));
+        assert!(jump("v2.12.1").contains("chain\\\"\""));
+        assert!(!jump("v2.12.2").contains("\\\""));
+    }
+
+    #[test]
+    fn an_empty_list_masquerades_everything() {
+        let commands = commands(&config(
+            r#"{"nonMasqueradeCIDRs": [], "masqLinkLocal": true}"#,
+        ));
+        assert_eq!(commands.len(), 2);
+        assert!(commands[1].contains("-j MASQUERADE"));
+    }
+
+    #[test]
+    fn refuses_what_the_agent_refuses() {
+        let host_bits = config(r#"{"nonMasqueradeCIDRs": ["10.0.0.1/8"]}"#);
+        let error = script(&host_bits).expect_err("host bits");
+        assert!(error.to_string().ends_with("write 10.0.0.0/8"), "{error}");
+        let many = IpMasqAgent {
+            non_masquerade_cidrs: vec!["10.0.0.0/8".parse().expect("a network"); LIMIT + 1],
+            ..IpMasqAgent::default()
+        };
+        assert!(matches!(script(&many), Err(IpMasqAgentError::TooMany(65))));
+    }
+}

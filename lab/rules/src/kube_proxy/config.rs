@@ -1,0 +1,412 @@
+//! What a user says about kube-proxy in a lab file, in the words of its own
+//! configuration.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ipnetwork::IpNetwork;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+pub use svclab_model::plan::Mode;
+use thiserror::Error;
+
+use super::family::Family;
+use super::ipvs::Timeout;
+use super::version::Version;
+
+/// One node's kube-proxy.
+///
+/// Names and defaults are those of `KubeProxyConfiguration` (flattened), except
+/// `version`, `bindLoadBalancerIPs`, `randomFully`, `accounting`, `binary` and `args`,
+/// which say what binary and node it meets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of kube-proxy's own configuration"
+)]
+pub struct KubeProxy {
+    /// Its version: `v1.18`, or `v1.18.2`.
+    pub version: Version,
+    /// What it writes rules with.
+    #[serde(default)]
+    pub mode: Mode,
+    /// The pods' addresses, `10.244.0.0/16`, or one per IP family,
+    /// `10.244.0.0/16,fd00:10:244::/56`. Without it kube-proxy cannot tell pods
+    /// from strangers.
+    #[serde(
+        default,
+        rename = "clusterCIDR",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub cluster_cidr: Option<Cidrs>,
+    /// How it tells that traffic comes from a pod of this node's cluster.
+    #[serde(default)]
+    pub detect_local_mode: DetectLocalMode,
+    /// The pods' bridge, for `detectLocalMode: BridgeInterface`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge_interface: Option<String>,
+    /// How pods' interfaces are called, for `detectLocalMode: InterfaceNamePrefix`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_name_prefix: Option<String>,
+    /// Masquerade all traffic to cluster IPs. Of nftables mode it is what the
+    /// configuration file says: up to v1.30 that mode does not heed the flag.
+    #[serde(default)]
+    pub masquerade_all: bool,
+    /// The bit of the packet mark that asks for masquerading, 0 to 31.
+    #[serde(
+        default = "default_masquerade_bit",
+        deserialize_with = "deserialize_masquerade_bit"
+    )]
+    #[schemars(range(min = 0, max = 31))]
+    pub masquerade_bit: u8,
+    /// Whether load balancers' addresses are bound to `kube-ipvs0` (ipvs mode).
+    /// TKE's kube-proxy does not.
+    #[serde(default = "yes", rename = "bindLoadBalancerIPs")]
+    pub bind_load_balancer_ips: bool,
+    /// Which of the node's addresses serve node ports: networks, or `primary`.
+    /// Empty means all; in nftables mode, from v1.30 on, `primary`.
+    #[serde(default)]
+    pub node_port_addresses: Vec<NodePortAddress>,
+    /// The scheduler of virtual servers (ipvs mode). Empty means `rr`.
+    #[serde(default)]
+    pub ipvs_scheduler: String,
+    /// How long IPVS remembers a TCP connection that says nothing (ipvs mode, from
+    /// v1.18): `15m`. The kernel's own time without it.
+    #[serde(default, skip_serializing_if = "Timeout::is_zero")]
+    pub tcp_timeout: Timeout,
+    /// The same after a FIN (ipvs mode, from v1.18).
+    #[serde(default, skip_serializing_if = "Timeout::is_zero")]
+    pub tcp_fin_timeout: Timeout,
+    /// The same for UDP (ipvs mode, from v1.18).
+    #[serde(default, skip_serializing_if = "Timeout::is_zero")]
+    pub udp_timeout: Timeout,
+    /// Whether the node answers ARP only for addresses of the interface asked
+    /// (ipvs mode).
+    #[serde(default, rename = "strictARP")]
+    pub strict_arp: bool,
+    /// Whether node ports answer on 127.0.0.0/8 (iptables mode, from v1.26).
+    #[serde(default = "yes")]
+    pub localhost_node_ports: bool,
+    /// `conntrack.tcpBeLiberal`: keep packets that conntrack calls invalid (from
+    /// v1.29).
+    #[serde(default)]
+    pub tcp_be_liberal: bool,
+    /// Whether the node's iptables knows `--random-fully` (1.6.2 and newer do).
+    #[serde(default = "yes")]
+    pub random_fully: bool,
+    /// Whether the node's kernel has nfacct, which kube-proxy counts with from
+    /// v1.31.
+    #[serde(default = "yes")]
+    pub accounting: bool,
+    /// The program itself, by its path, seen from the lab's file: it runs on the node in
+    /// place of generated rules, told what is said here by its flags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary: Option<PathBuf>,
+    /// How long the program may take to write its rules, at first and after each step:
+    /// `5m`. 2 minutes without it.
+    #[serde(
+        default,
+        with = "sync_timeout",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(with = "String")]
+    pub timeout: Option<Duration>,
+    /// Further flags for it, behind those.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+}
+
+/// How kube-proxy tells traffic of the cluster's own pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+pub enum DetectLocalMode {
+    /// By the cluster's pod addresses.
+    #[default]
+    ClusterCIDR,
+    /// By the node's own pod addresses.
+    NodeCIDR,
+    /// By the bridge it came through.
+    BridgeInterface,
+    /// By the name of the interface it came through.
+    InterfaceNamePrefix,
+}
+
+/// At most one network of each IP family, written with a comma between them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Cidrs(Vec<IpNetwork>);
+
+/// Why a text in the configuration is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// Not a network.
+    #[error("`{0}` is not a network: write it as 10.244.0.0/16")]
+    Network(String),
+    /// Two networks of one IP family, or more than two networks.
+    #[error("`{0}` has more than one network of an IP family")]
+    Family(String),
+}
+
+impl Cidrs {
+    /// The network of `family`, if there is one.
+    #[must_use]
+    pub fn of(&self, family: Family) -> Option<IpNetwork> {
+        self.0
+            .iter()
+            .copied()
+            .find(|cidr| Family::of(cidr.ip()) == family)
+    }
+}
+
+impl FromStr for Cidrs {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let cidrs: Vec<IpNetwork> = text
+            .split(',')
+            .map(|part| network(part.trim()))
+            .collect::<Result<_, _>>()?;
+        for family in [Family::V4, Family::V6] {
+            let same = cidrs.iter().filter(|c| Family::of(c.ip()) == family);
+            if same.count() > 1 {
+                return Err(ConfigError::Family(text.to_owned()));
+            }
+        }
+        Ok(Self(cidrs))
+    }
+}
+
+impl TryFrom<String> for Cidrs {
+    type Error = ConfigError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Cidrs> for String {
+    fn from(cidrs: Cidrs) -> Self {
+        let texts: Vec<String> = cidrs.0.iter().map(ToString::to_string).collect();
+        texts.join(",")
+    }
+}
+
+impl JsonSchema for Cidrs {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ClusterCIDR".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A network, or one of each IP family with a comma between them.",
+            "examples": ["10.244.0.0/16", "10.244.0.0/16,fd00:10:244::/56"]
+        })
+    }
+}
+
+/// Addresses of the node that serve node ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum NodePortAddress {
+    /// The node's primary address of each IP family (from v1.31, alone).
+    Primary,
+    /// Those within a network.
+    Within(IpNetwork),
+}
+
+impl NodePortAddress {
+    /// Whether the node's address `ip` is meant, its primary one being `primary`.
+    #[must_use]
+    pub fn covers(self, ip: IpAddr, primary: Option<IpAddr>) -> bool {
+        match self {
+            Self::Primary => primary == Some(ip),
+            Self::Within(network) => network.contains(ip),
+        }
+    }
+}
+
+impl TryFrom<String> for NodePortAddress {
+    type Error = ConfigError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        if text == "primary" {
+            Ok(Self::Primary)
+        } else {
+            network(&text).map(Self::Within)
+        }
+    }
+}
+
+impl From<NodePortAddress> for String {
+    fn from(address: NodePortAddress) -> Self {
+        match address {
+            NodePortAddress::Primary => "primary".to_owned(),
+            NodePortAddress::Within(network) => network.to_string(),
+        }
+    }
+}
+
+impl JsonSchema for NodePortAddress {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "NodePortAddress".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A network, or `primary` for the node's primary address.",
+            "examples": ["192.168.50.0/24", "primary"]
+        })
+    }
+}
+
+/// A network, which must say its prefix length as kube-proxy demands.
+fn network(text: &str) -> Result<IpNetwork, ConfigError> {
+    let bad = || ConfigError::Network(text.to_owned());
+    if !text.contains('/') {
+        return Err(bad());
+    }
+    text.parse().map_err(|_| bad())
+}
+
+/// How long a kube-proxy may take to write its rules: from 1 s to 1 h.
+///
+/// # Errors
+///
+/// What the text should be.
+pub fn sync_timeout(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).ok();
+    time.filter(|time| (Duration::from_secs(1)..=Duration::from_hours(1)).contains(time))
+        .ok_or_else(|| format!("`{text}` is not a time from 1s to 1h: write it as 90s or 5m"))
+}
+
+mod sync_timeout {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    #[expect(clippy::ref_option, reason = "serde gives a reference to the field")]
+    pub fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        let time = time.unwrap_or_default();
+        to.collect_str(&humantime::format_duration(time))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        let text = String::deserialize(from)?;
+        super::sync_timeout(&text)
+            .map(Some)
+            .map_err(D::Error::custom)
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_masquerade_bit() -> u8 {
+    14
+}
+
+/// Reads the number of a bit of a packet mark, which has 32.
+fn deserialize_masquerade_bit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+    let bit = u8::deserialize(deserializer)?;
+    if bit < 32 {
+        Ok(bit)
+    } else {
+        Err(D::Error::custom(format!(
+            "a packet mark has the bits 0 to 31, and not {bit}"
+        )))
+    }
+}
+
+impl KubeProxy {
+    /// A kube-proxy of this version as it runs without any flag.
+    #[must_use]
+    pub fn new(version: Version) -> Self {
+        Self {
+            version,
+            mode: Mode::default(),
+            cluster_cidr: None,
+            detect_local_mode: DetectLocalMode::default(),
+            bridge_interface: None,
+            interface_name_prefix: None,
+            masquerade_all: false,
+            masquerade_bit: default_masquerade_bit(),
+            bind_load_balancer_ips: true,
+            node_port_addresses: Vec::new(),
+            ipvs_scheduler: String::new(),
+            tcp_timeout: Timeout::default(),
+            tcp_fin_timeout: Timeout::default(),
+            udp_timeout: Timeout::default(),
+            strict_arp: false,
+            localhost_node_ports: true,
+            tcp_be_liberal: false,
+            random_fully: true,
+            accounting: true,
+            binary: None,
+            timeout: None,
+            args: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<KubeProxy, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    #[test]
+    fn a_version_is_enough() {
+        let read = read(r#"{"version": "v1.20"}"#).unwrap();
+        assert_eq!(read, KubeProxy::new("v1.20".parse().unwrap()));
+    }
+
+    #[test]
+    fn names_are_kube_proxys_own() {
+        let read = read(
+            r#"{"version": "v1.18.2", "mode": "ipvs", "clusterCIDR": "10.244.0.0/16,fd00::/56",
+                "masqueradeAll": true, "masqueradeBit": 15, "bindLoadBalancerIPs": false,
+                "nodePortAddresses": ["192.168.50.0/24", "primary"], "ipvsScheduler": "wrr",
+                "tcpTimeout": "15m", "timeout": "5m", "strictARP": true, "localhostNodePorts": false, "randomFully": false}"#,
+        )
+        .unwrap();
+        assert_eq!(read.mode, Mode::Ipvs);
+        let cidrs = read.cluster_cidr.as_ref().unwrap();
+        assert_eq!(cidrs.of(Family::V6).unwrap().to_string(), "fd00::/56");
+        assert_eq!(read.tcp_timeout.seconds(), 900);
+        assert_eq!(read.timeout, Some(Duration::from_mins(5)));
+        assert!(read.strict_arp && !read.bind_load_balancer_ips);
+        let back: KubeProxy = serde_json::from_str(&serde_json::to_string(&read).unwrap()).unwrap();
+        assert_eq!(back, read);
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for wrong in [
+            r#"{"version": "v1.20", "clusterCidr": "10.0.0.0/8"}"#,
+            r#"{"version": "v1.20", "clusterCIDR": "10.0.0.0"}"#,
+            r#"{"version": "v1.20", "clusterCIDR": "10.0.0.0/8,11.0.0.0/8"}"#,
+            r#"{"version": "v1.99"}"#,
+            r#"{"version": "v1.20", "timeout": "0s"}"#,
+            r#"{"version": "v1.20", "timeout": "2h"}"#,
+            r#"{"version": "v1.20", "timeout": "soon"}"#,
+            r#"{"mode": "ipvs"}"#,
+        ] {
+            read(wrong).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_schema_can_be_made() {
+        let schema = schemars::schema_for!(KubeProxy);
+        let text = serde_json::to_string(&schema).unwrap();
+        assert!(text.contains("clusterCIDR") && text.contains("strictARP"));
+    }
+}

@@ -1,0 +1,97 @@
+//! How kube-proxy tells that a packet comes from a pod of the cluster.
+//! (kubernetes/kubernetes `pkg/proxy/util/iptables/traffic.go` v1.18.2 to
+//! v1.27.1, `pkg/proxy/util/localdetector.go` v1.36; which one runs is decided
+//! in `cmd/kube-proxy/app/server_linux.go`.)
+
+use ipnetwork::IpNetwork;
+
+use crate::kube_proxy::history::{DETECT_LOCAL_BY_INTERFACE, DETECT_LOCAL_MODE};
+use crate::kube_proxy::{DetectLocalMode, Family, KubeProxy, KubeProxyError, Node};
+
+/// What traffic from local pods is told by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::kube_proxy) enum LocalTraffic {
+    /// Its source.
+    Source(IpNetwork),
+    /// The interface that it comes through.
+    Interface(String),
+    /// How the name of that interface begins.
+    InterfacePrefix(String),
+}
+
+impl LocalTraffic {
+    /// The detector of `proxy` on `node`; none if it has nothing to go by.
+    pub fn of(
+        proxy: &KubeProxy,
+        node: &Node<'_>,
+        family: Family,
+    ) -> Result<Option<Self>, KubeProxyError> {
+        let mode = proxy.detect_local_mode;
+        let known = match mode {
+            DetectLocalMode::ClusterCIDR => None,
+            DetectLocalMode::NodeCIDR => Some(&DETECT_LOCAL_MODE),
+            DetectLocalMode::BridgeInterface | DetectLocalMode::InterfaceNamePrefix => {
+                Some(&DETECT_LOCAL_BY_INTERFACE)
+            }
+        };
+        if let Some(change) = known
+            && !proxy.version.has(change)
+            && let Some(since) = change.came()
+        {
+            return Err(KubeProxyError::DetectLocalUnknown {
+                version: proxy.version,
+                mode,
+                since,
+            });
+        }
+        let needs = |field| KubeProxyError::DetectLocal { mode, field };
+        Ok(match mode {
+            DetectLocalMode::ClusterCIDR => {
+                let cidrs = proxy.cluster_cidr.as_ref();
+                cidrs.and_then(|cidrs| cidrs.of(family)).map(Self::Source)
+            }
+            DetectLocalMode::NodeCIDR => pod_cidr(node, family)?.map(Self::Source),
+            DetectLocalMode::BridgeInterface => {
+                let name = proxy.bridge_interface.as_ref();
+                let name = name.ok_or_else(|| needs("bridgeInterface"))?;
+                Some(Self::Interface(name.clone()))
+            }
+            DetectLocalMode::InterfaceNamePrefix => {
+                let prefix = proxy.interface_name_prefix.as_ref();
+                let prefix = prefix.ok_or_else(|| needs("interfaceNamePrefix"))?;
+                Some(Self::InterfacePrefix(prefix.clone()))
+            }
+        })
+    }
+
+    /// Words of iptables that match what comes from a local pod.
+    pub fn if_local(&self) -> String {
+        match self {
+            Self::Source(network) => format!("-s {network}"),
+            Self::Interface(name) => format!("-i {name}"),
+            Self::InterfacePrefix(prefix) => format!("-i {prefix}+"),
+        }
+    }
+
+    /// Words of iptables that match what does not.
+    pub fn if_not_local(&self) -> String {
+        format!("! {}", self.if_local())
+    }
+}
+
+fn pod_cidr(node: &Node<'_>, family: Family) -> Result<Option<IpNetwork>, KubeProxyError> {
+    let Some(spec) = node.object.spec.as_ref() else {
+        return Ok(None);
+    };
+    let listed = spec.pod_cidrs.as_deref().unwrap_or(&[]);
+    for text in spec.pod_cidr.iter().chain(listed) {
+        let cidr: IpNetwork = text.parse().map_err(|_| KubeProxyError::PodCidr {
+            node: node.name.to_owned(),
+            value: text.clone(),
+        })?;
+        if Family::of(cidr.ip()) == family {
+            return Ok(Some(cidr));
+        }
+    }
+    Ok(None)
+}

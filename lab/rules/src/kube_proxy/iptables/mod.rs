@@ -1,0 +1,110 @@
+//! kube-proxy's iptables mode.
+//!
+//! Follows `syncProxyRules` of kubernetes/kubernetes
+//! `pkg/proxy/iptables/proxier.go`. [`node`] is what it writes once,
+//! [`xlb`] what it writes for a service up to v1.23, [`ext`] from v1.24.
+
+pub mod chains;
+mod ext;
+pub(super) mod local;
+mod node;
+pub(super) mod rule;
+mod spread;
+#[cfg(test)]
+mod tests;
+mod xlb;
+
+use ipnetwork::IpNetwork;
+
+use super::endpoints::EndpointMap;
+use super::history::{ACCOUNTING, XLB_CHAINS};
+use super::services::ServicePort;
+use super::version::Version;
+use super::{Family, KubeProxy, KubeProxyError, Node, Rules, topology};
+use local::LocalTraffic;
+use svclab_ruleset::iptables::script::{Script, Table};
+
+/// More endpoints than this, and comments are left out of endpoints' rules to
+/// keep the rule set small (`largeClusterEndpointsThreshold`; see
+/// [`COMMENTS_SPARED`](super::history::COMMENTS_SPARED)).
+const LARGE_CLUSTER_ENDPOINTS: usize = 1000;
+
+/// What the rules of every service depend on.
+struct Context<'a> {
+    proxy: &'a KubeProxy,
+    version: Version,
+    family: Family,
+    node: &'a Node<'a>,
+    local: Option<LocalTraffic>,
+    /// Whether there are more endpoints than [`LARGE_CLUSTER_ENDPOINTS`].
+    large_cluster: bool,
+}
+
+impl Context<'_> {
+    /// Whether source ranges let the node itself in, by the address kube-proxy
+    /// thinks it has.
+    fn admits_node(&self, ranges: &[IpNetwork]) -> bool {
+        self.node.is_admitted(ranges, self.version, self.family)
+    }
+
+    /// Whether nfacct objects are counted with.
+    fn accounting(&self) -> bool {
+        self.version.has(&ACCOUNTING) && self.proxy.accounting
+    }
+}
+
+/// What kube-proxy writes for `ports` and their `endpoints`.
+pub(super) fn rules(
+    proxy: &KubeProxy,
+    node: &Node<'_>,
+    ports: &[ServicePort],
+    endpoints: &EndpointMap,
+    family: Family,
+) -> Result<Rules, KubeProxyError> {
+    let total: usize = ports.iter().map(|port| endpoints.of(port).len()).sum();
+    let context = Context {
+        proxy,
+        version: proxy.version,
+        family,
+        node,
+        local: LocalTraffic::of(proxy, node, family)?,
+        large_cluster: total > LARGE_CLUSTER_ENDPOINTS,
+    };
+
+    let mut script = Script::new();
+    node::begin(&context, &mut script);
+    for port in ports {
+        let chosen = topology::choose(
+            endpoints.of(port),
+            port,
+            context.version,
+            context.node.place(),
+        );
+        if context.version.has(&XLB_CHAINS) {
+            xlb::service(&context, port, &chosen, &mut script);
+        } else {
+            ext::service(&context, port, &chosen, &mut script);
+        }
+    }
+    node::end(&context, &mut script);
+
+    Ok(Rules {
+        script,
+        accounting: node::accounting(&context),
+    })
+}
+
+/// Adds a command to the nat table.
+fn nat(script: &mut Script, command: String) {
+    script.table(Table::Nat).command(command);
+}
+
+/// Adds a command to the filter table.
+fn filter(script: &mut Script, command: String) {
+    script.table(Table::Filter).command(command);
+}
+
+/// Declares a chain of the nat table.
+fn nat_chain(script: &mut Script, name: &str) {
+    script.table(Table::Nat).chain(name);
+}

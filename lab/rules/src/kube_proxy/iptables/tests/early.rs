@@ -1,0 +1,274 @@
+//! Rules that versions up to v1.18 write otherwise than later ones.
+
+use serde_json::json;
+
+use super::{World, with_balancer, world};
+use svclab_ruleset::iptables::script::Table;
+
+#[test]
+fn in_1_14_a_node_meets_only_local_endpoints() {
+    let mut world = with_balancer("v1.14", "Local");
+    world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
+    let redirect = "-s 10.244.0.0/16 -m comment --comment \"Redirect pods trying to reach \
+                    external loadbalancer VIP to clusterIP\" -j KUBE-SVC-";
+    let xlb = world.nat("KUBE-XLB-");
+    assert_eq!(xlb.len(), 2);
+    assert!(xlb[0].starts_with(redirect), "{}", xlb[0]);
+    assert!(
+        xlb[1].starts_with("-m comment --comment \"Balancing rule 0 for ns/svc:p\" -j KUBE-SEP-"),
+        "{}",
+        xlb[1]
+    );
+    // From v1.15 on, two rules let the node's own traffic meet all of them.
+    world.proxy.version = "v1.15".parse().unwrap();
+    assert_eq!(world.nat("KUBE-XLB-").len(), 4);
+
+    world.proxy.version = "v1.14".parse().unwrap();
+    world.endpoints.remove(0);
+    let last = world.nat("KUBE-XLB-").pop().unwrap();
+    assert_eq!(
+        last,
+        "-m comment --comment \"ns/svc:p has no local endpoints\" -j KUBE-MARK-DROP"
+    );
+}
+
+#[test]
+fn in_1_14_endpoints_have_no_comments_and_nothing_is_random_or_invalid() {
+    let world = world("v1.14", &json!({}));
+    let service = world.nat("KUBE-SVC-");
+    assert!(
+        service[0]
+            .starts_with("-m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-"),
+        "{}",
+        service[0]
+    );
+    assert!(service[1].starts_with("-j KUBE-SEP-"));
+    assert_eq!(
+        world.nat("KUBE-POSTROUTING"),
+        [
+            "-m comment --comment \"kubernetes service traffic requiring SNAT\" \
+             -m mark --mark 0x4000/0x4000 -j MASQUERADE"
+        ]
+    );
+    assert_eq!(
+        world.chain(Table::Filter, "KUBE-FORWARD"),
+        ["-m comment --comment \"kubernetes forwarding rules\" \
+             -m mark --mark 0x4000/0x4000 -j ACCEPT"]
+    );
+    assert!(world.dump().table(Table::Mangle).is_none());
+}
+
+#[test]
+fn in_1_14_forwarding_of_replies_is_tied_to_the_cluster_cidr() {
+    let mut world = world("v1.14", &json!({}));
+    world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
+    let forward = world.chain(Table::Filter, "KUBE-FORWARD");
+    assert_eq!(forward.len(), 3);
+    assert!(forward[1].starts_with("-s 10.244.0.0/16 -m comment"));
+    assert!(forward[2].starts_with("-d 10.244.0.0/16 -m comment"));
+}
+
+#[test]
+fn five_digits_of_a_third_differ_from_ten() {
+    let mut world = world("v1.16", &json!({}));
+    world.endpoints.push(json!({"addresses": ["10.244.2.6"]}));
+    assert!(world.nat("KUBE-SVC-")[0].contains("--probability 0.33332999982"));
+    world.proxy.version = "v1.17".parse().unwrap();
+    assert!(world.nat("KUBE-SVC-")[0].contains("--probability 0.33333333349"));
+}
+
+/// The first word of the comment of each rule of the one chain of nat whose name
+/// begins with `prefix`; none for a rule without.
+fn comments(world: &World, prefix: &str) -> Vec<Option<String>> {
+    let rules = world.nat(prefix);
+    let comment = |rule: &String| {
+        let (_, comment) = rule.split_once("--comment ")?;
+        Some(comment.split(' ').next()?.to_owned())
+    };
+    rules.iter().map(comment).collect()
+}
+
+#[test]
+fn endpoints_had_comments_before_they_lost_them() {
+    for (version, comment) in [
+        ("v1.9", Some("ns/svc:p")),
+        ("v1.11", Some("ns/svc:p")),
+        ("v1.12", None),
+        ("v1.17", None),
+        ("v1.18", Some("ns/svc:p")),
+    ] {
+        let mut world = world(version, &json!({}));
+        world.endpoints.pop();
+        let comment = || comment.map(str::to_owned);
+        assert_eq!(comments(&world, "KUBE-SVC-"), [comment()], "{version}");
+        assert_eq!(
+            comments(&world, "KUBE-SEP-"),
+            [comment(), comment()],
+            "{version}"
+        );
+    }
+}
+
+#[test]
+fn a_large_cluster_goes_without_comments_but_before_1_12() {
+    let mut world = world("v1.30", &json!({}));
+    world.endpoints = (0..1001)
+        .map(|i| json!({"addresses": [format!("10.244.{}.{}", i / 250, i % 250 + 1)]}))
+        .collect();
+    let commented = |world: &World| comments(world, "KUBE-SVC-").iter().flatten().count();
+    assert_eq!(commented(&world), 0);
+    world.proxy.version = "v1.11".parse().unwrap();
+    assert_eq!(commented(&world), 1001);
+    world.proxy.version = "v1.30".parse().unwrap();
+    world.endpoints.pop();
+    assert_eq!(commented(&world), 1000);
+}
+
+#[test]
+fn the_jump_from_forward_got_another_comment_in_1_10() {
+    for (version, comment) in [
+        ("v1.9", "kubernetes forward rules"),
+        ("v1.10", "kubernetes forwarding rules"),
+    ] {
+        let rules = world(version, &json!({})).chain(Table::Filter, "FORWARD");
+        let jump = format!("-m comment --comment \"{comment}\" -j KUBE-FORWARD");
+        assert_eq!(rules, [jump], "{version}");
+    }
+}
+
+#[test]
+fn the_nodes_loopback_traffic_to_a_local_node_port_is_masqueraded_from_1_10() {
+    let rules = |version| with_balancer(version, "Local").nat("KUBE-NODEPORTS");
+    let (before, after) = (rules("v1.9"), rules("v1.10"));
+    let masquerade = "-s 127.0.0.0/8 -p tcp -m comment --comment ns/svc:p -m tcp --dport 30080 \
+                      -j KUBE-MARK-MASQ";
+    assert_eq!(after.len(), 2, "{after:?}");
+    assert_eq!(after[0], masquerade);
+    assert_eq!(after[1..], before);
+    assert!(before[0].contains("--dport 30080 -j KUBE-XLB-"));
+}
+
+#[test]
+fn what_is_forwarded_meets_service_chains_from_1_13_6() {
+    for (version, from) in [
+        ("v1.13.5", vec!["OUTPUT"]),
+        ("v1.13.6", vec!["INPUT", "FORWARD", "OUTPUT"]),
+    ] {
+        let world = world(version, &json!({}));
+        let jumps = |chain: &&str| {
+            let rules = world.chain(Table::Filter, chain);
+            rules.iter().any(|rule| rule.ends_with("-j KUBE-SERVICES"))
+        };
+        let found: Vec<&str> = ["INPUT", "FORWARD", "OUTPUT"]
+            .into_iter()
+            .filter(jumps)
+            .collect();
+        assert_eq!(found, from, "{version}");
+    }
+}
+
+#[test]
+fn the_mark_is_taken_off_in_the_newest_patch_releases_too() {
+    for (before, after) in [
+        ("v1.15", "v1.16"),
+        ("v1.16.12", "v1.16.13"),
+        ("v1.17.8", "v1.17.9"),
+        ("v1.18.5", "v1.18.6"),
+    ] {
+        let snat = "-m comment --comment \"kubernetes service traffic requiring SNAT\"";
+        let rules = |version| {
+            let mut world = world(version, &json!({}));
+            world.proxy.random_fully = false;
+            world.nat("KUBE-POSTROUTING")
+        };
+        assert_eq!(
+            rules(before),
+            [format!("{snat} -m mark --mark 0x4000/0x4000 -j MASQUERADE")],
+            "{before}"
+        );
+        assert_eq!(
+            rules(after),
+            [
+                "-m mark ! --mark 0x4000/0x4000 -j RETURN".to_owned(),
+                "-j MARK --set-xmark 0x4000/0x0".to_owned(),
+                format!("{snat} -j MASQUERADE"),
+            ],
+            "{after}"
+        );
+    }
+}
+
+#[test]
+fn in_1_15_the_nodes_own_traffic_is_told_before_the_pods() {
+    for (version, order) in [
+        ("v1.14", vec!["Redirect", "Balancing"]),
+        (
+            "v1.15",
+            vec!["masquerade", "route", "Redirect", "Balancing"],
+        ),
+        (
+            "v1.16",
+            vec!["Redirect", "masquerade", "route", "Balancing"],
+        ),
+    ] {
+        let mut world = with_balancer(version, "Local");
+        world.proxy.cluster_cidr = Some("10.244.0.0/16".parse().unwrap());
+        let found = comments(&world, "KUBE-XLB-");
+        let begins: Vec<&str> = found
+            .iter()
+            .flatten()
+            .map(|comment| comment.trim_start_matches('"'))
+            .collect();
+        assert_eq!(begins, order, "{version}");
+    }
+}
+
+#[test]
+fn v1_9_leads_to_an_empty_chain_and_refuses_what_it_leads_there() {
+    let written = |version, policy| {
+        let mut world = with_balancer(version, policy);
+        world.service["spec"]["externalIPs"] = json!(["198.18.0.1"]);
+        world.endpoints.clear();
+        world
+    };
+    let v1_9 = written("v1.9", "Cluster");
+    let dump = v1_9.dump();
+    let chains = &dump.table(Table::Nat).unwrap().chains;
+    let service = chains.iter().find(|c| c.name.starts_with("KUBE-SVC-"));
+    assert!(service.unwrap().rules.is_empty());
+    let leading = v1_9.nat("KUBE-SERVICES");
+    let about = |what: &str| leading.iter().filter(|r| r.contains(what)).count();
+    assert_eq!(about("cluster IP"), 1);
+    assert_eq!(about("external IP"), 3);
+    assert_eq!(about("loadbalancer IP"), 1);
+    assert_eq!(v1_9.nat("KUBE-FW-").len(), 3);
+    assert_eq!(v1_9.nat("KUBE-NODEPORTS").len(), 2);
+    let refused = "-m comment --comment \"ns/svc:p has no endpoints\"";
+    let reject = "-j REJECT";
+    assert_eq!(
+        v1_9.chain(Table::Filter, "KUBE-SERVICES"),
+        [
+            format!("-d 198.18.0.1 -p tcp {refused} -m tcp --dport 80 {reject}"),
+            format!("-p tcp {refused} -m addrtype --dst-type LOCAL -m tcp --dport 30080 {reject}"),
+            format!("-d 10.96.0.1 -p tcp {refused} -m tcp --dport 80 {reject}"),
+        ]
+    );
+
+    let local = written("v1.9", "Local");
+    assert!(local.nat("KUBE-XLB-").is_empty());
+    assert_eq!(local.nat("KUBE-NODEPORTS").len(), 1);
+    assert_eq!(local.nat("KUBE-FW-").len(), 2);
+
+    let v1_10 = written("v1.10", "Cluster");
+    assert!(v1_10.nat("KUBE-NODEPORTS").is_empty() && v1_10.nat("KUBE-FW-").is_empty());
+    assert_eq!(
+        v1_10.nat("KUBE-SERVICES").len(),
+        1,
+        "the jump to node ports"
+    );
+    assert_eq!(v1_10.chain(Table::Filter, "KUBE-SERVICES").len(), 1);
+    assert_eq!(
+        v1_10.chain(Table::Filter, "KUBE-EXTERNAL-SERVICES").len(),
+        2
+    );
+}

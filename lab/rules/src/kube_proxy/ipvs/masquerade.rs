@@ -1,0 +1,47 @@
+//! The mark that asks for masquerading, and what happens to what carries it.
+
+use super::{Context, chains};
+use crate::kube_proxy::history::{MARK_CLEARED, RANDOM_FULLY};
+use crate::kube_proxy::iptables::rule::Rule;
+use svclab_ruleset::iptables::script::{Script, Table};
+
+/// The packet mark that asks for masquerading, as iptables writes it.
+pub(super) fn mark(context: &Context<'_>) -> String {
+    // The configuration admits bits 0 to 31; a larger one marks nothing.
+    let mark = 1_u32
+        .checked_shl(u32::from(context.proxy.masquerade_bit))
+        .unwrap_or(0);
+    format!("{mark:#x}")
+}
+
+/// Masquerades what is marked.
+pub(super) fn masquerade(context: &Context<'_>, script: &mut Script) {
+    let mark = mark(context);
+    let table = script.table(Table::Nat);
+    let rule = || Rule::append(chains::POSTROUTING);
+    let snat = rule().comment("kubernetes service traffic requiring SNAT");
+    let snat = if context.version.has(&MARK_CLEARED) {
+        table.command(
+            rule()
+                .with(format_args!("-m mark ! --mark {mark}/{mark}"))
+                .jump("RETURN"),
+        );
+        table.command(rule().jump(&format!("MARK --xor-mark {mark}")));
+        snat
+    } else {
+        snat.with(format_args!("-m mark --mark {mark}/{mark}"))
+    };
+    let fully = context.version.has(&RANDOM_FULLY) && context.proxy.random_fully;
+    table.command(snat.jump(if fully {
+        "MASQUERADE --random-fully"
+    } else {
+        "MASQUERADE"
+    }));
+}
+
+/// Marks what comes by.
+pub(super) fn mark_for_masquerade(context: &Context<'_>, script: &mut Script) {
+    let mark = mark(context);
+    let rule = Rule::append(chains::MARK_MASQ).jump(&format!("MARK --or-mark {mark}"));
+    script.table(Table::Nat).command(rule);
+}

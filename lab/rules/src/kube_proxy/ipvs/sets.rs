@@ -1,0 +1,287 @@
+//! The ipsets of ipvs mode: what each is called, holds and is for, by version.
+//! (kubernetes/kubernetes `pkg/proxy/ipvs/ipset.go` and `ipsetInfo` in
+//! `pkg/proxy/ipvs/proxier.go`.)
+
+use std::collections::HashSet;
+
+use indexmap::IndexMap;
+
+use crate::kube_proxy::Family;
+use crate::kube_proxy::history::{
+    HEALTH_CHECK_NODE_PORTS, IPVS_CHAINS, IPVS_EXTERNAL_IP_LOCAL, IPVS_FILTER, IPVS_SCTP,
+    IPVS_SCTP_HASHES, IPVS_SIX_SETS,
+};
+use crate::kube_proxy::version::Version;
+use svclab_ruleset::ipset::{self, IpsetError, IpsetScript, MAX_NAME, SetType};
+
+/// The size kube-proxy gives every hash, in buckets.
+const HASH_SIZE: u32 = 1024;
+/// How many entries kube-proxy lets every hash hold.
+const MAX_ENTRIES: u32 = 65_536;
+/// Every port.
+const PORTS: SetType = SetType::BitmapPort(0, 65_535);
+
+/// One of kube-proxy's sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Name {
+    /// Endpoints with themselves as the source.
+    LoopBack,
+    /// Cluster IPs.
+    ClusterIp,
+    /// External IPs.
+    ExternalIp,
+    /// External IPs with the policy `Local`.
+    ExternalIpLocal,
+    /// Load balancers' addresses; up to v1.10 only those with source ranges.
+    LoadBalancer,
+    /// Load balancers' addresses without the policy `Local`, up to v1.10.
+    LoadBalancerMasq,
+    /// Load balancers' addresses with source ranges.
+    LoadBalancerFw,
+    /// Load balancers' addresses with the policy `Local`.
+    LoadBalancerLocal,
+    /// Load balancers' addresses with themselves as an admitted source.
+    SourceIp,
+    /// Load balancers' addresses with admitted sources.
+    SourceCidr,
+    /// TCP node ports.
+    NodePortTcp,
+    /// TCP node ports with the policy `Local`.
+    NodePortLocalTcp,
+    /// UDP node ports.
+    NodePortUdp,
+    /// UDP node ports with the policy `Local`.
+    NodePortLocalUdp,
+    /// SCTP node ports.
+    NodePortSctp,
+    /// SCTP node ports with the policy `Local`.
+    NodePortLocalSctp,
+    /// Health check node ports.
+    HealthCheck,
+    /// The addresses of `kube-ipvs0`.
+    IpvsIps,
+}
+
+/// All of them, in the order kube-proxy lists them.
+const ALL: [Name; 18] = [
+    Name::LoopBack,
+    Name::ClusterIp,
+    Name::ExternalIp,
+    Name::ExternalIpLocal,
+    Name::LoadBalancer,
+    Name::LoadBalancerMasq,
+    Name::LoadBalancerFw,
+    Name::LoadBalancerLocal,
+    Name::SourceIp,
+    Name::SourceCidr,
+    Name::NodePortTcp,
+    Name::NodePortLocalTcp,
+    Name::NodePortUdp,
+    Name::NodePortLocalUdp,
+    Name::NodePortSctp,
+    Name::NodePortLocalSctp,
+    Name::HealthCheck,
+    Name::IpvsIps,
+];
+
+impl Name {
+    /// Whether `version` has it.
+    fn is_known(self, version: Version) -> bool {
+        match self {
+            Self::LoadBalancerMasq => !version.has(&IPVS_CHAINS),
+            Self::LoadBalancerFw
+            | Self::LoadBalancerLocal
+            | Self::NodePortLocalTcp
+            | Self::NodePortLocalUdp => version.has(&IPVS_CHAINS),
+            Self::ExternalIpLocal => version.has(&IPVS_EXTERNAL_IP_LOCAL),
+            Self::NodePortSctp | Self::NodePortLocalSctp => version.has(&IPVS_SCTP),
+            Self::HealthCheck => version.has(&HEALTH_CHECK_NODE_PORTS),
+            Self::IpvsIps => version.has(&IPVS_FILTER),
+            _ => true,
+        }
+    }
+
+    /// What it is called for IPv4.
+    fn name(self, version: Version) -> &'static str {
+        let hashes = version.has(&IPVS_SCTP_HASHES);
+        match self {
+            Self::LoopBack => "KUBE-LOOP-BACK",
+            Self::ClusterIp => "KUBE-CLUSTER-IP",
+            Self::ExternalIp => "KUBE-EXTERNAL-IP",
+            Self::ExternalIpLocal => "KUBE-EXTERNAL-IP-LOCAL",
+            Self::LoadBalancer => "KUBE-LOAD-BALANCER",
+            Self::LoadBalancerMasq => "KUBE-LOAD-BALANCER-MASQ",
+            Self::LoadBalancerFw => "KUBE-LOAD-BALANCER-FW",
+            Self::LoadBalancerLocal => "KUBE-LOAD-BALANCER-LOCAL",
+            Self::SourceIp => "KUBE-LOAD-BALANCER-SOURCE-IP",
+            Self::SourceCidr => "KUBE-LOAD-BALANCER-SOURCE-CIDR",
+            Self::NodePortTcp => "KUBE-NODE-PORT-TCP",
+            Self::NodePortLocalTcp => "KUBE-NODE-PORT-LOCAL-TCP",
+            Self::NodePortUdp => "KUBE-NODE-PORT-UDP",
+            Self::NodePortLocalUdp => "KUBE-NODE-PORT-LOCAL-UDP",
+            Self::NodePortSctp if hashes => "KUBE-NODE-PORT-SCTP-HASH",
+            Self::NodePortSctp => "KUBE-NODE-PORT-SCTP",
+            Self::NodePortLocalSctp if hashes => "KUBE-NODE-PORT-LOCAL-SCTP-HASH",
+            Self::NodePortLocalSctp => "KUBE-NODE-PORT-LOCAL-SCTP",
+            Self::HealthCheck => "KUBE-HEALTH-CHECK-NODE-PORT",
+            Self::IpvsIps => "KUBE-IPVS-IPS",
+        }
+    }
+
+    /// What rules that match it say in their comment.
+    pub fn comment(self, version: Version) -> &'static str {
+        let hashes = version.has(&IPVS_SCTP_HASHES);
+        match self {
+            Self::LoopBack => {
+                "Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose"
+            }
+            Self::ClusterIp => "Kubernetes service cluster ip + port for masquerade purpose",
+            Self::ExternalIp => {
+                "Kubernetes service external ip + port for masquerade and filter purpose"
+            }
+            Self::ExternalIpLocal => {
+                "Kubernetes service external ip + port with externalTrafficPolicy=local"
+            }
+            Self::LoadBalancer | Self::LoadBalancerMasq => "Kubernetes service lb portal",
+            Self::LoadBalancerFw => {
+                "Kubernetes service load balancer ip + port for load balancer with sourceRange"
+            }
+            Self::LoadBalancerLocal => {
+                "Kubernetes service load balancer ip + port with externalTrafficPolicy=local"
+            }
+            Self::SourceIp => {
+                "Kubernetes service load balancer ip + port + source IP for packet filter purpose"
+            }
+            Self::SourceCidr => {
+                "Kubernetes service load balancer ip + port + source cidr for packet filter purpose"
+            }
+            Self::NodePortTcp => "Kubernetes nodeport TCP port for masquerade purpose",
+            Self::NodePortLocalTcp => {
+                "Kubernetes nodeport TCP port with externalTrafficPolicy=local"
+            }
+            Self::NodePortUdp => "Kubernetes nodeport UDP port for masquerade purpose",
+            Self::NodePortLocalUdp => {
+                "Kubernetes nodeport UDP port with externalTrafficPolicy=local"
+            }
+            Self::NodePortSctp if hashes => {
+                "Kubernetes nodeport SCTP port for masquerade purpose with type 'hash ip:port'"
+            }
+            Self::NodePortSctp => "Kubernetes nodeport SCTP port for masquerade purpose",
+            Self::NodePortLocalSctp if hashes => {
+                "Kubernetes nodeport SCTP port with externalTrafficPolicy=local with type 'hash ip:port'"
+            }
+            Self::NodePortLocalSctp => {
+                "Kubernetes nodeport SCTP port with externalTrafficPolicy=local"
+            }
+            Self::HealthCheck => "Kubernetes health check node port",
+            Self::IpvsIps => "Addresses on the ipvs interface",
+        }
+    }
+
+    fn kind(self, version: Version) -> SetType {
+        match self {
+            Self::LoopBack | Self::SourceIp => SetType::HashIpPortIp,
+            Self::SourceCidr => SetType::HashIpPortNet,
+            Self::NodePortTcp
+            | Self::NodePortLocalTcp
+            | Self::NodePortUdp
+            | Self::NodePortLocalUdp
+            | Self::HealthCheck => PORTS,
+            Self::NodePortSctp | Self::NodePortLocalSctp if !version.has(&IPVS_SCTP_HASHES) => {
+                PORTS
+            }
+            Self::IpvsIps => SetType::HashIp,
+            _ => SetType::HashIpPort,
+        }
+    }
+}
+
+/// The sets of one version and IP family, being filled.
+pub(super) struct Sets {
+    version: Version,
+    family: Family,
+    by_name: IndexMap<Name, ipset::Set>,
+    /// Sets that something was meant for.
+    meant: HashSet<Name>,
+}
+
+impl Sets {
+    /// All sets that `version` makes, empty.
+    pub fn new(version: Version, family: Family) -> Self {
+        let inet = match family {
+            Family::V4 => ipset::Family::Inet,
+            Family::V6 => ipset::Family::Inet6,
+        };
+        let empty = |name: Name| {
+            let kind = name.kind(version);
+            let set = ipset::Set::new(kind, inet);
+            let set = match kind {
+                SetType::BitmapPort(..) => set,
+                _ => set.hashsize(HASH_SIZE).maxelem(MAX_ENTRIES),
+            };
+            (name, set)
+        };
+        let known = ALL.into_iter().filter(|name| name.is_known(version));
+        Self {
+            version,
+            family,
+            by_name: known.map(empty).collect(),
+            meant: HashSet::new(),
+        }
+    }
+
+    /// Adds an entry. A version without the set keeps no such entry.
+    pub fn add(&mut self, name: Name, entry: String) {
+        if let Some(set) = self.by_name.get_mut(&name) {
+            set.add(entry);
+            self.meant.insert(name);
+        }
+    }
+
+    /// Notes that kube-proxy tried to add an entry which ipset refused: it
+    /// believes the set to hold something all the same.
+    pub fn refused(&mut self, name: Name) {
+        if self.by_name.contains_key(&name) {
+            self.meant.insert(name);
+        }
+    }
+
+    /// Whether kube-proxy takes the set for empty.
+    pub fn is_empty(&self, name: Name) -> bool {
+        !self.meant.contains(&name)
+    }
+
+    /// What kind of entries the set has.
+    pub fn is_ports(&self, name: Name) -> bool {
+        matches!(name.kind(self.version), SetType::BitmapPort(..))
+    }
+
+    /// What the set is called. (`NewIPSet` in `pkg/proxy/ipvs/ipset.go`.)
+    fn name(&self, name: Name) -> String {
+        let four = name.name(self.version);
+        match (self.family, four.strip_prefix("KUBE-")) {
+            (Family::V6, Some(rest)) if self.version.has(&IPVS_SIX_SETS) => {
+                let mut six = format!("KUBE-6-{rest}");
+                six.truncate(MAX_NAME);
+                six
+            }
+            _ => four.to_owned(),
+        }
+    }
+
+    /// Words of a rule that match what is in the set, by `dst` and `src` for
+    /// each part of its entries.
+    pub fn matching(&self, name: Name, by: &str) -> String {
+        format!("-m set --match-set {} {by}", self.name(name))
+    }
+
+    /// The sets as `ipset restore` reads them.
+    pub fn into_script(self) -> Result<IpsetScript, IpsetError> {
+        let names: Vec<String> = self.by_name.keys().map(|name| self.name(*name)).collect();
+        let mut script = IpsetScript::new();
+        for (name, set) in names.into_iter().zip(self.by_name.into_values()) {
+            script.put(name, set)?;
+        }
+        Ok(script)
+    }
+}

@@ -1,0 +1,184 @@
+//! What ipvs mode sets in the kernel when it starts.
+//! (`NewProxier` of kubernetes/kubernetes `pkg/proxy/ipvs/proxier.go`.)
+//!
+//! `net.bridge.bridge-nf-call-iptables` is not among them: kube-proxy only logs
+//! that it is missing.
+
+use std::ops::Range;
+
+use crate::kube_proxy::KubeProxy;
+use crate::kube_proxy::history::{
+    IPVS_ARP, IPVS_ARP_IF_STRICT, IPVS_CONN_REUSE, IPVS_CONN_REUSE_BEFORE_5_9,
+    IPVS_CONN_REUSE_FROM_4_1, IPVS_EXPIRES_CONNECTIONS, IPVS_ROUTE_LOCALNET,
+};
+
+/// A kernel's version, the first two numbers of `uname -r`.
+pub type Kernel = (u16, u16);
+
+/// Any kernel.
+const ANY: Range<Kernel> = (0, 0)..(u16::MAX, 0);
+
+/// One setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sysctl {
+    /// Dotted, as `sysctl` prints it.
+    pub key: &'static str,
+    /// The value.
+    pub value: &'static str,
+    /// The kernels on which kube-proxy sets it, from the first up to, and not
+    /// with, the last.
+    pub kernels: Range<Kernel>,
+}
+
+impl Sysctl {
+    /// Whether kube-proxy sets it on this kernel.
+    #[must_use]
+    pub fn is_set_on(&self, kernel: Kernel) -> bool {
+        self.kernels.contains(&kernel)
+    }
+}
+
+/// What `proxy` in ipvs mode sets, in the order it sets it.
+#[must_use]
+pub fn sysctls(proxy: &KubeProxy) -> Vec<Sysctl> {
+    let version = proxy.version;
+    let reuses = version.has(&IPVS_CONN_REUSE);
+    let expires = version.has(&IPVS_EXPIRES_CONNECTIONS);
+    let arp = version.has(&IPVS_ARP) && (proxy.strict_arp || !version.has(&IPVS_ARP_IF_STRICT));
+    let reuse = Range {
+        start: if version.has(&IPVS_CONN_REUSE_FROM_4_1) {
+            (4, 1)
+        } else {
+            ANY.start
+        },
+        end: if version.has(&IPVS_CONN_REUSE_BEFORE_5_9) {
+            (5, 9)
+        } else {
+            ANY.end
+        },
+    };
+    let all = [
+        (
+            version.has(&IPVS_ROUTE_LOCALNET),
+            "net.ipv4.conf.all.route_localnet",
+            "1",
+            ANY,
+        ),
+        (true, "net.ipv4.vs.conntrack", "1", ANY),
+        (reuses, "net.ipv4.vs.conn_reuse_mode", "0", reuse),
+        (expires, "net.ipv4.vs.expire_nodest_conn", "1", ANY),
+        (expires, "net.ipv4.vs.expire_quiescent_template", "1", ANY),
+        (true, "net.ipv4.ip_forward", "1", ANY),
+        (arp, "net.ipv4.conf.all.arp_ignore", "1", ANY),
+        (arp, "net.ipv4.conf.all.arp_announce", "2", ANY),
+    ];
+    all.into_iter()
+        .filter(|(set, ..)| *set)
+        .map(|(_, key, value, kernels)| Sysctl {
+            key,
+            value,
+            kernels,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy(version: &str) -> KubeProxy {
+        KubeProxy::new(version.parse().unwrap())
+    }
+
+    fn set(proxy: &KubeProxy, kernel: Kernel) -> Vec<String> {
+        let all = sysctls(proxy).into_iter();
+        all.filter(|sysctl| sysctl.is_set_on(kernel))
+            .map(|sysctl| format!("{}={}", sysctl.key, sysctl.value))
+            .collect()
+    }
+
+    #[test]
+    fn v1_9_sets_only_what_ipvs_cannot_do_without() {
+        assert_eq!(
+            set(&proxy("v1.9"), (4, 4)),
+            [
+                "net.ipv4.conf.all.route_localnet=1",
+                "net.ipv4.vs.conntrack=1",
+                "net.ipv4.ip_forward=1",
+            ]
+        );
+    }
+
+    #[test]
+    fn new_kernels_keep_their_way_of_reusing_connections() {
+        let reuse = "net.ipv4.vs.conn_reuse_mode=0".to_owned();
+        for (version, kernel, sets) in [
+            ("v1.18", (6, 1), true),
+            ("v1.20.14", (6, 1), true),
+            ("v1.20.15", (6, 1), false),
+            ("v1.21.8", (6, 1), true),
+            ("v1.21.9", (6, 1), false),
+            ("v1.18", (4, 0), true),
+            ("v1.19", (4, 0), false),
+            ("v1.22", (6, 1), false),
+            ("v1.22", (5, 8), true),
+            ("v1.36", (5, 9), false),
+            ("v1.11.6", (4, 4), false),
+            ("v1.11", (4, 4), true),
+        ] {
+            assert_eq!(
+                set(&proxy(version), kernel).contains(&reuse),
+                sets,
+                "{version} on {kernel:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn connections_were_reused_before_they_expired() {
+        let reuse = "net.ipv4.vs.conn_reuse_mode=0".to_owned();
+        let expire = [
+            "net.ipv4.vs.expire_nodest_conn=1".to_owned(),
+            "net.ipv4.vs.expire_quiescent_template=1".to_owned(),
+        ];
+        for (version, reuses, expires) in [
+            ("v1.11.6", false, false),
+            ("v1.11.7", true, true),
+            ("v1.12.4", false, false),
+            ("v1.12.5", true, true),
+            ("v1.13.1", true, false),
+            ("v1.13.2", true, true),
+            ("v1.14.0", true, true),
+        ] {
+            let set = set(&proxy(version), (4, 4));
+            assert_eq!(set.contains(&reuse), reuses, "{version}");
+            for one in &expire {
+                assert_eq!(set.contains(one), expires, "{version} {one}");
+            }
+        }
+    }
+
+    #[test]
+    fn arp_was_strict_for_a_while_and_then_when_asked() {
+        let strict = "net.ipv4.conf.all.arp_announce=2".to_owned();
+        for (version, asked, sets) in [
+            ("v1.12", true, false),
+            ("v1.13.5", false, true),
+            ("v1.13.6", false, false),
+            ("v1.13.6", true, true),
+            ("v1.14.0", false, true),
+            ("v1.14", false, false),
+            ("v1.14", true, true),
+            ("v1.36", false, false),
+            ("v1.36", true, true),
+        ] {
+            let mut proxy = proxy(version);
+            proxy.strict_arp = asked;
+            assert_eq!(
+                set(&proxy, (6, 1)).contains(&strict),
+                sets,
+                "{version}, asked {asked}"
+            );
+        }
+    }
+}

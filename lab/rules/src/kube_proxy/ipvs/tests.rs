@@ -1,0 +1,138 @@
+//! What single rules, entries and servers depend on. Whole states are compared
+//! with recordings in `tests/kube_proxy_recorded`.
+
+mod rules;
+mod servers;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::{Value, json};
+
+use super::IpvsRules;
+use crate::kube_proxy::{Family, KubeProxy, KubeProxyError, Mode, Objects, ipvs_rules};
+use svclab_ruleset::iptables::script::{Script, Table};
+use svclab_ruleset::iptables::{Dump, Rule};
+
+/// A cluster with one service, `ns/svc`, an endpoint on this node and one
+/// elsewhere.
+struct World {
+    service: Value,
+    endpoints: Vec<Value>,
+    proxy: KubeProxy,
+}
+
+fn world(version: &str, spec: &Value) -> World {
+    let mut service = json!({
+        "metadata": {"namespace": "ns", "name": "svc"},
+        "spec": {
+            "clusterIP": "10.20.0.1",
+            "ports": [{"name": "p", "port": 443, "targetPort": 6443}]
+        }
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        service["spec"][key] = value.clone();
+    }
+    let mut proxy = KubeProxy::new(version.parse().unwrap());
+    proxy.mode = Mode::Ipvs;
+    World {
+        service,
+        endpoints: vec![
+            json!({"addresses": ["172.16.1.5"], "nodeName": "here"}),
+            json!({"addresses": ["172.16.2.5"], "nodeName": "there"}),
+        ],
+        proxy,
+    }
+}
+
+/// The same behind a load balancer at 203.0.113.1, with node port 30443.
+fn with_balancer(version: &str, policy: &str) -> World {
+    let spec = json!({
+        "type": "LoadBalancer",
+        "externalTrafficPolicy": policy,
+        "ports": [{"name": "p", "port": 443, "nodePort": 30443}]
+    });
+    let mut world = world(version, &spec);
+    world.service["status"] = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}});
+    world
+}
+
+impl World {
+    fn try_written(&self) -> Result<IpvsRules, KubeProxyError> {
+        let port = &self.service["spec"]["ports"][0];
+        let slice = json!({
+            "metadata": {
+                "namespace": "ns", "name": "svc-1",
+                "labels": {"kubernetes.io/service-name": "svc"}
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "p", "port": 6443, "protocol": port["protocol"]}],
+            "endpoints": self.endpoints
+        });
+        let node = json!({
+            "metadata": {"name": "here"},
+            "status": {"addresses": [{"type": "InternalIP", "address": "10.19.136.10"}]}
+        });
+        let nodes: Vec<Node> = vec![serde_json::from_value(node).unwrap()];
+        let services: Vec<Service> = vec![serde_json::from_value(self.service.clone()).unwrap()];
+        let slices: Vec<EndpointSlice> = vec![serde_json::from_value(slice).unwrap()];
+        let objects = Objects {
+            node: "here",
+            nodes: &nodes,
+            services: &services,
+            endpoint_slices: &slices,
+            service_cidrs: &[],
+            interface_addresses: &[],
+        };
+        ipvs_rules(&self.proxy, &objects, Family::V4)
+    }
+
+    fn written(&self) -> IpvsRules {
+        self.try_written().unwrap()
+    }
+
+    fn dump(&self) -> Dump {
+        let mut script = Script::new();
+        script.table(Table::Nat).chain("KUBE-MARK-DROP");
+        script.append(self.written().script);
+        Dump::of_script(&script).unwrap()
+    }
+
+    fn chain(&self, table: Table, name: &str) -> Vec<String> {
+        let dump = self.dump();
+        let chain = dump.chain(table, name);
+        chain.map_or(Vec::new(), |c| c.rules.iter().map(Rule::text).collect())
+    }
+
+    fn nat(&self, name: &str) -> Vec<String> {
+        self.chain(Table::Nat, name)
+    }
+
+    /// The entries of a set; none if there is no such set.
+    fn set(&self, name: &str) -> Option<Vec<String>> {
+        let written = self.written();
+        let set = written.sets.get(name)?;
+        Some(set.entries().map(str::to_owned).collect())
+    }
+
+    /// The real servers behind `address`, written as `ipvsadm` does; none if
+    /// there is no such virtual server.
+    fn behind(&self, address: &str) -> Option<Vec<String>> {
+        let written = self.written();
+        let server = written
+            .servers
+            .iter()
+            .find(|server| server.takes.to_string() == address)?;
+        Some(server.servers.iter().map(|s| s.to.to_string()).collect())
+    }
+
+    fn bound(&self) -> Vec<String> {
+        self.written()
+            .bound
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+}
+
+const HERE: &str = "172.16.1.5:6443";
+const THERE: &str = "172.16.2.5:6443";

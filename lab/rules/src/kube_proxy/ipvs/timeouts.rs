@@ -1,0 +1,139 @@
+//! How long ipvs mode lets the kernel remember connections: what kube-proxy is
+//! told about it, and what it sets when it starts.
+//! (`NewProxier` of kubernetes/kubernetes `pkg/proxy/ipvs/proxier.go` and
+//! `ConfigureTimeouts` of `pkg/util/ipvs/ipvs_linux.go`, from v1.18 on.)
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::kube_proxy::KubeProxy;
+use crate::kube_proxy::history::IPVS_TIMEOUTS;
+use svclab_ruleset::ipvs::Timeouts;
+
+/// The longest time that every kernel takes, in seconds: `INT_MAX / HZ`, where `HZ` is at
+/// most 1000. (Linux v6.12, `ip_vs_set_timeout` in `net/netfilter/ipvs/ip_vs_ctl.c`.)
+const LONGEST: u32 = i32::MAX.cast_unsigned() / 1000;
+
+/// A time that IPVS is to wait, in whole seconds; zero leaves the kernel's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Timeout(u32);
+
+/// Why a text is not a [`Timeout`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is not a time that IPVS can wait: write it as 900s or 15m")]
+pub struct TimeoutError(String);
+
+impl Timeout {
+    /// In seconds.
+    #[must_use]
+    pub const fn seconds(self) -> u32 {
+        self.0
+    }
+
+    /// Whether it leaves the kernel's own.
+    #[must_use]
+    pub const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl FromStr for Timeout {
+    type Err = TimeoutError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || TimeoutError(text.to_owned());
+        let time = text.parse::<humantime::Duration>().map_err(|_| wrong())?;
+        let seconds = u32::try_from(time.as_secs()).map_err(|_| wrong())?;
+        if seconds > LONGEST {
+            return Err(wrong());
+        }
+        Ok(Self(seconds))
+    }
+}
+
+impl TryFrom<String> for Timeout {
+    type Error = TimeoutError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Timeout> for String {
+    fn from(timeout: Timeout) -> Self {
+        humantime::format_duration(Duration::from_secs(timeout.0.into())).to_string()
+    }
+}
+
+impl JsonSchema for Timeout {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "IPVSTimeout".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A time in whole seconds; 0s leaves the kernel's own.",
+            "examples": ["900s", "15m"]
+        })
+    }
+}
+
+/// What `proxy` in ipvs mode sets; nothing unless it is told to.
+#[must_use]
+pub fn timeouts(proxy: &KubeProxy) -> Option<Timeouts> {
+    let asked = Timeouts {
+        tcp: proxy.tcp_timeout.seconds(),
+        tcp_fin: proxy.tcp_fin_timeout.seconds(),
+        udp: proxy.udp_timeout.seconds(),
+    };
+    (proxy.version.has(&IPVS_TIMEOUTS) && asked != Timeouts::default()).then_some(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_kube_proxy_writes_them() {
+        for (text, seconds) in [("15m0s", 900), ("900s", 900), ("1h", 3600), ("0s", 0)] {
+            assert_eq!(
+                text.parse::<Timeout>().unwrap().seconds(),
+                seconds,
+                "{text}"
+            );
+        }
+        let longest = String::from(Timeout(LONGEST));
+        assert_eq!(longest.parse(), Ok(Timeout(LONGEST)));
+        let longer = String::from(Timeout(LONGEST + 1));
+        assert!(
+            longer.parse::<Timeout>().is_err(),
+            "no kernel takes {longer}"
+        );
+        assert_eq!(
+            "soon".parse::<Timeout>().unwrap_err().to_string(),
+            "`soon` is not a time that IPVS can wait: write it as 900s or 15m"
+        );
+        "200years".parse::<Timeout>().unwrap_err();
+    }
+
+    #[test]
+    fn they_are_set_when_asked_for_and_known() {
+        let mut proxy = KubeProxy::new("v1.18".parse().unwrap());
+        assert_eq!(timeouts(&proxy), None);
+        proxy.udp_timeout = "30s".parse().unwrap();
+        let asked = Timeouts {
+            tcp: 0,
+            tcp_fin: 0,
+            udp: 30,
+        };
+        assert_eq!(timeouts(&proxy), Some(asked));
+        proxy.version = "v1.17".parse().unwrap();
+        assert_eq!(timeouts(&proxy), None);
+    }
+}

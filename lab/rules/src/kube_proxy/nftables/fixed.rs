@@ -1,0 +1,363 @@
+//! What nftables mode writes once: the table, the chains that the kernel calls, those
+//! they lead to, and the sets and maps that services are entered in.
+
+use super::node_ports::NodePorts;
+use super::services::Made;
+use super::{Context, local, names};
+use crate::kube_proxy::Family;
+use crate::kube_proxy::history::{
+    NFT_CLUSTER_IPS, NFT_ENDPOINT_MAPS, NFT_FILTER_AFTER_DNAT, NFT_FIREWALL_SETS,
+    NFT_INVALID_DROPPED, NFT_ONE_ENDPOINTS_CHECK,
+};
+use svclab_ruleset::nft::{Chain, Element, Hook, Rule, Set, Table};
+
+/// The priority of DNAT, and what comes a little before or after it.
+const DNAT: i32 = -100;
+/// The priority of SNAT.
+const SNAT: i32 = 100;
+/// That of filters.
+const FILTER: i32 = 0;
+
+/// The table, with what was made of the services.
+pub(super) fn table(context: &Context<'_>, made: Made) -> Table {
+    let Made {
+        entries,
+        affinity,
+        chains,
+    } = made;
+    let mut sets = sets(context, entries);
+    sets.extend(affinity);
+    let mut all = base_chains(context);
+    all.extend(jumped_to(context));
+    all.extend(chains);
+    Table {
+        family: context.ip().to_owned(),
+        name: super::TABLE.to_owned(),
+        comment: Some("rules for kube-proxy".to_owned()),
+        sets,
+        chains: all,
+        ..Table::default()
+    }
+}
+
+/// A chain that the kernel calls, and where it leads: of new connections only, or of
+/// all packets.
+fn base(
+    name: &str,
+    kind: &str,
+    hook: &str,
+    priority: i32,
+    jumps: &[(&str, &str)],
+    context: &Context<'_>,
+) -> Chain {
+    let mut chain = Chain {
+        hook: Some(Hook {
+            kind: kind.to_owned(),
+            hook: hook.to_owned(),
+            priority,
+            policy: "accept".to_owned(),
+            ..Hook::default()
+        }),
+        ..Chain::regular(name)
+    };
+    for (of, to) in jumps {
+        // `cluster-ips-check` is not there before v1.30.
+        if *to != names::CLUSTER_IPS_CHECK || context.version.has(&NFT_CLUSTER_IPS) {
+            chain.rule(format!("{of}jump {to}"));
+        }
+    }
+    chain
+}
+
+fn base_chains(context: &Context<'_>) -> Vec<Chain> {
+    const NEW: &str = "ct state new ";
+    let firewall = (NEW, names::FIREWALL_CHECK);
+    let service = (NEW, names::SERVICE_CHECK);
+    let node_port = (NEW, names::NODE_PORT_CHECK);
+    let cluster = (NEW, names::CLUSTER_IPS_CHECK);
+    let version = context.version;
+    let filter = |name: &str, hook: &str, priority: i32, jumps: &[(&str, &str)]| {
+        base(name, "filter", hook, priority, jumps, context)
+    };
+    let mut chains = if version.has(&NFT_ONE_ENDPOINTS_CHECK) {
+        let check = (NEW, names::ENDPOINTS_CHECK);
+        let before = DNAT - 1;
+        let forward = [check, ("", names::FORWARD), firewall];
+        vec![
+            filter("filter-input", "input", before, &[check, firewall]),
+            filter("filter-forward", "forward", before, &forward),
+            filter("filter-output", "output", before, &[check, firewall]),
+        ]
+    } else if version.has(&NFT_FILTER_AFTER_DNAT) {
+        let before = DNAT - 10;
+        let pre = "filter-prerouting-pre-dnat";
+        vec![
+            filter(pre, "prerouting", before, &[firewall]),
+            filter("filter-output-pre-dnat", "output", before, &[firewall]),
+            filter("filter-input", "input", FILTER, &[node_port, service]),
+            filter("filter-forward", "forward", FILTER, &[service, cluster]),
+            filter("filter-output", "output", FILTER, &[service, cluster]),
+        ]
+    } else {
+        let before = DNAT - 10;
+        let post = "filter-output-post-dnat";
+        vec![
+            filter("filter-prerouting", "prerouting", before, &[firewall]),
+            filter("filter-input", "input", before, &[node_port, service]),
+            filter("filter-forward", "forward", before, &[service, cluster]),
+            filter("filter-output", "output", before, &[service, firewall]),
+            filter(post, "output", DNAT + 10, &[cluster]),
+        ]
+    };
+    let to = |name: &str, hook: &str, priority: i32, chain: &str| {
+        base(name, "nat", hook, priority, &[("", chain)], context)
+    };
+    let masquerading = names::MASQUERADING;
+    chains.extend([
+        to("nat-prerouting", "prerouting", DNAT, names::SERVICES),
+        to("nat-output", "output", DNAT, names::SERVICES),
+        to("nat-postrouting", "postrouting", SNAT, masquerading),
+    ]);
+    chains
+}
+
+/// The chains that those lead to.
+fn jumped_to(context: &Context<'_>) -> Vec<Chain> {
+    let version = context.version;
+    let ip = context.ip();
+    let mut chains = checks(context);
+    chains.push(services(context));
+    chains.push(masquerading(context));
+    if version.has(&NFT_INVALID_DROPPED) {
+        let mut chain = Chain::regular(names::FORWARD);
+        if !context.proxy.tcp_be_liberal {
+            chain.rule("ct state invalid drop");
+        }
+        chains.push(chain);
+    }
+    if version.has(&NFT_CLUSTER_IPS) {
+        let mut chain = Chain::regular(names::CLUSTER_IPS_CHECK);
+        let set = names::CLUSTER_IPS;
+        chain.rules.push(
+            Rule::new(format!("{ip} daddr @{set} reject"))
+                .comment("Reject traffic to invalid ports of ClusterIPs"),
+        );
+        if !context.service_cidrs.is_empty() {
+            let cidrs: Vec<String> = context
+                .service_cidrs
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            chain.rules.push(
+                Rule::new(format!("{ip} daddr {{ {} }} drop", cidrs.join(", ")))
+                    .comment("Drop traffic to unallocated ClusterIPs"),
+            );
+        }
+        chains.push(chain);
+    }
+    if !version.has(&NFT_ENDPOINT_MAPS) {
+        let mut chain = Chain::regular(names::MARK);
+        chain.rule(format!("mark set mark or {}", context.mark()));
+        chains.push(chain);
+    }
+    chains.push(Chain {
+        comment: Some("helper for @no-endpoint-services / @no-endpoint-nodeports".to_owned()),
+        rules: vec![Rule::new("reject")],
+        ..Chain::regular(names::REJECT)
+    });
+    chains
+}
+
+/// Matches what is addressed to the node where node ports are served; `local` matches
+/// that it is for the node itself, which some chains need not ask.
+fn to_node_ports(context: &Context<'_>, local: &str) -> String {
+    match (&context.node_ports, context.family) {
+        (NodePorts::On(_), _) => format!("{} daddr @{}", context.ip(), names::NODE_PORT_IPS),
+        (NodePorts::All, Family::V4) => format!("{local}ip daddr != 127.0.0.0/8"),
+        (NodePorts::All, Family::V6) => format!("{local}ip6 daddr != ::1"),
+    }
+}
+
+/// Is addressed to this node.
+const LOCAL: &str = "fib daddr type local ";
+
+/// The chains that refuse and drop before anything is translated.
+fn checks(context: &Context<'_>) -> Vec<Chain> {
+    let version = context.version;
+    let ip = context.ip();
+    let socket = format!("{ip} daddr . meta l4proto . th dport");
+    let to_service = format!("{socket} vmap @{}", names::NO_ENDPOINT_SERVICES);
+    let to_node_port = |local: &str| {
+        format!(
+            "{} meta l4proto . th dport vmap @{}",
+            to_node_ports(context, local),
+            names::NO_ENDPOINT_NODE_PORTS
+        )
+    };
+    let mut chains = Vec::new();
+    if version.has(&NFT_ONE_ENDPOINTS_CHECK) {
+        let mut chain = Chain::regular(names::ENDPOINTS_CHECK);
+        chain.rule(to_service);
+        chain.rule(to_node_port(LOCAL));
+        chains.push(chain);
+    } else {
+        let mut chain = Chain::regular(names::NODE_PORT_CHECK);
+        chain.rule(to_node_port(""));
+        chains.push(chain);
+        let mut chain = Chain::regular(names::SERVICE_CHECK);
+        chain.rule(to_service);
+        chains.push(chain);
+    }
+    let mut check = Chain::regular(names::FIREWALL_CHECK);
+    if version.has(&NFT_FIREWALL_SETS) {
+        let allow = names::FIREWALL_ALLOW_CHECK;
+        check.rule(format!("{socket} @{} jump {allow}", names::FIREWALL));
+        chains.push(check);
+        let mut chain = Chain::regular(allow);
+        let set = names::FIREWALL_ALLOW;
+        chain.rule(format!("{socket} . {ip} saddr @{set} return"));
+        chain.rule("drop");
+        chains.push(chain);
+    } else {
+        check.rule(format!("{socket} vmap @{}", names::FIREWALL_IPS));
+        chains.push(check);
+    }
+    chains
+}
+
+fn services(context: &Context<'_>) -> Chain {
+    let ip = context.ip();
+    let mut chain = Chain::regular(names::SERVICES);
+    if context.version.has(&NFT_ENDPOINT_MAPS) {
+        let to_cluster_ips = format!("{ip} daddr @{}", names::CLUSTER_IPS);
+        let masquerade = context.masquerade();
+        if context.proxy.masquerade_all {
+            chain.rules.push(
+                Rule::new(format!("{to_cluster_ips} {masquerade}"))
+                    .comment("masquerade all clusterIP traffic"),
+            );
+        } else if let Some(not_local) = local::if_not_local(context) {
+            chain.rules.push(
+                Rule::new(format!("{to_cluster_ips} {not_local} {masquerade}"))
+                    .comment("masquerade clusterIP traffic from outside cluster"),
+            );
+        }
+    }
+    chain.rule(format!(
+        "{ip} daddr . meta l4proto . th dport vmap @{}",
+        names::SERVICE_IPS
+    ));
+    chain.rule(format!(
+        "{} meta l4proto . th dport vmap @{}",
+        to_node_ports(context, LOCAL),
+        names::SERVICE_NODE_PORTS
+    ));
+    chain
+}
+
+fn masquerading(context: &Context<'_>) -> Chain {
+    let ip = context.ip();
+    let mark = context.mark();
+    let mut chain = Chain::regular(names::MASQUERADING);
+    if context.version.has(&NFT_ENDPOINT_MAPS) {
+        chain.rule(format!(
+            "mark and {mark} != 0 mark set mark xor {mark} masquerade fully-random"
+        ));
+        chain.rule(format!(
+            "ct status dnat {ip} saddr . {ip} daddr . meta l4proto . th dport @{} masquerade fully-random",
+            names::HAIRPIN
+        ));
+    } else {
+        chain.rule(format!("mark and {mark} == 0 return"));
+        chain.rule(format!("mark set mark xor {mark}"));
+        chain.rule("masquerade fully-random");
+    }
+    chain
+}
+
+/// The sets and maps, with their entries.
+fn sets(context: &Context<'_>, entries: super::services::Entries) -> Vec<Set> {
+    let version = context.version;
+    let address = context.address_type();
+    let socket = format!("{address} . inet_proto . inet_service");
+    let node_port = "inet_proto . inet_service";
+    let set = |name: &str, holds: &str, comment: &str, elements: Vec<Element>| Set {
+        name: name.to_owned(),
+        holds: format!("type {holds}"),
+        comment: Some(comment.to_owned()),
+        elements,
+        ..Set::default()
+    };
+    let map = |name: &str, holds: &str, comment: &str, elements: Vec<Element>| Set {
+        map: true,
+        ..set(name, &format!("{holds} : verdict"), comment, elements)
+    };
+    let mut sets = Vec::new();
+    if version.has(&NFT_ENDPOINT_MAPS) {
+        sets.push(set(
+            names::HAIRPIN,
+            &format!("{address} . {address} . inet_proto . inet_service"),
+            "service hairpin connections",
+            entries.hairpin.into_elements(),
+        ));
+    }
+    if version.has(&NFT_CLUSTER_IPS) {
+        sets.push(set(
+            names::CLUSTER_IPS,
+            address,
+            "Active ClusterIPs",
+            entries.cluster_ips.into_elements(),
+        ));
+    }
+    if let NodePorts::On(ips) = &context.node_ports {
+        sets.push(set(
+            names::NODE_PORT_IPS,
+            address,
+            "IPs that accept NodePort traffic",
+            ips.iter()
+                .map(|ip| Element::of_set(ip.to_string()))
+                .collect(),
+        ));
+    }
+    sets.push(map(
+        names::NO_ENDPOINT_SERVICES,
+        &socket,
+        "vmap to drop or reject packets to services with no endpoints",
+        entries.no_endpoint_services.into_elements(),
+    ));
+    sets.push(map(
+        names::NO_ENDPOINT_NODE_PORTS,
+        node_port,
+        "vmap to drop or reject packets to service nodeports with no endpoints",
+        entries.no_endpoint_node_ports.into_elements(),
+    ));
+    let guarded = "destinations that are subject to LoadBalancerSourceRanges";
+    let elements = entries.firewall.into_elements();
+    if version.has(&NFT_FIREWALL_SETS) {
+        sets.push(set(names::FIREWALL, &socket, guarded, elements));
+        sets.push(Set {
+            flags: vec!["interval".to_owned()],
+            ..set(
+                names::FIREWALL_ALLOW,
+                &format!("{socket} . {address}"),
+                "destinations+sources that are allowed by LoadBalancerSourceRanges",
+                entries.firewall_allow.into_elements(),
+            )
+        });
+    } else {
+        sets.push(map(names::FIREWALL_IPS, &socket, guarded, elements));
+    }
+    sets.push(map(
+        names::SERVICE_IPS,
+        &socket,
+        "ClusterIP, ExternalIP and LoadBalancer IP traffic",
+        entries.service_ips.into_elements(),
+    ));
+    sets.push(map(
+        names::SERVICE_NODE_PORTS,
+        node_port,
+        "NodePort traffic",
+        entries.service_node_ports.into_elements(),
+    ));
+    sets
+}

@@ -1,0 +1,37 @@
+//! Words of nftables that tell traffic of local pods.
+//! (kubernetes/kubernetes `pkg/proxy/util/iptables/traffic.go` v1.29.1,
+//! `pkg/proxy/util/localdetector.go` v1.31.14 to v1.36.2.)
+
+use super::Context;
+use crate::kube_proxy::Family;
+use crate::kube_proxy::history::NFT_INTERFACES_BY_NAME;
+use crate::kube_proxy::iptables::local::LocalTraffic;
+
+/// Matches what comes from a local pod; none if that cannot be told.
+pub(super) fn if_local(context: &Context<'_>) -> Option<String> {
+    matching(context, "")
+}
+
+/// Matches what does not.
+pub(super) fn if_not_local(context: &Context<'_>) -> Option<String> {
+    matching(context, "!= ")
+}
+
+fn matching(context: &Context<'_>, not: &str) -> Option<String> {
+    let interface = if context.version.has(&NFT_INTERFACES_BY_NAME) {
+        "iifname"
+    } else {
+        "iif"
+    };
+    Some(match context.local.as_ref()? {
+        LocalTraffic::Source(network) => {
+            let ip = match Family::of(network.ip()) {
+                Family::V4 => "ip",
+                Family::V6 => "ip6",
+            };
+            format!("{ip} saddr {not}{network}")
+        }
+        LocalTraffic::Interface(name) => format!("{interface} {not}{name}"),
+        LocalTraffic::InterfacePrefix(prefix) => format!("{interface} {not}{prefix}*"),
+    })
+}

@@ -1,0 +1,125 @@
+//! kube-proxy's nftables mode: one table for each IP family.
+//!
+//! Follows `setupNFTables` and `syncProxyRules` of kubernetes/kubernetes
+//! `pkg/proxy/nftables/proxier.go` (v1.29.1 to v1.36.2). [`fixed`] is what it writes
+//! once, [`services`] what it makes of each service port.
+//!
+//! It is what one sync leaves on a node without anything of kube-proxy's. Where two
+//! services ask for one address and port, of which up to v1.30 the kernel refuses all
+//! and later one wins by chance, the last by name has it here.
+
+mod fixed;
+mod local;
+mod names;
+mod node_ports;
+mod services;
+#[cfg(test)]
+mod tests;
+
+use ipnetwork::IpNetwork;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+
+use super::endpoints::EndpointMap;
+use super::history::{NFT_SERVICE_CIDRS, NFTABLES_MODE};
+use super::iptables::local::LocalTraffic;
+use super::services::ServicePort;
+use super::version::Version;
+use super::{Family, KubeProxy, KubeProxyError, Node};
+use node_ports::NodePorts;
+use svclab_ruleset::nft::Table;
+
+pub use svclab_model::plan::NFTABLES_TABLE as TABLE;
+
+/// What the rules of every service depend on.
+struct Context<'a> {
+    proxy: &'a KubeProxy,
+    version: Version,
+    family: Family,
+    node: &'a Node<'a>,
+    local: Option<LocalTraffic>,
+    node_ports: NodePorts,
+    service_cidrs: &'a [IpNetwork],
+}
+
+impl Context<'_> {
+    /// The family's word for addresses in rules: `ip` or `ip6`.
+    fn ip(&self) -> &'static str {
+        match self.family {
+            Family::V4 => "ip",
+            Family::V6 => "ip6",
+        }
+    }
+
+    /// The family's type of addresses.
+    fn address_type(&self) -> &'static str {
+        match self.family {
+            Family::V4 => "ipv4_addr",
+            Family::V6 => "ipv6_addr",
+        }
+    }
+
+    /// The packet mark that asks for masquerading.
+    fn mark(&self) -> String {
+        // The configuration admits bits 0 to 31; a larger one marks nothing.
+        let mark = 1_u32.checked_shl(u32::from(self.proxy.masquerade_bit));
+        format!("{:#010x}", mark.unwrap_or(0))
+    }
+
+    /// What has a packet masqueraded, as a statement of a rule.
+    fn masquerade(&self) -> String {
+        if self.version.has(&super::history::NFT_ENDPOINT_MAPS) {
+            format!("mark set mark or {}", self.mark())
+        } else {
+            format!("jump {}", names::MARK)
+        }
+    }
+}
+
+/// What kube-proxy writes for `ports` and their `endpoints`.
+pub(super) fn rules(
+    proxy: &KubeProxy,
+    node: &Node<'_>,
+    ports: &[ServicePort],
+    endpoints: &EndpointMap,
+    service_cidrs: &[IpNetwork],
+    family: Family,
+) -> Result<Table, KubeProxyError> {
+    let context = Context {
+        proxy,
+        version: proxy.version,
+        family,
+        node,
+        local: LocalTraffic::of(proxy, node, family)?,
+        node_ports: NodePorts::of(proxy, node, family),
+        service_cidrs,
+    };
+    let made = services::make(&context, ports, endpoints);
+    Ok(fixed::table(&context, made))
+}
+
+/// The networks of `family` that `objects` say cluster IPs are taken from, as far as
+/// the version asks for them.
+pub(super) fn service_cidrs(
+    objects: &[ServiceCIDR],
+    version: Version,
+    family: Family,
+) -> Result<Vec<IpNetwork>, KubeProxyError> {
+    let mut found = Vec::new();
+    if !version.has(&NFTABLES_MODE) || !version.has(&NFT_SERVICE_CIDRS) {
+        return Ok(found);
+    }
+    for object in objects {
+        let cidrs = object.spec.as_ref().and_then(|spec| spec.cidrs.as_deref());
+        for text in cidrs.unwrap_or(&[]) {
+            let network: IpNetwork = text.parse().map_err(|_| KubeProxyError::ServiceCidr {
+                name: object.metadata.name.clone().unwrap_or_default(),
+                value: text.clone(),
+            })?;
+            if Family::of(network.ip()) == family && !found.contains(&network) {
+                found.push(network);
+            }
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}

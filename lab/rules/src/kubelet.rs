@@ -1,0 +1,99 @@
+//! What the kubelet writes on a node beside kube-proxy: the rules that drop
+//! what is marked for dropping, and those that guard 127.0.0.0/8.
+//!
+//! Follows `syncNetworkUtil` and `syncIPTablesRules` of kubernetes/kubernetes
+//! `pkg/kubelet/kubelet_network_linux.go` (v1.14.0, v1.20 to v1.36).
+//!
+//! The kubelet starts before kube-proxy; what both write (masquerading, and the
+//! localnet guard from v1.27) is kube-proxy's in the end and left to it here.
+
+use super::kube_proxy::history::{KUBELET_CANARY, KUBELET_DROPS, KUBELET_HINT, KUBELET_LOCALNET};
+use super::kube_proxy::version::Version;
+use super::kube_proxy::{Family, chains};
+use svclab_ruleset::iptables::script::{Script, Table};
+
+/// The bit of the packet mark that asks for dropping, unless a kubelet is told
+/// otherwise (`--iptables-drop-bit`).
+pub const DROP_BIT: u8 = 15;
+
+/// What a kubelet of `version` writes in `family`, to be loaded before
+/// kube-proxy's rules ([`Script::append`] kube-proxy's to this).
+///
+/// `drop_bit` is 0 to 31 and must not be kube-proxy's masquerade bit.
+#[must_use]
+pub fn rules(version: Version, family: Family, drop_bit: u8) -> Script {
+    let mut script = Script::new();
+    if version.has(&KUBELET_CANARY) {
+        for table in [Table::Mangle, Table::Nat, Table::Filter] {
+            script.table(table).chain("KUBE-KUBELET-CANARY");
+        }
+    }
+    if version.has(&KUBELET_HINT) {
+        script.table(Table::Mangle).chain("KUBE-IPTABLES-HINT");
+    }
+    if version.has(&KUBELET_DROPS) {
+        let mark = 1_u32.checked_shl(u32::from(drop_bit)).unwrap_or(0);
+        let nat = script.table(Table::Nat);
+        nat.chain(chains::MARK_DROP);
+        nat.command(format!(
+            "-A {} -j MARK --or-mark {mark:#010x}",
+            chains::MARK_DROP
+        ));
+
+        let firewall = chains::FIREWALL;
+        let filter = script.table(Table::Filter);
+        filter.chain(firewall);
+        filter.command(format!(
+            "-A {firewall} -m comment --comment \"kubernetes firewall for dropping marked packets\" \
+             -m mark --mark {mark:#010x}/{mark:#010x} -j DROP"
+        ));
+        if version.has(&KUBELET_LOCALNET) && family == Family::V4 {
+            filter.command(format!(
+                "-A {firewall} -m comment --comment \"block incoming localnet connections\" \
+                 -d 127.0.0.0/8 ! -s 127.0.0.0/8 \
+                 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
+            ));
+        }
+        for from in ["OUTPUT", "INPUT"] {
+            filter.command(format!("-I {from} -j {firewall}"));
+        }
+    }
+    script
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_ruleset::iptables::{Dump, Rule};
+
+    fn texts(version: &str, family: Family, table: Table, chain: &str) -> Vec<String> {
+        let script = rules(version.parse().unwrap(), family, DROP_BIT);
+        let dump = Dump::of_script(&script).unwrap();
+        let chain = dump.chain(table, chain);
+        chain.map_or_else(Vec::new, |c| c.rules.iter().map(Rule::text).collect())
+    }
+
+    #[test]
+    fn up_to_1_26_marked_packets_are_dropped() {
+        for version in ["v1.14", "v1.20.2", "v1.26"] {
+            assert_eq!(
+                texts(version, Family::V4, Table::Nat, "KUBE-MARK-DROP"),
+                ["-j MARK --set-xmark 0x8000/0x8000"]
+            );
+            assert_eq!(
+                texts(version, Family::V6, Table::Filter, "INPUT"),
+                ["-j KUBE-FIREWALL"]
+            );
+        }
+        assert!(texts("v1.27", Family::V4, Table::Nat, "KUBE-MARK-DROP").is_empty());
+    }
+
+    #[test]
+    fn the_localnet_guard_came_with_a_security_fix_and_for_ipv4_only() {
+        let count = |version, family| texts(version, family, Table::Filter, "KUBE-FIREWALL").len();
+        assert_eq!(count("v1.18.3", Family::V4), 1);
+        assert_eq!(count("v1.18.4", Family::V4), 2);
+        assert_eq!(count("v1.20", Family::V4), 2);
+        assert_eq!(count("v1.20", Family::V6), 1);
+    }
+}

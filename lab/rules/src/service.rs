@@ -1,0 +1,67 @@
+//! Where a Service is reached: its cluster IPs, external IPs and load balancer addresses.
+//!
+//! Texts that are not addresses are left out; whoever reads a user's objects reports them.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1 as core;
+
+/// A service's Kubernetes namespace.
+#[must_use]
+pub fn namespace_of(service: &core::Service) -> &str {
+    service.metadata.namespace.as_deref().unwrap_or("default")
+}
+
+/// A service's name.
+#[must_use]
+pub fn name_of(service: &core::Service) -> &str {
+    service.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn parsed<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for address in texts.filter_map(|text| text.parse().ok()) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
+}
+
+/// A service's cluster IPs.
+#[must_use]
+pub fn cluster_ips(service: &core::Service) -> Vec<IpAddr> {
+    let spec = service.spec.as_ref();
+    let one = spec.and_then(|spec| spec.cluster_ip.as_ref());
+    let all = spec.and_then(|spec| spec.cluster_ips.as_ref());
+    parsed(one.into_iter().chain(all.into_iter().flatten()))
+}
+
+/// The addresses of a service's load balancer.
+#[must_use]
+pub fn ingress_ips(service: &core::Service) -> Vec<IpAddr> {
+    let status = service
+        .status
+        .as_ref()
+        .and_then(|status| status.load_balancer.as_ref());
+    parsed(
+        status
+            .and_then(|balancer| balancer.ingress.as_ref())
+            .into_iter()
+            .flatten()
+            .filter_map(|ingress| ingress.ip.as_ref()),
+    )
+}
+
+/// A service's external IPs.
+#[must_use]
+pub fn external_ips(service: &core::Service) -> Vec<IpAddr> {
+    parsed(
+        service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.external_ips.as_ref())
+            .into_iter()
+            .flatten(),
+    )
+}

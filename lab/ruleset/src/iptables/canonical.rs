@@ -1,0 +1,310 @@
+//! One way of writing each rule, so that rules that mean the same read the
+//! same: what iptables itself does between restore and save, and the defaults
+//! it prints or does not.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::rule::{Choice, Parts};
+use super::words::quote_into;
+
+/// The canonical text of a rule.
+pub(super) fn text(rule: &Parts<'_>) -> String {
+    let mut words = String::new();
+
+    let mut header: Vec<Choice<'_>> = rule.header.iter().filter_map(header_choice).collect();
+    header.sort_by_key(|choice| header_rank(&choice.name));
+    for choice in &header {
+        push(&mut words, choice);
+    }
+
+    for module in &rule.matches {
+        let mut choices: Vec<Choice<'_>> = module
+            .choices
+            .iter()
+            .filter_map(|choice| match_choice(&module.name, choice))
+            .collect();
+        choices.sort();
+        let says_nothing = matches!(module.name.as_ref(), "tcp" | "udp" | "sctp" | "comment")
+            && choices.is_empty();
+        if !says_nothing {
+            word(&mut words, "-m");
+            word(&mut words, &module.name);
+            for choice in &choices {
+                push(&mut words, choice);
+            }
+        }
+    }
+
+    if let Some(target) = &rule.target {
+        word(&mut words, if target.goto { "-g" } else { "-j" });
+        word(&mut words, &target.name);
+        let mut choices: Vec<Choice<'_>> = target
+            .choices
+            .iter()
+            .filter_map(|choice| target_choice(&target.name, choice))
+            .collect();
+        choices.sort();
+        for choice in &choices {
+            push(&mut words, choice);
+        }
+    }
+    words
+}
+
+fn push(words: &mut String, choice: &Choice<'_>) {
+    if choice.negated {
+        words.push_str(if words.is_empty() { "!" } else { " !" });
+    }
+    // It stood there without quotes: in quotes it would be a value.
+    if !words.is_empty() {
+        words.push(' ');
+    }
+    words.push_str(&choice.name);
+    for value in &choice.values {
+        word(words, value);
+    }
+}
+
+fn word(words: &mut String, word: &str) {
+    if !words.is_empty() {
+        words.push(' ');
+    }
+    quote_into(words, word);
+}
+
+fn header_rank(name: &str) -> usize {
+    let order = ["-s", "-d", "-i", "-o", "-p", "-f"];
+    order.iter().position(|known| *known == name).unwrap_or(6)
+}
+
+fn header_choice<'r>(choice: &Choice<'r>) -> Option<Choice<'r>> {
+    let value = choice.values.first().map(AsRef::as_ref);
+    match (choice.name.as_ref(), value) {
+        ("-s" | "-d", Some(text)) => {
+            let Some(network) = network(text) else {
+                return Some(choice.clone());
+            };
+            let everything = network.prefix() == 0 && !choice.negated;
+            (!everything).then(|| with_value(choice, address(network)))
+        }
+        ("-p", Some(text)) => {
+            let name = protocol(text);
+            (name != "all").then(|| with_value(choice, name))
+        }
+        _ => Some(choice.clone()),
+    }
+}
+
+fn match_choice<'r>(module: &str, choice: &Choice<'r>) -> Option<Choice<'r>> {
+    let value = choice.values.first().map_or("", AsRef::as_ref);
+    let plain = !choice.negated;
+    match (module, choice.name.as_ref()) {
+        ("mark" | "connmark", "--mark") => Some(with_value(choice, masked(value, u32::MAX)?)),
+        ("statistic", "--probability") => {
+            // The kernel keeps 31 bits of it.
+            let bits = (value.parse::<f64>().ok()? * f64::from(1_u32 << 31)).round();
+            let text = format!("{:.11}", bits / f64::from(1_u32 << 31));
+            Some(with_value(choice, text))
+        }
+        ("conntrack", "--ctstate") | ("state", "--state") => {
+            let mut states: Vec<&str> = value.split(',').collect();
+            // No state is called so; what begins with it would be read as an option.
+            if !states.iter().any(|state| state.starts_with('-')) {
+                states.sort_unstable();
+            }
+            Some(with_value(choice, states.join(",")))
+        }
+        ("ipvs", "--vproto") => Some(with_value(choice, protocol(value))),
+        // Defaults of `recent` that save prints and input leaves out.
+        ("recent", "--rsource") if plain => None,
+        ("recent", "--mask") if is_full_mask(value) => None,
+        ("recent", "--name") if value == "DEFAULT" => None,
+        _ => Some(choice.clone()),
+    }
+}
+
+fn target_choice<'r>(target: &str, choice: &Choice<'r>) -> Option<Choice<'r>> {
+    let value = choice.values.first().map_or("", AsRef::as_ref);
+    let xmark = |value: u32, mask: u32| Choice {
+        name: Cow::Borrowed("--set-xmark"),
+        negated: false,
+        values: vec![Cow::Owned(format!("{value:#x}/{mask:#x}"))],
+    };
+    match (target, choice.name.as_ref()) {
+        ("REJECT", "--reject-with")
+            if matches!(value, "icmp-port-unreachable" | "icmp6-port-unreachable") =>
+        {
+            None
+        }
+        ("MARK", name) => {
+            let (bits, mask) = value_and_mask(value)?;
+            match name {
+                "--set-xmark" => Some(xmark(bits, mask.unwrap_or(u32::MAX))),
+                "--set-mark" => Some(xmark(bits, bits | mask.unwrap_or(u32::MAX))),
+                "--or-mark" => Some(xmark(bits, bits)),
+                "--xor-mark" => Some(xmark(bits, 0)),
+                "--and-mark" => Some(xmark(0, !bits)),
+                _ => Some(choice.clone()),
+            }
+        }
+        _ => Some(choice.clone()),
+    }
+}
+
+fn with_value<'r>(choice: &Choice<'r>, value: String) -> Choice<'r> {
+    Choice {
+        values: vec![Cow::Owned(value)],
+        ..choice.clone()
+    }
+}
+
+/// A network, whether its mask is a prefix length, dotted, or missing.
+fn network(text: &str) -> Option<IpNetwork> {
+    let (ip, mask) = match text.split_once('/') {
+        Some((ip, mask)) => (ip, Some(mask)),
+        None => (text, None),
+    };
+    let ip: IpAddr = ip.parse().ok()?;
+    match mask {
+        None => Some(IpNetwork::from(ip)),
+        Some(mask) => match mask.parse::<u8>() {
+            Ok(prefix) => IpNetwork::new(ip, prefix).ok(),
+            Err(_) => IpNetwork::with_netmask(ip, mask.parse().ok()?).ok(),
+        },
+    }
+}
+
+fn address(network: IpNetwork) -> String {
+    let full = if network.is_ipv4() { 32 } else { 128 };
+    if network.prefix() == full {
+        network.ip().to_string()
+    } else {
+        format!("{}/{}", network.network(), network.prefix())
+    }
+}
+
+fn protocol(text: &str) -> String {
+    match text {
+        "0" => "all",
+        "1" => "icmp",
+        "6" => "tcp",
+        "17" => "udp",
+        "58" | "icmpv6" => "ipv6-icmp",
+        "132" => "sctp",
+        other => return other.to_ascii_lowercase(),
+    }
+    .to_owned()
+}
+
+/// `VALUE/MASK` in hexadecimal; `default` when it says no mask.
+fn masked(text: &str, default: u32) -> Option<String> {
+    let (value, mask) = value_and_mask(text)?;
+    Some(format!("{value:#x}/{:#x}", mask.unwrap_or(default)))
+}
+
+fn value_and_mask(text: &str) -> Option<(u32, Option<u32>)> {
+    match text.split_once('/') {
+        Some((value, mask)) => Some((number(value)?, Some(number(mask)?))),
+        None => Some((number(text)?, None)),
+    }
+}
+
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn is_full_mask(text: &str) -> bool {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V4(mask)) => u32::from(mask) == u32::MAX,
+        Ok(IpAddr::V6(mask)) => u128::from(mask) == u128::MAX,
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::iptables::Rule;
+
+    fn text(rule: &str) -> String {
+        Rule::parse(&format!("-A X {rule}")).unwrap().1.text()
+    }
+
+    /// What was given to iptables-restore 1.8.9, and what iptables-save printed.
+    #[test]
+    fn input_and_output_of_iptables_read_the_same() {
+        for (input, output) in [
+            (
+                "-m comment --comment \"ns/svc:p cluster IP\" -m tcp -p tcp -d 10.0.0.1 --dport 80 ! -s 10.244.0.0/16 -j KUBE-MARK-MASQ",
+                "! -s 10.244.0.0/16 -d 10.0.0.1/32 -p tcp -m comment --comment \"ns/svc:p cluster IP\" -m tcp --dport 80 -j KUBE-MARK-MASQ",
+            ),
+            (
+                "-j MARK --or-mark 0x00004000",
+                "-j MARK --set-xmark 0x4000/0x4000",
+            ),
+            (
+                "-j MARK --xor-mark 0x00004000",
+                "-j MARK --set-xmark 0x4000/0x0",
+            ),
+            (
+                "-m mark --mark 0x00004000/0x00004000 -j ACCEPT",
+                "-m mark --mark 0x4000/0x4000 -j ACCEPT",
+            ),
+            (
+                "-m statistic --mode random --probability 0.3333333333 -j Y",
+                "-m statistic --mode random --probability 0.33333333349 -j Y",
+            ),
+            (
+                "-m recent --name N --rcheck --seconds 10800 --reap -j Y",
+                "-m recent --rcheck --seconds 10800 --reap --name N --mask 255.255.255.255 --rsource -j Y",
+            ),
+            (
+                "-m tcp -p tcp -j DNAT --to-destination 10.244.1.5:8080",
+                "-p tcp -m tcp -j DNAT --to-destination 10.244.1.5:8080",
+            ),
+            (
+                "-p udp --dport 53 -j REJECT",
+                "-p udp -m udp --dport 53 -j REJECT --reject-with icmp-port-unreachable",
+            ),
+            (
+                "-m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT",
+                "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+            ),
+            ("-s 10.1.2.3/255.255.0.0", "-s 10.1.0.0/16"),
+            (
+                "-s 10.0.0.1 -m ipvs --vaddr 10.0.0.1 --vproto tcp --vport 80 -j DROP",
+                "-s 10.0.0.1/32 -m ipvs --vproto 6 --vaddr 10.0.0.1 --vport 80 -j DROP",
+            ),
+        ] {
+            assert_eq!(text(input), text(output));
+        }
+    }
+
+    #[test]
+    fn what_differs_in_meaning_differs() {
+        for (one, other) in [
+            ("-s 10.0.0.0/8 -j Y", "! -s 10.0.0.0/8 -j Y"),
+            ("-j Y", "-g Y"),
+            (
+                "-p tcp -m tcp --dport 80 -j Y",
+                "-p tcp -m tcp --sport 80 -j Y",
+            ),
+            ("-j MARK --or-mark 0x4000", "-j MARK --xor-mark 0x4000"),
+            ("-j MASQUERADE", "-j MASQUERADE --random-fully"),
+            (
+                "-m statistic --mode random --probability 0.33333",
+                "-m statistic --mode random --probability 0.3333333333",
+            ),
+            ("-m comment --comment a -j Y", "-m comment --comment b -j Y"),
+            ("-j REJECT", "-j REJECT --reject-with tcp-reset"),
+            ("-j Y", ""),
+        ] {
+            assert_ne!(text(one), text(other));
+        }
+    }
+}

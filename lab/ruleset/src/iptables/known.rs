@@ -1,0 +1,162 @@
+//! The matches and targets that iptables has, and what a name that is none of
+//! them may have been meant as. (The extensions of iptables 1.8.9.)
+
+use svclab_diagnostic::suggest::suggest;
+
+/// Targets that are verdicts of the tables themselves.
+const VERDICTS: [&str; 4] = ["ACCEPT", "DROP", "RETURN", "QUEUE"];
+
+const TARGETS: [&str; 43] = [
+    "AUDIT",
+    "CHECKSUM",
+    "CLASSIFY",
+    "CLUSTERIP",
+    "CONNMARK",
+    "CONNSECMARK",
+    "CT",
+    "DNAT",
+    "DNPT",
+    "DSCP",
+    "ECN",
+    "HL",
+    "HMARK",
+    "IDLETIMER",
+    "LED",
+    "LOG",
+    "MARK",
+    "MASQUERADE",
+    "NETMAP",
+    "NFLOG",
+    "NFQUEUE",
+    "NOTRACK",
+    "RATEEST",
+    "REDIRECT",
+    "REJECT",
+    "SAME",
+    "SECMARK",
+    "SET",
+    "SNAT",
+    "SNPT",
+    "SYNPROXY",
+    "TCPMSS",
+    "TCPOPTSTRIP",
+    "TEE",
+    "TOS",
+    "TPROXY",
+    "TRACE",
+    "TTL",
+    "ULOG",
+    "MIRROR",
+    "FULLCONENAT",
+    "ACCOUNT",
+    "RAWDNAT",
+];
+
+const MATCHES: [&str; 68] = [
+    "addrtype",
+    "ah",
+    "bpf",
+    "cgroup",
+    "cluster",
+    "comment",
+    "connbytes",
+    "connlabel",
+    "connlimit",
+    "connmark",
+    "conntrack",
+    "cpu",
+    "dccp",
+    "devgroup",
+    "dscp",
+    "dst",
+    "ecn",
+    "esp",
+    "eui64",
+    "frag",
+    "hashlimit",
+    "hbh",
+    "helper",
+    "hl",
+    "icmp",
+    "icmp6",
+    "icmpv6",
+    "ipcomp",
+    "iprange",
+    "ipv6-icmp",
+    "ipv6header",
+    "ipvs",
+    "length",
+    "limit",
+    "mac",
+    "mark",
+    "mh",
+    "multiport",
+    "nfacct",
+    "osf",
+    "owner",
+    "physdev",
+    "pkttype",
+    "policy",
+    "quota",
+    "rateest",
+    "realm",
+    "recent",
+    "rpfilter",
+    "rt",
+    "sctp",
+    "set",
+    "socket",
+    "srh",
+    "standard",
+    "state",
+    "statistic",
+    "string",
+    "tcp",
+    "tcpmss",
+    "time",
+    "tos",
+    "ttl",
+    "u32",
+    "udp",
+    "udplite",
+    "unclean",
+    "geoip",
+];
+
+/// Whether `name` is a target that is no chain.
+pub(super) fn is_target(name: &str) -> bool {
+    VERDICTS.contains(&name) || TARGETS.contains(&name)
+}
+
+/// Whether `name` is a match.
+pub(super) fn is_match(name: &str) -> bool {
+    MATCHES.contains(&name)
+}
+
+/// The target, or one of the chains, that `name` may have been meant as.
+pub(super) fn meant_target<'n>(
+    name: &str,
+    chains: impl Iterator<Item = &'n str>,
+) -> Option<String> {
+    let known = VERDICTS.iter().chain(&TARGETS).copied();
+    suggest(name, known.chain(chains)).map(str::to_owned)
+}
+
+/// The match that `name` may have been meant as.
+pub(super) fn meant_match(name: &str) -> Option<String> {
+    suggest(name, MATCHES).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_recognised() {
+        assert_eq!(meant_match("addtype").as_deref(), Some("addrtype"));
+        assert_eq!(
+            meant_target("KUBE-MARK-MASK", ["KUBE-MARK-MASQ"].into_iter()).as_deref(),
+            Some("KUBE-MARK-MASQ")
+        );
+    }
+}

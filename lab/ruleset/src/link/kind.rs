@@ -1,0 +1,142 @@
+//! What `ip -d link` prints besides names: what kind of interface each is.
+
+use indexmap::IndexMap;
+
+use crate::text::problem::{Problem, Wrong};
+use crate::text::{Text, fields, lines};
+use crate::tool::Format;
+
+/// What interfaces are, by name, in the order they were printed.
+pub type Kinds = IndexMap<String, Kind>;
+
+/// What an interface is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kind {
+    /// The kernel's word, as in `veth`, `bridge`, `vxlan`; none of hardware.
+    pub is: Option<Text>,
+    /// What was printed behind that: `id 1 local 10.0.0.1 dev eth0 dstport 8472`.
+    pub details: Text,
+    /// What was printed of it as a port of a bridge.
+    pub port: Option<Text>,
+    /// Its line, from 1.
+    pub line: u32,
+}
+
+impl Kind {
+    /// The word behind a name in its details.
+    #[must_use]
+    pub fn detail(&self, name: &str) -> Option<&str> {
+        let mut words = self.details.split_ascii_whitespace();
+        words.find(|word| *word == name)?;
+        words.next()
+    }
+
+    /// Whether a frame may leave the bridge by this port again.
+    #[must_use]
+    pub fn hairpin(&self) -> bool {
+        let port = self.port.as_deref().unwrap_or_default();
+        port.contains("hairpin on")
+    }
+}
+
+/// What a line of details may begin with that tells a kind (iproute2 6.1, `ip/iplink*.c`).
+const KINDS: [&str; 24] = [
+    "bareudp",
+    "bond",
+    "bridge",
+    "dummy",
+    "geneve",
+    "gre",
+    "gretap",
+    "ifb",
+    "ip6gre",
+    "ip6tnl",
+    "ipip",
+    "ipvlan",
+    "macvlan",
+    "macvtap",
+    "netkit",
+    "sit",
+    "tun",
+    "veth",
+    "vlan",
+    "vrf",
+    "vti",
+    "vxlan",
+    "wireguard",
+    "xfrm",
+];
+
+/// Reads what `ip -d link` printed, as far as it can be read. Details differ from one
+/// kind and version to another: those that are not known mean nothing. What is wrong is
+/// added to `problems`.
+#[must_use]
+pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Kinds {
+    let mut kinds = Kinds::new();
+    for line in lines(text).filter(|line| !line.text.starts_with('#')) {
+        let mut words = fields(line);
+        let Some(first) = words.next() else {
+            continue;
+        };
+        if !line.indented {
+            let number = first.text.strip_suffix(':');
+            let name = words.next().and_then(|name| name.text.strip_suffix(':'));
+            let (Some(_), Some(name)) = (number.and_then(|n| n.parse::<u32>().ok()), name) else {
+                let wrong = Wrong::Line(Format::Kinds);
+                problems.push(Problem::new(wrong, line.start..line.end()));
+                continue;
+            };
+            let short = name.split('@').next().unwrap_or(name);
+            let kind = Kind {
+                is: None,
+                details: text.piece(line.end()..line.end()),
+                port: None,
+                line: line.number,
+            };
+            kinds.insert(short.to_owned(), kind);
+            continue;
+        }
+        let Some((_, last)) = kinds.last_mut() else {
+            continue;
+        };
+        let rest = text.piece(first.range().end..line.end());
+        if first.text == "bridge_slave" {
+            last.port = Some(rest);
+        } else if KINDS.contains(&first.text) && last.is.is_none() {
+            last.is = Some(text.piece(first.range()));
+            last.details = rest;
+        }
+    }
+    kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_what_they_are_made_of_are_read() {
+        // What iproute2 6.1 printed.
+        let text = "\
+2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP mode DEFAULT group default qlen 1000
+    link/ether 02:fc:00:00:00:01 brd ff:ff:ff:ff:ff:ff promiscuity 0  allmulti 0 minmtu 68 maxmtu 65535 addrgenmode eui64 numtxqueues 1
+3: flannel.1: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1450 qdisc noqueue state UNKNOWN mode DEFAULT group default
+    link/ether 0a:58:ec:1f:22:9c brd ff:ff:ff:ff:ff:ff promiscuity 0  allmulti 0 minmtu 68 maxmtu 65535
+    vxlan id 1 local 192.168.50.11 dev eth0 srcport 0 0 dstport 8472 nolearning ttl auto ageing 300 udpcsum
+4: veth0@if3: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue master cni0 state UP mode DEFAULT group default
+    link/ether 0a:58:00:00:00:01 brd ff:ff:ff:ff:ff:ff link-netnsid 1 promiscuity 1
+    veth
+    bridge_slave state forwarding priority 32 cost 2 hairpin on guard off root_block off
+hello
+";
+        let mut problems = Vec::new();
+        let kinds = read(&Text::new(text), &mut problems);
+        assert_eq!(kinds["eth0"].is, None);
+        assert_eq!(kinds["flannel.1"].is.as_deref(), Some("vxlan"));
+        assert_eq!(kinds["flannel.1"].detail("dstport"), Some("8472"));
+        assert_eq!(kinds["flannel.1"].detail("local"), Some("192.168.50.11"));
+        assert!(kinds["veth0"].hairpin() && !kinds["eth0"].hairpin());
+        assert_eq!(problems.len(), 1);
+        assert_eq!(&text[problems[0].at.clone()], "hello");
+    }
+}

@@ -1,0 +1,373 @@
+//! What `ip addr` prints: interfaces and their addresses.
+
+pub mod kind;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+
+use indexmap::IndexMap;
+use ipnetwork::IpNetwork;
+
+use crate::text::attributes::{Attributes, Grammar, Takes};
+use crate::text::problem::{Problem, Wrong};
+use crate::text::{Field, Line, Text, fields, lines};
+use crate::tool::Format;
+
+/// Interfaces by name, in the order they were printed.
+pub type Links = IndexMap<String, Link>;
+
+/// An interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// What it is tied to, after the `@`: its other end, or what it lies upon.
+    pub tied: Option<Text>,
+    /// `UP`, `NOARP`, … as they were printed.
+    pub flags: Vec<Text>,
+    /// `mtu`, `qdisc`, `master`, `state`, …
+    pub attributes: Attributes,
+    /// The kind of link layer (`ether`) and what was printed after it: its
+    /// address, and that of broadcasts.
+    pub layer: Option<(Text, Attributes)>,
+    /// The link layer's address.
+    pub hardware: Option<Text>,
+    /// Other names it has.
+    pub other_names: Vec<Text>,
+    /// Its addresses, in the order they were printed. The first of a scope is
+    /// what the kernel takes as a source.
+    pub addresses: Vec<Address>,
+    /// Its line, from 1.
+    pub line: u32,
+}
+
+/// An address of an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// The address, with the network it is in.
+    pub network: IpNetwork,
+    /// As it was printed: without a length if there is a `peer`.
+    pub written: Text,
+    /// `peer`, `brd`, `scope`, `secondary`, `dynamic`, …
+    pub attributes: Attributes,
+    /// Another name of the interface for this address: `eth0:1`.
+    pub label: Option<Text>,
+    /// How long it is valid and preferred.
+    pub lifetime: Attributes,
+    /// Its line, from 1.
+    pub line: u32,
+}
+
+/// What is printed of an interface (iproute2 6.1, `ip/ipaddress.c`).
+const LINK: Grammar = &[
+    ("mtu", Takes::Number),
+    ("qdisc", Takes::Word),
+    ("master", Takes::Word),
+    ("vrf", Takes::Word),
+    ("state", Takes::Word),
+    ("mode", Takes::Word),
+    ("group", Takes::Word),
+    ("qlen", Takes::Number),
+    ("event", Takes::Word),
+];
+
+/// What is printed after the link layer's address.
+const LAYER: Grammar = &[
+    ("brd", Takes::Word),
+    ("peer", Takes::Word),
+    ("link-netnsid", Takes::Word),
+    ("link-netns", Takes::Word),
+    ("permaddr", Takes::Word),
+    ("new-ifindex", Takes::Word),
+    ("new-netnsid", Takes::Word),
+];
+
+/// What is printed of an address.
+const ADDRESS: Grammar = &[
+    ("peer", Takes::Word),
+    ("brd", Takes::Word),
+    ("any", Takes::Word),
+    ("scope", Takes::Word),
+    ("metric", Takes::Number),
+    ("proto", Takes::Word),
+    ("secondary", Takes::Nothing),
+    ("temporary", Takes::Nothing),
+    ("dynamic", Takes::Nothing),
+    ("tentative", Takes::Nothing),
+    ("optimistic", Takes::Nothing),
+    ("deprecated", Takes::Nothing),
+    ("dadfailed", Takes::Nothing),
+    ("nodad", Takes::Nothing),
+    ("home", Takes::Nothing),
+    ("mngtmpaddr", Takes::Nothing),
+    ("noprefixroute", Takes::Nothing),
+    ("autojoin", Takes::Nothing),
+    ("stable-privacy", Takes::Nothing),
+    ("permanent", Takes::Nothing),
+];
+
+const LIFETIME: Grammar = &[
+    ("valid_lft", Takes::Lifetime),
+    ("preferred_lft", Takes::Lifetime),
+];
+
+/// Reads what `ip addr` printed, as far as it can be read. What is wrong is added
+/// to `problems`.
+#[must_use]
+pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Links {
+    let mut links = Links::new();
+    // Whether the interface that the next lines are of could be read.
+    let mut known = true;
+    let mut addresses = Known::new();
+    for line in lines(text).filter(|line| !line.text.starts_with('#')) {
+        if !line.indented {
+            addresses.clear();
+            let read = link(text, line, &mut links);
+            known = read.is_ok();
+            problems.extend(read.err());
+        } else if known {
+            problems.extend(detail(text, line, &mut links, &mut addresses).err());
+        }
+    }
+    links
+}
+
+/// The addresses of an interface, with their lines; one may have several peers.
+type Known = HashMap<(IpNetwork, Option<String>), u32>;
+
+fn whole(line: Line<'_>) -> Problem {
+    Problem::new(Wrong::Line(Format::Links), line.start..line.end())
+}
+
+/// `4: kube-ipvs0@x: <BROADCAST,NOARP> mtu 1500 …`
+fn link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Problem> {
+    let mut words = fields(line);
+    let (Some(index), Some(name), Some(flags)) = (words.next(), words.next(), words.next()) else {
+        return Err(whole(line));
+    };
+    let is_index = |text: &str| {
+        text.strip_suffix(':')
+            .is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    let (Some(full), true) = (name.text.strip_suffix(':'), is_index(index.text)) else {
+        return Err(whole(line));
+    };
+    let Some(inside) = flags
+        .text
+        .strip_prefix('<')
+        .and_then(|flags| flags.strip_suffix('>'))
+    else {
+        return Err(whole(line));
+    };
+    let (short, tied) = match full.split_once('@') {
+        Some((short, tied)) => (short, Some(tied)),
+        None => (full, None),
+    };
+    let mut at = flags.start + 1;
+    let flags = inside
+        .split(',')
+        .map(|flag| {
+            let range = at..at + flag.len();
+            at = range.end + 1;
+            text.piece(range)
+        })
+        .collect();
+    let attributes = Attributes::read(text, &mut words, LINK)?;
+    if let Some(known) = links.get(short) {
+        let wrong = Wrong::Twice {
+            what: format!("the interface {short}"),
+            line: known.line,
+        };
+        return Err(Problem::new(wrong, name.range()));
+    }
+    let end = name.start + full.len();
+    let fresh = Link {
+        tied: tied.map(|tied| text.piece(end - tied.len()..end)),
+        flags,
+        attributes,
+        layer: None,
+        hardware: None,
+        other_names: Vec::new(),
+        addresses: Vec::new(),
+        line: line.number,
+    };
+    links.insert(short.to_owned(), fresh);
+    Ok(())
+}
+
+/// A line that tells more of the last interface.
+fn detail(
+    text: &Text,
+    line: Line<'_>,
+    links: &mut Links,
+    addresses: &mut Known,
+) -> Result<(), Problem> {
+    let Some((_, last)) = links.last_mut() else {
+        return Err(whole(line));
+    };
+    let mut words = fields(line).peekable();
+    let Some(first) = words.next() else {
+        return Ok(());
+    };
+    match first.text {
+        "inet" | "inet6" => {
+            let address = address(text, line, first, &mut words)?;
+            let peer = address.attributes.get("peer").map(str::to_owned);
+            match addresses.entry((address.network, peer)) {
+                MapEntry::Vacant(free) => free.insert(line.number),
+                MapEntry::Occupied(taken) => {
+                    let wrong = Wrong::Twice {
+                        what: format!("the address {}", address.written),
+                        line: *taken.get(),
+                    };
+                    return Err(Problem::new(wrong, address.written.range()));
+                }
+            };
+            last.addresses.push(address);
+        }
+        "valid_lft" => {
+            let lifetime = Attributes::read(text, &mut fields(line), LIFETIME)?;
+            match last.addresses.last_mut() {
+                Some(address) if address.lifetime.0.is_empty() => address.lifetime = lifetime,
+                _ => {
+                    let wrong = Wrong::Homeless("the lifetime of no address");
+                    return Err(Problem::new(wrong, line.start..line.end()));
+                }
+            }
+        }
+        "altname" | "alias" => {
+            last.other_names
+                .extend(words.map(|word| text.piece(word.range())));
+        }
+        layer => {
+            let Some(kind) = layer.strip_prefix("link/") else {
+                return Err(whole(line));
+            };
+            if last.layer.is_some() || !last.addresses.is_empty() {
+                let wrong = Wrong::Homeless("the link layer of no interface");
+                return Err(Problem::new(wrong, line.start..line.end()));
+            }
+            let is_address = |word: &Field<'_>| !LAYER.iter().any(|(name, _)| *name == word.text);
+            last.hardware = words
+                .next_if(is_address)
+                .map(|word| text.piece(word.range()));
+            let attributes = Attributes::read(text, &mut words, LAYER)?;
+            let end = first.range().end;
+            last.layer = Some((text.piece(end - kind.len()..end), attributes));
+        }
+    }
+    Ok(())
+}
+
+fn address<'t>(
+    text: &Text,
+    line: Line<'t>,
+    first: Field<'t>,
+    words: &mut impl Iterator<Item = Field<'t>>,
+) -> Result<Address, Problem> {
+    let Some(written) = words.next() else {
+        return Err(whole(line));
+    };
+    let bad = |word: Field<'_>| {
+        let wrong = Wrong::Value {
+            value: word.text.to_owned(),
+            wanted: "an address of this family",
+        };
+        Problem::new(wrong, word.range())
+    };
+    let network: IpNetwork = written.text.parse().map_err(|_| bad(written))?;
+    if network.is_ipv6() != (first.text == "inet6") {
+        return Err(bad(written));
+    }
+    let mut rest: Vec<Field<'_>> = words.collect();
+    // The label is the last word, and nothing says that it is one.
+    let label = rest
+        .pop_if(|last| first.text == "inet" && !ADDRESS.iter().any(|(name, _)| *name == last.text));
+    // What looks like a label is the scope of an address that has none.
+    let label = match (label, rest.last()) {
+        (Some(label), Some(last)) if last.text == "scope" => {
+            rest.push(label);
+            None
+        }
+        (label, _) => label,
+    };
+    Ok(Address {
+        network,
+        written: text.piece(written.range()),
+        attributes: Attributes::read(text, &mut rest.into_iter(), ADDRESS)?,
+        label: label.map(|label| text.piece(label.range())),
+        lifetime: Attributes::default(),
+        line: line.number,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What iproute2 6.1 printed.
+    const TEXT: &str = "\
+2: p0@eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue master br0 state UP group default qlen 1000
+    link/ether 12:50:5e:de:10:aa brd ff:ff:ff:ff:ff:ff link-netnsid 0
+    altname enp0s3
+    inet6 fe80::1050:5eff:fede:10aa/64 scope link tentative 
+       valid_lft forever preferred_lft forever
+3: eth0: <NO-CARRIER,UP> mtu 1500 qdisc noqueue state UP group default qlen 1000
+    link/ether 26:7d:8a:6f:c2:6a brd ff:ff:ff:ff:ff:ff
+    inet 10.0.0.1/24 brd 10.0.0.255 scope global eth0:1
+       valid_lft forever preferred_lft forever
+    inet 10.9.9.9 peer 10.9.9.10/32 scope global eth0
+       valid_lft forever preferred_lft forever
+    inet 10.1.1.1/24 scope global dynamic eth0
+       valid_lft 1000sec preferred_lft 100sec
+4: tun0: <POINTOPOINT> mtu 1500 qdisc noop state DOWN group default qlen 500
+    link/none 
+";
+
+    #[test]
+    fn interfaces_and_addresses_are_read() {
+        let mut problems = Vec::new();
+        let links = read(&Text::new(TEXT), &mut problems);
+        assert_eq!(problems, []);
+        let p0 = &links["p0"];
+        assert_eq!(p0.tied.as_deref(), Some("eth0"));
+        assert_eq!(p0.attributes.get("master"), Some("br0"));
+        assert!(p0.addresses[0].attributes.has("tentative"));
+        let eth0 = &links["eth0"];
+        assert_eq!(
+            eth0.flags.iter().map(|f| &**f).collect::<Vec<_>>(),
+            ["NO-CARRIER", "UP"]
+        );
+        assert_eq!(eth0.addresses[0].label.as_deref(), Some("eth0:1"));
+        assert_eq!(
+            eth0.addresses[1].attributes.get("peer"),
+            Some("10.9.9.10/32")
+        );
+        assert_eq!(eth0.addresses[2].lifetime.get("valid_lft"), Some("1000sec"));
+        assert_eq!(links["tun0"].hardware, None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_pointed_at() {
+        let text = "    inet 10.0.0.1/8\n2: eth0: <UP> mtu many\n    inet 10.0.0.1/8 scope global\n\
+                    3: eth1: <UP> mtu 1500\n    inet 10.0.0.1/33 scope global eth1\n\
+                    \x20   inet fd00::1/64 scope global\n    inet 10.0.0.1/8 scoop global\n\
+                    \x20   valid_lft soon preferred_lft forever\n    vlan id 5\n3: eth1: <UP> mtu 1500\n\
+                    \x20   inet 10.0.0.2/8 scope global eth1\nhello\n";
+        let mut problems = Vec::new();
+        let _ = read(&Text::new(text), &mut problems);
+        let places: Vec<&str> = problems.iter().map(|p| &text[p.at.clone()]).collect();
+        assert_eq!(
+            places,
+            [
+                "inet 10.0.0.1/8",
+                "many",
+                "10.0.0.1/33",
+                "fd00::1/64",
+                "scoop",
+                "soon",
+                "vlan id 5",
+                "eth1:",
+                "hello"
+            ]
+        );
+    }
+}

@@ -1,0 +1,253 @@
+//! What `ip route` prints: routes of one table or of all.
+
+pub mod rule;
+
+use crate::text::attributes::{Attributes, Grammar, Takes};
+use crate::text::problem::{Problem, Wrong};
+use crate::text::{Line, Text, fields, lines};
+use crate::tool::{Format, Ip};
+
+/// A route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Of which family it is.
+    pub ip: Ip,
+    /// What becomes of packets that it takes, if they are not forwarded: `local`,
+    /// `blackhole`, …
+    pub kind: Option<Text>,
+    /// Where to: `default`, an address or a network.
+    pub to: Text,
+    /// `via`, `dev`, `table`, `proto`, `scope`, `src`, `metric`, `onlink`, …
+    pub attributes: Attributes,
+    /// Where packets may go, if there are several ways.
+    pub hops: Vec<Attributes>,
+    /// The route as it was printed.
+    pub written: Text,
+    /// Its line, from 1.
+    pub line: u32,
+}
+
+impl Route {
+    /// The table it is in; `main` is not printed.
+    #[must_use]
+    pub fn table(&self) -> &str {
+        self.attributes.get("table").unwrap_or("main")
+    }
+}
+
+/// What stands before a destination (iproute2 6.1, `lib/rt_names.c`).
+const KINDS: [&str; 12] = [
+    "unicast",
+    "local",
+    "broadcast",
+    "anycast",
+    "multicast",
+    "blackhole",
+    "unreachable",
+    "prohibit",
+    "throw",
+    "nat",
+    "xresolve",
+    "cache",
+];
+
+/// What is printed of a route (iproute2 6.1, `ip/iproute.c`).
+const ROUTE: Grammar = &[
+    ("via", Takes::Gateway),
+    ("dev", Takes::Word),
+    ("table", Takes::Word),
+    ("proto", Takes::Word),
+    ("scope", Takes::Word),
+    ("src", Takes::Word),
+    ("from", Takes::Word),
+    ("metric", Takes::Number),
+    ("tos", Takes::Word),
+    ("dsfield", Takes::Word),
+    ("mtu", Takes::Lockable),
+    ("advmss", Takes::Lockable),
+    ("hoplimit", Takes::Lockable),
+    ("window", Takes::Lockable),
+    ("rtt", Takes::Lockable),
+    ("rttvar", Takes::Lockable),
+    ("rto_min", Takes::Lockable),
+    ("ssthresh", Takes::Lockable),
+    ("cwnd", Takes::Lockable),
+    ("initcwnd", Takes::Lockable),
+    ("initrwnd", Takes::Lockable),
+    ("reordering", Takes::Lockable),
+    ("features", Takes::Word),
+    ("quickack", Takes::Word),
+    ("congctl", Takes::Lockable),
+    ("fastopen_no_cookie", Takes::Word),
+    ("ttl-propagate", Takes::Word),
+    ("realm", Takes::Word),
+    ("realms", Takes::Word),
+    ("error", Takes::Word),
+    ("expires", Takes::Word),
+    ("pref", Takes::Word),
+    ("nhid", Takes::Number),
+    ("weight", Takes::Number),
+    ("uid", Takes::Number),
+    ("iif", Takes::Word),
+    ("encap", Takes::Until(&["via", "dev", "nexthop", "scope"])),
+    ("onlink", Takes::Nothing),
+    ("linkdown", Takes::Nothing),
+    ("dead", Takes::Nothing),
+    ("pervasive", Takes::Nothing),
+    ("offload", Takes::Nothing),
+    ("offload_failed", Takes::Nothing),
+    ("rt_offload", Takes::Nothing),
+    ("rt_offload_failed", Takes::Nothing),
+    ("trap", Takes::Nothing),
+    ("rt_trap", Takes::Nothing),
+    ("unresolved", Takes::Nothing),
+    ("notify", Takes::Nothing),
+    ("cache", Takes::Nothing),
+];
+
+/// Reads what `ip route` printed, as far as it can be read; `ip` is the family of
+/// routes that do not say theirs. What is wrong is added to `problems`.
+#[must_use]
+pub fn read(text: &Text, ip: Ip, problems: &mut Vec<Problem>) -> Vec<Route> {
+    let mut routes: Vec<Route> = Vec::new();
+    let mut known = true;
+    for line in lines(text).filter(|line| !line.text.starts_with('#')) {
+        if line.text.starts_with("nexthop ") {
+            if known {
+                problems.extend(hop(text, line, &mut routes).err());
+            }
+            continue;
+        }
+        match route(text, ip, line) {
+            Ok(route) => {
+                known = true;
+                routes.push(route);
+            }
+            Err(problem) => {
+                known = false;
+                problems.push(problem);
+            }
+        }
+    }
+    routes
+}
+
+fn route(text: &Text, ip: Ip, line: Line<'_>) -> Result<Route, Problem> {
+    let mut words = fields(line).peekable();
+    let whole = || Problem::new(Wrong::Line(Format::Routes(ip)), line.start..line.end());
+    let kind = words.next_if(|word| KINDS.contains(&word.text));
+    let to = words.next().ok_or_else(whole)?;
+    let is_six = match network(to.text) {
+        Some(known) => known,
+        None if to.text == "default" => None,
+        None => {
+            let wrong = Wrong::Value {
+                value: to.text.to_owned(),
+                wanted: "a destination: `default`, an address or a network",
+            };
+            return Err(Problem::new(wrong, to.range()));
+        }
+    };
+    let attributes = Attributes::read(text, &mut words, ROUTE)?;
+    let six = is_six.unwrap_or_else(|| {
+        let via_six = |via: &str| via.contains(':') && !via.starts_with("inet");
+        ip == Ip::V6 || attributes.has("pref") || attributes.get("via").is_some_and(via_six)
+    });
+    Ok(Route {
+        ip: if six { Ip::V6 } else { Ip::V4 },
+        kind: kind.map(|kind| text.piece(kind.range())),
+        to: text.piece(to.range()),
+        attributes,
+        hops: Vec::new(),
+        written: text.piece(line.start..line.end()),
+        line: line.number,
+    })
+}
+
+/// Whether an address or network is of IPv6; none if it is no network.
+#[expect(
+    clippy::option_option,
+    reason = "a network always knows its family, `default` never"
+)]
+fn network(text: &str) -> Option<Option<bool>> {
+    let network: ipnetwork::IpNetwork = text.parse().ok()?;
+    Some(Some(network.is_ipv6()))
+}
+
+fn hop(text: &Text, line: Line<'_>, routes: &mut [Route]) -> Result<(), Problem> {
+    let Some(route) = routes.last_mut() else {
+        let wrong = Wrong::Homeless("a way of no route");
+        return Err(Problem::new(wrong, line.start..line.end()));
+    };
+    let mut words = fields(line);
+    words.next();
+    let hop = Attributes::read(text, &mut words, ROUTE)?;
+    route.written = text.piece(route.written.range().start..line.end());
+    route.hops.push(hop);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What iproute2 6.1 printed.
+    pub const TEXT: &str = "\
+default via 10.0.0.9 dev eth0 metric 100 
+10.0.0.0/24 dev eth0 proto kernel scope link src 10.0.0.1 
+10.3.0.0/16 
+	nexthop via 10.0.0.5 dev eth0 weight 1 
+	nexthop via 10.0.0.6 dev eth0 weight 2 
+blackhole 10.4.0.0/16 
+10.6.0.0/16 via 10.77.0.1 dev eth0 table 100 onlink mtu lock 1400 advmss 1300 
+10.7.0.0/16 via inet6 fe80::5 dev eth0 
+10.8.0.0/16 tos 0x10 dev eth0 proto openr scope link src 10.0.0.2 
+10.11.0.0/16  encap ip id 5 src 0.0.0.0 dst 10.0.0.7 ttl 0 tos 0 dev eth0 scope link 
+10.12.0.0/16 nhid 1 via 10.0.0.5 dev eth0 
+local 10.0.0.1 dev eth0 table local proto kernel scope host src 10.0.0.1 
+fd01::/64 metric 1024 pref medium
+	nexthop via fd00::5 dev eth0 weight 1 
+	nexthop via fd00::6 dev eth0 weight 1 
+default via fe80::1 dev eth0 proto ra metric 1024 expires 1790sec hoplimit 64 pref medium
+unreachable default dev lo metric 4294967295 error -101 pref medium
+";
+
+    #[test]
+    fn routes_are_read() {
+        let mut problems = Vec::new();
+        let routes = read(&Text::new(TEXT), Ip::V4, &mut problems);
+        assert_eq!(problems, []);
+        assert_eq!(routes.len(), 13);
+        assert_eq!(routes[2].hops.len(), 2);
+        assert_eq!(routes[3].kind.as_deref(), Some("blackhole"));
+        assert_eq!(routes[4].table(), "100");
+        assert_eq!(routes[4].attributes.get("mtu"), Some("lock 1400"));
+        assert_eq!(routes[5].attributes.get("via"), Some("inet6 fe80::5"));
+        assert_eq!(routes[5].ip, Ip::V4);
+        let encap = "ip id 5 src 0.0.0.0 dst 10.0.0.7 ttl 0 tos 0";
+        assert_eq!(routes[7].attributes.get("encap"), Some(encap));
+        for route in &routes[10..] {
+            assert_eq!(route.ip, Ip::V6, "{}", route.to);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_pointed_at() {
+        let text = "\tnexthop via 10.0.0.1\nhello\n10.0.0.0/8 dve eth0\n10.0.0.0/8 via\n\
+                    10.0.0.0/40 dev eth0\n10.0.0.0/8 dev eth0 metric low\n";
+        let mut problems = Vec::new();
+        let _ = read(&Text::new(text), Ip::V4, &mut problems);
+        let places: Vec<&str> = problems.iter().map(|p| &text[p.at.clone()]).collect();
+        assert_eq!(
+            places,
+            [
+                "nexthop via 10.0.0.1",
+                "hello",
+                "dve",
+                "via",
+                "10.0.0.0/40",
+                "low"
+            ]
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! What `sysctl -a` prints: settings of the kernel.
+
+use indexmap::IndexMap;
+
+use crate::text::problem::{Problem, Wrong};
+use crate::text::{Text, lines};
+use crate::tool::Format;
+
+/// Settings by name, in the order they were printed. A dot in an interface's name
+/// is a slash in its setting's: `net.ipv4.conf.eth0/100.rp_filter`.
+pub type Sysctls = IndexMap<String, Sysctl>;
+
+/// A setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sysctl {
+    /// The lines of its value, nearly always one; the parts of a line that has
+    /// several are divided by blanks.
+    pub values: Vec<Text>,
+    /// Its line, from 1.
+    pub line: u32,
+}
+
+/// Reads what `sysctl -a` printed, as far as it can be read. What it said of
+/// settings that it could not read is left out. What is wrong is added to
+/// `problems`.
+#[must_use]
+pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
+    let mut sysctls = Sysctls::new();
+    let mut last = "";
+    for line in lines(text) {
+        if line.text.starts_with(['#', ';']) || line.text.starts_with("sysctl: ") {
+            continue;
+        }
+        let at = line.start..line.end();
+        let Some((key, value)) = line.text.split_once('=') else {
+            problems.push(Problem::new(Wrong::Line(Format::Sysctls), at));
+            continue;
+        };
+        let key = key.trim_ascii_end();
+        if !key.contains('.') || key.contains(|c: char| c.is_ascii_whitespace()) {
+            problems.push(Problem::new(Wrong::Line(Format::Sysctls), at));
+            continue;
+        }
+        let value = value.trim_ascii_start();
+        let value = text.piece(line.end() - value.len()..line.end());
+        if let Some(known) = sysctls.get_mut(key) {
+            // Of a value of several lines each is printed with the name.
+            if key == last {
+                known.values.push(value);
+                continue;
+            }
+            let wrong = Wrong::Twice {
+                what: key.to_owned(),
+                line: known.line,
+            };
+            problems.push(Problem::new(wrong, at));
+            continue;
+        }
+        last = key;
+        let sysctl = Sysctl {
+            values: vec![value],
+            line: line.number,
+        };
+        sysctls.insert(key.to_owned(), sysctl);
+    }
+    sysctls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read() {
+        let text = "net.ipv4.conf.eth0/100.rp_filter = 1\nnet.ipv4.tcp_rmem = 4096\t131072\t33554432\n\
+                    sysctl: permission denied on key 'fs.protected_fifos'\nkernel.core_pattern = |a = b\n\
+                    net.ipv4.ip_local_reserved_ports = \nkernel.core_modes = file\nkernel.core_modes = pipe\n";
+        let mut problems = Vec::new();
+        let sysctls = read(&Text::new(text), &mut problems);
+        assert_eq!(problems, []);
+        let values = |key: &str| -> Vec<&str> {
+            let values = sysctls[key].values.iter();
+            values.map(|value| &**value).collect()
+        };
+        assert_eq!(values("net.ipv4.conf.eth0/100.rp_filter"), ["1"]);
+        assert_eq!(values("kernel.core_pattern"), ["|a = b"]);
+        assert_eq!(values("net.ipv4.ip_local_reserved_ports"), [""]);
+        assert_eq!(values("kernel.core_modes"), ["file", "pipe"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_pointed_at() {
+        let text = "net.ipv4.ip_forward\nnet.a = 1\nnet.b = 1\nnet.a = 2\na b.c = 1\n";
+        let mut problems = Vec::new();
+        let _ = read(&Text::new(text), &mut problems);
+        let places: Vec<&str> = problems.iter().map(|p| &text[p.at.clone()]).collect();
+        assert_eq!(places, ["net.ipv4.ip_forward", "net.a = 2", "a b.c = 1"]);
+    }
+}

@@ -1,0 +1,199 @@
+//! Names with values, as `ip` and `ipset` print them after what they are about:
+//! `via 10.0.0.1 dev eth0 onlink`.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::text::problem::{Problem, Wrong};
+use crate::text::{Field, Text};
+
+/// A name with its value, or a flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attribute {
+    /// The name.
+    pub name: Text,
+    /// The value; none for a flag.
+    pub value: Option<Text>,
+}
+
+/// Names with values, in the order they were printed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attributes(pub Vec<Attribute>);
+
+/// What a name is followed by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// Nothing.
+    Nothing,
+    /// A word.
+    Word,
+    /// A whole number, also in hexadecimal.
+    Number,
+    /// `forever` or seconds: `86311sec`.
+    Lifetime,
+    /// A word, which `lock` may precede.
+    Lockable,
+    /// A word, which the name of a family may precede.
+    Gateway,
+    /// All words until one of those that end it.
+    Until(&'static [&'static str]),
+    /// A text in quotes.
+    Quoted,
+}
+
+/// Which names are known, and what follows them.
+pub type Grammar = &'static [(&'static str, Takes)];
+
+/// As they were printed, with a space between them.
+impl fmt::Display for Attributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Attribute { name, value }) in self.0.iter().enumerate() {
+            let space = if at > 0 { " " } else { "" };
+            write!(f, "{space}{}", &**name)?;
+            if let Some(value) = value {
+                write!(f, " {}", &**value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Attributes {
+    /// The value of that name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|attribute| &*attribute.name == name)?;
+        found.value.as_deref()
+    }
+
+    /// Whether the name is there.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|attribute| &*attribute.name == name)
+    }
+
+    /// All but some of them, sorted by name, as a line: two that mean the same
+    /// are the same.
+    #[must_use]
+    pub fn canonical(&self, but: &[&str]) -> String {
+        let mut parts: Vec<String> = self
+            .0
+            .iter()
+            .filter(|attribute| !but.contains(&&*attribute.name))
+            .map(|attribute| match &attribute.value {
+                None => attribute.name.to_string(),
+                Some(value) => {
+                    let value = value.split_ascii_whitespace().collect::<Vec<_>>();
+                    format!("{} {}", attribute.name, value.join(" "))
+                }
+            })
+            .collect();
+        parts.sort();
+        parts.join(" ")
+    }
+
+    /// Reads names and values until there are no more words.
+    ///
+    /// # Errors
+    ///
+    /// The first word that is not known, or that is not what its name asks for.
+    pub fn read<'t>(
+        text: &Text,
+        fields: &mut impl Iterator<Item = Field<'t>>,
+        grammar: Grammar,
+    ) -> Result<Self, Problem> {
+        let mut read = Self::default();
+        let mut fields = fields.peekable();
+        while let Some(field) = fields.next() {
+            let Some((_, takes)) = grammar.iter().find(|(name, _)| *name == field.text) else {
+                let word = field.text.to_owned();
+                return Err(Problem::new(Wrong::Word { word }, field.range()));
+            };
+            let lacks = || Problem::new(Wrong::Lacks(field.text.to_owned()), field.range());
+            let value: Option<Range<usize>> = match takes {
+                Takes::Nothing => None,
+                Takes::Word => Some(fields.next().ok_or_else(lacks)?.range()),
+                Takes::Number => Some(checked(
+                    fields.next().ok_or_else(lacks)?,
+                    is_number,
+                    "a number",
+                )?),
+                Takes::Lifetime => Some(checked(
+                    fields.next().ok_or_else(lacks)?,
+                    is_lifetime,
+                    "a time: `forever`, or seconds as in `86311sec`",
+                )?),
+                Takes::Lockable | Takes::Gateway => {
+                    let first = fields.next().ok_or_else(lacks)?;
+                    if matches!(first.text, "lock" | "inet" | "inet6") {
+                        let second = fields.next().ok_or_else(lacks)?;
+                        Some(first.start..second.range().end)
+                    } else {
+                        Some(first.range())
+                    }
+                }
+                Takes::Until(ends) => {
+                    let mut range = fields.next().ok_or_else(lacks)?.range();
+                    while let Some(next) = fields.next_if(|next| !ends.contains(&next.text)) {
+                        range.end = next.range().end;
+                    }
+                    Some(range)
+                }
+                Takes::Quoted => {
+                    let first = fields.next().ok_or_else(lacks)?;
+                    let mut range = first.range();
+                    let open = |range: &Range<usize>| {
+                        let word = &text[range.clone()];
+                        word.len() < 2 || !word.ends_with('"')
+                    };
+                    if !first.text.starts_with('"') {
+                        return Err(Problem::new(
+                            Wrong::Value {
+                                value: first.text.to_owned(),
+                                wanted: "a text in quotes",
+                            },
+                            range,
+                        ));
+                    }
+                    while open(&range) {
+                        let next = fields
+                            .next()
+                            .ok_or_else(|| Problem::new(Wrong::Quote, range.clone()))?;
+                        range.end = next.range().end;
+                    }
+                    Some(range)
+                }
+            };
+            read.0.push(Attribute {
+                name: text.piece(field.range()),
+                value: value.map(|range| text.piece(range)),
+            });
+        }
+        Ok(read)
+    }
+}
+
+fn checked(
+    field: Field<'_>,
+    is_right: fn(&str) -> bool,
+    wanted: &'static str,
+) -> Result<Range<usize>, Problem> {
+    if is_right(field.text) {
+        return Ok(field.range());
+    }
+    let value = field.text.to_owned();
+    Err(Problem::new(Wrong::Value { value, wanted }, field.range()))
+}
+
+/// Whether it is a whole number, also in hexadecimal.
+#[must_use]
+pub fn is_number(text: &str) -> bool {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).is_ok(),
+        None => text.parse::<u64>().is_ok(),
+    }
+}
+
+fn is_lifetime(text: &str) -> bool {
+    text == "forever" || text.strip_suffix("sec").is_some_and(is_number)
+}

@@ -1,0 +1,203 @@
+//! A piece of a file's text that keeps the whole: as cheap as a range, and
+//! still good when the file is gone.
+
+pub mod attributes;
+pub mod limits;
+pub mod problem;
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// A piece of a text.
+#[derive(Clone)]
+pub struct Text {
+    whole: Arc<str>,
+    start: u32,
+    end: u32,
+}
+
+impl Text {
+    /// A text as a whole. What lies beyond 4 GiB is left out; files are refused
+    /// long before ([`crate::text::limits`]).
+    #[must_use]
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        let whole: Arc<str> = text.into();
+        let most = usize::try_from(u32::MAX).unwrap_or(usize::MAX);
+        let end = whole.floor_char_boundary(whole.len().min(most));
+        Self {
+            start: 0,
+            end: u32::try_from(end).unwrap_or(u32::MAX),
+            whole,
+        }
+    }
+
+    /// The piece of the whole text between two bytes, both of which must be the
+    /// boundaries of characters; an empty piece if they are not.
+    #[must_use]
+    pub fn piece(&self, range: Range<usize>) -> Self {
+        let range = if self.whole.get(range.clone()).is_some() {
+            range
+        } else {
+            0..0
+        };
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Self {
+            whole: Arc::clone(&self.whole),
+            start: number(range.start),
+            end: number(range.end),
+        }
+    }
+
+    /// The piece.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.whole[self.range()]
+    }
+
+    /// Where it lies in the whole, in bytes.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+        index(self.start)..index(self.end)
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Text {}
+
+/// A line with its number and its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line<'t> {
+    /// The line without blanks around it.
+    pub text: &'t str,
+    /// From 1.
+    pub number: u32,
+    /// The byte in the whole at which `text` begins.
+    pub start: usize,
+    /// Whether blanks stood before it.
+    pub indented: bool,
+}
+
+impl Line<'_> {
+    /// Where it ends, in bytes of the whole.
+    #[must_use]
+    pub fn end(&self) -> usize {
+        self.start + self.text.len()
+    }
+}
+
+/// The lines of a whole text that are not blank.
+pub fn lines(whole: &str) -> impl Iterator<Item = Line<'_>> {
+    let mut start = 0;
+    let mut number = 0;
+    whole.split('\n').filter_map(move |line| {
+        let at = start;
+        start += line.len() + 1;
+        number += 1;
+        let text = line.trim_ascii_start();
+        let indent = line.len() - text.len();
+        let text = text.trim_ascii_end();
+        (!text.is_empty()).then_some(Line {
+            text,
+            number,
+            start: at + indent,
+            indented: indent > 0,
+        })
+    })
+}
+
+/// A word between blanks, with its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<'t> {
+    /// The word.
+    pub text: &'t str,
+    /// The byte in the whole at which it begins.
+    pub start: usize,
+}
+
+impl Field<'_> {
+    /// Where it lies in the whole.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.start..self.start + self.text.len()
+    }
+}
+
+/// The words of a line that knows no quotes.
+pub fn fields(line: Line<'_>) -> impl Iterator<Item = Field<'_>> {
+    let mut rest = 0;
+    std::iter::from_fn(move || {
+        let text = &line.text[rest..];
+        let blanks = text.len() - text.trim_ascii_start().len();
+        let text = &text[blanks..];
+        if text.is_empty() {
+            return None;
+        }
+        let length = text
+            .find(|c: char| c.is_ascii_whitespace())
+            .unwrap_or(text.len());
+        let start = line.start + rest + blanks;
+        rest += blanks + length;
+        Some(Field {
+            text: &text[..length],
+            start,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_words_know_their_places() {
+        let whole = "a b\r\n\n   é\tcd \n";
+        let found: Vec<(u32, bool, Vec<&str>)> = lines(whole)
+            .map(|line| {
+                let words = fields(line).map(|word| {
+                    assert_eq!(&whole[word.range()], word.text);
+                    word.text
+                });
+                (line.number, line.indented, words.collect())
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [(1, false, vec!["a", "b"]), (3, true, vec!["é", "cd"])]
+        );
+    }
+
+    #[test]
+    fn a_piece_that_is_none_is_empty() {
+        let whole = Text::new("é");
+        assert_eq!(whole.piece(0..2).as_str(), "é");
+        assert_eq!(whole.piece(1..2).as_str(), "");
+        assert_eq!(whole.piece(0..9).as_str(), "");
+    }
+}

@@ -1,0 +1,304 @@
+//! Which program printed a file: told by its name, or by what is in it.
+
+use std::fmt;
+
+use ipnetwork::IpNetwork;
+use serde::Serialize;
+
+use crate::text::lines;
+
+/// The addresses rules and routes are about.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema,
+)]
+pub enum Ip {
+    /// IPv4.
+    #[serde(rename = "ipv4")]
+    V4,
+    /// IPv6.
+    #[serde(rename = "ipv6")]
+    V6,
+}
+
+/// What a file of a dump holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Format {
+    /// What `iptables-save` or `ip6tables-save` prints. Legacy rules are those
+    /// that `iptables-legacy-save` prints where both kinds are in use.
+    Rules(Ip, Backing),
+    /// What `ipset save` prints.
+    Sets,
+    /// What `nft list ruleset` prints.
+    Nft,
+    /// What `ipvsadm -Sn` prints.
+    Servers,
+    /// What `ip addr` prints.
+    Links,
+    /// What `ip -d link` prints.
+    Kinds,
+    /// What `ip route` prints, of one table or of all (`table all`).
+    Routes(Ip),
+    /// What `ip rule` prints.
+    Policy(Ip),
+    /// What `sysctl -a` prints.
+    Sysctls,
+    /// How kube-proxy was started: its words, one a line.
+    ProxyFlags,
+    /// kube-proxy's configuration.
+    ProxyConfiguration,
+}
+
+/// What keeps the rules of an `iptables`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Backing {
+    /// The kind that `iptables-save` is on the node, or the only one.
+    Default,
+    /// `iptables-legacy`, beside another.
+    Legacy,
+}
+
+/// A format and the names of files that hold it, without what stands before the
+/// last dot; the first is the one svclab writes.
+const NAMES: [(Format, &[&str]); 15] = [
+    (
+        Format::Rules(Ip::V4, Backing::Default),
+        &["iptables-save", "iptables-nft-save", "iptables"],
+    ),
+    (
+        Format::Rules(Ip::V6, Backing::Default),
+        &["ip6tables-save", "ip6tables-nft-save", "ip6tables"],
+    ),
+    (
+        Format::Rules(Ip::V4, Backing::Legacy),
+        &["iptables-legacy-save"],
+    ),
+    (
+        Format::Rules(Ip::V6, Backing::Legacy),
+        &["ip6tables-legacy-save"],
+    ),
+    (Format::Sets, &["ipset-save", "ipset"]),
+    (Format::Nft, &["nft", "nft-list-ruleset", "nftables"]),
+    (Format::Servers, &["ipvsadm-Sn", "ipvsadm-sn", "ipvsadm"]),
+    (Format::Links, &["ip-addr", "ip-address", "ip-a"]),
+    (Format::Kinds, &["ip-link", "ip-d-link"]),
+    (
+        Format::Routes(Ip::V4),
+        &["ip-route", "ip-4-route", "ip-route-table-all"],
+    ),
+    (
+        Format::Routes(Ip::V6),
+        &["ip-6-route", "ip-6-route-table-all"],
+    ),
+    (Format::Policy(Ip::V4), &["ip-rule", "ip-4-rule"]),
+    (Format::Policy(Ip::V6), &["ip-6-rule"]),
+    (Format::ProxyFlags, &["kube-proxy-cmdline"]),
+    (Format::ProxyConfiguration, &["kube-proxy-config"]),
+];
+
+/// The names of files with kernel settings.
+const SYSCTLS: [&str; 3] = ["sysctl-a", "sysctl", "sysctls"];
+
+impl Format {
+    /// What a file of this name holds: `iptables-save`, and also
+    /// `node-1.iptables-save` and `iptables-save.txt`.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        let name = name.strip_suffix(".txt").unwrap_or(name);
+        let last = name.rsplit('.').next().unwrap_or(name);
+        if SYSCTLS.contains(&last) {
+            return Some(Self::Sysctls);
+        }
+        NAMES
+            .iter()
+            .find(|(_, names)| names.contains(&last))
+            .map(|(format, _)| *format)
+    }
+
+    /// The name of the file that svclab gives it.
+    #[must_use]
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::Sysctls => SYSCTLS[0],
+            _ => NAMES
+                .iter()
+                .find(|(format, _)| *format == self)
+                .map_or("", |(_, names)| names[0]),
+        }
+    }
+
+    /// The command that prints it.
+    #[must_use]
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Rules(Ip::V4, Backing::Default) => "iptables-save",
+            Self::Rules(Ip::V6, Backing::Default) => "ip6tables-save",
+            Self::Rules(Ip::V4, Backing::Legacy) => "iptables-legacy-save",
+            Self::Rules(Ip::V6, Backing::Legacy) => "ip6tables-legacy-save",
+            Self::Sets => "ipset save",
+            Self::Nft => "nft list ruleset",
+            Self::Servers => "ipvsadm -Sn",
+            Self::Links => "ip addr",
+            Self::Kinds => "ip -d link",
+            Self::Routes(Ip::V4) => "ip route",
+            Self::Routes(Ip::V6) => "ip -6 route",
+            Self::Policy(Ip::V4) => "ip rule",
+            Self::Policy(Ip::V6) => "ip -6 rule",
+            Self::Sysctls => "sysctl -a",
+            Self::ProxyFlags => "tr '\\0' '\\n' < /proc/PID/cmdline",
+            Self::ProxyConfiguration => "cat kube-proxy.conf",
+        }
+    }
+
+    /// Whether the program prints something on every node: each has the interface `lo`,
+    /// IPv4's three routing rules (Linux, `net/ipv4/fib_rules.c`, `fib_default_rules_init`)
+    /// and sysctls. IPv6 may be disabled.
+    #[must_use]
+    pub const fn is_never_empty(self) -> bool {
+        matches!(
+            self,
+            Self::Links | Self::Kinds | Self::Policy(Ip::V4) | Self::Sysctls
+        )
+    }
+
+    /// What a text holds, by its first lines that say so. None if none does: an
+    /// empty text may be of any program.
+    #[must_use]
+    pub fn of_text(text: &str) -> Option<Self> {
+        lines(text).take(64).find_map(|line| of_line(line.text))
+    }
+
+    /// Whether a text that looks like `other` may be of this format: which
+    /// family rules and routes are of, and which kind of iptables kept rules,
+    /// cannot be told from every text.
+    #[must_use]
+    pub fn may_be(self, other: Self) -> bool {
+        let one = std::mem::discriminant(&self) == std::mem::discriminant(&other);
+        one || (self, other) == (Self::Kinds, Self::Links)
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.command())
+    }
+}
+
+/// What a route may begin with.
+const ROUTED: [&str; 8] = [
+    "local",
+    "broadcast",
+    "anycast",
+    "multicast",
+    "blackhole",
+    "unreachable",
+    "prohibit",
+    "throw",
+];
+
+/// What a line is of, if no other program prints such a line.
+fn of_line(line: &str) -> Option<Format> {
+    let mut words = line.split_ascii_whitespace();
+    let first = words.next()?;
+    let second = words.next().unwrap_or_default();
+    let table = ["*nat", "*filter", "*mangle", "*raw", "*security"];
+    if table.contains(&first) {
+        return Some(Format::Rules(Ip::V4, Backing::Default));
+    }
+    let service = ["-t", "-u", "-f", "--sctp-service"];
+    match first {
+        "create" if !second.is_empty() => return Some(Format::Sets),
+        "-A" | "-a" if service.contains(&second) => return Some(Format::Servers),
+        "-A" => return Some(Format::Rules(Ip::V4, Backing::Default)),
+        "table" if line.ends_with('{') => return Some(Format::Nft),
+        "default" if matches!(second, "via" | "dev" | "nhid") => {
+            return Some(Format::Routes(if line.contains(':') {
+                Ip::V6
+            } else {
+                Ip::V4
+            }));
+        }
+        _ => {}
+    }
+    let to = |text: &str| text.parse::<IpNetwork>().ok();
+    let route = to(first)
+        .filter(|_| matches!(second, "via" | "dev" | "proto" | "nhid" | "metric"))
+        .or_else(|| to(second).filter(|_| ROUTED.contains(&first)));
+    if let Some(to) = route {
+        return Some(Format::Routes(if to.is_ipv6() { Ip::V6 } else { Ip::V4 }));
+    }
+    if first.contains('.') && second == "=" {
+        return Some(Format::Sysctls);
+    }
+    let number = first.strip_suffix(':')?;
+    if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    if matches!(second, "from" | "not") {
+        return Some(Format::Policy(Ip::V4));
+    }
+    (second.ends_with(':') && line.contains('<')).then_some(Format::Links)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_is_inside() {
+        for (name, format) in [
+            ("iptables-save", Format::Rules(Ip::V4, Backing::Default)),
+            (
+                "a.cidr.ip6tables-save",
+                Format::Rules(Ip::V6, Backing::Default),
+            ),
+            (
+                "iptables-legacy-save",
+                Format::Rules(Ip::V4, Backing::Legacy),
+            ),
+            ("ipvsadm-Sn", Format::Servers),
+            ("ipset-save.txt", Format::Sets),
+            ("a.cidr.nft", Format::Nft),
+            ("ip-6-route", Format::Routes(Ip::V6)),
+            ("sysctl-a", Format::Sysctls),
+        ] {
+            assert_eq!(Format::of_name(name), Some(format), "{name}");
+            assert_eq!(Format::of_name(format.file_name()), Some(format));
+        }
+        assert_eq!(Format::of_name("notes"), None);
+    }
+
+    #[test]
+    fn texts_tell_what_they_are() {
+        for (text, format) in [
+            (
+                "# Generated by iptables-save\n*nat\n",
+                Some(Format::Rules(Ip::V4, Backing::Default)),
+            ),
+            ("create A hash:ip family inet\n", Some(Format::Sets)),
+            (
+                "# Warning: table ip nat is managed by iptables-nft, do not touch!\ntable ip nat {\n",
+                Some(Format::Nft),
+            ),
+            ("-A -t 10.0.0.1:80 -s rr\n", Some(Format::Servers)),
+            ("1: lo: <LOOPBACK> mtu 65536\n", Some(Format::Links)),
+            (
+                "10.0.0.0/8 dev eth0\ndefault via 10.0.0.1 dev eth0\n",
+                Some(Format::Routes(Ip::V4)),
+            ),
+            (
+                "default via fe80::1 dev eth0\n",
+                Some(Format::Routes(Ip::V6)),
+            ),
+            (
+                "blackhole fd00::/8 metric 1\n",
+                Some(Format::Routes(Ip::V6)),
+            ),
+            ("0:\tfrom all lookup local\n", Some(Format::Policy(Ip::V4))),
+            ("net.ipv4.ip_forward = 1\n", Some(Format::Sysctls)),
+            ("", None),
+            ("hello\n", None),
+        ] {
+            assert_eq!(Format::of_text(text), format, "{text}");
+        }
+    }
+}

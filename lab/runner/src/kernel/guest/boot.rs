@@ -1,0 +1,518 @@
+//! From a kernel to a ready agent: by a snapshot where there is one, else by
+//! booting once and keeping one.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::StreamExt as _;
+use nix::unistd::geteuid;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio_util::codec::FramedRead;
+
+use super::Guest;
+use super::cache::{Cache, Entry};
+use super::digest::{self, Identity};
+use super::error::GuestError;
+use super::image::{ARCHIVE, KERNEL};
+use super::machine::Running;
+use super::qemu::{self, Accel, Beginning, Memory, Qemu};
+use super::snapshot::{self, About, STATE};
+use super::userland;
+use crate::kernel::agent::{Agent, Manner, Pulse};
+use crate::kernel::error::KernelError;
+use svclab_model::protocol::{Event, Request, event_framing, read_event};
+
+/// The cache's kind of entry for snapshots.
+pub const SNAPSHOTS: &str = "snapshots";
+
+/// The version of what a snapshot is made of; changes with anything that the
+/// other parts of its key do not tell.
+const FORMAT: &str = "3";
+
+/// How many snapshots of one kernel are kept. Each build of svclab makes one.
+const KEPT: usize = 3;
+
+/// How often an agent is asked whether it lives, as a part of the silence that
+/// it may keep.
+const ASKED: u32 = 4;
+
+/// Starts a guest.
+pub async fn start(guest: &Guest) -> Result<Agent, KernelError> {
+    let site = Site::survey(guest).await?;
+    if let Some(accel) = site.accel
+        && let Some(kept) = site.kept(guest, accel)
+    {
+        let mut resumed = resume(guest, &site.qemu, accel, &kept).await;
+        // That somebody ended it says nothing of the snapshot.
+        if matches!(&resumed, Err(error) if error.tells_of_a_kill()) {
+            resumed = resume(guest, &site.qemu, accel, &kept).await;
+        }
+        match resumed {
+            Ok(agent) => return Ok(agent),
+            Err(error) if error.tells_of_a_kill() => return Err(error),
+            // Its digest was right and yet it does not go on: it is of another
+            // make than it says. One more is made; if that one does not go on
+            // either, that is told.
+            Err(error) => tracing::warn!(
+                "the snapshot {} is discarded: {error}",
+                kept.directory.display()
+            ),
+        }
+        let _lock = guest.cache.lock(SNAPSHOTS, guest.kernel.key()).await?;
+        guest.cache.discard(SNAPSHOTS, &site.key(guest, accel))?;
+    }
+    let (accel, kept) = site.make(guest).await?;
+    resume(guest, &site.qemu, accel, &kept).await
+}
+
+/// Boots a guest and keeps it, unless one is kept already.
+pub async fn boot(guest: &Guest) -> Result<(), KernelError> {
+    Site::survey(guest).await?.make(guest).await?;
+    Ok(())
+}
+
+/// What a guest is made of on this machine.
+struct Site {
+    qemu: Qemu,
+    /// How instructions are executed; none when KVM is yet to be tried.
+    accel: Option<Accel>,
+    /// The digest of the guest's programs.
+    userland: String,
+}
+
+/// What was found out about a QEMU, and when it ceases to be true.
+#[derive(Debug, Serialize, Deserialize)]
+struct QemuNote {
+    identity: Identity,
+    qemu: Qemu,
+}
+
+/// How a trial of KVM ended, for as long as this machine is up.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct AccelNote {
+    boot: String,
+    version: String,
+    accel: Accel,
+    /// Whether root tried it: the rights to the device are another user's.
+    root: bool,
+}
+
+/// Which archive the files of this machine make, for as long as they are the
+/// same.
+#[derive(Debug, Serialize, Deserialize)]
+struct UserlandNote {
+    programs: Vec<PathBuf>,
+    sources: Vec<(PathBuf, Identity)>,
+    digest: String,
+}
+
+impl Site {
+    async fn survey(guest: &Guest) -> Result<Self, GuestError> {
+        let qemu = qemu_here(guest).await?;
+        Ok(Self {
+            accel: accel_here(guest, &qemu),
+            userland: userland_here(guest)?,
+            qemu,
+        })
+    }
+
+    /// The name of the snapshot of this guest: all that it hangs on.
+    fn key(&self, guest: &Guest, accel: Accel) -> String {
+        let processor = match accel {
+            Accel::Kvm => processor(),
+            // It is QEMU's own.
+            Accel::Tcg => String::new(),
+        };
+        digest::name(&[
+            FORMAT,
+            env!("CARGO_PKG_VERSION"),
+            &guest.kernel.digest,
+            &self.userland,
+            &self.qemu.version,
+            accel.word(),
+            &processor,
+            &qemu::command_line(),
+            &guest.memory.to_string(),
+        ])
+    }
+
+    fn kept(&self, guest: &Guest, accel: Accel) -> Option<Entry<About>> {
+        guest.cache.entry(SNAPSHOTS, &self.key(guest, accel))
+    }
+
+    /// Boots a guest and keeps it.
+    async fn make(&self, guest: &Guest) -> Result<(Accel, Entry<About>), GuestError> {
+        // One boot at a time for each kernel: whoever waited finds what the
+        // other one made.
+        let _lock = guest.cache.lock(SNAPSHOTS, guest.kernel.key()).await?;
+        if let Some(accel) = self.accel.or_else(|| accel_here(guest, &self.qemu)) {
+            return match self.kept(guest, accel) {
+                Some(kept) => Ok((accel, kept)),
+                None => Ok((accel, self.boot(guest, accel, guest.deadlines.boot).await?)),
+            };
+        }
+        let tried = self.boot(guest, Accel::Kvm, guest.deadlines.trial).await;
+        let (accel, kept) = match tried {
+            Ok(kept) => (Accel::Kvm, kept),
+            Err(error) if error.is_loss() => {
+                tracing::info!("KVM does not work here: {error}");
+                let kept = self.boot(guest, Accel::Tcg, guest.deadlines.boot).await?;
+                (Accel::Tcg, kept)
+            }
+            Err(error) => return Err(error),
+        };
+        let note = AccelNote {
+            boot: this_boot(),
+            version: self.qemu.version.clone(),
+            accel,
+            root: geteuid().is_root(),
+        };
+        guest.cache.keep_note("accel.json", &note)?;
+        Ok((accel, kept))
+    }
+
+    /// Boots a guest and keeps it. The caller holds the lock of the kernel's
+    /// snapshots.
+    async fn boot(
+        &self,
+        guest: &Guest,
+        accel: Accel,
+        within: Duration,
+    ) -> Result<Entry<About>, GuestError> {
+        let cache = &guest.cache;
+        let key = self.key(guest, accel);
+        tracing::info!("booting {} by {}", guest.release(), accel.word());
+        let made = cache.making(SNAPSHOTS, &key)?;
+        let (files, _) = userland::gather(&guest.program, &guest.programs())?;
+        let mut archive = fs::read(guest.kernel.directory.join(ARCHIVE))
+            .map_err(cache.cannot("read a kernel's modules"))?;
+        files
+            .write(&mut archive)
+            .map_err(cache.cannot("write a guest's file system"))?;
+        let kernel = fs::read(guest.kernel.directory.join(KERNEL))
+            .map_err(cache.cannot("read a guest's kernel"))?;
+        // The files may be of a user whom QEMU is not.
+        let sealed = |contents: Vec<u8>| {
+            snapshot::sealed(&contents).map_err(cache.cannot("find memory beside"))
+        };
+        let (kernel, initramfs) = (sealed(kernel)?, sealed(archive)?);
+        let nameless = || snapshot::nameless().map_err(cache.cannot("find memory beside"));
+        let (memory, state) = (nameless()?, nameless()?);
+        let path = snapshot::path_of(&memory);
+        let begins = Beginning::Boot {
+            kernel: snapshot::path_of(&kernel),
+            initramfs: snapshot::path_of(&initramfs),
+        };
+        let handed = [memory.as_fd(), kernel.as_fd(), initramfs.as_fd()];
+        let mut running = Running::start(
+            &self.qemu,
+            accel,
+            (Memory::Kept(path), guest.memory),
+            begins,
+            &handed,
+        )?;
+        ready(&mut running, guest.release(), within).await?;
+        running.control().await?.save(state.as_fd()).await?;
+        running.end().await;
+        snapshot::write(memory, state, made.path()).map_err(cache.cannot("keep a snapshot"))?;
+        let about = About {
+            release: guest.release().to_owned(),
+            kernel: guest.kernel.key().to_owned(),
+        };
+        let kept = cache.keep(SNAPSHOTS, &key, made, about)?;
+        prune(cache, guest.kernel.key(), &key);
+        Ok(kept)
+    }
+}
+
+/// Waits until a booting guest's agent says that it is ready.
+async fn ready(running: &mut Running, kernel: &str, within: Duration) -> Result<(), GuestError> {
+    let said = {
+        let mut events = FramedRead::new(&mut running.agent, event_framing());
+        tokio::time::timeout(within, events.next()).await
+    };
+    match said {
+        Ok(Some(Ok(frame))) if matches!(read_event(&frame), Ok(Event::Ready { .. })) => Ok(()),
+        Err(_) => {
+            let said = running.said();
+            running.end().await;
+            Err(GuestError::Hangs {
+                kernel: kernel.to_owned(),
+                after: within,
+                said,
+            })
+        }
+        // It is ended, or what it says is not to be trusted.
+        Ok(other) => {
+            let doing = "begin the conversation".to_owned();
+            let said = match other {
+                Some(Ok(_)) => "something that no agent says".to_owned(),
+                _ => "nothing".to_owned(),
+            };
+            let error = GuestError::Control { doing, said };
+            Err(running.lost(kernel, error).await)
+        }
+    }
+}
+
+/// Goes on from a snapshot.
+async fn resume(
+    guest: &Guest,
+    qemu: &Qemu,
+    accel: Accel,
+    kept: &Entry<About>,
+) -> Result<Agent, KernelError> {
+    let state = fs::File::open(kept.directory.join(STATE))
+        .map_err(guest.cache.cannot("read a snapshot"))?;
+    let memory = guest.memory_of(kept)?;
+    let file = memory.file();
+    let copy = (Memory::CopyOf(snapshot::path_of(file)), guest.memory);
+    let handed = [file.as_fd()];
+    let mut running = Running::start(qemu, accel, copy, Beginning::GoOn, &handed)?;
+    // While QEMU starts, nothing looks at its memory.
+    let (filled, control) = tokio::join!(memory.filled(), running.control());
+    if let Err(error) = filled {
+        guest.forget_memory();
+        return Err(guest.cache.cannot("read a snapshot")(error).into());
+    }
+    let loaded = match control {
+        Ok(mut control) => control.load(state.as_fd()).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = loaded {
+        // It knows better why than the one who lost it.
+        return Err(running.lost(guest.release(), error).await.into());
+    }
+    let process = running.process();
+    let (stream, obituary, kill) = running.into_agent();
+    let (events, requests) = stream.into_split();
+    let manner = Manner {
+        ready: guest.deadlines.restore,
+        greeting: Some(greeting(guest)?),
+        pulse: Some(Pulse {
+            every: guest.deadlines.silence / ASKED,
+            silence: guest.deadlines.silence,
+        }),
+    };
+    Agent::new(events, requests, obituary, kill, process, manner).await
+}
+
+/// What time it is, and chance.
+fn greeting(guest: &Guest) -> Result<Request, GuestError> {
+    use std::io::Read as _;
+    let mut seed = [0; 32];
+    fs::File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut seed))
+        .map_err(guest.cache.cannot("find random numbers beside"))?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the time of day is what the guest is told"
+    )]
+    let now = SystemTime::now();
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Request::Greet { now, seed })
+}
+
+/// The QEMU of this machine; what it says of itself is asked for once.
+async fn qemu_here(guest: &Guest) -> Result<Qemu, GuestError> {
+    let path = qemu::find(std::env::var_os("PATH").as_deref())?;
+    let identity = Identity::of(&path).map_err(|source| GuestError::Start {
+        program: path.clone(),
+        source,
+    })?;
+    let known = guest
+        .cache
+        .note("qemu.json")
+        .filter(|note: &QemuNote| note.identity == identity && note.qemu.path == path);
+    if let Some(note) = known {
+        return Ok(note.qemu);
+    }
+    let (qemu, _) = qemu::inspect(&path).await?;
+    let note = QemuNote {
+        identity,
+        qemu: qemu.clone(),
+    };
+    guest.cache.keep_note("qemu.json", &note)?;
+    Ok(qemu)
+}
+
+/// What is known of KVM on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Kvm {
+    /// A guest was booted by it.
+    Works,
+    /// A guest that was to be booted by it did not come up.
+    Fails,
+    /// There is no `/dev/kvm`.
+    Absent,
+    /// There is one, which this user may not open.
+    Forbidden,
+    /// It has not been tried since this machine was booted.
+    Untried,
+}
+
+/// What is known of KVM here.
+pub async fn kvm(guest: &Guest) -> Result<Kvm, GuestError> {
+    let qemu = qemu_here(guest).await?;
+    Ok(match open_kvm() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Kvm::Absent,
+        Err(_) => Kvm::Forbidden,
+        Ok(_) => match accel_here(guest, &qemu) {
+            Some(Accel::Kvm) => Kvm::Works,
+            Some(Accel::Tcg) => Kvm::Fails,
+            None => Kvm::Untried,
+        },
+    })
+}
+
+fn open_kvm() -> io::Result<fs::File> {
+    fs::File::options().read(true).write(true).open("/dev/kvm")
+}
+
+/// How instructions are executed here; none when that is yet to be tried.
+fn accel_here(guest: &Guest, qemu: &Qemu) -> Option<Accel> {
+    if open_kvm().is_err() {
+        return Some(Accel::Tcg);
+    }
+    guest
+        .cache
+        .note("accel.json")
+        .filter(|note: &AccelNote| {
+            note.boot == this_boot()
+                && note.version == qemu.version
+                && note.root == geteuid().is_root()
+        })
+        .map(|note| note.accel)
+}
+
+/// The digest of the guest's programs; they are read once, and again when one of
+/// them has changed.
+fn userland_here(guest: &Guest) -> Result<String, GuestError> {
+    let programs = guest.programs();
+    let name = format!(
+        "userland-{}.json",
+        digest::name(&[&format!(
+            "{:?} {:?}",
+            Identity::of(&guest.program).ok(),
+            guest.further
+        )])
+    );
+    let known: Option<UserlandNote> = guest.cache.note(&name);
+    if let Some(note) = known
+        && note.programs == programs
+        && note
+            .sources
+            .iter()
+            .all(|(path, identity)| Identity::of(path).ok().as_ref() == Some(identity))
+    {
+        return Ok(note.digest);
+    }
+    let (files, sources) = userland::gather(&guest.program, &programs)?;
+    let mut archive = Vec::new();
+    files
+        .write(&mut archive)
+        .map_err(guest.cache.cannot("put together a file system for"))?;
+    let note = UserlandNote {
+        programs,
+        sources: sources
+            .into_iter()
+            .filter_map(|path| {
+                let identity = Identity::of(&path).ok()?;
+                Some((path, identity))
+            })
+            .collect(),
+        digest: digest::of_bytes(&archive),
+    };
+    guest.cache.keep_note(&name, &note)?;
+    Ok(note.digest)
+}
+
+/// Removes all but the latest snapshots of a kernel. One that is in use stays in
+/// use: its files are open. The one that was just made stays, too, whatever the
+/// clock says: it may have been set back since others were made.
+fn prune(cache: &Cache, kernel: &str, just_made: &str) {
+    let mut others: Vec<(SystemTime, String)> = of_kernel(cache, kernel)
+        .into_iter()
+        .filter(|(key, _)| key != just_made)
+        .filter_map(|(key, entry)| {
+            let made = fs::metadata(entry.directory.join(STATE)).ok()?;
+            Some((made.modified().ok()?, key))
+        })
+        .collect();
+    others.sort();
+    let over = (others.len() + 1).saturating_sub(KEPT);
+    for (_, key) in others.into_iter().take(over) {
+        // What cannot be removed now will be another time.
+        let _ = cache.discard(SNAPSHOTS, &key);
+    }
+}
+
+/// The snapshots of a kernel, by the name of its entry.
+pub fn of_kernel(cache: &Cache, kernel: &str) -> Vec<(String, Entry<About>)> {
+    cache
+        .keys(SNAPSHOTS)
+        .into_iter()
+        .filter_map(|key| {
+            let entry: Entry<About> = cache.peek(SNAPSHOTS, &key)?;
+            (entry.about.kernel == kernel).then_some((key, entry))
+        })
+        .collect()
+}
+
+/// What tells this boot of the host from others.
+fn this_boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// The processor's model, which a guest by KVM sees.
+fn processor() -> String {
+    let text = fs::read_to_string(Path::new("/proc/cpuinfo")).unwrap_or_default();
+    text.lines()
+        .filter(|line| line.starts_with("model name") || line.starts_with("flags"))
+        .take(2)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot that is so many days older than the machine's clock says now.
+    fn keep(cache: &Cache, key: &str, days: u64) {
+        let made = cache.making(SNAPSHOTS, key).unwrap();
+        let state = fs::File::create(made.path().join(STATE)).unwrap();
+        let now = state.metadata().unwrap().modified().unwrap();
+        let then = now - Duration::from_secs(days * 86_400);
+        state.set_modified(then).unwrap();
+        let about = About {
+            release: "6.12.1".to_owned(),
+            kernel: "6.12.1".to_owned(),
+        };
+        cache.keep(SNAPSHOTS, key, made, about).unwrap();
+    }
+
+    #[test]
+    fn the_oldest_snapshots_go_and_never_the_one_just_made() {
+        for (days, left) in [
+            ([4, 3, 2, 1, 0], ["c", "d", "new"]),
+            // The clock was set back by ten days before the last was made.
+            ([4, 3, 2, 1, 10], ["c", "d", "new"]),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let cache = Cache::open(directory.path().to_owned()).unwrap();
+            for (key, days) in ["a", "b", "c", "d", "new"].iter().zip(days) {
+                keep(&cache, key, days);
+            }
+            prune(&cache, "6.12.1", "new");
+            assert_eq!(cache.keys(SNAPSHOTS), left);
+        }
+    }
+}

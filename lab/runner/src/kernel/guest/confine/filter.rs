@@ -1,0 +1,104 @@
+//! The system call filter that QEMU starts with. It refuses what would reach
+//! beyond the process where namespaces are missing: sockets, signals, other
+//! processes' memory and descriptors, mounts, namespaces. QEMU adds its own
+//! sandbox to it.
+
+use nix::libc::{self, c_long};
+
+use svclab_agent::seccomp::{
+    self, ALLOW, ARGUMENTS, AT_LEAST, DENY_EXISTENCE, PORTS, REFUSED, RETURN, number,
+};
+
+/// Calls that QEMU has no use for. It gets its sockets connected, and neither
+/// starts nor inspects processes.
+const REFUSED_TO_QEMU: &[c_long] = &[
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_process_mrelease,
+    libc::SYS_migrate_pages,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mknodat,
+    libc::SYS_vhangup,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+];
+
+/// The last call that this filter was written for (Linux v6.12,
+/// `include/uapi/asm-generic/unistd.h`); later ones do not exist for QEMU.
+const LAST: c_long = libc::SYS_mseal;
+
+/// The filter.
+pub struct Filter {
+    program: seccomp::Filter,
+    /// Where the program compares with the process's own number.
+    own: Vec<usize>,
+}
+
+impl Filter {
+    /// The filter; the process that it is loaded in is filled in by [`Self::load`].
+    pub fn new() -> Self {
+        let mut program = seccomp::Filter::begin();
+        program.jump(AT_LEAST, number(LAST) + 1, 0, 1);
+        program.push(RETURN, DENY_EXISTENCE);
+        // Its arguments lie in memory; the C library falls back to `clone`.
+        program.ends(libc::SYS_clone3, DENY_EXISTENCE);
+        for calls in [REFUSED, PORTS, REFUSED_TO_QEMU] {
+            program.refuse(calls);
+        }
+        program.without_new_namespaces();
+        let mut own = Vec::new();
+        for call in [libc::SYS_kill, libc::SYS_tgkill] {
+            // What it compares with is the third of these instructions.
+            own.push(program.0.len() + 2);
+            program.only(call, ARGUMENTS[0], &[0]);
+        }
+        program.push(RETURN, ALLOW);
+        Self { program, own }
+    }
+
+    /// Loads the filter for the calling process, which must have given up gaining
+    /// privileges.
+    pub fn load(&mut self) -> nix::Result<()> {
+        let process = nix::unistd::getpid().as_raw().unsigned_abs();
+        for line in &self.own {
+            self.program.0[*line].k = process;
+        }
+        self.program.install()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_jumps_stay_inside_the_program() {
+        let Filter { program, own } = Filter::new();
+        for (index, line) in program.0.iter().enumerate() {
+            let is_jump = u32::from(line.code) & 7 == libc::BPF_JMP;
+            let farthest = if is_jump { line.jt.max(line.jf) } else { 0 };
+            assert!(index + usize::from(farthest) < program.0.len());
+        }
+        assert_eq!(own.len(), 2);
+        assert_eq!(program.0.last().unwrap().k, libc::SECCOMP_RET_ALLOW);
+    }
+}

@@ -1,0 +1,137 @@
+//! Landlock rules for a QEMU that shares this machine's root directory (Linux
+//! v6.12, `Documentation/userspace-api/landlock.rst`). They take no privilege.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::libc::{self, c_int, c_long};
+use nix::sys::stat::Mode;
+
+use super::KVM;
+use super::child::call;
+use svclab_agent::rootfs::DEVICES;
+
+// Rights of files (`include/uapi/linux/landlock.h`).
+const EXECUTE: u64 = 1;
+const WRITE_FILE: u64 = 1 << 1;
+const READ_FILE: u64 = 1 << 2;
+const READ_DIRECTORY: u64 = 1 << 3;
+const DEVICE_CONTROL: u64 = 1 << 15;
+
+/// All rights of files that each version of Landlock governs, from the first on.
+const RIGHTS: [u64; 5] = [
+    (1 << 13) - 1,
+    (1 << 14) - 1,
+    (1 << 15) - 1,
+    (1 << 15) - 1,
+    (1 << 16) - 1,
+];
+
+/// Binding and connecting TCP sockets, from version 4 on.
+const NETWORK: u64 = 3;
+
+/// Abstract Unix sockets and signals of processes outside, from version 6 on.
+const OUTSIDE: u64 = 3;
+
+/// What a rule set governs.
+#[repr(C)]
+struct Governed {
+    files: u64,
+    network: u64,
+    outside: u64,
+}
+
+/// What is allowed below a path.
+#[repr(C, packed)]
+struct Beneath {
+    allowed: u64,
+    parent: c_int,
+}
+
+/// The rules: paths with the rights that they have, by whether each is a
+/// directory.
+pub struct Landlock(Vec<(CString, u64)>);
+
+impl Landlock {
+    /// Rules for those paths, the devices that programs expect, and the
+    /// hypervisor's where it is used.
+    pub fn new(shown: &[PathBuf], kvm: bool) -> Self {
+        let shown = shown.iter().map(PathBuf::as_path);
+        let shown = shown.map(|path| (path, EXECUTE | READ_FILE | READ_DIRECTORY));
+        let devices = DEVICES.iter().map(Path::new);
+        let devices = devices.map(|path| (path, READ_FILE | WRITE_FILE));
+        let kvm = kvm.then(|| (Path::new(KVM), READ_FILE | WRITE_FILE | DEVICE_CONTROL));
+        let rules = shown
+            .chain(devices)
+            .chain(kvm)
+            .filter_map(|(path, rights)| {
+                // Files have no rights of directories.
+                let rights = if path.is_dir() {
+                    rights
+                } else {
+                    rights & !READ_DIRECTORY
+                };
+                Some((CString::new(path.as_os_str().as_bytes()).ok()?, rights))
+            });
+        Self(rules.collect())
+    }
+
+    /// Restricts the calling process, which must have given up gaining privileges,
+    /// for good.
+    pub fn restrict(&self) -> nix::Result<()> {
+        // SAFETY: asks for the version, which takes no structure.
+        let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1) };
+        let version = usize::try_from(Errno::result(version)?).unwrap_or(0);
+        let files = RIGHTS[version.clamp(1, RIGHTS.len()) - 1];
+        let governed = Governed {
+            files,
+            network: if version >= 4 { NETWORK } else { 0 },
+            outside: if version >= 6 { OUTSIDE } else { 0 },
+        };
+        let size = match version {
+            0..=3 => 8,
+            4..=5 => 16,
+            _ => 24,
+        };
+        // SAFETY: the structure outlives the call, which reads that much of it;
+        // what the call returns is nobody else's.
+        let rules = unsafe {
+            let rules = libc::syscall(
+                libc::SYS_landlock_create_ruleset,
+                &raw const governed,
+                size,
+                0,
+            );
+            let rules = Errno::result(rules)?;
+            OwnedFd::from_raw_fd(c_int::try_from(rules).unwrap_or(-1))
+        };
+        for (path, rights) in &self.0 {
+            let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+            // What this machine lacks needs no rule.
+            let Ok(parent) = open(path.as_c_str(), flags, Mode::empty()) else {
+                continue;
+            };
+            let rule = Beneath {
+                allowed: rights & files,
+                parent: parent.as_raw_fd(),
+            };
+            // SAFETY: the rule outlives the call.
+            let added = unsafe {
+                libc::syscall(
+                    libc::SYS_landlock_add_rule,
+                    rules.as_raw_fd(),
+                    1,
+                    &raw const rule,
+                    0,
+                )
+            };
+            Errno::result(added)?;
+        }
+        let rules = c_long::from(rules.as_raw_fd());
+        call(libc::SYS_landlock_restrict_self, [rules, 0, 0])
+    }
+}

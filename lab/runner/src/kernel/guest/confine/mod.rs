@@ -1,0 +1,233 @@
+//! Starts QEMU as a process that has no privileges and reaches nothing of this
+//! machine but the descriptors that it is given.
+//!
+//! The process gets, in this order:
+//!
+//! 1. a user: as root, one of a range that no account uses; otherwise the
+//!    caller's own, in a user namespace that gives it no capability;
+//! 2. PID, mount, network, IPC, UTS and cgroup namespaces;
+//! 3. a root directory with the system's programs and libraries, read-only
+//!    ([`root`]), or, without a mount namespace, Landlock rules with the same
+//!    paths ([`landlock`]);
+//! 4. limits, no capabilities, `no_new_privs`, no inherited descriptors;
+//! 5. a system call filter ([`filter`]), to which QEMU adds its own.
+//!
+//! Users, capabilities, descriptors and `no_new_privs` are never left out: QEMU
+//! does not start without them. A container or a kernel may refuse the rest;
+//! what it refuses is left out, and [`Confined::lacks`] names it. Any other
+//! failure, such as too little memory, is an error.
+//!
+//! Everything between fork and exec is done by system calls on values that are
+//! computed before, because other threads may hold locks at the fork.
+
+mod child;
+mod filter;
+mod lacks;
+mod landlock;
+mod root;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::fcntl::OFlag;
+use nix::sys::wait::waitpid;
+use nix::unistd::{Pid, getegid, geteuid};
+use tokio::process::{ChildStderr, ChildStdout};
+
+use super::error::GuestError;
+use super::process::Process;
+use child::{Child, FAILED, LACKS, PROCESS, RECORD, STEPS, Way};
+pub use lacks::Lacks;
+use svclab_agent::contain::nobody_else;
+use svclab_agent::rights::{KILL, SETGID, SETUID, are_an_administrator_s, has};
+
+/// Variables that QEMU keeps: where its wrapper finds programs and the loader
+/// finds libraries.
+const ENVIRONMENT: [&str; 2] = ["PATH", "LD_LIBRARY_PATH"];
+
+/// The device of the kernel's hypervisor.
+pub const KVM: &str = "/dev/kvm";
+
+/// The largest file that a guest which is booted may write, in bytes: its memory
+/// and its state.
+const LARGEST: u64 = 64 << 30;
+
+/// What the process may use.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Access<'a> {
+    /// Descriptors that it inherits, under their numbers.
+    pub descriptors: &'a [BorrowedFd<'a>],
+    /// Whether it may open [`KVM`].
+    pub kvm: bool,
+    /// Whether it may write to files.
+    pub writes: bool,
+}
+
+/// A process that was started confined.
+#[derive(Debug)]
+pub struct Confined {
+    /// The process; dropping it kills it.
+    pub process: Process,
+    /// Its standard output.
+    pub stdout: ChildStdout,
+    /// Its standard error.
+    pub stderr: ChildStderr,
+    /// The parts of the confinement that this machine refused.
+    pub lacks: Lacks,
+}
+
+/// Starts `program`, an absolute path without links.
+///
+/// # Errors
+///
+/// When the program cannot be executed, or a part of the confinement fails for
+/// another reason than that this machine does not allow it.
+pub fn spawn(
+    program: &Path,
+    arguments: &[OsString],
+    access: &Access<'_>,
+) -> Result<Confined, GuestError> {
+    let unstarted = |source| GuestError::Start {
+        program: program.to_owned(),
+        source,
+    };
+    let (report, reporting) = nix::unistd::pipe2(OFlag::O_CLOEXEC)
+        .map_err(io::Error::from)
+        .map_err(unstarted)?;
+    let mut child = prepare(program, access, reporting)?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .current_dir("/")
+        .env_clear()
+        .envs(ENVIRONMENT.iter().filter_map(|name| {
+            let value = std::env::var_os(name)?;
+            Some((name, value))
+        }))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    // SAFETY: `enter` makes system calls only, which may be made between fork
+    // and exec.
+    unsafe { command.pre_exec(move || child.enter()) };
+    let spawned = command.spawn();
+    // With the command goes the last writing end of the report on this side.
+    drop(command);
+    let report = Report::read(report).map_err(unstarted)?;
+    let process = report.process.map(Process::new);
+    match spawned {
+        Ok(mut first) => {
+            // The process that was forked has made another one and ended.
+            let _ = first.wait();
+            let (Some(process), Some(stdout), Some(stderr)) =
+                (process, first.stdout.take(), first.stderr.take())
+            else {
+                return Err(unstarted(io::ErrorKind::BrokenPipe.into()));
+            };
+            Ok(Confined {
+                process,
+                stdout: ChildStdout::from_std(stdout).map_err(unstarted)?,
+                stderr: ChildStderr::from_std(stderr).map_err(unstarted)?,
+                lacks: report.lacks,
+            })
+        }
+        Err(source) => {
+            if let Some(process) = report.process {
+                let _ = waitpid(process, None);
+            }
+            Err(match report.failed {
+                Some(step) => GuestError::Confine { step, source },
+                None => unstarted(source),
+            })
+        }
+    }
+}
+
+/// Computes everything that the forked process needs.
+fn prepare(program: &Path, access: &Access<'_>, reporting: OwnedFd) -> Result<Child, GuestError> {
+    let is_root = geteuid().is_root();
+    let other = nobody_else().filter(|_| is_root);
+    if other.is_some() && ![SETUID, SETGID, KILL].into_iter().all(has) {
+        return Err(GuestError::Confine {
+            step: "become a user without privileges",
+            source: io::ErrorKind::PermissionDenied.into(),
+        });
+    }
+    let way = match other {
+        Some(_) if are_an_administrator_s() => Way::Administrator,
+        Some(_) => Way::Other,
+        None => Way::Own,
+    };
+    let outside = (geteuid().as_raw(), getegid().as_raw());
+    let inside = match other {
+        Some(user) => (user, user),
+        // Root of a user namespace that has no other user becomes an ordinary
+        // one of a further namespace.
+        None if is_root => (child::LOCAL, child::LOCAL),
+        None => outside,
+    };
+    let mapped = if other.is_some() { inside } else { outside };
+    let kvm = access.kvm.then(|| fs::metadata(KVM).ok()).flatten();
+    let kvm = kvm.filter(|found| found.file_type().is_char_device());
+    // The owner's rights are root's; those of the group can be kept alone.
+    let group = kvm
+        .as_ref()
+        .filter(|found| found.mode() & 0o060 == 0o060 && found.gid() != 0)
+        .map(MetadataExt::gid);
+    let libraries = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let shown = root::shown(program, &libraries);
+    Ok(Child {
+        report: reporting,
+        way,
+        inside,
+        maps: [
+            child::map(inside.0, mapped.0),
+            child::map(inside.1, mapped.1),
+        ],
+        groups: group.into_iter().collect(),
+        must_map: is_root && other.is_none(),
+        no_namespaces: lacks::limits_are_zero(),
+        root: root::Root::new(&shown, kvm.map(|found| found.rdev()), inside.0),
+        landlock: landlock::Landlock::new(&shown, access.kvm),
+        filter: filter::Filter::new(),
+        descriptors: access.descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
+        largest: if access.writes { LARGEST } else { 0 },
+    })
+}
+
+/// What the forked processes report before exec.
+#[derive(Default)]
+struct Report {
+    process: Option<Pid>,
+    lacks: Lacks,
+    failed: Option<&'static str>,
+}
+
+impl Report {
+    /// Reads all records up to the end of the pipe.
+    fn read(from: OwnedFd) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        fs::File::from(from).read_to_end(&mut bytes)?;
+        let mut report = Self::default();
+        for record in bytes.chunks_exact(RECORD) {
+            let number = record[1..].try_into().map_or(0, i32::from_ne_bytes);
+            match record[0] {
+                PROCESS => report.process = Some(Pid::from_raw(number)),
+                LACKS => report.lacks.add(number),
+                FAILED => {
+                    report.failed = usize::try_from(number)
+                        .ok()
+                        .and_then(|step| STEPS.get(step).copied());
+                }
+                _ => {}
+            }
+        }
+        Ok(report)
+    }
+}

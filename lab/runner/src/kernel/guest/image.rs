@@ -1,0 +1,199 @@
+//! A kernel as guests boot it: its own file, its modules as an archive, and what
+//! it says of itself.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::cache::Cache;
+use super::error::GuestError;
+use super::initramfs::{Files, Node};
+use super::tree;
+use crate::kernel::modules::{Lists, Modules};
+use svclab_agent::MODULES;
+
+/// The version of what is made of a kernel; an entry of another is stale.
+pub const FORMAT: u32 = 2;
+
+/// The file of an entry that is the kernel.
+pub const KERNEL: &str = "vmlinuz";
+
+/// The file of an entry that is the archive of its modules.
+pub const ARCHIVE: &str = "modules.cpio";
+
+/// The file that lists the modules' aliases.
+const ALIASES: &str = "modules.alias";
+
+/// The file that lists what is built in.
+const BUILT_IN: &str = "modules.builtin";
+
+/// What a kept kernel says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// Which way of keeping kernels it was made by.
+    pub format: u32,
+    /// What it calls itself: `6.12.117+deb12-cloud-amd64`.
+    pub release: String,
+    /// Where it is from: a package and its version, or a file.
+    pub from: String,
+    /// Whether it is a user's own rather than the distribution's.
+    pub own: bool,
+    /// The modules that it loads at boot.
+    pub modules: Vec<String>,
+}
+
+/// Makes the files of a kernel's entry in a directory, from the kernel's file
+/// and the directory of its modules (`/lib/modules/RELEASE`).
+///
+/// # Errors
+///
+/// When one of them cannot be read or is none, or the cache cannot be written.
+pub fn make(
+    cache: &Cache,
+    kernel: &Path,
+    modules: &Path,
+    into: &Path,
+) -> Result<(String, Vec<String>), GuestError> {
+    let unreadable = |error: io::Error| GuestError::Image {
+        file: kernel.to_owned(),
+        why: error.to_string(),
+    };
+    let bytes = fs::read(kernel).map_err(unreadable)?;
+    let release = release(&bytes).ok_or_else(|| GuestError::Image {
+        file: kernel.to_owned(),
+        why: "it is no Linux kernel for this processor".to_owned(),
+    })?;
+    let loaded = tree::wanted(modules)?;
+    let mut files = Files::default();
+    for (at, module) in loaded.iter().enumerate() {
+        files.put(
+            &format!("{MODULES}/{at:04}-{}.ko", module.name),
+            Node::File(module.bytes.clone()),
+        );
+    }
+    let mut archive = Vec::new();
+    let written = files
+        .write(&mut archive)
+        .and_then(|()| fs::write(into.join(ARCHIVE), archive))
+        .and_then(|()| fs::write(into.join(KERNEL), bytes))
+        .and_then(|()| fs::write(into.join(ALIASES), tree::alias_list(&loaded)))
+        .and_then(|()| {
+            // Kernels without the list of what is built in say the rest.
+            let list = fs::read(modules.join(BUILT_IN)).unwrap_or_default();
+            fs::write(into.join(BUILT_IN), list)
+        });
+    written.map_err(cache.cannot("keep a kernel"))?;
+    let names = loaded.into_iter().map(|module| module.name).collect();
+    Ok((release, names))
+}
+
+/// What a guest with this kernel has of modules: what it loads at boot and what
+/// is built in. It loads nothing later.
+#[must_use]
+pub fn modules(image: &Image, directory: &Path) -> Modules {
+    let list = |name: &str| fs::read_to_string(directory.join(name)).ok();
+    let lines: Vec<String> = image
+        .modules
+        .iter()
+        .map(|name| format!("{name} 0 0 - Live 0x0\n"))
+        .collect();
+    let loaded = lines.concat();
+    Modules::new(&Lists {
+        release: image.release.clone(),
+        loaded: Some(loaded),
+        in_sysfs: Vec::new(),
+        dep: Some(String::new()),
+        alias: list(ALIASES),
+        builtin: list(BUILT_IN),
+        builtin_info: None,
+        sealed: true,
+    })
+}
+
+/// What a kernel's file says that it is.
+///
+/// A `bzImage` points at it (Linux v6.12, `Documentation/arch/x86/boot.rst`,
+/// `kernel_version`); a `vmlinux` holds the line it greets with.
+#[must_use]
+pub fn release(kernel: &[u8]) -> Option<String> {
+    const GREETING: &[u8] = b"Linux version ";
+    let text = if kernel.get(0x202..0x206) == Some(b"HdrS") {
+        let low = usize::from(*kernel.get(0x20e)?);
+        let high = usize::from(*kernel.get(0x20f)?);
+        kernel.get(0x200 + low + (high << 8)..)?
+    } else if kernel.starts_with(b"\x7fELF") {
+        let at = kernel
+            .windows(GREETING.len())
+            .position(|window| window == GREETING)?;
+        &kernel[at + GREETING.len()..]
+    } else {
+        return None;
+    };
+    let end = text.iter().position(|byte| matches!(byte, 0 | b' '))?;
+    let release = std::str::from_utf8(&text[..end]).ok()?;
+    (!release.is_empty() && release.len() < 65).then(|| release.to_owned())
+}
+
+/// The directory of the modules of a release, at or below a directory that a
+/// user names, or in the usual places.
+#[must_use]
+pub fn find_modules(named: Option<&Path>, kernel: &Path, release: &str) -> Option<PathBuf> {
+    let mut places: Vec<PathBuf> = Vec::new();
+    if let Some(named) = named {
+        places.push(named.to_owned());
+        for below in ["", "lib/modules", "usr/lib/modules"] {
+            places.push(named.join(below).join(release));
+        }
+    } else {
+        // Where an unpacked package has it, seen from its `boot`.
+        if let Some(root) = kernel.parent().and_then(Path::parent) {
+            places.push(root.join("lib/modules").join(release));
+            places.push(root.join("usr/lib/modules").join(release));
+        }
+        places.push(Path::new("/lib/modules").join(release));
+    }
+    places
+        .into_iter()
+        .find(|place| place.join("kernel").is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_s_release_is_read_from_its_file() {
+        let mut image = vec![0; 0x400];
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image[0x20e..0x210].copy_from_slice(&0x110_u16.to_le_bytes());
+        let text = b"6.1.0-56-cloud-amd64 (debian) #1 SMP\0";
+        image[0x310..0x310 + text.len()].copy_from_slice(text);
+        assert_eq!(release(&image).as_deref(), Some("6.1.0-56-cloud-amd64"));
+        // It points beyond its end.
+        image[0x20f] = 0xff;
+        assert_eq!(release(&image), None);
+        let mut elf = b"\x7fELF and more".to_vec();
+        assert_eq!(release(&elf), None);
+        elf.extend(b"Linux version 6.12.9 (x@y) \0");
+        assert_eq!(release(&elf).as_deref(), Some("6.12.9"));
+        assert_eq!(release(b"#!/bin/sh"), None);
+    }
+
+    #[test]
+    fn modules_are_found_where_packages_and_users_have_them() {
+        let root = tempfile::tempdir().unwrap();
+        let modules = root.path().join("lib/modules/6.1.0");
+        fs::create_dir_all(modules.join("kernel")).unwrap();
+        let kernel = root.path().join("boot/vmlinuz-6.1.0");
+        let found = |named: Option<&Path>| find_modules(named, &kernel, "6.1.0");
+        assert_eq!(found(None).as_ref(), Some(&modules));
+        assert_eq!(found(Some(&modules)).as_ref(), Some(&modules));
+        assert_eq!(found(Some(root.path())).as_ref(), Some(&modules));
+        let above = modules.parent().unwrap();
+        assert_eq!(found(Some(above)).as_ref(), Some(&modules));
+        assert_eq!(found(Some(Path::new("/nowhere"))), None);
+        assert_eq!(find_modules(None, Path::new("vmlinuz"), "0.0.0"), None);
+    }
+}

@@ -1,0 +1,265 @@
+//! This host's kernel: the agent is a child process that makes a place of its
+//! own to work in.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tokio::io::AsyncReadExt;
+use tokio::process::{ChildStderr, Command};
+use tokio::sync::oneshot;
+
+use super::agent::{Agent, Manner};
+use super::agent_program;
+use super::drops;
+use super::error::KernelError;
+use super::lists;
+use super::missing::Missing;
+use super::modules::Modules;
+use svclab_agent::contain::Standing;
+use svclab_agent::rights;
+use svclab_model::plan::Plan;
+use svclab_planner::needs::Needs;
+
+/// How much of an agent's standard error is kept, in bytes.
+const KEPT: usize = 4096;
+
+/// This host.
+#[derive(Debug, Clone)]
+pub struct Host {
+    program: PathBuf,
+    modules: Arc<OnceLock<Modules>>,
+    standing: Standing,
+    /// Programs besides those of the system.
+    further: Vec<PathBuf>,
+    /// Whether its drops are left to counters.
+    untraced: bool,
+    /// An agent that was started to find out whether one starts, until it is used.
+    started: Arc<Mutex<Option<Agent>>>,
+}
+
+impl Host {
+    /// This host, with the agent that [`agent_program::find`] returns.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_agent(agent_program::expected())
+    }
+
+    /// This host, with another program as the agent.
+    #[must_use]
+    pub fn with_agent(program: PathBuf) -> Self {
+        Self {
+            program,
+            modules: Arc::default(),
+            standing: Standing::Contained,
+            further: Vec::new(),
+            untraced: false,
+            started: Arc::default(),
+        }
+    }
+
+    /// The same host, whose drops are not traced even if they may be: what its
+    /// evidence says of them is what a user without rights is told.
+    #[must_use]
+    pub fn without_drops(mut self) -> Self {
+        self.untraced = true;
+        self
+    }
+
+    /// The program that is its agents.
+    #[must_use]
+    pub fn agent(&self) -> &Path {
+        &self.program
+    }
+
+    /// The same host, whose agents have further programs at hand, where they lie
+    /// here; [`crate::kernel::Session::start`] starts them. Of all that is not
+    /// the system's they see nothing else.
+    #[must_use]
+    pub fn with_programs(mut self, programs: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.further.extend(programs);
+        self
+    }
+
+    /// The same host, with agents that keep what IPVS takes of the rights of the
+    /// machine's own root.
+    #[must_use]
+    pub fn for_ipvs(&self) -> Self {
+        Self {
+            standing: Standing::Machine,
+            started: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// Whose rights its agents work with.
+    #[must_use]
+    pub const fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// What this host's kernel has of modules, as of the first question.
+    #[must_use]
+    pub fn modules(&self) -> &Modules {
+        self.modules.get_or_init(|| Modules::new(&lists::read()))
+    }
+
+    /// Whether the agent would find a program here.
+    #[must_use]
+    pub fn has_program(&self, name: &str) -> bool {
+        lists::has_program(name)
+    }
+
+    /// Asks what a plan needs that this host has not got. Building a plan that
+    /// lacks nothing makes the kernel load nothing.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, with who asks for it and what would change that.
+    pub fn missing(&self, plan: &Plan) -> Result<(), Missing> {
+        self.missing_of(&Needs::of(plan))
+    }
+
+    /// The same for what is not a plan's alone.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, with who asks for it.
+    pub fn missing_of(&self, needs: &Needs) -> Result<(), Missing> {
+        Missing::check(
+            needs,
+            self.modules(),
+            |name| self.has_program(name),
+            rights::are_those_of_root,
+        )
+    }
+
+    /// The same host after an agent was started on it, which the next
+    /// [`Host::start`] returns.
+    ///
+    /// # Errors
+    ///
+    /// When no agent starts.
+    pub(super) async fn started(self) -> Result<Self, KernelError> {
+        let agent = self.start().await?;
+        Ok(Self {
+            started: Arc::new(Mutex::new(Some(agent))),
+            ..self
+        })
+    }
+
+    /// Starts an agent and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started, finds no place to work in, or dies.
+    pub async fn start(&self) -> Result<Agent, KernelError> {
+        let started = self.started.lock().map_or(None, |mut agent| agent.take());
+        if let Some(agent) = started.filter(|agent| !agent.is_lost()) {
+            return Ok(agent);
+        }
+        let mut child = Command::new(&self.program)
+            .args((self.standing == Standing::Machine).then_some(svclab_agent::MACHINE))
+            .args(
+                self.further
+                    .iter()
+                    .flat_map(|program| [OsStr::new(svclab_agent::PROGRAM), program.as_os_str()]),
+            )
+            // What the caller's environment holds, often secrets, is none of a
+            // lab's business.
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Ctrl-C is the front end's to act on.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|source| KernelError::Start {
+                program: self.program.display().to_string(),
+                source: Arc::new(source),
+            })?;
+        let (Some(input), Some(output), Some(errors)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            unreachable!("all three streams were asked for");
+        };
+        let process = child.id();
+        let (kill, killed) = oneshot::channel::<()>();
+        let obituary = async move {
+            let (said, status) = tokio::join!(last_words(errors), async {
+                tokio::select! {
+                    status = child.wait() => status,
+                    // Either sent or dropped: nobody needs the agent any more.
+                    _ = killed => {
+                        let _ = child.start_kill();
+                        child.wait().await
+                    }
+                }
+            });
+            (how(status.ok()), said)
+        };
+        let agent = Agent::new(output, input, obituary, kill, process, Manner::default()).await?;
+        let traced_as = process.filter(|_| !self.untraced);
+        Ok(agent.traced_as(traced_as.map(|process| drops::Agent {
+            process,
+            standing: self.standing,
+        })))
+    }
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+async fn last_words(mut errors: ChildStderr) -> String {
+    let mut kept = Vec::new();
+    let mut chunk = [0; 1024];
+    while let Ok(length @ 1..) = errors.read(&mut chunk).await {
+        kept.extend_from_slice(&chunk[..length]);
+        kept.drain(..kept.len().saturating_sub(KEPT));
+    }
+    String::from_utf8_lossy(&kept).trim().to_owned()
+}
+
+fn how(status: Option<ExitStatus>) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match status {
+        Some(status) => match (status.code(), status.signal()) {
+            // The process that waits for the agent's own ends like it did, as a
+            // shell does.
+            (Some(code @ 129..=192), _) => format!("it was ended by signal {}", code - 128),
+            (Some(code), _) => format!("it ended with status {code}"),
+            (None, Some(signal)) => format!("it was ended by signal {signal}"),
+            (None, None) => "it ended".to_owned(),
+        },
+        None => "it ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn agent_that_closes_its_stream_before_it_exits_is_not_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("agent");
+        // The loop takes some milliseconds.
+        let text = "exec >&-; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3";
+        // A file that this process has open for writing cannot be executed, nor can one that
+        // was inherited by a child of another test.
+        let write = r#"printf '#!/bin/sh\n%s\n' "$1" >"$0" && chmod 755 "$0""#;
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.arg("-c").arg(write).arg(&program).arg(text);
+        assert!(shell.status().unwrap().success());
+        let error = Host::with_agent(program).start().await.unwrap_err();
+        let KernelError::Lost(lost) = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(lost.how, "it ended with status 3");
+    }
+}

@@ -1,0 +1,78 @@
+//! Reading what this machine says of its kernel's modules and which programs it
+//! has. Nothing here asks the kernel for a module.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::modules::Lists;
+
+/// Reads this machine's lists. What cannot be read counts as not there.
+#[must_use]
+pub fn read() -> Lists {
+    let release = nix::sys::utsname::uname()
+        .map(|name| name.release().to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let directory = directory(&release);
+    let list = |name: &str| text(&directory.as_ref()?.join(name));
+    Lists {
+        loaded: text(Path::new("/proc/modules")),
+        in_sysfs: names(Path::new("/sys/module"))
+            .into_iter()
+            .chain(shown_in_proc())
+            .collect(),
+        dep: list("modules.dep"),
+        alias: list("modules.alias"),
+        builtin: list("modules.builtin"),
+        builtin_info: list("modules.builtin.modinfo"),
+        sealed: text(Path::new("/proc/sys/kernel/modules_disabled"))
+            .is_some_and(|text| text.trim() == "1"),
+        release,
+    }
+}
+
+/// What has no parameters, so that `/sys/module` does not list it where it is
+/// built in, and shows itself otherwise; in a container without `/lib/modules`
+/// nothing else does.
+fn shown_in_proc() -> impl Iterator<Item = String> {
+    // Linux v6.12, `net/packet/af_packet.c`, `packet_net_init`.
+    [("/proc/net/packet", "af_packet")]
+        .into_iter()
+        .filter(|(path, _)| Path::new(path).exists())
+        .map(|(_, module)| module.to_owned())
+}
+
+/// Where `depmod` keeps the lists of the running kernel.
+fn directory(release: &str) -> Option<PathBuf> {
+    [
+        "/lib/modules",
+        "/usr/lib/modules",
+        "/run/booted-system/kernel-modules/lib/modules",
+    ]
+    .into_iter()
+    .map(|base| Path::new(base).join(release))
+    .find(|path| path.is_dir())
+}
+
+/// Lists hold ASCII; a byte that is not is nobody's name.
+fn text(path: &Path) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn names(path: &Path) -> Vec<String> {
+    fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect()
+}
+
+/// Whether the agent would find a program.
+#[must_use]
+pub fn has_program(name: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    svclab_agent::PATH.split(':').any(|directory| {
+        fs::metadata(Path::new(directory).join(name))
+            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    })
+}

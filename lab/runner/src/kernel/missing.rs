@@ -1,0 +1,310 @@
+//! What a machine lacks for a plan, and what would change that.
+
+use std::fmt::{self, Write as _};
+
+use super::modules::{Modules, State};
+use svclab_agent::PATH;
+use svclab_model::protocol::{Failure, Fault};
+use svclab_model::tools::package;
+use svclab_planner::needs::{Asker, Needs};
+
+/// How many of each kind a message lists.
+const LISTED: usize = 12;
+
+/// Something a plan asks for that is not there, and who asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack {
+    /// The module or program.
+    pub name: String,
+    /// Who asks for it first.
+    pub by: Asker,
+}
+
+/// What a machine lacks for a plan; displayed, what is the matter, without the
+/// remedy.
+#[derive(Debug, Clone, PartialEq, Eq, Default, thiserror::Error)]
+pub struct Missing {
+    /// Modules that the kernel would load, which svclab never makes it do.
+    pub modules: Vec<Lack>,
+    /// Names that no module of this kernel answers to.
+    pub absent: Vec<Lack>,
+    /// Programs that are not installed.
+    pub programs: Vec<Lack>,
+    /// Why svclab has not the rights that IPVS takes, in words that follow
+    /// "svclab", and who asks for it.
+    pub rights: Option<Box<Lack>>,
+    /// The machine does not show which modules are built into its kernel: some
+    /// of `modules` may be.
+    pub unsure: bool,
+}
+
+impl Missing {
+    /// Holds what a plan needs against what there is. `has_program` says whether
+    /// the agent would find a program, `root` why this is not the machine's own
+    /// root, if it is not; it is asked only by what takes that.
+    ///
+    /// # Errors
+    ///
+    /// What is not there.
+    pub fn check(
+        needs: &Needs,
+        modules: &Modules,
+        has_program: impl Fn(&str) -> bool,
+        root: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(), Self> {
+        let mut missing = Self::default();
+        for (name, by) in needs.modules() {
+            let lack = |name: &str| Lack {
+                name: name.to_owned(),
+                by: by.clone(),
+            };
+            match modules.state(name) {
+                State::Present => {}
+                State::Absent => missing.absent.push(lack(name)),
+                State::Loadable(lacking) => {
+                    for module in lacking {
+                        if !missing.modules.iter().any(|known| known.name == module) {
+                            missing.modules.push(lack(&module));
+                        }
+                    }
+                }
+            }
+        }
+        for (name, by) in needs.programs().filter(|(name, _)| !has_program(name)) {
+            missing.programs.push(Lack {
+                name: name.to_owned(),
+                by: by.clone(),
+            });
+        }
+        if let Some(by) = needs.ipvs_by()
+            && let Err(name) = root()
+        {
+            let by = by.clone();
+            missing.rights = Some(Box::new(Lack { name, by }));
+        }
+        missing.unsure = !missing.modules.is_empty() && !modules.shows_lists();
+        if missing.is_nothing() {
+            Ok(())
+        } else {
+            Err(missing)
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.modules.is_empty()
+            && self.absent.is_empty()
+            && self.programs.is_empty()
+            && self.rights.is_none()
+    }
+
+    /// All of it in one line, without who asks.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let names = |lacks: &[Lack]| {
+            let names: Vec<&str> = lacks.iter().map(|lack| lack.name.as_str()).collect();
+            names.join(", ")
+        };
+        [
+            ("not loaded", &self.modules),
+            ("not of this kernel", &self.absent),
+            ("not installed", &self.programs),
+        ]
+        .into_iter()
+        .filter(|(_, lacks)| !lacks.is_empty())
+        .map(|(words, lacks)| format!("{words}: {}", names(lacks)))
+        .chain(
+            self.rights
+                .iter()
+                .map(|lack| format!("svclab {}", lack.name)),
+        )
+        .collect::<Vec<_>>()
+        .join("; ")
+    }
+
+    /// The command that would load what can be loaded.
+    #[must_use]
+    pub fn modprobe(&self) -> Option<String> {
+        let names: Vec<&str> = self.modules.iter().map(|lack| lack.name.as_str()).collect();
+        modprobe(&names)
+    }
+
+    /// What to do about it: every command that helps, as Debian has them.
+    #[must_use]
+    pub fn remedy(&self) -> Option<String> {
+        let mut remedies = Vec::new();
+        if let Some(modprobe) = self.modprobe() {
+            let mut remedy = format!("run `{modprobe}` as root");
+            if self.modules.iter().any(|lack| lack.name == "br_netfilter") {
+                remedy.push_str(
+                    "; from then on br_netfilter passes what crosses this machine's own bridges through its own rules, too",
+                );
+            }
+            if self.unsure {
+                remedy.push_str(
+                    "; if this is a container, mount the host's /lib/modules into it, so that svclab sees what is built into the kernel",
+                );
+            }
+            remedies.push(remedy);
+        }
+        if !self.absent.is_empty() {
+            remedies.push(
+                "install the rest of the kernel's modules if its package is divided (Ubuntu: `apt-get install linux-modules-extra-$(uname -r)`), or boot another kernel"
+                    .to_owned(),
+            );
+        }
+        let (known, unknown): (Vec<_>, Vec<_>) = self
+            .programs
+            .iter()
+            .map(|lack| package(&lack.name).ok_or(&lack.name))
+            .partition(Result::is_ok);
+        let mut packages: Vec<&str> = known.into_iter().flatten().collect();
+        packages.dedup();
+        for name in unknown.into_iter().filter_map(Result::err) {
+            remedies.push(format!("install `{name}` where programs are: {PATH}"));
+        }
+        if !packages.is_empty() {
+            remedies.push(format!(
+                "run `apt-get install {}`, or your distribution's equivalent, as root",
+                packages.join(" ")
+            ));
+        }
+        if self.rights.is_some() {
+            remedies.push(
+                "run svclab as root of the machine itself; a container has that when it is started with --privileged and without user namespaces"
+                    .to_owned(),
+            );
+        }
+        (!remedies.is_empty()).then(|| remedies.join("\n"))
+    }
+}
+
+/// The one command that loads modules, unless there are none to load.
+pub(super) fn modprobe(names: &[impl AsRef<str>]) -> Option<String> {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names[..] {
+        [] => None,
+        [name] => Some(format!("modprobe {name}")),
+        // Without `-a`, all names but the first would be parameters of it.
+        _ => Some(format!("modprobe -a {}", names.join(" "))),
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (
+                "this kernel would have to load modules, which svclab leaves to you",
+                &self.modules,
+            ),
+            ("this kernel has nothing that answers to", &self.absent),
+            ("programs are not installed", &self.programs),
+        ];
+        let mut text = String::new();
+        for (words, lacks) in parts {
+            if lacks.is_empty() {
+                continue;
+            }
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            write!(text, "{words}:")?;
+            let width = lacks
+                .iter()
+                .take(LISTED)
+                .map(|lack| lack.name.len())
+                .max()
+                .unwrap_or(0);
+            for Lack { name, by } in lacks.iter().take(LISTED) {
+                write!(text, "\n  {name:width$}  for {by}")?;
+            }
+            if lacks.len() > LISTED {
+                write!(text, "\n  and {} more", lacks.len() - LISTED)?;
+            }
+        }
+        if let Some(Lack { name, by }) = self.rights.as_deref() {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            write!(
+                text,
+                "IPVS takes the machine's own root, and svclab {name}:\n  for {by}"
+            )?;
+        }
+        f.write_str(&text)
+    }
+}
+
+impl From<Missing> for Failure {
+    fn from(missing: Missing) -> Self {
+        Self {
+            fault: Fault::Machine,
+            message: missing.to_string(),
+            remedy: missing.remedy(),
+            rejected: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Lists;
+    use svclab_model::plan::{Namespace, Plan};
+    use svclab_ruleset::ipvs::{SchedulerFlags, Transport, Virtual, VirtualServer};
+
+    fn balanced() -> Needs {
+        Needs::of(&Plan {
+            namespaces: vec![Namespace {
+                name: "node-1".to_owned(),
+                ipvs: vec![VirtualServer {
+                    takes: Virtual::Address {
+                        protocol: Transport::Tcp,
+                        address: [10, 96, 0, 1].into(),
+                        port: 80,
+                    },
+                    scheduler: "rr".to_owned(),
+                    persistence: None,
+                    flags: SchedulerFlags::default(),
+                    servers: Vec::new(),
+                }],
+                ..Namespace::default()
+            }],
+            ..Plan::default()
+        })
+    }
+
+    fn modules(loaded: &str) -> Modules {
+        Modules::new(&Lists {
+            loaded: Some(loaded.to_owned()),
+            ..Lists::default()
+        })
+    }
+
+    #[test]
+    fn ipvs_wants_root_beside_its_modules() {
+        let unprivileged = || Err("runs without root".to_owned());
+        let check = |loaded, root: fn() -> Result<(), String>| {
+            Missing::check(&balanced(), &modules(loaded), |_| true, root)
+        };
+        let loaded = "ip_vs 1 0 - Live 0x0\nip_vs_rr 1 0 - Live 0x0\n";
+        let said = |missing: &Missing| {
+            format!(
+                "{missing}\n---\n{}\n---\n{}",
+                missing.summary(),
+                missing.remedy().unwrap_or_default()
+            )
+        };
+        assert_eq!(check(loaded, || Ok(())), Ok(()));
+        let neither = check("", unprivileged).unwrap_err();
+        insta::assert_snapshot!("neither_modules_nor_root", said(&neither));
+        let only_modules = check(loaded, unprivileged).unwrap_err();
+        insta::assert_snapshot!("modules_without_root", said(&only_modules));
+    }
+
+    #[test]
+    fn what_needs_no_ipvs_does_not_ask_for_root() {
+        let needs = Needs::of(&Plan::default());
+        let root = || panic!("nobody asked");
+        assert_eq!(Missing::check(&needs, &modules(""), |_| true, root), Ok(()));
+    }
+}

@@ -1,0 +1,40 @@
+//! Where a plan runs: this host's kernel, or a guest's. Nothing else in
+//! the tree knows which; everyone speaks to an [`Agent`].
+
+mod agent;
+pub mod agent_program;
+mod asked;
+mod audience;
+mod busy;
+mod choose;
+pub mod doctor;
+mod drops;
+pub mod enter;
+mod error;
+mod flow;
+pub mod guest;
+mod host;
+mod lists;
+mod memory;
+mod missing;
+mod modules;
+mod own_time;
+#[cfg(test)]
+mod recorded;
+mod room;
+mod session;
+mod trials;
+pub mod witness;
+
+pub use agent::Agent;
+pub use busy::Tries;
+pub use choose::{Choice, Kernel, Kernels};
+pub use error::{KernelError, LostAgent};
+pub use flow::{Flow, Opener};
+pub use guest::Guest;
+pub use host::Host;
+pub use missing::{Lack, Missing};
+pub use modules::{Lists, Modules, State};
+pub use room::NoRoom;
+pub use session::Session;
+pub use witness::Witness;

@@ -1,0 +1,232 @@
+//! What svclab believes of modules, held against what kernels were seen to do:
+//! `tests/recorded/modules`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use super::{Lack, Lists, Missing, Modules, State};
+use svclab_model::plan::{Backend, Iptables, Link, LinkKind, Mac, Namespace, Plan};
+use svclab_planner::needs::{Asker, Needs};
+
+const KERNELS: [(&str, &str); 2] = [
+    ("debian-6.1-cloud", "6.1.0-50-cloud-amd64"),
+    ("debian-6.12-cloud", "6.12.117+deb12-cloud-amd64"),
+];
+
+fn file(kernel: &str, name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/recorded/modules")
+        .join(kernel)
+        .join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A machine that has booted and loaded nothing yet.
+fn fresh(kernel: &str, release: &str, shows_lists: bool) -> Lists {
+    let list = |name| shows_lists.then(|| file(kernel, name));
+    Lists {
+        release: release.to_owned(),
+        loaded: Some(String::new()),
+        dep: list("modules.dep"),
+        alias: list("modules.alias"),
+        builtin: list("modules.builtin"),
+        ..Lists::default()
+    }
+}
+
+/// By module, itself and all that it depends on.
+fn closures(kernel: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let name = |path: &str| {
+        let file = path.rsplit('/').next().unwrap();
+        file.split('.').next().unwrap().replace('-', "_")
+    };
+    file(kernel, "modules.dep")
+        .lines()
+        .map(|line| {
+            let (module, others) = line.split_once(':').unwrap();
+            let all = others.split_whitespace().chain([module]).map(name);
+            (name(module), all.collect())
+        })
+        .collect()
+}
+
+/// One request of a record as a namespace that would make it.
+fn namespace(backend: Backend, kind: &str, family: &str, table: &str, what: &str) -> Namespace {
+    let mut namespace = Namespace::default();
+    match kind {
+        "set" => namespace.ipset = format!("{what}\n"),
+        "rule" => {
+            let text = format!("*{table}\n:X - [0:0]\n-A {what}\nCOMMIT\n");
+            let (v4, v6) = if family == "6" {
+                (String::new(), text)
+            } else {
+                (text, String::new())
+            };
+            namespace.iptables = Some(Iptables { backend, v4, v6 });
+        }
+        "link" => {
+            let kind = match what {
+                "veth" => LinkKind::Veth {
+                    namespace: String::new(),
+                    peer: String::new(),
+                },
+                "bridge" => LinkKind::Bridge,
+                "vxlan" => LinkKind::Vxlan {
+                    vni: 1,
+                    port: 4789,
+                    dev: "veth0".to_owned(),
+                    local: "10.0.0.1".parse().unwrap(),
+                },
+                other => panic!("{other}"),
+            };
+            namespace.links.push(Link {
+                name: "x".to_owned(),
+                kind,
+                mac: Mac([2, 0, 0, 0, 0, 1]),
+                addresses: vec![],
+                bridge: None,
+                hairpin: false,
+                down: false,
+                mtu: None,
+            });
+        }
+        other => panic!("{other}"),
+    }
+    namespace
+}
+
+#[test]
+fn a_plan_asks_for_exactly_what_it_makes_a_kernel_load() {
+    for (kernel, release) in KERNELS {
+        let closures = closures(kernel);
+        for backend in [Backend::Nft, Backend::Legacy] {
+            // With the machine's own lists, and by custom alone.
+            let modules = [
+                Modules::new(&fresh(kernel, release, true)),
+                Modules::new(&fresh(kernel, release, false)),
+            ];
+            let mut loaded = BTreeSet::new();
+            let mut plan = Plan::default();
+            let mut requests = 0;
+            for line in file(kernel, &format!("loads.{}", backend.word())).lines() {
+                let fields: Vec<&str> = line.split('\t').collect();
+                let [kind, family, table, what, new] = fields[..] else {
+                    panic!("{kernel}: {line}");
+                };
+                loaded.extend(new.split_whitespace().map(str::to_owned));
+                plan.namespaces
+                    .push(namespace(backend, kind, family, table, what));
+                requests += 1;
+                let needs = Needs::of(&plan);
+                for modules in &modules {
+                    if !modules.shows_lists() && release.starts_with("6.1.") {
+                        // That kernel's ICMP match is elsewhere than later ones'.
+                        continue;
+                    }
+                    let mut asked = BTreeSet::new();
+                    for (name, by) in needs.modules() {
+                        match modules.state(name) {
+                            State::Present => {}
+                            State::Absent => panic!("{kernel}: nothing answers to {name} for {by}"),
+                            State::Loadable(lacking) => {
+                                for module in lacking {
+                                    let with = closures.get(&module).unwrap_or_else(|| {
+                                        panic!("{kernel} has no {module} for {by}")
+                                    });
+                                    asked.extend(with.iter().cloned());
+                                }
+                            }
+                        }
+                    }
+                    assert_eq!(asked, loaded, "{kernel}, {}: {line}", backend.word());
+                }
+            }
+            assert!(requests > 50, "{kernel}: {requests} requests");
+        }
+    }
+}
+
+#[test]
+fn without_lists_a_name_leads_where_the_lists_would_lead() {
+    let (kernel, release) = KERNELS[1];
+    let blind = Modules::new(&fresh(kernel, release, false));
+    let seeing = Modules::new(&fresh(kernel, release, true));
+    let mut names = 0;
+    for line in file(kernel, "modules.alias").lines() {
+        let Some(name) = line.split_whitespace().nth(1) else {
+            continue;
+        };
+        let ours = ["ipt_", "ip6t_", "ip_set_", "nft-chain-", "nf-logger-2-0"];
+        let ours = ours.iter().any(|start| name.starts_with(start));
+        // Of nftables' expressions, those of IPv4, of IPv6 and of all.
+        let expression = name.strip_prefix("nft-expr-");
+        let of_others = |rest: &str| ["1-", "5-", "7-"].iter().any(|of| rest.starts_with(of));
+        let ours = ours || expression.is_some_and(|rest| !of_others(rest));
+        if line.starts_with("alias") && ours {
+            assert_eq!(blind.state(name), seeing.state(name), "{line}");
+            names += 1;
+        }
+    }
+    assert!(names > 180, "{names} names");
+}
+
+#[test]
+fn what_is_missing_is_said_with_who_asks_and_what_helps() {
+    let (kernel, release) = KERNELS[1];
+    let plan = Plan {
+    namespaces: vec![
+        Namespace {
+            name: "node-1".to_owned(),
+            ipset: "create s hash:ip,port\n".to_owned(),
+            iptables: Some(Iptables {
+                backend: Backend::Nft,
+                v4: "*filter\n-A FORWARD -m physdev --physdev-in eth0 -j DROP\n-A FORWARD -m nosuch -j DROP\nCOMMIT\n".to_owned(),
+                v6: String::new(),
+            }),
+            ..Namespace::default()
+        },
+        namespace(Backend::Nft, "link", "-", "-", "vxlan"),
+    ],
+    ..Plan::default()
+    };
+    let needs = Needs::of(&plan);
+    let shown = |shows_lists, has_program: bool| {
+        let modules = Modules::new(&fresh(kernel, release, shows_lists));
+        let missing = Missing::check(&needs, &modules, |_| has_program, || Ok(())).unwrap_err();
+        format!("{missing}\n---\n{}", missing.remedy().unwrap())
+    };
+    insta::assert_snapshot!("lists_and_no_programs", shown(true, false));
+    insta::assert_snapshot!("no_lists", shown(false, true));
+}
+
+#[test]
+fn nothing_is_missing_where_all_is_loaded() {
+    let (kernel, release) = KERNELS[0];
+    let mut lists = fresh(kernel, release, true);
+    let mut plan = Plan::default();
+    let needs = Needs::of(&plan);
+    assert_eq!(
+        Missing::check(&needs, &Modules::new(&lists), |_| false, || Ok(())),
+        Ok(())
+    );
+    plan.namespaces = vec![namespace(Backend::Nft, "link", "-", "-", "vxlan")];
+    let needs = Needs::of(&plan);
+    let missing = Missing::check(&needs, &Modules::new(&lists), |_| true, || Ok(())).unwrap_err();
+    assert_eq!(
+        missing.modules,
+        [Lack {
+            name: "vxlan".to_owned(),
+            by: Asker {
+                namespace: String::new(),
+                what: "the interface `x`".to_owned()
+            }
+        }]
+    );
+    assert_eq!(missing.modprobe().as_deref(), Some("modprobe vxlan"));
+    lists.loaded = Some("vxlan 131072 0 - Live 0x0\n".to_owned());
+    assert_eq!(
+        Missing::check(&needs, &Modules::new(&lists), |_| true, || Ok(())),
+        Ok(())
+    );
+}

@@ -1,0 +1,453 @@
+//! The smallest plans that show whether a kernel can do something, and what has
+//! to come of them.
+
+mod parts;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use parts::{asked, default_route, end_of, host, join, know_each_other, link, setting};
+
+use svclab_model::evidence::{Drops, Evidence, Verdict};
+use svclab_model::plan::{
+    Backend, Forwarding, Iptables, Link, LinkKind, Mac, Namespace, Neighbour, Plan,
+};
+use svclab_ruleset::ipvs::{
+    Forwarding as ByIpvs, RealServer, SchedulerFlags, Transport, Virtual, VirtualServer,
+};
+
+/// How long a connection that must come about may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one that must not come about is watched.
+const SILENCE: Duration = Duration::from_millis(200);
+
+/// The port that every trial's server has.
+const PORT: u16 = 8080;
+
+/// The addresses of the two hosts of a trial, in their tunnel, and what their
+/// service is reached at; all networks are /24 and /64.
+const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+const INNER_ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 1));
+const INNER_TWO: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 2));
+const SERVICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1));
+const ONE6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
+const TWO6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
+const SERVICE6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 1));
+
+/// One thing to try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trial {
+    /// What it shows, in words that follow "this machine has".
+    pub name: &'static str,
+    /// What is built.
+    pub plan: Plan,
+    /// What every probe of it has to come to.
+    pub verdict: Verdict,
+    /// Why the second host has to drop a packet, by its kernel's own account. Labs do
+    /// without that account; they are explained by counters then.
+    pub dropped: Option<&'static str>,
+}
+
+impl Trial {
+    /// Whether the evidence shows what the trial is to show.
+    ///
+    /// # Errors
+    ///
+    /// What it shows instead.
+    pub fn judge(&self, evidence: &Evidence) -> Result<(), String> {
+        if evidence.attempts.len() != self.plan.probes.len() {
+            return Err(format!(
+                "{} of {} probes were tried",
+                evidence.attempts.len(),
+                self.plan.probes.len()
+            ));
+        }
+        for attempt in &evidence.attempts {
+            if attempt.verdict != self.verdict {
+                let error = attempt.error.as_ref();
+                return Err(format!(
+                    "a connection came to {} where {} was due{}",
+                    attempt.verdict,
+                    self.verdict,
+                    error.map_or_else(String::new, |error| format!(" ({error})"))
+                ));
+            }
+        }
+        let seen = |name: &String| evidence.packets.iter().any(|seen| seen.namespace == *name);
+        if let Some(name) = self.plan.watch.packets.iter().find(|name| !seen(name)) {
+            return Err(format!("none of the packets of {name} were seen"));
+        }
+        match (self.dropped, &evidence.drops) {
+            (None, _) => Ok(()),
+            (Some(_), Drops::Uncertain(why)) => Err(why.clone()),
+            (Some(reason), Drops::Watched { dropped, .. })
+                if dropped.iter().any(|each| each.reason == reason) =>
+            {
+                Ok(())
+            }
+            (Some(reason), _) => Err(format!("no packet was told to be dropped by {reason}")),
+        }
+    }
+}
+
+/// All trials, the plainest first.
+#[must_use]
+pub fn all() -> Vec<Trial> {
+    let connects = |name, plan| Trial {
+        name,
+        plan,
+        verdict: Verdict::Connected,
+        dropped: None,
+    };
+    vec![
+        connects(
+            "network namespaces",
+            Plan {
+                case: "namespace".to_owned(),
+                namespaces: vec![Namespace {
+                    name: "alone".to_owned(),
+                    ..Namespace::default()
+                }],
+                ..Plan::default()
+            },
+        ),
+        connects("cables and captures", captured(cable("cable"))),
+        connects("bridges", bridge("bridge")),
+        connects("vxlan tunnels", tunnel()),
+        connects("iptables-nft", translated(Backend::Nft)),
+        connects("iptables-legacy", translated(Backend::Legacy)),
+        connects("nftables", mapped()),
+        connects("address sets", matched()),
+        Trial {
+            name: "bridged packets in iptables",
+            plan: bridged_drop(),
+            verdict: Verdict::Timeout,
+            dropped: None,
+        },
+        connects("IPv6", v6()),
+        connects("dummy interfaces", dummy()),
+        connects("IPVS", balanced()),
+        Trial {
+            name: "drops and their reasons",
+            plan: refused(),
+            verdict: Verdict::Refused,
+            dropped: Some("NO_SOCKET"),
+        },
+    ]
+}
+
+/// Two hosts on one cable, a server on the second, a connection to it.
+fn cable(case: &str) -> Plan {
+    let mut plan = Plan {
+        case: case.to_owned(),
+        namespaces: vec![host("one", ONE), host("two", TWO)],
+        ..Plan::default()
+    };
+    join(&mut plan, ("one", "eth0"), ("two", "eth0"));
+    know_each_other(&mut plan);
+    asked(plan, TWO, PORT, PATIENCE)
+}
+
+fn captured(mut plan: Plan) -> Plan {
+    plan.watch.packets = vec!["two".to_owned()];
+    plan
+}
+
+/// A connection to a port of the second host that nobody serves.
+fn refused() -> Plan {
+    let mut plan = cable("drops");
+    plan.watch.trace = vec!["two".to_owned()];
+    plan.probes.clear();
+    asked(plan, TWO, PORT + 1, PATIENCE)
+}
+
+/// Two hosts on one switch.
+fn bridge(case: &str) -> Plan {
+    let mut plan = cable(case);
+    let mut switch = Namespace {
+        name: "switch".to_owned(),
+        links: vec![link("switch", "br0", LinkKind::Bridge, None)],
+        ..Namespace::default()
+    };
+    for far in ["one", "two"] {
+        let kind = end_of(far, "eth0");
+        switch.links.push(Link {
+            bridge: Some("br0".to_owned()),
+            ..link("switch", far, kind, None)
+        });
+    }
+    for namespace in &mut plan.namespaces {
+        let port = namespace.name.clone();
+        for link in &mut namespace.links {
+            link.kind = end_of("switch", &port);
+        }
+    }
+    plan.namespaces.push(switch);
+    plan
+}
+
+/// Two hosts on one cable and a tunnel through it.
+fn tunnel() -> Plan {
+    let mut plan = cable("tunnel");
+    let ends = [("one", ONE, INNER_ONE), ("two", TWO, INNER_TWO)];
+    for (at, (name, local, inner)) in ends.into_iter().enumerate() {
+        let (far, underlay, address) = ends[1 - at];
+        let kind = LinkKind::Vxlan {
+            vni: 1,
+            port: 8472,
+            dev: "eth0".to_owned(),
+            local,
+        };
+        let namespace = &mut plan.namespaces[at];
+        namespace.links.push(link(name, "vx0", kind, Some(inner)));
+        let mac = Mac::of(far, "vx0");
+        namespace.neighbours.push(Neighbour {
+            address,
+            mac,
+            dev: "vx0".to_owned(),
+        });
+        namespace.forwarding.push(Forwarding {
+            dev: "vx0".to_owned(),
+            mac,
+            to: underlay,
+        });
+    }
+    plan.probes.clear();
+    asked(plan, INNER_TWO, PORT, PATIENCE)
+}
+
+/// A service that rules on the client's side lead to the server.
+fn translated(backend: Backend) -> Plan {
+    let rules = format!(
+        "*nat\n-A OUTPUT -d {SERVICE}/32 -p tcp -m comment --comment \"a service\" -m tcp --dport 80 -j DNAT --to-destination {TWO}:{PORT}\n-A POSTROUTING -m conntrack --ctstate DNAT -j MASQUERADE\nCOMMIT\n"
+    );
+    led_by(&rules, backend, backend.word())
+}
+
+/// The same by a map of nftables, in the words that kube-proxy's mode of that name has.
+fn mapped() -> Plan {
+    let mut plan = led_by("", Backend::Nft, "nftables");
+    let client = &mut plan.namespaces[0];
+    client.iptables = None;
+    client.nft = format!(
+        "table ip services {{
+\tmap services {{
+\t\ttype ipv4_addr . inet_proto . inet_service : verdict
+\t\telements = {{ {SERVICE} . tcp . 80 : goto service }}
+\t}}
+
+\tchain nat-output {{
+\t\ttype nat hook output priority -100; policy accept;
+\t\tct state new fib saddr type local ip daddr . meta l4proto . th dport vmap @services
+\t}}
+
+\tchain filter-output {{
+\t\ttype filter hook output priority 0; policy accept;
+\t\tip daddr {SERVICE} reject
+\t}}
+
+\tchain service {{
+\t\tnumgen random mod 1 vmap {{ 0 : goto endpoint }}
+\t}}
+
+\tchain endpoint {{
+\t\tmeta l4proto tcp dnat to {TWO}:{PORT}
+\t}}
+
+\tchain nat-postrouting {{
+\t\ttype nat hook postrouting priority 100; policy accept;
+\t\tct status dnat masquerade fully-random
+\t}}
+}}
+"
+    );
+    plan
+}
+
+/// The same, for addresses that a set holds.
+fn matched() -> Plan {
+    let rules = format!(
+        "*nat\n-A OUTPUT -p tcp -m set --match-set SERVICES dst,dst -j DNAT --to-destination {TWO}:{PORT}\nCOMMIT\n"
+    );
+    let mut plan = led_by(&rules, Backend::Nft, "sets");
+    plan.namespaces[0].ipset = format!(
+        "create SERVICES hash:ip,port\nadd SERVICES {SERVICE},tcp:80\ncreate NETWORKS hash:net\nadd NETWORKS 10.0.0.0/24\n"
+    );
+    plan
+}
+
+fn led_by(rules: &str, backend: Backend, case: &str) -> Plan {
+    let mut plan = cable(case);
+    let client = &mut plan.namespaces[0];
+    client.routes.push(default_route(TWO));
+    client.iptables = Some(Iptables {
+        backend,
+        v4: rules.to_owned(),
+        v6: String::new(),
+    });
+    plan.probes.clear();
+    asked(plan, SERVICE, 80, PATIENCE)
+}
+
+/// A switch whose rules drop what it would pass on.
+fn bridged_drop() -> Plan {
+    let mut plan = bridge("bridged");
+    if let Some(switch) = plan.namespaces.last_mut() {
+        switch
+            .sysctls
+            .push(setting("net.bridge.bridge-nf-call-iptables", "1"));
+        switch.iptables = Some(Iptables {
+            backend: Backend::Nft,
+            v4: "*filter\n-A FORWARD -p tcp -j DROP\nCOMMIT\n".to_owned(),
+            v6: String::new(),
+        });
+    }
+    plan.probes.clear();
+    asked(plan, TWO, PORT, SILENCE)
+}
+
+/// An interface that leads nowhere.
+fn dummy() -> Plan {
+    let interface = link("alone", "dummy0", LinkKind::Dummy, Some(ONE));
+    Plan {
+        case: "dummy".to_owned(),
+        namespaces: vec![Namespace {
+            name: "alone".to_owned(),
+            links: vec![interface],
+            ..Namespace::default()
+        }],
+        ..Plan::default()
+    }
+}
+
+/// A service that IPVS leads to the server, with each of the schedulers that
+/// labs use.
+fn balanced() -> Plan {
+    let mut plan = cable("IPVS");
+    let client = &mut plan.namespaces[0];
+    client.routes.push(default_route(TWO));
+    for (port, scheduler) in [(80, "rr"), (81, "wrr"), (82, "sh")] {
+        client.ipvs.push(VirtualServer {
+            takes: Virtual::Address {
+                protocol: Transport::Tcp,
+                address: SERVICE,
+                port,
+            },
+            scheduler: scheduler.to_owned(),
+            persistence: None,
+            flags: SchedulerFlags::default(),
+            servers: vec![RealServer {
+                to: (TWO, PORT).into(),
+                weight: 1,
+                forwarding: ByIpvs::Masquerade,
+            }],
+        });
+    }
+    plan.probes.clear();
+    asked(plan, SERVICE, 80, PATIENCE)
+}
+
+/// IPv6 on a cable, and its rules.
+fn v6() -> Plan {
+    let mut plan = Plan {
+        case: "IPv6".to_owned(),
+        namespaces: vec![host("one", ONE6), host("two", TWO6)],
+        ..Plan::default()
+    };
+    for namespace in &mut plan.namespaces {
+        for key in [
+            "all.disable_ipv6",
+            "default.disable_ipv6",
+            "default.accept_dad",
+        ] {
+            let key = format!("net.ipv6.conf.{key}");
+            namespace.sysctls.push(setting(&key, "0"));
+        }
+    }
+    join(&mut plan, ("one", "eth0"), ("two", "eth0"));
+    know_each_other(&mut plan);
+    let client = &mut plan.namespaces[0];
+    client.routes.push(default_route(TWO6));
+    client.iptables = Some(Iptables {
+        backend: Backend::Nft,
+        v4: String::new(),
+        v6: format!(
+            "*nat\n-A OUTPUT -d {SERVICE6}/128 -p tcp -m tcp --dport 80 -j DNAT --to-destination [{TWO6}]:{PORT}\nCOMMIT\n"
+        ),
+    });
+    asked(plan, SERVICE6, 80, PATIENCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use svclab_model::evidence::Attempt;
+
+    #[test]
+    fn every_trial_is_a_plan_that_hangs_together() {
+        for trial in all() {
+            let plan = &trial.plan;
+            let has = |name: &str| plan.namespace(name).is_some();
+            for namespace in &plan.namespaces {
+                for link in &namespace.links {
+                    if let LinkKind::Veth {
+                        namespace: far,
+                        peer,
+                    } = &link.kind
+                    {
+                        let far = plan.namespace(far).expect(trial.name);
+                        let other = far.links.iter().find(|link| link.name == *peer);
+                        let back = LinkKind::Veth {
+                            namespace: namespace.name.clone(),
+                            peer: link.name.clone(),
+                        };
+                        assert_eq!(
+                            other.map(|other| &other.kind),
+                            Some(&back),
+                            "{}",
+                            trial.name
+                        );
+                    }
+                }
+            }
+            assert!(plan.servers.iter().all(|server| has(&server.namespace)));
+            assert!(plan.probes.iter().all(|probe| has(&probe.from)));
+        }
+    }
+
+    #[test]
+    fn a_trial_holds_when_it_comes_to_what_is_due() {
+        let trial = &all()[1];
+        let mut evidence = Evidence {
+            attempts: vec![Attempt {
+                settled: false,
+                probe: "call".to_owned(),
+                number: 0,
+                verdict: Verdict::Connected,
+                endpoint: None,
+                seen_source: None,
+                local: None,
+                took: Duration::ZERO,
+                error: None,
+            }],
+            ..Evidence::default()
+        };
+        let said = trial.judge(&evidence).unwrap_err();
+        assert_eq!(said, "none of the packets of two were seen");
+        evidence.attempts[0].verdict = Verdict::Timeout;
+        let said = trial.judge(&evidence).unwrap_err();
+        assert_eq!(said, "a connection came to timeout where connected was due");
+        let told = all().into_iter().find(|trial| trial.dropped.is_some());
+        let told = told.expect("a trial of drops");
+        evidence.attempts[0].verdict = Verdict::Refused;
+        let said = told.judge(&evidence).unwrap_err();
+        assert_eq!(said, "no packet was told to be dropped by NO_SOCKET");
+        evidence.drops = Drops::Uncertain("it does not tell".to_owned());
+        assert_eq!(told.judge(&evidence).unwrap_err(), "it does not tell");
+        evidence.attempts.clear();
+        let said = trial.judge(&evidence).unwrap_err();
+        assert_eq!(said, "0 of 1 probes were tried");
+    }
+}

@@ -1,0 +1,147 @@
+//! The parts that trials are put together from.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use ipnetwork::IpNetwork;
+
+use super::PORT;
+use svclab_model::plan::{
+    Link, LinkKind, Mac, Namespace, Neighbour, Plan, Probe, Protocol, Route, RouteKind, Server,
+    ServerKind, Sysctl, Target,
+};
+
+/// A namespace with one interface, not yet cabled.
+pub fn host(name: &str, address: IpAddr) -> Namespace {
+    Namespace {
+        name: name.to_owned(),
+        links: vec![link(name, "eth0", LinkKind::Bridge, Some(address))],
+        sysctls: vec![
+            setting("net.ipv4.conf.all.rp_filter", "0"),
+            setting("net.ipv4.conf.default.rp_filter", "0"),
+        ],
+        ..Namespace::default()
+    }
+}
+
+/// An interface whose link-layer address follows from its names.
+pub fn link(namespace: &str, name: &str, kind: LinkKind, address: Option<IpAddr>) -> Link {
+    Link {
+        name: name.to_owned(),
+        kind,
+        mac: Mac::of(namespace, name),
+        addresses: address.into_iter().map(|own| sized(own, 24, 64)).collect(),
+        bridge: None,
+        hairpin: false,
+        down: false,
+        mtu: None,
+    }
+}
+
+/// The end of a cable whose other end is `peer` in `namespace`.
+pub fn end_of(namespace: &str, peer: &str) -> LinkKind {
+    LinkKind::Veth {
+        namespace: namespace.to_owned(),
+        peer: peer.to_owned(),
+    }
+}
+
+/// Makes two interfaces, each `(namespace, name)`, the ends of one cable.
+pub fn join(plan: &mut Plan, one: (&str, &str), two: (&str, &str)) {
+    for (here, there) in [(one, two), (two, one)] {
+        for namespace in plan.namespaces.iter_mut().filter(|ns| ns.name == here.0) {
+            for link in namespace
+                .links
+                .iter_mut()
+                .filter(|link| link.name == here.1)
+            {
+                link.kind = end_of(there.0, there.1);
+            }
+        }
+    }
+}
+
+/// Static neighbours between the first two namespaces.
+pub fn know_each_other(plan: &mut Plan) {
+    let known: Vec<(IpAddr, Mac)> = plan
+        .namespaces
+        .iter()
+        .flat_map(|namespace| &namespace.links)
+        .flat_map(|link| {
+            link.addresses
+                .iter()
+                .map(|address| (address.ip(), link.mac))
+        })
+        .collect();
+    for namespace in &mut plan.namespaces {
+        let own: Vec<Mac> = namespace.links.iter().map(|link| link.mac).collect();
+        for (address, mac) in known.iter().filter(|(_, mac)| !own.contains(mac)) {
+            namespace.neighbours.push(Neighbour {
+                address: *address,
+                mac: *mac,
+                dev: "eth0".to_owned(),
+            });
+        }
+    }
+}
+
+/// Has host `one` connect to an address once, and host `two` serve.
+pub fn asked(mut plan: Plan, address: IpAddr, port: u16, patience: Duration) -> Plan {
+    if plan.servers.is_empty() {
+        plan.servers.push(Server {
+            namespace: "two".to_owned(),
+            name: "two".to_owned(),
+            address: None,
+            protocol: Protocol::Tcp,
+            port: PORT,
+            kind: ServerKind::Answers,
+        });
+    }
+    plan.probes.push(Probe {
+        name: "call".to_owned(),
+        from: "one".to_owned(),
+        to: Target { address, port },
+        protocol: Protocol::Tcp,
+        connections: 1,
+        bind: None,
+        patience,
+        settle: false,
+        after: None,
+    });
+    plan
+}
+
+/// The route to everywhere in the family of `via`, by `eth0`.
+pub fn default_route(via: IpAddr) -> Route {
+    let any: IpAddr = match via {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    Route {
+        to: sized(any, 0, 0),
+        via: Some(via),
+        dev: "eth0".to_owned(),
+        onlink: false,
+        source: None,
+        kind: RouteKind::Unicast,
+        table: None,
+        metric: None,
+    }
+}
+
+/// An address with the length of its network's prefix, by family.
+fn sized(address: IpAddr, v4: u8, v6: u8) -> IpNetwork {
+    let prefix = if address.is_ipv4() { v4 } else { v6 };
+    // Refused only where a trial asks for a longer prefix than its family has.
+    IpNetwork::new(address, prefix).unwrap_or_else(|_| address.into())
+}
+
+/// A setting that speaks of no interface of the plan.
+pub fn setting(key: &str, value: &str) -> Sysctl {
+    Sysctl {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        link: None,
+        optional: false,
+    }
+}

@@ -1,0 +1,502 @@
+//! A run as it might have been, for the tests of every format: cases that passed,
+//! failed and came to each trouble.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::flows::{self, FlowOutcome, FlowSeen, FlowTable};
+use super::{CaseResult, Event, Outcome, Place, Results, RunError, Trouble, Warning};
+use crate::certify::{Certificate, Part, State};
+use svclab_judge::{Check, ClaimOutcome, ClaimVerdict, Moved, Observed, ProbeOutcome, StepOutcome};
+use svclab_model::evidence::{Refused, Verdict};
+
+const KERNEL: &str = "6.18.44";
+const GUEST: &str = "6.1.0-50-cloud-amd64";
+
+/// A case that passed, in which nothing was tried.
+#[must_use]
+pub fn passed(name: &str) -> CaseResult {
+    let lab = name.split('/').next().unwrap_or(name);
+    CaseResult {
+        kernel: KERNEL.to_owned(),
+        result: Outcome::Pass,
+        duration_ms: 40,
+        ..CaseResult::empty(lab, name)
+    }
+}
+
+fn strings(items: &[&str]) -> BTreeSet<String> {
+    items.iter().map(|&item| item.to_owned()).collect()
+}
+
+fn observed(verdicts: &[(Verdict, u32)], endpoints: &[&str], sources: &[&str]) -> Observed {
+    Observed {
+        verdicts: verdicts.iter().copied().collect(),
+        endpoints: strings(endpoints),
+        seen_sources: strings(sources),
+        source_ports: BTreeSet::new(),
+    }
+}
+
+fn probe(name: &str, expected: Option<&str>, observed: Observed, holds: bool) -> ProbeOutcome {
+    ProbeOutcome {
+        name: name.to_owned(),
+        from: "pod/default/client".to_owned(),
+        to: "lb/default/nginx-ingress:443".to_owned(),
+        step: None,
+        expected: expected.map(str::to_owned),
+        observed,
+        holds,
+    }
+}
+
+fn check(on: &str, expected: &str, observed: &str, holds: bool) -> Check {
+    Check {
+        on: on.to_owned(),
+        expected: expected.to_owned(),
+        observed: observed.to_owned(),
+        holds,
+    }
+}
+
+/// What came of a claim.
+#[must_use]
+pub fn claim(
+    id: &str,
+    verdict: ClaimVerdict,
+    part: Option<&str>,
+    seen: Option<&str>,
+) -> ClaimOutcome {
+    ClaimOutcome {
+        id: id.to_owned(),
+        verdict,
+        part: part.map(str::to_owned),
+        seen: seen.map(str::to_owned),
+    }
+}
+
+fn place(file: &str, line: u32) -> Place {
+    let file = file.to_owned();
+    Place { file, line }
+}
+
+/// Traffic moved after its steps, once in time and once not.
+fn stepped() -> CaseResult {
+    let step = |name: &str, moved: &[(&str, u64, &str)], within: Option<&str>, holds| StepOutcome {
+        name: name.to_owned(),
+        applied_us: 41_000,
+        moved: moved
+            .iter()
+            .map(|(probe, us, to)| Moved {
+                probe: (*probe).to_owned(),
+                us: *us,
+                to: (*to).to_owned(),
+            })
+            .collect(),
+        expected: within.map(str::to_owned),
+        holds,
+    };
+    let seen = observed(&[(Verdict::Connected, 4)], &["pod/default/web-b"], &[]);
+    let after = ProbeOutcome {
+        step: Some("leaves".to_owned()),
+        ..probe("callAfter", Some("connected 4"), seen, true)
+    };
+    let moved = [("callAfter", 1_020_000, "pod/default/web-b")];
+    CaseResult {
+        result: Outcome::Fail,
+        place: Some(place("topologies/changes.yaml", 12)),
+        probes: vec![after],
+        steps: vec![
+            step("comes", &[], None, true),
+            step("leaves", &moved, Some("within 2s"), true),
+            step("flips", &moved, Some("within 1s"), false),
+        ],
+        ..passed("changes")
+    }
+}
+
+/// One probe timed out, as it was expected to.
+fn stale() -> CaseResult {
+    let seen = observed(&[(Verdict::Timeout, 1)], &[], &[]);
+    CaseResult {
+        duration_ms: 3_021,
+        place: Some(place("topologies/canal-stale-rule.yaml", 58)),
+        claims: vec![
+            claim("S2-3", ClaimVerdict::Confirmed, None, None),
+            claim(
+                "S2-10",
+                ClaimVerdict::Refuted,
+                Some("the port"),
+                Some("call: claimed refused 1; seen timeout 1"),
+            ),
+        ],
+        probes: vec![probe("call", Some("timeout 1"), seen, true)],
+        wire: vec![check("node-1/eth0", "1.. × SYN", "2 ×", true)],
+        ..passed("canal-stale-rule/stale=present,rpFilter=0")
+    }
+}
+
+/// Not as expected in every way there is.
+fn hairpin() -> CaseResult {
+    let seen = observed(
+        &[(Verdict::Connected, 7), (Verdict::Timeout, 1)],
+        &["pod/default/nginx-b"],
+        &["node-1", "pod/default/client"],
+    );
+    CaseResult {
+        kernel: GUEST.to_owned(),
+        result: Outcome::Fail,
+        duration_ms: 8_124,
+        place: Some(place("topologies/odd, name: 100%.yaml", 31)),
+        claims: vec![claim("S1-18", ClaimVerdict::Unsettled, None, None)],
+        probes: vec![
+            probe(
+                "call",
+                Some("connected 4, timeout 4, endpoints nginx-b, source pod/default/client"),
+                seen,
+                false,
+            ),
+            probe("silence", Some("connected 1"), Observed::default(), false),
+            probe(
+                "other",
+                None,
+                observed(&[(Verdict::Refused, 2)], &[], &[]),
+                true,
+            ),
+        ],
+        wire: vec![
+            check(
+                "node-1/eth0",
+                "1.. × SYN from pod/default/client",
+                "0 ×",
+                false,
+            ),
+            check("node-2/eth0", "0 × RST", "0 ×", true),
+        ],
+        counters: vec![check(
+            "node-1",
+            "TcpExtIPReversePathFilter grows by 4",
+            "by 0",
+            false,
+        )],
+        rules: vec![check(
+            "node-1",
+            "1.. packets meet nat KUBE-POSTROUTING `-j MASQUERADE`",
+            "there is no such rule",
+            false,
+        )],
+        held: vec![check(
+            "node-1",
+            "KUBE-LOAD-BALANCER is hash:ip,port {172.18.96.4,tcp:443}",
+            "hash:ip,port {}",
+            false,
+        )],
+        ..passed("clb-hairpin/policy=Local,rpFilter=0")
+    }
+}
+
+/// One request that two nodes' kube-proxies made, with a time of their own, and another.
+#[must_use]
+pub fn refused() -> Vec<Refused> {
+    let one = |node: &str, seconds: u32, times| Refused {
+        node: node.to_owned(),
+        request: format!("GET /apis/x.example/v1/policies?timeoutSeconds={seconds}&watch=true"),
+        status: 404,
+        message: "/apis/x.example/v1/policies is not served".to_owned(),
+        times,
+    };
+    let other = Refused {
+        node: "node-1".to_owned(),
+        request: "DELETE /api/v1/services".to_owned(),
+        status: 405,
+        message: "DELETE of /api/v1/services is not served".to_owned(),
+        times: 1,
+    };
+    vec![one("node-1", 301, 1), other, one("node-2", 399, 3)]
+}
+
+/// More probes than a line names.
+fn many() -> CaseResult {
+    let seen = |verdict, count| observed(&[(verdict, count)], &["pod/default/web-a"], &["node-1"]);
+    let names = ["cluster", "node", "local", "balancer", "outside"];
+    let probes = names
+        .iter()
+        .map(|name| {
+            probe(
+                name,
+                Some("connected 2..6"),
+                seen(Verdict::Connected, 4),
+                true,
+            )
+        })
+        .chain([probe(
+            "closed",
+            Some("refused 1"),
+            seen(Verdict::Refused, 1),
+            true,
+        )])
+        .collect();
+    CaseResult {
+        probes,
+        claims: vec![claim("S2-10", ClaimVerdict::Confirmed, None, None)],
+        refused: refused(),
+        refused_left_out: 2,
+        ..passed("clb-hairpin/policy=Cluster,rpFilter=0")
+    }
+}
+
+fn troubled(name: &str, trouble: Trouble, message: &str, remedy: Option<&str>) -> CaseResult {
+    CaseResult {
+        kernel: String::new(),
+        result: Outcome::Error,
+        duration_ms: 12,
+        error: Some(RunError {
+            trouble,
+            message: message.to_owned(),
+            remedy: remedy.map(str::to_owned),
+        }),
+        ..passed(name)
+    }
+}
+
+fn cases() -> Vec<CaseResult> {
+    let dump = "iptables-restore on node-1: line 3 failed\n\
+                ::error::not the runner's | <b>100%</b>\n##[group]nor this";
+    let module = "IPVS: Protocol not available (the module ip_vs is not loaded)";
+    vec![
+        stale(),
+        passed("canal-stale-rule/stale=absent,rpFilter=0"),
+        many(),
+        hairpin(),
+        troubled("it's", Trouble::Input, dump, None),
+        troubled(
+            "needs/mode=ipvs",
+            Trouble::Machine,
+            module,
+            Some("modprobe ip_vs,\nor install qemu-system-x86"),
+        ),
+        troubled(
+            "needs/mode=iptables",
+            Trouble::Lost,
+            "the agent ended with signal 9",
+            None,
+        ),
+        troubled(
+            "needs/mode=nftables",
+            Trouble::Bug,
+            "the plan names no namespace",
+            Some("please report it"),
+        ),
+        stepped(),
+    ]
+}
+
+/// All of them.
+#[must_use]
+pub fn results() -> Results {
+    let tools = [
+        ("svclab", "0.1.0"),
+        ("ipset", "ipset v7.17, protocol version: 7"),
+        (
+            "iptables-nft-restore",
+            "iptables-nft-restore v1.8.9 (nf_tables)",
+        ),
+        (
+            "iptables-legacy-restore",
+            "iptables-restore v1.8.9 (legacy)",
+        ),
+    ];
+    let tools: BTreeMap<String, String> = tools
+        .iter()
+        .map(|&(name, version)| (name.to_owned(), version.to_owned()))
+        .collect();
+    let mut results = Results::new(tools, cases());
+    results.warnings = vec![Warning {
+        lab: "clb-hairpin".to_owned(),
+        message: "an object of kind `Deployment` is not modelled: 100%".to_owned(),
+        place: Some(Place {
+            file: "topologies/odd, name: 100%.yaml".to_owned(),
+            line: 90,
+        }),
+        help: Some("write its pods, each with a node and an address".to_owned()),
+    }];
+    results
+}
+
+/// A certificate of a machine of which not everything could be read.
+#[must_use]
+pub fn certificate() -> Certificate {
+    let state = State::default()
+        .with(Part::Links, Ok(vec!["lo".to_owned()]))
+        .with(
+            Part::Nftables,
+            Err("nft: Operation not permitted".to_owned()),
+        );
+    Certificate::of(&state, &state)
+}
+
+/// A certificate of a machine on which something was left.
+#[must_use]
+pub fn broken_certificate() -> Certificate {
+    let lines = |lines: &[&str]| Ok(lines.iter().map(|line| (*line).to_owned()).collect());
+    let before = State::default()
+        .with(Part::Links, lines(&[r#"{"ifname":"lo"}"#]))
+        .with(Part::Sysctls, lines(&["net/ipv4/ip_forward = 0"]))
+        .with(Part::Processes, lines(&[]));
+    let after = State::default()
+        .with(
+            Part::Links,
+            lines(&[r#"{"ifname":"lo"}"#, r#"{"ifname":"veth7"}"#]),
+        )
+        .with(Part::Sysctls, lines(&["net/ipv4/ip_forward = 1"]))
+        .with(Part::Processes, lines(&["sleep (process 4711)"]));
+    Certificate::of(&before, &after)
+}
+
+/// A run in which they ended in another order than they are listed in.
+#[must_use]
+pub fn events() -> Vec<Event> {
+    let results = results();
+    let started = results.cases.iter().map(|case| Event::Started {
+        case: case.case.clone(),
+    });
+    let finished = results.cases.iter().rev().map(|case| Event::Finished {
+        result: Box::new(case.clone()),
+        seen: None,
+    });
+    let begun = Event::Begun {
+        cases: results.cases.len(),
+    };
+    let mut events: Vec<Event> = std::iter::once(begun)
+        .chain(started)
+        .chain(finished)
+        .collect();
+    events.push(Event::Over {
+        results: Box::new(results),
+        took: Duration::from_millis(8_449),
+    });
+    events
+}
+
+fn flow(
+    name: &str,
+    (verdicts, endpoints, sources): (&[Verdict], &[&str], &[&str]),
+    holds: bool,
+) -> FlowOutcome {
+    FlowOutcome {
+        flow: name.to_owned(),
+        from: "pod/default/beside".to_owned(),
+        to: format!("service/default/{name}:80"),
+        seen: FlowSeen {
+            verdicts: verdicts.iter().copied().collect(),
+            endpoints: strings(endpoints),
+            sources: strings(sources),
+        },
+        holds,
+        expected: "connected 4, endpoints web-a and web-b".to_owned(),
+        place: Some(place("topologies/conformance/table.yaml", 41)),
+        because: None,
+        source: None,
+        covers: Vec::new(),
+    }
+}
+
+/// One case of a lab with flows, in which all but `reached` is as in the others.
+fn with_flows(name: &str, reached: FlowOutcome) -> CaseResult {
+    let both: (&[Verdict], &[&str], &[&str]) = (
+        &[Verdict::Connected],
+        &["pod/default/web-a", "pod/default/web-b"],
+        &["node-1", "node-1/cbr0"],
+    );
+    let mut every = flow("every", both, true);
+    every.covers = vec!["test.every".to_owned()];
+    let ipvs = name.contains("mode=ipvs");
+    let refused: (&[Verdict], &[&str], &[&str]) = (&[Verdict::Refused], &[], &[]);
+    let timeout: (&[Verdict], &[&str], &[&str]) = (&[Verdict::Timeout], &[], &[]);
+    let mut none = flow("none", if ipvs { refused } else { timeout }, true);
+    let (because, source) = if ipvs {
+        (
+            "a virtual server without a real server refuses",
+            "ip_vs_leave",
+        )
+    } else {
+        (
+            "what has endpoints, but none on the node, is dropped and not refused, so that who calls it is not told",
+            "proxier.go",
+        )
+    };
+    none.because = Some(because.to_owned());
+    none.source = Some(format!("{source} v1.30"));
+    let failed = !reached.holds;
+    CaseResult {
+        flows: vec![every, none, reached],
+        result: if failed { Outcome::Fail } else { Outcome::Pass },
+        ..passed(name)
+    }
+}
+
+fn declared(lab: &str, columns: Option<&str>) -> flows::Declared {
+    let fact = |id: &str, why: Option<&str>| (id.to_owned(), why.map(str::to_owned));
+    flows::Declared {
+        lab: lab.to_owned(),
+        columns: columns.map(str::to_owned),
+        flows: ["every", "none", "pod"].map(str::to_owned).to_vec(),
+        facts: [
+            fact("test.every", None),
+            fact("test.pod", None),
+            fact("test.sctp", Some("probes do not speak SCTP")),
+        ]
+        .into_iter()
+        .collect(),
+    }
+}
+
+/// Two modes and two versions, of which one comes out as nobody expected.
+#[must_use]
+pub fn flow_tables() -> Vec<FlowTable> {
+    let named = |rest: &str| format!("table/{rest}");
+    let one: (&[Verdict], &[&str], &[&str]) = (
+        &[Verdict::Connected],
+        &["pod/default/web-a"],
+        &["pod/default/beside"],
+    );
+    let half: (&[Verdict], &[&str], &[&str]) = (
+        &[Verdict::Connected, Verdict::Timeout],
+        &["pod/default/web-a"],
+        &["laptop"],
+    );
+    let mut failed = flow("pod", half, false);
+    failed.covers = vec!["test.pod".to_owned()];
+    let cases = vec![
+        with_flows(
+            &named("mode=iptables,version=v1.20"),
+            flow("pod", one, true),
+        ),
+        with_flows(&named("mode=iptables,version=v1.30"), failed),
+        with_flows(&named("mode=ipvs,version=v1.20"), flow("pod", one, true)),
+        with_flows(&named("mode=ipvs,version=v1.30"), flow("pod", one, true)),
+        troubled("table/mode=ipvs,version=v1.36", Trouble::Lost, "gone", None),
+    ];
+    flows::tables(&[declared("table", Some("mode"))], &cases)
+}
+
+/// A lab with flows and without axes.
+#[must_use]
+pub fn flow_table_of_one_case() -> Vec<FlowTable> {
+    let pod = flow("pod", (&[], &[], &[]), false);
+    flows::tables(&[declared("table", None)], &[with_flows("table", pod)])
+}
+
+/// A case in which one flow failed, with what is told of it.
+#[must_use]
+pub fn failed_flow() -> CaseResult {
+    let mut failed = flow("pod", (&[Verdict::Timeout], &[], &[]), false);
+    failed.because = Some("pods are sent to all endpoints".to_owned());
+    failed.source = Some("pkg/proxy/iptables/proxier.go v1.30.0".to_owned());
+    let seen = observed(&[(Verdict::Timeout, 4)], &[], &[]);
+    let expected = Some("connected 4, endpoints web-a and web-b");
+    CaseResult {
+        probes: vec![probe("pod", expected, seen, false)],
+        ..with_flows("table/mode=iptables,version=v1.30", failed)
+    }
+}

@@ -1,0 +1,125 @@
+//! Running cases to see everything that happens in them.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+
+use futures_util::stream::{self, StreamExt as _};
+
+use super::execute::{Options, trouble, try_one, waiting};
+use super::pool::Pools;
+use super::prepare::Prepared;
+use super::refit;
+use super::tasks::caught;
+use crate::results::{RunError, Trouble};
+use svclab_journey::journey::Journey;
+use svclab_judge::Judgement;
+use svclab_model::evidence::Evidence;
+use svclab_model::plan::{Probe, Watch};
+
+/// A case that was watched.
+#[derive(Debug)]
+pub struct Explained {
+    /// The case and what it was built from.
+    pub prepared: Prepared,
+    /// The release of the kernel it ran in.
+    pub kernel: String,
+    /// What was seen.
+    pub evidence: Evidence,
+    /// Whether it came out as expected.
+    pub judgement: Judgement,
+    /// Its connections, in the order in which they were begun.
+    pub journeys: Vec<Journey>,
+    /// Those after each of its steps.
+    pub steps: Vec<Vec<Journey>>,
+}
+
+/// Runs cases side by side, each with all of its namespaces watched. Returns
+/// what came of each, in order; nothing when `enough` ends first.
+pub async fn explain(
+    cases: Vec<Prepared>,
+    options: &Options,
+    enough: impl Future<Output = ()>,
+) -> Option<Vec<Result<Explained, (String, RunError)>>> {
+    let pools = Pools::new(options, &cases);
+    let all = async {
+        stream::iter(cases)
+            .map(|prepared| async {
+                let case = prepared.case.id.clone();
+                let explained = Box::pin(caught(one(prepared, &pools))).await;
+                explained
+                    .and_then(|explained| explained)
+                    .map_err(|error| (case, error))
+            })
+            .buffered(options.jobs.max(1))
+            .collect()
+            .await
+    };
+    tokio::select! {
+        biased;
+        explained = all => Some(explained),
+        () = enough => None,
+    }
+}
+
+/// Of a probe that is asked for and none of these.
+#[must_use]
+pub fn no_such_probe<'p>(wanted: &str, probes: impl IntoIterator<Item = &'p Probe>) -> RunError {
+    let names: BTreeSet<&str> = probes
+        .into_iter()
+        .map(|probe| probe.name.as_str())
+        .collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    RunError {
+        trouble: Trouble::Input,
+        message: format!("there is no probe `{wanted}`"),
+        remedy: Some(format!("name one of these: {}", names.join(", "))),
+    }
+}
+
+async fn one(mut prepared: Prepared, pools: &Pools) -> Result<Explained, RunError> {
+    // What is sent again is a part of what happens.
+    prepared = waiting(&prepared);
+    prepared.plan.watch = Watch::everything(&prepared.plan);
+    let found = match pools.of_case(&prepared).await {
+        Ok(found) => found,
+        Err(error) => {
+            prepared =
+                refit::as_far_as_had(&prepared, &error).unwrap_or_else(|| Err(trouble(&error)))?;
+            let again = pools.of_case(&prepared).await;
+            again.map_err(|error| trouble(&error))?
+        }
+    };
+    // Where it is to run in several, one is enough to see what happens.
+    let Some(pool) = found.into_iter().next() else {
+        return Err(RunError {
+            trouble: Trouble::Bug,
+            message: "no kernel was found for the case".to_owned(),
+            remedy: None,
+        });
+    };
+    let _room = pool.place(&prepared.plan).await;
+    let agent = pool.agent().await.map_err(|error| trouble(&error))?;
+    let (judgement, evidence, _session) = match try_one(&prepared, &agent).await {
+        Ok(tried) => tried,
+        Err(error) => {
+            prepared = refit::as_far_as_taken(&prepared, &error, &agent)
+                .await
+                .unwrap_or_else(|| Err(trouble(&error)))?;
+            let again = try_one(&prepared, &agent).await;
+            again.map_err(|error| trouble(&error))?
+        }
+    };
+    let kernel = agent.surroundings().kernel.clone();
+    let mut all = prepared.journeys(&evidence).into_iter();
+    let journeys = all.next().unwrap_or_default();
+    let steps = all.collect();
+    refit::note(&mut prepared, &journeys);
+    Ok(Explained {
+        prepared,
+        kernel,
+        evidence,
+        judgement,
+        journeys,
+        steps,
+    })
+}

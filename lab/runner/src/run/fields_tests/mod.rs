@@ -1,0 +1,411 @@
+//! What is done with each field that svclab reads, listed in `objects.yaml` and `lab.yaml`
+//! and tried. The fields are taken from the types themselves, so a field that is new in
+//! the API, or in the lab document, has to be listed.
+
+mod reflect;
+mod seen;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::{NetworkPolicy, ServiceCIDR};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use reflect::{example, fields};
+use seen::{Seen, look};
+
+const BASE: &str = include_str!("base.yaml");
+const OBJECTS: &str = include_str!("objects.yaml");
+const LAB: &str = include_str!("lab.yaml");
+
+/// A field's entry, by its path.
+type Entries = BTreeMap<String, Value>;
+
+fn yaml(text: &str) -> Value {
+    let mut documents: Vec<Value> = serde_saphyr::from_multiple(text).expect("YAML");
+    documents.pop().expect("a document")
+}
+
+fn base() -> Vec<Value> {
+    serde_saphyr::from_multiple(BASE).expect("YAML")
+}
+
+/// The entries of a kind of object: its own, and those that it has in common with others.
+fn entries(kind: &str) -> Entries {
+    let table = yaml(OBJECTS);
+    let of = |name: &str, before: &str| -> Vec<(String, Value)> {
+        let map = table[name].as_object().expect("entries");
+        let entries = map.iter();
+        entries
+            .map(|(path, entry)| (format!("{before}{path}"), entry.clone()))
+            .collect()
+    };
+    let mut all = of("Metadata", "");
+    if kind == "Pod" {
+        all.extend(of("Container", "spec.containers."));
+        all.extend(of("Container", "spec.initContainers."));
+    }
+    all.extend(of(kind, ""));
+    all.into_iter().collect()
+}
+
+/// Which document of the base is changed for a kind.
+fn document_of(kind: &str) -> usize {
+    let name = match kind {
+        "Node" => "node-3",
+        "Pod" | "Service" => "web",
+        "EndpointSlice" => "sliced-1",
+        "ServiceCIDR" => "services",
+        _ => "deny",
+    };
+    position(&base(), kind, name)
+}
+
+fn position(documents: &[Value], kind: &str, name: &str) -> usize {
+    let is_it = |document: &Value| document["kind"] == kind && document["metadata"]["name"] == name;
+    documents.iter().position(is_it).expect("an object")
+}
+
+/// Applies a JSON merge patch (RFC 7396).
+fn merge(into: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *into = patch.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = Value::Object(Map::new());
+    }
+    let map = into.as_object_mut().expect("a map");
+    for (key, value) in patch {
+        if value.is_null() {
+            map.shift_remove(key);
+        } else {
+            merge(map.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// Sets the field at a path, in the first element of lists, or removes it with null.
+/// Lists that are not there are made where `like` has one.
+fn set(at: &mut Value, path: &[&str], value: &Value, like: &Value) {
+    let (key, rest) = path.split_first().expect("a path");
+    if at.is_null() {
+        *at = if like.is_array() {
+            Value::Array(Vec::new())
+        } else {
+            Value::Object(Map::new())
+        };
+    }
+    if let Value::Array(items) = at {
+        let index = key.parse().ok();
+        let (at, path) = index.map_or((0, path), |index: usize| (index, rest));
+        if items.len() <= at {
+            items.resize(at + 1, Value::Null);
+        }
+        set(&mut items[at], path, value, &like[0]);
+        return;
+    }
+    let map = at.as_object_mut().expect("a map");
+    if !rest.is_empty() {
+        let inside = map.entry((*key).to_owned()).or_insert(Value::Null);
+        set(inside, rest, value, &like[*key]);
+    } else if value.is_null() {
+        map.shift_remove(*key);
+    } else {
+        map.insert((*key).to_owned(), value.clone());
+    }
+}
+
+/// A field of a document of the base, and the lab around it.
+struct Field<'a> {
+    documents: Vec<Value>,
+    at: usize,
+    path: Vec<&'a str>,
+    like: Value,
+    /// Whether a real kube-proxy is on the nodes.
+    is_real: bool,
+}
+
+impl Field<'_> {
+    fn seen(&self, value: &Value) -> Seen {
+        let mut documents = self.documents.clone();
+        set(&mut documents[self.at], &self.path, value, &self.like);
+        look(&documents, self.is_real)
+    }
+}
+
+/// What is wrong with what an entry says of its field; `generated` are values of its type.
+fn wrong(mut field: Field<'_>, entry: &Value, generated: &[Value]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if let Some(reason) = entry.as_str() {
+        if !reason.starts_with("inert ") {
+            wrong.push("says not what is done, or why nothing".to_owned());
+        }
+        let before = look(&field.documents, false);
+        for value in generated {
+            let now = field.seen(value);
+            if now != before {
+                wrong.push(format!("is not inert: {}", differing(&before, &now)));
+            }
+        }
+        return wrong;
+    }
+    if let Some(patch) = entry.get("lab") {
+        merge(&mut field.documents[0], &json!({"spec": patch}));
+    }
+    for (name, patch) in entry["and"].as_object().into_iter().flatten() {
+        let (kind, name) = name.split_once('/').expect("KIND/NAME");
+        let at = position(&field.documents, kind, name);
+        merge(&mut field.documents[at], patch);
+    }
+    if let Some(patch) = entry.get("with") {
+        merge(&mut field.documents[field.at], patch);
+    }
+    field.is_real = entry["real"] == true;
+    let values = |key: &str| entry[key].as_array().cloned().unwrap_or_default();
+    if let [first, second] = values("obeyed").as_slice() {
+        let [first, second] = [first, second].map(|value| field.seen(value));
+        if !first.errors.is_empty() {
+            wrong.push(format!("is refused: {:?}", first.errors));
+        }
+        if first == second {
+            wrong.push("is not obeyed: nothing changes".to_owned());
+        }
+    }
+    if let [first, second] = values("inert").as_slice() {
+        let [first, second] = [first, second].map(|value| field.seen(value));
+        for seen in [&first, &second] {
+            if !seen.errors.is_empty() {
+                wrong.push(format!("is refused: {:?}", seen.errors));
+            }
+        }
+        if first.plans != second.plans {
+            wrong.push(format!("is not inert: {}", differing(&first, &second)));
+        }
+    }
+    let absent = field.seen(&Value::Null);
+    for value in values("refused") {
+        if field.seen(&value).errors.is_empty() {
+            wrong.push(format!("is not refused: {value}"));
+        }
+    }
+    for value in values("warned") {
+        let with = field.seen(&value);
+        let without = if value.is_null() {
+            look(&base(), false)
+        } else {
+            absent.clone()
+        };
+        if !with
+            .warnings
+            .iter()
+            .any(|warning| !without.warnings.contains(warning))
+        {
+            wrong.push(format!("is not warned of: {value}: {:?}", with.warnings));
+        }
+    }
+    let known = ["obeyed", "inert", "refused", "warned"];
+    if known.iter().all(|key| values(key).is_empty()) {
+        wrong.push("says not what is done, or why nothing".to_owned());
+    }
+    wrong
+}
+
+/// The first lines that differ, or the first message.
+fn differing(before: &Seen, now: &Seen) -> String {
+    if before.errors != now.errors || before.warnings != now.warnings {
+        return format!("{:?} {:?}", now.errors, now.warnings);
+    }
+    let pair = before.plans.lines().zip(now.plans.lines());
+    let mut pairs = pair.chain(before.checks.lines().zip(now.checks.lines()));
+    let (a, b) = pairs.find(|(a, b)| a != b).unwrap_or_default();
+    let at = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    let cut = |line: &str| {
+        line.chars()
+            .skip(at.saturating_sub(20))
+            .take(60)
+            .collect::<String>()
+    };
+    format!("`{}` is `{}`", cut(a), cut(b))
+}
+
+/// What is wrong with the entries of a kind of object.
+fn of_kind<T: DeserializeOwned + Serialize>(kind: &str) -> Vec<String> {
+    let entries = entries(kind);
+    let examples = [false, true].map(example::<T>);
+    let at = document_of(kind);
+    let mut all = listed(kind, &fields::<T>(), &entries);
+    // Each for itself only where not all together are inert.
+    let inert = |entry: &Value| {
+        entry
+            .as_str()
+            .is_some_and(|text| text.starts_with("inert "))
+    };
+    let before = look(&base(), false);
+    let are_inert = examples.iter().all(|like| {
+        let mut documents = base();
+        for (name, _) in entries.iter().filter(|(_, entry)| inert(entry)) {
+            let path: Vec<&str> = name.split('.').collect();
+            set(&mut documents[at], &path, &value_at(like, &path), like);
+        }
+        look(&documents, false) == before
+    });
+    for (name, entry) in &entries {
+        if are_inert && inert(entry) {
+            continue;
+        }
+        let path: Vec<&str> = name.split('.').collect();
+        let generated = examples.each_ref().map(|like| value_at(like, &path));
+        let field = Field {
+            documents: base(),
+            at,
+            path,
+            like: examples[0].clone(),
+            is_real: false,
+        };
+        let wrong = wrong(field, entry, &generated);
+        all.extend(wrong.iter().map(|wrong| format!("{kind} {name} {wrong}")));
+    }
+    all
+}
+
+/// The value at a path of an object whose lists have one element.
+fn value_at(object: &Value, path: &[&str]) -> Value {
+    let mut at = object;
+    for key in path {
+        if at.is_array() {
+            at = &at[0];
+        }
+        at = &at[*key];
+    }
+    at.clone()
+}
+
+/// Fields that no entry is for, and entries that no field is for. An entry is for its field
+/// and for those below.
+fn listed(kind: &str, fields: &BTreeSet<String>, entries: &Entries) -> Vec<String> {
+    let covers = |entry: &str, field: &str| {
+        let rest = field.strip_prefix(entry);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let without_field = entries
+        .keys()
+        .filter(|entry| !fields.iter().any(|field| covers(entry, field)))
+        .map(|entry| format!("{kind}: there is no field {entry}"));
+    // Where a field has fields of its own, those are to be listed.
+    let below = |field: &str| {
+        let inside = format!("{field}.");
+        entries.keys().any(|entry| entry.starts_with(&inside))
+    };
+    let without_entry = fields
+        .iter()
+        .filter(|field| !entries.keys().any(|entry| covers(entry, field)) && !below(field))
+        .map(|field| format!("{kind}: it is not listed what is done with {field}"));
+    without_field.chain(without_entry).collect()
+}
+
+#[test]
+fn base_is_without_a_remark() {
+    let seen = look(&base(), false);
+    assert_eq!((seen.errors, seen.warnings), (Vec::new(), Vec::new()));
+}
+
+fn assert_listed<T: DeserializeOwned + Serialize>(kind: &str) {
+    let wrong = of_kind::<T>(kind);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn fields_of_nodes_are_as_listed() {
+    assert_listed::<Node>("Node");
+}
+
+#[test]
+fn fields_of_pods_are_as_listed() {
+    assert_listed::<Pod>("Pod");
+}
+
+#[test]
+fn fields_of_services_are_as_listed() {
+    assert_listed::<Service>("Service");
+}
+
+#[test]
+fn fields_of_endpoint_slices_are_as_listed() {
+    assert_listed::<EndpointSlice>("EndpointSlice");
+}
+
+#[test]
+fn fields_of_other_objects_are_as_listed() {
+    assert_listed::<ServiceCIDR>("ServiceCIDR");
+    assert_listed::<NetworkPolicy>("NetworkPolicy");
+}
+
+/// The fields of a type of the lab document, as its schema has them.
+fn fields_of_schema() -> BTreeMap<String, BTreeSet<String>> {
+    let schema = serde_json::to_value(svclab_scenario::schema::lab()).expect("a schema");
+    let definitions = schema["$defs"].as_object().expect("definitions");
+    let all = definitions
+        .iter()
+        .map(|(name, schema)| (name.as_str(), schema));
+    let mut fields: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, schema) in all.chain([("Lab", &schema)]) {
+        let alternatives = ["anyOf", "oneOf"].map(|key| schema[key].as_array());
+        let alternatives = alternatives.into_iter().flatten().flatten();
+        for schema in alternatives.chain([schema]) {
+            let properties = schema["properties"].as_object();
+            for property in properties.into_iter().flat_map(|map| map.keys()) {
+                let own = fields.entry(name.to_owned()).or_default();
+                own.insert(property.clone());
+            }
+        }
+    }
+    fields
+}
+
+#[test]
+fn fields_of_the_lab_document_are_as_listed() {
+    let table = yaml(LAB);
+    let table = table.as_object().expect("types");
+    let of_table: BTreeMap<String, BTreeSet<String>> = table
+        .iter()
+        .map(|(name, of)| {
+            let fields = of["fields"].as_object().expect("fields");
+            (name.clone(), fields.keys().cloned().collect())
+        })
+        .collect();
+    assert_eq!(of_table, fields_of_schema());
+    let mut all = Vec::new();
+    for (name, of) in table {
+        let mut documents = base();
+        if let Some(patch) = of.get("lab") {
+            merge(&mut documents[0], &json!({"spec": patch}));
+        }
+        let place = of["at"].as_str().expect("a place");
+        for (key, entry) in of["fields"].as_object().expect("fields") {
+            let entry = match entry {
+                Value::String(text) => {
+                    let name = text.strip_prefix("of ").expect("of a type");
+                    assert!(table.contains_key(name), "{name}");
+                    continue;
+                }
+                Value::Array(_) => json!({"obeyed": entry}),
+                entry => entry.clone(),
+            };
+            let parts = place.split('.').filter(|part| !part.is_empty());
+            let field = Field {
+                documents: documents.clone(),
+                at: 0,
+                path: parts.chain([key.as_str()]).collect(),
+                like: Value::Null,
+                is_real: false,
+            };
+            let wrong = wrong(field, &entry, &[]);
+            all.extend(wrong.iter().map(|wrong| format!("{name} {key} {wrong}")));
+        }
+    }
+    assert!(all.is_empty(), "{}", all.join("\n"));
+}

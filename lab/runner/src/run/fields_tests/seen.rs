@@ -1,0 +1,136 @@
+//! What a user can see of a lab: what is wrong with it, its cases, their plans, and what
+//! is held against evidence.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::run::{Chosen, Prepared, Wishes, flows, prepare};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::{Source, Sources};
+use svclab_model::evidence::{Attempt, Evidence, SavedRules, StepEvidence, Verdict};
+use svclab_model::plan::{Backend, Patience, Plan, Probe, probes_by_stage};
+use svclab_planner::print::print;
+use svclab_scenario::Scenario;
+
+/// What a user can see of a lab.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Seen {
+    /// Messages of errors, each with its help.
+    pub errors: Vec<String>,
+    /// Messages of warnings, each with its help.
+    pub warnings: Vec<String>,
+    /// The names of the cases, and their plans as `svclab plan` prints them and as data.
+    pub plans: String,
+    /// What is held against evidence, and the tables of reports.
+    pub checks: String,
+}
+
+/// A program that could be a kube-proxy as far as can be seen before it is run.
+const PROGRAM: &str = "/bin/sh";
+
+/// Looks at a lab, with a real kube-proxy on its nodes if `is_real`.
+pub fn look(documents: &[Value], is_real: bool) -> Seen {
+    let texts: Vec<String> = documents.iter().map(Value::to_string).collect();
+    let source = Source::from_bytes("<fields>", texts.join("\n---\n").into_bytes());
+    let sources = Sources::from(source.expect("a text"));
+    let mut seen = Seen::default();
+    let (scenario, warnings) = match Scenario::load(&sources) {
+        Ok(loaded) => loaded,
+        Err(diagnostics) => {
+            seen.tell(&diagnostics);
+            return seen;
+        }
+    };
+    seen.tell(&warnings);
+    let lab = Chosen {
+        cases: Vec::new(),
+        named: scenario.name().to_owned(),
+        scenario,
+        warnings,
+    };
+    let wishes = Wishes {
+        kube_proxy: is_real.then(|| PROGRAM.into()),
+        allow_outside: true,
+        ..Wishes::from(Patience::SETTLED)
+    };
+    for case in lab.scenario.cases() {
+        let _ = writeln!(seen.plans, "{}", case.id);
+        match prepare(&lab, case, wishes.clone()) {
+            Ok(prepared) => seen.case(&prepared),
+            Err(diagnostics) => seen.tell(&diagnostics),
+        }
+    }
+    seen
+}
+
+impl Seen {
+    fn tell(&mut self, diagnostics: &[Diagnostic]) {
+        for each in diagnostics {
+            let list = if each.is_error() {
+                &mut self.errors
+            } else {
+                &mut self.warnings
+            };
+            list.push(format!("{} ({})", each.message, each.help.join("; ")));
+        }
+    }
+
+    fn case(&mut self, prepared: &Prepared) {
+        let later = prepared.steps.iter().map(|step| &step.plan);
+        for plan in std::iter::once(&prepared.plan).chain(later) {
+            let data = serde_json::to_string(plan).expect("a plan is plain data");
+            let _ = writeln!(self.plans, "{}\n{data}", print(plan));
+        }
+        for account in &prepared.accounts {
+            let _ = writeln!(self.plans, "{account:?}");
+        }
+        let judge = prepared.judge().expect("it was prepared");
+        let judgement = judge.judge(&evidence(&prepared.plan));
+        let outcomes = flows::outcomes(prepared, &judgement);
+        let declared = flows::declared(std::slice::from_ref(prepared));
+        let _ = writeln!(self.checks, "{judgement:#?}{outcomes:#?}{declared:#?}");
+    }
+}
+
+/// Evidence of connections that all came to the pod `near`, and of a rule.
+fn evidence(plan: &Plan) -> Evidence {
+    let mut stages = probes_by_stage(&plan.probes, &plan.steps);
+    let mut evidence = connected(stages.next().into_iter().flatten());
+    for (step, probes) in plan.steps.iter().zip(stages) {
+        evidence.steps.push(StepEvidence {
+            name: step.name.clone(),
+            changed: 1_000_000,
+            applied: 2_000_000,
+            evidence: Box::new(connected(probes)),
+            ..StepEvidence::default()
+        });
+    }
+    evidence
+}
+
+fn connected<'p>(probes: impl Iterator<Item = &'p Probe>) -> Evidence {
+    let attempt = |probe: &Probe, number| Attempt {
+        probe: probe.name.clone(),
+        number,
+        verdict: Verdict::Connected,
+        endpoint: Some("pod/default/near".to_owned()),
+        seen_source: Some(([10, 244, 1, 9], 40_000).into()),
+        local: Some(([10, 244, 1, 9], 40_000).into()),
+        took: Duration::from_millis(1),
+        settled: false,
+        error: None,
+    };
+    let attempts = probes.flat_map(|probe| (0..probe.connections).map(|at| attempt(probe, at)));
+    Evidence {
+        attempts: attempts.collect(),
+        rules: vec![SavedRules {
+            namespace: "node-1".to_owned(),
+            backend: Backend::Nft,
+            ip: 4,
+            text: "*nat\n:POSTROUTING ACCEPT [0:0]\n[1:60] -A POSTROUTING a\nCOMMIT\n".to_owned(),
+        }],
+        ..Evidence::default()
+    }
+}

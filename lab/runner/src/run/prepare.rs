@@ -1,0 +1,413 @@
+//! From a case to its plan, or to what is wrong with it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::results::{Place, Warning};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::printable::printable;
+use svclab_diagnostic::source::Sources;
+use svclab_dump::NodeDump;
+use svclab_judge::{ClaimOutcome, ClaimVerdict, Judge, Moment, Subject};
+use svclab_model::plan::{Patience, Plan};
+use svclab_planner::build::{After, Order, plan};
+use svclab_planner::cluster::place;
+use svclab_planner::cluster::{self, Cluster, Inputs, Problem};
+use svclab_planner::replay::{Account, graft};
+use svclab_scenario::Case;
+use svclab_scenario::expectation::Row;
+use svclab_scenario::lab::LabSpec;
+use svclab_scenario::objects::Object;
+use svclab_scenario::reference::DocumentRef;
+use svclab_scenario::tree::Step;
+
+use super::select::Chosen;
+use super::{binary, dumped};
+
+/// A case that can be run.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// The files it was read from.
+    pub sources: Sources,
+    /// The case.
+    pub case: Case,
+    /// What exists in it.
+    pub cluster: Cluster,
+    /// How it is built, and what changes then.
+    pub plan: Plan,
+    /// What it is after each step.
+    pub steps: Vec<PreparedStep>,
+    /// What became of what was dumped of its nodes.
+    pub accounts: Vec<Account>,
+    /// Those dumps, in the same order, with whether what a kernel refuses of them is left
+    /// out.
+    pub dumps: Vec<(Arc<NodeDump>, bool)>,
+    /// How it is named on the command line.
+    pub named: String,
+    /// The warnings about the lab's file.
+    pub warnings: Vec<Warning>,
+}
+
+/// What a case is after a step.
+#[derive(Debug, Clone)]
+pub struct PreparedStep {
+    /// The step's name.
+    pub name: String,
+    /// What exists then.
+    pub cluster: Cluster,
+    /// How it would be built at once.
+    pub plan: Plan,
+}
+
+/// What a user wishes of cases besides what they say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wishes {
+    /// How long probes wait that say nothing of their own.
+    pub patience: Patience,
+    /// What runs as kube-proxy on nodes that have one, by its path.
+    pub kube_proxy: Option<PathBuf>,
+    /// Dumps that take the place of nodes, by the nodes' names, besides those that the lab
+    /// names.
+    pub dumps: BTreeMap<String, dumped::Given>,
+    /// Whether a lab's `dump` may lead out of the lab's directory.
+    pub allow_outside: bool,
+}
+
+impl From<Patience> for Wishes {
+    fn from(patience: Patience) -> Self {
+        Self {
+            patience,
+            kube_proxy: None,
+            dumps: BTreeMap::new(),
+            allow_outside: false,
+        }
+    }
+}
+
+impl From<Duration> for Wishes {
+    fn from(longest: Duration) -> Self {
+        Patience::of(longest).into()
+    }
+}
+
+/// Prepares a case.
+///
+/// # Errors
+///
+/// Everything that is wrong with it.
+pub fn prepare(
+    lab: &Chosen,
+    case: &Case,
+    wishes: impl Into<Wishes>,
+) -> Result<Prepared, Vec<Diagnostic>> {
+    let wishes = wishes.into();
+    let sources = &lab.scenario.sources;
+    let to_diagnostics =
+        |problems: Vec<Problem>| sources.redact(problems_to_diagnostics(case, &problems));
+    let cluster = cluster_of(lab, case, &wishes).map_err(to_diagnostics)?;
+    let mut clusters = Vec::with_capacity(case.steps.len());
+    for at in 0..case.steps.len() {
+        let Some(after) = case.after(at) else {
+            continue;
+        };
+        let of_step = |problems: Vec<Problem>| {
+            to_diagnostics(
+                problems
+                    .into_iter()
+                    .map(|problem| problem.after(at))
+                    .collect(),
+            )
+        };
+        clusters.push(cluster_of(lab, &after, &wishes).map_err(of_step)?);
+    }
+    let steps = case.spec.steps.iter().zip(&clusters);
+    let after: Vec<After<'_>> = steps
+        .map(|(step, cluster)| After {
+            name: &step.name,
+            cluster,
+            probes: &step.probes,
+        })
+        .collect();
+    let order = Order {
+        case: &case.id,
+        cluster: &cluster,
+        probes: &case.spec.probes,
+        row: case.expected(),
+        row_at: case.row,
+        patience: wishes.patience,
+        steps: &after,
+    };
+    let (mut plan, plans) = plan(&order).map_err(to_diagnostics)?;
+    let dumps = dumped::dumps(&directory(lab), &case.spec, &wishes).map_err(to_diagnostics)?;
+    if !dumps.is_empty() && !case.steps.is_empty() {
+        let problem = Problem::in_lab(
+            place!["spec", "steps"],
+            "a lab with a node's dump has no steps: what a component would change of it is not known".to_owned(),
+        );
+        return Err(to_diagnostics(vec![problem]));
+    }
+    let accounts = dumps.iter().map(|taken| {
+        let mut account = graft(&mut plan, &taken.node, &taken.dump);
+        account.left_out.splice(0..0, taken.left.iter().cloned());
+        account
+    });
+    let accounts = accounts.collect();
+    let dumps = dumps
+        .into_iter()
+        .map(|taken| (Arc::new(taken.dump.into_owned()), taken.lenient));
+    let names = case.steps.iter().map(|step| step.name.clone());
+    let steps = names.zip(clusters).zip(plans);
+    let steps = steps.map(|((name, cluster), plan)| PreparedStep {
+        name,
+        cluster,
+        plan,
+    });
+    let prepared = Prepared {
+        sources: sources.clone(),
+        case: case.clone(),
+        steps: steps.collect(),
+        plan,
+        cluster,
+        accounts,
+        dumps: dumps.collect(),
+        named: case.id.replacen(&case.lab, &lab.named, 1),
+        warnings: lab
+            .warnings
+            .iter()
+            .map(|warning| told_of(lab, warning))
+            .collect(),
+    };
+    prepared.judge().map(drop).map_err(to_diagnostics)?;
+    Ok(prepared)
+}
+
+/// A warning about a lab's file, as results have it.
+fn told_of(lab: &Chosen, warning: &Diagnostic) -> Warning {
+    let place = || {
+        let span = warning.primary.as_ref()?.span;
+        let source = lab.scenario.sources.get(span.file)?;
+        let before = source.text().get(..usize::try_from(span.start).ok()?)?;
+        Some(Place {
+            file: source.name().to_owned(),
+            line: u32::try_from(before.matches('\n').count() + 1).ok()?,
+        })
+    };
+    Warning {
+        lab: lab.scenario.name().to_owned(),
+        message: printable(&warning.message).into_owned(),
+        place: place(),
+        help: (!warning.help.is_empty()).then(|| printable(&warning.help.join("; ")).into_owned()),
+    }
+}
+
+/// What exists in a case, at first or after a step.
+fn cluster_of(lab: &Chosen, case: &Case, wishes: &Wishes) -> Result<Cluster, Vec<Problem>> {
+    let spec = with_programs(&case.spec, &directory(lab), wishes.kube_proxy.as_deref())?;
+    let nodes = values(&case.objects.nodes);
+    let pods = values(&case.objects.pods);
+    let services = values(&case.objects.services);
+    let slices = values(&case.objects.endpoint_slices);
+    let service_cidrs = values(&case.objects.service_cidrs);
+    cluster::build(&Inputs {
+        spec: &spec,
+        nodes: &nodes,
+        pods: &pods,
+        services: &services,
+        slices: &slices,
+        service_cidrs: &service_cidrs,
+    })
+}
+
+/// Where a lab's file is.
+fn directory(lab: &Chosen) -> PathBuf {
+    let source = lab.scenario.sources.iter().next();
+    source
+        .map(|(_, source)| source.directory())
+        .unwrap_or_default()
+}
+
+/// What a lab says, with the whole paths of the programs that run as kube-proxy.
+fn with_programs<'s>(
+    spec: &'s LabSpec,
+    directory: &Path,
+    wanted: Option<&Path>,
+) -> Result<Cow<'s, LabSpec>, Vec<Problem>> {
+    let mut spec = Cow::Borrowed(spec);
+    let names: Vec<Option<String>> = std::iter::once(None)
+        .chain(spec.nodes.keys().cloned().map(Some))
+        .collect();
+    let mut problems = Vec::new();
+    for node in names {
+        let said = match &node {
+            None => spec.kube_proxy.as_ref(),
+            Some(node) => spec
+                .nodes
+                .get(node)
+                .and_then(|node| node.kube_proxy.as_ref()),
+        };
+        let Some(said) = said else {
+            continue;
+        };
+        let path = match (wanted, &said.binary) {
+            (Some(wanted), _) => wanted.to_owned(),
+            (None, Some(own)) => directory.join(own),
+            (None, None) => continue,
+        };
+        let found = match binary::find(&path) {
+            Ok(found) => found,
+            Err(error) => {
+                let problem = match &node {
+                    None => {
+                        let at = place!["spec", "kubeProxy", "binary"];
+                        Problem::in_lab(at, error.to_string())
+                    }
+                    Some(node) => {
+                        let at = place!["spec", "nodes", node, "kubeProxy", "binary"];
+                        Problem::in_lab(at, error.to_string())
+                    }
+                };
+                problems.push(problem.help(error.remedy().to_owned()));
+                continue;
+            }
+        };
+        let spec = spec.to_mut();
+        let proxy = match &node {
+            None => spec.kube_proxy.as_mut(),
+            Some(node) => spec
+                .nodes
+                .get_mut(node)
+                .and_then(|node| node.kube_proxy.as_mut()),
+        };
+        if let Some(proxy) = proxy {
+            proxy.binary = Some(found);
+        }
+    }
+    if problems.is_empty() {
+        Ok(spec)
+    } else {
+        Err(problems)
+    }
+}
+
+fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {
+    objects
+        .iter()
+        .map(|object| (*object.value).clone())
+        .collect()
+}
+
+impl Prepared {
+    /// The same, with so much time for its kube-proxies to write their rules, if any is
+    /// given.
+    #[must_use]
+    pub fn with_sync_timeout(mut self, timeout: Option<Duration>) -> Self {
+        if let Some(timeout) = timeout {
+            for proxy in &mut self.plan.proxies {
+                proxy.within = timeout;
+            }
+        }
+        self
+    }
+
+    /// Who holds the evidence against what the case expects.
+    ///
+    /// # Errors
+    ///
+    /// Names in the expectations that nothing has; not after [`prepare`].
+    pub fn judge(&self) -> Result<Judge<'_>, Vec<Problem>> {
+        Judge::new(self.subject(self.case.expected()))
+    }
+
+    /// The case as it is judged by a row.
+    #[must_use]
+    pub fn subject<'p>(&'p self, row: &'p Row) -> Subject<'p> {
+        let moment = |cluster, plan| Moment { cluster, plan };
+        Subject {
+            first: moment(&self.cluster, &self.plan),
+            after: self
+                .steps
+                .iter()
+                .map(|step| moment(&step.cluster, &step.plan))
+                .collect(),
+            spec: &self.case.spec,
+            row,
+            row_at: self.case.row,
+        }
+    }
+}
+
+impl Prepared {
+    /// Where the row stands that says what is expected.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        self.place_of(&place!["spec", "expect", self.case.row])
+    }
+
+    /// Where something of the lab document stands.
+    #[must_use]
+    pub fn place_of(&self, path: &[Step]) -> Option<Place> {
+        let span = self.case.span(&DocumentRef::Lab, path)?;
+        let source = self.sources.get(span.file)?;
+        let before = source.text().get(..usize::try_from(span.start).ok()?)?;
+        let line = u32::try_from(before.lines().count()).ok()?;
+        Some(Place {
+            file: source.name().to_owned(),
+            line: line.max(1),
+        })
+    }
+
+    /// What a case that came to no verdict says of the claims it bears on.
+    #[must_use]
+    pub fn unsettled(&self) -> Vec<ClaimOutcome> {
+        self.case
+            .expected()
+            .claims
+            .iter()
+            .map(|claim| ClaimOutcome {
+                id: claim.id.clone(),
+                verdict: ClaimVerdict::Unsettled,
+                part: claim.part.clone(),
+                seen: None,
+            })
+            .collect()
+    }
+}
+
+/// Problems with the places where they were written.
+#[must_use]
+pub fn problems_to_diagnostics(case: &Case, problems: &[Problem]) -> Vec<Diagnostic> {
+    problems
+        .iter()
+        .map(|problem| {
+            let after = problem.step.and_then(|step| case.after(step));
+            let at = after.as_ref().unwrap_or(case);
+            let diagnostic = Diagnostic::error(&problem.message).maybe_help(problem.help.clone());
+            let (document, path) = (&problem.at.document, &problem.at.path);
+            let span = if problem.key {
+                at.key_span(document, path)
+            } else {
+                at.span(document, path)
+            };
+            let diagnostic = match span {
+                Some(span) => diagnostic.at(span, "here"),
+                None => diagnostic.help(format!("in {}", problem.at)),
+            };
+            let step = problem
+                .step
+                .and_then(|step| case.steps.get(step).zip(Some(step)));
+            let Some((step, at)) = step else {
+                return diagnostic;
+            };
+            let name = place!["spec", "steps", at, "name"];
+            match case.span(&DocumentRef::Lab, &name) {
+                Some(span) if diagnostic.primary.is_some() => {
+                    diagnostic.and(span, format!("after the step `{}`", step.name))
+                }
+                _ => diagnostic.help(format!("it is so after the step `{}`", step.name)),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,493 @@
+//! Which labs and cases a user means.
+
+use std::path::{Path, PathBuf};
+
+use super::wrong::{WrongLab, guarded, in_short, place};
+use crate::results::Place;
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::printable::one_line;
+use svclab_diagnostic::source::{Source, SourceError, Sources};
+use svclab_diagnostic::suggest::did_you_mean;
+use svclab_scenario::Scenario;
+
+/// Where labs are looked for by name, unless a user says otherwise.
+pub const TOPOLOGIES: &str = "topologies";
+
+/// The variable that says where else.
+pub const TOPOLOGIES_VARIABLE: &str = "SVCLAB_TOPOLOGIES";
+
+/// How a command names a lab again that is called `named` and read from `file`: by its name
+/// if that is looked up in the default directory, else by its file.
+#[must_use]
+pub fn name_to_run_again(named: &str, file: &str) -> String {
+    let is_default = std::env::var_os(TOPOLOGIES_VARIABLE).is_none_or(|set| set == TOPOLOGIES)
+        && Path::new(file).starts_with(TOPOLOGIES);
+    if is_default || file.is_empty() {
+        named.to_owned()
+    } else if file.starts_with('-') {
+        // Not an option.
+        format!("./{file}")
+    } else {
+        file.to_owned()
+    }
+}
+
+/// A lab that was read, and which of its cases are meant, by index.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    /// The lab.
+    pub scenario: Scenario,
+    /// The cases, in their order.
+    pub cases: Vec<usize>,
+    /// What the lab's file makes one wonder about.
+    pub warnings: Vec<Diagnostic>,
+    /// How the lab is named on the command line: its own name where it lies in
+    /// the directory of labs, with that of a directory in it where it lies there, its
+    /// file's path elsewhere.
+    pub named: String,
+}
+
+/// Why what a user named cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum SelectError {
+    /// A file could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A lab is wrong.
+    #[error("the lab {} cannot be run: {}", one_line(&.0.named), .0.error.message)]
+    Lab(Box<WrongLab>),
+    /// No file has that lab's name.
+    #[error("there is no lab `{name}` in {directory}{}", hint(help.as_ref()))]
+    NoLab {
+        /// As the user wrote it.
+        name: String,
+        /// Where it was looked for.
+        directory: String,
+        /// What was probably meant.
+        help: Option<String>,
+    },
+    /// A lab has no such case.
+    #[error("the lab `{lab}` has no case `{case}`{}", hint(help.as_ref()))]
+    NoCase {
+        /// The lab.
+        lab: String,
+        /// As the user wrote it.
+        case: String,
+        /// What cases there are.
+        help: Option<String>,
+    },
+    /// The directory of labs has none, or is none.
+    #[error("there is no lab in {directory}; name a file, or the directory with --topologies")]
+    Nothing {
+        /// The directory.
+        directory: String,
+    },
+    /// The directory of labs cannot be read.
+    #[error(
+        "cannot read {directory}: {source}; name a lab's file, or the directory of labs with --topologies"
+    )]
+    Directory {
+        /// The directory.
+        directory: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+fn hint(help: Option<&String>) -> String {
+    help.map(|help| format!("; {help}")).unwrap_or_default()
+}
+
+/// Reads the labs and cases that are named: `LAB`, `LAB/CASE` with all or some
+/// of a case's axis values, a path to a lab's file with `/CASE` behind it, or a
+/// directory of labs, in `directory` or by its path, for every lab directly in it.
+/// Without names, every lab directly in `directory`.
+///
+/// # Errors
+///
+/// The first name that leads to nothing that can be run, or the first lab that is wrong.
+pub fn choose(names: &[String], directory: &Path) -> Result<Vec<Chosen>, SelectError> {
+    let each = choose_each(names, directory)?.into_iter();
+    each.map(|lab| lab.map_err(SelectError::Lab)).collect()
+}
+
+/// A lab that can be run, or one that cannot.
+pub type Found = Result<Chosen, Box<WrongLab>>;
+
+/// As [`choose`], but a lab that is wrong keeps no other from being run.
+///
+/// # Errors
+///
+/// The first name that leads to nothing.
+pub fn choose_each(names: &[String], directory: &Path) -> Result<Vec<Found>, SelectError> {
+    if names.is_empty() {
+        let files = all_in(directory)?.into_iter();
+        return files.map(|file| load(&file, directory)).collect();
+    }
+    let mut chosen: Vec<(PathBuf, Found)> = Vec::new();
+    for name in names {
+        for (file, case) in files(name, directory)? {
+            let known = chosen.iter().position(|(known, _)| *known == file);
+            let at = if let Some(at) = known {
+                at
+            } else {
+                let mut lab = load(&file, directory)?;
+                if let Ok(lab) = &mut lab {
+                    lab.cases.clear();
+                }
+                chosen.push((file, lab));
+                chosen.len() - 1
+            };
+            let Ok(lab) = &mut chosen[at].1 else {
+                continue;
+            };
+            let wanted = matching(&lab.scenario, case.as_deref())?;
+            lab.cases.extend(wanted);
+            lab.cases.sort_unstable();
+            lab.cases.dedup();
+        }
+    }
+    Ok(chosen.into_iter().map(|(_, lab)| lab).collect())
+}
+
+/// The files that a name stands for, each with the case that is meant.
+fn files(name: &str, directory: &Path) -> Result<Vec<(PathBuf, Option<String>)>, SelectError> {
+    let is_lab = ["yaml", "yml"]
+        .iter()
+        .any(|extension| directory.join(format!("{name}.{extension}")).is_file());
+    let group = [directory.join(name), PathBuf::from(name)]
+        .into_iter()
+        .find(|path| !is_lab && path.is_dir());
+    match group {
+        Some(group) => {
+            let files = all_in(&group)?;
+            Ok(files.into_iter().map(|file| (file, None)).collect())
+        }
+        None => Ok(vec![find(name, directory)?]),
+    }
+}
+
+/// The lab files directly in a directory, of which there must be one.
+fn all_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
+    let files = labs_in(directory)?;
+    if files.is_empty() {
+        return Err(SelectError::Nothing {
+            directory: directory.display().to_string(),
+        });
+    }
+    Ok(files)
+}
+
+/// Reads a lab.
+///
+/// # Errors
+///
+/// When no file is there. Of one that is there, everything that is wrong is the lab's.
+fn load(file: &Path, directory: &Path) -> Result<Found, SelectError> {
+    let named = match file.strip_prefix(directory) {
+        Ok(inside) => inside.with_extension("").display().to_string(),
+        Err(_) => file.display().to_string(),
+    };
+    let wrong = |sources, diagnostics, error, place: Option<Place>| {
+        let name = file.file_stem().unwrap_or(file.as_os_str());
+        let place = place.unwrap_or_else(|| Place {
+            file: one_line(&file.to_string_lossy()).into_owned(),
+            line: 1,
+        });
+        Box::new(WrongLab {
+            name: one_line(&name.to_string_lossy()).into_owned(),
+            named: named.clone(),
+            file: file.display().to_string(),
+            sources,
+            diagnostics,
+            error,
+            place,
+        })
+    };
+    let source = match Source::read(file) {
+        Ok(source) => source,
+        // A link that leads nowhere is a lab that cannot be read.
+        Err(error @ SourceError::Missing { .. }) if !file.is_symlink() => {
+            return Err(error.into());
+        }
+        Err(error @ SourceError::Directory { .. }) => return Err(error.into()),
+        Err(error) => {
+            let place = error.line().map(|line| Place {
+                file: one_line(&file.to_string_lossy()).into_owned(),
+                line,
+            });
+            let (sources, diagnostics) = (Sources::default(), vec![Diagnostic::from(error)]);
+            let short = in_short(&sources, &diagnostics);
+            return Ok(Err(wrong(sources, diagnostics, short, place)));
+        }
+    };
+    let sources = Sources::new(vec![source]);
+    Ok(match guarded(|| Scenario::load(&sources)) {
+        Ok(Ok((scenario, warnings))) => Ok(Chosen {
+            cases: (0..scenario.cases().len()).collect(),
+            scenario,
+            warnings,
+            named,
+        }),
+        Ok(Err(diagnostics)) => {
+            let (short, at) = (
+                in_short(&sources, &diagnostics),
+                place(&sources, &diagnostics),
+            );
+            Err(wrong(sources, diagnostics, short, at))
+        }
+        Err(panicked) => Err(wrong(sources, Vec::new(), panicked, None)),
+    })
+}
+
+/// Whether a file has the name of a lab: `*.yaml` or `*.yml`.
+fn is_lab_name(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// The lab files directly in a directory, sorted by name, also those that cannot be read.
+fn labs_in(directory: &Path) -> Result<Vec<PathBuf>, SelectError> {
+    let unreadable = |source| SelectError::Directory {
+        directory: directory.display().to_string(),
+        source,
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        // A dangling link or a named pipe is an error when it is read.
+        if is_lab_name(&path) && !path.is_dir() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The file and the case of a name. A file's own path comes first, so that any
+/// file can be named.
+fn find(name: &str, directory: &Path) -> Result<(PathBuf, Option<String>), SelectError> {
+    let splits = std::iter::once((name, None)).chain(
+        name.match_indices('/')
+            .rev()
+            .map(|(at, _)| (&name[..at], Some(name[at + 1..].to_owned()))),
+    );
+    for (front, case) in splits.clone() {
+        let path = Path::new(front);
+        if is_lab_name(path) || case.is_none() && path.exists() {
+            return Ok((path.to_owned(), case));
+        }
+    }
+    for (front, case) in splits {
+        for extension in ["yaml", "yml"] {
+            let path = directory.join(format!("{front}.{extension}"));
+            if path.is_file() {
+                return Ok((path, case));
+            }
+        }
+    }
+    let labs: Vec<String> = labs_in(directory)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|path| Some(one_line(&path.file_stem()?.to_string_lossy()).into_owned()))
+        .collect();
+    let lab = name.split('/').next().unwrap_or(name);
+    // A name alone is looked up among the labs, wherever the user is.
+    let here = ["yaml", "yml"]
+        .map(|extension| format!("{lab}.{extension}"))
+        .into_iter()
+        .find(|file| Path::new(file).is_file())
+        .map(|file| format!("for the file here write `{file}`"));
+    Err(SelectError::NoLab {
+        name: lab.to_owned(),
+        directory: directory.display().to_string(),
+        help: here
+            .or_else(|| did_you_mean(lab, labs.iter().map(String::as_str)))
+            .or_else(|| (!labs.is_empty()).then(|| format!("there are {}", labs.join(", ")))),
+    })
+}
+
+/// The cases that have the axis values a user names.
+fn matching(scenario: &Scenario, case: Option<&str>) -> Result<Vec<usize>, SelectError> {
+    let cases = scenario.cases();
+    let Some(pairs) = case else {
+        return Ok((0..cases.len()).collect());
+    };
+    let no_case = |help: Option<String>| SelectError::NoCase {
+        lab: scenario.name().to_owned(),
+        case: pairs.to_owned(),
+        help,
+    };
+    if scenario.lab.spec.axes.is_empty() {
+        return Err(no_case(Some(
+            "the lab has no axes; name it without a case".to_owned(),
+        )));
+    }
+    let mut wanted = Vec::new();
+    for pair in pairs.split(',') {
+        let (axis, value) = pair.split_once('=').ok_or_else(|| {
+            no_case(Some(
+                "a case is named by its axes' values: `axis=value,axis=value`".to_owned(),
+            ))
+        })?;
+        let all = &scenario.lab.spec.axes;
+        let Some(values) = all.get(axis) else {
+            return Err(no_case(
+                did_you_mean(axis, all.keys().map(String::as_str)).or_else(|| {
+                    Some(format!(
+                        "its axes are {}",
+                        all.keys().cloned().collect::<Vec<_>>().join(", ")
+                    ))
+                }),
+            ));
+        };
+        if !values.contains_key(value) {
+            return Err(no_case(
+                did_you_mean(value, values.keys().map(String::as_str)).or_else(|| {
+                    Some(format!(
+                        "`{axis}` is one of {}",
+                        values.keys().cloned().collect::<Vec<_>>().join(", ")
+                    ))
+                }),
+            ));
+        }
+        if wanted.iter().any(|(known, _)| *known == axis) {
+            return Err(no_case(Some(format!("it names the axis `{axis}` twice"))));
+        }
+        wanted.push((axis, value));
+    }
+    let found: Vec<usize> = cases
+        .iter()
+        .enumerate()
+        .filter(|(_, case)| {
+            wanted
+                .iter()
+                .all(|(axis, value)| case.values.get(*axis).is_some_and(|own| own == value))
+        })
+        .map(|(at, _)| at)
+        .collect();
+    if found.is_empty() {
+        Err(no_case(Some(
+            "the lab excludes that combination".to_owned(),
+        )))
+    } else {
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topologies() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies")
+    }
+
+    fn chosen(names: &[&str]) -> Vec<(String, usize)> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let labs = choose(&names, &topologies()).expect("the labs are there");
+        labs.into_iter()
+            .map(|lab| (lab.named, lab.cases.len()))
+            .collect()
+    }
+
+    #[test]
+    fn file_that_begins_with_a_dash_is_no_option_when_run_again() {
+        for named in ["-x.yaml", "other"] {
+            assert_eq!(name_to_run_again(named, "-x.yaml"), "./-x.yaml");
+        }
+    }
+
+    #[test]
+    fn a_directory_stands_for_the_labs_in_it() {
+        let all = chosen(&["conformance"]);
+        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "conformance/cluster-ip",
+                "conformance/external-ip",
+                "conformance/load-balancer",
+                "conformance/node-port",
+                "conformance/security-group",
+                "conformance/session-affinity"
+            ]
+        );
+        // By its path it is the same, and what is named twice runs once.
+        let path = topologies().join("conformance").display().to_string();
+        assert_eq!(chosen(&[&path]), all);
+        assert_eq!(
+            chosen(&["conformance", "conformance/node-port/mode=ipvs"]),
+            all
+        );
+    }
+
+    #[test]
+    fn a_lab_in_a_directory_is_named_with_it() {
+        let ipvs = chosen(&["conformance/external-ip/mode=ipvs"]);
+        assert_eq!(ipvs, [("conformance/external-ip".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_directory_without_labs_is_told_of() {
+        let empty = tempfile::tempdir().expect("a directory");
+        let name = empty.path().display().to_string();
+        let error = choose(std::slice::from_ref(&name), &topologies()).expect_err("no labs");
+        let said = error.to_string().replace(&name, "DIRECTORY");
+        insta::assert_snapshot!(said, @"there is no lab in DIRECTORY; name a file, or the directory with --topologies");
+    }
+
+    #[test]
+    fn directory_unreadable_labs_are_wrong_labs() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| folder.path().join(name);
+        let good = topologies().join("clb-hairpin.yaml");
+        std::fs::copy(good, at("clb-hairpin.yaml")).expect("a lab");
+        std::os::unix::fs::symlink("none", at("dangling.yaml")).expect("a link");
+        std::os::unix::fs::symlink("loop.yml", at("loop.yml")).expect("a link");
+        nix::unistd::mkfifo(&at("pipe.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        std::fs::create_dir(at("directory.yaml")).expect("a directory");
+        std::fs::write(at("notes.txt"), "none").expect("a file");
+        let name = folder.path().display().to_string();
+        let all = choose_each(std::slice::from_ref(&name), &topologies()).expect("the labs");
+        let lines = all.iter().map(|lab| match lab {
+            Ok(lab) => format!("read: {}", lab.scenario.name()),
+            Err(wrong) => wrong.error.message.replace(&name, "DIRECTORY"),
+        });
+        let lines: Vec<String> = lines.collect();
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        read: clb-hairpin
+        DIRECTORY/dangling.yaml: there is no such file
+        DIRECTORY/loop.yml: cannot be read: Too many levels of symbolic links (os error 40)
+        DIRECTORY/pipe.yaml: cannot be read: this is a named pipe; only regular files are read
+        ");
+    }
+
+    /// Each of the flows that kube-proxy's tests follow is there, in each of their
+    /// variants.
+    #[test]
+    fn the_tables_name_every_flow_of_the_tests_that_they_cite() {
+        let names = ["conformance".to_owned()];
+        let labs = choose(&names, &topologies()).expect("the labs are there");
+        let facts = || {
+            let specs = labs.iter().map(|lab| &lab.scenario.lab.spec);
+            specs.flat_map(|spec| spec.facts.values())
+        };
+        for (test, flows) in [
+            // Thirty flows, with and without a cluster CIDR and --masquerade-all.
+            ("TestInternalExternalMasquerade", 4 * 30),
+            ("TestClusterIPGeneral", 10),
+            ("TestLoadBalancer", 13),
+            // Three flows and one to a second address, with one and several networks,
+            // of both families.
+            ("TestNodePorts", 2 * 2 * 4),
+            ("TestExternalTrafficPolicyLocal", 7),
+            ("TestExternalTrafficPolicyCluster", 7),
+            // Four of them, and the same after the endpoints went.
+            ("TestInternalTrafficPolicy", 2 * 4),
+        ] {
+            let of_test = facts().filter(|fact| fact.test.split('/').next() == Some(test));
+            assert_eq!(of_test.count(), flows, "{test}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Tasks that run side by side, of which each comes to a result: one that panics to an
+//! error.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt as _;
+use tokio::task::{Id, JoinError, JoinSet};
+
+use crate::results::{RunError, Trouble};
+use svclab_diagnostic::bug;
+
+/// Tasks, each with a number.
+pub struct Tasks<T> {
+    running: JoinSet<T>,
+    numbers: HashMap<Id, usize>,
+}
+
+impl<T> Default for Tasks<T> {
+    fn default() -> Self {
+        Self {
+            running: JoinSet::new(),
+            numbers: HashMap::new(),
+        }
+    }
+}
+
+impl<T: Send + 'static> Tasks<T> {
+    /// Begins a task.
+    pub fn spawn(&mut self, number: usize, task: impl Future<Output = T> + Send + 'static) {
+        let id = self.running.spawn(task).id();
+        self.numbers.insert(id, number);
+    }
+
+    /// Waits for the end of a task; `None` once all have ended.
+    pub async fn next(&mut self) -> Option<(usize, Result<T, RunError>)> {
+        loop {
+            let (id, ended) = match self.running.join_next_with_id().await? {
+                Ok((id, value)) => (id, Ok(value)),
+                Err(error) => (error.id(), Err(lost(error))),
+            };
+            if let Some(number) = self.numbers.remove(&id) {
+                return Some((number, ended));
+            }
+        }
+    }
+}
+
+fn lost(error: JoinError) -> RunError {
+    match error.try_into_panic() {
+        Ok(payload) => RunError::panicked(payload.as_ref()),
+        Err(cancelled) => RunError {
+            trouble: Trouble::Bug,
+            message: format!("a task of svclab's did not come to its end: {cancelled}"),
+            remedy: Some(bug::REMEDY.to_owned()),
+        },
+    }
+}
+
+/// Does work whose panic is an error.
+///
+/// # Errors
+///
+/// When it panics.
+pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, RunError> {
+    // What it held is dropped with it, and of what it shares nothing is trusted: the
+    // process ends with the exit code of a bug.
+    let ended = AssertUnwindSafe(work).catch_unwind().await;
+    ended.map_err(|payload| RunError::panicked(payload.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn task_that_panics_comes_to_an_error() {
+        let mut tasks = Tasks::default();
+        for number in 0..4 {
+            tasks.spawn(number, async move {
+                assert_ne!(number, 2, "the third");
+                number * 10
+            });
+        }
+        let mut ended = Vec::new();
+        while let Some(one) = tasks.next().await {
+            ended.push(one);
+        }
+        ended.sort_by_key(|(number, _)| *number);
+        let numbers: Vec<usize> = ended.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [0, 1, 2, 3]);
+        assert_eq!(ended[3].1, Ok(30));
+        let error = ended[2].1.as_ref().expect_err("it panics");
+        assert_eq!(error.trouble, Trouble::Bug);
+        assert!(error.message.contains("the third"), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_comes_to_an_error() {
+        let error: Result<(), RunError> = caught(async { panic!("midway") }).await;
+        let error = error.expect_err("it panics");
+        assert_eq!(error.message, "svclab panicked: midway");
+        assert_eq!(caught(async { 7 }).await, Ok(7));
+    }
+}

@@ -1,0 +1,260 @@
+//! Applies the patches of axis values and steps to the documents as written.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::check_lab::UNPATCHABLE;
+use super::documents::{added, identity, name_span};
+use super::merge::merged;
+use super::patch::Patch;
+use super::reference::DocumentRef;
+use super::sink::Sink;
+use super::tree::{Entry, Map, Scalar, ScalarKind, Tree, Value};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Span;
+use svclab_diagnostic::suggest::did_you_mean;
+
+/// A patch with the place where it was written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placed<'l> {
+    pub patch: &'l Patch,
+    pub tree: &'l Tree,
+}
+
+impl<'l> Placed<'l> {
+    /// Whether it changes the lab rather than an object.
+    pub fn is_of_lab(self) -> bool {
+        matches!(
+            self.patch,
+            Patch::Merge {
+                target: DocumentRef::Lab,
+                ..
+            }
+        )
+    }
+
+    /// The document it changes, unless it adds one.
+    fn target(self) -> Option<&'l DocumentRef> {
+        match self.patch {
+            Patch::Merge { target, .. }
+            | Patch::Delete { target }
+            | Patch::Terminate { target } => Some(target),
+            Patch::Add { .. } => None,
+        }
+    }
+
+    /// What is merged or added.
+    pub fn body(self) -> Option<&'l Tree> {
+        self.tree.get("merge").or_else(|| self.tree.get("add"))
+    }
+
+    /// Where the document is named.
+    pub fn head(self) -> Span {
+        let named = ["patch", "delete", "terminate"];
+        let named = named.iter().find_map(|key| self.tree.get(key));
+        named.map_or(self.tree.head(), |name| name.span)
+    }
+
+    /// Says of a diagnostic that this patch led to it, unless it points into the
+    /// patch anyway.
+    pub fn blame(self, diagnostic: Diagnostic, case: &str) -> Diagnostic {
+        let whole = self.tree.span;
+        let is_inside = diagnostic.primary.as_ref().is_some_and(|label| {
+            let span = label.span;
+            span.file == whole.file && whole.start <= span.start && span.end <= whole.end
+        });
+        if is_inside {
+            return diagnostic;
+        }
+        diagnostic.and(
+            self.head(),
+            format!("after this patch, in the case `{case}`"),
+        )
+    }
+}
+
+/// Checks patches against the documents there are, whatever case they are in.
+/// `known` are the objects as written.
+pub(super) fn check<'l>(
+    patches: impl Iterator<Item = Placed<'l>> + Clone,
+    known: &IndexMap<DocumentRef, Tree>,
+    sink: &mut Sink,
+) {
+    let mut names: Vec<String> = vec![DocumentRef::Lab.to_string()];
+    names.extend(known.keys().map(ToString::to_string));
+    for placed in patches.clone() {
+        if let (Patch::Add { .. }, Some(body)) = (placed.patch, placed.body()) {
+            match added(body) {
+                Ok((reference, _)) => names.push(reference.to_string()),
+                Err(diagnostic) => sink.push(diagnostic),
+            }
+        }
+    }
+    for placed in patches {
+        if let Some(target) = placed.target() {
+            let name = target.to_string();
+            if !names.contains(&name) {
+                sink.push(nameless(&name, placed.head(), &names));
+            }
+        }
+        if placed.is_of_lab() {
+            lab_fields(placed, sink);
+        }
+    }
+}
+
+fn nameless(name: &str, at: Span, names: &[String]) -> Diagnostic {
+    Diagnostic::error(format!("there is no {name} to patch"))
+        .at(at, "no such object")
+        .maybe_help(did_you_mean(name, names.iter().map(String::as_str)))
+}
+
+/// A patch of the lab changes the cluster, not what is tried or expected.
+fn lab_fields(placed: Placed<'_>, sink: &mut Sink) {
+    let Some(body) = placed.body() else {
+        return;
+    };
+    let mut refuse = |name: &str, at: Span| {
+        sink.push(
+            Diagnostic::error(format!("a patch cannot change the lab's `{name}`"))
+                .at(at, "")
+                .help("a patch changes what a case is made of: `merge: {spec: {nodes: …}}`"),
+        );
+    };
+    for (key, entry) in body.as_map().into_iter().flatten() {
+        if key.as_ref() != "spec" {
+            refuse(key, entry.key);
+        }
+    }
+    for name in UNPATCHABLE {
+        if let Some(at) = body.get("spec").and_then(|spec| spec.key_span(name)) {
+            refuse(name, at);
+        }
+    }
+}
+
+/// The lab with patches merged.
+pub(super) fn to_lab<'l>(lab: &Tree, patches: impl Iterator<Item = Placed<'l>>) -> Tree {
+    patches.fold(lab.clone(), |tree, placed| match placed.body() {
+        Some(body) => merged(&tree, body),
+        None => tree,
+    })
+}
+
+/// What patches do to the objects: the new tree of each that changes, `None` for
+/// one that is deleted, with the patch that did it last.
+pub(super) type Changes<'l> = IndexMap<DocumentRef, (Option<Tree>, Placed<'l>)>;
+
+/// Applies patches to the objects, one after the other.
+///
+/// # Errors
+///
+/// A patch for an object that an earlier one deleted or none has added; an added
+/// object that is there; a patch that renames.
+pub(super) fn to_objects<'l>(
+    objects: &IndexMap<DocumentRef, Tree>,
+    patches: impl Iterator<Item = Placed<'l>>,
+    case: &str,
+) -> Result<Changes<'l>, Diagnostic> {
+    let mut changes: Changes<'l> = IndexMap::new();
+    for placed in patches {
+        let current = |reference: &DocumentRef, changes: &Changes<'l>| match changes.get(reference)
+        {
+            Some((tree, _)) => tree.clone(),
+            None => objects.get(reference).cloned(),
+        };
+        let (reference, result) = match placed.patch {
+            Patch::Merge { target, .. } => {
+                let (Some(tree), Some(body)) = (current(target, &changes), placed.body()) else {
+                    return Err(gone(target, placed, case));
+                };
+                let tree = merged(&tree, body);
+                keeps_its_name(target, &tree, placed, case)?;
+                (target.clone(), Some(tree))
+            }
+            Patch::Delete { target } => {
+                if current(target, &changes).is_none() {
+                    return Err(gone(target, placed, case));
+                }
+                (target.clone(), None)
+            }
+            Patch::Terminate { target } => {
+                let Some(tree) = current(target, &changes) else {
+                    return Err(gone(target, placed, case));
+                };
+                let path = crate::path!["metadata", "deletionTimestamp"];
+                if tree.at(path).is_some_and(|time| !time.is_null()) {
+                    return Err(Diagnostic::error(format!("{target} terminates already"))
+                        .at(placed.head(), "again here"));
+                }
+                (target.clone(), Some(merged(&tree, &leaving(placed.head()))))
+            }
+            Patch::Add { .. } => {
+                let Some(body) = placed.body() else {
+                    continue;
+                };
+                let (reference, tree) = added(body)?;
+                if let Some(first) = current(&reference, &changes) {
+                    return Err(Diagnostic::error(format!(
+                        "there are two objects {reference} in the case `{case}`"
+                    ))
+                    .at(name_span(&tree), "again here")
+                    .and(name_span(&first), "first here"));
+                }
+                (reference, Some(tree))
+            }
+        };
+        changes.insert(reference, (result, placed));
+    }
+    Ok(changes)
+}
+
+/// What a pod has that terminates. When it was told to is nothing that anybody looks at.
+fn leaving(at: Span) -> Tree {
+    let map = |key: &str, value: Tree| Tree {
+        span: at,
+        value: Value::Map(Arc::new(Map::from([(
+            Arc::from(key),
+            Entry { key: at, value },
+        )]))),
+    };
+    let time = Tree {
+        span: at,
+        value: Value::Scalar(Scalar {
+            text: Arc::from("2000-01-01T00:00:00Z"),
+            kind: ScalarKind::String,
+        }),
+    };
+    map("metadata", map("deletionTimestamp", time))
+}
+
+fn gone(target: &DocumentRef, placed: Placed<'_>, case: &str) -> Diagnostic {
+    Diagnostic::error(format!("there is no {target} in the case `{case}`"))
+        .at(placed.head(), "not in this case")
+        .help("patches are applied in the order of the axes and of the steps, and of their lists")
+}
+
+/// A patch must leave an object the one it was.
+fn keeps_its_name(
+    target: &DocumentRef,
+    tree: &Tree,
+    placed: Placed<'_>,
+    case: &str,
+) -> Result<(), Diagnostic> {
+    let DocumentRef::Object { kind, .. } = target else {
+        return Ok(());
+    };
+    let named = identity(*kind, tree).map_err(|diagnostic| placed.blame(diagnostic, case))?;
+    let text = |key: &str| tree.get(key).and_then(Tree::as_str);
+    let is_kind = text("kind").is_none_or(|text| text == kind.name())
+        && text("apiVersion").is_none_or(|text| text == kind.api_version());
+    if named == *target && is_kind {
+        return Ok(());
+    }
+    Err(
+        Diagnostic::error(format!("a patch cannot make {target} another object"))
+            .at(placed.head(), "this patch changes its kind or name")
+            .help("delete the object and add another"),
+    )
+}

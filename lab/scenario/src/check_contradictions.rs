@@ -1,0 +1,107 @@
+//! Fields of Kubernetes objects that contradict each other, and values that Kubernetes does
+//! not have. No API server returns such an object: of a Service it refuses both (Kubernetes
+//! v1.36.2, `pkg/apis/core/validation/validation.go`, `ValidateServiceClusterIPsRelatedFields`
+//! and `ValidateLoadBalancerStatus`), and of a Node or a Pod it replaces the list by the
+//! single field (`pkg/apis/core/v1/conversion.go`).
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+
+use super::check_fields::at;
+use super::objects::{Object, Objects};
+use super::sink::Sink;
+use super::tree::Step;
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::suggest::{did_you_mean, listed};
+
+const PHASES: &[&str] = &["Pending", "Running", "Succeeded", "Failed", "Unknown"];
+const FAMILIES: &[&str] = &["IPv4", "IPv6"];
+const IP_MODES: &[&str] = &["VIP", "Proxy"];
+
+/// Checks the objects of a case.
+pub(super) fn case(objects: &Objects, sink: &mut Sink) {
+    for node in &objects.nodes {
+        self::node(node, sink);
+    }
+    for pod in &objects.pods {
+        self::pod(pod, sink);
+    }
+    for service in &objects.services {
+        self::service(service, sink);
+    }
+}
+
+fn node(node: &Object<Node>, sink: &mut Sink) {
+    let Some(spec) = &node.value.spec else {
+        return;
+    };
+    let listed = spec.pod_cidrs.iter().flatten().next();
+    let both = (spec.pod_cidr.as_deref(), listed.map(String::as_str));
+    agree(node, "spec", ["podCIDR", "podCIDRs"], both, sink);
+}
+
+fn pod(pod: &Object<Pod>, sink: &mut Sink) {
+    let Some(status) = &pod.value.status else {
+        return;
+    };
+    let listed = status.pod_ips.iter().flatten().next();
+    let both = (status.pod_ip.as_deref(), listed.map(|ip| ip.ip.as_str()));
+    agree(pod, "status", ["podIP", "podIPs"], both, sink);
+    if let Some(phase) = &status.phase {
+        known(pod, crate::path!["status", "phase"], phase, PHASES, sink);
+    }
+}
+
+fn service(service: &Object<Service>, sink: &mut Sink) {
+    if let Some(spec) = &service.value.spec {
+        let listed = spec.cluster_ips.iter().flatten().next();
+        let both = (spec.cluster_ip.as_deref(), listed.map(String::as_str));
+        agree(service, "spec", ["clusterIP", "clusterIPs"], both, sink);
+        for (index, family) in spec.ip_families.iter().flatten().enumerate() {
+            let path = crate::path!["spec", "ipFamilies", index];
+            known(service, path, family, FAMILIES, sink);
+        }
+    }
+    let status = service.value.status.as_ref();
+    let balancer = status.and_then(|status| status.load_balancer.as_ref());
+    let ingress = balancer.and_then(|balancer| balancer.ingress.as_ref());
+    for (index, entry) in ingress.into_iter().flatten().enumerate() {
+        if let Some(mode) = &entry.ip_mode {
+            let path = crate::path!["status", "loadBalancer", "ingress", index, "ipMode"];
+            known(service, path, mode, IP_MODES, sink);
+        }
+    }
+}
+
+/// Checks that a field and the first element of its list are the same.
+fn agree<T>(
+    object: &Object<T>,
+    parent: &str,
+    [field, list]: [&str; 2],
+    both: (Option<&str>, Option<&str>),
+    sink: &mut Sink,
+) {
+    let (Some(single), Some(first)) = both else {
+        return;
+    };
+    let address = |text: &str| text.parse::<IpAddr>().ok();
+    let same = single == first || address(single).is_some_and(|ip| Some(ip) == address(first));
+    if same || single.is_empty() {
+        return;
+    }
+    let message = format!("`{field}` is {single}, and the first of `{list}` is {first}");
+    let error = Diagnostic::error(message).help(format!(
+        "write the same address in both, or leave out `{list}`"
+    ));
+    sink.push(at(error, object, crate::path![parent, list]));
+}
+
+fn known<T>(object: &Object<T>, path: &[Step], value: &str, values: &[&str], sink: &mut Sink) {
+    if values.contains(&value) {
+        return;
+    }
+    let message = format!("`{value}` is not one of {}", listed(values.iter().copied()));
+    let error = Diagnostic::error(message).maybe_help(did_you_mean(value, values.iter().copied()));
+    sink.push(at(error, object, path));
+}

@@ -1,0 +1,384 @@
+//! Fields of Kubernetes objects that would change what happens to packets and that svclab
+//! does not obey: each is refused, or a warning says that it has no effect.
+//!
+//! `run/fields_tests` lists every field of these objects and tries what is done with it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
+
+use super::defaults::family;
+use super::endpoints::{MANAGED_BY, SERVICE_NAME, wants_proportional_hints};
+use super::lab::LabSpec;
+use super::objects::{Object, Objects};
+use super::sink::Sink;
+use super::tree::{Step, Tree};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Span;
+
+/// What `notModelled` names for pods that take ports of their node.
+const HOST_PORT: &str = "hostPort";
+
+/// Checks the objects of a case.
+pub(super) fn case(spec: &LabSpec, objects: &Objects, sink: &mut Sink) {
+    for node in &objects.nodes {
+        self::node(node, sink);
+    }
+    for pod in &objects.pods {
+        host_ports(spec, pod, sink);
+        self::pod(pod, sink);
+    }
+    let has_v6 = speaks_v6(objects);
+    for service in &objects.services {
+        self::service(service, has_v6, sink);
+        if wants_proportional_hints(&service.value) && has_derived_slices(objects, service) {
+            warn(
+                service,
+                crate::path!["metadata", "annotations"],
+                &format!(
+                    "the endpoints of service `{}` get no zone hints: svclab does not divide endpoints among zones",
+                    full(service)
+                ),
+                "write its EndpointSlices with the hints that the cluster has",
+                sink,
+            );
+        }
+    }
+    external_names(objects, sink);
+    slices(objects, sink);
+}
+
+/// Services that are names of DNS and no addresses: one warning for all of them.
+fn external_names(objects: &Objects, sink: &mut Sink) {
+    let mut services = objects.services.iter().filter(|service| {
+        let spec = service.value.spec.as_ref();
+        spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName")
+    });
+    let Some(first) = services.next() else {
+        return;
+    };
+    let more = match services.count() {
+        0 => String::new(),
+        more => format!(" and {more} more of its type"),
+    };
+    warn(
+        first,
+        crate::path!["spec", "type"],
+        &format!(
+            "service `{}`{more} is a name in DNS and has no address; its endpoints are ignored",
+            full(first)
+        ),
+        "call the machine that the name leads to by its address, as a host of the lab",
+        sink,
+    );
+}
+
+/// `NAMESPACE/NAME`.
+fn full<T>(object: &Object<T>) -> String {
+    format!("{}/{}", object.namespace, object.name)
+}
+
+/// Where a field of an object is written, or the nearest that was.
+fn place<T>(object: &Object<T>, path: &[Step]) -> Option<Span> {
+    let tree: &Tree = object.tree.as_ref()?;
+    let node = tree.nearest(path);
+    Some(match (tree.at(path), path.split_last()) {
+        (Some(_), Some((Step::Key(key), parent))) => {
+            let key = tree.nearest(parent).key_span(key);
+            key.unwrap_or_else(|| node.head())
+        }
+        _ => node.head(),
+    })
+}
+
+pub(super) fn at<T>(diagnostic: Diagnostic, object: &Object<T>, path: &[Step]) -> Diagnostic {
+    match place(object, path) {
+        Some(span) => diagnostic.at(span, ""),
+        None => diagnostic,
+    }
+}
+
+fn warn<T>(object: &Object<T>, path: &[Step], message: &str, help: &str, sink: &mut Sink) {
+    sink.push(at(Diagnostic::warning(message).help(help), object, path));
+}
+
+fn node(node: &Object<k8s_openapi::api::core::v1::Node>, sink: &mut Sink) {
+    let status = node.value.status.as_ref();
+    let mut conditions = status
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten();
+    if conditions.any(|condition| condition.type_ == "Ready" && condition.status != "True") {
+        warn(
+            node,
+            crate::path!["status", "conditions"],
+            &format!(
+                "node `{}` is not ready; svclab builds it as running",
+                node.name
+            ),
+            "leave out what does not run on it",
+            sink,
+        );
+    }
+    let mut families = BTreeSet::new();
+    let addresses = status.and_then(|status| status.addresses.as_ref());
+    for (index, address) in addresses.into_iter().flatten().enumerate() {
+        let Some(ip) = address.address.parse::<IpAddr>().ok() else {
+            continue;
+        };
+        if address.type_ == "InternalIP" && !families.insert(family(ip)) {
+            warn(
+                node,
+                crate::path!["status", "addresses", index],
+                &format!(
+                    "node `{}` does not get its second {} address {ip}",
+                    node.name,
+                    family(ip)
+                ),
+                "svclab gives a node the first InternalIP of each family, as kube-proxy reads them",
+                sink,
+            );
+        }
+    }
+}
+
+/// A port of the node that a pod takes (`hostPort`), which the `portmap` plugin would
+/// forward to the pod.
+fn host_ports(spec: &LabSpec, pod: &Object<Pod>, sink: &mut Sink) {
+    let Some(pod_spec) = &pod.value.spec else {
+        return;
+    };
+    // On the node's network it is the container's port itself.
+    if pod_spec.host_network == Some(true) {
+        return;
+    }
+    let init = pod_spec.init_containers.iter().flatten();
+    let lists = [
+        (
+            "containers",
+            pod_spec.containers.iter().enumerate().collect::<Vec<_>>(),
+        ),
+        ("initContainers", init.enumerate().collect()),
+    ];
+    for (list, containers) in lists {
+        for (at_container, container) in containers {
+            for (at_port, port) in container.ports.iter().flatten().enumerate() {
+                let Some(number) = port.host_port.filter(|number| *number != 0) else {
+                    continue;
+                };
+                let message = format!(
+                    "`hostPort: {number}` of pod `{}` is not modelled: no rule forwards the node's port to the pod",
+                    full(pod)
+                );
+                let is_listed = spec.not_modelled.iter().any(|listed| listed == HOST_PORT);
+                let diagnostic = if is_listed {
+                    Diagnostic::warning(message)
+                } else {
+                    Diagnostic::error(message).help(format!(
+                        "leave it out, write the rule under `nodes: {{NODE: {{byHand: {{iptables: …}}}}}}`, or write `notModelled: [{HOST_PORT}]` in the lab's spec"
+                    ))
+                };
+                let path = crate::path!["spec", list, at_container, "ports", at_port, "hostPort"];
+                sink.push(at(diagnostic, pod, path));
+            }
+        }
+    }
+}
+
+fn pod(pod: &Object<Pod>, sink: &mut Sink) {
+    let context = pod
+        .value
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.security_context.as_ref());
+    let sysctls = context.and_then(|context| context.sysctls.as_ref());
+    if sysctls.is_some_and(|sysctls| !sysctls.is_empty()) {
+        warn(
+            pod,
+            crate::path!["spec", "securityContext", "sysctls"],
+            &format!("the sysctls of pod `{}` are not set", full(pod)),
+            "svclab sets sysctls of nodes only, under `nodes` in the lab's spec",
+            sink,
+        );
+    }
+    let annotations = pod.value.metadata.annotations.as_ref();
+    let networks = "k8s.v1.cni.cncf.io/networks";
+    if annotations.is_some_and(|annotations| annotations.contains_key(networks)) {
+        warn(
+            pod,
+            crate::path!["metadata", "annotations", networks],
+            &format!(
+                "pod `{}` gets no interface of its further networks",
+                full(pod)
+            ),
+            "svclab builds a pod's first interface only",
+            sink,
+        );
+    }
+}
+
+fn service(service: &Object<Service>, has_v6: bool, sink: &mut Sink) {
+    let Some(spec) = &service.value.spec else {
+        return;
+    };
+    let name = full(service);
+    let field = |name: &str| crate::path!["spec", name].to_vec();
+    let kind = spec.type_.as_deref().unwrap_or("ClusterIP");
+    if kind == "ExternalName" {
+        return;
+    }
+    let listed = spec.cluster_ips.iter().flatten();
+    let addresses: Vec<&String> = spec
+        .cluster_ip
+        .iter()
+        .chain(listed)
+        .filter(|address| !address.is_empty())
+        .collect();
+    if addresses.is_empty() {
+        warn(
+            service,
+            &field("clusterIP"),
+            &format!("service `{name}` has no `clusterIP`, and kube-proxy ignores it"),
+            "write the address that the API server gave it, or `clusterIP: None`",
+            sink,
+        );
+        return;
+    }
+    if spec.cluster_ip.as_deref() == Some("None") {
+        return;
+    }
+    let families: BTreeSet<&str> = addresses
+        .iter()
+        .filter_map(|address| address.parse().ok())
+        .map(family)
+        .collect();
+    let wanted = spec.ip_families.iter().flatten();
+    let known = wanted.filter(|wanted| matches!(wanted.as_str(), "IPv4" | "IPv6"));
+    for lacking in known.filter(|wanted| !families.contains(wanted.as_str())) {
+        warn(
+            service,
+            &field("ipFamilies"),
+            &format!("service `{name}` gets no {lacking} address: its `clusterIPs` have none"),
+            "write the addresses of both families in `clusterIPs`",
+            sink,
+        );
+    }
+    if families.contains("IPv6") && !has_v6 {
+        warn(
+            service,
+            &field("clusterIPs"),
+            &format!("service `{name}` has an IPv6 address, and no node or pod of the lab has one"),
+            "write IPv6 addresses and podCIDRs of the nodes, too",
+            sink,
+        );
+    }
+    if spec
+        .load_balancer_ip
+        .as_ref()
+        .is_some_and(|ip| !ip.is_empty())
+        && svclab_rules::service::ingress_ips(&service.value).is_empty()
+    {
+        warn(
+            service,
+            &field("loadBalancerIP"),
+            &format!(
+                "the `loadBalancerIP` of service `{name}` has no effect: it is a request to the cloud"
+            ),
+            "write the address in `status: {loadBalancer: {ingress: [{ip: …}]}}`",
+            sink,
+        );
+    }
+    let has_node_ports = kind == "NodePort"
+        || kind == "LoadBalancer" && spec.allocate_load_balancer_node_ports != Some(false);
+    for (index, port) in spec.ports.iter().flatten().enumerate() {
+        self::port(service, index, port, has_node_ports, sink);
+    }
+}
+
+fn port(
+    service: &Object<Service>,
+    index: usize,
+    port: &ServicePort,
+    has_node_ports: bool,
+    sink: &mut Sink,
+) {
+    let number = port.port;
+    let name = full(service);
+    if port.protocol.as_deref() == Some("SCTP") {
+        warn(
+            service,
+            crate::path!["spec", "ports", index, "protocol"],
+            &format!(
+                "port {number} of service `{name}` is SCTP, which no server of svclab answers and no probe speaks"
+            ),
+            "svclab probes TCP, UDP and ping",
+            sink,
+        );
+    }
+    if has_node_ports && port.node_port.unwrap_or(0) == 0 {
+        warn(
+            service,
+            crate::path!["spec", "ports", index, "nodePort"],
+            &format!(
+                "port {number} of service `{name}` has no `nodePort`, and no node answers for it"
+            ),
+            "write the port that the API server gave it, or `allocateLoadBalancerNodePorts: false`",
+            sink,
+        );
+    }
+}
+
+/// Slices that belong to no service of the lab.
+fn slices(objects: &Objects, sink: &mut Sink) {
+    for slice in &objects.endpoint_slices {
+        let labels = slice.value.metadata.labels.as_ref();
+        let service = labels.and_then(|labels| labels.get(SERVICE_NAME));
+        let message = match service {
+            None => format!(
+                "the EndpointSlice `{}` belongs to no service: it has no label `{SERVICE_NAME}`",
+                full(slice)
+            ),
+            Some(service) if objects.service(&slice.namespace, service).is_none() => format!(
+                "the EndpointSlice `{}` belongs to the service `{}/{service}`, which is not there",
+                full(slice),
+                slice.namespace
+            ),
+            Some(_) => continue,
+        };
+        warn(
+            slice,
+            crate::path!["metadata", "labels"],
+            &message,
+            "no packet is sent to its endpoints; leave it out, or name a service of the lab",
+            sink,
+        );
+    }
+}
+
+/// Whether the slices of a service were not written in the lab.
+fn has_derived_slices(objects: &Objects, service: &Object<Service>) -> bool {
+    objects
+        .slices_of(&service.namespace, &service.name)
+        .any(|slice| {
+            let labels = slice.value.metadata.labels.as_ref();
+            labels
+                .and_then(|labels| labels.get(MANAGED_BY))
+                .is_some_and(|by| by == "svclab")
+        })
+}
+
+fn speaks_v6(objects: &Objects) -> bool {
+    let is_v6 = |text: &String| text.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6());
+    let nodes = objects
+        .nodes
+        .iter()
+        .filter_map(|node| node.value.status.as_ref());
+    let mut of_nodes = nodes.flat_map(|status| status.addresses.iter().flatten());
+    let pods = objects
+        .pods
+        .iter()
+        .filter_map(|pod| pod.value.status.as_ref());
+    let mut of_pods = pods.flat_map(|status| status.pod_ips.iter().flatten());
+    of_nodes.any(|address| is_v6(&address.address)) || of_pods.any(|ip| is_v6(&ip.ip))
+}

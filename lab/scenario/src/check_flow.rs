@@ -1,0 +1,238 @@
+//! What is checked of flows: that each has rows, that the facts its rows cover are
+//! known and say what the rows expect, and that every fact is covered or says why it
+//! is not.
+
+use std::collections::BTreeMap;
+
+use super::check_lab::selector;
+use super::check_steps;
+use super::expectation::{ProbeExpectation, ROW_KEYS};
+use super::flow::{Fact, Failing, Flow, FlowRow};
+use super::lab::LabSpec;
+use super::sink::Sink;
+use super::tree::{Step, Tree};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Span;
+use svclab_diagnostic::suggest::{did_you_mean, listed};
+
+/// Everything that can be said of flows and facts before any case.
+pub(super) fn flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    let all = tree.nearest(crate::path!["spec", "flows"]);
+    let mut covered: BTreeMap<&str, Span> = BTreeMap::new();
+    for (name, flow) in &spec.flows {
+        let key = all.key_span(name).unwrap_or(all.head());
+        if ROW_KEYS.contains(&name.as_str()) {
+            sink.push(
+                Diagnostic::error(format!("a flow cannot be called `{name}`"))
+                    .at(key, "")
+                    .help("in a row of `expect` this word means something else"),
+            );
+        }
+        if spec.probe(name).is_some() {
+            sink.push(
+                Diagnostic::error(format!("a probe and a flow are both called `{name}`"))
+                    .at(key, "this flow")
+                    .and(check_steps::place_of_probe(spec, tree, name), "this probe")
+                    .help("give one of them another name"),
+            );
+        }
+        if flow.expect.is_empty() {
+            let at = all
+                .get(name)
+                .map_or(key, |flow| flow.key_span("expect").unwrap_or(key));
+            sink.push(
+                Diagnostic::error(format!("nothing is expected of the flow `{name}`"))
+                    .at(at, "no rows")
+                    .help("add a row: `expect: [{connected: 1}]`, or `expect: [{any: true}]` if the outcome does not matter"),
+            );
+        }
+        for (index, row) in flow.expect.iter().enumerate() {
+            let path = crate::path!["spec", "flows", name.as_str(), "expect", index];
+            self::row(spec, (name, flow), row, (tree, path), sink);
+            for (position, id) in row.covers.iter().enumerate() {
+                let at = [&path[..], &["covers".into(), position.into()]].concat();
+                let at = tree.nearest(&at).span;
+                match spec.facts.get(id) {
+                    Some(fact) => {
+                        covered.entry(id).or_insert(at);
+                        agrees(flow, row, (id, fact), (at, tree), sink);
+                    }
+                    None => sink.push(unknown(id, at, spec)),
+                }
+            }
+        }
+    }
+    facts(spec, tree, &covered, sink);
+}
+
+/// One row: the axes it names exist, and it expects something.
+fn row(
+    spec: &LabSpec,
+    (name, flow): (&str, &Flow),
+    row: &FlowRow,
+    (tree, path): (&Tree, &[Step]),
+    sink: &mut Sink,
+) {
+    let when = [path, &["when".into()]].concat();
+    selector(spec, &row.when, tree, &when, sink);
+    let connections = flow.connections(row, spec.connections);
+    let expectation = row.expectation(connections);
+    if row.any {
+        let only_any = ProbeExpectation {
+            any: true,
+            ..ProbeExpectation::default()
+        };
+        if expectation != only_any {
+            let node = tree.nearest(path);
+            sink.push(
+                Diagnostic::error(format!(
+                    "this row of the flow `{name}` says `any` and expects an outcome"
+                ))
+                .at(node.key_span("any").unwrap_or(node.head()), "")
+                .help("leave `any` out, or the rest"),
+            );
+        }
+        return;
+    }
+    if expectation
+        .verdicts()
+        .iter()
+        .all(|(_, count)| count.is_none())
+    {
+        let verdict = if flow.protocol == svclab_model::plan::Protocol::Tcp {
+            "connected"
+        } else {
+            "answered"
+        };
+        sink.push(
+            Diagnostic::error(format!("this row of the flow `{name}` names no verdict"))
+                .at(tree.nearest(path).head(), "expects nothing")
+                .help(format!(
+                    "say what becomes of the flow: `{verdict}: all`, or how it fails, or `any: true` if the outcome does not matter"
+                )),
+        );
+    }
+}
+
+fn unknown(id: &str, at: Span, spec: &LabSpec) -> Diagnostic {
+    let known = spec.facts.keys().map(String::as_str);
+    let help = did_you_mean(id, known.clone()).unwrap_or_else(|| match spec.facts.len() {
+        0 => format!("declare it: `facts: {{{id}: {{test: …, says: …}}}}`"),
+        _ => format!("the facts are {}", listed(known)),
+    });
+    Diagnostic::error(format!("there is no fact `{id}`"))
+        .at(at, "not in `spec.facts`")
+        .help(help)
+}
+
+/// Each fact says one thing, and is covered unless it says why it is not.
+fn facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink: &mut Sink) {
+    let all = tree.nearest(crate::path!["spec", "facts"]);
+    for (id, fact) in &spec.facts {
+        let at = all.key_span(id).unwrap_or(all.head());
+        let when = crate::path!["spec", "facts", id.as_str(), "when"];
+        selector(spec, &fact.when, tree, when, sink);
+        let says_one = match (&fact.reaches, fact.fails) {
+            (Some(_), None) => fact.masqueraded.is_some(),
+            (None, Some(_)) => fact.masqueraded.is_none(),
+            // What no flow covers need not be put into the lab's names.
+            (None, None) => fact.not_covered.is_some(),
+            (Some(_), Some(_)) => false,
+        };
+        if !says_one {
+            sink.push(
+                Diagnostic::error(format!("it is not clear what the fact `{id}` says"))
+                    .at(at, "")
+                    .help("say `reaches: [POD]` and `masqueraded: true` or `false`, or else `fails: refused` or `timeout`"),
+            );
+        }
+        match (covered.get(id.as_str()), &fact.not_covered) {
+            (None, None) => sink.push(
+                Diagnostic::error(format!("no flow covers the fact `{id}`"))
+                    .at(at, "in no row's `covers`")
+                    .help("name it in a row's `covers`, or say why not in `notCovered`"),
+            ),
+            (Some(row), Some(_)) => sink.push(
+                Diagnostic::error(format!(
+                    "the fact `{id}` is covered although it is `notCovered`"
+                ))
+                .at(*row, "covered here")
+                .and(at, "declared here"),
+            ),
+            _ => {}
+        }
+    }
+}
+
+/// A row that covers a fact expects what the fact says.
+fn agrees(
+    flow: &Flow,
+    row: &FlowRow,
+    (id, fact): (&str, &Fact),
+    (at, tree): (Span, &Tree),
+    sink: &mut Sink,
+) {
+    let Some(differs) = difference(flow, row, fact) else {
+        return;
+    };
+    let facts = tree.nearest(crate::path!["spec", "facts"]);
+    sink.push(
+        Diagnostic::error(format!(
+            "this row does not expect what the fact `{id}` says"
+        ))
+        .at(at, differs)
+        .and(
+            facts.key_span(id).unwrap_or(facts.head()),
+            fact.says.clone(),
+        ),
+    );
+}
+
+/// What a row and a fact differ in, in the fact's favour.
+fn difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String> {
+    // Only that something is expected matters here, not how often.
+    let expectation = row.expectation(1);
+    let expected: Vec<&str> = expectation
+        .verdicts()
+        .into_iter()
+        .filter(|(_, count)| count.is_some_and(|count| count.max() != Some(0)))
+        .map(|(verdict, _)| verdict)
+        .collect();
+    if let Some(fails) = fact.fails {
+        let verdict = match fails {
+            Failing::Refused => "refused",
+            Failing::Timeout => "timeout",
+        };
+        return (expected != [verdict]).then(|| format!("the fact says `{verdict}`"));
+    }
+    let reaches = fact.reaches.as_ref()?;
+    if expected != ["connected"] && expected != ["answered"] {
+        return Some("the fact says that it connects".to_owned());
+    }
+    let sorted = |names: &[String]| {
+        let mut names = names.to_vec();
+        names.sort();
+        names
+    };
+    if row.endpoints.as_deref().map(sorted) != Some(sorted(reaches)) {
+        return Some(format!(
+            "the fact says that it reaches {}",
+            listed(reaches.iter().map(String::as_str))
+        ));
+    }
+    let sources = expectation.sources().unwrap_or_default();
+    // `host/laptop` is called `laptop`, too.
+    let is_caller = |name: &str| {
+        let front = flow.from.strip_suffix(name);
+        front.is_some_and(|front| front.is_empty() || front.ends_with('/'))
+    };
+    let own = matches!(sources[..], [one] if is_caller(one));
+    // A node whose call is masqueraded has an address of its own before and after.
+    let of_node = !flow.from.contains('/');
+    match fact.masqueraded {
+        _ if sources.is_empty() => Some("the row does not say which source is seen".to_owned()),
+        Some(false) if !own => Some("the fact says that the source stays the caller's".to_owned()),
+        Some(true) if own && !of_node => Some("the fact says that it is masqueraded".to_owned()),
+        _ => None,
+    }
+}

@@ -1,0 +1,135 @@
+//! Objects of kinds that svclab does not model: warnings, and refusals where an object
+//! would change what happens to a pod's packets.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+
+use super::decode::lenient;
+use super::documents::{Other, name_span};
+use super::endpoints::has_ended;
+use super::kinds::{Effect, effect};
+use super::lab::{KIND, LabSpec};
+use super::objects::Objects;
+use super::reference::ObjectKind;
+use super::selector::matches;
+use super::sink::Sink;
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::suggest::did_you_mean;
+
+/// What is said of the objects that a lab's file has besides those svclab reads, in one
+/// case.
+pub(super) fn others(spec: &LabSpec, objects: &Objects, others: &[Other], sink: &mut Sink) {
+    let mut kinds: Vec<(&str, &str)> = Vec::new();
+    for other in others {
+        let is_listed = spec.not_modelled.contains(&other.kind);
+        if effect(&other.group, &other.kind) == Effect::Filters {
+            filter(other, objects, is_listed, sink);
+            continue;
+        }
+        let kind = (other.group.as_str(), other.kind.as_str());
+        if !is_listed && !kinds.contains(&kind) {
+            kinds.push(kind);
+            sink.extend(of_kind(other, others));
+        }
+    }
+}
+
+/// One warning for all objects of a kind, at the first.
+fn of_kind(first: &Other, others: &[Other]) -> Option<Diagnostic> {
+    let kind = &first.kind;
+    let count = others
+        .iter()
+        .filter(|other| other.kind == *kind && other.group == first.group)
+        .count();
+    let objects = match count {
+        1 => format!("an object of kind `{kind}` is"),
+        many => format!("{many} objects of kind `{kind}` are"),
+    };
+    let warning = Diagnostic::warning(format!("{objects} not modelled"))
+        .at(name_span(&first.tree), "no packet is affected by it");
+    match effect(&first.group, kind) {
+        Effect::Instead(help) => Some(warning.help(help)),
+        // A misspelt kind was reported where it was read.
+        Effect::Unknown if is_misspelt(kind) => None,
+        Effect::Unknown => Some(warning.help(format!(
+            "leave it out, or write `notModelled: [{kind}]` in the lab's spec if no packet depends on it"
+        ))),
+        Effect::None | Effect::Filters => None,
+    }
+}
+
+fn is_misspelt(kind: &str) -> bool {
+    did_you_mean(
+        kind,
+        ObjectKind::ALL
+            .map(ObjectKind::name)
+            .into_iter()
+            .chain([KIND]),
+    )
+    .is_some()
+}
+
+/// A policy that selects pods of the case: refused, or a warning where the lab lists its
+/// kind.
+fn filter(other: &Other, objects: &Objects, is_listed: bool, sink: &mut Sink) {
+    let selected = match selected(other, objects, sink) {
+        Ok(selected) => selected,
+        Err(error) => {
+            sink.push(error);
+            return;
+        }
+    };
+    let Some(first) = selected.first() else {
+        return;
+    };
+    let kind = &other.kind;
+    let more = match selected.len() {
+        1 => String::new(),
+        many => format!(" and {} more", many - 1),
+    };
+    let name = other.tree.at(crate::path!["metadata", "name"]);
+    let name = name.and_then(super::tree::Tree::as_str).unwrap_or_default();
+    let message = format!("the {kind} `{name}` selects pod {first}{more} and is not modelled");
+    let at = name_span(&other.tree);
+    sink.push(if is_listed {
+        Diagnostic::warning(message).at(at, "no packet is dropped by it")
+    } else {
+        Diagnostic::error(message)
+            .at(at, "svclab would let pass what it drops")
+            .help(format!(
+                "leave it out, or write `notModelled: [{kind}]` in the lab's spec"
+            ))
+    });
+}
+
+/// The pods of a case that a policy may apply to, as `NAMESPACE/NAME`: those that a
+/// `NetworkPolicy` of Kubernetes selects, and every pod for other kinds, whose selectors
+/// svclab does not read. Pods on their node's network are not selected: what a policy
+/// does to them is undefined.
+fn selected(other: &Other, objects: &Objects, sink: &mut Sink) -> Result<Vec<String>, Diagnostic> {
+    let is_kubernetes = other.kind == "NetworkPolicy" && other.group == "networking.k8s.io";
+    let mut policy = None;
+    if is_kubernetes {
+        let (read, ignored) = lenient::<NetworkPolicy>(&other.tree)?;
+        sink.extend(ignored.into_iter().map(Diagnostic::from));
+        policy = Some(read);
+    }
+    let selects = |pod: &Pod, namespace: &str| {
+        let Some(policy) = &policy else {
+            return true;
+        };
+        let own = policy.metadata.namespace.as_deref().unwrap_or("default");
+        let spec = policy.spec.as_ref();
+        let selector = spec.and_then(|spec| spec.pod_selector.clone());
+        let selector = selector.unwrap_or_default();
+        own == namespace && matches(&selector, pod.metadata.labels.as_ref())
+    };
+    let pods = objects.pods.iter().filter(|pod| {
+        let on_host = pod.value.spec.as_ref().and_then(|spec| spec.host_network);
+        on_host != Some(true) && !has_ended(&pod.value)
+    });
+    Ok(pods
+        .filter(|pod| selects(&pod.value, &pod.namespace))
+        .map(|pod| format!("{}/{}", pod.namespace, pod.name))
+        .collect())
+}

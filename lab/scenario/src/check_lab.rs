@@ -1,0 +1,315 @@
+//! What is checked of a lab as written, before any case: that the names in it
+//! exist, and that nothing in it is without effect.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use indexmap::IndexMap;
+
+use super::check_flow;
+use super::check_steps;
+use super::expectation::{EXPECTED_KEYS, ROW_KEYS};
+use super::lab::{Lab, LabSpec};
+use super::sink::Sink;
+use super::tree::{Step, Tree};
+use super::values::AxisValues;
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::{Sources, Span};
+use svclab_diagnostic::suggest::{did_you_mean, listed};
+
+/// The fields of `spec` that a patch may not change: they say which cases there
+/// are and what is expected, not what the cluster is.
+pub(super) const UNPATCHABLE: [&str; 8] = [
+    "axes", "exclude", "expect", "claims", "steps", "flows", "facts", "columns",
+];
+
+/// Looks at the names in the rows of `expect`, before they are decoded: a
+/// misspelt key is named as such, not as a probe of the wrong type. Says whether
+/// all of them exist.
+pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) -> bool {
+    let mut unknown = Vec::new();
+    let mut probes: BTreeSet<&str> = keys(tree.at(crate::path!["spec", "probes"])).collect();
+    let steps = tree.at(crate::path!["spec", "steps"]);
+    for step in steps.into_iter().flat_map(children) {
+        probes.extend(keys(step.get("probes")));
+    }
+    let axes = tree.at(crate::path!["spec", "axes"]);
+    let patches = axes
+        .into_iter()
+        .flat_map(children)
+        .flat_map(children)
+        .flat_map(children);
+    probes
+        .extend(patches.flat_map(|patch| keys(patch.at(crate::path!["merge", "spec", "probes"]))));
+    let rows = tree.at(crate::path!["spec", "expect"]);
+    let flows = tree.at(crate::path!["spec", "flows"]);
+    for row in rows.into_iter().flat_map(children) {
+        for name in keys(flows) {
+            if let (Some(at), Some(flow)) =
+                (row.key_span(name), flows.and_then(|f| f.key_span(name)))
+            {
+                unknown.push(
+                    Diagnostic::error(format!("`{name}` is a flow and has rows of its own"))
+                        .at(at, "not here")
+                        .and(flow, "this flow's `expect` says what is expected of it"),
+                );
+            }
+        }
+        probes.extend(keys(flows));
+        unknown.extend(unknown_probes(row, &ROW_KEYS, &probes));
+        for claim in row.get("claims").into_iter().flat_map(children) {
+            if let Some(says) = claim.get("says") {
+                unknown.extend(unknown_probes(says, &EXPECTED_KEYS, &probes));
+            }
+        }
+    }
+    let all_exist = unknown.is_empty();
+    sink.extend(unknown);
+    all_exist
+}
+
+/// The keys of a row that are neither words of a row nor probes.
+fn unknown_probes(row: &Tree, words: &[&'static str], probes: &BTreeSet<&str>) -> Vec<Diagnostic> {
+    let entries = row.as_map().into_iter().flatten();
+    entries
+        .filter(|(key, _)| !words.contains(&key.as_ref()) && !probes.contains(key.as_ref()))
+        .map(|(key, entry)| {
+            let known = probes.iter().copied().chain(words.iter().copied());
+            let help = did_you_mean(key, known)
+                .unwrap_or_else(|| format!("the probes are {}", listed(probes.iter().copied())));
+            Diagnostic::error(format!("there is no probe `{key}`"))
+                .at(entry.key, "no such probe")
+                .help(help)
+        })
+        .collect()
+}
+
+fn keys(tree: Option<&Tree>) -> impl Iterator<Item = &str> {
+    tree.and_then(Tree::as_map)
+        .into_iter()
+        .flat_map(|map| map.keys().map(AsRef::as_ref))
+}
+
+/// The values of a map or the elements of a list.
+fn children(tree: &Tree) -> impl Iterator<Item = &Tree> {
+    let values = tree
+        .as_map()
+        .into_iter()
+        .flat_map(|map| map.values().map(|entry| &entry.value));
+    let items = tree.as_sequence().into_iter().flatten();
+    values.chain(items)
+}
+
+/// The name of the lab, which must be that of its file.
+pub(super) fn name(tree: &Tree, sources: &Sources, sink: &mut Sink) {
+    let Some(name) = tree.at(crate::path!["metadata", "name"]) else {
+        return;
+    };
+    let Some(text) = name.as_str() else {
+        return;
+    };
+    let stem = sources
+        .get(name.span.file)
+        .and_then(svclab_diagnostic::source::Source::stem);
+    if let Some(stem) = stem.filter(|stem| stem != text) {
+        sink.push(
+            Diagnostic::error(format!("the lab `{text}` is in a file of another name"))
+                .at(name.span, format!("the file is called `{stem}`"))
+                .help(format!("write `name: {stem}`, or rename the file")),
+        );
+    }
+}
+
+/// Everything else.
+pub(super) fn lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
+    let spec = &lab.spec;
+    axes(spec, tree, sink);
+    for (index, entry) in spec.exclude.iter().enumerate() {
+        let path = [Step::from("spec"), "exclude".into(), index.into()];
+        selector(spec, entry, tree, &path, sink);
+    }
+    for (index, row) in spec.expect.iter().enumerate() {
+        let path = [Step::from("spec"), "expect".into(), index.into()];
+        let when = [path.as_slice(), &["when".into()]].concat();
+        selector(spec, &row.when, tree, &when, sink);
+        // Of a node that was dumped it is not known what will come of it.
+        let dumped = spec.nodes.values().any(|node| node.dump.is_some());
+        if row.expected.is_empty() && !dumped {
+            sink.push(
+                Diagnostic::error("this row expects nothing")
+                    .at(tree.nearest(&path).head(), "expects nothing")
+                    .help("say what becomes of a probe: `PROBE: {connected: 1}`"),
+            );
+        }
+    }
+    claims(spec, tree, sink);
+    check_flow::flows(spec, tree, sink);
+    columns(spec, tree, sink);
+    for name in spec
+        .all_probes()
+        .map(|(name, _)| name)
+        .filter(|name| ROW_KEYS.contains(&name.as_str()))
+    {
+        sink.push(
+            Diagnostic::error(format!("a probe cannot be called `{name}`"))
+                .at(check_steps::place_of_probe(spec, tree, name), "")
+                .help("in a row of `expect` this word means something else"),
+        );
+    }
+    check_steps::steps(spec, tree, sink);
+}
+
+/// The axis of the table's columns exists.
+fn columns(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    let Some(axis) = &spec.columns else {
+        return;
+    };
+    if spec.axes.contains_key(axis) {
+        return;
+    }
+    let known = spec.axes.keys().map(String::as_str);
+    let help = did_you_mean(axis, known.clone())
+        .unwrap_or_else(|| format!("the axes are {}", listed(known)));
+    sink.push(
+        Diagnostic::error(format!("there is no axis `{axis}`"))
+            .at(
+                tree.nearest(crate::path!["spec", "columns"]).span,
+                "no such axis",
+            )
+            .help(help),
+    );
+}
+
+/// Axes and values have names that fit into a case's id, and there is at least
+/// one value.
+fn axes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    let axes = tree.nearest(crate::path!["spec", "axes"]);
+    let is_bad = |name: &str| {
+        name.is_empty()
+            || name.contains(|c: char| "=,/".contains(c) || c.is_whitespace() || c.is_control())
+    };
+    let mut bad = |name: &str, at: Span| {
+        sink.push(
+            Diagnostic::error(format!("`{name}` does not fit into the id of a case"))
+                .at(at, "")
+                .help("leave out blanks, `=`, `,` and `/`"),
+        );
+    };
+    for (axis, values) in &spec.axes {
+        let at = axes.key_span(axis).unwrap_or(axes.head());
+        if is_bad(axis) {
+            bad(axis, at);
+        }
+        for value in values.keys().filter(|value| is_bad(value)) {
+            let at = axes
+                .get(axis)
+                .and_then(|values| values.key_span(value))
+                .unwrap_or(at);
+            bad(value, at);
+        }
+    }
+    for (axis, _) in spec.axes.iter().filter(|(_, values)| values.is_empty()) {
+        sink.push(
+            Diagnostic::error(format!("the axis `{axis}` has no values"))
+                .at(axes.key_span(axis).unwrap_or(axes.head()), "no values")
+                .help("give it values, `{VALUE: []}` for the lab as written, or leave it out"),
+        );
+    }
+}
+
+/// The axes and values of a `when` or an entry of `exclude` exist.
+pub(super) fn selector(
+    spec: &LabSpec,
+    entry: &IndexMap<String, AxisValues>,
+    tree: &Tree,
+    path: &[Step],
+    sink: &mut Sink,
+) {
+    let node = tree.nearest(path);
+    for (axis, wanted) in entry {
+        let Some(values) = spec.axes.get(axis) else {
+            let axes = spec.axes.keys().map(String::as_str);
+            let help = did_you_mean(axis, axes.clone())
+                .unwrap_or_else(|| format!("the axes are {}", listed(axes)));
+            sink.push(
+                Diagnostic::error(format!("there is no axis `{axis}`"))
+                    .at(node.key_span(axis).unwrap_or(node.head()), "no such axis")
+                    .help(help),
+            );
+            continue;
+        };
+        for (index, value) in wanted.0.iter().enumerate() {
+            if values.contains_key(value) {
+                continue;
+            }
+            let at = node.get(axis).map_or(node.head(), |written| {
+                written
+                    .as_sequence()
+                    .and_then(|s| s.get(index))
+                    .unwrap_or(written)
+                    .span
+            });
+            let known = values.keys().map(String::as_str);
+            let help = did_you_mean(value, known.clone())
+                .unwrap_or_else(|| format!("its values are {}", listed(known)));
+            sink.push(
+                Diagnostic::error(format!("the axis `{axis}` has no value `{value}`"))
+                    .at(at, "no such value")
+                    .help(help),
+            );
+        }
+    }
+}
+
+/// Claims that rows speak of are declared, and the declared ones are spoken of.
+fn claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
+    let declared = tree.nearest(crate::path!["spec", "claims"]);
+    let mut used: BTreeMap<&str, Span> = BTreeMap::new();
+    for (row, index) in spec.expect.iter().zip(0usize..) {
+        for (position, claim) in row.claims.iter().enumerate() {
+            let path = crate::path!["spec", "expect", index, "claims", position];
+            let node = tree.nearest(path);
+            let at = node.get("id").map_or(node.span, |id| id.span);
+            used.entry(&claim.id).or_insert(at);
+            if claim
+                .says
+                .as_ref()
+                .is_some_and(super::expectation::Expected::is_empty)
+            {
+                sink.push(
+                    Diagnostic::error(format!("the claim `{}` says nothing", claim.id))
+                        .at(node.key_span("says").unwrap_or(at), "")
+                        .help("leave `says` out, or say what the claim expects"),
+                );
+            }
+            if !spec.claims.contains_key(&claim.id) {
+                let known = spec.claims.keys().map(String::as_str);
+                let help = did_you_mean(&claim.id, known).unwrap_or_else(|| {
+                    format!("declare it: `claims: {{{}: {{says: …}}}}`", claim.id)
+                });
+                sink.push(
+                    Diagnostic::error(format!("the claim `{}` is not declared", claim.id))
+                        .at(at, "not in `spec.claims`")
+                        .help(help),
+                );
+            }
+        }
+    }
+    for (id, claim) in &spec.claims {
+        let at = declared.key_span(id).unwrap_or(declared.head());
+        match (used.get(id.as_str()), &claim.not_checkable) {
+            (None, None) => sink.push(
+                Diagnostic::warning(format!("no row speaks of the claim `{id}`"))
+                    .at(at, "neither confirmed nor refuted")
+                    .help("name it in a row's `claims`, or say why not in `notCheckable`"),
+            ),
+            (Some(row), Some(_)) => sink.push(
+                Diagnostic::warning(format!(
+                    "the claim `{id}` is checked although it is `notCheckable`"
+                ))
+                .at(*row, "checked here")
+                .and(at, "declared here"),
+            ),
+            _ => {}
+        }
+    }
+}

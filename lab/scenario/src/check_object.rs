@@ -1,0 +1,179 @@
+//! What an API server would refuse of an object, so far as it decides about
+//! packets.
+
+use ipnetwork::IpNetwork;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+
+use super::defaults;
+use super::documents::is_label;
+use super::tree::{Step, Tree, shortened};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::suggest::{did_you_mean, listed};
+
+/// What the API server would refuse of a service, so far as it decides about
+/// packets.
+pub(super) fn service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> {
+    let Some(spec) = &service.spec else {
+        return Ok(());
+    };
+    let field = |name: &str| crate::path!["spec", name].to_vec();
+    let policies = ["Cluster", "Local"];
+    one_of(tree, &field("type"), spec.type_.as_deref(), &SERVICE_TYPES)?;
+    one_of(
+        tree,
+        &field("externalTrafficPolicy"),
+        spec.external_traffic_policy.as_deref(),
+        &policies,
+    )?;
+    one_of(
+        tree,
+        &field("internalTrafficPolicy"),
+        spec.internal_traffic_policy.as_deref(),
+        &policies,
+    )?;
+    one_of(
+        tree,
+        &field("sessionAffinity"),
+        spec.session_affinity.as_deref(),
+        &["None", "ClientIP"],
+    )?;
+    one_of(
+        tree,
+        &field("trafficDistribution"),
+        spec.traffic_distribution.as_deref(),
+        &["PreferClose", "PreferSameZone", "PreferSameNode"],
+    )?;
+    for (index, port) in spec.ports.iter().flatten().enumerate() {
+        let path = |name: &str| crate::path!["spec", "ports", index, name].to_vec();
+        one_of(
+            tree,
+            &path("protocol"),
+            port.protocol.as_deref(),
+            &PROTOCOLS,
+        )?;
+        port_name(tree, &path("name"), port.name.as_deref())?;
+        port_number(tree, &path("port"), port.port)?;
+        if let Some(number) = port.node_port.filter(|number| *number != 0) {
+            port_number(tree, &path("nodePort"), number)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the API server would refuse of the networks of cluster IPs: each is written with
+/// its prefix and nothing beyond it. (`ValidateServiceCIDR` in kubernetes/kubernetes
+/// `pkg/apis/networking/validation/validation.go` v1.36.)
+pub(super) fn service_cidr(object: &ServiceCIDR, tree: &Tree) -> Result<(), Diagnostic> {
+    let cidrs = object.spec.as_ref().and_then(|spec| spec.cidrs.as_deref());
+    for (index, text) in cidrs.unwrap_or(&[]).iter().enumerate() {
+        let network = text.parse::<IpNetwork>().ok();
+        let network = network.filter(|_| text.contains('/'));
+        if network.is_none_or(|network| network.ip() != network.network()) {
+            let path = crate::path!["spec", "cidrs", index];
+            return Err(Diagnostic::error(format!("`{text}` is not a network"))
+                .at(tree.nearest(path).span, "")
+                .help("write it as 10.96.0.0/12"));
+        }
+    }
+    Ok(())
+}
+
+/// What the API server would refuse of a slice.
+pub(super) fn endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result<(), Diagnostic> {
+    let families = ["IPv4", "IPv6", "FQDN"];
+    let path = crate::path!["addressType"];
+    one_of(tree, path, Some(&slice.address_type), &families)?;
+    for (index, endpoint) in slice.endpoints.iter().flatten().enumerate() {
+        for (position, address) in endpoint.addresses.iter().enumerate() {
+            let wanted = slice.address_type.as_str();
+            let found = address.parse().ok().map(defaults::family);
+            if wanted != "FQDN" && found != Some(wanted) {
+                let path = crate::path!["endpoints", index, "addresses", position];
+                return Err(Diagnostic::error(format!(
+                    "`{address}` is no {wanted} address, as the slice's `addressType` says"
+                ))
+                .at(tree.nearest(path).span, ""));
+            }
+        }
+    }
+    for (index, port) in slice.ports.iter().flatten().enumerate() {
+        let path = |name: &str| crate::path!["ports", index, name].to_vec();
+        one_of(
+            tree,
+            &path("protocol"),
+            port.protocol.as_deref(),
+            &PROTOCOLS,
+        )?;
+        port_name(tree, &path("name"), port.name.as_deref())?;
+        if let Some(number) = port.port {
+            port_number(tree, &path("port"), number)?;
+        }
+    }
+    Ok(())
+}
+
+const SERVICE_TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
+const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+
+fn one_of(
+    tree: &Tree,
+    path: &[Step],
+    word: Option<&str>,
+    words: &[&str],
+) -> Result<(), Diagnostic> {
+    let Some(word) = word.filter(|word| !words.contains(word)) else {
+        return Ok(());
+    };
+    let found = if word.is_empty() && tree.at(path).is_none() {
+        let field = match path.last() {
+            Some(Step::Key(key)) => key.as_str(),
+            _ => "",
+        };
+        format!(
+            "the field `{field}` is missing; it is one of {}",
+            listed(words.iter().copied())
+        )
+    } else {
+        format!("`{word}` is not one of {}", listed(words.iter().copied()))
+    };
+    let at = tree
+        .at(path)
+        .map_or(tree.nearest(path).head(), |node| node.span);
+    Err(Diagnostic::error(found)
+        .at(at, "")
+        .maybe_help(did_you_mean(word, words.iter().copied())))
+}
+
+/// A port's name is a label of RFC 1123 (Kubernetes v1.36,
+/// `pkg/apis/core/validation/validation.go`, `validateServicePort`;
+/// `pkg/apis/discovery/validation/validation.go`, `validatePorts`).
+fn port_name(tree: &Tree, path: &[Step], name: Option<&str>) -> Result<(), Diagnostic> {
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        return Ok(());
+    };
+    if name.len() <= 63 && is_label(name) {
+        return Ok(());
+    }
+    let at = tree
+        .at(path)
+        .map_or(tree.nearest(path).head(), |node| node.span);
+    Err(
+        Diagnostic::error(format!("{} is no name of a port", shortened(name)))
+            .at(at, "")
+            .help("names of ports are of lower-case letters, digits and `-`, up to 63"),
+    )
+}
+
+fn port_number(tree: &Tree, path: &[Step], number: i32) -> Result<(), Diagnostic> {
+    if (1..=65_535).contains(&number) {
+        return Ok(());
+    }
+    match tree.at(path) {
+        Some(node) => Err(Diagnostic::error(format!("`{number}` is not a port"))
+            .at(node.span, "expected a number from 1 to 65535")),
+        None => Err(Diagnostic::error("the field `port` is missing")
+            .at(tree.nearest(path).head(), "`port` is missing here")),
+    }
+}

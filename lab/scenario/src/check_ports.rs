@@ -1,0 +1,189 @@
+//! Service ports that lead to ports their pods do not declare: the pods refuse them.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::endpoints::{SERVICE_NAME, declared_ports};
+use super::objects::{Object, Objects};
+use super::sink::Sink;
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::suggest::listed;
+
+/// Warns once for each port of a service that a pod does not declare.
+pub(super) fn case(objects: &Objects, sink: &mut Sink) {
+    unnamed(objects, sink);
+    let pods = Pods::new(objects);
+    for slice in &objects.endpoint_slices {
+        let ports = slice.value.ports.iter().flatten();
+        // Whatever pods declare, nothing answers over SCTP.
+        for port in ports.filter(|port| port.protocol.as_deref() != Some("SCTP")) {
+            let endpoints = slice.value.endpoints.iter().flatten();
+            let refusing: Vec<&Object<Pod>> = endpoints
+                .filter_map(|endpoint| pods.of(&slice.namespace, endpoint))
+                .filter(|pod| !serves(&pod.value, port))
+                .collect();
+            if let Some(first) = refusing.first() {
+                sink.push(mismatch(objects, slice, port, first, refusing.len()));
+            }
+        }
+    }
+}
+
+/// Warns of each port of a service whose target is a name that its pods give to no port:
+/// the controller leaves the port out of their slices.
+fn unnamed(objects: &Objects, sink: &mut Sink) {
+    for service in &objects.services {
+        let ports = service
+            .value
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.ports.as_ref());
+        for (index, port) in ports.into_iter().flatten().enumerate() {
+            let Some(IntOrString::String(target)) = &port.target_port else {
+                continue;
+            };
+            let name = port.name.as_deref().unwrap_or_default();
+            let lacks = |slice: &Object<EndpointSlice>| {
+                let mut ports = slice.value.ports.iter().flatten();
+                slice.tree.is_none() && !ports.any(|port| port.name.as_deref() == Some(name))
+            };
+            if !objects
+                .slices_of(&service.namespace, &service.name)
+                .any(lacks)
+            {
+                continue;
+            }
+            let warning = Diagnostic::warning(format!(
+                "port {} of service `{}/{}` leads to `{target}`, and pods that it selects give no port that name",
+                port.port, service.namespace, service.name
+            ))
+            .help("name a port of the pods' containers, or write the number of the port");
+            let place = service.tree.as_ref().and_then(|tree| {
+                let port = tree.at(crate::path!["spec", "ports", index])?;
+                Some(port.key_span("targetPort").unwrap_or(port.head()))
+            });
+            sink.push(match place {
+                Some(span) => warning.at(span, "no such port"),
+                None => warning,
+            });
+        }
+    }
+}
+
+/// Pods by their names, and by the addresses that no other pod and no node has.
+struct Pods<'o> {
+    by_name: HashMap<(&'o str, &'o str), &'o Object<Pod>>,
+    by_address: HashMap<&'o str, &'o Object<Pod>>,
+}
+
+impl<'o> Pods<'o> {
+    fn new(objects: &'o Objects) -> Self {
+        let mut pods = Self {
+            by_name: HashMap::new(),
+            by_address: HashMap::new(),
+        };
+        for pod in &objects.pods {
+            pods.by_name.insert((&pod.namespace, &pod.name), pod);
+            let on_host = pod.value.spec.as_ref().and_then(|spec| spec.host_network);
+            if on_host != Some(true) {
+                let status = pod.value.status.iter();
+                let ips = status.flat_map(|status| status.pod_ips.iter().flatten());
+                pods.by_address.extend(ips.map(|ip| (ip.ip.as_str(), pod)));
+            }
+        }
+        pods
+    }
+
+    /// The pod that an endpoint is: the one it refers to, else the one that has its
+    /// address.
+    fn of(&self, namespace: &str, endpoint: &Endpoint) -> Option<&'o Object<Pod>> {
+        let target = endpoint.target_ref.as_ref();
+        let target = target.filter(|target| target.kind.as_deref() == Some("Pod"));
+        let named = target
+            .and_then(|target| target.name.as_deref())
+            .and_then(|name| self.by_name.get(&(namespace, name)));
+        let mut addresses = endpoint.addresses.iter();
+        named
+            .or_else(|| addresses.find_map(|address| self.by_address.get(address.as_str())))
+            .copied()
+    }
+}
+
+/// Whether a pod serves the port of a slice: it declares the port, or none at all.
+fn serves(pod: &Pod, port: &EndpointPort) -> bool {
+    let wanted = (
+        port.port.unwrap_or(0),
+        port.protocol.as_deref().unwrap_or("TCP"),
+    );
+    let mut declared = declared_ports(pod).peekable();
+    declared.peek().is_none() || declared.any(|declared| declared == wanted)
+}
+
+fn mismatch(
+    objects: &Objects,
+    slice: &Object<EndpointSlice>,
+    port: &EndpointPort,
+    pod: &Object<Pod>,
+    pods: usize,
+) -> Diagnostic {
+    let name = port.name.as_deref().unwrap_or_default();
+    let protocol = port.protocol.as_deref().unwrap_or("TCP");
+    let number = port.port.unwrap_or(0);
+    let labels = slice.value.metadata.labels.as_ref();
+    let service = labels.and_then(|labels| labels.get(SERVICE_NAME));
+    let service = service.and_then(|service| objects.service(&slice.namespace, service));
+    let ports = service.and_then(|service| service.value.spec.as_ref()?.ports.as_ref());
+    let index = ports.into_iter().flatten().position(|port| {
+        port.name.as_deref().unwrap_or_default() == name
+            && port.protocol.as_deref().unwrap_or("TCP") == protocol
+    });
+    let from = match (service, ports.zip(index)) {
+        (Some(service), Some((ports, index))) => format!(
+            "port {} of service `{}/{}` leads",
+            ports[index].port, service.namespace, service.name
+        ),
+        _ => format!(
+            "the EndpointSlice `{}/{}` leads",
+            slice.namespace, slice.name
+        ),
+    };
+    let more = match pods {
+        1 => String::new(),
+        many => format!(" and {} more", many - 1),
+    };
+    let declared: Vec<String> = declared_ports(&pod.value)
+        .map(|(port, protocol)| format!("{port}/{protocol}"))
+        .collect();
+    let declared = listed(declared.iter().map(String::as_str));
+    let warning = Diagnostic::warning(format!(
+        "{from} to {number}/{protocol}, which pod `{}/{}`{more} does not declare; the pod refuses it",
+        pod.namespace, pod.name
+    ))
+    .help(format!(
+        "the pod declares {declared}; a pod that declares no port serves every port that is asked of it"
+    ));
+    let written = slice
+        .tree
+        .as_ref()
+        .map(|tree| tree.nearest(crate::path!["ports"]).head());
+    let of_service = service.zip(index).and_then(|(service, index)| {
+        let port = service
+            .tree
+            .as_ref()?
+            .at(crate::path!["spec", "ports", index])?;
+        Some(port.key_span("targetPort").unwrap_or(port.head()))
+    });
+    let of_pod = pod.tree.as_ref();
+    let of_pod = of_pod.map(|tree| tree.nearest(crate::path!["spec", "containers"]).head());
+    let warning = match written.or(of_service) {
+        Some(span) => warning.at(span, "leads to this port"),
+        None => warning,
+    };
+    match of_pod {
+        Some(span) => warning.and(span, "the pod's containers"),
+        None => warning,
+    }
+}

@@ -1,0 +1,95 @@
+//! Checks that a patch removes by `null` only what something sets. Removing a key that is
+//! missing has no effect (RFC 7386), so a misspelt key would go unnoticed.
+
+use super::apply::Placed;
+use super::documents::added;
+use super::patch::Patch;
+use super::reference::DocumentRef;
+use super::sink::Sink;
+use super::tree::Tree;
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Span;
+use svclab_diagnostic::suggest::did_you_mean;
+
+/// Checks the patches of all cases. `written` returns a document before patches.
+pub(super) fn check<'l>(
+    patches: &(impl Iterator<Item = Placed<'l>> + Clone),
+    written: impl Fn(&DocumentRef) -> Option<&'l Tree>,
+    sink: &mut Sink,
+) {
+    for placed in patches.clone() {
+        let Patch::Merge { target, .. } = placed.patch else {
+            continue;
+        };
+        let Some(body) = placed.body() else {
+            continue;
+        };
+        let others = patches.clone().filter(|other| sets_in(*other, target));
+        let bodies: Vec<&Tree> = others.filter_map(Placed::body).collect();
+        for removal in removals(body) {
+            let (parents, key) = removal.path.split_at(removal.path.len() - 1);
+            let in_document = written(target).and_then(|document| find(document, parents));
+            let in_patches = bodies.iter().filter_map(|body| find(body, parents));
+            let is_set = |map: &Tree| map.get(key[0]).is_some_and(|value| !value.is_null());
+            // A document may have the key without a value.
+            let is_written = in_document.is_some_and(|map| map.get(key[0]).is_some());
+            if is_written || in_patches.clone().any(is_set) {
+                continue;
+            }
+            let maps = in_document.into_iter().chain(in_patches);
+            let keys = maps.flat_map(|map| map.as_map().into_iter().flatten());
+            let known = keys.filter(|(_, entry)| !entry.value.is_null());
+            sink.push(
+                Diagnostic::error(format!(
+                    "{target} has no `{}` to remove",
+                    removal.path.join(".")
+                ))
+                .at(
+                    removal.span,
+                    "neither the document nor a patch sets this key",
+                )
+                .maybe_help(did_you_mean(key[0], known.map(|(key, _)| key.as_ref()))),
+            );
+        }
+    }
+}
+
+/// Whether a patch may set keys of this document.
+fn sets_in(placed: Placed<'_>, target: &DocumentRef) -> bool {
+    match placed.patch {
+        Patch::Merge { target: other, .. } => other == target,
+        Patch::Add { .. } => {
+            let added = placed.body().and_then(|body| added(body).ok());
+            added.is_some_and(|(reference, _)| reference == *target)
+        }
+        Patch::Delete { .. } | Patch::Terminate { .. } => false,
+    }
+}
+
+fn find<'t>(tree: &'t Tree, path: &[&str]) -> Option<&'t Tree> {
+    path.iter().try_fold(tree, |tree, key| tree.get(key))
+}
+
+/// A key that a patch removes.
+struct Removal<'t> {
+    /// The keys from the document's root on.
+    path: Vec<&'t str>,
+    span: Span,
+}
+
+fn removals(body: &Tree) -> Vec<Removal<'_>> {
+    let mut removals = Vec::new();
+    for (key, entry) in body.as_map().into_iter().flatten() {
+        if entry.value.is_null() {
+            removals.push(Removal {
+                path: vec![key],
+                span: entry.key,
+            });
+        }
+        removals.extend(self::removals(&entry.value).into_iter().map(|mut removal| {
+            removal.path.insert(0, key);
+            removal
+        }));
+    }
+    removals
+}

@@ -1,0 +1,259 @@
+//! Why a tree is not of a type, in a person's words and with the place.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::de::{self, Expected, Unexpected};
+
+use super::tree::{Scalar, Tree, Value, shortened};
+use super::within;
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Span;
+use svclab_diagnostic::suggest::{did_you_mean, listed};
+
+/// Why a tree is not of a type.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{kind}")]
+pub struct DecodeError {
+    kind: Box<DecodeErrorKind>,
+    span: Option<Span>,
+}
+
+/// What does not fit.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DecodeErrorKind {
+    /// A field that does not exist.
+    #[error("there is no field `{field}` here")]
+    UnknownField {
+        /// The field.
+        field: String,
+        /// The fields there are.
+        fields: &'static [&'static str],
+    },
+    /// A word that is none of those that may stand there.
+    #[error("`{word}` is not one of {}", listed(words.iter().copied()))]
+    UnknownWord {
+        /// The word.
+        word: String,
+        /// The words there are.
+        words: &'static [&'static str],
+    },
+    /// A field that must be there.
+    #[error("the field `{field}` is missing")]
+    MissingField {
+        /// The field.
+        field: &'static str,
+    },
+    /// Something of another type.
+    #[error("expected {expected}, found {found}")]
+    Type {
+        /// What should be there.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// A number or boolean where a string is wanted.
+    #[error("expected a string, found {found}")]
+    Unquoted {
+        /// What is there.
+        found: String,
+        /// Its text.
+        text: String,
+    },
+    /// What a type itself says of a value.
+    #[error("{message}")]
+    Custom {
+        /// What it says.
+        message: String,
+        /// The part of the value it is about, in bytes of its text.
+        part: Option<Range<usize>>,
+    },
+}
+
+impl DecodeError {
+    pub(super) fn new(kind: DecodeErrorKind) -> Self {
+        Self {
+            kind: Box::new(kind),
+            span: None,
+        }
+    }
+
+    /// What does not fit.
+    #[must_use]
+    pub fn kind(&self) -> &DecodeErrorKind {
+        &self.kind
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn span(&self) -> Option<Span> {
+        self.span
+    }
+
+    /// Gives the error its place, unless something deeper has.
+    pub(super) fn at(mut self, tree: &Tree, key: Option<Span>) -> Self {
+        if self.span.is_none() {
+            self.span = Some(match self.kind.as_ref() {
+                // The value is everything but what is missing: its key says more.
+                DecodeErrorKind::MissingField { .. } => key.unwrap_or_else(|| tree.head()),
+                DecodeErrorKind::Custom {
+                    part: Some(part), ..
+                } => part_of(tree, part),
+                DecodeErrorKind::Type { .. } | DecodeErrorKind::Custom { .. }
+                    if tree.as_map().is_some() =>
+                {
+                    key.unwrap_or_else(|| tree.head())
+                }
+                _ => tree.span,
+            });
+        }
+        self
+    }
+
+    /// Gives the error a key's place, unless something deeper has its own.
+    pub(super) fn at_key(mut self, key: Span) -> Self {
+        self.span.get_or_insert(key);
+        self
+    }
+}
+
+/// The place of a part of a scalar, in so far as its text stands in the file as
+/// it is: plain or in quotes, on one line, without escapes.
+fn part_of(tree: &Tree, part: &Range<usize>) -> Span {
+    let whole = tree.span;
+    let Value::Scalar(Scalar { text, .. }) = &tree.value else {
+        return whole;
+    };
+    let written = whole.end.saturating_sub(whole.start);
+    let quote = match usize::try_from(written).map(|written| written.checked_sub(text.len())) {
+        Ok(Some(0)) => 0,
+        Ok(Some(2)) => 1,
+        _ => return whole,
+    };
+    let Some(before) = text.get(..part.start) else {
+        return whole;
+    };
+    let number = |n: usize| u32::try_from(n).unwrap_or(0);
+    Span {
+        start: whole.start + number(quote + part.start),
+        end: whole.start + number(quote + part.end.min(text.len())),
+        column: whole.column + number(quote + before.chars().count()),
+        ..whole
+    }
+}
+
+impl de::Error for DecodeError {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        // The alternate form carries the part that is wrong; see `Within`.
+        let text = format!("{message:#}");
+        let (part, message) = within::split(&text);
+        Self::new(DecodeErrorKind::Custom {
+            message: message.to_owned(),
+            part,
+        })
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(DecodeErrorKind::Type {
+            expected: in_words(&expected.to_string()),
+            found: found_in_words(found),
+        })
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
+
+    fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
+        Self::new(DecodeErrorKind::Type {
+            expected: in_words(&expected.to_string()),
+            found: format!("{length} of them"),
+        })
+    }
+
+    fn unknown_variant(word: &str, words: &'static [&'static str]) -> Self {
+        Self::new(DecodeErrorKind::UnknownWord {
+            word: word.to_owned(),
+            words,
+        })
+    }
+
+    fn unknown_field(field: &str, fields: &'static [&'static str]) -> Self {
+        Self::new(DecodeErrorKind::UnknownField {
+            field: field.to_owned(),
+            fields,
+        })
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::new(DecodeErrorKind::MissingField { field })
+    }
+}
+
+/// What serde's implementations say they expect, as a person would.
+fn in_words(expected: &str) -> String {
+    let range = |min: i128, max: i128| format!("a whole number from {min} to {max}");
+    match expected {
+        "u8" => range(0, u8::MAX.into()),
+        "u16" => range(0, u16::MAX.into()),
+        "u32" => range(0, u32::MAX.into()),
+        "u64" | "usize" => "a whole number from 0".to_owned(),
+        "i32" => range(i32::MIN.into(), i32::MAX.into()),
+        "i8" | "i16" | "i64" | "isize" => "a whole number".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        "a boolean" => "`true` or `false`".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        "IntOrString" | "Quantity" => "a number or a string".to_owned(),
+        // Types by their names: structs of the lab and of Kubernetes' API.
+        name if name.starts_with("struct ")
+            || name.starts_with(|c: char| c.is_ascii_uppercase()) =>
+        {
+            "a map".to_owned()
+        }
+        other => other.to_owned(),
+    }
+}
+
+fn found_in_words(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Bool(value) => format!("`{value}`"),
+        Unexpected::Unsigned(n) => format!("the number `{n}`"),
+        Unexpected::Signed(n) => format!("the number `{n}`"),
+        // As `1.0`, which `{n}` would print as a whole number.
+        Unexpected::Float(n) => format!("the number `{n:?}`"),
+        Unexpected::Str(text) => format!("the string {}", shortened(text)),
+        Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map | Unexpected::StructVariant => "a map".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+impl From<DecodeError> for Diagnostic {
+    fn from(error: DecodeError) -> Self {
+        let message = error.to_string();
+        let (label, help) = match *error.kind {
+            DecodeErrorKind::UnknownField { field, fields } => {
+                let known = fields.iter().copied();
+                let help = did_you_mean(&field, known.clone())
+                    .unwrap_or_else(|| format!("the fields are {}", listed(known)));
+                ("no such field".to_owned(), Some(help))
+            }
+            DecodeErrorKind::UnknownWord { word, words } => {
+                (String::new(), did_you_mean(&word, words.iter().copied()))
+            }
+            DecodeErrorKind::MissingField { field } => (format!("`{field}` is missing here"), None),
+            DecodeErrorKind::Type { expected, .. } => (format!("expected {expected}"), None),
+            DecodeErrorKind::Unquoted { text, .. } => (
+                "expected a string".to_owned(),
+                Some(format!("quote it: \"{text}\"")),
+            ),
+            DecodeErrorKind::Custom { .. } => (String::new(), None),
+        };
+        let mut diagnostic = Self::error(message).maybe_help(help);
+        if let Some(span) = error.span {
+            diagnostic = diagnostic.at(span, label);
+        }
+        diagnostic
+    }
+}

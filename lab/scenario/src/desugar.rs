@@ -1,0 +1,283 @@
+//! From flows to what a case is made of: the probes that they are, and the row that
+//! expects of each what its own row for the case says. Every value keeps its place.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::expectation::selects;
+use super::flow::NO_EXPECTATION;
+use super::lab::LabSpec;
+use super::product::Combination;
+use super::sink::Sink;
+use super::tree::{Entry, Map, Tree, Value};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Span;
+
+/// For each flow by its name, the row of its `expect` that is for a case.
+pub(super) type FlowRows = IndexMap<String, usize>;
+
+/// Which row of each flow is for these values of axes; `None` for a flow without one.
+fn rows_for(spec: &LabSpec, values: &IndexMap<String, String>) -> Vec<Option<usize>> {
+    let flows = spec.flows.values();
+    flows
+        .map(|flow| {
+            flow.expect
+                .iter()
+                .position(|row| selects(&row.when, values))
+        })
+        .collect()
+}
+
+/// The rows of all combinations. What is missing, and what none of them reaches, goes
+/// to `sink`.
+pub(super) fn rows(
+    spec: &LabSpec,
+    tree: &Tree,
+    lab: &str,
+    combinations: &[Combination],
+    sink: &mut Sink,
+) -> Vec<FlowRows> {
+    let all: Vec<Vec<Option<usize>>> = combinations
+        .iter()
+        .map(|combination| rows_for(spec, &combination.values))
+        .collect();
+    for (at, (name, flow)) in spec.flows.iter().enumerate() {
+        if flow.expect.is_empty() {
+            continue;
+        }
+        let missing: Vec<&Combination> = combinations
+            .iter()
+            .zip(&all)
+            .filter_map(|(combination, rows)| rows[at].is_none().then_some(combination))
+            .collect();
+        if let Some(first) = missing.first() {
+            sink.push(without_row(tree, lab, name, first, missing.len()));
+        }
+        for (index, row) in flow.expect.iter().enumerate() {
+            if all.iter().any(|rows| rows[at] == Some(index)) {
+                continue;
+            }
+            let taken = combinations
+                .iter()
+                .zip(&all)
+                .find(|(combination, _)| selects(&row.when, &combination.values))
+                .and_then(|(_, rows)| rows[at]);
+            let head = |row: usize| {
+                tree.nearest(crate::path!["spec", "flows", name.as_str(), "expect", row])
+                    .head()
+            };
+            let unreached =
+                Diagnostic::error(format!("no case reaches this row of the flow `{name}`"));
+            sink.push(match taken {
+                Some(earlier) => unreached
+                    .at(head(index), "never used")
+                    .and(head(earlier), "this row matches first"),
+                None => unreached.at(head(index), "no case has these values"),
+            });
+        }
+        for (index, row) in flow.expect.iter().enumerate() {
+            let cases = || {
+                let all = combinations.iter().zip(&all);
+                all.filter_map(|(case, rows)| (rows[at] == Some(index)).then_some(&case.values))
+            };
+            for (position, id) in row.covers.iter().enumerate() {
+                let Some(fact) = spec.facts.get(id) else {
+                    continue;
+                };
+                if cases().next().is_some() && !cases().any(|case| selects(&fact.when, case)) {
+                    let facts = tree.nearest(crate::path!["spec", "facts", id.as_str()]);
+                    let path = crate::path![
+                        "spec",
+                        "flows",
+                        name.as_str(),
+                        "expect",
+                        index,
+                        "covers",
+                        position
+                    ];
+                    sink.push(
+                        Diagnostic::error(format!(
+                            "the fact `{id}` is of none of this row's cases"
+                        ))
+                        .at(tree.nearest(path).span, "covered here")
+                        .and(
+                            facts.key_span("when").unwrap_or(facts.head()),
+                            "of these cases",
+                        ),
+                    );
+                }
+            }
+        }
+    }
+    let named = |rows: Vec<Option<usize>>| {
+        let names = spec.flows.keys().cloned();
+        names
+            .zip(rows)
+            .filter_map(|(name, row)| Some((name, row?)))
+            .collect()
+    };
+    all.into_iter().map(named).collect()
+}
+
+fn without_row(
+    tree: &Tree,
+    lab: &str,
+    flow: &str,
+    first: &Combination,
+    cases: usize,
+) -> Diagnostic {
+    let message = match cases {
+        1 => format!(
+            "no row of the flow `{flow}` is for the case `{}`",
+            first.id(lab)
+        ),
+        more => format!(
+            "no row of the flow `{flow}` is for {more} cases, the first being `{}`",
+            first.id(lab)
+        ),
+    };
+    let when: Vec<String> = first
+        .values
+        .iter()
+        .map(|(axis, value)| format!("{axis}: {value}"))
+        .collect();
+    let flow = tree.nearest(crate::path!["spec", "flows", flow]);
+    Diagnostic::error(message)
+        .at(
+            flow.key_span("expect").unwrap_or(flow.head()),
+            "no row matches",
+        )
+        .help(format!("add a row with `when: {{{}}}`", when.join(", ")))
+}
+
+/// The lab of a case whose flows have these rows, and which row of its `expect` is the
+/// case's: `row` of the lab as written, if there is one, and beside what that expects
+/// what the flows' rows do.
+pub(super) fn case(
+    spec: &LabSpec,
+    tree: &Tree,
+    row: Option<usize>,
+    rows: &FlowRows,
+) -> (LabSpec, Tree, usize) {
+    let mut spec = spec.clone();
+    let mut joined = row
+        .and_then(|row| spec.expect.get(row).cloned())
+        .unwrap_or_default();
+    for (name, row) in rows {
+        let Some(flow) = spec.flows.get(name) else {
+            continue;
+        };
+        if let Some(row) = flow.expect.get(*row) {
+            let connections = flow.connections(row, spec.connections);
+            let probe = flow.probe(connections);
+            let expectation = row.expectation(connections);
+            spec.probes.insert(name.clone(), probe);
+            joined.expected.probes.insert(name.clone(), expectation);
+        }
+    }
+    let at = spec.expect.len();
+    spec.expect.push(joined);
+    (spec, joined_tree(tree, row, rows), at)
+}
+
+/// The same of the tree, so that whatever is found wrong points at what was written.
+fn joined_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
+    let written = tree.nearest(crate::path!["spec", "flows"]);
+    let flows = written.as_map();
+    let entries = |take: &dyn Fn(&str, &Tree) -> Option<Tree>| -> Vec<(Arc<str>, Entry)> {
+        let all = flows.into_iter().flatten();
+        all.filter_map(|(name, entry)| {
+            let value = take(name, &entry.value)?;
+            let key = entry.key;
+            Some((Arc::clone(name), Entry { key, value }))
+        })
+        .collect()
+    };
+    let row_of = |name: &str, flow: &'_ Tree| -> Option<Tree> {
+        let rows_of_flow = flow.get("expect")?.as_sequence()?;
+        rows_of_flow.get(*rows.get(name)?).cloned()
+    };
+    let probes = entries(&|name, flow| {
+        let row = row_of(name, flow)?;
+        let own = row
+            .as_map()
+            .and_then(|row| row.get_key_value("connections"));
+        let own = own.map(|(key, entry)| (Arc::clone(key), entry.clone()));
+        let flow = without(flow, &["expect"]);
+        Some(with(Some(&flow), flow.span, own.into_iter().collect()))
+    });
+    let expected = entries(&|name, flow| Some(without(&row_of(name, flow)?, &NO_EXPECTATION)));
+    let base = row.and_then(|row| tree.at(crate::path!["spec", "expect", row]));
+    let joined = with(base, written.span, expected);
+    let spec = tree.nearest(crate::path!["spec"]);
+    let mut list: Vec<Tree> = spec
+        .get("expect")
+        .and_then(Tree::as_sequence)
+        .map(<[Tree]>::to_vec)
+        .unwrap_or_default();
+    list.push(joined);
+    let place = |key: &str| {
+        spec.key_span(key)
+            .unwrap_or_else(|| spec.key_span("flows").unwrap_or(spec.head()))
+    };
+    let span = spec
+        .get("expect")
+        .map_or(written.span, |expect| expect.span);
+    let probes = with(spec.get("probes"), written.span, probes);
+    let spec = with(
+        Some(spec),
+        spec.span,
+        vec![
+            (
+                "probes".into(),
+                Entry {
+                    key: place("probes"),
+                    value: probes,
+                },
+            ),
+            (
+                "expect".into(),
+                Entry {
+                    key: place("expect"),
+                    value: Tree {
+                        span,
+                        value: Value::Sequence(Arc::new(list)),
+                    },
+                },
+            ),
+        ],
+    );
+    let key = tree.key_span("spec").unwrap_or(tree.head());
+    with(
+        Some(tree),
+        tree.span,
+        vec![("spec".into(), Entry { key, value: spec })],
+    )
+}
+
+/// A map with more entries, or with others in place of those of the same names.
+fn with(tree: Option<&Tree>, span: Span, entries: Vec<(Arc<str>, Entry)>) -> Tree {
+    let mut map: Map = tree.and_then(Tree::as_map).cloned().unwrap_or_default();
+    map.extend(entries);
+    Tree {
+        span: tree.map_or(span, |tree| tree.span),
+        value: Value::Map(Arc::new(map)),
+    }
+}
+
+/// A map without some of its entries; what is no map as it is.
+fn without(tree: &Tree, keys: &[&str]) -> Tree {
+    let Some(map) = tree.as_map() else {
+        return tree.clone();
+    };
+    let kept = map
+        .iter()
+        .filter(|(key, _)| !keys.contains(&key.as_ref()))
+        .map(|(key, entry)| (Arc::clone(key), entry.clone()))
+        .collect::<Map>();
+    Tree {
+        span: tree.span,
+        value: Value::Map(Arc::new(kept)),
+    }
+}

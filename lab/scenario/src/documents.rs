@@ -1,0 +1,406 @@
+//! Which of a file's documents is what: the lab, objects svclab reads, and the
+//! rest, which is counted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::lab::{API_VERSION, KIND};
+use super::reference::{DocumentRef, ObjectKind};
+use super::sink::Sink;
+use super::tree::{Entry, Scalar, Tree, Value, shortened};
+use super::v1beta1;
+use super::yaml;
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::printable::{has_control, printable};
+use svclab_diagnostic::source::{Sources, Span};
+use svclab_diagnostic::suggest::{did_you_mean, suggest};
+
+/// A scenario's documents, before their content is looked at.
+#[derive(Debug, Default)]
+pub(super) struct Documents {
+    /// The lab documents; there should be one.
+    pub labs: Vec<Tree>,
+    /// The objects svclab reads, as written.
+    pub objects: IndexMap<DocumentRef, Tree>,
+    /// How many objects of each other kind there are.
+    pub ignored: BTreeMap<String, usize>,
+    /// These objects.
+    pub others: Vec<Other>,
+}
+
+/// An object of a kind that svclab does not read.
+#[derive(Debug, Clone)]
+pub(super) struct Other {
+    /// Its kind.
+    pub kind: String,
+    /// Its API group, empty for the core's.
+    pub group: String,
+    /// The object, as written.
+    pub tree: Tree,
+}
+
+impl Documents {
+    /// Reads the documents of some files.
+    pub fn read(sources: &Sources, sink: &mut Sink) -> Self {
+        let mut documents = Self::default();
+        for (file, source) in sources.iter() {
+            match yaml::parse(source, file) {
+                Ok(trees) => {
+                    for tree in &trees {
+                        documents.take(tree, sink);
+                    }
+                }
+                Err(error) => sink.push(error.into()),
+            }
+        }
+        documents
+    }
+
+    /// Sorts a document in; a `List` is taken apart, however deep.
+    ///
+    /// What is wrong with the document's identity is added to `diagnostics`, and
+    /// the document left out.
+    pub fn take(&mut self, tree: &Tree, diagnostics: &mut Sink) {
+        self.take_as(tree, None, diagnostics);
+    }
+
+    /// As [`Documents::take`]. The items of a `PodList` are pods, whether they say so
+    /// or not: the API leaves `kind` out of them.
+    fn take_as(&mut self, tree: &Tree, listed_as: Option<ObjectKind>, diagnostics: &mut Sink) {
+        if tree.as_map().is_none() {
+            diagnostics.push(
+                Diagnostic::error(format!("a document must be a map, found {tree}"))
+                    .at(tree.span, "expected `apiVersion`, `kind`, `metadata`, …"),
+            );
+            return;
+        }
+        let (kind, version) = match (word(tree, "kind"), word(tree, "apiVersion")) {
+            (Ok(Some(kind)), Ok(Some(version))) => (kind, version),
+            (Ok(None), Ok(None)) if listed_as.is_some() => {
+                if let Some(kind) = listed_as {
+                    self.add(kind, tree.clone(), diagnostics);
+                }
+                return;
+            }
+            (Ok(kind), Ok(version)) => {
+                let missing = if kind.is_none() { "kind" } else { "apiVersion" };
+                let near = tree.as_map().and_then(|map| {
+                    let key = suggest(missing, map.keys().map(AsRef::as_ref))?;
+                    (key != "kind" && key != "apiVersion").then_some(key)
+                });
+                let missing_both = kind.is_none() && version.is_none();
+                let message = if missing_both {
+                    "this document has neither `apiVersion` nor `kind`".to_owned()
+                } else {
+                    format!("this document has no `{missing}`")
+                };
+                let at = near
+                    .and_then(|key| tree.key_span(key))
+                    .unwrap_or(tree.head());
+                diagnostics.push(
+                    Diagnostic::error(message)
+                        .at(at, "")
+                        .maybe_help(near.map(|_| format!("did you mean `{missing}`?"))),
+                );
+                return;
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                diagnostics.push(error);
+                return;
+            }
+        };
+        self.sort(tree, kind, version, diagnostics);
+    }
+
+    fn sort(
+        &mut self,
+        tree: &Tree,
+        (kind, kind_at): (&str, Span),
+        (version, version_at): (&str, Span),
+        diagnostics: &mut Sink,
+    ) {
+        let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+        if kind == KIND || group == "svclab" {
+            if version != API_VERSION {
+                diagnostics.push(
+                    Diagnostic::error(format!("a lab of `apiVersion: {version}` is not known"))
+                        .at(version_at, "not known")
+                        .help(format!("write `apiVersion: {API_VERSION}`")),
+                );
+            } else if kind != KIND {
+                diagnostics.push(
+                    Diagnostic::error(format!("{API_VERSION} has no kind `{kind}`"))
+                        .at(kind_at, "not known")
+                        .help(format!("write `kind: {KIND}`")),
+                );
+            } else {
+                self.labs.push(tree.clone());
+            }
+            return;
+        }
+        if let Some(of) = kind.strip_suffix("List") {
+            let listed = ObjectKind::named(of).filter(|listed| listed.group() == group);
+            if (of.is_empty() && version == "v1") || listed.is_some() {
+                match tree.get("items") {
+                    Some(items) if !items.is_null() => match items.as_sequence() {
+                        Some(items) => {
+                            for item in items {
+                                self.take_as(item, listed, diagnostics);
+                            }
+                        }
+                        None => diagnostics.push(
+                            Diagnostic::error(format!("expected a list, found {items}"))
+                                .at(items.head(), "expected a list"),
+                        ),
+                    },
+                    _ => {}
+                }
+                return;
+            }
+        }
+        match ObjectKind::named(kind).filter(|kind| kind.group() == group) {
+            Some(ObjectKind::EndpointSlice) if version == v1beta1::API_VERSION => {
+                self.add(
+                    ObjectKind::EndpointSlice,
+                    v1beta1::upgraded(tree),
+                    diagnostics,
+                );
+            }
+            // Alike in both versions.
+            Some(known @ ObjectKind::ServiceCidr) if version == "networking.k8s.io/v1beta1" => {
+                self.add(known, tree.clone(), diagnostics);
+            }
+            Some(known) if known.api_version() == version => {
+                self.add(known, tree.clone(), diagnostics);
+            }
+            Some(known) => diagnostics.push(
+                Diagnostic::error(format!("a {known} of `apiVersion: {version}` is not known"))
+                    .at(version_at, "not known")
+                    .help(format!(
+                        "svclab reads `apiVersion: {}`",
+                        known.api_version()
+                    )),
+            ),
+            None => {
+                let items = tree.get("items").and_then(Tree::as_sequence);
+                if let (Some(kind), Some(items)) = (kind.strip_suffix("List"), items) {
+                    for item in items {
+                        self.leave_out(kind, group, item);
+                    }
+                    return;
+                }
+                self.leave_out(kind, group, tree);
+                let ours = ObjectKind::ALL.map(ObjectKind::name);
+                if let Some(help) = did_you_mean(kind, ours.into_iter().chain([KIND])) {
+                    diagnostics.push(
+                        Diagnostic::warning(format!("an object of kind `{kind}` is ignored"))
+                            .at(kind_at, "svclab does not read this kind")
+                            .help(help),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Takes an object of a kind that svclab does not read.
+    fn leave_out(&mut self, kind: &str, group: &str, tree: &Tree) {
+        *self.ignored.entry(kind.to_owned()).or_default() += 1;
+        self.others.push(Other {
+            kind: kind.to_owned(),
+            group: group.to_owned(),
+            tree: without_controls(tree).map_or_else(|| tree.clone(), |(safe, _)| safe),
+        });
+    }
+
+    fn add(&mut self, kind: ObjectKind, tree: Tree, diagnostics: &mut Sink) {
+        let tree = match without_controls(&tree) {
+            None => tree,
+            Some((safe, at)) => {
+                diagnostics.push(
+                    Diagnostic::warning(format!(
+                        "control characters of this {kind} are replaced by U+FFFD"
+                    ))
+                    .at(at, "the first is here"),
+                );
+                safe
+            }
+        };
+        let reference = match identity(kind, &tree) {
+            Ok(reference) => reference,
+            Err(diagnostic) => {
+                diagnostics.push(diagnostic);
+                return;
+            }
+        };
+        if let Some(first) = self.objects.get(&reference) {
+            diagnostics.push(
+                Diagnostic::error(format!("there are two objects {reference}"))
+                    .at(name_span(&tree), "again here")
+                    .and(name_span(first), "first here"),
+            );
+            return;
+        }
+        self.objects.insert(reference, tree);
+    }
+}
+
+/// The tree with its control characters replaced, and the place of the first; `None`
+/// if it has none.
+fn without_controls(tree: &Tree) -> Option<(Tree, Span)> {
+    let at = first_control(tree)?;
+    Some((replaced(tree), at))
+}
+
+fn first_control(tree: &Tree) -> Option<Span> {
+    let odd = |text: &str, at| has_control(text).then_some(at);
+    match &tree.value {
+        Value::Scalar(scalar) => odd(&scalar.text, tree.span),
+        Value::Sequence(items) => items.iter().find_map(first_control),
+        Value::Map(map) => map
+            .iter()
+            .find_map(|(key, entry)| odd(key, entry.key).or_else(|| first_control(&entry.value))),
+    }
+}
+
+fn replaced(tree: &Tree) -> Tree {
+    let value = match &tree.value {
+        Value::Scalar(scalar) => Value::Scalar(Scalar {
+            text: printable(&scalar.text).into(),
+            kind: scalar.kind,
+        }),
+        Value::Sequence(items) => Value::Sequence(Arc::new(items.iter().map(replaced).collect())),
+        Value::Map(map) => {
+            let entries = map.iter().map(|(key, entry)| {
+                let value = replaced(&entry.value);
+                let key_at = entry.key;
+                (printable(key).into(), Entry { key: key_at, value })
+            });
+            Value::Map(Arc::new(entries.collect()))
+        }
+    };
+    Tree {
+        span: tree.span,
+        value,
+    }
+}
+
+/// Where an object's name stands.
+pub(super) fn name_span(tree: &Tree) -> Span {
+    tree.get("metadata")
+        .and_then(|metadata| metadata.get("name"))
+        .map_or(tree.head(), |name| name.span)
+}
+
+/// The kind of an object and its name, for one that is added by a patch.
+///
+/// # Errors
+///
+/// When it is none that svclab reads, or has no proper name.
+pub(super) fn added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic> {
+    let mut documents = Documents::default();
+    let mut diagnostics = Sink::default();
+    documents.take(tree, &mut diagnostics);
+    if let Some(diagnostic) = diagnostics.first() {
+        return Err(Diagnostic {
+            severity: svclab_diagnostic::Severity::Error,
+            ..diagnostic
+        });
+    }
+    let mut objects = documents.objects.into_iter();
+    match (objects.next(), objects.next()) {
+        (Some(object), None) => Ok(object),
+        _ => Err(
+            Diagnostic::error("`add` needs one object of a kind svclab reads").at(
+                tree.head(),
+                "expected a Node, Pod, Service or EndpointSlice",
+            ),
+        ),
+    }
+}
+
+/// An object's name as a patch would write it.
+///
+/// # Errors
+///
+/// When `metadata.name` is missing, or it or `metadata.namespace` is no name
+/// that Kubernetes takes.
+pub(super) fn identity(kind: ObjectKind, tree: &Tree) -> Result<DocumentRef, Diagnostic> {
+    let Some(metadata) = tree.get("metadata").filter(|metadata| !metadata.is_null()) else {
+        return Err(
+            Diagnostic::error(format!("this {kind} has no `metadata.name`"))
+                .at(tree.head(), "`metadata` is missing here"),
+        );
+    };
+    if metadata.as_map().is_none() {
+        return Err(
+            Diagnostic::error(format!("expected a map, found {metadata}"))
+                .at(metadata.span, "expected `name`, `namespace`, …"),
+        );
+    }
+    let Some((name, at)) = word(metadata, "name")? else {
+        let at = tree.key_span("metadata").unwrap_or(tree.head());
+        return Err(
+            Diagnostic::error(format!("this {kind} has no `metadata.name`"))
+                .at(at, "`name` is missing here"),
+        );
+    };
+    proper_name(name, at)?;
+    let namespace = match word(metadata, "namespace")? {
+        Some((namespace, at)) if kind.is_namespaced() => {
+            proper_name(namespace, at)?;
+            namespace
+        }
+        _ => "default",
+    };
+    Ok(DocumentRef::object(kind, namespace, name))
+}
+
+/// The string at `key`; `None` when there is none.
+fn word<'t>(tree: &'t Tree, key: &str) -> Result<Option<(&'t str, Span)>, Diagnostic> {
+    match tree.get(key) {
+        None => Ok(None),
+        Some(value) if value.is_null() => Ok(None),
+        Some(value) => match value.as_str() {
+            Some(text) => Ok(Some((text, value.span))),
+            None => Err(
+                Diagnostic::error(format!("expected a string, found {value}"))
+                    .at(value.head(), "expected a string")
+                    .maybe_help(quoted(value)),
+            ),
+        },
+    }
+}
+
+/// "quote it", for a scalar.
+fn quoted(value: &Tree) -> Option<String> {
+    match &value.value {
+        super::tree::Value::Scalar(scalar) => Some(format!("quote it: \"{}\"", scalar.text)),
+        _ => None,
+    }
+}
+
+/// Whether a word is a label of RFC 1123, but for its length.
+pub(super) fn is_label(label: &str) -> bool {
+    !label.is_empty()
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+        && label
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+/// Whether Kubernetes takes the name: RFC 1123's subdomain, as
+/// `apimachinery/pkg/util/validation` has it.
+fn proper_name(name: &str, at: Span) -> Result<(), Diagnostic> {
+    if name.len() <= 253 && name.split('.').all(is_label) {
+        return Ok(());
+    }
+    let name = shortened(name);
+    Err(
+        Diagnostic::error(format!("{name} is no name Kubernetes takes"))
+            .at(at, "")
+            .help("names are of lower-case letters, digits, `-` and `.`, up to 253"),
+    )
+}

@@ -1,0 +1,89 @@
+//! What a user wrote: read, validated, pointed at where it is wrong, and
+//! expanded into cases.
+//!
+//! A [`source`] is parsed into [`tree`]s by [`yaml`]; [`Scenario::load`] sorts the
+//! documents, decodes the [`lab`] strictly and the Kubernetes [`objects`]
+//! leniently, and applies the patches of every combination of axis values. Every
+//! value keeps the place where it was written, so whatever is found wrong, here
+//! or later, is a [`diagnostic`] with file, line and caret.
+
+#[cfg(test)]
+mod any_tests;
+mod apply;
+#[cfg(test)]
+mod bad_input;
+mod balancer_spec;
+pub mod case;
+#[cfg(test)]
+mod case_tests;
+mod check_case;
+mod check_contradictions;
+mod check_fields;
+mod check_flow;
+mod check_kinds;
+mod check_lab;
+mod check_object;
+mod check_ports;
+mod check_removals;
+mod check_steps;
+mod check_unused;
+mod claim_ref;
+pub mod components;
+pub mod count;
+pub mod decode;
+pub mod decode_error;
+mod defaults;
+mod desugar;
+mod differ;
+mod documents;
+pub mod duration;
+pub mod endpoints;
+#[cfg(test)]
+mod endpoints_tests;
+#[cfg(test)]
+mod example_tests;
+mod expand;
+pub mod expectation;
+pub mod flow;
+pub mod flow_count;
+#[cfg(test)]
+mod flow_tests;
+#[cfg(test)]
+mod hostile_tests;
+mod kinds;
+pub mod lab;
+pub mod limits;
+mod merge;
+#[cfg(test)]
+mod mutation_tests;
+mod node_spec;
+pub mod objects;
+pub mod patch;
+mod probe;
+pub mod product;
+pub mod reference;
+mod scalar;
+mod scenario;
+pub mod schema;
+mod selector;
+mod sink;
+mod state_expectation;
+pub mod step;
+mod step_expectation;
+#[cfg(test)]
+mod steps_tests;
+pub mod tree;
+#[cfg(test)]
+mod unmodelled_tests;
+mod v1beta1;
+pub mod values;
+pub mod wire;
+mod wire_expectation;
+pub mod within;
+pub mod yaml;
+mod yaml_error;
+
+pub use case::Case;
+pub use differ::{Field, Said};
+pub use scenario::Scenario;
+pub use sink::MAX_DIAGNOSTICS;

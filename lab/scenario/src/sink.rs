@@ -1,0 +1,108 @@
+//! Where diagnostics gather: each once, however many cases meet it.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::source::Span;
+
+/// Errors that are kept, and warnings; further ones are counted. A file of a million
+/// wrong documents costs no more memory than one of a hundred.
+pub const MAX_DIAGNOSTICS: usize = 100;
+
+/// Diagnostics in the order they were found.
+#[derive(Debug, Default)]
+pub(super) struct Sink {
+    errors: Found,
+    warnings: Found,
+    /// Hashes of messages with their places.
+    seen: HashSet<u64>,
+    hasher: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    kept: Vec<Diagnostic>,
+    more: usize,
+}
+
+impl Sink {
+    /// Takes a diagnostic, unless one with the same message at the same place is
+    /// there.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        let place: Option<Span> = diagnostic.primary.as_ref().map(|label| label.span);
+        let key = self.hasher.hash_one((&diagnostic.message, place));
+        if !self.seen.insert(key) {
+            return;
+        }
+        let found = if diagnostic.is_error() {
+            &mut self.errors
+        } else {
+            &mut self.warnings
+        };
+        if found.kept.len() < MAX_DIAGNOSTICS {
+            found.kept.push(diagnostic);
+        } else {
+            found.more += 1;
+        }
+    }
+
+    /// Takes several.
+    pub fn extend(&mut self, diagnostics: impl IntoIterator<Item = Diagnostic>) {
+        for diagnostic in diagnostics {
+            self.push(diagnostic);
+        }
+    }
+
+    /// Whether there is an error among them.
+    pub fn has_errors(&self) -> bool {
+        !self.errors.kept.is_empty()
+    }
+
+    /// The first error, otherwise the first warning.
+    pub fn first(self) -> Option<Diagnostic> {
+        self.into_inner().into_iter().next()
+    }
+
+    /// All of them, errors first, otherwise as they were found.
+    pub fn into_inner(self) -> Vec<Diagnostic> {
+        let more = |count: usize, kind: &str| match count {
+            0 => None,
+            1 => Some(format!("and 1 more {kind}")),
+            count => Some(format!("and {count} more {kind}s")),
+        };
+        let more_errors = more(self.errors.more, "error").map(Diagnostic::error);
+        let more_warnings = more(self.warnings.more, "warning").map(Diagnostic::warning);
+        let errors = self.errors.kept.into_iter().chain(more_errors);
+        errors
+            .chain(self.warnings.kept)
+            .chain(more_warnings)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sink_many_diagnostics_counts_the_rest() {
+        let mut sink = Sink::default();
+        for number in 0..MAX_DIAGNOSTICS + 20 {
+            sink.push(Diagnostic::warning(format!("odd {number}")));
+            sink.push(Diagnostic::warning("odd 0"));
+        }
+        assert!(!sink.has_errors());
+        for number in 0..=MAX_DIAGNOSTICS {
+            sink.push(Diagnostic::error(format!("wrong {number}")));
+        }
+        assert!(sink.has_errors());
+        let all = sink.into_inner();
+        assert_eq!(all.len(), 2 * MAX_DIAGNOSTICS + 2);
+        let (errors, warnings) = all.split_at(MAX_DIAGNOSTICS + 1);
+        assert_eq!(errors[MAX_DIAGNOSTICS].message, "and 1 more error");
+        assert!(errors.iter().all(Diagnostic::is_error));
+        assert_eq!(warnings[MAX_DIAGNOSTICS].message, "and 20 more warnings");
+        assert!(!warnings.iter().any(Diagnostic::is_error));
+    }
+}

@@ -1,0 +1,463 @@
+//! From a file's text to its documents' trees.
+//!
+//! The events come from the parser under serde-saphyr. What is added here is
+//! what a tree needs: places, duplicate keys, and limits that hold before memory
+//! or the stack run out (an alias costs as much as what it stands for).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_saphyr::granit_parser::{
+    self, ErrorKind, Event, Parser, ScalarStyle, ScanError, Span as RawSpan, Tag,
+};
+
+use super::scalar;
+use super::tree::{Entry, Map, Scalar, ScalarKind, Tree, Value};
+use svclab_diagnostic::source::{FileId, Source, Span};
+
+pub use super::yaml_error::YamlError;
+
+/// How deep maps and lists may nest. Kubernetes' own types reach about twenty.
+pub const MAX_DEPTH: usize = 100;
+
+/// How many nodes a file may have, aliases counted as what they stand for.
+pub const MAX_NODES: usize = 1_000_000;
+
+/// How many bytes of text a file's values may have, aliases counted as what they
+/// stand for.
+pub const MAX_TEXT: usize = 16 << 20;
+
+/// Reads the documents of a file. Documents with nothing in them are left out.
+///
+/// # Errors
+///
+/// The first thing that is wrong; what is behind it was not read.
+pub fn parse(source: &Source, file: FileId) -> Result<Vec<Tree>, YamlError> {
+    let options = granit_parser::options! {
+        emit_comments: false,
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    };
+    let mut builder = Builder::new(file);
+    for event in Parser::new_from_str_with_options(source.text(), options) {
+        let (event, span) = event.map_err(|error| builder.syntax(&error))?;
+        builder.take(event, span)?;
+    }
+    Ok(builder.documents)
+}
+
+/// A finished node with what its limits need.
+#[derive(Clone)]
+struct Built {
+    tree: Tree,
+    /// How many nodes it is.
+    nodes: usize,
+    /// How many bytes of text it holds.
+    text: usize,
+    /// How many levels it has, 0 for a scalar.
+    height: usize,
+}
+
+/// A list or map that is still open.
+struct Frame {
+    kind: FrameKind,
+    span: Span,
+    /// Its anchor's id, 0 for none.
+    anchor: usize,
+    nodes: usize,
+    text: usize,
+    height: usize,
+}
+
+enum FrameKind {
+    Sequence(Vec<Tree>),
+    Map {
+        entries: Map,
+        /// The key whose value comes next.
+        key: Option<(Arc<str>, Span)>,
+    },
+}
+
+struct Builder {
+    file: FileId,
+    frames: Vec<Frame>,
+    /// Nodes by the ids of their anchors; those of open nodes are missing.
+    anchors: HashMap<usize, Built>,
+    /// Nodes of the whole file so far.
+    nodes: usize,
+    /// Bytes of text of the whole file so far.
+    text: usize,
+    documents: Vec<Tree>,
+}
+
+impl Builder {
+    fn new(file: FileId) -> Self {
+        Self {
+            file,
+            frames: Vec::new(),
+            anchors: HashMap::new(),
+            nodes: 0,
+            text: 0,
+            documents: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, event: Event<'_>, raw: RawSpan) -> Result<(), YamlError> {
+        let span = self.span(raw);
+        match event {
+            Event::DocumentStart(..) => self.anchors.clear(),
+            Event::Scalar(text, style, anchor, tag) => {
+                let scalar = scalar_of(&text, style, tag.as_deref(), span)?;
+                let bytes = scalar.text.len();
+                let tree = Tree {
+                    span,
+                    value: Value::Scalar(scalar),
+                };
+                let built = Built {
+                    tree,
+                    nodes: 1,
+                    text: bytes,
+                    height: 0,
+                };
+                self.finish(built, anchor)?;
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                collection_tag(tag.as_deref(), "seq", span)?;
+                self.open(FrameKind::Sequence(Vec::new()), span, anchor)?;
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                collection_tag(tag.as_deref(), "map", span)?;
+                let entries = Map::new();
+                self.open(FrameKind::Map { entries, key: None }, span, anchor)?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(span)?,
+            Event::Alias(id) => {
+                let Some(built) = self.anchors.get(&id) else {
+                    return Err(YamlError::AliasLoop { at: span });
+                };
+                let mut built = built.clone();
+                // An error in what the alias stands for is shown where that was
+                // written; an error about the whole points at the alias.
+                built.tree.span = span;
+                self.finish(built, 0)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, kind: FrameKind, span: Span, anchor: usize) -> Result<(), YamlError> {
+        if self.frames.len() >= MAX_DEPTH {
+            return Err(YamlError::TooDeep { at: span });
+        }
+        self.frames.push(Frame {
+            kind,
+            span,
+            anchor,
+            nodes: 1,
+            text: 0,
+            height: 0,
+        });
+        Ok(())
+    }
+
+    fn close(&mut self, end: Span) -> Result<(), YamlError> {
+        let Some(frame) = self.frames.pop() else {
+            return Ok(());
+        };
+        let mut span = frame.span;
+        let value = match frame.kind {
+            FrameKind::Sequence(items) => {
+                span.end = items.last().map_or(span.end, |last| last.span.end);
+                Value::Sequence(Arc::new(items))
+            }
+            FrameKind::Map { entries, .. } => {
+                span.end = entries
+                    .last()
+                    .map_or(span.end, |(_, last)| last.value.span.end);
+                Value::Map(Arc::new(entries))
+            }
+        };
+        // In flow style the closing bracket is a token; in block style the end is
+        // empty and lies behind blank lines and comments.
+        if end.end > end.start {
+            span.end = end.end;
+        }
+        let built = Built {
+            tree: Tree { span, value },
+            nodes: frame.nodes,
+            text: frame.text,
+            height: frame.height + 1,
+        };
+        self.finish(built, frame.anchor)
+    }
+
+    /// Puts a finished node where it belongs.
+    fn finish(&mut self, built: Built, anchor: usize) -> Result<(), YamlError> {
+        let span = built.tree.span;
+        if self.frames.len() + built.height > MAX_DEPTH {
+            return Err(YamlError::TooDeep { at: span });
+        }
+        if anchor != 0 {
+            self.anchors.insert(anchor, built.clone());
+        }
+        let Some(frame) = self.frames.last_mut() else {
+            // A document may be a single value: a file of such is counted as well.
+            self.nodes = self.nodes.saturating_add(built.nodes);
+            self.text = self.text.saturating_add(built.text);
+            if self.nodes > MAX_NODES {
+                return Err(YamlError::TooManyNodes { at: span });
+            }
+            if self.text > MAX_TEXT {
+                return Err(YamlError::TooMuchText { at: span });
+            }
+            if !built.tree.is_null() {
+                self.documents.push(built.tree);
+            }
+            return Ok(());
+        };
+        frame.nodes = frame.nodes.saturating_add(built.nodes);
+        frame.text = frame.text.saturating_add(built.text);
+        frame.height = frame.height.max(built.height);
+        if self.nodes.saturating_add(frame.nodes) > MAX_NODES {
+            return Err(YamlError::TooManyNodes { at: span });
+        }
+        if self.text.saturating_add(frame.text) > MAX_TEXT {
+            return Err(YamlError::TooMuchText { at: span });
+        }
+        match &mut frame.kind {
+            FrameKind::Sequence(items) => items.push(built.tree),
+            FrameKind::Map { entries, key } => match key.take() {
+                None => *key = Some(key_of(&built.tree, entries)?),
+                Some((name, at)) => {
+                    let value = built.tree;
+                    entries.insert(name, Entry { key: at, value });
+                }
+            },
+        }
+        Ok(())
+    }
+
+    fn span(&self, raw: RawSpan) -> Span {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let bytes = raw.byte_range().unwrap_or_default();
+        Span {
+            file: self.file,
+            start: number(bytes.start),
+            end: number(bytes.end),
+            line: number(raw.start.line()),
+            column: number(raw.start.col() + 1),
+        }
+    }
+
+    fn syntax(&self, error: &ScanError) -> YamlError {
+        let at = self.span(RawSpan::empty(*error.marker()));
+        let help = match error.kind() {
+            ErrorKind::RecursionLimitExceeded => return YamlError::TooDeep { at },
+            ErrorKind::TabNotAllowed
+            | ErrorKind::TabInBlockIndentation
+            | ErrorKind::TabInIndentation
+            | ErrorKind::TabAtBlockScalarStart => Some("indent with spaces; YAML takes no tabs"),
+            ErrorKind::UnknownAnchor => Some(
+                "no `&name` stands before it in this document; quote a text that begins with `*`",
+            ),
+            ErrorKind::UnexpectedCharacter { .. } => Some("quote the text"),
+            _ => None,
+        };
+        let message = match error.kind() {
+            ErrorKind::UnknownAnchor => "the alias stands for nothing".to_owned(),
+            _ => error.info(),
+        };
+        // Only a bracket is a token of its own; what opens in block style is empty.
+        let open = self.frames.last().map(|frame| frame.span);
+        YamlError::Syntax {
+            at,
+            message,
+            open: open.filter(|open| open.end > open.start),
+            help,
+        }
+    }
+}
+
+/// A key's text; numbers and booleans are taken as they are written.
+fn key_of(tree: &Tree, entries: &Map) -> Result<(Arc<str>, Span), YamlError> {
+    let at = tree.span;
+    let text = match &tree.value {
+        Value::Scalar(scalar) if !tree.is_null() => Arc::clone(&scalar.text),
+        _ => return Err(YamlError::Key { at }),
+    };
+    if &*text == "<<" {
+        return Err(YamlError::MergeKey { at });
+    }
+    if let Some(first) = entries.get(&text) {
+        return Err(YamlError::DuplicateKey {
+            key: text.to_string(),
+            at,
+            first: first.key,
+        });
+    }
+    Ok((text, at))
+}
+
+/// A scalar by its style and tag.
+fn scalar_of(
+    text: &str,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    at: Span,
+) -> Result<Scalar, YamlError> {
+    let kind = match tag {
+        None if style == ScalarStyle::Plain => scalar::resolve(text),
+        None => ScalarKind::String,
+        Some(tag) => match tag.core_suffix() {
+            Some(word) => scalar::tagged(text, word).ok_or_else(|| YamlError::Tagged {
+                text: text.to_owned(),
+                tag: word.to_owned(),
+                at,
+            })?,
+            None => {
+                return Err(YamlError::Tag {
+                    tag: tag.to_string(),
+                    at,
+                });
+            }
+        },
+    };
+    Ok(Scalar {
+        text: text.into(),
+        kind,
+    })
+}
+
+/// A list or map may carry the tag of what it is, and no other.
+fn collection_tag(tag: Option<&Tag>, own: &str, at: Span) -> Result<(), YamlError> {
+    match tag {
+        Some(tag) if tag.core_suffix() != Some(own) => Err(YamlError::Tag {
+            tag: tag.to_string(),
+            at,
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trees(text: &str) -> Vec<Tree> {
+        let source = Source::from_bytes("x", text.into()).expect("a source");
+        parse(&source, FileId::default()).expect("YAML")
+    }
+
+    fn error(text: &str) -> YamlError {
+        let source = Source::from_bytes("x", text.into()).expect("a source");
+        parse(&source, FileId::default()).expect_err("should not parse")
+    }
+
+    /// The text under a node's span.
+    fn under<'t>(text: &'t str, node: &Tree) -> &'t str {
+        let byte = |n: u32| usize::try_from(n).expect("a small number");
+        &text[byte(node.span.start)..byte(node.span.end)]
+    }
+
+    #[test]
+    fn spans_are_exact_with_a_mark_carriage_returns_and_umlauts() {
+        let text = "\u{feff}a: 1\r\nü:\r\n  - x\r\n  - {c: \"d\\n\", e: 'f'}  # why\r\n\r\n";
+        let tree = &trees(text)[0];
+        let at = |path: &[_]| tree.at(path).expect("a node");
+        assert_eq!(under(text, at(crate::path!["a"])), "1");
+        assert_eq!(under(text, at(crate::path!["ü", 0])), "x");
+        assert_eq!(
+            under(text, at(crate::path!["ü", 1])),
+            "{c: \"d\\n\", e: 'f'}"
+        );
+        assert_eq!(under(text, at(crate::path!["ü", 1, "c"])), "\"d\\n\"");
+        let f = at(crate::path!["ü", 1, "e"]).span;
+        assert_eq!((f.line, f.column), (4, 19));
+        let key = tree.key_span("ü").expect("a key");
+        assert_eq!((key.line, key.column, key.end - key.start), (2, 1, 2));
+    }
+
+    #[test]
+    fn a_map_in_block_style_ends_with_its_last_value() {
+        let text = "a:\n  b: 1\n  c: 2   \n\n# far away\nd: 3\n";
+        let tree = &trees(text)[0];
+        assert_eq!(under(text, tree.get("a").expect("a")), "b: 1\n  c: 2");
+        assert_eq!(
+            under(text, tree),
+            "a:\n  b: 1\n  c: 2   \n\n# far away\nd: 3"
+        );
+    }
+
+    #[test]
+    fn empty_documents_are_left_out() {
+        assert_eq!(
+            trees("---\n---\na: 1\n---\n# nothing\n--- 2\n...\n").len(),
+            2
+        );
+    }
+
+    #[test]
+    fn an_alias_is_what_it_stands_for_and_anchors_end_with_their_document() {
+        let tree = &trees("a: &x {b: 1}\nc: *x\n")[0];
+        let b = tree.at(crate::path!["c", "b"]).expect("b");
+        assert_eq!(
+            (b.span.line, tree.get("c").map(|c| c.span.line)),
+            (1, Some(2))
+        );
+        assert!(matches!(
+            error("a: &x 1\n---\nb: *x\n"),
+            YamlError::Syntax { .. }
+        ));
+    }
+
+    #[test]
+    fn keys_are_texts() {
+        let tree = &trees("{1.20: a, true: b, 'x y': c}")[0];
+        let keys: Vec<_> = tree
+            .as_map()
+            .expect("a map")
+            .keys()
+            .map(AsRef::as_ref)
+            .collect();
+        assert_eq!(keys, ["1.20", "true", "x y"]);
+        assert!(matches!(error("? [a]\n: b\n"), YamlError::Key { .. }));
+        assert!(matches!(error("~: b\n"), YamlError::Key { .. }));
+        // The same key in another notation is the same key.
+        assert!(matches!(
+            error("a: 1\n'a': 2\n"),
+            YamlError::DuplicateKey { .. }
+        ));
+    }
+
+    #[test]
+    fn tags_decide_or_are_refused() {
+        assert_eq!(
+            trees("a: !!str 5")[0].get("a").and_then(Tree::as_str),
+            Some("5")
+        );
+        assert!(matches!(error("a: !!int x"), YamlError::Tagged { .. }));
+        assert!(matches!(error("a: !mine x"), YamlError::Tag { .. }));
+        assert!(matches!(error("a: !!set {x, y}"), YamlError::Tag { .. }));
+    }
+
+    #[test]
+    fn the_deepest_that_is_read() {
+        let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        assert_eq!(trees(&nested(MAX_DEPTH)).len(), 1);
+        assert!(matches!(
+            error(&nested(MAX_DEPTH + 1)),
+            YamlError::TooDeep { .. }
+        ));
+        // Depth that aliases add counts as well.
+        let text = format!("a: &a {}\nb: &b {}\n", nested(50), "[*a]");
+        assert_eq!(trees(&text).len(), 1);
+        let text = format!(
+            "a: &a {}\nb: {}*a{}\n",
+            nested(60),
+            "[".repeat(60),
+            "]".repeat(60)
+        );
+        assert!(matches!(error(&text), YamlError::TooDeep { .. }));
+    }
+}

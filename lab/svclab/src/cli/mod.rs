@@ -1,0 +1,131 @@
+//! The command: what users type, and the exit codes they get.
+
+/// Prints a line to standard error, without the control characters of what it
+/// repeats. In the commands it takes the place of the standard library's macro.
+macro_rules! eprintln {
+    ($($text:tt)*) => {
+        $crate::cli::output::message(format_args!($($text)*))
+    };
+}
+
+mod args;
+mod attach;
+mod bisect;
+mod capture;
+mod claims;
+mod diff;
+mod doctor;
+mod down;
+mod exec;
+mod exit;
+mod explain;
+mod interrupt;
+mod kernel;
+mod labs;
+mod output;
+mod plan;
+mod probe;
+mod progress;
+mod ps;
+mod replay;
+mod rules;
+mod run;
+mod schema;
+mod sides;
+mod up;
+mod verify;
+mod which;
+mod why;
+
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+use exit::Exit;
+
+use svclab_diagnostic::bug;
+
+/// Runs the command that the process was started with.
+#[must_use]
+pub fn main() -> ExitCode {
+    if is_read_by_runner() {
+        output::defuse_messages();
+    }
+    bug::tell(output::message);
+    let arguments = match panic::catch_unwind(Arguments::try_parse) {
+        Ok(Ok(arguments)) => arguments,
+        Ok(Err(error)) => {
+            // Help and version are not errors; all else is wrong input.
+            return output::usage(&error).into();
+        }
+        Err(_) => return Exit::Bug.into(),
+    };
+    log();
+    unless_panicked(|| command(&arguments)).into()
+}
+
+/// What a command ends with: whatever it made of a panic, in whichever thread or task, that
+/// is a bug.
+fn unless_panicked(command: impl FnOnce() -> Exit) -> Exit {
+    let exit = panic::catch_unwind(AssertUnwindSafe(command));
+    match exit {
+        Ok(exit) if !bug::has_panicked() => exit,
+        _ => Exit::Bug,
+    }
+}
+
+fn command(arguments: &Arguments) -> Exit {
+    match &arguments.command {
+        Command::Run(run) => run::run(&arguments.common, run),
+        Command::Explain(asked) => explain::explain(&arguments.common, asked),
+        Command::Why(asked) => why::find(&arguments.common, asked),
+        Command::Plan(plan) => plan::plan(&arguments.common, plan),
+        Command::Up(up) => up::up(&arguments.common, up),
+        Command::Ps(ps) => ps::ps(ps),
+        Command::Exec(exec) => exec::exec(exec),
+        Command::Shell(shell) => exec::shell(shell),
+        Command::Probe(probe) => probe::probe(probe),
+        Command::Capture(capture) => capture::capture(capture),
+        Command::Down(down) => down::down(down),
+        Command::Rules(arguments) => rules::rules(arguments),
+        Command::Verify(asked) => verify::compare(&arguments.common, asked),
+        Command::Claims(claims) => claims::claims(&arguments.common, claims),
+        Command::Bisect(asked) => bisect::bisect(&arguments.common, asked),
+        Command::Diff(diff) => diff::diff(diff),
+        Command::Replay(asked) => replay::replay(&arguments.common, asked),
+        Command::Doctor(doctor) => doctor::doctor(doctor),
+        Command::Kernel { command } => kernel::kernel(command),
+        Command::Schema { of } => schema::schema(*of),
+        Command::Completions { shell } => completions(*shell),
+    }
+}
+
+/// What svclab is doing, on standard error, for those who ask by `SVCLAB_LOG`.
+fn log() {
+    if let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("SVCLAB_LOG") {
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(|| output::Messages)
+            .without_time()
+            // It would tell of a closed standard error by a panic.
+            .log_internal_errors(false)
+            .init();
+    }
+}
+
+/// Whether GitHub's runner reads what is printed, by its own word or by `--format`.
+/// Known before the arguments are parsed, whose errors repeat them.
+fn is_read_by_runner() -> bool {
+    std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true")
+        || std::env::args_os().any(|argument| argument == "github" || argument == "--format=github")
+}
+
+fn completions(shell: clap_complete::Shell) -> Exit {
+    use clap::CommandFactory as _;
+    // To memory first: the generator panics when a disk is full.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "svclab", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
+}

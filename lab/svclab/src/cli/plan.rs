@@ -1,0 +1,22 @@
+//! `svclab plan`
+
+use super::args::{Common, PlanArguments};
+use super::exit::Exit;
+use super::labs::prepared;
+use super::output::print;
+use svclab_planner::print::print as shown;
+
+/// Shows what the chosen cases would apply.
+pub fn plan(common: &Common, arguments: &PlanArguments) -> Exit {
+    match prepared(common, &arguments.selection) {
+        Err(exit) => exit,
+        Ok(labs) => {
+            let plans: Vec<String> = labs
+                .iter()
+                .flat_map(|(_, cases)| cases)
+                .map(|case| shown(&case.plan))
+                .collect();
+            print(&plans.join("\n"))
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! `svclab rules`
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+
+use super::args::RulesArguments;
+use super::exit::Exit;
+use super::interrupt::unless_interrupted;
+use super::labs::tell;
+use super::output::{note, print, refused, told, width};
+use svclab_diagnostic::Diagnostic;
+use svclab_diagnostic::files;
+use svclab_diagnostic::source::{Source, Sources};
+use svclab_diagnostic::suggest::did_you_mean;
+use svclab_model::evidence::Evidence;
+use svclab_model::plan::Plan;
+use svclab_planner::build::{kube_proxy_alone, with_the_kubelets_chain};
+use svclab_planner::node_rules::{FILES, handed, read_back};
+use svclab_report::about::about;
+use svclab_rules::kube_proxy::history::NFT_OBEYS_MASQUERADE_FLAG;
+use svclab_rules::kube_proxy::services::passed_by;
+use svclab_rules::kube_proxy::{self, DetectLocalMode, KubeProxy, KubeProxyError, Mode, Version};
+use svclab_runner::kernel::{KernelError, Kernels};
+use svclab_runner::run::trouble;
+use svclab_scenario::objects::{Object, Objects};
+use svclab_scenario::reference::{DocumentRef, ObjectKind};
+
+/// Prints what kube-proxy writes on a node, or what is known of a version.
+pub fn rules(arguments: &RulesArguments) -> Exit {
+    if let Some(version) = arguments.about {
+        return print(&about(version, width()));
+    }
+    // One of both is required.
+    let Some(version) = arguments.kube_version else {
+        return Exit::Input;
+    };
+    let (sources, objects) = match read(arguments) {
+        Ok(read) => read,
+        Err(exit) => return exit,
+    };
+    let mut plan = match write(arguments, version, &objects) {
+        Ok(plan) => plan,
+        Err(diagnostic) => {
+            tell(&sources, &[diagnostic]);
+            return Exit::Input;
+        }
+    };
+    if arguments.verbose {
+        mention(&objects, version);
+    }
+    let Some(directory) = &arguments.loaded else {
+        return print(&handed(&plan));
+    };
+    with_the_kubelets_chain(&mut plan);
+    let node = plan.case.clone();
+    match unless_interrupted(load(arguments, plan)) {
+        Ok(Some(Ok(evidence))) => save(directory, &evidence, &node),
+        Ok(Some(Err(error))) => told(&trouble(&error)),
+        Ok(None) => {
+            eprintln!("interrupted");
+            Exit::Interrupted
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+fn read(arguments: &RulesArguments) -> Result<(Sources, Objects), Exit> {
+    let mut files = Vec::new();
+    for path in &arguments.files {
+        files.push(Source::read(path).map_err(|error| {
+            eprintln!("error: {error}");
+            Exit::Input
+        })?);
+    }
+    let sources = Sources::new(files);
+    match Objects::load(&sources) {
+        Ok((objects, warnings)) => {
+            tell(&sources, &warnings);
+            Ok((sources, objects))
+        }
+        Err(diagnostics) => {
+            tell(&sources, &diagnostics);
+            Err(Exit::Input)
+        }
+    }
+}
+
+/// The kube-proxy that the arguments speak of.
+fn proxy(arguments: &RulesArguments, version: Version) -> KubeProxy {
+    let defaults = KubeProxy::new(version);
+    // Of its flags, nftables mode heeds those that are not named for another mode.
+    let (masquerade_all, masquerade_bit) = if arguments.proxy_mode == Mode::Nftables {
+        let heeded = version.has(&NFT_OBEYS_MASQUERADE_FLAG);
+        (arguments.masquerade_all && heeded, defaults.masquerade_bit)
+    } else {
+        (arguments.masquerade_all, arguments.iptables_masquerade_bit)
+    };
+    KubeProxy {
+        mode: arguments.proxy_mode,
+        cluster_cidr: arguments.cluster_cidr.clone(),
+        detect_local_mode: arguments.detect_local_mode,
+        bridge_interface: arguments.pod_bridge_interface.clone(),
+        interface_name_prefix: arguments.pod_interface_name_prefix.clone(),
+        masquerade_all,
+        masquerade_bit,
+        node_port_addresses: arguments.nodeport_addresses.clone(),
+        ipvs_scheduler: arguments.ipvs_scheduler.clone(),
+        strict_arp: arguments.ipvs_strict_arp,
+        localhost_node_ports: arguments.iptables_localhost_nodeports,
+        tcp_be_liberal: arguments.conntrack_tcp_be_liberal,
+        random_fully: !arguments.no_random_fully,
+        accounting: !arguments.no_nfacct,
+        ..defaults
+    }
+}
+
+fn write(
+    arguments: &RulesArguments,
+    version: Version,
+    objects: &Objects,
+) -> Result<Plan, Diagnostic> {
+    let nodes: Vec<Node> = values(&objects.nodes);
+    let services: Vec<Service> = values(&objects.services);
+    let slices: Vec<EndpointSlice> = values(&objects.endpoint_slices);
+    let service_cidrs: Vec<ServiceCIDR> = values(&objects.service_cidrs);
+    let seen = kube_proxy::Objects {
+        node: node(arguments, objects)?,
+        nodes: &nodes,
+        services: &services,
+        endpoint_slices: &slices,
+        service_cidrs: &service_cidrs,
+        interface_addresses: &[],
+    };
+    kube_proxy_alone(&proxy(arguments, version), &seen, arguments.iptables)
+        .map_err(|error| pointed_at(&error, objects))
+}
+
+fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {
+    let values = objects.iter().map(|object| object.value.as_ref());
+    values.cloned().collect()
+}
+
+/// The node that is meant.
+fn node<'a>(arguments: &'a RulesArguments, objects: &'a Objects) -> Result<&'a str, Diagnostic> {
+    let names = objects.nodes.iter().map(|node| node.name.as_str());
+    match (&arguments.node, objects.nodes.as_slice()) {
+        (Some(name), _) if objects.node(name).is_some() => Ok(name),
+        (Some(name), _) => Err(Diagnostic::error(format!("there is no Node `{name}`"))
+            .maybe_help(did_you_mean(name, names))),
+        (None, [only]) => Ok(&only.name),
+        (None, []) => Err(Diagnostic::error("the files hold no Node")
+            .help("give a file with the node that kube-proxy runs on: `kubectl get node -o yaml`")),
+        (None, _) => Err(
+            Diagnostic::error("the files hold several Nodes").help(format!(
+                "say with --node which: {}",
+                names.collect::<Vec<_>>().join(", ")
+            )),
+        ),
+    }
+}
+
+/// Where the file says what kube-proxy does not take.
+fn pointed_at(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
+    let (kind, object, value) = match error {
+        KubeProxyError::Service { service, value, .. } => (ObjectKind::Service, service, value),
+        KubeProxyError::EndpointSlice { slice, value, .. } => {
+            (ObjectKind::EndpointSlice, slice, value)
+        }
+        KubeProxyError::PodCidr { node, value } => (ObjectKind::Node, node, value),
+        KubeProxyError::ServiceCidr { name, value } => (ObjectKind::ServiceCidr, name, value),
+        KubeProxyError::ModeUnknown { since, .. } => {
+            return Diagnostic::error(error.to_string())
+                .help(format!("give v1.{since} or newer, or another --proxy-mode"));
+        }
+        KubeProxyError::DetectLocal { mode, .. } => {
+            let flag = match mode {
+                DetectLocalMode::BridgeInterface => Some("--pod-bridge-interface"),
+                DetectLocalMode::InterfaceNamePrefix => Some("--pod-interface-name-prefix"),
+                DetectLocalMode::ClusterCIDR | DetectLocalMode::NodeCIDR => None,
+            };
+            let help = flag.map(|flag| format!("give it with {flag}"));
+            return Diagnostic::error(error.to_string()).maybe_help(help);
+        }
+        KubeProxyError::DetectLocalUnknown { .. } => {
+            return Diagnostic::error(error.to_string())
+                .help("give a version that knows it, or tell local traffic by --cluster-cidr");
+        }
+        _ => return Diagnostic::error(error.to_string()),
+    };
+    let (namespace, name) = object.split_once('/').unwrap_or(("", object));
+    let tree = objects.tree(&DocumentRef::object(kind, namespace, name));
+    let diagnostic = Diagnostic::error(error.to_string());
+    match tree.and_then(|tree| tree.find(value)) {
+        Some(span) => diagnostic.at(span, "not valid"),
+        None => diagnostic,
+    }
+}
+
+/// Says on standard error what was passed by.
+fn mention(objects: &Objects, version: Version) {
+    for service in &objects.services {
+        if let Some(why) = passed_by(&service.value, version) {
+            eprintln!(
+                "passed by: service {}/{} {why}",
+                service.namespace, service.name
+            );
+        }
+    }
+    for slice in &objects.endpoint_slices {
+        if slice.value.address_type == "FQDN" {
+            eprintln!(
+                "passed by: endpoint slice {}/{} holds names, not addresses",
+                slice.namespace, slice.name
+            );
+        }
+    }
+    for (kind, count) in &objects.ignored {
+        eprintln!("passed by: {count} of kind {kind}");
+    }
+}
+
+async fn load(arguments: &RulesArguments, plan: Plan) -> Result<Evidence, KernelError> {
+    let kernels = Kernels::new(arguments.place.choice()).with_notice(note);
+    let kernel = kernels.of_plan(&plan).await?.into_iter().next();
+    let Some(kernel) = kernel else {
+        return Ok(Evidence::default());
+    };
+    let agent = kernel.start().await?;
+    let mut session = agent.build(plan).await?;
+    session.probe().await
+}
+
+/// Writes what was read back, and removes the files of an earlier time.
+fn save(directory: &Path, evidence: &Evidence, node: &str) -> Exit {
+    let write = || -> io::Result<()> {
+        files::make_directory(directory)?;
+        for name in FILES {
+            match fs::remove_file(directory.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        for (name, text) in read_back(evidence, node) {
+            files::write(&directory.join(name), |out| out.write_all(text.as_bytes()))?;
+        }
+        Ok(())
+    };
+    match write() {
+        Ok(()) => Exit::Success,
+        Err(error) => {
+            eprintln!("error: cannot write to {}: {error}", directory.display());
+            eprintln!("what to do: name a directory that can be written with --loaded");
+            Exit::Machine
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! `svclab up`
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::SystemTime;
+
+use nix::fcntl::OFlag;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::sync::mpsc;
+
+use super::args::{Common, Selection, UpArguments};
+use super::exit::Exit;
+use super::interrupt::{Interrupts, drive};
+use super::labs::prepared;
+use super::output::{Messages, note, print, refused, told};
+use super::which::misplaced;
+use crate::live::{About, Directory, Ending, Holder, State, hold, programs, standing};
+use svclab_model::evidence::Refused;
+use svclab_model::plan::{Patience, Plan};
+use svclab_report::{quoted, refused};
+use svclab_runner::kernel::{Choice, Kernel, KernelError, Kernels, NoRoom, Session};
+use svclab_runner::results::{RunError, Trouble};
+use svclab_runner::run::{Prepared, at_hand, trouble};
+
+/// The byte by which a holder in the background says that its lab stands; after it
+/// comes what the user is told.
+const STANDS: u8 = b'+';
+
+/// Builds one case and holds it.
+pub fn up(common: &Common, arguments: &UpArguments) -> Exit {
+    let case = match chosen(common, arguments) {
+        Ok(case) => case,
+        Err(exit) => return exit,
+    };
+    let directory = match Directory::of_environment() {
+        Ok(directory) => directory,
+        Err(error) => return misplaced(&error),
+    };
+    if arguments.detach && arguments.held.is_none() {
+        return detached(&directory, &case.case.id);
+    }
+    match drive(held(arguments, &directory, case)) {
+        Ok(exit) => exit,
+        Err(error) => refused(&error),
+    }
+}
+
+/// The one case that is meant.
+fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
+    let wrong = |message: String, remedy: String| {
+        told(&RunError {
+            trouble: Trouble::Input,
+            message,
+            remedy: Some(remedy),
+        })
+    };
+    if arguments.place.choice() == Choice::All {
+        return Err(wrong(
+            "a lab stands on one kernel".to_owned(),
+            "name one with --kernel: host, or a version such as 6.12".to_owned(),
+        ));
+    }
+    for program in &arguments.programs {
+        if !program.is_absolute() || !program.is_file() {
+            return Err(wrong(
+                format!("{} is no program's path", program.display()),
+                "give --program a whole path, beginning with /".to_owned(),
+            ));
+        }
+    }
+    let selection = Selection {
+        names: vec![arguments.name.clone()],
+        // What stands may be changed by hand: nothing of it is proven by its plan.
+        patience: Patience::SETTLED.longest.into(),
+        kube_proxy: arguments.kube_proxy.clone(),
+        allow_outside: arguments.allow_outside,
+        kube_proxy_timeout: arguments.kube_proxy_timeout,
+    };
+    let labs = prepared(common, &selection)?;
+    let mut cases: Vec<Prepared> = labs.into_iter().flat_map(|(_, cases)| cases).collect();
+    match cases.pop() {
+        Some(case) if cases.is_empty() => Ok(case),
+        last => {
+            let names = cases.iter().chain(&last);
+            let all: Vec<String> = names
+                .map(|case| format!("  {}", quoted(&case.named)))
+                .collect();
+            Err(wrong(
+                format!(
+                    "`{}` is {} cases, and one is to stand",
+                    arguments.name,
+                    all.len()
+                ),
+                format!("name one of them:\n{}", all.join("\n")),
+            ))
+        }
+    }
+}
+
+fn now() -> String {
+    #[expect(clippy::disallowed_methods, reason = "a user is told the time of day")]
+    let now = SystemTime::now();
+    humantime::format_rfc3339_seconds(now).to_string()
+}
+
+/// Holds the lab until its end.
+async fn held(arguments: &UpArguments, directory: &Directory, case: Prepared) -> Exit {
+    let mut interrupts = Interrupts::listen();
+    let mut berth = match directory.take(&case.case.id) {
+        Ok(berth) => berth,
+        Err(error) => return misplaced(&error),
+    };
+    if let Some(log) = &arguments.held {
+        // It stays open; from now on it is found by the case's name.
+        let _ = fs::rename(log, directory.log(&case.case.id));
+    }
+    let holder = Holder::new(about(&case));
+    let Some(listener) = berth.listener() else {
+        return Exit::Bug;
+    };
+    let answering = tokio::spawn(std::sync::Arc::clone(&holder).answer(listener));
+    let name = case.case.id.clone();
+    let built = tokio::select! {
+        built = build(arguments, &case, &holder) => built,
+        () = interrupts.next() => {
+            eprintln!("interrupted");
+            holder.give_up();
+            let _ = answering.await;
+            return Exit::Interrupted;
+        }
+        () = holder.down() => {
+            eprintln!("{name} was taken away before it stood");
+            holder.give_up();
+            let _ = answering.await;
+            return Exit::Interrupted;
+        }
+    };
+    let session = match built {
+        Ok(session) => session,
+        Err(error) => {
+            let exit = told(&trouble(&error));
+            holder.give_up();
+            let _ = answering.await;
+            return exit;
+        }
+    };
+    let mut about = holder.about();
+    about.state = State::Standing;
+    let others = standing(directory).await.map_or(0, |labs| labs.len());
+    let proxies = proxies(&case.plan, session.refused());
+    let words = words(&about, &case, &proxies, others > 1, arguments.detach);
+    announce(arguments, &words);
+    let ending = hold(&holder, case, session, interrupts.next()).await;
+    drop(berth);
+    let exit = match ending {
+        Ending::Enough => Exit::Success,
+        Ending::Down => {
+            eprintln!("{name} was taken away");
+            Exit::Success
+        }
+        Ending::Lost(error) => told(&trouble(&error)),
+    };
+    if arguments.held.is_some() && exit == Exit::Success {
+        let _ = fs::remove_file(directory.log(&name));
+    }
+    let _ = answering.await;
+    exit
+}
+
+fn about(case: &Prepared) -> About {
+    let names = case.plan.namespaces.iter().map(|ns| ns.name.clone());
+    About {
+        case: case.case.id.clone(),
+        lab: case.case.lab.clone(),
+        named: case.named.clone(),
+        state: State::Building,
+        kernel: None,
+        guest: false,
+        since: now(),
+        namespaces: names.collect(),
+        holder: std::process::id(),
+        svclab: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+async fn build(
+    arguments: &UpArguments,
+    case: &Prepared,
+    holder: &Holder,
+) -> Result<Session, KernelError> {
+    let kernels = at_hand(
+        Kernels::new(arguments.place.choice()).with_notice(note),
+        &[&case.plan],
+        arguments.programs.clone(),
+        programs::of_guests(),
+    );
+    let mut found = kernels.of_plan(&case.plan).await?;
+    let kernel = found.remove(0);
+    let needs = case.plan.memory();
+    if needs > kernel.room() {
+        return Err(NoRoom {
+            place: kernel.place(),
+            needs,
+            has: kernel.room(),
+        }
+        .into());
+    }
+    let agent = kernel.start().await?;
+    let release = agent.surroundings().kernel.clone();
+    // What the lab changes in its steps is for a run: what stands is changed by hand.
+    let mut plan = case.plan.clone();
+    plan.steps.clear();
+    let session = agent.build(plan).await?;
+    holder.stands_on(&release, matches!(kernel, Kernel::Guest(_)));
+    Ok(session)
+}
+
+/// Says that the lab stands: to the user, or to who waits in the foreground.
+fn announce(arguments: &UpArguments, words: &str) {
+    if arguments.held.is_none() {
+        // A user who does not read on has the lab all the same.
+        print(words);
+        return;
+    }
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(&[STANDS]);
+    let _ = out.write_all(words.as_bytes());
+    let _ = out.flush();
+    drop(out);
+    // Who waits is to see its end.
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdout(null);
+    }
+    let _ = std::env::set_current_dir("/");
+}
+
+/// Which real kube-proxies run on which nodes, and what they were refused.
+fn proxies(plan: &Plan, refused: &[Refused]) -> String {
+    let mut programs: Vec<(&str, Vec<&str>)> = Vec::new();
+    for proxy in &plan.proxies {
+        let mut known = programs.iter_mut();
+        match known.find(|(program, _)| *program == proxy.program) {
+            Some((_, nodes)) => nodes.push(&proxy.namespace),
+            None => programs.push((&proxy.program, vec![&proxy.namespace])),
+        }
+    }
+    let mut text = String::new();
+    for (program, nodes) in programs {
+        let _ = writeln!(text, "{program} runs on {}.", nodes.join(", "));
+    }
+    for line in refused::lines(refused, 0) {
+        let _ = writeln!(text, "{}: {line}", refused::LABEL);
+    }
+    text
+}
+
+/// Where the lab stands, and what to type next.
+fn words(about: &About, case: &Prepared, proxies: &str, several: bool, detached: bool) -> String {
+    let quoted = |text: &str| {
+        let plain = |each: char| each.is_ascii_alphanumeric() || "/-_.=,:".contains(each);
+        if text.chars().all(plain) {
+            text.to_owned()
+        } else {
+            format!("'{}'", text.replace('\'', r"'\''"))
+        }
+    };
+    let name = quoted(&about.case);
+    let lab = if several {
+        format!(" --lab {name}")
+    } else {
+        String::new()
+    };
+    let mut text = format!(
+        "{} stands on {}. Its namespaces:\n",
+        about.case,
+        about.kernel_words()
+    );
+    for namespace in &about.namespaces {
+        let _ = writeln!(text, "  {namespace}");
+    }
+    text += proxies;
+    let mut lines = Vec::new();
+    let inside = case
+        .cluster
+        .nodes
+        .first()
+        .map(|node| node.name.as_str())
+        .or(about.namespaces.first().map(String::as_str));
+    if let Some(inside) = inside {
+        let inside = quoted(inside);
+        lines.push(format!("svclab exec{lab} {inside} -- ip route"));
+        lines.push(format!("svclab shell{lab} {inside}"));
+    }
+    if let Some(probe) = case.case.spec.probes.values().next() {
+        let (from, to) = (quoted(&probe.from), quoted(&probe.to));
+        let protocol = match probe.protocol {
+            svclab_model::plan::Protocol::Tcp => String::new(),
+            other => format!(" --protocol {other}"),
+        };
+        lines.push(format!("svclab probe{lab} {from} {to}{protocol}"));
+        let lab = if several {
+            format!(" {name}")
+        } else {
+            String::new()
+        };
+        lines.push(format!("svclab explain --standing{lab}"));
+    }
+    lines.push(format!("svclab capture{lab} | wireshark -k -i -"));
+    let where_from = if detached {
+        "Try:"
+    } else {
+        "Try, from another terminal:"
+    };
+    text.push_str(where_from);
+    text.push('\n');
+    for line in lines {
+        let _ = writeln!(text, "  {line}");
+    }
+    let down = if several {
+        format!("svclab down {name}")
+    } else {
+        "svclab down".to_owned()
+    };
+    if detached {
+        let _ = writeln!(text, "`{down}` takes it away.");
+    } else {
+        let _ = writeln!(text, "Ctrl-C or `{down}` takes it away.");
+    }
+    text
+}
+
+/// Starts this program again in the background and waits until its lab stands.
+fn detached(directory: &Directory, case: &str) -> Exit {
+    let log = directory.first_log(std::process::id());
+    let exit = match in_background(&log) {
+        Ok(child) => match drive(until_it_stands(child)) {
+            Ok(Waited::Stands(words)) => {
+                let log = directory.log(case);
+                return print(&format!("{words}Its log: {}\n", log.display()));
+            }
+            Ok(Waited::Interrupted) => {
+                eprintln!("interrupted");
+                Exit::Interrupted
+            }
+            Ok(Waited::Ended(code)) => {
+                // It is elsewhere if it had its place already.
+                let place = directory.log(case);
+                let log = if log.exists() { &log } else { &place };
+                let _ = Messages.write_all(&fs::read(log).unwrap_or_default());
+                let _ = fs::remove_file(log);
+                Exit::Of(code)
+            }
+            Err(error) => refused(&error),
+        },
+        Err(error) => {
+            eprintln!("error: cannot hold a lab in the background: {error}");
+            Exit::Machine
+        }
+    };
+    let _ = fs::remove_file(&log);
+    exit
+}
+
+fn in_background(log: &Path) -> io::Result<Child> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600);
+    let log_file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(log)?;
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .args(std::env::args_os().skip(1))
+        .arg("--held")
+        .arg(log)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log_file);
+    // SAFETY: between fork and exec one system call is made, which may be made
+    // there.
+    unsafe {
+        command.pre_exec(|| Ok(nix::unistd::setsid().map(drop)?));
+    }
+    command.spawn()
+}
+
+/// What became of a holder in the background.
+enum Waited {
+    /// Its lab stands; that is what the user is told.
+    Stands(String),
+    /// It ended, with this exit code.
+    Ended(u8),
+    /// The user did not wait.
+    Interrupted,
+}
+
+async fn until_it_stands(mut child: Child) -> Waited {
+    let mut interrupts = Interrupts::listen();
+    let (tell, mut told) = mpsc::channel(1);
+    let process = Pid::from_raw(i32::try_from(child.id()).unwrap_or(0));
+    std::thread::spawn(move || {
+        let mut said = Vec::new();
+        if let Some(mut out) = child.stdout.take() {
+            let _ = out.read_to_end(&mut said);
+        }
+        let waited = if let Some((&STANDS, words)) = said.split_first() {
+            Waited::Stands(String::from_utf8_lossy(words).into_owned())
+        } else {
+            let status = child.wait().ok().and_then(|status| status.code());
+            Waited::Ended(status.and_then(|code| u8::try_from(code).ok()).unwrap_or(5))
+        };
+        let _ = tell.blocking_send(waited);
+    });
+    tokio::select! {
+        waited = told.recv() => waited.unwrap_or(Waited::Ended(70)),
+        () = interrupts.next() => {
+            let _ = kill(process, Signal::SIGTERM);
+            // It ends by itself; it is waited for so that nothing is left.
+            let _ = told.recv().await;
+            Waited::Interrupted
+        }
+    }
+}

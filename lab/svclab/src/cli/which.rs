@@ -1,0 +1,59 @@
+//! The lab that stands and is meant, and how a user is told that none is.
+
+use super::exit::Exit;
+use super::output::told;
+use crate::live::{About, CallError, Directory, PickError, PlaceError, pick, standing};
+use svclab_runner::results::{RunError, Trouble};
+
+/// The directory of the sockets, and the lab of that name.
+///
+/// # Errors
+///
+/// What the command ends with, after telling on standard error why.
+pub async fn which(name: Option<&str>, with: &'static str) -> Result<(Directory, About), Exit> {
+    let directory = Directory::of_environment().map_err(|error| misplaced(&error))?;
+    let mut labs = standing(&directory)
+        .await
+        .map_err(|error| uncalled(&error))?;
+    let at = pick(&labs, name, with).map_err(|error| unpicked(&error))?;
+    Ok((directory, labs.swap_remove(at)))
+}
+
+/// There is no directory of sockets.
+pub fn misplaced(error: &PlaceError) -> Exit {
+    let trouble = match error {
+        PlaceError::Up { .. } => Trouble::Input,
+        _ => Trouble::Machine,
+    };
+    told(&RunError {
+        trouble,
+        message: error.to_string(),
+        remedy: Some(error.remedy()),
+    })
+}
+
+/// It is not known which lab is meant.
+pub fn unpicked(error: &PickError) -> Exit {
+    eprintln!("error: {error}");
+    match error {
+        PickError::None | PickError::Unknown { .. } => Exit::Nothing,
+        PickError::Several { .. } => Exit::Input,
+    }
+}
+
+/// A holder did not do what was asked.
+pub fn uncalled(error: &CallError) -> Exit {
+    match error {
+        CallError::Place(error) => misplaced(error),
+        CallError::Refused(error) => told(error),
+        CallError::Broken(_) | CallError::Nonsense => told(&RunError {
+            trouble: Trouble::Machine,
+            message: error.to_string(),
+            remedy: Some("`svclab ps` shows the labs that stand".to_owned()),
+        }),
+        CallError::Ended => {
+            eprintln!("error: {error}");
+            Exit::Of(Trouble::Lost.exit_code())
+        }
+    }
+}

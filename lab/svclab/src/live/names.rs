@@ -1,0 +1,130 @@
+//! What users call the namespaces and interfaces of a lab that stands.
+
+use super::talk::Interface;
+use svclab_diagnostic::suggest::did_you_mean;
+use svclab_model::plan::{Namespace, Plan};
+use svclab_model::protocol::stream::Captured;
+use svclab_planner::cluster::Cluster;
+use svclab_runner::results::{RunError, Trouble};
+
+/// The namespace of that name: as the plan calls it, or as the lab's file calls who
+/// is in it.
+///
+/// # Errors
+///
+/// When there is none; all that there are are named.
+pub fn namespace<'p>(
+    plan: &'p Plan,
+    cluster: &Cluster,
+    name: &str,
+) -> Result<&'p Namespace, RunError> {
+    let called = || {
+        let netns = cluster.start(name).ok()?;
+        plan.namespace(&netns)
+    };
+    plan.namespace(name).or_else(called).ok_or_else(|| {
+        let names = || plan.namespaces.iter().map(|ns| ns.name.as_str());
+        no_such("namespace", name, &plan.case, names())
+    })
+}
+
+/// What is to be captured, and the interfaces that have packets then. Without
+/// names, everything.
+///
+/// # Errors
+///
+/// When a name is no namespace's and no interface's; all that there are are named.
+pub fn capturable(
+    plan: &Plan,
+    cluster: &Cluster,
+    names: &[String],
+) -> Result<(Vec<Captured>, Vec<Interface>), RunError> {
+    let mut wanted = Vec::new();
+    for name in names {
+        wanted.push(one(plan, cluster, name)?);
+    }
+    if names.is_empty() {
+        wanted.extend(plan.namespaces.iter().map(|ns| Captured {
+            namespace: ns.name.clone(),
+            interface: None,
+        }));
+    }
+    wanted.sort();
+    wanted.dedup();
+    // Who wants all of a namespace wants each of its interfaces once.
+    let whole: Vec<String> = wanted
+        .iter()
+        .filter(|each| each.interface.is_none())
+        .map(|each| each.namespace.clone())
+        .collect();
+    wanted.retain(|each| each.interface.is_none() || !whole.contains(&each.namespace));
+    let mut interfaces = Vec::new();
+    for each in &wanted {
+        let Some(namespace) = plan.namespace(&each.namespace) else {
+            continue;
+        };
+        let of_it = interfaces_of(namespace);
+        interfaces.extend(
+            of_it
+                .filter(|name| {
+                    each.interface
+                        .as_deref()
+                        .is_none_or(|wanted| wanted == *name)
+                })
+                .map(|name| Interface {
+                    namespace: each.namespace.clone(),
+                    name: name.to_owned(),
+                }),
+        );
+    }
+    Ok((wanted, interfaces))
+}
+
+fn interfaces_of(namespace: &Namespace) -> impl Iterator<Item = &str> + Clone {
+    let links = namespace.links.iter().map(|link| link.name.as_str());
+    std::iter::once("lo").chain(links)
+}
+
+fn one(plan: &Plan, cluster: &Cluster, name: &str) -> Result<Captured, RunError> {
+    let whole = namespace(plan, cluster, name);
+    let unknown = match whole {
+        Ok(namespace) => {
+            return Ok(Captured {
+                namespace: namespace.name.clone(),
+                interface: None,
+            });
+        }
+        Err(unknown) => unknown,
+    };
+    let Some((before, interface)) = name.rsplit_once('/') else {
+        return Err(unknown);
+    };
+    // Of two unknown names the whole one is told of.
+    let Ok(namespace) = namespace(plan, cluster, before) else {
+        return Err(unknown);
+    };
+    if interfaces_of(namespace).any(|each| each == interface) {
+        return Ok(Captured {
+            namespace: namespace.name.clone(),
+            interface: Some(interface.to_owned()),
+        });
+    }
+    let names = interfaces_of(namespace);
+    Err(no_such("interface", interface, &namespace.name, names))
+}
+
+fn no_such<'n>(
+    what: &str,
+    name: &str,
+    within: &str,
+    names: impl Iterator<Item = &'n str> + Clone,
+) -> RunError {
+    let meant = did_you_mean(name, names.clone());
+    let meant = meant.map_or_else(String::new, |meant| format!("; {meant}"));
+    let all: Vec<&str> = names.collect();
+    RunError {
+        trouble: Trouble::Input,
+        message: format!("there is no {what} `{name}` in {within}{meant}"),
+        remedy: Some(format!("name one of {}", all.join(", "))),
+    }
+}

@@ -1,0 +1,63 @@
+//! The programs that guests of standing labs have besides those that labs need:
+//! what one looks around with.
+
+use std::path::PathBuf;
+
+use svclab_agent::find_program;
+
+/// By name; those that this machine lacks are left out.
+const PROGRAMS: [&str; 36] = [
+    "sh",
+    "bash",
+    "cat",
+    "ls",
+    "grep",
+    "head",
+    "tail",
+    "wc",
+    "sleep",
+    "seq",
+    "tr",
+    "cut",
+    "sort",
+    "sed",
+    "env",
+    "true",
+    "false",
+    "dd",
+    "ip",
+    "ss",
+    "tc",
+    "bridge",
+    "sysctl",
+    "ping",
+    "nc",
+    "curl",
+    "tcpdump",
+    "conntrack",
+    "ipvsadm",
+    "echo",
+    "iptables",
+    "iptables-nft",
+    "iptables-legacy",
+    "ip6tables",
+    "ip6tables-nft",
+    "ip6tables-legacy",
+];
+
+/// Where they lie on this machine. Scripts are left out: what runs them would have
+/// to come along.
+#[must_use]
+pub fn of_guests() -> Vec<PathBuf> {
+    let is_binary = |path: &PathBuf| {
+        use std::io::Read as _;
+        let mut magic = [0; 4];
+        let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+        read.is_ok() && magic == *b"\x7fELF"
+    };
+    PROGRAMS
+        .into_iter()
+        .filter_map(find_program)
+        .filter(is_binary)
+        .collect()
+}
