@@ -69,6 +69,8 @@ fn command(caller: Caller, cache: &Path, path: &Path, words: &[&str]) -> Command
         .env("SVCLAB_CACHE", cache)
         .env("PATH", path)
         .env("SECRET", "of the caller")
+        // Cargo's, whose directories QEMU would be shown as those of its libraries.
+        .env_remove("LD_LIBRARY_PATH")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
