@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use svclab_diagnostic::Rendering;
-use svclab_dump::compare::iptables::Order;
+use svclab_dump::compare::iptables::{Order, compare as compare_rules};
 use svclab_dump::{Difference, File, NodeDump, Read, compare};
 use svclab_ruleset::iptables::{self};
 use svclab_ruleset::tool::Format;
@@ -98,24 +98,14 @@ fn rules_come_back(six: &str, kind: &str, rules: &str) {
     let saved = inside(&script, rules);
     let given = iptables::Dump::parse(rules).expect("the rules");
     let read = iptables::Dump::parse(&saved).expect("what was saved");
-    assert_eq!(
-        svclab_dump::compare::iptables::compare(&given, &read, Order::Strict),
-        [],
-        "{saved}"
-    );
+    assert_eq!(compare_rules(&given, &read, Order::Strict), [], "{saved}");
     // As svclab writes what it has read, and with counters.
     let again = inside(&script, &read.to_string());
     let again = iptables::Dump::parse(&again).expect("what was saved again");
-    assert_eq!(
-        svclab_dump::compare::iptables::compare(&read, &again, Order::Strict),
-        []
-    );
+    assert_eq!(compare_rules(&read, &again, Order::Strict), []);
     let counted = inside(&counted, rules);
     let counted = iptables::Dump::parse(&counted).expect("what was saved with counters");
-    assert_eq!(
-        svclab_dump::compare::iptables::compare(&read, &counted, Order::Strict),
-        []
-    );
+    assert_eq!(compare_rules(&read, &counted, Order::Strict), []);
     let all = |dump: &iptables::Dump| -> Vec<Option<u64>> {
         let chains = dump.tables.iter().flat_map(|table| &table.chains);
         let rules = chains.flat_map(|chain| &chain.rules);
@@ -160,7 +150,7 @@ fn a_difference_made_by_the_program_is_seen() {
     let saved = inside(script, ODD);
     let given = iptables::Dump::parse(ODD).expect("the rules");
     let read = iptables::Dump::parse(&saved).expect("what was saved");
-    let told: Vec<String> = svclab_dump::compare::iptables::compare(&given, &read, Order::Strict)
+    let told: Vec<String> = compare_rules(&given, &read, Order::Strict)
         .iter()
         .map(ToString::to_string)
         .collect();

@@ -106,13 +106,13 @@ use tokio_util::codec::Encoder;
 use svclab_diagnostic::{bug, exit_code};
 use svclab_model::protocol::{Event, event_framing};
 
-/// What the agent is told to be the first process of a guest.
+/// The option that makes the agent the first process of a guest.
 pub const INIT: &str = "--init";
 
-/// What the agent is told to keep the privileges of the machine's root that IPVS takes.
+/// The option that lets the agent keep the root privileges that IPVS needs.
 pub const MACHINE: &str = "--machine";
 
-/// What the agent is told before the path of a program to show to labs.
+/// The option before the path of a program that labs may run.
 pub const PROGRAM: &str = "--program";
 
 pub use arguments::start;

@@ -343,6 +343,31 @@ mod tests {
     use super::*;
     use svclab_ruleset::nft::parse;
 
+    #[test]
+    fn what_is_read_can_be_written_and_read_again() {
+        let text = "# Warning: managed by iptables-nft\ntable inet t { # handle 5\n\tcomment \"a\"\n\tflags dormant\n\
+            \tset s {\n\t\ttypeof ip saddr\n\t\tpolicy memory\n\t\tflags dynamic,timeout\n\t\ttimeout 1m\n\
+            \t\telements = { 10.0.0.1 timeout 1h expires 59m, 10.0.0.2 comment \"b, c\" }\n\t}\n\n\
+            \tcounter web {\n\t\tpackets 0 bytes 0\n\t}\n\n\
+            \tchain in {\n\t\ttype filter hook ingress device \"eth0\" priority -500; policy drop;\n\
+            \t\tip saddr @s counter packets 1 bytes 2 drop comment \"d { e\" # handle 7\n\t}\n}\n";
+        let ruleset = parse(text).unwrap();
+        let table = &ruleset.tables[0];
+        let hook = table.chain("in").and_then(|chain| chain.hook.as_ref());
+        let hook = hook.unwrap();
+        assert_eq!(
+            (hook.device.as_str(), hook.priority, hook.policy.as_str()),
+            ("device \"eth0\"", -500, "drop")
+        );
+        assert_eq!(table.set("s").unwrap().elements.len(), 2);
+        let again = parse(&ruleset.to_string()).unwrap();
+        assert_eq!(compare(&ruleset, &again), []);
+        assert_eq!(
+            again.tables[0].sets[0].elements[1].comment.as_deref(),
+            Some("b, c")
+        );
+    }
+
     fn told(first: &str, second: &str) -> Vec<String> {
         let wrap = |body: &str| parse(&format!("table ip kube-proxy {{\n{body}\n}}\n")).unwrap();
         let differences = compare(&wrap(first), &wrap(second));

@@ -22,7 +22,7 @@ pub struct Delta {
     /// Servers that begin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub start: Vec<Server>,
-    /// All health checks, if they begin anew: they do when one of them changes,
+    /// All health checks, if they restart: they do when one of them changes,
     /// or the virtual servers that they guard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Vec<HealthCheck>>,

@@ -13,7 +13,7 @@ mod restarted;
 mod rules;
 mod stages;
 mod steps;
-mod sysctls;
+pub(crate) mod sysctls;
 mod topology;
 mod typed;
 mod watch;

@@ -38,16 +38,16 @@ const V6: [(&str, &str); 5] = [
     ("router_solicitations", "0"),
 ];
 
-/// By family, how many ICMP errors a kernel sends, which of them it counts, and none of
-/// them. It sends one caller the first six, and then one a second, and all callers of the
+/// By family, how many ICMP errors a kernel sends, and which of them it counts; with the
+/// value `0` none that there is. It sends one caller the first six, and then one a second, and all callers of the
 /// machine some fifty at once (Linux v6.12, `net/ipv4/icmp.c`, `icmpv4_xrlim_allow` and
 /// `icmp_global_allow`; `net/ipv6/icmp.c`). A probe makes many calls at once where a cluster
 /// has many callers: which of them are refused, and which time out, would hang on when they
 /// come. What a router without a route says stays limited, by settings that no namespace has
 /// (`net/ipv4/route.c`, `ip_error`). `ICMPv6` has no type 0.
-const ICMP_LIMITS: [(&str, &str, &str); 2] = [
-    ("net.ipv4.icmp_ratelimit", "net.ipv4.icmp_ratemask", "0"),
-    ("net.ipv6.icmp.ratelimit", "net.ipv6.icmp.ratemask", "0"),
+pub const ICMP_LIMITS: [(&str, &str); 2] = [
+    ("net.ipv4.icmp_ratelimit", "net.ipv4.icmp_ratemask"),
+    ("net.ipv6.icmp.ratelimit", "net.ipv6.icmp.ratemask"),
 ];
 
 /// The oldest kernel that a lab is run on.
@@ -80,10 +80,10 @@ pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Prob
     // multicast there is no such setting and nothing is said.
     settings.plain("net.ipv4.igmp_link_local_mcast_reports", "0", true);
     let own = |key: &str| node.is_some_and(|node| node.sysctls.iter().any(|(own, _)| own == key));
-    for (limit, mask, none) in ICMP_LIMITS {
+    for (limit, mask) in ICMP_LIMITS {
         // Who sets a limit gets the kernel's usual mask.
         if !own(limit) && (v6 || mask.starts_with("net.ipv4.")) {
-            settings.plain(mask, none, false);
+            settings.plain(mask, "0", false);
         }
     }
     for place in ["all", "default"]

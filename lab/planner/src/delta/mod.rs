@@ -54,7 +54,7 @@ fn without<T: PartialEq + Clone>(all: &[T], known: &[T]) -> Vec<T> {
 ///
 /// # Errors
 ///
-/// When that takes a lab built anew.
+/// When the lab has to be rebuilt.
 pub fn between(there: &Plan, wanted: &Plan) -> Result<Delta, Rebuild> {
     let names = |plan: &Plan| -> Vec<String> {
         let all = plan.namespaces.iter();

@@ -2,6 +2,7 @@
 
 use super::account::{Account, counted};
 use super::naming::in_key;
+use crate::build::sysctls::ICMP_LIMITS;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Sysctl};
 
@@ -24,15 +25,6 @@ const PLAIN: [&str; 17] = [
     "net.bridge.bridge-nf-call-ip6tables",
     "net.ipv6.fwmark_reflect",
     "net.ipv6.conf.all.forwarding",
-];
-
-/// How many ICMP errors a kernel sends: the plan limits none, because one caller of a replay
-/// stands for many.
-const LIMITS: [&str; 4] = [
-    "net.ipv4.icmp_ratelimit",
-    "net.ipv4.icmp_ratemask",
-    "net.ipv6.icmp.ratelimit",
-    "net.ipv6.icmp.ratemask",
 ];
 
 /// Settings of interfaces, by their last part.
@@ -106,8 +98,8 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
     namespace.sysctls.extend(more);
     let settings = counted(taken, "kernel setting", "kernel settings");
     account.is_real(format!("{settings} of those that decide a packet's way"));
-    let limits = LIMITS.iter().filter(|key| dumped.contains_key(**key));
-    let limits = limits.count();
+    let limits = ICMP_LIMITS.iter().flat_map(|(limit, mask)| [limit, mask]);
+    let limits = limits.filter(|key| dumped.contains_key(**key)).count();
     if limits > 0 {
         account.stands_in("a kernel that limits no ICMP errors: one caller stands for many here");
     }

@@ -20,9 +20,9 @@ use super::progress::Progress;
 use svclab_diagnostic::files::{self, Unfinished};
 use svclab_model::plan::{Patience, Watch};
 use svclab_report::folder::Folder;
-use svclab_report::{Format, Several, Whole};
+use svclab_report::{Format, Several, Whole, Writer};
 use svclab_runner::kernel::{Choice, Witness, enter};
-use svclab_runner::results::Results;
+use svclab_runner::results::{Event, Results};
 use svclab_runner::run::{Given, Kept, Options, execute};
 
 /// Cases that stand at once for each processor: most of a case's time is
@@ -96,11 +96,11 @@ fn certified(
     mut results: Results,
     took: Duration,
     witness: Witness,
-    writer: &mut dyn svclab_report::Writer,
+    writer: &mut dyn Writer,
 ) -> io::Result<Option<(Results, io::Result<()>)>> {
     Ok(unless_interrupted(witness.end())?.map(|certificate| {
         results.certificate = Some(certificate);
-        let over = svclab_runner::results::Event::Over {
+        let over = Event::Over {
             results: Box::new(results.clone()),
             took,
         };
@@ -113,7 +113,7 @@ fn certified(
 pub async fn running(
     cases: Vec<Given>,
     options: &Options,
-    tell: mpsc::UnboundedSender<svclab_runner::results::Event>,
+    tell: mpsc::UnboundedSender<Event>,
     interrupts: &mut Interrupts,
 ) -> (Results, Vec<Kept>) {
     execute(cases, options, &tell, interrupts.next()).await
@@ -122,8 +122,8 @@ pub async fn running(
 /// Prints what happens. The end, if it is withheld, is for the caller to tell,
 /// with the time that the run took.
 pub async fn print(
-    writer: &mut dyn svclab_report::Writer,
-    mut events: mpsc::UnboundedReceiver<svclab_runner::results::Event>,
+    writer: &mut dyn Writer,
+    mut events: mpsc::UnboundedReceiver<Event>,
     withhold: bool,
 ) -> io::Result<Option<Duration>> {
     let mut over = None;
@@ -138,7 +138,7 @@ pub async fn print(
             return printed.map(|()| over);
         };
         let told = progress.event(&event, || match &event {
-            svclab_runner::results::Event::Over { took, .. } if withhold => {
+            Event::Over { took, .. } if withhold => {
                 over = Some(*took);
                 Ok(())
             }
@@ -155,7 +155,7 @@ pub async fn print(
 ///
 /// What the command ends with where a file cannot be written, after telling on
 /// standard error why.
-fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn svclab_report::Writer>>, Exit> {
+fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit> {
     let mut files = HashSet::new();
     for written in &arguments.write {
         let file = &written.file;
