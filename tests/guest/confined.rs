@@ -183,10 +183,12 @@ fn qemu_of_root_is_confined() {
     let (_directory, cache, _path, bin) = prepared(0);
     // The first run boots, the second goes on from the snapshot.
     for _ in 0..2 {
-        for seen in passes(Caller::Root, &cache, &bin, &RUN).0 {
+        let (observations, _) = passes(Caller::Root, &cache, &bin, &RUN);
+        for seen in &observations {
             seen.assert_confined();
-            assert!(is_other_user(&seen), "{}", seen.status);
+            assert!(is_other_user(seen), "{}", seen.status);
         }
+        assert!(observations.iter().any(Seen::shares_memory));
     }
 }
 
@@ -224,6 +226,8 @@ fn qemu_of_ordinary_user_is_confined() {
         for seen in passes(Caller::Ordinary, &cache, &bin, &RUN).0 {
             seen.assert_confined();
             assert_eq!(seen.ids("Uid"), [ORDINARY; 4]);
+            // As the owner of the cache it could open the file again to write.
+            assert!(!seen.shares_memory());
         }
     }
 }

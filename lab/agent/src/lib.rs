@@ -57,7 +57,7 @@ mod orphans;
 mod patience;
 mod ping;
 mod pktinfo;
-mod poll;
+pub mod poll;
 mod ports;
 mod prober;
 mod program;

@@ -2,6 +2,7 @@
 //! programs of labs and QEMU have in common. Which calls each is refused stands beside it.
 
 use std::ops::Range;
+use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
 use nix::libc::{self, c_long, sock_filter};
@@ -121,6 +122,29 @@ impl Filter {
             return Err(Errno::ESRCH);
         }
         Ok(())
+    }
+
+    /// Filters the calls of this thread and of all that it starts. Returns a descriptor
+    /// that receives the calls for which the filter returns `SECCOMP_RET_USER_NOTIF`.
+    ///
+    /// # Errors
+    ///
+    /// When this kernel has no such descriptors, or the process has one already.
+    pub fn install_with_listener(&self) -> nix::Result<OwnedFd> {
+        let program = self.program();
+        // SAFETY: the kernel copies the program, which outlives the call, and does
+        // not write to it.
+        let listener = unsafe {
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+                &raw const program,
+            )
+        };
+        let listener = i32::try_from(Errno::result(listener)?).map_err(|_| Errno::EBADF)?;
+        // SAFETY: the kernel has just opened it.
+        Ok(unsafe { OwnedFd::from_raw_fd(listener) })
     }
 
     /// The filter as the kernel takes it, which points to this one's instructions.

@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::confine::{self, Access};
+use super::confine::{self, Access, Listener};
 use super::console::{Tail, death};
 use super::error::GuestError;
 use super::process::Process;
@@ -30,6 +30,7 @@ pub struct Running {
     /// The way to the agent.
     pub agent: UnixStream,
     control: UnixStream,
+    listener: Option<Listener>,
 }
 
 impl Running {
@@ -70,6 +71,7 @@ impl Running {
             descriptors: &descriptors,
             kvm: accel == Accel::Kvm,
             writes: matches!(machine.memory, Memory::Kept(_)),
+            asks: matches!(machine.memory, Memory::CopyOf(_)),
         };
         let program = std::fs::canonicalize(&qemu.path).map_err(unstarted)?;
         let confined = confine::spawn(&program, &qemu::arguments(qemu, &machine), &access)?;
@@ -91,6 +93,7 @@ impl Running {
             reading,
             agent: UnixStream::from_std(agent).map_err(unstarted)?,
             control: UnixStream::from_std(control).map_err(unstarted)?,
+            listener: confined.listener,
         })
     }
 
@@ -107,6 +110,11 @@ impl Running {
     /// When QEMU is gone.
     pub async fn control(&mut self) -> Result<Qmp<'_>, GuestError> {
         Qmp::new(&mut self.control).await
+    }
+
+    /// Takes what answers for files that QEMU opens to read and write.
+    pub const fn take_listener(&mut self) -> Option<Listener> {
+        self.listener.take()
     }
 
     /// What it said so far.

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
@@ -16,6 +17,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::sendfile::sendfile;
 use nix::unistd::{Whence, lseek};
 use serde::{Deserialize, Serialize};
+
+use super::confine::Listener;
 
 /// The file of an entry that is the guest's memory.
 pub const MEMORY: &str = "memory";
@@ -80,53 +83,86 @@ fn seal(file: &OwnedFd) -> io::Result<()> {
 /// The memory of a snapshot, for any number of guests that go on from it.
 ///
 /// QEMU opens the file of its memory for reading and writing, even if it maps a
-/// private copy (QEMU v7.2.0, `softmmu/physmem.c`, `file_ram_open`). So the file
-/// in the cache, which may belong to another user, is not given to it, but a copy
-/// in memory that is sealed against writing.
+/// private copy (QEMU v7.2.0, `softmmu/physmem.c`, `file_ram_open`). QEMU must not
+/// write to the cache. So a [`Listener`] has QEMU open the file in the cache for
+/// reading. Without a listener QEMU opens a copy in memory that is sealed against
+/// writing.
 #[derive(Debug)]
 pub struct Shared {
+    kept: Arc<File>,
     file: OwnedFd,
-    filled: future::Shared<BoxFuture<'static, Result<(), Arc<io::Error>>>>,
+    copied: future::Shared<BoxFuture<'static, Result<(), Arc<io::Error>>>>,
 }
 
 impl Shared {
-    /// The memory of the snapshot in that directory, whose contents are being
-    /// copied from then on.
+    /// Opens the memory of the snapshot in a directory.
     ///
     /// # Errors
     ///
     /// When the system gives no memory, or the snapshot cannot be read.
     pub fn new(snapshot: &Path) -> io::Result<Self> {
-        let source = File::open(snapshot.join(MEMORY))?;
+        let kept = Arc::new(File::open(snapshot.join(MEMORY))?);
         let file = sealable()?;
         let to = File::from(file.try_clone()?);
-        to.set_len(source.metadata()?.len())?;
-        let copied = tokio::task::spawn_blocking(move || {
-            copy_data(&source, &to)?;
-            seal(&to.into())
-        });
-        let filled = async { copied.await.map_err(io::Error::other)?.map_err(Arc::new) };
+        to.set_len(kept.metadata()?.len())?;
+        let source = Arc::clone(&kept);
+        let copied = async move {
+            let copied = tokio::task::spawn_blocking(move || {
+                copy_data(&source, &to)?;
+                seal(&to.into())
+            });
+            copied.await.map_err(io::Error::other)?.map_err(Arc::new)
+        };
         Ok(Self {
+            kept,
             file,
-            filled: filled.boxed().shared(),
+            copied: copied.boxed().shared(),
         })
     }
 
-    /// The file that QEMU maps. Its contents are there once [`Self::filled`] has
-    /// returned.
+    /// The file that QEMU opens as its memory. Its contents are there once
+    /// [`Self::provide`] has returned.
     #[must_use]
     pub const fn file(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// Waits until the contents are there and nobody can change them.
+    /// Provides a starting QEMU that opens [`Self::file`] with the contents of the snapshot,
+    /// by its listener or by a copy. Waits for that and for `started`, at whose end QEMU has
+    /// opened the file and has not yet read it.
     ///
     /// # Errors
     ///
     /// When the snapshot cannot be read, or there is too little memory.
-    pub async fn filled(&self) -> io::Result<()> {
-        let filled = self.filled.clone().await;
-        filled.map_err(|error| io::Error::new(error.kind(), error.to_string()))
+    pub async fn provide<T>(
+        &self,
+        listener: Option<Listener>,
+        started: impl Future<Output = T>,
+    ) -> io::Result<T> {
+        let mut started = pin!(started);
+        if let Some(listener) = listener {
+            let path = path_of(&self.file);
+            tokio::select! {
+                replaced = listener.replace(&path, &self.kept) => match replaced {
+                    Ok(false) => {}
+                    // With an error QEMU has ended, which `started` reports.
+                    Ok(true) | Err(_) => return Ok(started.await),
+                },
+                // A QEMU that opens the file in another way.
+                started = &mut started => {
+                    self.copied().await?;
+                    return Ok(started);
+                }
+            }
+        }
+        let (copied, started) = tokio::join!(self.copied(), started);
+        copied.map(|()| started)
+    }
+
+    /// Waits until the copy is complete and cannot be changed.
+    async fn copied(&self) -> io::Result<()> {
+        let copied = self.copied.clone().await;
+        copied.map_err(|error| io::Error::new(error.kind(), error.to_string()))
     }
 }
 
@@ -225,8 +261,8 @@ mod tests {
         source.set_len(length as u64).unwrap();
         source.write_all_at(&[7], 200 * PAGE as u64).unwrap();
         let shared = Shared::new(directory.path()).unwrap();
-        shared.filled().await.unwrap();
-        shared.filled().await.unwrap();
+        shared.provide(None, async {}).await.unwrap();
+        shared.provide(None, async {}).await.unwrap();
         let path = path_of(shared.file());
         let opened = File::options().read(true).write(true).open(path).unwrap();
         let mut read = vec![0; length];

@@ -2,8 +2,9 @@
 //! allocation, no lock.
 
 use std::ffi::{CString, c_int};
-use std::io::{self, Write as _};
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::io::{self, IoSlice, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::libc::{self, c_long};
@@ -11,6 +12,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::filter::Filter;
 use super::lacks::{Layer, is_refusal};
@@ -28,6 +30,8 @@ pub const PROCESS: u8 = 1;
 pub const LACKS: u8 = 2;
 /// A record with the index in [`STEPS`] of the step that failed.
 pub const FAILED: u8 = 3;
+/// A record with the descriptor that listens to calls.
+pub const LISTENER: u8 = 4;
 
 /// Steps that may fail, in words that follow "cannot".
 pub const STEPS: [&str; 6] = [
@@ -73,6 +77,8 @@ pub fn map(inside: u32, outside: u32) -> CString {
 /// The forked process.
 pub struct Child {
     pub report: OwnedFd,
+    /// The other end of `report`, which belongs to the parent.
+    pub parents: RawFd,
     pub way: Way,
     /// User and group that QEMU has.
     pub inside: (u32, u32),
@@ -96,6 +102,8 @@ impl Child {
     /// Confines the calling process. The process that returns is another one, a
     /// child of the same parent in a PID namespace; the calling one ends.
     pub fn enter(&mut self) -> io::Result<()> {
+        // SAFETY: a number of this process's copy, which nothing uses any more.
+        unsafe { libc::close(self.parents) };
         self.limit().map_err(|errno| self.failed(LIMIT, errno))?;
         if self.way == Way::Other {
             self.become_user()?;
@@ -124,8 +132,29 @@ impl Child {
         // A change of users clears it.
         self.stay_with_parent()?;
         let filtered = self.filter.load();
-        self.made(Layer::Filter, filtered)?;
+        if let Ok(Some(listener)) = &filtered {
+            self.hand_over(listener)
+                .map_err(|errno| self.failed(DESCRIPTORS, errno))?;
+        }
+        self.made(Layer::Filter, filtered.map(drop))?;
         Ok(())
+    }
+
+    /// Sends a descriptor to the parent. The copy of this process is closed by exec.
+    fn hand_over(&self, descriptor: &OwnedFd) -> nix::Result<()> {
+        let descriptors = [descriptor.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let record = [LISTENER; RECORD];
+        sendmsg(
+            &self.report,
+            &[IoSlice::new(&record)],
+            &mut ancillary,
+            SendFlags::empty(),
+        )
+        .map(drop)
+        .map_err(|errno| Errno::from_raw(errno.raw_os_error()))
     }
 
     fn limit(&self) -> nix::Result<()> {
@@ -274,7 +303,7 @@ impl Child {
         };
         // SAFETY: one structure is passed, which outlives the call.
         unsafe { libc::poll(&raw mut polled, 1, 0) };
-        if polled.revents & libc::POLLERR == 0 {
+        if polled.revents & libc::POLLHUP == 0 {
             Ok(())
         } else {
             Err(Errno::ESRCH.into())
@@ -301,7 +330,7 @@ impl Child {
     fn record(&self, kind: u8, number: i32) {
         let mut record = [kind; RECORD];
         record[1..].copy_from_slice(&number.to_ne_bytes());
-        // The pipe holds all records that there can be.
+        // The socket holds all records that there can be.
         let _ = nix::unistd::write(&self.report, &record);
     }
 }

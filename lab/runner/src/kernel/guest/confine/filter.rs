@@ -3,10 +3,12 @@
 //! processes' memory and descriptors, mounts, namespaces. QEMU adds its own
 //! sandbox to it.
 
+use std::os::fd::OwnedFd;
+
 use nix::libc::{self, c_long};
 
 use svclab_agent::seccomp::{
-    self, ALLOW, ARGUMENTS, AT_LEAST, DENY_EXISTENCE, PORTS, REFUSED, RETURN, number,
+    self, ALLOW, ARGUMENTS, AT_LEAST, DENY_EXISTENCE, EQUAL, LOAD, PORTS, REFUSED, RETURN, number,
 };
 
 /// Calls that QEMU has no use for. It gets its sockets connected, and neither
@@ -51,11 +53,15 @@ pub struct Filter {
     program: seccomp::Filter,
     /// Where the program compares with the process's own number.
     own: Vec<usize>,
+    /// Where the program decides about files opened to be read and written, if a
+    /// listener is to be asked.
+    asks: Option<usize>,
 }
 
 impl Filter {
-    /// The filter; the process that it is loaded in is filled in by [`Self::load`].
-    pub fn new() -> Self {
+    /// Returns the filter. [`Self::load`] adds the number of the process. With `asks`, a
+    /// listener decides about each `openat` with exactly `O_RDWR`.
+    pub fn new(asks: bool) -> Self {
         let mut program = seccomp::Filter::begin();
         program.jump(AT_LEAST, number(LAST) + 1, 0, 1);
         program.push(RETURN, DENY_EXISTENCE);
@@ -71,18 +77,33 @@ impl Filter {
             own.push(program.0.len() + 2);
             program.only(call, ARGUMENTS[0], &[0]);
         }
+        let asks = asks.then(|| {
+            program.jump(EQUAL, number(libc::SYS_openat), 0, 3);
+            program.push(LOAD, ARGUMENTS[2]);
+            program.jump(EQUAL, libc::O_RDWR.unsigned_abs(), 0, 1);
+            program.push(RETURN, libc::SECCOMP_RET_USER_NOTIF);
+            program.0.len() - 1
+        });
         program.push(RETURN, ALLOW);
-        Self { program, own }
+        Self { program, own, asks }
     }
 
     /// Loads the filter for the calling process, which must have given up gaining
-    /// privileges.
-    pub fn load(&mut self) -> nix::Result<()> {
+    /// privileges. Returns the listener; `None` if none is wanted, or the kernel has none
+    /// (before 5.5), or refuses a second one for a process (Linux v6.12,
+    /// `kernel/seccomp.c`, `has_duplicate_listener`).
+    pub fn load(&mut self) -> nix::Result<Option<OwnedFd>> {
         let process = nix::unistd::getpid().as_raw().unsigned_abs();
         for line in &self.own {
             self.program.0[*line].k = process;
         }
-        self.program.install()
+        if let Some(line) = self.asks {
+            match self.program.install_with_listener() {
+                Ok(listener) => return Ok(Some(listener)),
+                Err(_) => self.program.0[line].k = ALLOW,
+            }
+        }
+        self.program.install().map(|()| None)
     }
 }
 
@@ -92,13 +113,15 @@ mod tests {
 
     #[test]
     fn filter_jumps_stay_inside_the_program() {
-        let Filter { program, own } = Filter::new();
-        for (index, line) in program.0.iter().enumerate() {
-            let is_jump = u32::from(line.code) & 7 == libc::BPF_JMP;
-            let farthest = if is_jump { line.jt.max(line.jf) } else { 0 };
-            assert!(index + usize::from(farthest) < program.0.len());
+        for asks in [false, true] {
+            let Filter { program, own, .. } = Filter::new(asks);
+            for (index, line) in program.0.iter().enumerate() {
+                let is_jump = u32::from(line.code) & 7 == libc::BPF_JMP;
+                let farthest = if is_jump { line.jt.max(line.jf) } else { 0 };
+                assert!(index + usize::from(farthest) < program.0.len());
+            }
+            assert_eq!(own.len(), 2);
+            assert_eq!(program.0.last().unwrap().k, libc::SECCOMP_RET_ALLOW);
         }
-        assert_eq!(own.len(), 2);
-        assert_eq!(program.0.last().unwrap().k, libc::SECCOMP_RET_ALLOW);
     }
 }

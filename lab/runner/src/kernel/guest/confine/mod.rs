@@ -24,26 +24,30 @@ mod child;
 mod filter;
 mod lacks;
 mod landlock;
+mod listener;
 mod root;
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read as _};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use nix::fcntl::OFlag;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, getegid, geteuid};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::process::{ChildStderr, ChildStdout};
 
 use super::error::GuestError;
 use super::process::Process;
 use child::{Child, FAILED, LACKS, PROCESS, RECORD, STEPS, Way};
 pub use lacks::Lacks;
+pub use listener::Listener;
 use svclab_agent::contain::nobody_else;
 use svclab_agent::rights::{KILL, SETGID, SETUID, are_an_administrator_s, has};
 
@@ -67,6 +71,8 @@ pub struct Access<'a> {
     pub kvm: bool,
     /// Whether it may write to files.
     pub writes: bool,
+    /// Whether [`Confined::listener`] answers for files that it opens to read and write.
+    pub asks: bool,
 }
 
 /// A process that was started confined.
@@ -80,6 +86,10 @@ pub struct Confined {
     pub stderr: ChildStderr,
     /// The parts of the confinement that this machine refused.
     pub lacks: Lacks,
+    /// Answers for files that the process opens to read and write; `None` if that was not
+    /// asked for, this machine has no listeners, or the process has the user of this one,
+    /// whose files it could open again for writing.
+    pub listener: Option<Listener>,
 }
 
 /// Starts `program`, an absolute path without links.
@@ -97,10 +107,15 @@ pub fn spawn(
         program: program.to_owned(),
         source,
     };
-    let (report, reporting) = nix::unistd::pipe2(OFlag::O_CLOEXEC)
-        .map_err(io::Error::from)
-        .map_err(unstarted)?;
-    let mut child = prepare(program, access, reporting)?;
+    let (report, reporting) = socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )
+    .map_err(io::Error::from)
+    .map_err(unstarted)?;
+    let mut child = prepare(program, access, reporting, report.as_raw_fd())?;
     let mut command = Command::new(program);
     command
         .args(arguments)
@@ -119,7 +134,7 @@ pub fn spawn(
     let spawned = command.spawn();
     // With the command goes the last writing end of the report on this side.
     drop(command);
-    let report = Report::read(report).map_err(unstarted)?;
+    let report = Report::read(&report).map_err(unstarted)?;
     let process = report.process.map(Process::new);
     match spawned {
         Ok(mut first) => {
@@ -135,6 +150,11 @@ pub fn spawn(
                 stdout: ChildStdout::from_std(stdout).map_err(unstarted)?,
                 stderr: ChildStderr::from_std(stderr).map_err(unstarted)?,
                 lacks: report.lacks,
+                listener: report
+                    .listener
+                    .map(Listener::new)
+                    .transpose()
+                    .map_err(unstarted)?,
             })
         }
         Err(source) => {
@@ -150,7 +170,12 @@ pub fn spawn(
 }
 
 /// Computes everything that the forked process needs.
-fn prepare(program: &Path, access: &Access<'_>, reporting: OwnedFd) -> Result<Child, GuestError> {
+fn prepare(
+    program: &Path,
+    access: &Access<'_>,
+    reporting: OwnedFd,
+    parents: RawFd,
+) -> Result<Child, GuestError> {
     let is_root = geteuid().is_root();
     let other = nobody_else().filter(|_| is_root);
     if other.is_some() && ![SETUID, SETGID, KILL].into_iter().all(has) {
@@ -184,6 +209,7 @@ fn prepare(program: &Path, access: &Access<'_>, reporting: OwnedFd) -> Result<Ch
     let shown = root::shown(program, &libraries);
     Ok(Child {
         report: reporting,
+        parents,
         way,
         inside,
         maps: [
@@ -195,7 +221,7 @@ fn prepare(program: &Path, access: &Access<'_>, reporting: OwnedFd) -> Result<Ch
         no_namespaces: lacks::limits_are_zero(),
         root: root::Root::new(&shown, kvm.map(|found| found.rdev()), inside.0),
         landlock: landlock::Landlock::new(&shown, access.kvm),
-        filter: filter::Filter::new(),
+        filter: filter::Filter::new(access.asks && way != Way::Own),
         descriptors: access.descriptors.iter().map(AsRawFd::as_raw_fd).collect(),
         largest: if access.writes { LARGEST } else { 0 },
     })
@@ -207,15 +233,34 @@ struct Report {
     process: Option<Pid>,
     lacks: Lacks,
     failed: Option<&'static str>,
+    listener: Option<OwnedFd>,
 }
 
 impl Report {
-    /// Reads all records up to the end of the pipe.
-    fn read(from: OwnedFd) -> io::Result<Self> {
-        let mut bytes = Vec::new();
-        fs::File::from(from).read_to_end(&mut bytes)?;
+    /// Reads all records until the other end of the socket is closed.
+    fn read(from: &OwnedFd) -> io::Result<Self> {
         let mut report = Self::default();
-        for record in bytes.chunks_exact(RECORD) {
+        loop {
+            let mut record = [0; RECORD];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let received = recvmsg(
+                from,
+                &mut [IoSliceMut::new(&mut record)],
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            );
+            match received {
+                Ok(received) if received.bytes == 0 => return Ok(report),
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+                    report.listener = descriptors.next();
+                }
+            }
             let number = record[1..].try_into().map_or(0, i32::from_ne_bytes);
             match record[0] {
                 PROCESS => report.process = Some(Pid::from_raw(number)),
@@ -228,6 +273,5 @@ impl Report {
                 _ => {}
             }
         }
-        Ok(report)
     }
 }
