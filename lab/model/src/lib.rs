@@ -1,7 +1,7 @@
-//! The vocabulary of all crates: what to build and probe ([`plan`]), what was recorded
-//! ([`evidence`]), and how a front end and an agent talk ([`protocol`]).
+//! Defines the data types that all crates share: plans ([`plan`]), evidence ([`evidence`]) and the
+//! messages between a front end and an agent ([`protocol`]).
 //!
-//! Plain data that serializes; no I/O, and no types of Kubernetes.
+//! The types are plain serializable data. The crate does no I/O and uses no Kubernetes types.
 
 pub mod evidence;
 pub mod plan;

@@ -1,16 +1,16 @@
-//! The programs that an agent runs, and the packages that they are in.
+//! Names the programs that an agent runs and the Debian packages that provide them.
 
 use crate::plan::Backend;
 
-/// The program of that family and backend: `ip6tables-legacy-save`. `family` is
-/// 4 or 6, `verb` is `restore` or `save`.
+/// Returns the program name for an address family and backend, for example `ip6tables-legacy-save`.
+/// `family` is 4 or 6, `verb` is `restore` or `save`.
 #[must_use]
 pub fn iptables_program(family: u8, backend: Backend, verb: &str) -> String {
     let word = if family == 6 { "ip6tables" } else { "iptables" };
     format!("{word}-{}-{verb}", backend.word())
 }
 
-/// The Debian package that a program is in, of those that labs are known to call.
+/// Returns the Debian package that provides a program. `None` if labs do not call the program.
 #[must_use]
 pub fn package(program: &str) -> Option<&'static str> {
     match program {

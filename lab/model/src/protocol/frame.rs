@@ -1,4 +1,4 @@
-//! Frames of the conversation: how large each may be, and how an event is read from one.
+//! Frames the messages of the protocol: sets the maximum size of each kind and parses events.
 
 use serde::Deserialize;
 use tokio_util::codec::LengthDelimitedCodec;
@@ -6,28 +6,29 @@ use tokio_util::codec::LengthDelimitedCodec;
 use super::{Event, Finished, LabId};
 use crate::evidence::{Evidence, names};
 
-/// The largest request, in bytes: a plan with thousands of services fits, a
-/// torn stream that reads as a huge length does not.
+/// Maximum size of a request, in bytes. A plan with thousands of services fits. The huge length
+/// that a torn stream yields does not.
 pub const LARGEST: usize = 256 << 20;
 
-/// The largest event, in bytes: evidence of a case, which holds at most 50,000 packets and
+/// Maximum size of an event, in bytes. The evidence of a case holds at most 50,000 packets and
 /// 200,000 trace events.
 pub const MAX_EVENT: usize = 128 << 20;
 
 /// Maximum size of an event that names namespaces or reports a failure, in bytes.
 const MAX_REPORT: usize = 8 << 20;
 
-/// The largest event of a stream, in bytes: a chunk of [`super::stream::CHUNK`] bytes, each
-/// of which takes up to four as a number, and what describes it.
+/// Maximum size of a stream event, in bytes. The event holds one chunk of at most
+/// [`super::stream::CHUNK`] bytes and its metadata. A byte written as a JSON number is up to 4
+/// characters long.
 const MAX_PIECE: usize = 1 << 20;
 
-/// The largest event of any other kind, in bytes.
+/// Maximum size of any other event, in bytes.
 const MAX_NOTE: usize = 64 << 10;
 
-/// How many counters, settings and namespaces evidence names at most.
+/// Maximum number of counters, settings and namespaces that evidence names.
 const MAX_NAMES: usize = 1 << 20;
 
-/// The framing of requests: a big-endian 32-bit length before each message.
+/// Returns the codec of requests: a big-endian 32-bit length precedes each message.
 #[must_use]
 pub fn framing() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder()
@@ -35,7 +36,7 @@ pub fn framing() -> LengthDelimitedCodec {
         .new_codec()
 }
 
-/// The framing of events, which are smaller.
+/// Returns the codec of events, which have a smaller maximum size than requests.
 #[must_use]
 pub fn event_framing() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder()
@@ -44,7 +45,7 @@ pub fn event_framing() -> LengthDelimitedCodec {
 }
 
 impl Event {
-    /// How many bytes an event of this kind has at most.
+    /// Returns the maximum size of an event of this kind, in bytes.
     #[must_use]
     pub const fn max_size(&self) -> usize {
         match self {
@@ -60,30 +61,31 @@ impl Event {
     }
 }
 
-/// Why a frame is no event.
+/// Error for a frame that does not contain a valid event.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// It is larger than its kind may be.
+    /// The frame exceeds the maximum size of its kind.
     #[error("an event of {size} bytes, of a kind that has at most {most}")]
     Size {
-        /// How many bytes it has.
+        /// Size of the frame, in bytes.
         size: usize,
-        /// How many it may have.
+        /// Maximum size of this kind of event, in bytes.
         most: usize,
     },
-    /// It is none.
+    /// The frame is not a JSON event.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }
 
-/// Reads an event. The kind of a large one comes first: what is larger than its kind allows
-/// is not read, and of evidence only what evidence has takes memory. (For an enum that has
-/// its tag inside, serde keeps all that it has read until it has read the tag: 32 bytes for
-/// each value, which may be one digit and a comma.)
+/// Parses an event. The function reads the kind first. It rejects an event that is too large for
+/// its kind without parsing the rest, and parses evidence directly into its own type.
+///
+/// For an enum with an internal tag, serde buffers all values until it finds the tag. The buffer
+/// takes 32 bytes for each value, and a value can be one digit and a comma.
 ///
 /// # Errors
 ///
-/// When it is too large or no event.
+/// Returns an error if the frame is too large for its kind or not a valid event.
 pub fn read_event(frame: &[u8]) -> Result<Event, FrameError> {
     #[derive(Deserialize)]
     struct Kind {
@@ -161,7 +163,7 @@ mod tests {
         let evidence = Box::default();
         let event = Event::Probed { lab: 0, evidence };
         assert_eq!(event.max_size(), 128 << 20);
-        // No frame of events is larger.
+        // The event codec rejects every larger frame.
         let mut frame = bytes::BytesMut::from(&(128_u32 << 20).to_be_bytes()[..]);
         assert!(event_framing().decode(&mut frame).unwrap().is_none());
         let mut frame = bytes::BytesMut::from(&((128_u32 << 20) + 1).to_be_bytes()[..]);
@@ -181,7 +183,7 @@ mod tests {
             refused.to_string(),
             "an event of 65537 bytes, of a kind that has at most 65536"
         );
-        // What it pretends to be, and what it is, is the same.
+        // A second tag cannot change the kind that the size check uses.
         let both = br#"{"say":"probed","lab":0,"say":"gone"}"#;
         assert!(
             read_event(both)

@@ -1,6 +1,8 @@
-//! What front end and agent say to each other: length-prefixed JSON, a
-//! [`Request`] one way and an [`Event`] the other. It runs over a pipe to a
-//! process on this host and over a serial port into a guest alike.
+//! Defines the messages between a front end and an agent: [`Request`] in one direction, [`Event`]
+//! in the other.
+//!
+//! Messages are length-prefixed JSON. They pass through a pipe to a process on the host, or through
+//! a serial port into a guest.
 
 #[cfg(feature = "framing")]
 pub mod frame;
@@ -18,166 +20,160 @@ use crate::plan::{Delta, Plan};
 pub use frame::{event_framing, framing, read_event};
 use stream::{FromStream, Opening, StreamId, ToStream};
 
-/// The version of this conversation; both ends must speak the same.
+/// Version of the protocol. Both ends must use the same version.
 pub const VERSION: u32 = 5;
 
-/// The number by which a front end speaks of one of an agent's labs.
+/// Number that the front end assigns to a lab of an agent.
 pub type LabId = u32;
 
-/// What a front end asks.
+/// Message from a front end to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "ask")]
 pub enum Request {
-    /// Take up the conversation with an agent that may have slept: set the clock
-    /// and stir the random numbers. Only for an agent that has a machine to
-    /// itself. Answered by [`Event::Ready`].
+    /// Sets the clock and reseeds the random number generator of an agent that may have been
+    /// suspended. Sent only to an agent that has a machine to itself. Answered by [`Event::Ready`].
     Greet {
-        /// The time since the epoch, to the nanosecond.
+        /// Time since the epoch, with nanosecond precision.
         now: Duration,
-        /// Random bytes that no other agent is given.
+        /// Random bytes, different for each agent.
         seed: [u8; 32],
     },
-    /// Say that you live. Answered by [`Event::Alive`].
+    /// Checks that the agent is alive. Answered by [`Event::Alive`].
     Ping,
-    /// Build this lab and let it stand. Answered by [`Event::Built`] or
-    /// [`Event::Failed`].
+    /// Builds a lab and keeps it running. Answered by [`Event::Built`] or [`Event::Failed`].
     Build {
-        /// The number to speak of it by; must be free.
+        /// Lab number for later requests. The number must be unused.
         lab: LabId,
-        /// What to build.
+        /// Plan of the lab.
         plan: Box<Plan>,
-        /// It is going to be changed: what loads its rules waits for more.
+        /// Whether [`Request::Change`] follows. If so, the programs that load rules keep running
+        /// and wait for more input.
         #[serde(default)]
         standing: bool,
     },
-    /// Change a standing lab. Answered by [`Event::Changed`] or
-    /// [`Event::Failed`], after which the lab is as it is and of no more use.
+    /// Changes a running lab. Answered by [`Event::Changed`] or [`Event::Failed`]. After a failure
+    /// the lab is in an undefined state and cannot be used further.
     Change {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
-        /// What changes.
+        /// Difference between the current and the new plan.
         delta: Box<Delta>,
     },
-    /// Forget the connections of a standing lab: conntrack's, and with them the
-    /// counters of rules. Answered by [`Event::Forgotten`] or [`Event::Failed`].
+    /// Resets the connection state of a running lab: conntrack entries, affinity and rule counters.
+    /// Answered by [`Event::Forgotten`] or [`Event::Failed`].
     Forget {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
     },
-    /// Run the probes of a standing lab. Answered by [`Event::Probed`] or
-    /// [`Event::Failed`].
+    /// Runs the probes of a running lab. Answered by [`Event::Probed`] or [`Event::Failed`].
     Probe {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
     },
-    /// End whatever a standing lab serves under a name, connections that it
-    /// answers included; the kernel refuses who comes afterwards. Programs that
-    /// were started end by it, too. Answered by
-    /// [`Event::Stopped`] or [`Event::Failed`].
+    /// Stops all servers with one name in a running lab, together with their open connections. The
+    /// kernel refuses later connections. Also stops a program started with [`Request::Start`].
+    /// Answered by [`Event::Stopped`] or [`Event::Failed`].
     Stop {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
-        /// The server's name in the plan: `pod/default/web`.
+        /// Name of the server in the plan (`pod/default/web`) or of the program.
         server: String,
     },
-    /// Serve the Kubernetes API in a namespace of a standing lab; where it is
-    /// served already, whoever watches is told what changes. Answered by
+    /// Serves the Kubernetes API in a namespace of a running lab. If an API server is already
+    /// there, it gets the new objects and sends the changes to its watchers. Answered by
     /// [`Event::Served`] or [`Event::Failed`].
     Serve {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
-        /// The namespace.
+        /// Namespace of the lab.
         namespace: String,
-        /// The address there.
+        /// Address of the API server in that namespace.
         at: SocketAddr,
-        /// All objects there are, in the order in which changes are told.
+        /// All objects of the API server, in the order in which watchers receive the changes.
         objects: Vec<serde_json::Value>,
     },
-    /// Have an API server that serves already hold these objects in place of those of
-    /// their names, and all others as they are. Answered by [`Event::Served`] or
-    /// [`Event::Failed`].
+    /// Adds objects to a running API server. An object replaces the object of the same name. Other
+    /// objects remain unchanged. Answered by [`Event::Served`] or [`Event::Failed`].
     Put {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
-        /// The namespace.
+        /// Namespace of the lab.
         namespace: String,
-        /// The address there.
+        /// Address of the API server in that namespace.
         at: SocketAddr,
-        /// The objects, in the order in which changes are told.
+        /// Objects to add or replace, in the order in which watchers receive the changes.
         objects: Vec<serde_json::Value>,
     },
-    /// Start a program in a namespace of a standing lab and let it run; it ends
-    /// with the lab, or by [`Request::Stop`]. Answered by [`Event::Started`] or
-    /// [`Event::Failed`].
+    /// Starts a program in a namespace of a running lab and lets it run. The program ends with the
+    /// lab or by [`Request::Stop`]. Answered by [`Event::Started`] or [`Event::Failed`].
     Start {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
-        /// The namespace.
+        /// Namespace of the lab.
         namespace: String,
-        /// By which it is spoken of; must be free.
+        /// Name of the program for later requests. The name must be unused.
         name: String,
-        /// The program, by its name or its path.
+        /// Program name or path.
         program: String,
-        /// What it is told.
+        /// Arguments of the program, without its name.
         arguments: Vec<String>,
     },
-    /// Say how a program is that was started. Answered by [`Event::Looked`] or
-    /// [`Event::Failed`].
+    /// Queries the status of a started program. Answered by [`Event::Looked`] or [`Event::Failed`].
     Look {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
-        /// The program's name there.
+        /// Name of the program from [`Request::Start`].
         name: String,
     },
-    /// Run a program in a namespace of a standing lab and wait for its end.
-    /// Answered by [`Event::Ran`] or [`Event::Failed`].
+    /// Runs a program in a namespace of a running lab and waits until it ends. Answered by
+    /// [`Event::Ran`] or [`Event::Failed`].
     Run {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
-        /// The namespace.
+        /// Namespace of the lab.
         namespace: String,
-        /// The program, by its name or its path.
+        /// Program name or path.
         program: String,
-        /// What it is told.
+        /// Arguments of the program, without its name.
         arguments: Vec<String>,
-        /// What it reads.
+        /// Standard input of the program.
         input: String,
     },
-    /// Attach to a standing lab. Answered by [`Event::Heard`], until
+    /// Opens a stream of a running lab. Answered by [`Event::Heard`] messages, up to
     /// [`FromStream::Ended`] or [`FromStream::Failed`].
     Open {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
-        /// The number to speak of the stream by; must be free.
+        /// Stream number for later messages. The number must be unused.
         stream: StreamId,
-        /// What to attach to.
+        /// Program or capture to attach to.
         opening: Box<Opening>,
     },
-    /// Say something to a stream; one that is over does not hear it.
+    /// Sends a message to a stream. An ended stream ignores the message.
     Tell {
-        /// Of which lab.
+        /// Lab number.
         lab: LabId,
-        /// Which stream.
+        /// Stream number.
         stream: StreamId,
-        /// What.
+        /// Message to the stream.
         word: ToStream,
     },
-    /// Nobody listens to a stream any more: a program that runs for it is killed.
+    /// Closes a stream. The agent kills the program that runs for the stream.
     Close {
-        /// Of which lab.
+        /// Lab number.
         lab: LabId,
-        /// Which stream.
+        /// Stream number.
         stream: StreamId,
     },
-    /// Take a lab away. Answered by [`Event::Gone`].
+    /// Removes a lab. Answered by [`Event::Gone`].
     Remove {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
     },
 }
 
 impl Request {
-    /// Whether a lab answers it by an event of its own.
+    /// Whether a lab answers this request with an event.
     #[must_use]
     pub const fn is_answered(&self) -> bool {
         !matches!(
@@ -190,7 +186,7 @@ impl Request {
         )
     }
 
-    /// The lab it speaks of; none when it is for the agent itself.
+    /// Returns the lab of the request. `None` for a request to the agent itself.
     #[must_use]
     pub const fn lab(&self) -> Option<LabId> {
         match self {
@@ -213,125 +209,125 @@ impl Request {
     }
 }
 
-/// What an agent answers.
+/// Message from an agent to a front end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "say")]
 pub enum Event {
-    /// The first message of an agent that is ready for work, and its answer to a
-    /// greeting.
+    /// First message of an agent that is ready, and its answer to [`Request::Greet`].
     Ready {
-        /// [`VERSION`].
+        /// Protocol version of the agent, see [`VERSION`].
         protocol: u32,
-        /// Where it finds itself.
+        /// Environment of the agent.
         surroundings: Surroundings,
     },
-    /// The agent lives.
+    /// Answer to [`Request::Ping`].
     Alive,
-    /// The agent could not make itself a place to work in; it ends after this.
+    /// The agent could not set up its environment. The agent exits after this event.
     Unable {
-        /// Why.
+        /// Cause of the failure.
         failure: Failure,
     },
-    /// What the agent is about to do, so that a death can be placed.
+    /// Next action of the agent. If the agent dies, this event names the action that was running.
     Step {
-        /// For which lab.
+        /// Lab number.
         lab: LabId,
-        /// In words, beginning with a verb: "load iptables rules in node-1".
+        /// Description of the action, starting with a verb: "load iptables rules in node-1".
         step: String,
     },
-    /// The lab stands.
+    /// The lab is running.
     Built {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
-        /// By which of the agent's descriptors each namespace is held, for those
-        /// who want to enter one from outside.
+        /// File descriptor that the agent holds for each namespace, by namespace name. Other
+        /// processes can enter a namespace through its descriptor.
         descriptors: BTreeMap<String, i32>,
-        /// What the API servers of its nodes refused its kube-proxies until they had
+        /// Requests of kube-proxies that the API servers rejected before the kube-proxies had
         /// written their rules.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         refused: Vec<Refused>,
     },
-    /// The lab is another now.
+    /// The lab has been changed.
     Changed {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
     },
-    /// The lab knows no connections.
+    /// The lab's connection state was reset: conntrack, affinity, rule counters.
     Forgotten {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
     },
-    /// The probes are over.
+    /// All probes have finished.
     Probed {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
-        /// What was seen.
+        /// Evidence recorded while the probes ran.
         evidence: Box<Evidence>,
     },
-    /// The server is no more.
+    /// The server or program has stopped.
     Stopped {
-        /// Of which lab.
+        /// Lab number.
         lab: LabId,
     },
-    /// The API server has these objects.
+    /// The API server has the new objects.
     Served {
-        /// In which lab.
+        /// Lab number.
         lab: LabId,
-        /// The resource version at which it has them.
+        /// Resource version of the API server after the change.
         version: u64,
     },
-    /// The program runs.
+    /// The program is running.
     Started {
-        /// In which lab.
+        /// Lab number.
         lab: LabId,
     },
-    /// How a program is that was started.
+    /// Status of a started program, see [`Request::Look`].
     Looked {
-        /// In which lab.
+        /// Lab number.
         lab: LabId,
-        /// How it is.
+        /// Current status and recent output.
         running: Running,
     },
-    /// The program has ended.
+    /// The program run by [`Request::Run`] has ended.
     Ran {
-        /// In which lab.
+        /// Lab number.
         lab: LabId,
-        /// What it left behind.
+        /// Exit status and output.
         finished: Finished,
     },
-    /// A balancer has found a backend in another state than before, and has
-    /// acted on it. Nobody asked for it: it is told whenever it happens.
+    /// A health check found a backend in another state than before, and the balancer has applied
+    /// the change. The agent sends this event without a request.
     Turned {
-        /// Of which lab.
+        /// Lab number.
         lab: LabId,
-        /// What was found.
+        /// Backend and its new state.
         turn: Turn,
     },
-    /// A stream says something.
+    /// Message from a stream.
     Heard {
-        /// Of which lab.
+        /// Lab number.
         lab: LabId,
-        /// Which stream.
+        /// Stream number.
         stream: StreamId,
-        /// What.
+        /// Message from the stream.
         word: FromStream,
     },
-    /// The lab is no more: nothing of it is left.
+    /// The lab has been removed completely.
     Gone {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
     },
-    /// What was asked could not be done; a lab that failed to build is gone.
+    /// A request failed. A lab that failed to build has been removed.
     Failed {
-        /// Which lab.
+        /// Lab number.
         lab: LabId,
-        /// Why.
+        /// Cause of the failure.
         failure: Failure,
     },
 }
 
 impl Event {
-    /// Whether it answers a request: an agent sends as many of them as it is asked.
+    /// Whether this event answers a request. The agent sends exactly one such event for each
+    /// request for which [`Request::is_answered`] is true.
     #[must_use]
     pub const fn is_answer(&self) -> bool {
         self.lab().is_some()
@@ -341,7 +337,7 @@ impl Event {
             )
     }
 
-    /// The lab it speaks of; none when it is about the agent itself.
+    /// Returns the lab of the event. `None` for an event of the agent itself.
     #[must_use]
     pub const fn lab(&self) -> Option<LabId> {
         match self {
@@ -364,69 +360,70 @@ impl Event {
     }
 }
 
-/// What a program left behind.
+/// Result of a program that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
-    /// Whether it ended with status 0.
+    /// Whether the program exited with status 0.
     pub success: bool,
-    /// Its standard output.
+    /// Standard output of the program.
     pub stdout: String,
-    /// Its standard error.
+    /// Standard error of the program.
     pub stderr: String,
 }
 
-/// How a program is that was started and let run.
+/// Status of a program started with [`Request::Start`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
-    /// How it ended: `it ended with status 1`; none while it runs.
+    /// Description of the program's end, such as `it ended with status 1`. `None` while the program
+    /// runs.
     pub ended: Option<String>,
-    /// The last that it said on standard output and standard error.
+    /// Most recent standard output and standard error of the program.
     pub said: String,
 }
 
-/// A backend that became well, or ceased to be.
+/// Change in the health of a backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// The namespace of the balancer that asks.
+    /// Namespace of the balancer that runs the health check.
     pub namespace: String,
-    /// Whom it asks.
+    /// Address of the backend.
     pub backend: SocketAddr,
-    /// Whether the answer was right this time.
+    /// Whether the latest health check succeeded.
     pub well: bool,
 }
 
-/// Whose fault a failure is, which decides what a user is told to do.
+/// Cause of a failure. It selects the advice that the user gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Fault {
-    /// The lab asks for something that no kernel would take.
+    /// No kernel would accept the lab.
     Input,
-    /// This machine lacks a program, a feature, a right or room.
+    /// The host lacks a program, a kernel feature, a privilege, or memory.
     Machine,
-    /// This machine was too busy for a verdict that can be relied on.
+    /// The host was too busy for a reliable verdict.
     Slow,
-    /// Neither: a bug.
+    /// Bug in svclab.
     Bug,
 }
 
-/// Why something could not be done.
+/// Error of an agent operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// Whose fault it is.
+    /// Cause of the failure.
     pub fault: Fault,
-    /// What was tried and what the kernel or a program said.
+    /// Description of the attempted action and the error of the kernel or program.
     pub message: String,
-    /// What to do about it, a command where there is one.
+    /// Advice for the user, with a command if possible. `None` if there is no advice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// The namespace and the line of rule text that was rejected.
+    /// Rejected line of rule text and its namespace. `None` if the failure concerns no rule text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Box<Rejected>>,
 }
 
 impl Failure {
-    /// The machine was too busy for a verdict on something.
+    /// Creates the failure for a host that is too busy for a verdict on `about`.
     #[must_use]
     pub fn slow(about: &str, why: impl std::fmt::Display) -> Self {
         Self {
@@ -442,35 +439,35 @@ impl Failure {
     }
 }
 
-/// Something that a program or the kernel refused to load.
+/// Input that a program or the kernel refused to load.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rejected {
-    /// The namespace it was meant for.
+    /// Namespace for which the input was loaded.
     pub namespace: String,
-    /// The program; of what the agent tells the kernel itself, the one that would be
-    /// called for it: `sysctl`, `ip route`, `ip rule`, `ip addr`, `ipvsadm`.
+    /// Program that rejected the line. If the agent configured the kernel itself, this is the
+    /// equivalent command: `sysctl`, `ip route`, `ip rule`, `ip addr` or `ipvsadm`.
     pub program: String,
-    /// The line; of no program, as that one would take it. Empty if none is named.
+    /// Rejected line. If the agent configured the kernel itself, these are the arguments of the
+    /// equivalent command. Empty if the error names no line.
     pub line: String,
-    /// Its number in what was loaded, from 1; 0 if none is named.
+    /// Line number in the loaded text, from 1. 0 if the error names no line.
     #[serde(default)]
     pub number: usize,
-    /// Other lines that are named with it, of which some may be well: the kernel finds
-    /// fault with all of a chain in which one rule is wrong.
+    /// Other lines that the error covers, some of which may be valid. The kernel rejects all of a
+    /// chain if one of its rules is invalid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<String>,
-    /// What the program said of it.
+    /// Error message of the program.
     pub said: String,
 }
 
-/// Who would be called for what the agent tells the kernel itself; see
-/// [`Rejected::program`].
+/// Value of [`Rejected::program`] for sysctls, which the agent writes itself.
 pub const SYSCTL: &str = "sysctl";
-/// As [`SYSCTL`], of routes.
+/// Value of [`Rejected::program`] for routes, which the agent adds itself.
 pub const IP_ROUTE: &str = "ip route";
-/// As [`SYSCTL`], of routing rules.
+/// Value of [`Rejected::program`] for routing rules, which the agent adds itself.
 pub const IP_RULE: &str = "ip rule";
-/// As [`SYSCTL`], of addresses.
+/// Value of [`Rejected::program`] for addresses, which the agent adds itself.
 pub const IP_ADDR: &str = "ip addr";
-/// As [`SYSCTL`], of virtual servers.
+/// Value of [`Rejected::program`] for virtual servers, which the agent adds itself.
 pub const IPVSADM: &str = "ipvsadm";

@@ -1,183 +1,180 @@
-//! What passes between a standing lab and somebody who is attached to it: a
-//! program whose input and output are passed through while it runs, or a capture
-//! whose packets are told as they come.
+//! Defines the messages of a stream between a running lab and an attached client. A stream carries
+//! the input and output of a running program, or the packets of a live capture.
 //!
-//! Nobody keeps what another has not asked for: of [`FromStream::Output`],
-//! [`FromStream::Packets`] and [`ToStream::Input`] each, at most [`WINDOW`]
-//! messages are under way that have not been answered by [`ToStream::Took`] or
-//! [`FromStream::Fed`].
+//! Each direction has flow control. At most [`WINDOW`] messages of each of [`FromStream::Output`],
+//! [`FromStream::Packets`] and [`ToStream::Input`] are unacknowledged. [`ToStream::Took`] and
+//! [`FromStream::Fed`] are the acknowledgements.
 
 use serde::{Deserialize, Serialize};
 
 use super::Failure;
 use crate::evidence::{Packet, bytes};
 
-/// The number by which a front end speaks of one of a lab's streams.
+/// Number that the front end assigns to a stream of a lab.
 pub type StreamId = u32;
 
-/// How many messages of one direction may be unanswered.
+/// Maximum number of unacknowledged messages of one kind.
 pub const WINDOW: usize = 16;
 
-/// The most bytes in one message of input or output.
+/// Maximum number of bytes in one message of input or output.
 pub const CHUNK: usize = 32 << 10;
 
-/// What is to be attached to.
+/// Request to open a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "open")]
 pub enum Opening {
-    /// A program, which is started for it.
+    /// Program, which the agent starts for the stream.
     Exec(Exec),
-    /// Packets, from now on.
+    /// Capture of packets, from the time of the request.
     Capture {
-        /// Of which interfaces.
+        /// Interfaces to capture on.
         of: Vec<Captured>,
     },
 }
 
-/// A program that is to be started.
+/// Program to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Exec {
-    /// The namespace.
+    /// Namespace in which the program runs.
     pub namespace: String,
-    /// The program, by its name or its path.
+    /// Program name or path.
     pub program: String,
-    /// What it is told.
+    /// Arguments of the program, without its name.
     pub arguments: Vec<String>,
-    /// The terminal it is to have. Without one, its streams are pipes.
+    /// Terminal of the program. `None` connects the program to pipes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<Terminal>,
-    /// Variables of its environment, besides those that every program has here.
+    /// Environment variables to add to those that all programs of the lab have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environment: Vec<(String, String)>,
 }
 
-/// A terminal.
+/// Terminal of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Terminal {
-    /// What `TERM` calls it.
+    /// Terminal type, the value of `TERM`.
     pub kind: String,
-    /// How large it is.
+    /// Initial size of the terminal.
     pub size: Size,
 }
 
-/// How large a terminal is, in characters.
+/// Size of a terminal, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
-    /// From above to below.
+    /// Number of rows.
     pub rows: u16,
-    /// From left to right.
+    /// Number of columns.
     pub columns: u16,
 }
 
-/// What of a namespace is to be captured.
+/// Interfaces of one namespace to capture on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Captured {
-    /// The namespace.
+    /// Namespace name.
     pub namespace: String,
-    /// One of its interfaces; all of them without it.
+    /// Interface name. `None` captures on all interfaces of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
 }
 
-/// One of the streams that a program writes to.
+/// Output stream of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Written {
-    /// Standard output; on a terminal, both.
+    /// Standard output. On a terminal, standard output and standard error.
     Stdout,
     /// Standard error.
     Stderr,
 }
 
-/// What is said to a stream.
+/// Message to a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "tell")]
 pub enum ToStream {
-    /// What a program is to read. Answered by [`FromStream::Fed`].
+    /// Standard input for the program. Acknowledged by [`FromStream::Fed`].
     Input {
-        /// The bytes, at most [`CHUNK`].
+        /// Input bytes, at most [`CHUNK`].
         #[serde(with = "bytes")]
         bytes: Vec<u8>,
     },
-    /// There is no more to read; a capture is to come to its end.
+    /// End of the program's input. Ends a capture.
     EndOfInput,
-    /// One message of output, or of packets, has been dealt with.
+    /// Acknowledges one message of output or packets.
     Took {
-        /// Of which stream; packets are told on [`Written::Stdout`].
+        /// Acknowledged stream. Packets count as [`Written::Stdout`].
         of: Written,
     },
-    /// Nobody reads that any more.
+    /// The client no longer reads this output stream.
     Unread {
-        /// Which stream.
+        /// Output stream of the program.
         of: Written,
     },
-    /// The terminal is of another size now.
+    /// New size of the terminal.
     Resize {
-        /// How large it is.
+        /// Rows and columns.
         size: Size,
     },
-    /// Send a signal to the program and to all that it started in its group.
+    /// Sends a signal to the process group of the program.
     Signal {
-        /// The signal's number.
+        /// Signal number.
         number: i32,
     },
 }
 
-/// What a stream says.
+/// Message from a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "heard")]
 pub enum FromStream {
-    /// It is open: the program runs, or packets are watched from now on.
+    /// The stream is open: the program or the capture is running.
     Opened,
-    /// What a program wrote. Answered by [`ToStream::Took`].
+    /// Output of the program. Acknowledged by [`ToStream::Took`].
     Output {
-        /// Where to.
+        /// Stream that the program wrote to.
         of: Written,
-        /// The bytes, at most [`CHUNK`].
+        /// Output bytes, at most [`CHUNK`].
         #[serde(with = "bytes")]
         bytes: Vec<u8>,
     },
-    /// One message of input has been read, or was for nobody.
+    /// Acknowledges one message of input, which the program has read or no longer reads.
     Fed,
-    /// Packets, in the order of time as far as that is known. Answered by
-    /// [`ToStream::Took`].
+    /// Captured packets, approximately in chronological order. Acknowledged by [`ToStream::Took`].
     Packets {
-        /// The packets.
+        /// Packets since the previous message.
         packets: Vec<Packet>,
-        /// How many more there were that the kernel had no room for.
+        /// Number of packets that the kernel dropped because its capture buffer was full.
         missed: u64,
     },
-    /// It is over.
+    /// The stream has ended.
     Ended {
-        /// How.
+        /// Reason for the end.
         end: End,
     },
-    /// It could not be opened, or broke.
+    /// The stream could not be opened, or it broke.
     Failed {
-        /// Whether there is no such program.
+        /// Whether the program does not exist.
         #[serde(default)]
         absent: bool,
-        /// Why.
+        /// Cause of the failure.
         failure: Failure,
     },
 }
 
-/// How a stream ended.
+/// Reason for the end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "by")]
 pub enum End {
-    /// The program ended with this status.
+    /// The program exited.
     Status {
-        /// The status.
+        /// Exit status of the program.
         code: i32,
     },
-    /// The program was ended by this signal.
+    /// A signal killed the program.
     Signal {
-        /// The signal's number.
+        /// Signal number.
         number: i32,
     },
-    /// The capture was to end.
+    /// The client ended the capture.
     Wish,
 }
