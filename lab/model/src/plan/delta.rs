@@ -1,4 +1,4 @@
-//! What turns a running lab of one plan into one of another.
+//! Defines the changes that turn a running lab of one plan into a running lab of another plan.
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
@@ -9,130 +9,129 @@ use super::{
     Watch,
 };
 
-/// What changes, in the order in which an agent applies it: servers that end,
-/// then each namespace, then servers that begin.
+/// Difference between two plans. The agent stops servers first, then changes each namespace, then
+/// starts servers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Delta {
-    /// Namespaces in which something changes.
+    /// Changed namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<Change>,
-    /// Servers that end.
+    /// Servers to stop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<Server>,
-    /// Servers that begin.
+    /// Servers to start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub start: Vec<Server>,
-    /// All health checks, if they restart: they do when one of them changes,
-    /// or the virtual servers that they guard.
+    /// All health checks after the change. `None` keeps the running health checks. All health
+    /// checks restart if one of them changes, or a virtual server that they guard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Vec<HealthCheck>>,
-    /// What to try, if that changes.
+    /// Probes after the change. `None` keeps the current probes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<Vec<Probe>>,
-    /// What to look at, if that changes.
+    /// Evidence to record after the change. `None` keeps the current selection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
 }
 
-/// What changes in one namespace, in the order in which it is applied.
+/// Changes in one namespace, in the order in which the agent applies them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Change {
-    /// Its name.
+    /// Namespace name.
     pub namespace: String,
-    /// Settings to write, in this order.
+    /// Sysctls to write, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sysctls: Vec<Sysctl>,
-    /// Interfaces that change.
+    /// Changed interfaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkChange>,
-    /// Routes.
+    /// Routes to remove and to add.
     #[serde(default, skip_serializing_if = "Swap::is_empty")]
     pub routes: Swap<Route>,
-    /// Neighbours.
+    /// Static neighbours to remove and to add.
     #[serde(default, skip_serializing_if = "Swap::is_empty")]
     pub neighbours: Swap<Neighbour>,
-    /// Forwarding entries of vxlan devices.
+    /// Forwarding entries of vxlan devices to remove and to add.
     #[serde(default, skip_serializing_if = "Swap::is_empty")]
     pub forwarding: Swap<Forwarding>,
-    /// Virtual servers: those in `remove` go with all their real servers, those
-    /// in `add` come with theirs.
+    /// Virtual servers to remove and to add, with all their real servers.
     #[serde(default, skip_serializing_if = "Swap::is_empty")]
     pub ipvs: Swap<VirtualServer>,
-    /// The names of nfacct objects that come before the rules change. Those that no rule
-    /// counts with any more do nothing, and stay.
+    /// Names of nfacct objects to create before the rules change. Objects that no rule uses any
+    /// longer have no effect and remain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accounting: Vec<String>,
-    /// Sets.
+    /// Changes of ipsets. `None` if the sets stay the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sets: Option<SetsChange>,
-    /// Rules.
+    /// Changes of iptables rules. `None` if the rules stay the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables: Option<RulesChange>,
-    /// Rules of the other iptables.
+    /// Changes of the rules of the other iptables backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<RulesChange>,
-    /// Tables of nftables.
+    /// Changes of nftables tables. `None` if the tables stay the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nft: Option<TablesChange>,
 }
 
-/// How sets change: lines for ipset.
+/// Changes of ipsets, as input for `ipset restore`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SetsChange {
-    /// Before the rules change: new sets, members that come and go.
+    /// Commands to run before the rules change: create sets, add and delete members.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub before: String,
-    /// After the rules have changed: sets that go.
+    /// Commands to run after the rules have changed: destroy sets.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub after: String,
-    /// Whether any set is there from then on.
+    /// Whether the namespace has any set after the change.
     pub any: bool,
 }
 
-/// What changes of an interface.
+/// Changes of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkChange {
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// Addresses that go, then those that come, in this order.
+    /// Addresses to remove, then addresses to add, in this order.
     #[serde(default, skip_serializing_if = "Swap::is_empty")]
     pub addresses: Swap<IpNetwork>,
-    /// Whether it is up, if that changes.
+    /// Whether the interface is up after the change. `None` keeps its state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up: Option<bool>,
-    /// Its largest packet, if that changes.
+    /// MTU after the change, in bytes. `None` keeps the MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 }
 
-/// What goes, and what comes afterwards.
+/// Items to remove, then items to add.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Swap<T> {
-    /// What goes.
+    /// Items to remove first.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<T>,
-    /// What comes.
+    /// Items to add afterwards.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub add: Vec<T>,
 }
 
-/// How rules change: input for `iptables-restore --noflush`.
+/// Changes of rules, as input for `iptables-restore --noflush`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RulesChange {
-    /// What `iptables-restore` reads.
+    /// Input for `iptables-restore` and `ip6tables-restore`.
     pub batches: Iptables,
-    /// The tables that the plan fills from now on, by family, 4 or 6: those that
-    /// are read back.
+    /// Tables with rules of the plan after the change, by address family (4 or 6). The agent reads
+    /// these tables back.
     pub tables: Vec<(u8, Vec<String>)>,
 }
 
-/// How tables of nftables change, all at once: some go, then others come.
+/// Changes of nftables tables, applied in one transaction: deletions, then additions.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TablesChange {
-    /// Those that go, by family and name: `ip kube-proxy`.
+    /// Tables to delete, as family and name: `ip kube-proxy`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub go: Vec<String>,
-    /// Input for `nft -f` that makes those that come.
+    /// Input for `nft -f` that creates tables.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub come: String,
 }
@@ -147,7 +146,7 @@ impl<T> Default for Swap<T> {
 }
 
 impl<T> Swap<T> {
-    /// Whether nothing goes and nothing comes.
+    /// Whether there is nothing to remove or add.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.add.is_empty()
@@ -155,7 +154,7 @@ impl<T> Swap<T> {
 }
 
 impl Delta {
-    /// Whether nothing changes.
+    /// Whether the plans do not differ.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -163,7 +162,7 @@ impl Delta {
 }
 
 impl TablesChange {
-    /// What is there once the tables of a text have changed so.
+    /// Returns the ruleset text after this change to the tables in `there`.
     #[must_use]
     pub fn applied(&self, there: &str) -> String {
         let stay = tables(there).filter(|(name, _)| !self.go.iter().any(|gone| gone == name));

@@ -1,4 +1,4 @@
-//! Flows of UDP that a kube-proxy has conntrack forget.
+//! Selects the UDP conntrack entries that kube-proxy deletes.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,37 +7,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::Connection;
 
-/// The IP protocol number of UDP.
+/// IP protocol number of UDP.
 const UDP: u8 = 17;
 
-/// Entries of UDP that are deleted from conntrack: all those that fit in every respect.
+/// Filter for UDP conntrack entries to delete. An entry must match all fields.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Forget {
-    /// Whether those of IPv6; else those of IPv4.
+    /// Whether the filter matches IPv6 entries. Otherwise, it matches IPv4 entries.
     pub v6: bool,
-    /// The address that the flow's first packet was sent to, before it was rewritten.
+    /// Original destination address of the flow, before DNAT. `None` matches any address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<IpAddr>,
-    /// The port that it was sent to.
+    /// Original destination port of the flow, before DNAT. `None` matches any port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Who answers it.
+    /// Required source of the replies.
     #[serde(default, skip_serializing_if = "AnsweredBy::is_anyone")]
     pub by: AnsweredBy,
 }
 
-/// From where a flow's answers are to come.
+/// Condition on the source address of a flow's replies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AnsweredBy {
-    /// From wherever.
+    /// Any reply source matches.
     #[default]
     Anyone,
-    /// From this address, to which the packet was rewritten.
+    /// The flow was rewritten to this address.
     One(IpAddr),
-    /// From none of these addresses.
+    /// The reply source is none of these addresses.
     NoneOf(Vec<IpAddr>),
-    /// From none of these addresses and ports.
+    /// The reply source is none of these addresses with ports.
     NoPortOf(Vec<SocketAddr>),
 }
 
@@ -48,7 +48,7 @@ impl AnsweredBy {
 }
 
 impl Forget {
-    /// Whether an entry is one of those.
+    /// Whether the filter matches a conntrack entry.
     #[must_use]
     pub fn takes(&self, entry: &Connection) -> bool {
         let (to, from) = (entry.original.destination, entry.reply.source);
@@ -65,7 +65,8 @@ impl Forget {
     }
 }
 
-/// In the words of `conntrack -D`, as far as it has any.
+/// Formats the filter as `conntrack -D` arguments, with a remark for conditions that `conntrack`
+/// cannot express.
 impl fmt::Display for Forget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("conntrack -D -p udp")?;
@@ -153,7 +154,7 @@ mod tests {
         );
         let one = forget(AnsweredBy::One("10.244.2.7".parse().unwrap()));
         assert!(one.takes(&old) && !one.takes(&new));
-        // What was never rewritten is nobody's.
+        // `--dst-nat` does not match a flow without DNAT.
         let own = forget(AnsweredBy::One("10.96.0.10".parse().unwrap()));
         assert!(!own.takes(&entry(17, to, to)));
         let others = forget(AnsweredBy::NoneOf(vec!["10.244.2.8".parse().unwrap()]));

@@ -1,5 +1,4 @@
-//! Health checks: who asks whom, and which real servers stand or fall with the
-//! answer.
+//! Defines the health checks of balancers and the real servers that depend on their results.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,43 +7,42 @@ use serde::{Deserialize, Serialize};
 
 use svclab_ruleset::ipvs::Virtual;
 
-/// A backend that is asked, again and again, whether it is well.
+/// Periodic check of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheck {
-    /// The namespace of the balancer that asks.
+    /// Namespace of the balancer that runs the check.
     pub namespace: String,
-    /// Who is asked.
+    /// Address of the checked backend.
     pub backend: SocketAddr,
-    /// The source it asks from; the route's choice without it.
+    /// Source address of the check. `None` leaves the choice to the route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<IpAddr>,
-    /// What is asked.
+    /// Request to send.
     pub question: Question,
-    /// How long between two questions. An answer is waited for five times as
-    /// long.
+    /// Interval between two checks. The timeout of a check is five times this interval.
     pub every: Duration,
-    /// The real servers that take no new connection while it is not well.
+    /// Real servers that get no new connections while the backend is unhealthy.
     pub guards: Vec<Guarded>,
 }
 
-/// A real server of a virtual server.
+/// Real server of a virtual server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guarded {
-    /// The virtual server.
+    /// Virtual server that the real server belongs to.
     pub takes: Virtual,
-    /// The real server.
+    /// Address of the real server.
     pub to: SocketAddr,
 }
 
-/// What a health check asks.
+/// Request of a health check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "asks")]
 pub enum Question {
-    /// Whether a TCP connection is accepted.
+    /// Checks that the backend accepts a TCP connection.
     Connect,
-    /// Whether `GET PATH` is answered with status 200.
+    /// Checks that the backend answers `GET PATH` with status 200.
     Get {
-        /// The path.
+        /// Path of the request.
         path: String,
     },
 }

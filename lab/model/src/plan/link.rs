@@ -1,4 +1,4 @@
-//! Interfaces.
+//! Defines network interfaces and link-layer addresses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,75 +8,75 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 
-/// One interface of a namespace.
+/// Interface of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// At most 15 bytes, unique in its namespace.
+    /// Interface name, at most 15 bytes, unique in the namespace.
     pub name: String,
-    /// What it is.
+    /// Type of the interface.
     pub kind: LinkKind,
-    /// Its link-layer address, fixed so that neighbours can be.
+    /// Link-layer address, fixed so that static neighbour entries can name it.
     pub mac: Mac,
-    /// Its addresses, host bits kept.
+    /// Addresses with prefix lengths. Host bits are kept.
     pub addresses: Vec<IpNetwork>,
-    /// The bridge it is a port of.
+    /// Bridge that the interface is a port of. `None` if it is not a bridge port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
-    /// A frame may leave a bridge by the port it came in on.
+    /// Whether the bridge may forward a frame out of the port that received it.
     #[serde(default)]
     pub hairpin: bool,
-    /// It is left down, as kube-proxy leaves `kube-ipvs0`: its addresses are the
-    /// node's own all the same.
+    /// Whether the interface stays down, as kube-proxy leaves `kube-ipvs0`. Its addresses are local
+    /// to the node nevertheless.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub down: bool,
-    /// Largest packet, in bytes; the kernel's own choice when absent.
+    /// MTU in bytes. `None` leaves the choice to the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 }
 
 impl Link {
-    /// Whether its cable ends in the namespace of that name.
+    /// Whether the interface is a veth whose peer is in the namespace `name`.
     #[must_use]
     pub fn leads_to(&self, name: &str) -> bool {
         matches!(&self.kind, LinkKind::Veth { namespace, .. } if namespace == name)
     }
 }
 
-/// What an interface is.
+/// Type of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is")]
 pub enum LinkKind {
-    /// One end of a cable into another namespace. Each end names the other.
+    /// End of a veth pair between two namespaces. Each end names the other end.
     Veth {
-        /// The namespace of the other end.
+        /// Namespace of the peer.
         namespace: String,
-        /// The other end's name there.
+        /// Name of the peer interface in that namespace.
         peer: String,
     },
-    /// A switch.
+    /// Linux bridge.
     Bridge,
-    /// An interface that leads nowhere and only holds addresses.
+    /// Dummy interface, which only holds addresses.
     Dummy,
-    /// A tunnel end, forwarding entries set by hand as flannel does.
+    /// Vxlan device with static forwarding entries, as flannel sets it up.
     Vxlan {
-        /// Network identifier.
+        /// VXLAN network identifier (VNI).
         vni: u32,
-        /// UDP port.
+        /// UDP port of the tunnel.
         port: u16,
-        /// The underlay interface, by name.
+        /// Name of the underlay interface.
         dev: String,
-        /// The underlay source address.
+        /// Source address in the underlay.
         local: IpAddr,
     },
 }
 
-/// A link-layer address.
+/// Link-layer address of 6 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// The address of an interface: made from its names, so that it is the same
-    /// in every run, locally administered, and unicast.
+    /// Derives a link-layer address from the names of a namespace and an interface. The address is
+    /// the same in every run, locally administered, and unicast.
     #[must_use]
     pub fn of(namespace: &str, link: &str) -> Self {
         let digest = Sha256::digest(format!("{namespace}\0{link}"));
@@ -96,7 +96,7 @@ impl fmt::Display for Mac {
     }
 }
 
-/// Not six hexadecimal bytes between colons.
+/// Error for a text that is not six hexadecimal bytes between colons.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is not a link-layer address: six hexadecimal bytes between colons")]
 pub struct BadMac(String);

@@ -1,6 +1,7 @@
-//! Exactly what to apply, namespace by namespace, and what to probe: the
-//! contract between the pure half of svclab and an agent. The same plan runs on
-//! the host, in a guest, or on another machine over a pipe.
+//! Defines the plan of a lab: the contents of each namespace and the probes to run.
+//!
+//! The planner builds a plan without I/O, and an agent applies it. The same plan runs on the host,
+//! in a guest, or on another machine over a pipe.
 
 pub mod delta;
 mod forget;
@@ -29,104 +30,104 @@ pub use step::{Step, Told, probes_by_stage};
 pub use svclab_ruleset::ipvs::VirtualServer;
 pub use typed::{CommandLimits, Typed};
 
-/// A cluster's network as one kernel is to build it, and what to try in it.
+/// Network of a cluster for one kernel, and the probes to run in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Plan {
-    /// The case this plan is for, as a user names it; for messages.
+    /// Case name as the user writes it, used in messages.
     pub case: String,
-    /// The namespaces, each with everything that is in it.
+    /// Namespaces with their contents.
     pub namespaces: Vec<Namespace>,
-    /// The servers that answer, each in a namespace.
+    /// Servers that run in the namespaces.
     pub servers: Vec<Server>,
-    /// What to try once everything stands, in this order.
+    /// Probes to run once the lab is running, in this order.
     pub probes: Vec<Probe>,
-    /// What balancers ask of their backends. Every question has had its first
-    /// answer before anything is tried.
+    /// Health checks of the balancers. Each check has its first result before the first probe
+    /// starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub health: Vec<HealthCheck>,
-    /// Real kube-proxies, which have written their rules before anything is tried.
+    /// Real kube-proxies. They have written their rules before the first probe starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proxies: Vec<RealProxy>,
-    /// The Kubernetes objects that they are told of.
+    /// Kubernetes objects that the real kube-proxies receive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<serde_json::Value>,
-    /// What changes afterwards, one step after the other, and what is tried then.
+    /// Changes to the running lab with their probes, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
-    /// What is typed on nodes when all that was written, in this order.
+    /// Commands to run on nodes after all rules have been written, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub typed: Vec<Typed>,
-    /// What to look at while probing.
+    /// Evidence to record while probes run.
     pub watch: Watch,
 }
 
-/// One network namespace and everything in it.
+/// Network namespace and its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Namespace {
-    /// Unique in the plan: `node-1`, `pod/default/client`, `host/laptop`.
+    /// Name, unique in the plan: `node-1`, `pod/default/client`, `host/laptop`.
     pub name: String,
-    /// Interfaces in the order they are made. `lo` is always there and up.
+    /// Interfaces in order of creation. `lo` always exists and is up.
     pub links: Vec<Link>,
-    /// Addresses of `lo` besides its own.
+    /// Addresses of `lo` in addition to its default addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loopback: Vec<IpNetwork>,
-    /// Routes of the main table unless one says otherwise.
+    /// Routes, in the main table unless the route names another.
     pub routes: Vec<Route>,
-    /// Routes of several ways, added after the others.
+    /// Multipath routes, added after the other routes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<Spread>,
-    /// Networks of interfaces' addresses to which the kernel's own routes are taken away:
-    /// each with its interface.
+    /// Networks of interface addresses for which the agent removes the route that the kernel added,
+    /// with the interface of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrouted: Vec<(IpNetwork, String)>,
-    /// Rules by which packets look for their route, besides the kernel's own three.
+    /// Routing rules in addition to the three default rules of the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policy: Vec<PolicyRule>,
-    /// Static neighbours, so that no verdict hangs on ARP.
+    /// Static neighbours, so that no verdict depends on ARP.
     pub neighbours: Vec<Neighbour>,
     /// Forwarding entries of vxlan devices.
     pub forwarding: Vec<Forwarding>,
-    /// Kernel settings under `net.`, applied in this order: those that name an
-    /// interface after it was made, all others before.
+    /// Sysctls under `net.`, in the order of writing. Sysctls of an interface are written after the
+    /// interface exists, all others before any interface exists.
     pub sysctls: Vec<Sysctl>,
-    /// Input for `ipset restore`; empty when there is none.
+    /// Input for `ipset restore`. Empty if there are no sets.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ipset: String,
     /// Virtual servers of IPVS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ipvs: Vec<VirtualServer>,
-    /// How long IPVS remembers connections; as the kernel has it without this.
+    /// Timeouts of IPVS connections. `None` keeps the defaults of the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipvs_timeouts: Option<svclab_ruleset::ipvs::Timeouts>,
-    /// The names of the nfacct objects that rules count with, made before them.
+    /// Names of the nfacct objects that rules use, created before the rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accounting: Vec<String>,
-    /// Rules, loaded after the sets they name.
+    /// Iptables rules, loaded after the sets that they name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables: Option<Iptables>,
-    /// Rules of the other iptables, where both are in use.
+    /// Rules of the other iptables backend, if both are in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Iptables>,
-    /// Input for `nft -f`; empty when there is none.
+    /// Input for `nft -f`. Empty if there are no tables.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub nft: String,
 }
 
-/// Which iptables writes the rules. The two live side by side in a kernel.
+/// Iptables backend that loads the rules. Both backends can be active in one kernel.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// `iptables-nft-restore`: `nf_tables` in the kernel.
+    /// `iptables-nft-restore`, which uses `nf_tables` in the kernel.
     #[default]
     Nft,
-    /// `iptables-legacy-restore`: `x_tables` in the kernel.
+    /// `iptables-legacy-restore`, which uses `x_tables` in the kernel.
     Legacy,
 }
 
 impl Backend {
-    /// The word in the programs' names: `nft` or `legacy`.
+    /// Returns the part of the program name: `nft` or `legacy`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -139,85 +140,86 @@ impl Backend {
 /// Input for `iptables-restore` and `ip6tables-restore`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Iptables {
-    /// Which of the two iptables loads it.
+    /// Backend that loads the input.
     pub backend: Backend,
-    /// IPv4 rules; empty when there are none.
+    /// IPv4 rules. Empty if there are none.
     pub v4: String,
-    /// IPv6 rules; empty when there are none.
+    /// IPv6 rules. Empty if there are none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub v6: String,
 }
 
-/// A neighbour that needs no resolving.
+/// Static neighbour entry, which needs no resolution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbour {
-    /// The neighbour's address.
+    /// IP address of the neighbour.
     pub address: IpAddr,
-    /// Its link-layer address.
+    /// Link-layer address of the neighbour.
     pub mac: Mac,
-    /// The interface, by name.
+    /// Name of the interface.
     pub dev: String,
 }
 
-/// Where a vxlan device sends frames for a link-layer address.
+/// Forwarding entry of a vxlan device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forwarding {
-    /// The vxlan device, by name.
+    /// Name of the vxlan device.
     pub dev: String,
-    /// Frames for this link-layer address …
+    /// Destination link-layer address of the frames.
     pub mac: Mac,
-    /// … go to this tunnel end.
+    /// Address of the tunnel end that receives the frames.
     pub to: IpAddr,
 }
 
-/// One kernel setting.
+/// Value for one sysctl.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sysctl {
-    /// Dotted, as `sysctl` prints it; always under `net.`. An interface whose
-    /// name holds a dot is written with a slash, as `sysctl` does.
+    /// Sysctl name with dots, as `sysctl` prints it, always under `net.`. A dot in an interface
+    /// name is written as a slash, as `sysctl` does.
     pub key: String,
-    /// The value.
+    /// Value to write.
     pub value: String,
-    /// The interface it speaks of: it is written after that one was made.
+    /// Interface that the sysctl belongs to. The agent writes the sysctl after creating the
+    /// interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-    /// A kernel that lacks the setting (an older one, or one whose module is
-    /// not loaded) behaves as if it were set so.
+    /// Whether a kernel without the sysctl behaves as if it had this value. Old kernels lack the
+    /// sysctl, and so do kernels that have not loaded its module.
     #[serde(default)]
     pub optional: bool,
 }
 
-/// What the agent looks at while the probes run.
+/// Evidence that the agent records while probes run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Watch {
-    /// Namespaces whose every packet is kept.
+    /// Namespaces in which to capture all packets.
     pub packets: Vec<String>,
-    /// Namespaces whose netfilter, conntrack and IPVS are asked what they do with each
-    /// packet, and whose kernel is asked which it drops.
+    /// Namespaces in which to trace netfilter, conntrack and IPVS for each packet, and to record
+    /// the packets that the kernel drops.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<String>,
-    /// Namespaces whose kernel counters (`/proc/net/netstat`, `/proc/net/snmp`)
-    /// are compared before and after.
+    /// Namespaces in which to compare kernel counters (`/proc/net/netstat`, `/proc/net/snmp`)
+    /// before and after.
     pub counters: Vec<String>,
-    /// Names of kernel counters that expectations ask for, by namespace. A kernel without
-    /// one of them is an error, because a misspelt counter would never grow.
+    /// Names of kernel counters that expectations use, by namespace. A counter that the kernel
+    /// lacks is an error, because a misspelt counter would never increase.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub named_counters: BTreeMap<String, BTreeSet<String>>,
-    /// Namespaces whose rules are read back, with their counters, afterwards.
+    /// Namespaces in which to read the rules and their counters back afterwards.
     pub rules: Vec<String>,
-    /// Namespaces whose sets are read back afterwards.
+    /// Namespaces in which to read the sets back afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<String>,
-    /// Namespaces whose virtual servers are read back afterwards.
+    /// Namespaces in which to read the virtual servers back afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ipvs: Vec<String>,
-    /// Namespaces whose interfaces are read back afterwards.
+    /// Namespaces in which to read the interfaces back afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<String>,
 }
 
 impl Watch {
-    /// Everything there is to see of a plan.
+    /// Returns a request for all evidence in all namespaces of a plan.
     #[must_use]
     pub fn everything(plan: &Plan) -> Self {
         let names: Vec<String> = plan.namespaces.iter().map(|ns| ns.name.clone()).collect();
@@ -235,7 +237,7 @@ impl Watch {
 }
 
 impl Namespace {
-    /// Whether it asks anything of IPVS.
+    /// Whether the namespace has virtual servers or IPVS timeouts.
     #[must_use]
     pub fn uses_ipvs(&self) -> bool {
         !self.ipvs.is_empty() || self.ipvs_timeouts.is_some()
@@ -243,14 +245,15 @@ impl Namespace {
 }
 
 impl Plan {
-    /// The namespace of that name.
+    /// Returns the namespace with a name. `None` if the plan has no such namespace.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {
         self.namespaces.iter().find(|ns| ns.name == name)
     }
 
-    /// After which step a probe is tried, or spoken on that is open across it, from 0;
-    /// none of one that is over before the first.
+    /// Returns the index, from 0, of the step after which a probe runs. For a probe that is open
+    /// across a step, this is the step that it is open across. `None` if the probe ends before the
+    /// first step.
     #[must_use]
     pub fn step_of(&self, probe: &str) -> Option<usize> {
         self.steps.iter().position(|step| {

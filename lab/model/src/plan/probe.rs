@@ -1,4 +1,4 @@
-//! Who answers and what is tried.
+//! Defines the servers and the probes of a plan.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,52 +7,52 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use svclab_ruleset::ipvs::Transport;
 
-/// A server in a namespace, on every address it has.
+/// Server in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
-    /// The namespace it listens in.
+    /// Namespace that the server listens in.
     pub namespace: String,
-    /// Who it says it is: the pod's or host's name as a user writes it.
+    /// Name in the server's replies: the name of the pod or external host in the lab.
     pub name: String,
-    /// Only on this address; on all of them when absent. Two host-network pods
-    /// may not share a port, so this is rarely needed.
+    /// Address to listen on. `None` listens on all addresses. Host-network pods on one node cannot
+    /// share a port, so this field is rarely set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// The port.
+    /// Port to listen on.
     pub port: u16,
-    /// What it does with who comes.
+    /// Behaviour of the server.
     pub kind: ServerKind,
 }
 
-/// What a server does with who comes.
+/// Behaviour of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ServerKind {
-    /// Answers with its name and the peer's address as it saw it.
+    /// Replies with its name and the peer address that it sees.
     Answers,
-    /// Listens and never accepts, as kube-proxy did on node ports up to 1.23 to
-    /// keep others away from them.
+    /// Listens but never accepts. kube-proxy up to 1.23 did this on node ports, so that no other
+    /// program could use them.
     Holds,
-    /// Answers HTTP as kube-proxy does on a service's `healthCheckNodePort`.
+    /// Replies over HTTP as kube-proxy does on a service's `healthCheckNodePort`.
     Health {
-        /// `NAMESPACE/NAME`.
+        /// Service as `NAMESPACE/NAME`.
         service: String,
-        /// How many endpoints of the service are on the node.
+        /// Number of endpoints of the service on the node.
         local_endpoints: usize,
     },
-    /// Connects to one of these for each who comes, in turn, and to the next
-    /// when one does not answer: a balancer on layer 7.
+    /// Connects to a backend for each client, in turn, and to the next backend if one does not
+    /// answer. This is a layer 7 load balancer.
     Forwards {
-        /// Where it connects to.
+        /// Addresses of the backends.
         backends: Vec<SocketAddr>,
-        /// How long it waits before it tries the next.
+        /// Time to wait for a backend before trying the next.
         retry_after: Duration,
     },
 }
 
-/// What a probe speaks.
+/// Protocol of a probe.
 #[derive(
     Debug,
     Clone,
@@ -69,12 +69,12 @@ pub enum ServerKind {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// Connects, asks who is there, reads the answer.
+    /// Connects over TCP, asks for the server name and reads the reply.
     #[default]
     Tcp,
-    /// Sends one datagram, waits for one.
+    /// Sends one UDP datagram and waits for one reply.
     Udp,
-    /// An ICMP echo request.
+    /// Sends an ICMP echo request.
     Ping,
 }
 
@@ -100,24 +100,24 @@ impl TryFrom<Protocol> for Transport {
     }
 }
 
-/// How long probes wait that say nothing of it themselves.
+/// Default maximum time that probes wait for a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// At most so long.
+    /// Maximum time to wait.
     pub longest: Duration,
-    /// And no longer than it takes to prove that nothing can come any more.
+    /// Whether to stop earlier, once the evidence proves that no answer can arrive.
     pub settle: bool,
 }
 
 impl Patience {
-    /// Two retransmissions of a TCP segment, unless it is proven before that nothing
-    /// can come.
+    /// Waits for at most two retransmissions of a TCP segment, and less if the evidence proves that
+    /// no answer can arrive.
     pub const SETTLED: Self = Self {
         longest: Duration::from_secs(3),
         settle: true,
     };
 
-    /// So long and no shorter.
+    /// Creates a maximum time without early end.
     #[must_use]
     pub const fn of(longest: Duration) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl From<Duration> for Patience {
     }
 }
 
-/// `settled`, or how long.
+/// Formats the value as `settled` or as a duration.
 impl fmt::Display for Patience {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.settle {
@@ -144,47 +144,47 @@ impl fmt::Display for Patience {
     }
 }
 
-/// How many connections a probe opens.
+/// Number of connections of a probe.
 pub type Count = u32;
 
-/// One exchange to try, possibly several times.
+/// Exchange to try, one or more times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
-    /// As the lab names it.
+    /// Probe name from the lab.
     pub name: String,
-    /// The namespace it starts in.
+    /// Namespace of the source.
     pub from: String,
-    /// Where it goes.
+    /// Destination of the probe.
     pub to: Target,
-    /// What it speaks.
+    /// Protocol of the probe.
     pub protocol: Protocol,
-    /// How often; all are begun in order, without waiting for each other.
+    /// Number of connections. The agent starts them in order, without waiting for the previous one.
     pub connections: Count,
-    /// The source address it insists on.
+    /// Source address to bind to. `None` leaves the choice to the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<IpAddr>,
-    /// How long an answer is waited for.
+    /// Maximum time to wait for an answer.
     pub patience: Duration,
-    /// Whether a timeout is told as soon as what was seen proves it. In a case with
-    /// such a probe the agent watches everything, whatever the plan says of it.
+    /// Whether a timeout is reported as soon as the evidence proves it. If a case has such a probe,
+    /// the agent records all evidence, independent of the plan.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settle: bool,
-    /// Begun only when this probe is over.
+    /// Probe that must end before this probe starts. `None` starts the probe at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
-/// Where a probe goes.
+/// Destination of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// The address.
+    /// Destination IP address.
     pub address: IpAddr,
-    /// The port; 0 for a ping.
+    /// Destination port, 0 for ping.
     pub port: u16,
 }
 
 impl Target {
-    /// As a socket address.
+    /// Returns the address and port as a socket address.
     #[must_use]
     pub const fn socket(self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)

@@ -1,4 +1,4 @@
-//! A real kube-proxy on a node.
+//! Defines a real kube-proxy that runs on a node.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use super::Backend;
 
-/// Where the API server is that a node's kube-proxy talks to: on the node itself, so
-/// that nothing of it is on any network.
+/// Address of the API server that a node's kube-proxy connects to. The address is on the node
+/// itself, so that API traffic uses no network.
 pub const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 16443);
 
-/// What kube-proxy writes rules with.
+/// Proxy mode of kube-proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Chains of iptables.
     #[default]
     Iptables,
-    /// Virtual servers of IPVS, with ipsets and some iptables.
+    /// Virtual servers of IPVS, with ipsets and some iptables rules.
     Ipvs,
-    /// A table of nftables for each IP family (from v1.29).
+    /// Nftables tables, one for each IP family (from v1.29).
     Nftables,
 }
 
@@ -36,37 +36,37 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The table that kube-proxy writes in nftables mode, in the families `ip` and `ip6`
+/// Name of the table that kube-proxy writes in nftables mode, in the families `ip` and `ip6`
 /// (kubernetes v1.31.0, `pkg/proxy/nftables/proxier.go`, `kubeProxyTable`).
 pub const NFTABLES_TABLE: &str = "kube-proxy";
 
-/// A kube-proxy that runs in a node's namespace in place of generated rules.
+/// Real kube-proxy that runs in a node's namespace instead of generated rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RealProxy {
-    /// The node's namespace.
+    /// Namespace of the node.
     pub namespace: String,
-    /// The program, by its path in this machine.
+    /// Path of the program on the host.
     pub program: String,
-    /// What it is told.
+    /// Arguments of the program, without its name.
     pub arguments: Vec<String>,
-    /// Its configuration file, where flags do not say everything.
+    /// Content of the configuration file, for settings that have no flag. `None` if flags suffice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
-    /// What it writes rules with.
+    /// Proxy mode.
     pub mode: Mode,
-    /// Which iptables it finds by that name.
+    /// Backend of the `iptables` programs that kube-proxy finds.
     pub backend: Backend,
-    /// How many of the objects it hears of at least before it has written all rules.
+    /// Minimum number of objects kube-proxy must receive before its rules count as complete.
     pub hears: Heard,
-    /// After which time it is taken not to come to write rules any more.
+    /// Timeout for writing the rules.
     pub within: Duration,
 }
 
-/// How many objects a kube-proxy hears of.
+/// Number of objects that a kube-proxy receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Heard {
-    /// Services.
+    /// Number of services.
     pub services: u64,
-    /// Endpoint slices, or `Endpoints`.
+    /// Number of endpoint slices, or of `Endpoints` objects.
     pub endpoints: u64,
 }

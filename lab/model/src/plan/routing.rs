@@ -1,70 +1,70 @@
-//! Routes, and the rules by which packets look for theirs.
+//! Defines routes and routing rules, and formats them as `ip` arguments.
 
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
-/// One route.
+/// Route with at most one next hop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Where to; a default route has prefix length 0.
+    /// Destination network. A default route has prefix length 0.
     pub to: IpNetwork,
-    /// The next hop, unless the destination is on the link itself.
+    /// Next hop. `None` if the destination is on the link itself.
     pub via: Option<IpAddr>,
-    /// The interface, by name; empty where packets go nowhere.
+    /// Name of the interface. Empty for a route that drops packets.
     pub dev: String,
-    /// The next hop is on that link whatever its addresses say.
+    /// Whether the kernel treats the next hop as on-link, independent of the interface addresses.
     #[serde(default)]
     pub onlink: bool,
-    /// The source address preferred for what starts here.
+    /// Preferred source address of local packets. `None` leaves the choice to the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
-    /// What becomes of the packets.
+    /// Action on matching packets.
     #[serde(default, skip_serializing_if = "RouteKind::is_unicast")]
     pub kind: RouteKind,
-    /// The table by its number; the main one, which is 254, without it.
+    /// Number of the routing table. `None` is the main table, 254.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// Of two routes to the same place the one with the lower number is taken; as the
-    /// kernel chooses without it.
+    /// Metric. The route with the lowest metric wins among routes with the same destination. `None`
+    /// is the default of the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
 }
 
-/// A route of several ways: each connection takes one of them.
+/// Multipath route. Each connection uses one of the next hops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Where to.
+    /// Destination network.
     pub to: IpNetwork,
-    /// The ways; of one family with `to`.
+    /// Next hops, of the same address family as `to`.
     pub ways: Vec<Way>,
-    /// As of [`Route::source`].
+    /// Preferred source address, see [`Route::source`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
-    /// As of [`Route::table`].
+    /// Number of the routing table, see [`Route::table`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// As of [`Route::metric`].
+    /// Metric, see [`Route::metric`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
 }
 
-/// One of the ways.
+/// Next hop of a multipath route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Way {
-    /// The next hop; none where the destination is on the link itself.
+    /// Address of the next hop. `None` if the destination is on the link itself.
     pub via: Option<IpAddr>,
-    /// The interface, by name.
+    /// Name of the interface.
     pub dev: String,
-    /// How many connections take it, against the other ways' weights: 1 to 256.
+    /// Weight of the next hop, 1 to 256. The share of connections is proportional to the weight.
     pub weight: u16,
-    /// The next hop is on that link whatever its addresses say.
+    /// Whether the kernel treats the next hop as on-link, independent of the interface addresses.
     #[serde(default)]
     pub onlink: bool,
 }
 
-/// As `ip route add` takes it.
+/// Formats the route as arguments of `ip route add`.
 impl std::fmt::Display for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.to)?;
@@ -91,27 +91,27 @@ impl std::fmt::Display for Spread {
     }
 }
 
-/// What becomes of packets that take a route.
+/// Type of a route, which determines the action on matching packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RouteKind {
-    /// They are sent there.
+    /// Forwards the packets.
     #[default]
     Unicast,
-    /// They are for this machine.
+    /// Delivers the packets locally.
     Local,
-    /// They are dropped, and nothing is said.
+    /// Drops the packets silently.
     Blackhole,
-    /// Their sender is told that there is no way.
+    /// Drops the packets and sends an ICMP unreachable error to the sender.
     Unreachable,
-    /// Their sender is told that it is forbidden.
+    /// Drops the packets and sends an ICMP administratively prohibited error to the sender.
     Prohibit,
-    /// The next rule's table is asked.
+    /// Ends the lookup in this table and continues with the next routing rule.
     Throw,
 }
 
 impl RouteKind {
-    /// The word that `ip` has for it.
+    /// Returns the route type as `ip` writes it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -124,14 +124,14 @@ impl RouteKind {
         }
     }
 
-    /// Whether packets are sent somewhere.
+    /// Whether the route forwards packets.
     #[must_use]
     pub const fn is_unicast(&self) -> bool {
         matches!(self, Self::Unicast)
     }
 }
 
-/// As `ip route add` takes it.
+/// Formats the route as arguments of `ip route add`.
 impl std::fmt::Display for Route {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if !self.kind.is_unicast() {
@@ -160,54 +160,54 @@ impl std::fmt::Display for Route {
     }
 }
 
-/// A rule that says in which table packets look for their route.
+/// Routing rule, which selects the routing table for packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyRule {
-    /// When it is asked: the lower, the earlier.
+    /// Priority. The kernel evaluates rules with low numbers first.
     pub priority: u32,
-    /// Whether it is of IPv6.
+    /// Whether the rule is an IPv6 rule.
     #[serde(default)]
     pub v6: bool,
-    /// Whether it is for packets that do *not* match.
+    /// Whether the rule matches all packets that do *not* fulfil the conditions.
     #[serde(default)]
     pub not: bool,
-    /// The network of sources.
+    /// Source network. `None` matches all sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<IpNetwork>,
-    /// The network of destinations.
+    /// Destination network. `None` matches all destinations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<IpNetwork>,
-    /// Which mark, and which of its bits are looked at.
+    /// Mark and mask. `None` matches all marks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<(u32, u32)>,
-    /// The interface they came in by; `lo` for what starts here.
+    /// Input interface, `lo` for locally generated packets. `None` matches all interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incoming: Option<String>,
-    /// The interface that a socket is bound to.
+    /// Interface that the socket is bound to. `None` matches all sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outgoing: Option<String>,
-    /// Routes whose prefixes are no longer than this are passed over.
+    /// Ignores routes with a prefix length of at most this number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppress: Option<u32>,
-    /// What is done.
+    /// Action on matching packets.
     pub then: Lookup,
 }
 
-/// What a routing rule has done with packets.
+/// Action of a routing rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lookup {
-    /// The table of that number is asked.
+    /// Looks the route up in the table with this number.
     Table(u32),
-    /// They are dropped, and nothing is said.
+    /// Drops the packets silently.
     Blackhole,
-    /// Their sender is told that there is no way.
+    /// Drops the packets and sends an ICMP unreachable error to the sender.
     Unreachable,
-    /// Their sender is told that it is forbidden.
+    /// Drops the packets and sends an ICMP administratively prohibited error to the sender.
     Prohibit,
 }
 
-/// As `ip rule add` takes it.
+/// Formats the rule as arguments of `ip rule add`.
 impl std::fmt::Display for PolicyRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "priority {}", self.priority)?;

@@ -1,24 +1,23 @@
-//! How much of a kernel's memory a plan takes.
+//! Estimates the memory that a plan uses in the kernel.
 
 use super::delta::Change;
 use super::{Namespace, Plan};
 
-/// What a namespace takes, in KiB. Between 250 and 385 were measured of slabs and
-/// per-processor memory (Linux 6.18, `canal-stale-rule` and `six-namespaces`, 120
-/// to 180 namespaces each).
+/// Memory of a namespace, in KiB. Measured were 250 to 385 KiB of slabs and per-CPU memory (Linux
+/// 6.18, `canal-stale-rule` and `six-namespaces`, 120 to 180 namespaces each).
 const NAMESPACE: u64 = 512;
 
-/// How much more memory rules take than their text. A rule of iptables with a
-/// comment takes some 500 bytes in the kernel and some 130 of text; while it is
-/// loaded there are two of it, in the kernel and in the program that loads it.
+/// Ratio of the memory of rules to the size of their text. An iptables rule with a comment uses
+/// some 500 bytes in the kernel and some 130 bytes of text. During loading, the rule exists twice,
+/// in the kernel and in the program that loads it.
 const RULES: u64 = 16;
 
-/// What a real kube-proxy takes, in KiB: 36 MiB of 1.20.2 were measured.
+/// Memory of a real kube-proxy, in KiB. Measured were 36 MiB for version 1.20.2.
 const PROXY: u64 = 64 << 10;
 
 impl Plan {
-    /// How much memory the plan takes where it stands, in KiB: an estimate that
-    /// is rather too high.
+    /// Returns an estimate of the memory that the running lab uses, in KiB. The estimate is rather
+    /// too high.
     #[must_use]
     pub fn memory(&self) -> u64 {
         let namespaces: u64 = self.namespaces.iter().map(Namespace::memory).sum();

@@ -1,4 +1,4 @@
-//! A change of a lab that stands, and what is tried after it.
+//! Defines the steps of a plan: changes to a running lab and the probes after each change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,36 +7,32 @@ use serde::{Deserialize, Serialize};
 use super::real_proxy::Heard;
 use super::{Delta, Forget, Probe};
 
-/// What is done, in this order: connections are opened, the lab changes, all
-/// kube-proxies take note of it, exchanges are tried, and the connections that are open
-/// speak again.
+/// Step of a plan. The agent opens connections, changes the lab and waits for all kube-proxies.
+/// Then it runs the probes and sends data on the open connections again.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Step {
-    /// Its name in the lab.
+    /// Step name from the lab.
     pub name: String,
-    /// What is open across it.
+    /// Probes whose connections stay open across the step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<Probe>,
-    /// What changes in namespaces, and who serves from then on. It says nothing of
-    /// probes, nor of what is looked at.
+    /// Changes of namespaces and servers. This delta contains no probes and no evidence request.
     #[serde(default, skip_serializing_if = "Delta::is_empty")]
     pub delta: Delta,
-    /// What kube-proxies whose rules are generated have conntrack forget then, by
-    /// namespace.
+    /// Conntrack entries to delete, by namespace, for kube-proxies with generated rules.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub forget: BTreeMap<String, BTreeSet<Forget>>,
-    /// What real kube-proxies are told of from then on, if they are told of anything
-    /// else.
+    /// New API objects for real kube-proxies. `None` if the objects stay the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<Told>,
-    /// What is tried.
+    /// Probes to run after the change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probe>,
 }
 
-/// Returns the probes of which the evidence of each stage has results: of the stage before
-/// the steps, and of the one after each step. Connections that stay open across a step have
-/// results on both sides of it.
+/// Returns the probes that have results in the evidence of each stage: the stage before the steps,
+/// then one stage after each step. Connections that stay open across a step have results on both
+/// sides of the step.
 pub fn probes_by_stage<'p>(
     probes: &'p [Probe],
     steps: &'p [Step],
@@ -51,14 +47,15 @@ pub fn probes_by_stage<'p>(
     })
 }
 
-/// What real kube-proxies are told of.
+/// Update of the API objects for real kube-proxies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Told {
-    /// All objects there are.
+    /// Complete list of objects after the step.
     pub objects: Vec<serde_json::Value>,
-    /// By the namespace of each kube-proxy, of how many changes it hears at least.
+    /// Minimum number of changes that each kube-proxy receives, by its namespace.
     pub hears: BTreeMap<String, Heard>,
-    /// The namespace of one that calls `conntrack` to forget flows, if any does.
+    /// Namespace of a kube-proxy that calls `conntrack` to delete entries. `None` if no kube-proxy
+    /// does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_conntrack: Option<String>,
 }

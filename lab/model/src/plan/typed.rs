@@ -1,35 +1,36 @@
-//! What somebody types on a node once everything is written.
+//! Defines commands to run on a node after all rules have been written.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A command in a namespace, run after all rules were loaded and every kube-proxy has
-/// written its own.
+/// Command to run in a namespace, after all rules have been loaded and each kube-proxy has written
+/// its rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Typed {
-    /// Where.
+    /// Namespace to run the command in.
     pub namespace: String,
-    /// The program by its name, and what it is given.
+    /// Program name, followed by its arguments.
     pub command: Vec<String>,
-    /// What it reads.
+    /// Standard input of the command.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub input: String,
-    /// What it may take.
+    /// Resource limits of the command.
     #[serde(default, skip_serializing_if = "CommandLimits::is_default")]
     pub limits: CommandLimits,
 }
 
-/// What a command may take. One that takes more is ended, and its case is an error.
+/// Resource limits of a command. A command that exceeds a limit is killed, and its case is an
+/// error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandLimits {
-    /// How long it may run.
+    /// Maximum running time. Default: 30 s.
     pub time: Duration,
-    /// How many bytes it may print, on both of its streams together.
+    /// Maximum output on standard output and standard error together, in bytes. Default: 1 MiB.
     pub output: u64,
-    /// How many processes and threads it may have at once.
+    /// Maximum number of processes and threads at the same time. Default: 256.
     pub processes: u64,
 }
 
@@ -49,13 +50,13 @@ impl Default for CommandLimits {
     }
 }
 
-/// As a shell takes it, without its input.
+/// Formats the command as a shell command line, without its input.
 impl fmt::Display for Typed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self.command.iter().map(String::as_str);
         match shlex::try_join(words) {
             Ok(line) => f.write_str(&line),
-            // A nought, which no argument holds.
+            // `try_join` fails only for a NUL byte, which an argument cannot contain.
             Err(_) => write!(f, "{:?}", self.command),
         }
     }
