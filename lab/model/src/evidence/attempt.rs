@@ -1,4 +1,4 @@
-//! One exchange and what became of it.
+//! Defines the result of one attempt of a probe.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What became of one exchange, as the one who asked experienced it.
+/// Result of one attempt, as the source of the probe observes it.
 #[derive(
     Debug,
     Clone,
@@ -22,24 +22,24 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// TCP: connected and told who answered.
+    /// TCP: the connection was established and the server sent its name.
     Connected,
-    /// UDP and ping: an answer came.
+    /// UDP and ping: a reply arrived.
     Answered,
     /// RST, or ICMP port unreachable.
     Refused,
-    /// Any other ICMP error, or no route at all.
+    /// Any other ICMP error, or no route.
     Unreachable,
-    /// Cut off after connecting.
+    /// The connection was reset after it was established.
     Reset,
-    /// Connected, and then nobody said a word.
+    /// The connection was established, but the server sent no data.
     Silent,
-    /// Nothing came back in time.
+    /// No reply arrived in time.
     Timeout,
 }
 
 impl Verdict {
-    /// All of them, in the order reports list them.
+    /// All verdicts, in the order in which reports list them.
     pub const ALL: [Self; 7] = [
         Self::Connected,
         Self::Answered,
@@ -50,7 +50,7 @@ impl Verdict {
         Self::Timeout,
     ];
 
-    /// The word users write and read.
+    /// Returns the verdict as labs and reports write it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -71,31 +71,31 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One connection of one probe.
+/// Attempt of a probe: one of its connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Attempt {
-    /// The probe, by name.
+    /// Probe name from the lab.
     pub probe: String,
-    /// Which of its connections, from 0.
+    /// Index of the attempt within the probe, from 0.
     pub number: u32,
-    /// What became of it.
+    /// Result of the attempt.
     pub verdict: Verdict,
-    /// Who answered, by the name the server gave.
+    /// Name that the server sent. Absent if no server replied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// The peer address that server saw.
+    /// Source address that the server saw. Absent if no server replied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_source: Option<SocketAddr>,
-    /// The address it left its own socket with.
+    /// Local address of the probe's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<SocketAddr>,
-    /// From the first packet to the verdict.
+    /// Time from the first packet to the verdict.
     pub took: Duration,
-    /// Whether it is a timeout that was told before the probe's patience was over,
-    /// because what was seen proves it.
+    /// Whether the verdict is a timeout that was reported early, because the evidence proves that
+    /// no answer can arrive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settled: bool,
-    /// The system's own words where it gave an error.
+    /// Error message of the operating system. Absent if there was no error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

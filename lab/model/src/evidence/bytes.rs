@@ -1,22 +1,22 @@
-//! Bytes in JSON: as base64.
+//! Serializes bytes as base64 text.
 
 use data_encoding::BASE64;
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// Writes bytes as text.
+/// Serializes bytes as base64 text.
 ///
 /// # Errors
 ///
-/// Those of the serializer.
+/// Returns the errors of the serializer.
 pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&BASE64.encode(bytes))
 }
 
-/// Reads bytes from text.
+/// Deserializes bytes from base64 text.
 ///
 /// # Errors
 ///
-/// When there is something else than base64.
+/// Returns an error if the value is not base64 text.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     let text = String::deserialize(deserializer)?;
     BASE64
@@ -24,15 +24,15 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>
         .map_err(serde::de::Error::custom)
 }
 
-/// The same where there may be none.
+/// Serializes optional bytes as base64 text or null.
 pub mod maybe {
     use super::{BASE64, Deserialize, Deserializer, Serializer};
 
-    /// Writes bytes as text, or nothing.
+    /// Serializes optional bytes as base64 text or null.
     ///
     /// # Errors
     ///
-    /// Those of the serializer.
+    /// Returns the errors of the serializer.
     pub fn serialize<S: Serializer>(
         bytes: &Option<Vec<u8>>,
         serializer: S,
@@ -43,11 +43,11 @@ pub mod maybe {
         }
     }
 
-    /// Reads bytes from text, if there is any.
+    /// Deserializes optional bytes from base64 text or null.
     ///
     /// # Errors
     ///
-    /// When there is something else than base64.
+    /// Returns an error if the value is neither base64 text nor null.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Vec<u8>>, D::Error> {

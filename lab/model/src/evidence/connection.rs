@@ -1,12 +1,12 @@
-//! What a kernel remembers of connections: conntrack's entries, and IPVS's.
+//! Defines the connection state of a kernel: conntrack entries and IPVS connections.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Addresses and ports as a packet has them at some place, or as a connection is known
-/// by; of what has no ports they are 0, of an echo both are its identifier.
+/// Source and destination of a packet or a connection. Ports are 0 for a protocol without ports.
+/// For an ICMP echo, both ports are the identifier.
 #[derive(
     Debug,
     Clone,
@@ -21,14 +21,14 @@ use serde::{Deserialize, Serialize};
     schemars::JsonSchema,
 )]
 pub struct Flow {
-    /// From where.
+    /// Source address and port.
     pub source: SocketAddr,
-    /// To where.
+    /// Destination address and port.
     pub destination: SocketAddr,
 }
 
 impl Flow {
-    /// As an answer has them.
+    /// Returns the same addresses in reply direction.
     #[must_use]
     pub const fn reversed(self) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl fmt::Display for Flow {
     }
 }
 
-/// An address with its port, if it has one.
+/// Formats an address with its port. A port of 0 is omitted.
 #[must_use]
 pub fn bare(address: SocketAddr) -> String {
     match address.port() {
@@ -53,49 +53,50 @@ pub fn bare(address: SocketAddr) -> String {
     }
 }
 
-/// An entry of conntrack's.
+/// Conntrack entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Connection {
-    /// The namespace.
+    /// Namespace whose conntrack holds the entry.
     pub namespace: String,
-    /// The IP protocol by number: 6 is TCP.
+    /// IP protocol number: 6 is TCP.
     pub protocol: u8,
-    /// As its first packet was, before anything was rewritten.
+    /// Addresses of the first packet, before NAT.
     pub original: Flow,
-    /// As an answer must be to belong to it.
+    /// Addresses that a reply must have to belong to the entry.
     pub reply: Flow,
-    /// Its mark.
+    /// Packet mark stored in the entry (connmark).
     #[serde(default)]
     pub mark: u32,
-    /// Its status bits (`IPS_CONFIRMED` and its like, Linux v6.12
+    /// Status bits (`IPS_CONFIRMED` and others, Linux v6.12
     /// `include/uapi/linux/netfilter/nf_conntrack_common.h`).
     pub status: u32,
-    /// Of TCP, its state as conntrack names it: `SYN_SENT`.
+    /// TCP state as conntrack prints it: `SYN_SENT`. Absent for other protocols.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// In how many seconds it would be forgotten when it was read; none of what was
-    /// forgotten by then.
+    /// Seconds until the entry expires, at the time of reading. Absent for an entry that was
+    /// deleted before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<u32>,
 }
 
-/// An entry of IPVS's: to which real server it sends a client.
+/// IPVS connection, which maps a client to a real server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Balanced {
-    /// The namespace.
+    /// Namespace whose IPVS holds the connection.
     pub namespace: String,
-    /// The IP protocol by number.
+    /// IP protocol number: 6 is TCP.
     pub protocol: u8,
-    /// The client.
+    /// Address of the client.
     pub client: SocketAddr,
-    /// The virtual server, or what the packet was sent to where a mark made it one.
+    /// Address of the virtual server. For a virtual server that a mark selects, the original
+    /// destination of the packet.
     pub server: SocketAddr,
-    /// The real server.
+    /// Address of the real server.
     pub real: SocketAddr,
-    /// Its state as IPVS names it: `SYN_RECV`.
+    /// State as IPVS prints it: `SYN_RECV`.
     #[serde(default)]
     pub state: String,
-    /// In how many seconds it would be forgotten when it was read.
+    /// Seconds until the connection expires, at the time of reading.
     #[serde(default)]
     pub expires: u32,
 }

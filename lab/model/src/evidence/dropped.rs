@@ -1,50 +1,50 @@
-//! Packets that a kernel dropped, and why.
+//! Defines the packets that a kernel dropped, with the reasons.
 
 use serde::{Deserialize, Serialize};
 
 use super::bytes;
 
-/// A packet that ended in a kernel, by its own account.
+/// Packet that the kernel reported as dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Dropped {
     /// Nanoseconds since the epoch, as in [`super::Packet`].
     pub time: u64,
-    /// The namespace.
+    /// Namespace that dropped the packet.
     pub namespace: String,
-    /// The interface it was on, if it was on one.
+    /// Interface of the packet. Absent if the packet had no interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// The kernel's word for it: `IP_RPFILTER`.
+    /// Drop reason of the kernel: `IP_RPFILTER`.
     pub reason: String,
-    /// The kernel's function it ended in: `ip_rcv_finish_core`.
+    /// Kernel function that dropped the packet: `ip_rcv_finish_core`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// The packet, from the IP header on and for some bytes beyond.
+    /// First bytes of the packet, from the IP header on.
     #[serde(with = "bytes")]
     #[schemars(with = "String")]
     pub packet: Vec<u8>,
 }
 
-/// How drops are known.
+/// Dropped packets, or the reason for the lack of data.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Drops {
-    /// Not at all: nobody asked.
+    /// Dropped packets were not requested.
     #[default]
     Unwatched,
-    /// No tracer could be opened, for this reason: counters must do.
+    /// No tracer could be opened, for this reason. Only kernel counters show drops.
     Uncertain(String),
-    /// Every one of them, but for so many that came when there was no room left.
+    /// Dropped packets were recorded.
     Watched {
-        /// Those that were left out.
+        /// Number of drops that were not recorded because the buffer was full.
         lost: u64,
-        /// Those that were seen, in the order of time.
+        /// Recorded drops, in chronological order.
         dropped: Vec<Dropped>,
     },
 }
 
 impl Drops {
-    /// How many are known to lack.
+    /// Returns the number of drops that are known to be missing.
     #[must_use]
     pub const fn left_out(&self) -> u64 {
         match self {
@@ -53,7 +53,7 @@ impl Drops {
         }
     }
 
-    /// Why they are not known, where somebody wanted to know.
+    /// Returns the reason why drops were not recorded although they were requested.
     #[must_use]
     pub fn unknown(&self) -> Option<&str> {
         match self {
@@ -62,8 +62,8 @@ impl Drops {
         }
     }
 
-    /// Takes away what was dropped at that time, in nanoseconds, or later, and returns it.
-    /// What was left out may have been of either.
+    /// Removes and returns the packets dropped at `time` (in nanoseconds) or later. Both parts keep
+    /// the number of lost drops, which may belong to either part.
     #[must_use]
     pub fn split_off(&mut self, time: u64) -> Self {
         match self {
@@ -79,7 +79,7 @@ impl Drops {
         }
     }
 
-    /// Adds what was seen later.
+    /// Appends drops that were recorded later. The later number of lost drops is a total.
     pub fn add(&mut self, later: Self) {
         match (&mut *self, later) {
             (

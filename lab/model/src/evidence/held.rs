@@ -1,35 +1,35 @@
-//! What a namespace held once the probes were over, as its kernel says.
+//! Defines the kernel state that the agent reads back from a namespace after the probes.
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::VirtualServer;
 
-/// What was read back of a namespace; what was not asked for is empty.
+/// State read back from a namespace. Parts that were not requested are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Held {
-    /// What `ipset save` printed.
+    /// Output of `ipset save`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sets: String,
-    /// What `nft list ruleset` printed.
+    /// Output of `nft list ruleset`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub nft: String,
-    /// The virtual servers of IPVS, by netlink, in the kernel's order.
+    /// IPVS virtual servers, read through netlink, in the order of the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ipvs: Vec<VirtualServer>,
-    /// The interfaces, by netlink.
+    /// Interfaces, read through netlink.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<HeldLink>,
 }
 
-/// An interface.
+/// Interface read back from the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HeldLink {
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// Its flags (`IFF_UP` and its like, Linux v6.12 `include/uapi/linux/if.h`).
+    /// Interface flags (`IFF_UP` and others, Linux v6.12 `include/uapi/linux/if.h`).
     pub flags: u32,
-    /// Its addresses with their prefix lengths.
+    /// Addresses with prefix lengths.
     #[schemars(with = "Vec<String>")]
     pub addresses: Vec<IpNetwork>,
 }

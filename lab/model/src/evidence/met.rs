@@ -1,27 +1,28 @@
-//! What netfilter did with a packet, step by step, as its kernel traced it.
+//! Defines the trace events of netfilter: the rules that a packet matched, as the kernel reports
+//! them.
 
 use serde::{Deserialize, Serialize};
 
 use super::bytes;
 use crate::plan::Backend;
 
-/// The most trace events that evidence has of one stage of a case.
+/// Maximum number of trace events in the evidence of one stage of a case.
 pub const MAX_MET: usize = 200_000;
 
-/// A rule that a packet met and that matched, or the end of a chain.
+/// Trace event: a packet matched a rule or reached the end of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Met {
-    /// The namespace. Within one, and one [`Met::by`], steps are in the order in which
-    /// they were taken.
+    /// Namespace of the event. Events of one namespace and one [`Met::by`] are in chronological
+    /// order.
     pub namespace: String,
-    /// Which of the kernel's two filters told it.
+    /// Backend that reported the event: `nf_tables` or `x_tables`.
     pub by: Backend,
-    /// What tells this packet's pass through one hook from those of others at the same
-    /// time; 0 where the kernel gives no such number (legacy).
+    /// Trace identifier, which separates one packet in one hook from other packets at the same
+    /// time. 0 if the kernel reports none (legacy).
     #[serde(default)]
     pub pass: u32,
-    /// The packet as it was at this step, from the IP header on and for some bytes
-    /// beyond; none where it is as at the step before of the same pass.
+    /// First bytes of the packet at this event, from the IP header on. Absent if the packet is
+    /// unchanged since the previous event with the same trace identifier.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -29,63 +30,63 @@ pub struct Met {
     )]
     #[schemars(with = "Option<String>")]
     pub packet: Option<Vec<u8>>,
-    /// 4 or 6.
+    /// IP version: 4 or 6.
     pub ip: u8,
-    /// The interface it came in by, if it came in.
+    /// Input interface. Absent for a locally generated packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
-    /// The interface it is to go out by, once that is known.
+    /// Output interface. Absent before routing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Its mark before the step. Where both filters are in one namespace, what the
-    /// other one did to it since the step before is told a step late.
+    /// Packet mark before the rule. If both backends trace in one namespace, a change of the mark
+    /// by the other backend shows up one event late.
     #[serde(default)]
     pub mark: u32,
-    /// The table: `nat`.
+    /// Name of the table: `nat`.
     pub table: String,
-    /// Whether that is one of the family `inet`, for IPv4 and IPv6 alike, of which no
-    /// iptables knows.
+    /// Whether the table is of the nftables family `inet`, which covers IPv4 and IPv6. Tables of
+    /// iptables never are.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub inet: bool,
-    /// The chain: `KUBE-SERVICES`.
+    /// Name of the chain: `KUBE-SERVICES`.
     pub chain: String,
-    /// What it met there.
+    /// Position in the chain.
     pub at: At,
-    /// What came of it; none where the kernel does not say (legacy).
+    /// Verdict of the rule or policy. Absent if the kernel reports none (legacy).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
 
-/// Where in a chain a step was taken.
+/// Position in a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum At {
-    /// At this rule, counted from 1 as `iptables -L --line-numbers` does; 0 of a rule
-    /// that came and went while probes ran.
+    /// Rule with this number, counted from 1 as in `iptables -L --line-numbers`. 0 for a rule that
+    /// was added and deleted while probes ran.
     Rule(u32),
-    /// At the end of a chain that was jumped to; with legacy only, as newer kernels do
-    /// not tell it of `nf_tables`.
+    /// End of a chain that was reached by a jump. Only legacy reports it: current kernels do not
+    /// report it for `nf_tables`.
     Return,
-    /// At the end of a hook's own chain.
+    /// End of a base chain, where its policy applies.
     Policy,
 }
 
-/// What came of a step.
+/// Verdict of a rule or policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// The packet is through with this hook's chain.
+    /// The packet passes this base chain.
     Accept,
-    /// It is no more.
+    /// The packet is dropped.
     Drop,
-    /// Go on with the next rule.
+    /// The next rule follows.
     Continue,
-    /// Back to where this chain was jumped from.
+    /// The calling chain continues after the jump.
     Return,
-    /// To another chain, and back.
+    /// Another chain follows, with a later return to this chain.
     Jump(String),
-    /// To another chain for good.
+    /// Another chain follows, without a return to this chain.
     Goto(String),
-    /// Somebody took it, a program or the rule itself.
+    /// A program or the rule took over the packet (`NF_STOLEN`, `NF_QUEUE`).
     Stolen,
 }

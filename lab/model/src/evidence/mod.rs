@@ -1,4 +1,5 @@
-//! What was seen: plain data, serialisable, from whichever kernel ran the plan.
+//! Defines the evidence: all data recorded while probes run. The types are plain serializable data,
+//! the same for every kernel.
 
 mod attempt;
 pub mod bytes;
@@ -29,56 +30,55 @@ pub use packet_kind::PacketKind;
 pub use refused::Refused;
 pub use step::StepEvidence;
 
-/// Everything one run of a plan's probes left behind.
+/// Evidence of one run of a plan's probes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Evidence {
-    /// One entry a connection, in the order they were begun.
+    /// Attempts of all probes, in order of their start.
     pub attempts: Vec<Attempt>,
-    /// Packets of the watched namespaces, in the order of their time stamps.
+    /// Captured packets of all requested namespaces, in order of their timestamps.
     pub packets: Vec<Packet>,
-    /// Packets that were not kept: they came faster than they could be read, or
-    /// the bound was reached.
+    /// Number of packets that were not captured. They arrived faster than the agent could read
+    /// them, or the evidence had reached its maximum.
     pub packets_left_out: u64,
-    /// What netfilter did with packets, in traced namespaces.
+    /// Trace events of netfilter in all traced namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub met: Vec<Met>,
-    /// Steps that were not kept, as with packets.
+    /// Number of trace events that were not recorded, for the same reasons as packets.
     #[serde(default)]
     pub met_left_out: u64,
-    /// What conntrack of traced namespaces knew when the probes were over, and what
-    /// it had forgotten by then.
+    /// Conntrack entries of traced namespaces at the end of the probes, including entries deleted
+    /// before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<Connection>,
-    /// What IPVS of traced namespaces knew when the probes were over.
+    /// IPVS connections of traced namespaces at the end of the probes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub balanced: Vec<Balanced>,
-    /// Packets that ended in traced namespaces.
+    /// Packets dropped in traced namespaces.
     #[serde(default)]
     pub drops: Drops,
-    /// By namespace, what each kernel counter grew by; those that did not are
-    /// left out.
+    /// Increase of each kernel counter, by namespace. Unchanged counters are omitted.
     #[serde(deserialize_with = "names::nested")]
     pub counters: BTreeMap<String, BTreeMap<String, i64>>,
-    /// What `iptables-save -c` said afterwards.
+    /// Output of `iptables-save -c` after the probes.
     pub rules: Vec<SavedRules>,
-    /// By namespace, what `nft -a -s list ruleset` said afterwards, where packets met rules
-    /// that no iptables prints.
+    /// Output of `nft -a -s list ruleset` after the probes, by namespace. Present if packets
+    /// matched rules that no iptables program prints.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "names::flat"
     )]
     pub nft: BTreeMap<String, String>,
-    /// By traced namespace, the settings that decide whether a kernel takes a packet
-    /// in or passes it on, as they were afterwards: `net.ipv4.conf.eth0.rp_filter`.
+    /// Sysctls that decide whether a kernel accepts or forwards a packet, by traced namespace, as
+    /// they were after the probes: `net.ipv4.conf.eth0.rp_filter`.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "names::nested"
     )]
     pub settings: BTreeMap<String, BTreeMap<String, String>>,
-    /// By traced namespace, the neighbours whose hardware address was being asked for when
-    /// watching ended: packets to them wait.
+    /// Neighbours that were being resolved when recording ended, by traced namespace. Packets to
+    /// these neighbours are queued.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -86,22 +86,21 @@ pub struct Evidence {
     )]
     #[schemars(with = "BTreeMap<String, Vec<String>>")]
     pub unresolved: BTreeMap<String, Vec<IpAddr>>,
-    /// By namespace, what was read back of sets, virtual servers and interfaces.
+    /// Sets, virtual servers and interfaces read back after the probes, by namespace.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "names::flat"
     )]
     pub held: BTreeMap<String, Held>,
-    /// By node, how long its kube-proxy took from its start to rules for everything, in
-    /// milliseconds.
+    /// Time from the start of a kube-proxy until all its rules existed, by node, in milliseconds.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "names::flat"
     )]
     pub synced_ms: BTreeMap<String, u64>,
-    /// What programs said that ran in it, the last of it, by their names: `kube-proxy of
+    /// Most recent output of the programs that ran in the lab, by program name: `kube-proxy of
     /// node-1`.
     #[serde(
         default,
@@ -109,39 +108,39 @@ pub struct Evidence {
         deserialize_with = "names::flat"
     )]
     pub logs: BTreeMap<String, String>,
-    /// What nodes' API servers were asked for by then and did not serve, by node in the
-    /// plan's order, each request once.
+    /// Requests that the API servers of nodes rejected because they do not serve them. The nodes
+    /// are in the order of the plan, and each request is listed once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
-    /// How many requests were refused besides that were not kept, as there were too many
+    /// Number of further rejected requests that were not recorded, because there were too many
     /// different ones.
     #[serde(default, skip_serializing_if = "is_none_left_out")]
     pub refused_left_out: u64,
-    /// How long svclab was kept from running while probes ran, in milliseconds. Delays
-    /// below 100 ms are left out.
+    /// Time for which svclab could not run while probes ran, in milliseconds. Delays below 100 ms
+    /// are omitted.
     #[serde(default, skip_serializing_if = "is_none_left_out")]
     pub late_ms: u64,
-    /// What was seen after each step of the lab; everything else here is from before the
-    /// first.
+    /// Evidence after each step of the lab. All other fields hold the evidence before the first
+    /// step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepEvidence>,
 }
 
-/// Whether nothing was left out, for serde.
+/// Whether nothing is missing. Used as a serde predicate.
 #[must_use]
 pub fn is_none_left_out(number: &u64) -> bool {
     *number == 0
 }
 
 impl Evidence {
-    /// What was seen last: after the last step, if there are any.
+    /// Returns the evidence after the last step. Without steps, returns this evidence.
     #[must_use]
     pub fn last(&self) -> &Self {
         self.steps.last().map_or(self, |step| &step.evidence)
     }
 
-    /// Takes note of all packets that were dropped while it was gathered, each where it
-    /// belongs by its time: before the steps, or after one of them.
+    /// Stores the dropped packets of the whole run. Each packet goes to the stage to which its time
+    /// belongs: before the steps, or after one of them.
     pub fn tell_drops(&mut self, drops: Drops) {
         let mut rest = drops;
         for step in self.steps.iter_mut().rev() {
@@ -151,25 +150,24 @@ impl Evidence {
     }
 }
 
-/// The rules of one namespace as its own tool prints them, counters included.
+/// Rules of one namespace as their own program prints them, with counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SavedRules {
-    /// The namespace.
+    /// Namespace of the rules.
     pub namespace: String,
-    /// Which iptables printed it.
+    /// Iptables backend that printed the rules.
     pub backend: Backend,
-    /// 4 or 6.
+    /// IP version: 4 or 6.
     pub ip: u8,
-    /// The text.
+    /// Output of `iptables-save -c` or `ip6tables-save -c`.
     pub text: String,
 }
 
-/// The kernel and the programs that a plan met.
+/// Kernel and programs that the agent found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Surroundings {
-    /// `uname -r`, as the agent saw it.
+    /// Kernel release of the agent's machine, as printed by `uname -r`.
     pub kernel: String,
-    /// What each program prints for its own version; a program that is not
-    /// there is left out.
+    /// Version output of each program, by program name. Absent programs are omitted.
     pub tools: BTreeMap<String, String>,
 }

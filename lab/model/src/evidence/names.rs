@@ -1,5 +1,6 @@
-//! Maps by name. A short entry of one takes 30 times as much memory as it has bytes in a
-//! message, so a message may have so many of them and no more.
+//! Deserializes maps with names as keys, with a limit on the number of entries. A short entry takes
+//! 30 times as much memory as it has bytes in a message, so the limit bounds the memory of a
+//! message.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -10,11 +11,11 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 thread_local! {
-    /// How many entries may still be read; `None` for any number.
+    /// Number of further entries that deserialization accepts. `None` is unlimited.
     static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Reads something whose maps by name have so many entries together at most.
+/// Runs a deserialization whose maps may have at most `entries` entries in total.
 #[cfg(any(test, feature = "framing"))]
 pub fn within<T>(entries: usize, read: impl FnOnce() -> T) -> T {
     LEFT.set(Some(entries));
@@ -23,22 +24,22 @@ pub fn within<T>(entries: usize, read: impl FnOnce() -> T) -> T {
     read
 }
 
-/// Reads what there is by a name.
+/// Deserializes a map by name.
 ///
 /// # Errors
 ///
-/// When it is no map of such values, or has too many entries.
+/// Returns an error if the value is not such a map or has too many entries.
 pub fn flat<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, V>, D::Error> {
     Counted::deserialize(deserializer).map(|Counted(map)| map)
 }
 
-/// Reads what there is by two names.
+/// Deserializes a map of maps, by two names.
 ///
 /// # Errors
 ///
-/// When it is no map of maps of such values, or has too many entries.
+/// Returns an error if the value is not such a map or has too many entries.
 pub fn nested<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, BTreeMap<String, V>>, D::Error> {
@@ -47,7 +48,7 @@ pub fn nested<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
     Ok(maps.map(|(name, Counted(map))| (name, map)).collect())
 }
 
-/// A map whose entries count.
+/// Map whose entries count towards the limit.
 struct Counted<V>(BTreeMap<String, V>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Counted<V> {
@@ -103,7 +104,7 @@ mod tests {
         let whole = within(5, read).unwrap();
         assert_eq!(whole.flat["a"], 1);
         assert_eq!(whole.nested["b"]["d"], 3);
-        // What is no message of an agent's may have any number.
+        // Without `within`, the number of entries is unlimited.
         assert!(read().is_ok());
     }
 }

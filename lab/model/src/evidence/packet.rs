@@ -1,37 +1,37 @@
-//! One packet on one interface.
+//! Defines a captured packet.
 
 use serde::{Deserialize, Serialize};
 
 use super::bytes;
 
-/// The most packets that evidence has of one stage of a case.
+/// Maximum number of packets in the evidence of one stage of a case.
 pub const MAX_PACKETS: usize = 50_000;
 
-/// Which way a packet crossed an interface, as its namespace sees it.
+/// Direction of a packet at an interface, from the point of view of its namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// It came in.
+    /// The interface received the packet.
     In,
-    /// It went out.
+    /// The interface sent the packet.
     Out,
 }
 
-/// A frame as an interface carried it.
+/// Frame captured at an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Packet {
-    /// Nanoseconds since the epoch, by the kernel that carried it and its clock as
-    /// it was when the lab began: setting it changes nothing.
+    /// Nanoseconds since the epoch. The timestamp comes from the capturing kernel. Its offset is
+    /// that of the clock at the start of the lab, so setting the clock later has no effect.
     pub time: u64,
-    /// The namespace.
+    /// Namespace of the interface.
     pub namespace: String,
-    /// The interface, by name.
+    /// Name of the interface.
     pub interface: String,
-    /// Which way it went.
+    /// Direction of the packet at the interface.
     pub direction: Direction,
-    /// How long it was on the wire, in bytes.
+    /// Original length of the frame, in bytes.
     pub length: u32,
-    /// Its first bytes, from the Ethernet header on.
+    /// First bytes of the frame, from the Ethernet header on.
     #[serde(with = "bytes")]
     #[schemars(with = "String")]
     pub bytes: Vec<u8>,

@@ -1,15 +1,15 @@
-//! Kinds of packets, as labs and reports name them.
+//! Names the kinds of packets that labs and reports use.
 
 use std::fmt;
 
-/// What makes a packet of interest.
+/// Kind of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PacketKind {
     /// TCP with SYN and without ACK.
     Syn,
     /// TCP with SYN and ACK.
     SynAck,
-    /// TCP with ACK and without SYN, FIN or RST; data counts.
+    /// TCP with ACK and without SYN, FIN or RST, including segments with data.
     Ack,
     /// TCP with RST.
     Rst,
@@ -21,14 +21,14 @@ pub enum PacketKind {
     Ping,
     /// An ICMP or `ICMPv6` echo reply.
     Pong,
-    /// ICMP or `ICMPv6` destination unreachable, whatever its code.
+    /// ICMP or `ICMPv6` destination unreachable with any code.
     Unreachable,
     /// Any IP packet.
     Any,
 }
 
 impl PacketKind {
-    /// Every kind with the word a lab writes for it.
+    /// All kinds, with the names that labs use.
     pub const WORDS: [(&'static str, Self); 10] = [
         ("SYN", Self::Syn),
         ("SYN-ACK", Self::SynAck),

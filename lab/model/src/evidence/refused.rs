@@ -1,41 +1,38 @@
-//! What the API server of a node was asked for and did not serve.
+//! Defines the requests that the API server of a node rejected.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a client asks for differently each time that it asks for the same: for how long it
-/// is going to listen, drawn at random, and from which version on (kubernetes at
-/// 000c6651b281, `staging/src/k8s.io/client-go/tools/cache/reflector.go`,
-/// `minWatchTimeout`).
+/// Query parameters that vary between otherwise equal requests of a client. The timeouts are
+/// random, and the version is that of the latest object (kubernetes at 000c6651b281,
+/// `staging/src/k8s.io/client-go/tools/cache/reflector.go`, `minWatchTimeout`).
 const VARIES: [&str; 3] = ["timeout", "timeoutSeconds", "resourceVersion"];
 
-/// A request that was refused, however often it was made. On a node a kube-proxy makes
-/// such requests, and whoever runs programs there.
+/// Request that an API server rejected, with the number of times. The requests of a node come from
+/// kube-proxy and from programs that a user runs there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Refused {
-    /// The node.
+    /// Node of the API server.
     pub node: String,
-    /// The method, and the path with its query as it was first asked for: `GET
-    /// /api/v1/pods?limit=500`.
+    /// Method and path with the query of the first request: `GET /api/v1/pods?limit=500`.
     pub request: String,
-    /// The HTTP status of the answer.
+    /// HTTP status of the response.
     pub status: u16,
-    /// What the answer said.
+    /// Message of the response.
     pub message: String,
-    /// How often it was made.
+    /// Number of times that the request was made.
     pub times: u64,
 }
 
 impl Refused {
-    /// Whether the other is the same request, made there or elsewhere, and was refused in
-    /// the same way.
+    /// Whether `other` is the same request with the same status. The nodes may differ.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         self.status == other.status && is_same(&self.request, &other.request)
     }
 
-    /// How often, in words: `once`, `3 times`.
+    /// Formats the number of times: `once`, `3 times`.
     #[must_use]
     pub fn how_often(&self) -> String {
         match self.times {
@@ -45,7 +42,7 @@ impl Refused {
     }
 }
 
-/// Adds those of another time to these: each request of a node's is there once.
+/// Adds requests from another period. The result lists each request of a node once.
 pub fn add(all: &mut Vec<Refused>, more: &[Refused]) {
     for refused in more {
         let mut known = all.iter_mut();
@@ -56,15 +53,14 @@ pub fn add(all: &mut Vec<Refused>, more: &[Refused]) {
     }
 }
 
-/// What was asked, and how it was refused: `GET /api/v1/pods: 404, /api/v1/pods is not
-/// served`.
+/// Formats the request and the response: `GET /api/v1/pods: 404, /api/v1/pods is not served`.
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, {}", self.request, self.status, self.message)
     }
 }
 
-/// Whether requests ask for the same, perhaps for another time.
+/// Whether two requests are equal apart from varying query parameters.
 fn is_same(one: &str, other: &str) -> bool {
     let [one, other] = [one, other].map(|request| {
         let (path, query) = request.split_once('?').unwrap_or((request, ""));
