@@ -1,9 +1,8 @@
-//! The state of a node's network as its tools print and load it.
+//! Parses and renders the network state of a node in the formats of its programs.
 //!
-//! Input: text, as `iptables-save`, `ipset save`, `nft list ruleset`, `ipvsadm -Sn`, `ip`
-//! and `sysctl` print it. Output: typed state, which prints itself in the form that the
-//! tool loads. What cannot be parsed is a [`Problem`](text::problem::Problem) with its
-//! place in the text.
+//! Input: the output of `iptables-save`, `ipset save`, `nft list ruleset`, `ipvsadm -Sn`, `ip` and
+//! `sysctl`. Output: typed state, which renders itself in the format that the program loads. Text
+//! that cannot be parsed gives a [`Problem`](text::problem::Problem) with its position.
 
 pub mod ipset;
 pub mod iptables;

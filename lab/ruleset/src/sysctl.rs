@@ -1,4 +1,4 @@
-//! What `sysctl -a` prints: settings of the kernel.
+//! Parses the output of `sysctl -a`.
 
 use indexmap::IndexMap;
 
@@ -6,23 +6,21 @@ use crate::text::problem::{Problem, Wrong};
 use crate::text::{Text, lines};
 use crate::tool::Format;
 
-/// Settings by name, in the order they were printed. A dot in an interface's name
-/// is a slash in its setting's: `net.ipv4.conf.eth0/100.rp_filter`.
+/// Sysctls by name, in printed order. A dot in an interface name is a slash in the sysctl name:
+/// `net.ipv4.conf.eth0/100.rp_filter`.
 pub type Sysctls = IndexMap<String, Sysctl>;
 
-/// A setting.
+/// Value of a sysctl.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
-    /// The lines of its value, nearly always one; the parts of a line that has
-    /// several are divided by blanks.
+    /// Lines of the value, nearly always one. Whitespace separates the parts of a line.
     pub values: Vec<Text>,
-    /// Its line, from 1.
+    /// Line number of the first line, from 1.
     pub line: u32,
 }
 
-/// Reads what `sysctl -a` printed, as far as it can be read. What it said of
-/// settings that it could not read is left out. What is wrong is added to
-/// `problems`.
+/// Parses the output of `sysctl -a`. Error messages about sysctls that `sysctl` could not read are
+/// skipped. Other lines that cannot be parsed are added to `problems`.
 #[must_use]
 pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
     let mut sysctls = Sysctls::new();
@@ -44,7 +42,7 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sysctls {
         let value = value.trim_ascii_start();
         let value = text.piece(line.end() - value.len()..line.end());
         if let Some(known) = sysctls.get_mut(key) {
-            // Of a value of several lines each is printed with the name.
+            // `sysctl` prints the name before each line of a multi-line value.
             if key == last {
                 known.values.push(value);
                 continue;

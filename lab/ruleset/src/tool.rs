@@ -1,4 +1,4 @@
-//! Which program printed a file: told by its name, or by what is in it.
+//! Identifies the program that printed a file, from the file name or from the content.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::text::lines;
 
-/// The addresses rules and routes are about.
+/// Address family of rules and routes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema,
 )]
@@ -20,45 +20,44 @@ pub enum Ip {
     V6,
 }
 
-/// What a file of a dump holds.
+/// Format of a file in a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
-    /// What `iptables-save` or `ip6tables-save` prints. Legacy rules are those
-    /// that `iptables-legacy-save` prints where both kinds are in use.
+    /// Output of `iptables-save` or `ip6tables-save`. If both backends are in use, the legacy rules
+    /// are the output of `iptables-legacy-save`.
     Rules(Ip, Backing),
-    /// What `ipset save` prints.
+    /// Output of `ipset save`.
     Sets,
-    /// What `nft list ruleset` prints.
+    /// Output of `nft list ruleset`.
     Nft,
-    /// What `ipvsadm -Sn` prints.
+    /// Output of `ipvsadm -Sn`.
     Servers,
-    /// What `ip addr` prints.
+    /// Output of `ip addr`.
     Links,
-    /// What `ip -d link` prints.
+    /// Output of `ip -d link`.
     Kinds,
-    /// What `ip route` prints, of one table or of all (`table all`).
+    /// Output of `ip route`, for one table or for all tables (`table all`).
     Routes(Ip),
-    /// What `ip rule` prints.
+    /// Output of `ip rule`.
     Policy(Ip),
-    /// What `sysctl -a` prints.
+    /// Output of `sysctl -a`.
     Sysctls,
-    /// How kube-proxy was started: its words, one a line.
+    /// Command line of kube-proxy, one argument per line.
     ProxyFlags,
-    /// kube-proxy's configuration.
+    /// Configuration file of kube-proxy.
     ProxyConfiguration,
 }
 
-/// What keeps the rules of an `iptables`.
+/// Backend of an iptables dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Backing {
-    /// The kind that `iptables-save` is on the node, or the only one.
+    /// Backend of `iptables-save` on the node, or the only backend.
     Default,
-    /// `iptables-legacy`, beside another.
+    /// `iptables-legacy`, in addition to another backend.
     Legacy,
 }
 
-/// A format and the names of files that hold it, without what stands before the
-/// last dot; the first is the one svclab writes.
+/// File names of each format, without the part before the last dot. svclab writes the first name.
 const NAMES: [(Format, &[&str]); 15] = [
     (
         Format::Rules(Ip::V4, Backing::Default),
@@ -95,12 +94,12 @@ const NAMES: [(Format, &[&str]); 15] = [
     (Format::ProxyConfiguration, &["kube-proxy-config"]),
 ];
 
-/// The names of files with kernel settings.
+/// File names of sysctl output. svclab writes the first name.
 const SYSCTLS: [&str; 3] = ["sysctl-a", "sysctl", "sysctls"];
 
 impl Format {
-    /// What a file of this name holds: `iptables-save`, and also
-    /// `node-1.iptables-save` and `iptables-save.txt`.
+    /// Returns the format for a file name: `iptables-save`, but also `node-1.iptables-save` and
+    /// `iptables-save.txt`. `None` for other names.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         let name = name.strip_suffix(".txt").unwrap_or(name);
@@ -114,7 +113,7 @@ impl Format {
             .map(|(format, _)| *format)
     }
 
-    /// The name of the file that svclab gives it.
+    /// Returns the file name that svclab writes for this format.
     #[must_use]
     pub fn file_name(self) -> &'static str {
         match self {
@@ -126,7 +125,7 @@ impl Format {
         }
     }
 
-    /// The command that prints it.
+    /// Returns the command that prints this format.
     #[must_use]
     pub fn command(self) -> &'static str {
         match self {
@@ -149,9 +148,9 @@ impl Format {
         }
     }
 
-    /// Whether the program prints something on every node: each has the interface `lo`,
-    /// IPv4's three routing rules (Linux, `net/ipv4/fib_rules.c`, `fib_default_rules_init`)
-    /// and sysctls. IPv6 may be disabled.
+    /// Whether the program prints something on every node. Each node has the interface `lo`, three
+    /// IPv4 routing rules (Linux, `net/ipv4/fib_rules.c`, `fib_default_rules_init`) and sysctls.
+    /// IPv6 may be disabled.
     #[must_use]
     pub const fn is_never_empty(self) -> bool {
         matches!(
@@ -160,16 +159,15 @@ impl Format {
         )
     }
 
-    /// What a text holds, by its first lines that say so. None if none does: an
-    /// empty text may be of any program.
+    /// Returns the format of a text, from the first of its first 64 lines that only one program
+    /// prints. `None` if there is no such line: an empty text may come from any program.
     #[must_use]
     pub fn of_text(text: &str) -> Option<Self> {
         lines(text).take(64).find_map(|line| of_line(line.text))
     }
 
-    /// Whether a text that looks like `other` may be of this format: which
-    /// family rules and routes are of, and which kind of iptables kept rules,
-    /// cannot be told from every text.
+    /// Whether a text detected as `other` may have this format. Not every text shows the family of
+    /// rules and routes, or the iptables backend.
     #[must_use]
     pub fn may_be(self, other: Self) -> bool {
         let one = std::mem::discriminant(&self) == std::mem::discriminant(&other);
@@ -183,7 +181,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// What a route may begin with.
+/// Route types that a printed route can start with.
 const ROUTED: [&str; 8] = [
     "local",
     "broadcast",
@@ -195,7 +193,7 @@ const ROUTED: [&str; 8] = [
     "throw",
 ];
 
-/// What a line is of, if no other program prints such a line.
+/// Returns the format of a line. `None` if several programs can print the line.
 fn of_line(line: &str) -> Option<Format> {
     let mut words = line.split_ascii_whitespace();
     let first = words.next()?;

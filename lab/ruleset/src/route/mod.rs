@@ -1,4 +1,4 @@
-//! What `ip route` prints: routes of one table or of all.
+//! Parses the output of `ip route` for one table or for all tables.
 
 pub mod rule;
 
@@ -7,35 +7,35 @@ use crate::text::problem::{Problem, Wrong};
 use crate::text::{Line, Text, fields, lines};
 use crate::tool::{Format, Ip};
 
-/// A route.
+/// Route as `ip route` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Of which family it is.
+    /// Address family of the route.
     pub ip: Ip,
-    /// What becomes of packets that it takes, if they are not forwarded: `local`,
-    /// `blackhole`, …
+    /// Route type, such as `local` or `blackhole`. `None` if none is printed, which means
+    /// `unicast`.
     pub kind: Option<Text>,
-    /// Where to: `default`, an address or a network.
+    /// Destination: `default`, an address or a network.
     pub to: Text,
     /// `via`, `dev`, `table`, `proto`, `scope`, `src`, `metric`, `onlink`, …
     pub attributes: Attributes,
-    /// Where packets may go, if there are several ways.
+    /// Next hops of a multipath route. Empty for other routes.
     pub hops: Vec<Attributes>,
-    /// The route as it was printed.
+    /// Text of the route as printed.
     pub written: Text,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
 impl Route {
-    /// The table it is in; `main` is not printed.
+    /// Returns the routing table. `ip` does not print `main`.
     #[must_use]
     pub fn table(&self) -> &str {
         self.attributes.get("table").unwrap_or("main")
     }
 }
 
-/// What stands before a destination (iproute2 6.1, `lib/rt_names.c`).
+/// Route types, printed before the destination (iproute2 6.1, `lib/rt_names.c`).
 const KINDS: [&str; 12] = [
     "unicast",
     "local",
@@ -51,7 +51,7 @@ const KINDS: [&str; 12] = [
     "cache",
 ];
 
-/// What is printed of a route (iproute2 6.1, `ip/iproute.c`).
+/// Attributes of a route (iproute2 6.1, `ip/iproute.c`).
 const ROUTE: Grammar = &[
     ("via", Takes::Gateway),
     ("dev", Takes::Word),
@@ -105,8 +105,8 @@ const ROUTE: Grammar = &[
     ("cache", Takes::Nothing),
 ];
 
-/// Reads what `ip route` printed, as far as it can be read; `ip` is the family of
-/// routes that do not say theirs. What is wrong is added to `problems`.
+/// Parses the output of `ip route`. Lines that cannot be parsed are skipped and added to
+/// `problems`. `ip` is the family of routes whose text does not show the family.
 #[must_use]
 pub fn read(text: &Text, ip: Ip, problems: &mut Vec<Problem>) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
@@ -164,7 +164,7 @@ fn route(text: &Text, ip: Ip, line: Line<'_>) -> Result<Route, Problem> {
     })
 }
 
-/// Whether an address or network is of IPv6; none if it is no network.
+/// Whether an address or network is IPv6. `None` if the text is neither.
 #[expect(
     clippy::option_option,
     reason = "a network always knows its family, `default` never"
@@ -191,7 +191,7 @@ fn hop(text: &Text, line: Line<'_>, routes: &mut [Route]) -> Result<(), Problem>
 mod tests {
     use super::*;
 
-    /// What iproute2 6.1 printed.
+    /// Output of iproute2 6.1.
     pub const TEXT: &str = "\
 default via 10.0.0.9 dev eth0 metric 100 
 10.0.0.0/24 dev eth0 proto kernel scope link src 10.0.0.1 

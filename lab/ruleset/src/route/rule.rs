@@ -1,26 +1,26 @@
-//! What `ip rule` prints: which packets look for their route in which table.
+//! Parses the output of `ip rule`: the rules that select a routing table.
 
 use crate::text::attributes::{Attributes, Grammar, Takes};
 use crate::text::problem::{Problem, Wrong};
 use crate::text::{Line, Text, fields, lines};
 use crate::tool::{Format, Ip};
 
-/// A rule.
+/// Routing rule as `ip rule` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRule {
-    /// When it is asked: the lower, the earlier.
+    /// Priority. The kernel evaluates rules with low numbers first.
     pub priority: u32,
-    /// Whether it is for packets that do *not* match.
+    /// Whether the rule matches all packets that do *not* fulfil the conditions.
     pub not: bool,
     /// `from`, `to`, `fwmark`, `iif`, `lookup`, …
     pub attributes: Attributes,
-    /// The rule as it was printed.
+    /// Text of the rule as printed.
     pub written: Text,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
-/// What is printed of a rule (iproute2 6.1, `ip/iprule.c`).
+/// Attributes of a rule (iproute2 6.1, `ip/iprule.c`).
 const RULE: Grammar = &[
     ("from", Takes::Word),
     ("to", Takes::Word),
@@ -53,8 +53,7 @@ const RULE: Grammar = &[
     ("[l3mdev-table]", Takes::Nothing),
 ];
 
-/// Reads what `ip rule` printed, as far as it can be read. What is wrong is added
-/// to `problems`.
+/// Parses the output of `ip rule`. Lines that cannot be parsed are skipped and added to `problems`.
 #[must_use]
 pub fn read(text: &Text, ip: Ip, problems: &mut Vec<Problem>) -> Vec<PolicyRule> {
     let mut rules = Vec::new();
@@ -89,7 +88,7 @@ mod tests {
 
     #[test]
     fn rules_are_read() {
-        // What iproute2 6.1 printed.
+        // Output of iproute2 6.1.
         let text = "0:\tfrom all lookup local\n5:\tfrom all tos 0x10 lookup 100 realms 5\n\
                     7:\tfrom all goto 32766\n98:\tfrom all uidrange 0-5 ipproto tcp sport 1-5 dport 80 blackhole\n\
                     99:\tnot from all to 10.0.0.0/8 iif eth0 oif p0 lookup 200 suppress_prefixlength 0\n\

@@ -1,5 +1,4 @@
-//! Names with values, as `ip` and `ipset` print them after what they are about:
-//! `via 10.0.0.1 dev eth0 onlink`.
+//! Parses names with values, as `ip` and `ipset` print them: `via 10.0.0.1 dev eth0 onlink`.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,44 +6,44 @@ use std::ops::Range;
 use crate::text::problem::{Problem, Wrong};
 use crate::text::{Field, Text};
 
-/// A name with its value, or a flag.
+/// Attribute: a name with a value, or a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attribute {
-    /// The name.
+    /// Name as printed.
     pub name: Text,
-    /// The value; none for a flag.
+    /// Value as printed. `None` for a flag.
     pub value: Option<Text>,
 }
 
-/// Names with values, in the order they were printed.
+/// Attributes of a line, in printed order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attributes(pub Vec<Attribute>);
 
-/// What a name is followed by.
+/// Kind of value that follows a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
-    /// Nothing.
+    /// No value: the name is a flag.
     Nothing,
-    /// A word.
+    /// Single word.
     Word,
-    /// A whole number, also in hexadecimal.
+    /// Decimal or hexadecimal integer.
     Number,
-    /// `forever` or seconds: `86311sec`.
+    /// `forever`, or seconds: `86311sec`.
     Lifetime,
-    /// A word, which `lock` may precede.
+    /// Word, optionally preceded by `lock`.
     Lockable,
-    /// A word, which the name of a family may precede.
+    /// Word, optionally preceded by a family name.
     Gateway,
-    /// All words until one of those that end it.
+    /// All words up to one of these words.
     Until(&'static [&'static str]),
-    /// A text in quotes.
+    /// Text in double quotes.
     Quoted,
 }
 
-/// Which names are known, and what follows them.
+/// Names that a program prints, with the kinds of their values.
 pub type Grammar = &'static [(&'static str, Takes)];
 
-/// As they were printed, with a space between them.
+/// Formats the attributes as printed, separated by single spaces.
 impl fmt::Display for Attributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, Attribute { name, value }) in self.0.iter().enumerate() {
@@ -59,21 +58,21 @@ impl fmt::Display for Attributes {
 }
 
 impl Attributes {
-    /// The value of that name.
+    /// Returns the value of an attribute. `None` if the attribute is absent or a flag.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|attribute| &*attribute.name == name)?;
         found.value.as_deref()
     }
 
-    /// Whether the name is there.
+    /// Whether an attribute with this name is present.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|attribute| &*attribute.name == name)
     }
 
-    /// All but some of them, sorted by name, as a line: two that mean the same
-    /// are the same.
+    /// Formats the attributes sorted by name, without those in `but`. Equivalent attributes give
+    /// equal texts.
     #[must_use]
     pub fn canonical(&self, but: &[&str]) -> String {
         let mut parts: Vec<String> = self
@@ -92,11 +91,11 @@ impl Attributes {
         parts.join(" ")
     }
 
-    /// Reads names and values until there are no more words.
+    /// Parses attributes from all remaining words.
     ///
     /// # Errors
     ///
-    /// The first word that is not known, or that is not what its name asks for.
+    /// Returns an error for the first unknown name and for the first value of the wrong kind.
     pub fn read<'t>(
         text: &Text,
         fields: &mut impl Iterator<Item = Field<'t>>,
@@ -185,7 +184,7 @@ fn checked(
     Err(Problem::new(Wrong::Value { value, wanted }, field.range()))
 }
 
-/// Whether it is a whole number, also in hexadecimal.
+/// Whether a text is a decimal or hexadecimal integer.
 #[must_use]
 pub fn is_number(text: &str) -> bool {
     match text.strip_prefix("0x") {

@@ -1,14 +1,14 @@
-//! How large dumps may be: far above any node's, and below what would take a
-//! machine's memory.
+//! Sets the maximum sizes of dumps. The limits are far above the size of any node's dump and below
+//! what would exhaust the memory of a machine.
 
-/// Bytes of one dump: 64 MiB. 200,000 rules have about 40.
+/// Maximum size of one dump: 64 MiB. A dump of 200,000 rules has about 40 MiB.
 pub const MAX_BYTES: usize = 64 << 20;
 
-/// Bytes of all that is in a tarball: 256 MiB.
+/// Maximum size of the unpacked content of a tarball: 256 MiB.
 pub const MAX_UNPACKED: usize = 256 << 20;
 
-/// Files of a directory that are looked at.
+/// Maximum number of files that are read from a directory.
 pub const MAX_FILES: usize = 256;
 
-/// Problems of one file that are told; what comes after is counted.
+/// Maximum number of reported problems per file. Further problems are only counted.
 pub const MAX_TOLD: usize = 20;

@@ -1,5 +1,7 @@
-//! A piece of a file's text that keeps the whole: as cheap as a range, and
-//! still good when the file is gone.
+//! Defines slices of a shared text, and splits a text into lines and fields with byte positions.
+//!
+//! A [`Text`] shares ownership of the whole text. It is as cheap as a byte range and stays valid
+//! after the file has been dropped.
 
 pub mod attributes;
 pub mod limits;
@@ -9,7 +11,7 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// A piece of a text.
+/// Slice of a shared text.
 #[derive(Clone)]
 pub struct Text {
     whole: Arc<str>,
@@ -18,8 +20,8 @@ pub struct Text {
 }
 
 impl Text {
-    /// A text as a whole. What lies beyond 4 GiB is left out; files are refused
-    /// long before ([`crate::text::limits`]).
+    /// Creates a slice of the whole text. Bytes beyond 4 GiB are dropped, but readers reject files
+    /// of that size ([`crate::text::limits`]).
     #[must_use]
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         let whole: Arc<str> = text.into();
@@ -32,8 +34,8 @@ impl Text {
         }
     }
 
-    /// The piece of the whole text between two bytes, both of which must be the
-    /// boundaries of characters; an empty piece if they are not.
+    /// Returns the slice of the whole text for a byte range. Returns an empty slice if an end of
+    /// the range is not a character boundary.
     #[must_use]
     pub fn piece(&self, range: Range<usize>) -> Self {
         let range = if self.whole.get(range.clone()).is_some() {
@@ -49,13 +51,13 @@ impl Text {
         }
     }
 
-    /// The piece.
+    /// Returns the slice as a string.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.whole[self.range()]
     }
 
-    /// Where it lies in the whole, in bytes.
+    /// Returns the byte range of the slice in the whole text.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         let index = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
@@ -91,28 +93,28 @@ impl PartialEq for Text {
 
 impl Eq for Text {}
 
-/// A line with its number and its place.
+/// Line with its number and position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'t> {
-    /// The line without blanks around it.
+    /// Line without leading and trailing whitespace.
     pub text: &'t str,
-    /// From 1.
+    /// Line number, from 1.
     pub number: u32,
-    /// The byte in the whole at which `text` begins.
+    /// Byte offset of `text` in the whole text.
     pub start: usize,
-    /// Whether blanks stood before it.
+    /// Whether the line is indented.
     pub indented: bool,
 }
 
 impl Line<'_> {
-    /// Where it ends, in bytes of the whole.
+    /// Returns the byte offset of the end of the line in the whole text.
     #[must_use]
     pub fn end(&self) -> usize {
         self.start + self.text.len()
     }
 }
 
-/// The lines of a whole text that are not blank.
+/// Returns the lines of a text that are not blank.
 pub fn lines(whole: &str) -> impl Iterator<Item = Line<'_>> {
     let mut start = 0;
     let mut number = 0;
@@ -132,24 +134,24 @@ pub fn lines(whole: &str) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-/// A word between blanks, with its place.
+/// Word between whitespace, with its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'t> {
-    /// The word.
+    /// Word without whitespace.
     pub text: &'t str,
-    /// The byte in the whole at which it begins.
+    /// Byte offset of the word in the whole text.
     pub start: usize,
 }
 
 impl Field<'_> {
-    /// Where it lies in the whole.
+    /// Returns the byte range of the word in the whole text.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.start..self.start + self.text.len()
     }
 }
 
-/// The words of a line that knows no quotes.
+/// Splits a line into words at whitespace. Quotes have no effect.
 pub fn fields(line: Line<'_>) -> impl Iterator<Item = Field<'_>> {
     let mut rest = 0;
     std::iter::from_fn(move || {

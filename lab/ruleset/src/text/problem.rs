@@ -1,4 +1,4 @@
-//! What can be wrong with a dump, and where.
+//! Defines the errors of a dump, with their positions, and converts them to diagnostics.
 
 use std::ops::Range;
 
@@ -9,148 +9,147 @@ use svclab_diagnostic::source::FileId;
 use svclab_diagnostic::source::Span;
 use svclab_diagnostic::{Diagnostic, Severity};
 
-/// Something that is wrong with a dump, and its place.
+/// Error in a dump, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong.
+    /// Description of the error.
     pub wrong: Wrong,
-    /// The place, in bytes of the file.
+    /// Position in the file, as a byte range.
     pub at: Range<usize>,
 }
 
-/// What can be wrong.
+/// Error in a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Wrong {
-    /// The file holds what another program printed.
+    /// The content does not match the program in the file name.
     #[error("this is what `{looks}` prints, and the file's name says `{named}`")]
     Mixed {
-        /// By its name.
+        /// Format according to the file name.
         named: Format,
-        /// By what is in it.
+        /// Format according to the content.
         looks: Format,
     },
-    /// JSON, which no program prints unless it is told to.
+    /// The content is JSON, which the programs print only on request.
     #[error("this is JSON, and `{0}` prints none")]
     Json(Format),
-    /// An empty file of a program that always prints something.
+    /// The file is empty, but its program always prints something.
     #[error("the file is empty, and `{0}` prints something on every node")]
     Empty(Format),
-    /// A line that does not end, at the end of a file that is cut off.
+    /// The last line has no end, because the file is truncated.
     #[error("the file ends within this line: the dump is not complete")]
     Cut,
-    /// A line that the program does not print.
+    /// The program does not print lines like this.
     #[error("`{0}` prints no such line")]
     Line(Format),
-    /// A word that the program does not print there.
+    /// The program does not print this word in this position.
     #[error("`{word}` is not known here")]
     Word {
-        /// The word.
+        /// Unexpected word.
         word: String,
     },
-    /// A value that is not what its name asks for.
+    /// A value has the wrong kind.
     #[error("`{value}` is not {wanted}")]
     Value {
-        /// The value.
+        /// Value as printed.
         value: String,
-        /// What it should be, as in "a number".
+        /// Expected kind of value, such as "a number".
         wanted: &'static str,
     },
-    /// An option without its value.
+    /// An option has no value.
     #[error("{0} lacks its value")]
     Lacks(String),
-    /// A quote that is not closed.
+    /// A quote is not closed.
     #[error("a quote is not closed")]
     Quote,
-    /// A table nobody knows.
+    /// The table name is not one of the iptables tables.
     #[error("`{0}` is not a table of iptables")]
     Table(String),
-    /// A table that is printed twice.
+    /// A table is printed twice.
     #[error("table {name} begins a second time; it began at line {line}")]
     TableTwice {
-        /// The table.
+        /// Name of the table.
         name: String,
-        /// Where it began first.
+        /// Line of the first occurrence, from 1.
         line: u32,
     },
-    /// A chain or a rule before any `*table`, or after its `COMMIT`.
+    /// A chain or rule precedes any `*table` line, or follows `COMMIT`.
     #[error("this belongs to a table, but none has begun")]
     Outside,
-    /// A table that was never committed.
+    /// A table has no `COMMIT` line.
     #[error("table {0} is not committed: the dump is not complete")]
     Unfinished(String),
-    /// A table of nftables that does not end.
+    /// An nftables table has no end.
     #[error("table {0} does not end: the dump is not complete")]
     Open(String),
-    /// A chain that is not written `:NAME POLICY [packets:bytes]`.
+    /// A chain declaration is not of the form `:NAME POLICY [packets:bytes]`.
     #[error("this does not declare a chain")]
     Chain,
-    /// A chain that is declared twice.
+    /// A chain is declared twice.
     #[error("chain {name} is declared a second time; it was declared at line {line}")]
     ChainTwice {
-        /// The chain.
+        /// Name of the chain.
         name: String,
-        /// Where it was declared first.
+        /// Line of the first declaration, from 1.
         line: u32,
     },
-    /// A rule of a chain that was not declared.
+    /// The chain of a rule is not declared.
     #[error("chain {0} is not declared")]
     Undeclared(String),
-    /// No `-A CHAIN`.
+    /// A rule does not start with `-A CHAIN`.
     #[error("a rule begins with -A and a chain")]
     NoChain,
-    /// Counters that are not `[packets:bytes]`.
+    /// Counters are not of the form `[packets:bytes]`.
     #[error("this does not count packets and bytes")]
     Counters,
-    /// A rule that sends packets to the chain that it stands in.
+    /// A rule jumps to its own chain.
     #[error("chain {0} jumps to itself")]
     Loop(String),
-    /// A target that is no chain of the table and none that iptables has.
+    /// The target is neither a chain of the table nor a target of iptables.
     #[error("{name} is neither a chain of this table nor a target that svclab knows")]
     Target {
-        /// The target.
+        /// Name of the target.
         name: String,
-        /// What may have been meant.
+        /// Similar name, as a suggestion. `None` if there is none.
         meant: Option<String>,
     },
-    /// A match that iptables does not have.
+    /// The match is not one of the iptables matches.
     #[error("{name} is not a match that svclab knows")]
     Match {
-        /// The match.
+        /// Name of the match.
         name: String,
-        /// What may have been meant.
+        /// Similar name, as a suggestion. `None` if there is none.
         meant: Option<String>,
     },
-    /// A rule asks for a set that the dump lacks.
+    /// A rule uses a set that the dump does not contain.
     #[error("the set {name} is not created in {file}")]
     NoSet {
-        /// The set.
+        /// Name of the set.
         name: String,
-        /// Where it was looked for.
+        /// File that should create the set.
         file: String,
     },
-    /// Something that can be there only once is there twice.
+    /// An item that must be unique appears twice.
     #[error("{what} is there a second time; it was at line {line}")]
     Twice {
-        /// What.
+        /// Name of the item.
         what: String,
-        /// Where it was first.
+        /// Line of the first occurrence, from 1.
         line: u32,
     },
-    /// Something that belongs to what was not told of before.
+    /// An item lacks the preceding line that it belongs to.
     #[error("{0}")]
     Homeless(&'static str),
 }
 
 impl Problem {
-    /// A problem at a place.
+    /// Creates an error at a position.
     #[must_use]
     pub fn new(wrong: Wrong, at: Range<usize>) -> Self {
         Self { wrong, at }
     }
 
-    /// How bad it is. What can be read but no kernel would hold, such as a chain
-    /// that jumps to itself, is a warning: two dumps can be compared all the
-    /// same.
+    /// Returns the severity. State that can be parsed but that no kernel accepts, such as a chain
+    /// that jumps to itself, is a warning. Such dumps can still be compared.
     #[must_use]
     pub fn severity(&self) -> Severity {
         match self.wrong {
@@ -161,7 +160,8 @@ impl Problem {
         }
     }
 
-    /// As a message with file, line and caret; `text` is the file's.
+    /// Converts the error to a diagnostic with file, line and caret. `text` is the content of the
+    /// file.
     #[must_use]
     pub fn diagnostic(&self, file: FileId, text: &str) -> Diagnostic {
         let message = self.wrong.to_string();
@@ -177,7 +177,7 @@ impl Problem {
 }
 
 impl Wrong {
-    /// What stands beside the caret, and what to do.
+    /// Returns the label at the caret and the help text.
     fn hints(&self) -> (&'static str, Option<String>) {
         let meant =
             |name: &Option<String>| name.as_ref().map(|name| format!("did you mean `{name}`?"));
@@ -235,7 +235,7 @@ impl Wrong {
     }
 }
 
-/// A range of bytes as a place: line and column are counted.
+/// Converts a byte range to a span with line and column.
 #[must_use]
 pub fn span(file: FileId, text: &str, at: &Range<usize>) -> Span {
     let start = text.floor_char_boundary(at.start);
