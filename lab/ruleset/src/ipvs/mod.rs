@@ -1,5 +1,4 @@
-//! IPVS: virtual servers and the real servers behind them, as `ipvsadm -Sn`
-//! prints them.
+//! Defines IPVS virtual servers with their real servers, and renders them as `ipvsadm` input.
 
 pub mod saved;
 
@@ -8,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// What IPVS takes packets for.
+/// Packets that a virtual server receives.
 #[derive(
     Debug,
     Clone,
@@ -26,23 +25,23 @@ use serde::{Deserialize, Serialize};
 pub enum Virtual {
     /// Packets to an address and port.
     Address {
-        /// TCP, UDP or SCTP.
+        /// Transport protocol of the packets.
         protocol: Transport,
-        /// The address.
+        /// Destination address of the packets.
         address: IpAddr,
-        /// The port.
+        /// Destination port of the packets.
         port: u16,
     },
-    /// Packets that netfilter marked so.
+    /// Packets with a netfilter mark.
     FwMark {
-        /// The mark.
+        /// Value of the mark.
         mark: u32,
-        /// Whether it is IPv6 packets.
+        /// Whether the virtual server receives IPv6 packets. Otherwise, it receives IPv4 packets.
         v6: bool,
     },
 }
 
-/// What IPVS balances.
+/// Transport protocol of an IPVS virtual server.
 #[derive(
     Debug,
     Clone,
@@ -58,53 +57,52 @@ pub enum Virtual {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// `-t`
+    /// TCP, `ipvsadm -t`.
     Tcp,
-    /// `-u`
+    /// UDP, `ipvsadm -u`.
     Udp,
-    /// `--sctp-service`
+    /// SCTP, `ipvsadm --sctp-service`.
     Sctp,
 }
 
-/// How long IPVS remembers connections that say nothing, in seconds; 0 leaves
-/// what the kernel has.
+/// Timeouts of idle IPVS connections, in seconds. 0 keeps the value of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// A TCP connection.
+    /// Timeout of a TCP connection, in seconds.
     pub tcp: u32,
-    /// A TCP connection after a FIN.
+    /// Timeout of a TCP connection after a FIN, in seconds.
     pub tcp_fin: u32,
-    /// UDP.
+    /// Timeout of UDP, in seconds.
     pub udp: u32,
 }
 
-/// As `ipvsadm` takes it, line ended.
+/// Formats the timeouts as a line for `ipvsadm -R`.
 impl fmt::Display for Timeouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "--set {} {} {}", self.tcp, self.tcp_fin, self.udp)
     }
 }
 
-/// A virtual server.
+/// IPVS virtual server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VirtualServer {
-    /// What it takes packets for.
+    /// Packets that the virtual server receives.
     pub takes: Virtual,
-    /// Its scheduler by the kernel's name: `rr`.
+    /// Name of the scheduler in the kernel: `rr`.
     pub scheduler: String,
-    /// For how long a client stays with its real server, in seconds; not at all
-    /// without it.
+    /// Persistence timeout in seconds: a client keeps its real server for this time. Absent without
+    /// persistence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistence: Option<u32>,
-    /// What its scheduler heeds besides.
+    /// Flags of the scheduler.
     #[serde(default, skip_serializing_if = "SchedulerFlags::is_none")]
     pub flags: SchedulerFlags,
-    /// Its real servers, in the order they are added.
+    /// Real servers in order of addition.
     pub servers: Vec<RealServer>,
 }
 
-/// What the hashing schedulers `sh` and `mh` heed besides addresses.
+/// Flags of the hashing schedulers `sh` and `mh`.
 #[derive(
     Debug,
     Clone,
@@ -121,21 +119,21 @@ pub struct VirtualServer {
 )]
 #[serde(default)]
 pub struct SchedulerFlags {
-    /// Where the real server that is hashed to takes nothing, another does.
+    /// Whether another real server is used if the selected one accepts no connections.
     pub fallback: bool,
-    /// The source's port is hashed, too.
+    /// Whether the hash includes the source port.
     pub port: bool,
 }
 
 impl SchedulerFlags {
-    /// Whether none is set.
+    /// Whether no flag is set.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         !self.fallback && !self.port
     }
 }
 
-/// A real server.
+/// Real server of a virtual server.
 #[derive(
     Debug,
     Clone,
@@ -150,16 +148,16 @@ impl SchedulerFlags {
     schemars::JsonSchema,
 )]
 pub struct RealServer {
-    /// Where packets go.
+    /// Address and port of the real server.
     pub to: SocketAddr,
-    /// Its share; 0 takes no new connections.
+    /// Weight. A real server of weight 0 gets no new connections.
     pub weight: u32,
-    /// How packets are sent there.
+    /// Forwarding method to the real server.
     #[serde(default)]
     pub forwarding: Forwarding,
 }
 
-/// How IPVS sends a packet to a real server.
+/// Forwarding method of IPVS.
 #[derive(
     Debug,
     Clone,
@@ -176,12 +174,12 @@ pub struct RealServer {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Forwarding {
-    /// `-m`: its destination is rewritten.
+    /// Masquerading (`-m`): IPVS rewrites the destination.
     #[default]
     Masquerade,
-    /// `-g`: it is sent as it is.
+    /// Direct routing (`-g`): IPVS does not change the packet.
     Route,
-    /// `-i`: it is wrapped.
+    /// Tunnelling (`-i`): IPVS encapsulates the packet.
     Tunnel,
 }
 
@@ -206,9 +204,10 @@ impl fmt::Display for Virtual {
     }
 }
 
-/// As `ipvsadm -Sn` prints it and `ipvsadm -R` reads it, lines ended; from 1.30
-/// on it adds `--tun-type ipip` to real servers by tunnel, which older ones do
-/// not read.
+/// Formats the virtual server as lines that `ipvsadm -Sn` prints and `ipvsadm -R` reads.
+///
+/// ipvsadm from 1.30 on adds `--tun-type ipip` to real servers with tunnelling. Older versions do
+/// not accept that option.
 impl fmt::Display for VirtualServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "-A {} -s {}", self.takes, self.scheduler)?;
@@ -231,7 +230,7 @@ impl fmt::Display for VirtualServer {
                 Forwarding::Route => "-g",
                 Forwarding::Tunnel => "-i",
             };
-            // A mark has no port, and its real servers keep the packet's own.
+            // A mark has no port. Its real servers keep the port of the packet.
             writeln!(
                 f,
                 "-a {} -r {} {forwarding} -w {}",

@@ -1,4 +1,4 @@
-//! What `ipvsadm -Sn` prints: virtual servers and their real servers.
+//! Parses the output of `ipvsadm -Sn`: virtual servers and their real servers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -10,49 +10,49 @@ use crate::text::problem::{Problem, Wrong};
 use crate::text::{Field, Line, Text, fields, lines};
 use crate::tool::Format;
 
-/// Virtual servers by what they take packets for, in the order they were
-/// printed.
+/// Virtual servers in printed order.
 pub type Servers = IndexMap<Virtual, VirtualServer>;
 
-/// A virtual server.
+/// Virtual server as `ipvsadm -Sn` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualServer {
-    /// Its scheduler by the kernel's name: `rr`.
+    /// Name of the scheduler in the kernel: `rr`.
     pub scheduler: Text,
-    /// The scheduler's flags: `sh-port`.
+    /// Flags of the scheduler: `sh-port`. `None` without flags.
     pub flags: Option<Text>,
-    /// For how long a client stays with its real server, in seconds.
+    /// Persistence timeout in seconds. `None` without persistence.
     pub persistence: Option<u32>,
-    /// Which clients count as one: a mask, or a prefix length for IPv6.
+    /// Mask that groups clients for persistence, or a prefix length for IPv6.
     pub netmask: Option<Text>,
-    /// The engine that finds out who a client is: `sip`.
+    /// Persistence engine, which identifies clients: `sip`.
     pub engine: Option<Text>,
-    /// Whether each packet is balanced anew.
+    /// Whether IPVS schedules each packet separately.
     pub one_packet: bool,
-    /// Its real servers by where they are, in the order they were printed, which
-    /// is sorted and not the kernel's (ipvsadm 1.31, `print_service_entry`).
+    /// Real servers in printed order, which is sorted and differs from the kernel's order (ipvsadm
+    /// 1.31, `print_service_entry`).
     pub servers: IndexMap<SocketAddr, RealServer>,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
-/// A real server.
+/// Real server as `ipvsadm -Sn` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RealServer {
-    /// Its share; 0 takes no new connections.
+    /// Weight. A real server of weight 0 gets no new connections.
     pub weight: u32,
-    /// How packets are sent there.
+    /// Forwarding method to the real server.
     pub forwarding: Forwarding,
-    /// `--tun-…` options of a tunnel, as they were printed.
+    /// `--tun-…` options of a tunnel, as printed. `None` for other methods.
     pub tunnel: Option<Text>,
-    /// Above how many connections it takes no more, and below how many again.
+    /// Upper and lower connection threshold. Above the upper one, the real server gets no new
+    /// connections until it is below the lower one. 0 means no threshold.
     pub thresholds: (u32, u32),
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
-/// Reads what `ipvsadm -Sn` printed, as far as it can be read. What is wrong is
-/// added to `problems`.
+/// Parses the output of `ipvsadm -Sn`. Lines that cannot be parsed are skipped and added to
+/// `problems`.
 #[must_use]
 pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Servers {
     let mut servers = Servers::new();
@@ -94,7 +94,7 @@ impl<'t> Words<'t> {
         number.map_err(|_| bad(value.text, value.range(), "a number"))
     }
 
-    /// What the line is about: `-t 10.0.0.1:80`, `-f 5 -6`.
+    /// Parses the virtual server of a line: `-t 10.0.0.1:80`, `-f 5 -6`.
     fn virtual_server(&mut self) -> Result<(Virtual, Range<usize>), Problem> {
         let Some(option) = self.rest.next() else {
             return Err(self.whole());
@@ -135,7 +135,7 @@ fn unknown(word: Field<'_>) -> Problem {
     Problem::new(wrong, word.range())
 }
 
-/// An address with a port; a server of a mark may have no port.
+/// Parses an address with a port. A real server of a mark may have no port.
 fn socket(word: Field<'_>) -> Result<SocketAddr, Problem> {
     let bare = || Some(SocketAddr::new(word.text.parse::<IpAddr>().ok()?, 0));
     word.text.parse().ok().or_else(bare).ok_or_else(|| {
@@ -162,7 +162,7 @@ fn add_service(text: &Text, words: &mut Words<'_>, servers: &mut Servers) -> Res
             "-b" | "--sched-flags" => server.flags = Some(text.piece(words.value(word)?.range())),
             "-p" | "--persistent" => server.persistence = Some(words.number(word)?),
             "-M" | "--netmask" => server.netmask = Some(text.piece(words.value(word)?.range())),
-            // What is saved lacks the dashes in some versions.
+            // Some versions save these options without dashes.
             "--pe" | "pe" => server.engine = Some(text.piece(words.value(word)?.range())),
             "-o" | "--ops" | "ops" => server.one_packet = true,
             _ => return Err(unknown(word)),

@@ -1,27 +1,26 @@
-//! A ruleset in parts that a user namespace may send.
+//! Splits a ruleset into batches that a user namespace can send.
 //!
-//! `nft` hands a file to the kernel in one message, for which it enlarges its socket's
-//! buffer by `SO_SNDBUFFORCE` (nftables v1.0.6, `mnl_nft_batch_talk` in `src/mnl.c`).
-//! The kernel grants that to the machine's own root alone (Linux v6.1,
-//! `net/core/sock.c`, `sock_setsockopt`): in a user namespace, some 500 rules are
-//! refused with "Message too long".
+//! `nft` sends a file to the kernel in one message and enlarges the socket buffer with
+//! `SO_SNDBUFFORCE` (nftables v1.0.6, `mnl_nft_batch_talk` in `src/mnl.c`). The kernel allows that
+//! only for root of the initial user namespace (Linux v6.1, `net/core/sock.c`, `sock_setsockopt`).
+//! In another user namespace, a message with some 500 rules fails with "Message too long".
 
 use super::parse;
 use crate::nft::{Chain, Ruleset, Set, Table};
 
-/// How much one part may weigh, in bytes of netlink. The buffer has 212,992 unless the
-/// machine's `net.core.wmem_default` says otherwise.
+/// Maximum netlink size of a batch, in bytes. The default size of the buffer is 212,992 bytes
+/// (`net.core.wmem_default`).
 const HEAVIEST: usize = 120_000;
 
-/// What a rule weighs, at most: so much beside what each byte of its text becomes.
+/// Maximum netlink size of a rule, in bytes: a constant, and a factor for the length of its text.
 const RULE: (usize, usize) = (200, 10);
 
-/// What a chain, a set or an entry weighs.
+/// Netlink size of a chain, a set or an element, as for rules.
 const NAMED: (usize, usize) = (200, 3);
 
-/// The parts of a text for `nft -f`, to be loaded one after the other: first sets and
-/// chains without what is in them, then rules and entries. A text that is small enough,
-/// or that cannot be read, is one part.
+/// Splits input for `nft -f` into batches, to be loaded in order. The first batches declare sets
+/// and chains, the others add rules and elements. A text that is small enough or cannot be parsed
+/// stays one batch.
 #[must_use]
 pub fn batches(text: &str) -> Vec<String> {
     if text.len().saturating_mul(RULE.1) <= HEAVIEST {
@@ -52,7 +51,7 @@ pub fn batches(text: &str) -> Vec<String> {
             });
         }
     }
-    // What has no name yet cannot be led to.
+    // Rules can only refer to chains and sets that exist.
     parts.end();
     for table in &ruleset.tables {
         for chain in &table.chains {
@@ -96,7 +95,7 @@ fn weight_of(set: &Set) -> usize {
     weight(NAMED, &set.name) + NAMED.1 * (set.holds.len() + comment)
 }
 
-/// Parts in the making.
+/// Batches under construction.
 #[derive(Debug, Default)]
 struct Parts {
     texts: Vec<String>,
@@ -105,8 +104,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Adds something of a table to the last part, or to a new one if it would grow too
-    /// heavy.
+    /// Adds an item of a table to the last batch. Starts a new batch if the last one would become
+    /// too large.
     fn put(&mut self, table: &Table, weight: usize, add: impl FnOnce(&mut Table)) {
         if self.weight + weight > HEAVIEST {
             self.end();

@@ -1,14 +1,13 @@
-//! What a rule, key or value of nftables means, as one text for all the ways to write
-//! it: kube-proxy's own words, what `nft` of different versions lists.
+//! Normalizes a rule, key or value of nftables, so that equivalent texts are equal. The variants
+//! come from kube-proxy and from different versions of `nft`.
 //!
-//! - `mark` is `meta mark`; `and`, `or`, `xor` are `&`, `|`, `^`;
-//! - marks are numbers of eight hexadecimal digits;
-//! - networks are written without what their prefix does not cover, a single address
-//!   without a prefix;
-//! - a set in a rule has its addresses joined to ranges and sorted, as the kernel does
-//!   (`nft` calls it `auto-merge`), and one of one entry is that entry;
-//! - `dnat ip addr . port to` is `dnat ip to`, which `nft` before v1.0.7 lists;
-//! - counters count from nought.
+//! - `mark` becomes `meta mark`; `and`, `or` and `xor` become `&`, `|` and `^`.
+//! - Marks become numbers of eight hexadecimal digits.
+//! - Networks lose their host bits; a single address loses its prefix length.
+//! - The addresses of an anonymous set are merged to ranges and sorted, as the kernel does (`nft`
+//!   calls this `auto-merge`). A set of one element becomes that element.
+//! - `dnat ip addr . port to` becomes `dnat ip to`, which `nft` before v1.0.7 lists.
+//! - Counters lose their values.
 
 use std::net::IpAddr;
 
@@ -16,8 +15,7 @@ use ipnetwork::IpNetwork;
 
 use super::words::{Word, words};
 
-/// The text that stands for all that mean the same; the text itself if it cannot be
-/// split into words.
+/// Returns the canonical text. Returns the text unchanged if it cannot be split into words.
 #[must_use]
 pub fn canonical(text: &str) -> String {
     let Ok(words) = words(text) else {
@@ -63,13 +61,13 @@ pub fn canonical(text: &str) -> String {
     out.join(" ")
 }
 
-/// Whether these words end as a translation to an address of a family does.
+/// Whether the words end with a NAT statement and an address family.
 fn translates(words: &[String]) -> bool {
     matches!(words, [.., what, family]
         if matches!(what.as_str(), "dnat" | "snat") && matches!(family.as_str(), "ip" | "ip6"))
 }
 
-/// One word, as it is always said behind these.
+/// Returns the canonical form of a word that follows the words in `before`.
 fn said(word: &Word<'_>, before: &[String]) -> String {
     let text = word.text;
     if word.quoted {
@@ -96,9 +94,9 @@ fn said(word: &Word<'_>, before: &[String]) -> String {
     address(text).unwrap_or_else(|| text.to_owned())
 }
 
-/// An address or a network, as it is always said.
+/// Returns the canonical form of an address or network. `None` for other words.
 fn address(text: &str) -> Option<String> {
-    // Most words are none.
+    // Shortcut, because most words are no addresses.
     let first = text.as_bytes().first()?;
     if !first.is_ascii_hexdigit() && *first != b':' {
         return None;
@@ -116,7 +114,7 @@ fn address(text: &str) -> Option<String> {
     Some(ip.to_string())
 }
 
-/// A set of a rule, by the words between its braces.
+/// Returns the canonical form of an anonymous set, from the words between its braces.
 fn set(inner: &[String]) -> Vec<String> {
     let mut items: Vec<String> = inner
         .split(|word| word == ",")
@@ -136,10 +134,10 @@ fn set(inner: &[String]) -> Vec<String> {
     vec![format!("{{ {} }}", items.join(", "))]
 }
 
-/// Addresses from the first to the last, as numbers.
+/// First and last address of a range, as numbers.
 type Range = (u128, u128);
 
-/// Addresses and networks joined to ranges; none if they are something else.
+/// Merges addresses and networks to ranges. `None` if an item is neither.
 fn merged(items: &[String]) -> Option<Vec<String>> {
     let mut four = Vec::new();
     let mut six = Vec::new();
@@ -172,7 +170,7 @@ fn merged(items: &[String]) -> Option<Vec<String>> {
     Some(four.chain(six).collect())
 }
 
-/// The first and the last address of a network, or an address twice.
+/// Returns the first and last address of a network. For a single address, both are equal.
 fn ends(text: &str) -> Option<(IpAddr, IpAddr)> {
     let network: IpNetwork = text.parse().ok()?;
     Some(match network {
@@ -181,7 +179,7 @@ fn ends(text: &str) -> Option<(IpAddr, IpAddr)> {
     })
 }
 
-/// Ranges, sorted, those that touch made one.
+/// Sorts ranges, and joins ranges that overlap or touch.
 fn join(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort_unstable();
     let mut joined: Vec<Range> = Vec::new();
@@ -194,7 +192,7 @@ fn join(mut ranges: Vec<Range>) -> Vec<Range> {
     joined
 }
 
-/// A range as an address, a network, or its two ends.
+/// Formats a range as an address, a network, or its first and last address.
 fn range(first: IpAddr, last: IpAddr) -> String {
     if first == last {
         return first.to_string();
@@ -212,7 +210,7 @@ fn range(first: IpAddr, last: IpAddr) -> String {
 mod tests {
     use super::*;
 
-    /// Pairs of what is handed to nft v1.0.6 and what it lists.
+    /// Pairs of input for nft v1.0.6 and its listing.
     #[test]
     fn what_is_written_means_what_is_listed() {
         for (written, listed) in [

@@ -1,4 +1,4 @@
-//! The lines of a chain: where the kernel calls it, what is said about it, its rules.
+//! Parses the lines of a chain: its hook, its comment and its rules.
 
 use super::words::{Word, comment, words};
 use crate::nft::{Chain, Hook, Rule};
@@ -6,7 +6,7 @@ use crate::text::Line;
 use crate::text::problem::{Problem, Wrong};
 use crate::tool::Format;
 
-/// Reads one line into the chain of a table of `family`.
+/// Parses one line into a chain. `family` is the family of its table.
 pub(super) fn line(chain: &mut Chain, line: Line<'_>, family: &str) -> Result<(), Problem> {
     let whole = || Problem::new(Wrong::Line(Format::Nft), line.start..line.end());
     let words = split(line)?;
@@ -50,18 +50,18 @@ pub(super) fn line(chain: &mut Chain, line: Line<'_>, family: &str) -> Result<()
     }
 }
 
-/// The words of a line.
+/// Splits a line into words.
 pub(super) fn split(line: Line<'_>) -> Result<Vec<Word<'_>>, Problem> {
     words(line.text).map_err(|at| Problem::new(Wrong::Quote, line.start + at..line.end()))
 }
 
-/// Something that a chain, set or table can have only once.
+/// Creates the error for a second occurrence of a unique item of a chain, set or table.
 pub(super) fn twice(what: &str, first: u32, line: Line<'_>) -> Problem {
     let what = what.to_owned();
     Problem::new(Wrong::Twice { what, line: first }, line.start..line.end())
 }
 
-/// Whether every brace that is opened is closed, in order.
+/// Whether the braces are balanced and correctly nested.
 pub(super) fn is_balanced(words: &[Word<'_>]) -> bool {
     let mut depth = 0_usize;
     for word in words {
@@ -77,7 +77,7 @@ pub(super) fn is_balanced(words: &[Word<'_>]) -> bool {
     depth == 0
 }
 
-/// ` device eth0 priority dstnat - 10; policy accept;`
+/// Parses the part after the hook name: ` device eth0 priority dstnat - 10; policy accept;`.
 fn properties(hook: &mut Hook, rest: &str, family: &str, line: Line<'_>) -> Result<(), Problem> {
     let place = line.start..line.end();
     let whole = || Problem::new(Wrong::Line(Format::Nft), place.clone());
@@ -99,8 +99,8 @@ fn properties(hook: &mut Hook, rest: &str, family: &str, line: Line<'_>) -> Resu
     Ok(())
 }
 
-/// A priority, by name, by number, or so much before or after a name.
-/// (nftables v1.0.6, `std_prios` and `bridge_std_prios` in `src/rule.c`.)
+/// Parses a priority: a number, a name, or a name plus or minus a number (nftables v1.0.6,
+/// `std_prios` and `bridge_std_prios` in `src/rule.c`).
 fn number(text: &str, family: &str) -> Option<i32> {
     let named = |name: &str| {
         let bridge = family == "bridge";

@@ -1,4 +1,4 @@
-//! The entries of a set or map, which go over several lines.
+//! Parses the elements of a set or map, which can span several lines.
 
 use std::collections::HashMap;
 
@@ -8,23 +8,23 @@ use crate::text::Line;
 use crate::text::problem::{Problem, Wrong};
 use crate::tool::Format;
 
-/// Entries as far as they were read.
+/// Parser of elements.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    /// The words of the entry that is being read.
+    /// Words of the current element, each with whether it was quoted.
     words: Vec<(String, bool)>,
-    /// The line it begins at.
+    /// Line on which the current element starts.
     line: u32,
-    /// Lines of entries by their keys.
+    /// Line number of each element, by key.
     known: HashMap<String, u32>,
-    /// Entries that were read.
+    /// Parsed elements.
     pub elements: Vec<Element>,
-    /// Whether the last brace came.
+    /// Whether the closing brace has been parsed.
     pub ended: bool,
 }
 
 impl Reader {
-    /// Reads the words of one line.
+    /// Parses the words of one line.
     pub fn line(&mut self, words: &[Word<'_>], line: Line<'_>) -> Result<(), Problem> {
         let whole = || Problem::new(Wrong::Line(Format::Nft), line.start..line.end());
         for word in words {
@@ -33,7 +33,7 @@ impl Reader {
             }
             if word.is("}") {
                 self.ended = true;
-                // A set without entries is listed without any.
+                // `nft` prints no `elements` for an empty set.
                 if !(self.words.is_empty() && self.elements.is_empty()) {
                     self.take(line)?;
                 }
@@ -49,7 +49,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Ends an entry.
+    /// Completes the current element.
     fn take(&mut self, line: Line<'_>) -> Result<(), Problem> {
         let whole = || Problem::new(Wrong::Line(Format::Nft), line.start..line.end());
         let mut element = Element {
@@ -71,7 +71,7 @@ impl Reader {
                 ("comment", false) if words.peek().is_some_and(|(_, quoted)| *quoted) => {
                     element.comment = words.next().map(|(text, _)| text);
                 }
-                // How long it still stays changes all the time.
+                // The remaining time differs in each listing.
                 ("expires", false) => match words.next() {
                     Some((time, false)) if time.starts_with(|c: char| c.is_ascii_digit()) => {}
                     _ => return Err(whole()),

@@ -1,5 +1,4 @@
-//! What `nft list ruleset` prints, and what `nft -f` reads where it is written line by
-//! line: tables, sets, maps, chains.
+//! Parses the output of `nft list ruleset`, and input for `nft -f` in the same line format.
 
 mod batches;
 mod canonical;
@@ -18,7 +17,8 @@ pub use words::{Word, words};
 use crate::text::Text;
 use crate::text::problem::Problem;
 
-/// The tables of a text by family and name, `ip kube-proxy`, each with its own piece.
+/// Returns the tables of a text, each with its family and name (`ip kube-proxy`) and its part of
+/// the text.
 pub fn tables(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let is_first = |at: &usize| *at == 0 || text.as_bytes().get(at - 1) == Some(&b'\n');
     let begins = text.match_indices("table ").map(|(at, _)| at);
@@ -33,11 +33,11 @@ pub fn tables(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Reads a whole text.
+/// Parses a complete ruleset.
 ///
 /// # Errors
 ///
-/// Everything that is wrong with it.
+/// Returns all errors of the text.
 pub fn parse(text: &str) -> Result<Ruleset, Vec<Problem>> {
     let mut problems = Vec::new();
     let ruleset = read(&Text::new(text), &mut problems);

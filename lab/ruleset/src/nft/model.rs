@@ -1,136 +1,136 @@
-//! A ruleset of nftables as data: tables with their sets, maps and chains, and the
-//! text that `nft -f` reads.
+//! Defines an nftables ruleset as data: tables with sets, maps and chains. The types render
+//! themselves as input for `nft -f`.
 //!
-//! Rules are texts: what they mean is told by [`crate::nft::canonical()`].
+//! Rules are texts. [`crate::nft::canonical()`] makes equivalent texts equal.
 
 use std::fmt;
 
-/// Tables, in the order they are written.
+/// Ruleset: all tables in printed order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ruleset {
-    /// The tables.
+    /// Tables in printed order.
     pub tables: Vec<Table>,
 }
 
-/// One table.
+/// Table with its sets, maps, chains and other objects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Table {
-    /// Its family, `ip`.
+    /// Address family, such as `ip`.
     pub family: String,
-    /// Its name in that family.
+    /// Name, unique in the family.
     pub name: String,
-    /// What is said about it.
+    /// Comment of the table. `None` without a comment.
     pub comment: Option<String>,
-    /// Its flags, as in `dormant`.
+    /// Flags of the table, such as `dormant`. `None` without flags.
     pub flags: Option<String>,
-    /// Its sets and maps.
+    /// Sets and maps of the table.
     pub sets: Vec<Set>,
-    /// Its chains.
+    /// Chains of the table.
     pub chains: Vec<Chain>,
-    /// What else it holds: flow tables, named counters and the like.
+    /// Other objects of the table, such as flow tables and named counters.
     pub others: Vec<Other>,
-    /// The line it begins at, from 1; 0 if it is of no file.
+    /// Line number of the first line, from 1. 0 if the item was not parsed from a file.
     pub line: u32,
 }
 
-/// A named set, or a map from keys to values.
+/// Named set, or map from keys to values.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Set {
-    /// Whether it is a map.
+    /// Whether the object is a map.
     pub map: bool,
-    /// Its name.
+    /// Name, unique in the table.
     pub name: String,
-    /// What it holds, as in `type ipv4_addr . inet_proto : verdict`.
+    /// Data type line, such as `type ipv4_addr . inet_proto : verdict`.
     pub holds: String,
-    /// Its flags: `interval`, `dynamic`, `timeout`.
+    /// Flags: `interval`, `dynamic`, `timeout`.
     pub flags: Vec<String>,
-    /// For how many seconds an entry stays.
+    /// Timeout of the elements, in seconds. `None` without a timeout.
     pub timeout: Option<u64>,
-    /// How many entries it may have.
+    /// Maximum number of elements. `None` without a limit.
     pub size: Option<u64>,
-    /// What is said about it.
+    /// Comment of the set. `None` without a comment.
     pub comment: Option<String>,
-    /// Its other properties, a line each.
+    /// Lines with other properties.
     pub properties: Vec<String>,
-    /// Its entries.
+    /// Elements in printed order.
     pub elements: Vec<Element>,
-    /// The line it begins at, from 1; 0 if it is of no file.
+    /// Line number of the first line, from 1. 0 if the item was not parsed from a file.
     pub line: u32,
 }
 
-/// An entry of a set or map.
+/// Element of a set or map.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Element {
-    /// What is looked up: `10.96.0.10 . tcp . 80`.
+    /// Key of the element: `10.96.0.10 . tcp . 80`.
     pub key: String,
-    /// What is found, of a map: `goto service-…`.
+    /// Value of a map element: `goto service-…`. `None` for a set.
     pub value: Option<String>,
-    /// What is said about it.
+    /// Comment of the element. `None` without a comment.
     pub comment: Option<String>,
-    /// Its line, from 1; 0 if it is of no file.
+    /// Line number, from 1. 0 if the item was not parsed from a file.
     pub line: u32,
 }
 
-/// A chain of rules.
+/// Chain of rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Chain {
-    /// Its name.
+    /// Name, unique in the table.
     pub name: String,
-    /// Where the kernel calls it, if it does.
+    /// Hook of a base chain. `None` for a regular chain.
     pub hook: Option<Hook>,
-    /// What is said about it.
+    /// Comment of the chain. `None` without a comment.
     pub comment: Option<String>,
-    /// Its rules, in order.
+    /// Rules in order of evaluation.
     pub rules: Vec<Rule>,
-    /// The line it begins at, from 1; 0 if it is of no file.
+    /// Line number of the first line, from 1. 0 if the item was not parsed from a file.
     pub line: u32,
 }
 
-/// Where the kernel calls a chain.
+/// Hook of a base chain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hook {
-    /// `filter`, `nat` or `route`.
+    /// Chain type: `filter`, `nat` or `route`.
     pub kind: String,
-    /// `prerouting`, `input`, …
+    /// Hook name: `prerouting`, `input`, …
     pub hook: String,
-    /// The interfaces that it is for, as written; empty for all.
+    /// Devices of the chain, as printed. Empty for all devices.
     pub device: String,
-    /// Chains of smaller numbers come first.
+    /// Priority. The kernel evaluates chains with low numbers first.
     pub priority: i32,
-    /// What becomes of packets that no rule decides about: `accept` or `drop`.
+    /// Policy for packets without a verdict: `accept` or `drop`.
     pub policy: String,
 }
 
-/// A rule of a chain.
+/// Rule of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
-    /// What it matches and does, without its comment.
+    /// Matches and statements of the rule, without its comment.
     pub text: String,
-    /// What is said about it.
+    /// Comment of the rule. `None` without a comment.
     pub comment: Option<String>,
-    /// Its line, from 1; 0 if it is of no file.
+    /// Line number, from 1. 0 if the item was not parsed from a file.
     pub line: u32,
 }
 
-/// Something in a table that is neither a set nor a chain.
+/// Object of a table that is neither a set nor a chain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Other {
-    /// Its kind and name: `counter web`.
+    /// Kind and name: `counter web`.
     pub head: String,
-    /// What is in it, a line each.
+    /// Lines of the object.
     pub body: Vec<String>,
-    /// The line it begins at, from 1; 0 if it is of no file.
+    /// Line number of the first line, from 1. 0 if the item was not parsed from a file.
     pub line: u32,
 }
 
 impl Table {
-    /// The chain of that name.
+    /// Returns the chain with a name. `None` if there is none.
     #[must_use]
     pub fn chain(&self, name: &str) -> Option<&Chain> {
         self.chains.iter().find(|chain| chain.name == name)
     }
 
-    /// The set or map of that name.
+    /// Returns the set or map with a name. `None` if there is none.
     #[must_use]
     pub fn set(&self, name: &str) -> Option<&Set> {
         self.sets.iter().find(|set| set.name == name)
@@ -138,7 +138,7 @@ impl Table {
 }
 
 impl Element {
-    /// An entry of a set.
+    /// Creates an element of a set.
     #[must_use]
     pub fn of_set(key: impl Into<String>) -> Self {
         Self {
@@ -147,7 +147,7 @@ impl Element {
         }
     }
 
-    /// An entry of a map.
+    /// Creates an element of a map.
     #[must_use]
     pub fn of_map(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self {
@@ -159,7 +159,7 @@ impl Element {
 }
 
 impl Rule {
-    /// A rule without a comment.
+    /// Creates a rule without a comment.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self {
@@ -168,7 +168,7 @@ impl Rule {
         }
     }
 
-    /// The same with a comment.
+    /// Returns the rule with a comment.
     #[must_use]
     pub fn comment(self, comment: impl Into<String>) -> Self {
         Self {
@@ -179,7 +179,7 @@ impl Rule {
 }
 
 impl Chain {
-    /// A chain that rules lead to, still empty.
+    /// Creates an empty regular chain.
     #[must_use]
     pub fn regular(name: impl Into<String>) -> Self {
         Self {
@@ -188,7 +188,7 @@ impl Chain {
         }
     }
 
-    /// Adds a rule without a comment at the end.
+    /// Appends a rule without a comment.
     pub fn rule(&mut self, text: impl Into<String>) {
         self.rules.push(Rule::new(text));
     }

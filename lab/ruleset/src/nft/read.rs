@@ -1,4 +1,4 @@
-//! Reads a ruleset line by line.
+//! Parses a ruleset line by line.
 
 use super::chain::{self, split, twice};
 use super::elements::Reader;
@@ -8,10 +8,10 @@ use crate::text::problem::{Problem, Wrong};
 use crate::text::{Line, Text, lines};
 use crate::tool::Format;
 
-/// The families of tables.
+/// Address families of tables.
 const FAMILIES: [&str; 6] = ["ip", "ip6", "inet", "arp", "bridge", "netdev"];
 
-/// What else than sets, maps and chains a table holds, by how its first line begins.
+/// First words of table objects other than sets, maps and chains.
 const OTHERS: [&str; 7] = [
     "flowtable",
     "counter",
@@ -22,16 +22,16 @@ const OTHERS: [&str; 7] = [
     "ct",
 ];
 
-/// Properties of a set that are kept as they are written.
+/// Properties of a set that are kept as source text.
 const PROPERTIES: [&str; 4] = ["policy", "gc-interval", "auto-merge", "counter"];
 
-/// Reads what `nft list ruleset` printed, as far as it can be read. What is wrong is
-/// added to `problems`.
+/// Parses the output of `nft list ruleset`. Lines that cannot be parsed are skipped and added to
+/// `problems`.
 #[must_use]
 pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Ruleset {
     let mut reader = State::default();
     for line in lines(text).map(without_handle) {
-        // iptables-nft's tables are told of in comments.
+        // `nft` prints a comment before the tables of iptables-nft.
         if !line.text.is_empty()
             && !line.text.starts_with('#')
             && let Err(problem) = reader.line(line)
@@ -47,7 +47,7 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Ruleset {
     reader.ruleset
 }
 
-/// A line without the number that `nft -a` adds.
+/// Returns the line without the handle that `nft -a` adds.
 fn without_handle(line: Line<'_>) -> Line<'_> {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let mut text = line.text;
@@ -59,10 +59,10 @@ fn without_handle(line: Line<'_>) -> Line<'_> {
     Line { text, ..line }
 }
 
-/// What a line is in.
+/// Object that contains the next line.
 #[derive(Debug, Default)]
 enum Within {
-    /// A table itself.
+    /// Table, outside of any of its objects.
     #[default]
     Table,
     Set(Set),
@@ -134,7 +134,7 @@ fn whole(line: Line<'_>) -> Problem {
     Problem::new(Wrong::Line(Format::Nft), line.start..line.end())
 }
 
-/// Where entries are read: still, or no more.
+/// Returns the parser state after a line of elements: the set again after the closing brace.
 fn go_on(mut set: Set, mut reader: Reader) -> Within {
     if reader.ended {
         set.elements = std::mem::take(&mut reader.elements);
@@ -144,7 +144,7 @@ fn go_on(mut set: Set, mut reader: Reader) -> Within {
     }
 }
 
-/// `table ip kube-proxy {`
+/// Parses the first line of a table: `table ip kube-proxy {`.
 fn begin(ruleset: &Ruleset, words: &[Word<'_>], line: Line<'_>) -> Result<Table, Problem> {
     let [keyword, family, name, brace] = words else {
         return Err(whole(line));
@@ -171,7 +171,8 @@ fn begin(ruleset: &Ruleset, words: &[Word<'_>], line: Line<'_>) -> Result<Table,
     })
 }
 
-/// A line of a table itself: what the next line is in, and what is wrong.
+/// Parses a line directly inside a table. Returns the object that contains the next line, and the
+/// error.
 fn in_table(table: &mut Table, words: &[Word<'_>], line: Line<'_>) -> (Within, Option<Problem>) {
     let again = |what: String, first: u32| twice(&what, first, line);
     match words {
@@ -220,7 +221,7 @@ fn in_table(table: &mut Table, words: &[Word<'_>], line: Line<'_>) -> (Within, O
     }
 }
 
-/// A line of a set; what reads its entries, if it begins them.
+/// Parses a line of a set. Returns a reader if the line starts the elements.
 fn in_set(set: &mut Set, words: &[Word<'_>], line: Line<'_>) -> Result<Option<Reader>, Problem> {
     let Some((keyword, rest)) = words.split_first() else {
         return Ok(None);
@@ -269,8 +270,8 @@ fn in_set(set: &mut Set, words: &[Word<'_>], line: Line<'_>) -> Result<Option<Re
     Ok(None)
 }
 
-/// A duration as `nft` writes it: `1d1h1m1s`, or a number of seconds. What is less than
-/// a second is left out.
+/// Parses a duration as `nft` prints it, `1d1h1m1s` or a number of seconds. Parts below 1 s are
+/// dropped.
 fn seconds(text: &str) -> Option<u64> {
     if let Ok(seconds) = text.parse() {
         return Some(seconds);

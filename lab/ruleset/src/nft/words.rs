@@ -1,21 +1,20 @@
-//! The words of a line of nftables: quoted texts stay whole, braces and commas stand
-//! alone.
+//! Splits a line of nftables into words. A quoted text is one word, and so is each brace and comma.
 
 use std::ops::Range;
 
-/// A word, and where it lies in its text.
+/// Word with its position in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word<'t> {
-    /// The word, without quotes.
+    /// Word without quotes.
     pub text: &'t str,
-    /// Whether it was quoted.
+    /// Whether the word was quoted.
     pub quoted: bool,
-    /// Where it lies, with its quotes.
+    /// Byte range of the word, including quotes.
     pub at: Range<usize>,
 }
 
 impl Word<'_> {
-    /// Whether it is this one, and no quoted text.
+    /// Whether the word equals `text` and is not quoted.
     #[must_use]
     pub fn is(&self, text: &str) -> bool {
         !self.quoted && self.text == text
@@ -26,7 +25,7 @@ impl Word<'_> {
 ///
 /// # Errors
 ///
-/// Where a quote begins that is not closed.
+/// Returns the position of a quote that is not closed.
 pub fn words(text: &str) -> Result<Vec<Word<'_>>, usize> {
     let bytes = text.as_bytes();
     let mut words = Vec::new();
@@ -69,7 +68,7 @@ pub fn words(text: &str) -> Result<Vec<Word<'_>>, usize> {
     Ok(words)
 }
 
-/// A text and the comment behind it.
+/// Splits the trailing comment from a text.
 pub(super) fn comment<'t>(text: &'t str, words: &[Word<'t>]) -> (&'t str, Option<&'t str>) {
     match words {
         [.., keyword, comment] if keyword.is("comment") && comment.quoted => {
