@@ -1,5 +1,4 @@
-//! What a script leaves behind in an empty namespace, worked out without a
-//! kernel.
+//! Computes the rules that a script creates in an empty namespace, without a kernel.
 
 use std::collections::HashMap;
 
@@ -11,39 +10,39 @@ use super::{Chain, Dump, TableDump};
 use crate::iptables::script::{Script, TableScript};
 use crate::text::problem::Wrong;
 
-/// Why a script cannot be followed.
+/// Error for a script that cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{command}`: {problem}")]
 pub struct ApplyError {
-    /// The command.
+    /// Command that failed.
     pub command: String,
-    /// What is wrong with it.
+    /// Cause of the failure.
     pub problem: ApplyProblem,
 }
 
-/// What is wrong with a command.
+/// Error in a command.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ApplyProblem {
-    /// Its rule cannot be read.
+    /// The rule cannot be parsed.
     #[error("{0}")]
     Rule(Wrong),
-    /// It names a chain that is neither built in nor declared.
+    /// The chain is neither built in nor declared.
     #[error("there is no chain {0}")]
     NoChain(String),
-    /// It deletes a rule that is not there.
+    /// The rule to delete does not exist, or the position is out of range.
     #[error("there is no such rule")]
     NoRule,
-    /// It is none of `-A`, `-I`, `-D`.
+    /// The command is not `-A`, `-I` or `-D`.
     #[error("only -A, -I and -D are known")]
     Command,
 }
 
 impl Dump {
-    /// What `script` leaves behind in an empty namespace.
+    /// Computes the rules that `script` creates in an empty namespace.
     ///
     /// # Errors
     ///
-    /// [`ApplyError`], which names the command.
+    /// Returns the first command that cannot be applied.
     pub fn of_script(script: &Script) -> Result<Self, ApplyError> {
         let mut dump = Self::default();
         for (table, block) in script.tables() {

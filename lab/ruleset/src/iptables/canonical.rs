@@ -1,6 +1,5 @@
-//! One way of writing each rule, so that rules that mean the same read the
-//! same: what iptables itself does between restore and save, and the defaults
-//! it prints or does not.
+//! Renders each rule in one canonical form, so that equivalent rules have equal texts. The form
+//! includes the changes of iptables between restore and save, and omits explicit defaults.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -10,7 +9,7 @@ use ipnetwork::IpNetwork;
 use super::rule::{Choice, Parts};
 use super::words::quote_into;
 
-/// The canonical text of a rule.
+/// Renders the canonical text of a rule.
 pub(super) fn text(rule: &Parts<'_>) -> String {
     let mut words = String::new();
 
@@ -58,7 +57,7 @@ fn push(words: &mut String, choice: &Choice<'_>) {
     if choice.negated {
         words.push_str(if words.is_empty() { "!" } else { " !" });
     }
-    // It stood there without quotes: in quotes it would be a value.
+    // The option was not quoted. Quotes would turn it into a value.
     if !words.is_empty() {
         words.push(' ');
     }
@@ -104,21 +103,22 @@ fn match_choice<'r>(module: &str, choice: &Choice<'r>) -> Option<Choice<'r>> {
     match (module, choice.name.as_ref()) {
         ("mark" | "connmark", "--mark") => Some(with_value(choice, masked(value, u32::MAX)?)),
         ("statistic", "--probability") => {
-            // The kernel keeps 31 bits of it.
+            // The kernel stores 31 bits of the probability.
             let bits = (value.parse::<f64>().ok()? * f64::from(1_u32 << 31)).round();
             let text = format!("{:.11}", bits / f64::from(1_u32 << 31));
             Some(with_value(choice, text))
         }
         ("conntrack", "--ctstate") | ("state", "--state") => {
             let mut states: Vec<&str> = value.split(',').collect();
-            // No state is called so; what begins with it would be read as an option.
+            // No state starts with a dash. Sorting could move such a text to the front, where it
+            // would be an option.
             if !states.iter().any(|state| state.starts_with('-')) {
                 states.sort_unstable();
             }
             Some(with_value(choice, states.join(",")))
         }
         ("ipvs", "--vproto") => Some(with_value(choice, protocol(value))),
-        // Defaults of `recent` that save prints and input leaves out.
+        // Defaults of `recent` that iptables-save prints and input usually omits.
         ("recent", "--rsource") if plain => None,
         ("recent", "--mask") if is_full_mask(value) => None,
         ("recent", "--name") if value == "DEFAULT" => None,
@@ -161,7 +161,7 @@ fn with_value<'r>(choice: &Choice<'r>, value: String) -> Choice<'r> {
     }
 }
 
-/// A network, whether its mask is a prefix length, dotted, or missing.
+/// Parses a network with a prefix length, a dotted mask or no mask.
 fn network(text: &str) -> Option<IpNetwork> {
     let (ip, mask) = match text.split_once('/') {
         Some((ip, mask)) => (ip, Some(mask)),
@@ -199,7 +199,7 @@ fn protocol(text: &str) -> String {
     .to_owned()
 }
 
-/// `VALUE/MASK` in hexadecimal; `default` when it says no mask.
+/// Formats `VALUE/MASK` in hexadecimal. `default` is the mask of a text without one.
 fn masked(text: &str, default: u32) -> Option<String> {
     let (value, mask) = value_and_mask(text)?;
     Some(format!("{value:#x}/{:#x}", mask.unwrap_or(default)))
@@ -235,7 +235,7 @@ mod tests {
         Rule::parse(&format!("-A X {rule}")).unwrap().1.text()
     }
 
-    /// What was given to iptables-restore 1.8.9, and what iptables-save printed.
+    /// Pairs of input for iptables-restore 1.8.9 and the output of iptables-save.
     #[test]
     fn input_and_output_of_iptables_read_the_same() {
         for (input, output) in [

@@ -1,5 +1,4 @@
-//! The matches and targets that iptables has, and what a name that is none of
-//! them may have been meant as. (The extensions of iptables 1.8.9.)
+//! Lists the matches and targets of iptables 1.8.9, and suggests names for unknown ones.
 
 use svclab_diagnostic::suggest::suggest;
 
@@ -123,17 +122,17 @@ const MATCHES: [&str; 68] = [
     "geoip",
 ];
 
-/// Whether `name` is a target that is no chain.
+/// Whether `name` is a built-in target rather than a chain.
 pub(super) fn is_target(name: &str) -> bool {
     VERDICTS.contains(&name) || TARGETS.contains(&name)
 }
 
-/// Whether `name` is a match.
+/// Whether `name` is a match of iptables.
 pub(super) fn is_match(name: &str) -> bool {
     MATCHES.contains(&name)
 }
 
-/// The target, or one of the chains, that `name` may have been meant as.
+/// Suggests a target or one of the chains for an unknown name. `None` if no name is similar.
 pub(super) fn meant_target<'n>(
     name: &str,
     chains: impl Iterator<Item = &'n str>,
@@ -142,7 +141,7 @@ pub(super) fn meant_target<'n>(
     suggest(name, known.chain(chains)).map(str::to_owned)
 }
 
-/// The match that `name` may have been meant as.
+/// Suggests a match for an unknown name. `None` if no name is similar.
 pub(super) fn meant_match(name: &str) -> Option<String> {
     suggest(name, MATCHES).map(str::to_owned)
 }

@@ -1,9 +1,8 @@
-//! The rules of a node as `iptables-save` prints them: read, and compared by
-//! what they mean.
+//! Parses the rules of a node as `iptables-save` prints them, and compares rules by meaning.
 //!
-//! [`Dump::parse`] reads a dump, [`Dump::of_script`] says what a
-//! [`Script`](crate::iptables::script::Script) leaves behind in an empty namespace,
-//! [`compare()`] tells two dumps apart.
+//! [`Dump::parse`] parses the output of `iptables-save`. [`Dump::of_script`] computes the rules
+//! that a [`Script`](crate::iptables::script::Script) creates in an empty namespace. [`compare()`]
+//! compares two sets of rules.
 
 mod apply;
 mod canonical;
@@ -22,38 +21,38 @@ use std::fmt;
 
 use crate::iptables::script::Table;
 
-/// What one `iptables-save` printed.
+/// Output of one `iptables-save`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dump {
-    /// Its tables, in the order they were printed.
+    /// Tables in printed order.
     pub tables: Vec<TableDump>,
 }
 
-/// One table of a [`Dump`].
+/// Table of a [`Dump`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableDump {
-    /// Which table.
+    /// Name of the table.
     pub table: Table,
-    /// Its chains, in the order they were printed.
+    /// Chains in printed order.
     pub chains: Vec<Chain>,
 }
 
-/// One chain of a table.
+/// Chain of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
-    /// Its name.
+    /// Name, unique in the table.
     pub name: String,
-    /// What a built-in chain does with packets that reach its end: `ACCEPT` or
-    /// `DROP`. Chains of components have none.
+    /// Policy of a built-in chain for packets that reach its end: `ACCEPT` or `DROP`. `None` for
+    /// other chains.
     pub policy: Option<String>,
-    /// Its rules, in order.
+    /// Rules in order of evaluation.
     pub rules: Vec<Rule>,
-    /// The line that declares it, from 1; 0 if it is of no file.
+    /// Line number of the declaration, from 1. 0 if the chain was not parsed from a file.
     pub line: u32,
 }
 
-/// As `iptables-save` writes it and `iptables-restore` reads it, each rule as it was
-/// written, with its counters if it has any.
+/// Formats the rules as `iptables-save` prints them and `iptables-restore` reads them. Each rule
+/// keeps its source text and its counters.
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for TableDump { table, chains } in &self.tables {
@@ -77,13 +76,13 @@ impl fmt::Display for Dump {
 }
 
 impl Dump {
-    /// The table called `table`, if it was printed.
+    /// Returns the content of a table. `None` if the table was not printed.
     #[must_use]
     pub fn table(&self, table: Table) -> Option<&TableDump> {
         self.tables.iter().find(|dump| dump.table == table)
     }
 
-    /// The chain `chain` of `table`, if it was printed.
+    /// Returns a chain of a table. `None` if the chain was not printed.
     #[must_use]
     pub fn chain(&self, table: Table, chain: &str) -> Option<&Chain> {
         let chains = &self.table(table)?.chains;

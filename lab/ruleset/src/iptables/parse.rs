@@ -1,5 +1,5 @@
-//! Reading what `iptables-save` printed: everything that can be read, and
-//! everything that is wrong.
+//! Parses the output of `iptables-save`. Input: text. Output: all rules that can be parsed, and all
+//! errors.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,24 +16,24 @@ use crate::text::{Line, Text, lines};
 use crate::tool::{Backing, Format, Ip};
 use svclab_diagnostic::Severity;
 
-/// Why a text is not the output of `iptables-save`.
+/// Error for a text that is not the output of `iptables-save`.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {problem}")]
 pub struct ParseError {
-    /// The line, counted from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Error in the line.
     pub problem: Wrong,
 }
 
 impl Dump {
-    /// Reads what `iptables-save`, with or without `-c`, printed. Lines that
-    /// begin with `#`, blank lines and blanks around a line mean nothing. What
-    /// is merely odd is let pass; see [`Dump::read`].
+    /// Parses the output of `iptables-save` with or without `-c`. Blank lines, comment lines (`#`)
+    /// and surrounding whitespace are ignored. Problems that are only warnings are ignored, see
+    /// [`Dump::read`].
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong, with its line.
+    /// Returns the first error with its line.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut problems = Vec::new();
         let dump = Self::read(&Text::new(text), &mut problems);
@@ -50,8 +50,8 @@ impl Dump {
         }
     }
 
-    /// Reads a dump as far as it can be read. What is wrong is added to
-    /// `problems`; a line that cannot be read is left out.
+    /// Parses the output of `iptables-save`. Lines that cannot be parsed are skipped and added to
+    /// `problems`.
     #[must_use]
     pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Self {
         let mut reader = Reader {
@@ -69,7 +69,8 @@ impl Dump {
             reader.line(line);
             last = Some(line);
         }
-        // What was cut off may read well and mean something else: a port has lost a digit.
+        // A truncated rule can be valid but have another meaning, for example if a port lacks a
+        // digit.
         if let Some(line) = last.filter(|line| reader.open.is_some() && line.end() == text.len()) {
             let cut = is_rule(line.text);
             if let Some(chain) = reader.last.filter(|_| cut).map(|(_, chain)| chain)
@@ -88,22 +89,22 @@ impl Dump {
     }
 }
 
-/// Chains that are looked through for one that may have been meant.
+/// Maximum number of chains that are searched for a similar name.
 const MAX_SEARCHED: usize = 5000;
 
 struct Reader<'t, 'p> {
     text: &'t Text,
     problems: &'p mut Vec<Problem>,
     dump: Dump,
-    /// The line that began the table that is open.
+    /// Range of the line that starts the open table. `None` outside of a table.
     open: Option<Range<usize>>,
-    /// Whether it was there before, and is passed over.
+    /// Whether the open table is a duplicate, which is skipped.
     again: bool,
-    /// The tables that were begun, and the lines where.
+    /// Tables so far, with the line numbers where they start.
     begun: Vec<(Table, u32)>,
-    /// Where the chains of the open table are, and the lines that declare them.
+    /// Index and line number of each chain of the open table, by name.
     chains: HashMap<&'t str, (usize, u32)>,
-    /// The chain of the last rule: the next is mostly of the same.
+    /// Chain of the last rule. The next rule usually belongs to the same chain.
     last: Option<(&'t str, usize)>,
 }
 
@@ -150,7 +151,7 @@ impl<'t> Reader<'t, '_> {
                 line: *first,
             };
             self.wrong(wrong, whole.clone());
-            // Rules that stand there twice act twice.
+            // Duplicate rules would have a double effect.
             self.again = true;
             self.open = Some(whole);
             return;
@@ -166,7 +167,8 @@ impl<'t> Reader<'t, '_> {
         self.open = Some(whole);
     }
 
-    /// At the end, or where the next table begins.
+    /// Ends the open table, at the end of the text or before the next table. Reports a missing
+    /// `COMMIT`.
     fn close(&mut self) {
         if let Some(begun) = self.open.take() {
             let name = self.text[begun.start + 1..begun.end].trim_ascii();
@@ -245,7 +247,7 @@ impl<'t> Reader<'t, '_> {
         }
     }
 
-    /// Goes through a rule's words. None if they cannot be read.
+    /// Checks the words of a rule. `None` if the words cannot be parsed.
     fn look(&mut self, chain: &str, at: Range<usize>) -> Option<()> {
         let text = self.text;
         for piece in Pieces::new(&text[at.clone()]) {
@@ -263,7 +265,7 @@ impl<'t> Reader<'t, '_> {
 
     fn piece(&mut self, chain: &str, piece: &Piece<'_>, start: usize) {
         let name = piece.word.text.as_ref();
-        // What is not told need not be looked for among many names.
+        // Suggestions are computed only for reported problems, because the search is slow.
         let told = self.problems.len() < MAX_TOLD;
         let wrong = match piece.kind {
             Kind::Match if !known::is_match(name) => Wrong::Match {
@@ -293,7 +295,7 @@ fn is_rule(line: &str) -> bool {
     line.starts_with(['-', '['])
 }
 
-/// Both programs print the same lines.
+/// `iptables-save` and `ip6tables-save` print the same lines.
 const SAVE: Format = Format::Rules(Ip::V4, Backing::Default);
 
 fn are_counters(text: &str) -> bool {

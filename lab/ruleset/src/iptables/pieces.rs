@@ -1,43 +1,42 @@
-//! A rule's words told apart: what is an option, what its value, what a match
-//! or a target.
+//! Classifies the words of a rule as options, values, matches and targets.
 
 use std::ops::Range;
 
 use super::words::{OpenQuote, Word, Words};
 use crate::text::problem::Wrong;
 
-/// A word and what it is.
+/// Classified word of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece<'t> {
-    /// What it is.
+    /// Class of the word.
     pub kind: Kind,
-    /// The word; of a match or a target its name.
+    /// Text of the word. For a match or a target, its name.
     pub word: Word<'t>,
-    /// Whether `!` stands before it.
+    /// Whether `!` precedes the word.
     pub negated: bool,
 }
 
-/// What a word of a rule is.
+/// Class of a word in a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// An option of the packet's header, by its short name.
+    /// Option that matches the packet header, as its short name.
     Header(&'static str),
-    /// A match: `-m NAME`.
+    /// Match: `-m NAME`.
     Match,
-    /// A target: `-j NAME`.
+    /// Target: `-j NAME`.
     Jump,
-    /// A target from which the packet does not come back: `-g NAME`.
+    /// Target without a return to this chain: `-g NAME`.
     Goto,
-    /// An option of the last match or target.
+    /// Option of the last match or target.
     Option,
-    /// A value of the last option.
+    /// Value of the last option.
     Value,
-    /// A `!` after the option that it denies, as iptables wrote it before 1.4.3.
+    /// `!` after the option that it negates, as iptables before 1.4.3 prints it.
     Denial,
 }
 
-/// Options whose value is any text, even one that looks like an option:
-/// iptables-save quotes no dash.
+/// Options that accept any text as their value, even text that looks like an option. iptables-save
+/// does not quote a leading dash.
 const FREE: [&str; 17] = [
     "--comment",
     "--string",
@@ -58,7 +57,7 @@ const FREE: [&str; 17] = [
     "--genre",
 ];
 
-/// How many values the last option still takes.
+/// Number of values that the last option still accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Takes {
     None,
@@ -66,19 +65,19 @@ enum Takes {
     Any,
 }
 
-/// Tells the words of a rule apart, those after the chain's name.
+/// Iterator over the classified words of a rule, after the chain name.
 #[derive(Debug, Clone)]
 pub(super) struct Pieces<'t> {
     words: Words<'t>,
     ahead: Option<Result<Word<'t>, OpenQuote>>,
     takes: Takes,
-    /// The option that takes one value.
+    /// Range of the option that needs one value.
     waits: Range<usize>,
     line: &'t str,
     targeted: bool,
 }
 
-/// What is wrong with a rule, and where in its words.
+/// Error in a rule, with its range in the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
     pub wrong: Wrong,
@@ -86,7 +85,7 @@ pub(super) struct Fault {
 }
 
 impl<'t> Pieces<'t> {
-    /// The pieces of the words after the chain's name.
+    /// Creates an iterator over the words after the chain name.
     pub fn new(line: &'t str) -> Self {
         let mut words = Words::new(line);
         Self {
@@ -107,7 +106,7 @@ impl<'t> Pieces<'t> {
         }))
     }
 
-    /// The word after the one at `of`, which cannot do without.
+    /// Returns the next word, which is the required value of the word at `of`.
     fn value(&mut self, of: &Range<usize>) -> Result<Word<'t>, Fault> {
         self.read().unwrap_or_else(|| Err(self.lacks(of)))
     }
@@ -182,7 +181,7 @@ impl<'t> Pieces<'t> {
             return plain(Kind::Denial, word);
         }
         if self.takes == Takes::One {
-            // A match of sets takes two.
+            // `--match-set` has two values.
             let set = &self.line[self.waits.clone()] == "--match-set";
             self.takes = if set { Takes::Any } else { Takes::None };
             return plain(Kind::Value, word);
@@ -218,7 +217,7 @@ impl<'t> Iterator for Pieces<'t> {
     }
 }
 
-/// A value may begin with a dash only if it is a number or in quotes.
+/// Whether a word is a value. A value that starts with a dash must be a number or quoted.
 fn is_value(word: &Word<'_>) -> bool {
     match word.text.strip_prefix('-') {
         None => true,
@@ -226,7 +225,7 @@ fn is_value(word: &Word<'_>) -> bool {
     }
 }
 
-/// The short name of a header option.
+/// Returns the short name of a header option. `None` for other words.
 fn header_name(word: &str) -> Option<&'static str> {
     Some(match word {
         "-p" | "--protocol" | "--proto" => "-p",

@@ -1,5 +1,4 @@
-//! One rule: its text, and the text taken apart into what it matches in a
-//! packet's header, its matches, its target.
+//! Defines a rule and splits its text into header options, matches and target.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,71 +10,69 @@ use super::words::Words;
 use crate::text::Text;
 use crate::text::problem::{Problem, Wrong};
 
-/// A rule of a chain.
+/// Rule of a chain.
 ///
-/// Two rules are equal when they mean the same, however they were written; see
-/// [`Rule::text`] for what that leaves out.
+/// Two rules are equal when their canonical texts are equal, see [`Rule::text`].
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Its words after the chain's name; [`Pieces`] found no fault with them.
+    /// Words after the chain name. [`Pieces`] accepts them without an error.
     words: Text,
-    /// The line it was read from, from 1; 0 if it is of no file.
+    /// Line number, from 1. 0 if the rule was not parsed from a file.
     pub line: u32,
-    /// How many packets met it, if the dump says so.
+    /// Number of packets that matched the rule. `None` if the dump has no counters.
     pub packets: Option<u64>,
-    /// How many bytes they had, if the dump says so.
+    /// Number of bytes in these packets. `None` if the dump has no counters.
     pub bytes: Option<u64>,
 }
 
-/// A rule taken apart.
+/// Rule split into its parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Parts<'r> {
-    /// What it matches in the header: `-p`, `-s`, `-d`, `-i`, `-o`, `-f`.
+    /// Options that match the packet header: `-p`, `-s`, `-d`, `-i`, `-o`, `-f`.
     pub header: Vec<Choice<'r>>,
-    /// Its matches, in the order they are tried.
+    /// Matches in order of evaluation.
     pub matches: Vec<Module<'r>>,
-    /// What happens to a packet that passed all of them; none for a rule that
-    /// only counts.
+    /// Target for packets that pass all matches. `None` for a rule that only counts.
     pub target: Option<Target<'r>>,
 }
 
-/// An option with its values, or its denial.
+/// Option with its values, possibly negated.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Choice<'r> {
-    /// Its name with its dashes.
+    /// Name with leading dashes.
     pub name: Cow<'r, str>,
-    /// Whether `!` stands before it.
+    /// Whether `!` precedes the option.
     pub negated: bool,
-    /// The words after it.
+    /// Values that follow the option.
     pub values: Vec<Cow<'r, str>>,
 }
 
-/// A match (`-m NAME`) with its options.
+/// Match (`-m NAME`) with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module<'r> {
-    /// Its name.
+    /// Name of the match.
     pub name: Cow<'r, str>,
-    /// Its options.
+    /// Options of the match.
     pub choices: Vec<Choice<'r>>,
 }
 
-/// A target (`-j NAME` or `-g NAME`) with its options.
+/// Target (`-j NAME` or `-g NAME`) with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target<'r> {
-    /// A chain, a verdict or a target extension.
+    /// Name of a chain, a verdict or a target extension.
     pub name: Cow<'r, str>,
-    /// Whether the packet does not come back (`-g`).
+    /// Whether the packet does not return to this chain (`-g`).
     pub goto: bool,
-    /// Its options.
+    /// Options of the target.
     pub choices: Vec<Choice<'r>>,
 }
 
 impl Rule {
-    /// A rule of the words after the chain's name.
+    /// Creates a rule from the words after the chain name.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong with it.
+    /// Returns the first error in the words.
     pub fn of_words(words: impl Into<String>) -> Result<Self, Problem> {
         let words = Text::new(words.into());
         for piece in Pieces::new(&words) {
@@ -84,7 +81,7 @@ impl Rule {
         Ok(Self::of_read(words, 0))
     }
 
-    /// A rule whose words were read without a fault.
+    /// Creates a rule from words that were already checked.
     pub(super) fn of_read(words: Text, line: u32) -> Self {
         Self {
             words,
@@ -94,12 +91,11 @@ impl Rule {
         }
     }
 
-    /// Reads `-A CHAIN …`, with counters before it or not, and gives the chain
-    /// and the rule.
+    /// Parses `-A CHAIN …` with optional counters, and returns the chain and the rule.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong with it.
+    /// Returns the first error in the line.
     pub fn parse(line: &str) -> Result<(String, Self), Problem> {
         let head = head(line)?;
         let mut rule = Self::of_words(&line[head.words.clone()])
@@ -108,23 +104,23 @@ impl Rule {
         Ok((head.chain.to_owned(), rule))
     }
 
-    /// Its words as they were written, those after the chain's name.
+    /// Returns the source text of the words after the chain name.
     #[must_use]
     pub fn written(&self) -> &str {
         &self.words
     }
 
-    /// Where its words stand in their file, in bytes.
+    /// Returns the byte range of the words in their file.
     #[must_use]
     pub fn place(&self) -> Range<usize> {
         self.words.range()
     }
 
-    /// The rule taken apart.
+    /// Splits the rule into its parts.
     #[must_use]
     pub fn parts(&self) -> Parts<'_> {
         let mut parts = Parts::default();
-        // It was read before, so every piece is one.
+        // The constructors checked the words, so classification returns no errors.
         for piece in Pieces::new(&self.words).flatten() {
             let text = piece.word.text;
             match piece.kind {
@@ -164,13 +160,13 @@ impl Rule {
         parts
     }
 
-    /// The text of its comment, if it has one.
+    /// Returns the comment of the rule. `None` without a comment.
     #[must_use]
     pub fn comment(&self) -> Option<Cow<'_, str>> {
         self.value_of("--comment")
     }
 
-    /// The name of its target, if it has one.
+    /// Returns the name of the target. `None` without a target.
     #[must_use]
     pub fn target(&self) -> Option<Cow<'_, str>> {
         Pieces::new(&self.words)
@@ -179,9 +175,9 @@ impl Rule {
             .map(|piece| piece.word.text)
     }
 
-    /// The first value of the first option of that name.
+    /// Returns the first value of the first option with a name. `None` without the option.
     fn value_of(&self, option: &str) -> Option<Cow<'_, str>> {
-        // Most rules say at a glance that they have none.
+        // Shortcut, because most rules do not contain the option.
         if !self.words.contains(option) {
             return None;
         }
@@ -192,8 +188,7 @@ impl Rule {
             .map(|piece| piece.word.text)
     }
 
-    /// The sets that it asks for or fills, and where in its file their names
-    /// stand.
+    /// Returns the sets that the rule uses, with the byte ranges of their names in the file.
     #[must_use]
     pub fn sets(&self) -> Vec<(Cow<'_, str>, Range<usize>)> {
         const NAMING: [&str; 4] = ["--match-set", "--add-set", "--del-set", "--map-set"];
@@ -215,10 +210,11 @@ impl Rule {
         sets
     }
 
-    /// The rule as `iptables-save` would write it, except that what says
-    /// nothing is left out: a match without options, `/32`, defaults that were
-    /// spelt out. Marks are in hexadecimal, options in the order of their
-    /// names. Counters are not part of it.
+    /// Returns the canonical text of the rule: the output of `iptables-save` without redundant
+    /// parts.
+    ///
+    /// The text omits matches without options, `/32`, explicit defaults and counters. Marks are
+    /// hexadecimal, and options are sorted by name.
     #[must_use]
     pub fn text(&self) -> String {
         canonical::text(&self.parts())
@@ -226,8 +222,8 @@ impl Rule {
 }
 
 impl<'r> Parts<'r> {
-    /// Where an option goes that has just been read: to the target, else to the
-    /// last match, else to the match that the protocol implies.
+    /// Returns the options of the target, of the last match, or of the match that the protocol
+    /// implies.
     fn open_choices(&mut self) -> &mut Vec<Choice<'r>> {
         if let Some(target) = &mut self.target {
             return &mut target.choices;
@@ -244,8 +240,8 @@ impl<'r> Parts<'r> {
         &mut self.matches[last].choices
     }
 
-    /// The option that was read last. A header option's value follows it at
-    /// once; all others are of the last match or target.
+    /// Returns the last parsed option. The value of a header option follows immediately. Other
+    /// options belong to the last match or target.
     fn last_choice(&mut self) -> Option<&mut Choice<'r>> {
         let waits = |choice: &&mut Choice<'_>| choice.values.is_empty() && choice.name != "-f";
         if let Some(header) = self.header.last_mut().filter(waits) {
@@ -257,13 +253,13 @@ impl<'r> Parts<'r> {
         self.matches.last_mut()?.choices.last_mut()
     }
 
-    /// The match of that name.
+    /// Returns the first match with a name. `None` without such a match.
     #[must_use]
     pub fn module(&self, name: &str) -> Option<&Module<'r>> {
         self.matches.iter().find(|module| module.name == name)
     }
 
-    /// The value of a header option (`-d`), if it is not denied.
+    /// Returns the value of a header option (`-d`). `None` if the option is absent or negated.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let choice = self.header.iter().find(|choice| choice.name == name)?;
@@ -273,7 +269,7 @@ impl<'r> Parts<'r> {
 }
 
 impl Module<'_> {
-    /// The first value of an option, if it is not denied.
+    /// Returns the first value of an option. `None` if the option is absent or negated.
     #[must_use]
     pub fn value(&self, option: &str) -> Option<&str> {
         let choice = self.choices.iter().find(|choice| choice.name == option)?;
@@ -296,20 +292,20 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What stands before a rule's words.
+/// Parts of a line that precede the words of a rule.
 #[derive(Debug)]
 pub(super) struct Head<'t> {
-    /// Packets and bytes.
+    /// Packets and bytes. `None` without counters.
     pub counters: Option<(u64, u64)>,
-    /// The chain.
+    /// Name of the chain.
     pub chain: &'t str,
-    /// Where the chain's name stands in the line.
+    /// Byte range of the chain name in the line.
     pub chain_at: Range<usize>,
-    /// Where the words stand.
+    /// Byte range of the words in the line.
     pub words: Range<usize>,
 }
 
-/// Reads the beginning of `[12:720] -A CHAIN …`.
+/// Parses the start of `[12:720] -A CHAIN …`.
 pub(super) fn head(line: &str) -> Result<Head<'_>, Problem> {
     let mut at = 0;
     let mut counters = None;
@@ -338,7 +334,7 @@ pub(super) fn head(line: &str) -> Result<Head<'_>, Problem> {
     })
 }
 
-/// A problem that was found in what begins at a place of the line.
+/// Moves an error by `by` bytes, from a part of a line to the whole line.
 pub(super) fn shifted(problem: Problem, by: usize) -> Problem {
     Problem::new(problem.wrong, problem.at.start + by..problem.at.end + by)
 }

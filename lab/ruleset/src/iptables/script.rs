@@ -1,29 +1,29 @@
-//! The input of one `iptables-restore`: tables, the chains they declare, and
-//! the commands that fill them, in the order a component would issue them.
+//! Builds the input of `iptables-restore`: tables, declarations of chains, and commands in the
+//! order in which a component issues them.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A table of iptables.
+/// Table of iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Table {
-    /// Before connection tracking.
+    /// `raw`: before connection tracking.
     Raw,
-    /// Marks and header changes.
+    /// `mangle`: marks and header changes.
     Mangle,
-    /// Address translation.
+    /// `nat`: address translation.
     Nat,
-    /// Accepting and dropping.
+    /// `filter`: accepting and dropping.
     Filter,
-    /// Labels of mandatory access control.
+    /// `security`: labels of mandatory access control.
     Security,
 }
 
 impl Table {
-    /// The table called `name` in a dump: `nat`.
+    /// Returns the table for the name in a dump: `nat`. `None` for an unknown name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -36,8 +36,7 @@ impl Table {
         })
     }
 
-    /// The chains that the kernel itself calls, in the order a packet can meet
-    /// them.
+    /// Returns the built-in chains of the table, in the order in which a packet can pass them.
     #[must_use]
     pub fn built_in_chains(self) -> &'static [&'static str] {
         match self {
@@ -61,39 +60,39 @@ impl fmt::Display for Table {
     }
 }
 
-/// One table's share of a [`Script`].
+/// Part of a [`Script`] for one table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TableScript {
-    /// Chains of the component's own, created empty. Built-in chains are not
-    /// declared: their policy stays as it is, unless `policies` changes it.
+    /// Chains to create, empty. Built-in chains are not declared, so they keep their policy unless
+    /// `policies` changes it.
     pub chains: Vec<String>,
-    /// The policies of built-in chains, each a chain and `ACCEPT` or `DROP`; the last
-    /// one of a chain counts.
+    /// Policies of built-in chains, each a chain and `ACCEPT` or `DROP`. The last policy of a chain
+    /// applies.
     pub policies: Vec<(String, &'static str)>,
-    /// Commands as `iptables-restore` reads them, `-A CHAIN …`, `-I CHAIN …`,
-    /// `-D CHAIN …` or `-F CHAIN`, without a line end.
+    /// Commands for `iptables-restore`, `-A CHAIN …`, `-I CHAIN …`, `-D CHAIN …` or `-F CHAIN`,
+    /// without a line end.
     pub commands: Vec<String>,
 }
 
-/// What one or several components hand to `iptables-restore`, one block a
-/// table, in the order the tables were first named.
+/// Input of `iptables-restore` from one or more components, with one block per table. The blocks
+/// are in the order of first use.
 ///
-/// Components write one after the other on a real node; [`Script::append`]
-/// keeps that order within each table, so that `-I` and `-A` land where they
-/// would have landed, while the kernel commits each table once.
+/// On a node, components write their rules one after another. [`Script::append`] keeps this order
+/// within each table, so `-I` and `-A` have the same result. The kernel commits each table only
+/// once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Script {
     tables: Vec<(Table, TableScript)>,
 }
 
 impl Script {
-    /// A script that changes nothing.
+    /// Creates a script that changes nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The block of `table`, made if it is not there yet.
+    /// Returns the block of a table. Creates the block if necessary.
     pub fn table(&mut self, table: Table) -> &mut TableScript {
         let at = self
             .tables
@@ -106,12 +105,12 @@ impl Script {
         &mut self.tables[at].1
     }
 
-    /// The blocks, in the order they were first named.
+    /// Returns the blocks in the order of first use.
     pub fn tables(&self) -> impl Iterator<Item = (Table, &TableScript)> {
         self.tables.iter().map(|(table, script)| (*table, script))
     }
 
-    /// Whether there is nothing to load.
+    /// Whether the script changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tables.iter().all(|(_, script)| {
@@ -119,7 +118,7 @@ impl Script {
         })
     }
 
-    /// Adds what a component that started later writes.
+    /// Appends the script of a component that writes later.
     pub fn append(&mut self, later: Self) {
         for (table, script) in later.tables {
             let block = self.table(table);
@@ -136,7 +135,7 @@ impl Script {
 }
 
 impl TableScript {
-    /// Declares a chain of the component's own.
+    /// Declares a chain.
     pub fn chain(&mut self, name: impl Into<String>) {
         self.chains.push(name.into());
     }
@@ -146,7 +145,7 @@ impl TableScript {
         self.policies.push((chain.into(), policy));
     }
 
-    /// Adds one command.
+    /// Appends a command.
     pub fn command(&mut self, command: impl Into<String>) {
         self.commands.push(command.into());
     }

@@ -1,28 +1,28 @@
-//! How `iptables-save` writes words and `iptables-restore` reads them: divided
-//! by blanks, in double quotes where they hold any, a backslash inside quotes
-//! protecting the next character, a closing quote ending the word.
-//! (`xtables_save_string` of iptables 1.8.9 `libxtables/xtables.c` and
-//! `add_param_to_argv` of `iptables/xshared.c`.)
+//! Splits and quotes words as `iptables-save` and `iptables-restore` do.
+//!
+//! Whitespace separates words. A word that contains whitespace is in double quotes. Inside quotes,
+//! a backslash escapes the next character. A closing quote ends the word. (`xtables_save_string` of
+//! iptables 1.8.9 `libxtables/xtables.c` and `add_param_to_argv` of `iptables/xshared.c`.)
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// A word of a line.
+/// Word of a line, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word<'t> {
-    /// What it says.
+    /// Word without quotes and escapes.
     pub text: Cow<'t, str>,
-    /// Whether it was in quotes: then it is a value whatever it looks like.
+    /// Whether the word was quoted. A quoted word is always a value.
     pub quoted: bool,
-    /// Where it stands in the line, quotes included.
+    /// Byte range in the line, including quotes.
     pub at: Range<usize>,
 }
 
-/// A quote that is not closed, and where it was opened.
+/// Error for an unclosed quote, with the position of the quote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenQuote(pub usize);
 
-/// The words of a line.
+/// Iterator over the words of a line.
 #[derive(Debug, Clone)]
 pub struct Words<'t> {
     line: &'t str,
@@ -30,7 +30,7 @@ pub struct Words<'t> {
 }
 
 impl<'t> Words<'t> {
-    /// The words of a line.
+    /// Creates an iterator over the words of a line.
     #[must_use]
     pub fn new(line: &'t str) -> Self {
         Self { line, at: 0 }
@@ -78,7 +78,7 @@ impl<'t> Iterator for Words<'t> {
     }
 }
 
-/// What stands between the quote at `open` and the next, and where that ends.
+/// Returns the text between the quote at `open` and the closing quote, and the position after it.
 fn quoted(line: &str, open: usize) -> Result<(Cow<'_, str>, usize), OpenQuote> {
     let bytes = line.as_bytes();
     let mut at = open + 1;
@@ -104,7 +104,7 @@ fn quoted(line: &str, open: usize) -> Result<(Cow<'_, str>, usize), OpenQuote> {
     Err(OpenQuote(open))
 }
 
-/// Divides a line into words. None if a quote is not closed.
+/// Splits a line into words. `None` if a quote is not closed.
 #[must_use]
 pub fn split(line: &str) -> Option<Vec<String>> {
     Words::new(line)
@@ -112,7 +112,7 @@ pub fn split(line: &str) -> Option<Vec<String>> {
         .collect()
 }
 
-/// Writes a word, in quotes if it needs them.
+/// Appends a word to a line, in quotes if necessary.
 pub(super) fn quote_into(line: &mut String, word: &str) {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-./:,+=%@!#&*~|[]".contains(&b);
     if !word.is_empty() && word != "!" && word.bytes().all(plain) {
