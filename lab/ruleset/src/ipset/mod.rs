@@ -1,5 +1,5 @@
-//! The input of one `ipset restore`: `create` lines and `add` lines, and how
-//! those of several components become one.
+//! Builds the input of `ipset restore`: `create` lines and `add` lines. Merges the sets of several
+//! components.
 
 pub mod saved;
 
@@ -8,24 +8,24 @@ use std::fmt;
 use indexmap::{IndexMap, IndexSet};
 use serde::{Deserialize, Serialize};
 
-/// The longest name the kernel takes, `IPSET_MAXNAMELEN` less the final nought
+/// Maximum length of a set name in bytes: `IPSET_MAXNAMELEN` without the final NUL
 /// (`include/uapi/linux/netfilter/ipset/ip_set.h`, v6.12).
 pub const MAX_NAME: usize = 31;
 
-/// A kind of set, by what one entry is made of.
+/// Type of a set, which defines the form of its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SetType {
-    /// Addresses.
+    /// `hash:ip`: addresses.
     HashIp,
-    /// Networks.
+    /// `hash:net`: networks.
     HashNet,
-    /// Address, protocol and port: `10.0.0.1,tcp:80`.
+    /// `hash:ip,port`: address, protocol and port (`10.0.0.1,tcp:80`).
     HashIpPort,
-    /// Address, protocol and port, address: `10.0.0.1,tcp:80,10.0.0.2`.
+    /// `hash:ip,port,ip`: address, protocol and port, address (`10.0.0.1,tcp:80,10.0.0.2`).
     HashIpPortIp,
-    /// Address, protocol and port, network: `10.0.0.1,tcp:80,10.1.0.0/16`.
+    /// `hash:ip,port,net`: address, protocol and port, network (`10.0.0.1,tcp:80,10.1.0.0/16`).
     HashIpPortNet,
-    /// Ports from the first to the last, both included.
+    /// `bitmap:port`: ports from the first to the last, inclusive.
     BitmapPort(u16, u16),
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for SetType {
     }
 }
 
-/// Which addresses a set holds.
+/// Address family of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Family {
     /// IPv4.
@@ -60,7 +60,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// One set and what is in it.
+/// Set with its entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Set {
     kind: SetType,
@@ -72,8 +72,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// An empty set of addresses of `family`. A bitmap of ports has no family
-    /// and drops it.
+    /// Creates an empty set for addresses of `family`. `bitmap:port` has no family and ignores it.
     #[must_use]
     pub fn new(kind: SetType, family: Family) -> Self {
         let family = match kind {
@@ -90,48 +89,45 @@ impl Set {
         }
     }
 
-    /// Sets the initial size of the hash, in buckets; without it the kernel's
-    /// default, 1024, holds.
+    /// Sets the initial size of the hash, in buckets. The default of the kernel is 1024.
     #[must_use]
     pub fn hashsize(mut self, buckets: u32) -> Self {
         self.hashsize = Some(buckets);
         self
     }
 
-    /// Sets how many entries the set may hold; without it the kernel's default,
-    /// 65536, holds.
+    /// Sets the maximum number of entries. The default of the kernel is 65536.
     #[must_use]
     pub fn maxelem(mut self, entries: u32) -> Self {
         self.maxelem = Some(entries);
         self
     }
 
-    /// Lets entries carry a comment.
+    /// Enables comments for the entries.
     #[must_use]
     pub fn comment(mut self) -> Self {
         self.comment = true;
         self
     }
 
-    /// Adds an entry, as `ipset add` reads it after the set's name. An entry
-    /// that is there already stays as it is: `ipset restore` refuses a second
-    /// `add` of the same.
+    /// Adds an entry, in the form of `ipset add` after the set name. A duplicate entry has no
+    /// effect, because `ipset restore` rejects a second `add` of the same entry.
     pub fn add(&mut self, entry: impl Into<String>) {
         self.entries.insert(entry.into());
     }
 
-    /// The entries, in the order they were added.
+    /// Returns the entries in order of addition.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(String::as_str)
     }
 
-    /// What kind of set it is.
+    /// Returns the type of the set.
     #[must_use]
     pub fn kind(&self) -> SetType {
         self.kind
     }
 
-    /// Whether both can be one set: everything but the entries is the same.
+    /// Whether both sets are equal apart from their entries, so that they can be merged.
     fn is_like(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.family == other.family
@@ -141,43 +137,43 @@ impl Set {
     }
 }
 
-/// Why two sets cannot stand together on a node.
+/// Error for sets that a node cannot have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IpsetError {
-    /// The kernel would refuse the name.
+    /// The kernel would reject the name.
     #[error("set name `{0}`: at most {MAX_NAME} bytes, without white space, and not empty")]
     Name(String),
-    /// Two components want one name for different sets.
+    /// Two components use one name for different sets.
     #[error("set `{name}` is wanted as {wanted} and is already {standing}")]
     Conflict {
-        /// The set's name.
+        /// Name of the set.
         name: String,
-        /// What stands under the name.
+        /// Type of the existing set.
         standing: SetType,
-        /// What was to stand under it.
+        /// Type of the set to add.
         wanted: SetType,
     },
 }
 
-/// What one or several components hand to `ipset restore`: every `create`
-/// first, then every `add`, in the order the sets were first named.
+/// Input of `ipset restore` from one or more components. All `create` lines precede all `add`
+/// lines. Sets are in the order of first use.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct IpsetScript {
     sets: IndexMap<String, Set>,
 }
 
 impl IpsetScript {
-    /// A script that makes no set.
+    /// Creates a script without sets.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts a set under a name. The same set again brings its entries along.
+    /// Adds a set. If an equal set has the name, the entries are merged.
     ///
     /// # Errors
     ///
-    /// A name the kernel refuses, or one that stands for another kind of set.
+    /// Returns an error if the kernel would reject the name, or if a different set has the name.
     pub fn put(&mut self, name: impl Into<String>, set: Set) -> Result<(), IpsetError> {
         let name = name.into();
         if name.is_empty() || name.len() > MAX_NAME || name.contains(char::is_whitespace) {
@@ -199,11 +195,12 @@ impl IpsetScript {
         Ok(())
     }
 
-    /// Adds what a component that started later makes.
+    /// Adds the sets of a component that starts later.
     ///
     /// # Errors
     ///
-    /// A set that already stands as another kind; what came before it is added.
+    /// Returns an error if a different set has the name of a set. The sets before that set are
+    /// added.
     pub fn append(&mut self, later: Self) -> Result<(), IpsetError> {
         later
             .sets
@@ -211,18 +208,18 @@ impl IpsetScript {
             .try_for_each(|(name, set)| self.put(name, set))
     }
 
-    /// The set of that name.
+    /// Returns the set with a name. `None` if there is none.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Set> {
         self.sets.get(name)
     }
 
-    /// The sets by name, in the order they were first named.
+    /// Returns the sets with their names, in the order of first use.
     pub fn sets(&self) -> impl Iterator<Item = (&str, &Set)> {
         self.sets.iter().map(|(name, set)| (name.as_str(), set))
     }
 
-    /// Whether there is nothing to make.
+    /// Whether the script creates no set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sets.is_empty()

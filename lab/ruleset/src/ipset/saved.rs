@@ -1,4 +1,4 @@
-//! What `ipset save` prints: sets, and what is in them.
+//! Parses the output of `ipset save`: sets and their entries.
 
 use indexmap::IndexMap;
 
@@ -7,33 +7,32 @@ use crate::text::problem::{Problem, Wrong};
 use crate::text::{Field, Line, Text, fields, lines};
 use crate::tool::Format;
 
-/// Sets by name, in the order they were printed.
+/// Sets by name, in printed order.
 pub type Sets = IndexMap<String, Set>;
 
-/// A set.
+/// Set as `ipset save` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Set {
-    /// What its entries are made of: `hash:ip,port`.
+    /// Type of the set: `hash:ip,port`.
     pub kind: Text,
-    /// What it was created with: `family`, `maxelem`, …
+    /// Options of the set: `family`, `maxelem`, …
     pub options: Attributes,
-    /// Its entries by what they are (`10.96.0.10,tcp:80`), in the order they
-    /// were printed.
+    /// Options of the entries by entry (`10.96.0.10,tcp:80`), in printed order.
     pub entries: IndexMap<String, Entry>,
-    /// The line that creates it, from 1.
+    /// Line number of the `create` line, from 1.
     pub line: u32,
 }
 
-/// What an entry carries.
+/// Options of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// `timeout`, `comment`, `nomatch`, …
     pub options: Attributes,
-    /// The line that adds it, from 1.
+    /// Line number of the `add` line, from 1.
     pub line: u32,
 }
 
-/// What a set can be created with (ipset 7.17, `lib/args.c`).
+/// Options of a `create` line (ipset 7.17, `lib/args.c`).
 const CREATED_WITH: Grammar = &[
     ("family", Takes::Word),
     ("range", Takes::Word),
@@ -52,7 +51,7 @@ const CREATED_WITH: Grammar = &[
     ("forceadd", Takes::Nothing),
 ];
 
-/// What an entry can carry.
+/// Options of an `add` line.
 const ADDED_WITH: Grammar = &[
     ("timeout", Takes::Number),
     ("packets", Takes::Number),
@@ -67,11 +66,11 @@ const ADDED_WITH: Grammar = &[
     ("after", Takes::Word),
 ];
 
-/// The kinds of set there are, by how entries are kept.
+/// Storage methods, which are the first part of a set type.
 const METHODS: [&str; 3] = ["hash:", "bitmap:", "list:"];
 
-/// Reads what `ipset save` printed, as far as it can be read. What is wrong is
-/// added to `problems`.
+/// Parses the output of `ipset save`. Lines that cannot be parsed are skipped and added to
+/// `problems`.
 #[must_use]
 pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Sets {
     let mut sets = Sets::new();
@@ -143,7 +142,7 @@ fn add<'t>(
     let (has, wants) = (parts(entry.text), parts(&set.kind));
     let fits = match &*set.kind {
         "list:set" => true,
-        // An address may be there before its hardware address is known.
+        // The hardware address of an entry can be unknown.
         "bitmap:ip,mac" => has <= wants,
         _ => has == wants,
     };

@@ -1,8 +1,8 @@
-//! Parses the rules of a node as `iptables-save` prints them, and compares rules by meaning.
+//! Parses the rules of a node as `iptables-save` prints them, and renders them.
 //!
 //! [`Dump::parse`] parses the output of `iptables-save`. [`Dump::of_script`] computes the rules
-//! that a [`Script`](crate::iptables::script::Script) creates in an empty namespace. [`compare()`]
-//! compares two sets of rules.
+//! that a [`Script`](crate::iptables::script::Script) creates in an empty namespace. The crate
+//! `svclab-dump` compares two sets of rules.
 
 mod apply;
 mod canonical;

@@ -1,4 +1,4 @@
-//! What `ip -d link` prints besides names: what kind of interface each is.
+//! Parses the output of `ip -d link`: the kind of each interface and its details.
 
 use indexmap::IndexMap;
 
@@ -6,24 +6,24 @@ use crate::text::problem::{Problem, Wrong};
 use crate::text::{Text, fields, lines};
 use crate::tool::Format;
 
-/// What interfaces are, by name, in the order they were printed.
+/// Kinds of interfaces by interface name, in printed order.
 pub type Kinds = IndexMap<String, Kind>;
 
-/// What an interface is.
+/// Kind of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
-    /// The kernel's word, as in `veth`, `bridge`, `vxlan`; none of hardware.
+    /// Kind as the kernel names it: `veth`, `bridge`, `vxlan`. `None` for hardware.
     pub is: Option<Text>,
-    /// What was printed behind that: `id 1 local 10.0.0.1 dev eth0 dstport 8472`.
+    /// Text after the kind: `id 1 local 10.0.0.1 dev eth0 dstport 8472`.
     pub details: Text,
-    /// What was printed of it as a port of a bridge.
+    /// Text of the `bridge_slave` line. `None` if the interface is not a bridge port.
     pub port: Option<Text>,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
 impl Kind {
-    /// The word behind a name in its details.
+    /// Returns the word after a name in the details. `None` without the name.
     #[must_use]
     pub fn detail(&self, name: &str) -> Option<&str> {
         let mut words = self.details.split_ascii_whitespace();
@@ -31,7 +31,7 @@ impl Kind {
         words.next()
     }
 
-    /// Whether a frame may leave the bridge by this port again.
+    /// Whether the bridge may forward a frame out of the port that received it.
     #[must_use]
     pub fn hairpin(&self) -> bool {
         let port = self.port.as_deref().unwrap_or_default();
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// What a line of details may begin with that tells a kind (iproute2 6.1, `ip/iplink*.c`).
+/// Kinds that a detail line can start with (iproute2 6.1, `ip/iplink*.c`).
 const KINDS: [&str; 24] = [
     "bareudp",
     "bond",
@@ -67,9 +67,8 @@ const KINDS: [&str; 24] = [
     "xfrm",
 ];
 
-/// Reads what `ip -d link` printed, as far as it can be read. Details differ from one
-/// kind and version to another: those that are not known mean nothing. What is wrong is
-/// added to `problems`.
+/// Parses the output of `ip -d link`. Details differ between kinds and versions, so unknown details
+/// are ignored. Lines that cannot be parsed are added to `problems`.
 #[must_use]
 pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Kinds {
     let mut kinds = Kinds::new();
@@ -116,7 +115,7 @@ mod tests {
 
     #[test]
     fn kinds_and_what_they_are_made_of_are_read() {
-        // What iproute2 6.1 printed.
+        // Output of iproute2 6.1.
         let text = "\
 2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP mode DEFAULT group default qlen 1000
     link/ether 02:fc:00:00:00:01 brd ff:ff:ff:ff:ff:ff promiscuity 0  allmulti 0 minmtu 68 maxmtu 65535 addrgenmode eui64 numtxqueues 1

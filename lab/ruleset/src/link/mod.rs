@@ -1,4 +1,4 @@
-//! What `ip addr` prints: interfaces and their addresses.
+//! Parses the output of `ip addr`: interfaces with their addresses.
 
 pub mod kind;
 
@@ -13,50 +13,49 @@ use crate::text::problem::{Problem, Wrong};
 use crate::text::{Field, Line, Text, fields, lines};
 use crate::tool::Format;
 
-/// Interfaces by name, in the order they were printed.
+/// Interfaces by name, in printed order.
 pub type Links = IndexMap<String, Link>;
 
-/// An interface.
+/// Interface as `ip addr` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// What it is tied to, after the `@`: its other end, or what it lies upon.
+    /// Name after the `@`: the peer or the lower interface. `None` without one.
     pub tied: Option<Text>,
-    /// `UP`, `NOARP`, … as they were printed.
+    /// Flags as printed: `UP`, `NOARP`, …
     pub flags: Vec<Text>,
     /// `mtu`, `qdisc`, `master`, `state`, …
     pub attributes: Attributes,
-    /// The kind of link layer (`ether`) and what was printed after it: its
-    /// address, and that of broadcasts.
+    /// Type of the link layer (`ether`) with the attributes after its address, such as the
+    /// broadcast address.
     pub layer: Option<(Text, Attributes)>,
-    /// The link layer's address.
+    /// Link-layer address. `None` if none is printed.
     pub hardware: Option<Text>,
-    /// Other names it has.
+    /// Alternative names and aliases.
     pub other_names: Vec<Text>,
-    /// Its addresses, in the order they were printed. The first of a scope is
-    /// what the kernel takes as a source.
+    /// Addresses in printed order. The kernel uses the first address of a scope as a source.
     pub addresses: Vec<Address>,
-    /// Its line, from 1.
+    /// Line number of the first line, from 1.
     pub line: u32,
 }
 
-/// An address of an interface.
+/// Address of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// The address, with the network it is in.
+    /// Address with its prefix length.
     pub network: IpNetwork,
-    /// As it was printed: without a length if there is a `peer`.
+    /// Address as printed. With a `peer`, the text has no prefix length.
     pub written: Text,
     /// `peer`, `brd`, `scope`, `secondary`, `dynamic`, …
     pub attributes: Attributes,
-    /// Another name of the interface for this address: `eth0:1`.
+    /// Label, which is another interface name for this address: `eth0:1`. `None` without a label.
     pub label: Option<Text>,
-    /// How long it is valid and preferred.
+    /// Valid and preferred lifetime.
     pub lifetime: Attributes,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
-/// What is printed of an interface (iproute2 6.1, `ip/ipaddress.c`).
+/// Attributes of an interface (iproute2 6.1, `ip/ipaddress.c`).
 const LINK: Grammar = &[
     ("mtu", Takes::Number),
     ("qdisc", Takes::Word),
@@ -69,7 +68,7 @@ const LINK: Grammar = &[
     ("event", Takes::Word),
 ];
 
-/// What is printed after the link layer's address.
+/// Attributes after the link-layer address.
 const LAYER: Grammar = &[
     ("brd", Takes::Word),
     ("peer", Takes::Word),
@@ -80,7 +79,7 @@ const LAYER: Grammar = &[
     ("new-netnsid", Takes::Word),
 ];
 
-/// What is printed of an address.
+/// Attributes of an address.
 const ADDRESS: Grammar = &[
     ("peer", Takes::Word),
     ("brd", Takes::Word),
@@ -109,12 +108,11 @@ const LIFETIME: Grammar = &[
     ("preferred_lft", Takes::Lifetime),
 ];
 
-/// Reads what `ip addr` printed, as far as it can be read. What is wrong is added
-/// to `problems`.
+/// Parses the output of `ip addr`. Lines that cannot be parsed are skipped and added to `problems`.
 #[must_use]
 pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Links {
     let mut links = Links::new();
-    // Whether the interface that the next lines are of could be read.
+    // Whether the last interface was valid. Otherwise, its further lines are skipped.
     let mut known = true;
     let mut addresses = Known::new();
     for line in lines(text).filter(|line| !line.text.starts_with('#')) {
@@ -130,14 +128,14 @@ pub fn read(text: &Text, problems: &mut Vec<Problem>) -> Links {
     links
 }
 
-/// The addresses of an interface, with their lines; one may have several peers.
+/// Lines of the addresses of an interface. One address can have several peers.
 type Known = HashMap<(IpNetwork, Option<String>), u32>;
 
 fn whole(line: Line<'_>) -> Problem {
     Problem::new(Wrong::Line(Format::Links), line.start..line.end())
 }
 
-/// `4: kube-ipvs0@x: <BROADCAST,NOARP> mtu 1500 …`
+/// Parses the first line of an interface: `4: kube-ipvs0@x: <BROADCAST,NOARP> mtu 1500 …`.
 fn link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Problem> {
     let mut words = fields(line);
     let (Some(index), Some(name), Some(flags)) = (words.next(), words.next(), words.next()) else {
@@ -193,7 +191,7 @@ fn link(text: &Text, line: Line<'_>, links: &mut Links) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A line that tells more of the last interface.
+/// Parses a further line of the last interface.
 fn detail(
     text: &Text,
     line: Line<'_>,
@@ -278,10 +276,10 @@ fn address<'t>(
         return Err(bad(written));
     }
     let mut rest: Vec<Field<'_>> = words.collect();
-    // The label is the last word, and nothing says that it is one.
+    // The label is the last word and has no keyword.
     let label = rest
         .pop_if(|last| first.text == "inet" && !ADDRESS.iter().any(|(name, _)| *name == last.text));
-    // What looks like a label is the scope of an address that has none.
+    // After `scope`, the last word is the scope, so the address has no label.
     let label = match (label, rest.last()) {
         (Some(label), Some(last)) if last.text == "scope" => {
             rest.push(label);
@@ -303,7 +301,7 @@ fn address<'t>(
 mod tests {
     use super::*;
 
-    /// What iproute2 6.1 printed.
+    /// Output of iproute2 6.1.
     const TEXT: &str = "\
 2: p0@eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue master br0 state UP group default qlen 1000
     link/ether 12:50:5e:de:10:aa brd ff:ff:ff:ff:ff:ff link-netnsid 0
