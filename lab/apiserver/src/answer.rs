@@ -1,4 +1,4 @@
-//! What a request is answered with.
+//! Answers requests from the objects of a store.
 
 use serde_json::{Value, json};
 
@@ -8,22 +8,21 @@ use super::resource::{Form, Resource};
 use super::store::Store;
 use super::watch::Watch;
 
-/// The answer to one request.
+/// Response to one request.
 #[derive(Debug)]
 pub enum Answer {
-    /// A document.
+    /// Complete document.
     Whole {
-        /// The HTTP status.
+        /// HTTP status of the response.
         code: u16,
-        /// The document.
+        /// JSON body of the response.
         body: Value,
     },
-    /// What happens from now on, one document after another, for so many
-    /// seconds.
+    /// Stream of watch events.
     Stream {
-        /// What is told.
+        /// Watch that produces the events.
         watch: Watch,
-        /// After how many seconds it ends; none: when the client goes.
+        /// Duration of the stream in seconds. `None` lets it run until the client disconnects.
         seconds: Option<u64>,
     },
 }
@@ -37,7 +36,7 @@ impl From<&Refusal> for Answer {
     }
 }
 
-/// A refusal as Kubernetes words one.
+/// Returns an error as a Kubernetes `Status` object.
 pub(super) fn status(refusal: &Refusal) -> Value {
     json!({
         "kind": "Status",
@@ -50,11 +49,11 @@ pub(super) fn status(refusal: &Refusal) -> Value {
     })
 }
 
-/// Answers what was asked.
+/// Answers a request from the objects of a store.
 ///
 /// # Errors
 ///
-/// [`Refusal`], where the object is not there.
+/// Returns [`Refusal::NoObject`] if the requested object does not exist.
 pub fn answer(store: &Store, ask: Ask) -> Result<Answer, Refusal> {
     let whole = |code, body| Answer::Whole { code, body };
     Ok(match ask {
@@ -128,7 +127,7 @@ fn named(store: &Store, form: Form, scope: &Scope) -> Result<Value, Refusal> {
         })
 }
 
-/// Whether an object is in a request's namespace.
+/// Whether an object is in the namespace of a request.
 pub(super) fn within(object: &Value, scope: &Scope) -> bool {
     scope.namespace.as_deref().is_none_or(|namespace| {
         let own = object.pointer("/metadata/namespace");
@@ -136,7 +135,7 @@ pub(super) fn within(object: &Value, scope: &Scope) -> bool {
     })
 }
 
-/// An object in the form it is asked for in.
+/// Returns an object in the requested API version.
 pub(super) fn shaped(object: &Value, form: Form) -> Value {
     if form.resource == Resource::EndpointSlices {
         return convert::slice(object, form.api_version);
@@ -178,7 +177,7 @@ mod tests {
             whole("/api/v1/services?labelSelector=%21service.kubernetes.io%2Fservice-proxy-name");
         assert_eq!(code, 200);
         assert_eq!(list["kind"], "ServiceList");
-        // Three objects and the two Endpoints that are made of services.
+        // Three objects, and the two `Endpoints` that the store makes for services.
         assert_eq!(list["metadata"]["resourceVersion"], "6");
         let items = list["items"].as_array().unwrap();
         assert_eq!(items.len(), 1);
@@ -201,7 +200,7 @@ mod tests {
         );
     }
 
-    /// `tests/recorded/kube-proxy` says how they were recorded.
+    /// `tests/recorded/kube-proxy` describes how the requests were recorded.
     #[test]
     fn nothing_that_kube_proxies_were_seen_to_ask_is_refused() {
         let requests = concat!(

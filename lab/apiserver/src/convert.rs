@@ -1,23 +1,22 @@
-//! Objects in other forms than they are kept in: endpoint slices of v1beta1, and
-//! the `Endpoints` that the endpoints controller would have made.
+//! Converts objects between API versions: endpoint slices of v1beta1, and the `Endpoints` that the
+//! endpoints controller would create.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value, json};
 
-/// The label of a node that an endpoint's topology had before it had a
-/// `nodeName`.
+/// Topology label with the node of an endpoint, in versions without `nodeName`.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// The same of its zone.
+/// Topology label with the zone of an endpoint, in versions without `zone`.
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// The label by which a slice names its service.
+/// Label of a slice with the name of its service.
 const SERVICE: &str = "kubernetes.io/service-name";
 
-/// An endpoint slice as `api_version` of discovery.k8s.io has it.
+/// Converts a stored endpoint slice to an `api_version` of discovery.k8s.io.
 ///
 /// A v1beta1 endpoint has its node and zone in `topology` (kubernetes v1.24.0,
-/// `pkg/apis/discovery/v1beta1/conversion.go`). Its `nodeName` was there from
-/// v1.20 on, behind a gate that was off; topology says the same.
+/// `pkg/apis/discovery/v1beta1/conversion.go`). v1beta1 has `nodeName` from v1.20 on, but behind a
+/// feature gate that was off. `topology` has the same value.
 pub(super) fn slice(object: &Value, api_version: &str) -> Value {
     let mut object = object.clone();
     object["apiVersion"] = json!(api_version);
@@ -40,12 +39,12 @@ pub(super) fn slice(object: &Value, api_version: &str) -> Value {
     object
 }
 
-/// The service whose endpoints a slice holds, by its name.
+/// Returns the name of the service that a slice belongs to. `None` without the label.
 pub(super) fn service_of(slice: &Value) -> Option<&str> {
     slice["metadata"]["labels"][SERVICE].as_str()
 }
 
-/// Turns a slice of v1beta1 into one of v1, in which slices are kept.
+/// Converts a slice of v1beta1 to v1, the version in which the store keeps slices.
 pub(super) fn to_v1(object: &mut Value) {
     each_endpoint(object, |endpoint| {
         let Some(Value::Object(mut topology)) = endpoint.remove("topology") else {
@@ -71,11 +70,12 @@ fn each_endpoint(object: &mut Value, change: impl FnMut(&mut Map<String, Value>)
         .for_each(change);
 }
 
-/// The `Endpoints` of services: their slices' addresses by the ports they have in
-/// common, ready ones apart from others. One whose pod is going away is not
-/// listed, unless the service publishes addresses that are not ready
-/// (kubernetes v1.18.2, `pkg/controller/endpoint/endpoints_controller.go`,
-/// `syncService`; an object takes the labels of its service).
+/// Makes the `Endpoints` of services. Addresses of the slices are grouped by ports, and ready
+/// addresses are separate from others.
+///
+/// A terminating endpoint is omitted, unless the service publishes addresses that are not ready
+/// (kubernetes v1.18.2, `pkg/controller/endpoint/endpoints_controller.go`, `syncService`).
+/// `Endpoints` have the labels of their service.
 pub(super) fn endpoints<'a>(
     services: impl Iterator<Item = &'a Value>,
     slices: impl Iterator<Item = &'a Value>,
@@ -112,7 +112,7 @@ pub(super) fn endpoints<'a>(
 }
 
 fn subsets<'a>(slices: impl Iterator<Item = &'a Value>) -> Vec<Value> {
-    /// Ready addresses, and others.
+    /// Ready addresses, and other addresses.
     type Addresses = (Vec<Value>, Vec<Value>);
     let mut by_ports: BTreeMap<String, (Value, Addresses)> = BTreeMap::new();
     for slice in slices {

@@ -1,15 +1,14 @@
-//! A Kubernetes API server of which kube-proxy notices nothing missing: list and
-//! watch of what a kube-proxy reads, in JSON.
+//! Implements a Kubernetes API server for kube-proxy: list and watch of the resources that
+//! kube-proxy reads, in JSON.
 //!
-//! Pure: [`Store`] holds objects and remembers changes, [`ask()`] reads a
-//! request, [`answer()`] answers one, and a [`Watch`] tells what there is to
-//! tell since it was last asked. The sockets are the agent's.
+//! The crate does no I/O. [`Store`] holds objects and their latest changes, [`ask()`] parses a
+//! request, and [`answer()`] answers it. A [`Watch`] returns the events since the last call. The
+//! agent owns the sockets.
 //!
-//! What is asked for differs between versions of kube-proxy: a list and then a
-//! watch from its resource version up to v1.34, one watch that begins with what
-//! there is (`sendInitialEvents`) later; `Endpoints` up to v1.18, endpoint slices
-//! of v1beta1 up to v1.20. All of it is served to everybody. What goes on the
-//! wire follows kubernetes v1.36
+//! The requests differ between versions of kube-proxy. Versions up to v1.34 list, then watch from
+//! the resource version of the list. Later versions only watch, with `sendInitialEvents`.
+//! `Endpoints` are requested up to v1.18, endpoint slices of v1beta1 up to v1.20. All clients can
+//! use all of this. The responses follow kubernetes v1.36
 //! `staging/src/k8s.io/apiserver/pkg/endpoints/handlers/{get,watch}.go`.
 
 mod answer;

@@ -1,15 +1,15 @@
-//! The requests that an API server refused.
+//! Records the requests that an API server rejected.
 
 use super::request::Refusal;
 use svclab_model::evidence::Refused;
 
-/// How many different requests are kept.
+/// Maximum number of different requests that are recorded.
 const KEPT: usize = 32;
 
-/// How much of a request is kept, in characters.
+/// Maximum length of a recorded request, in characters.
 const LONGEST: usize = 400;
 
-/// Those of one node's API server, in the order in which they were first made.
+/// Rejected requests of one node's API server, in order of first occurrence.
 #[derive(Debug)]
 pub struct Refusals {
     node: String,
@@ -18,7 +18,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// None yet.
+    /// Creates an empty record for a node.
     #[must_use]
     pub fn of(node: &str) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Refusals {
         }
     }
 
-    /// Takes note of one: its method, its path with the query, and why it was refused.
+    /// Records a rejected request: its method, its path with the query, and the reason.
     pub fn note(&mut self, method: &str, target: &str, refusal: &Refusal) {
         let refused = Refused {
             node: self.node.clone(),
@@ -47,20 +47,20 @@ impl Refusals {
         }
     }
 
-    /// Each once.
+    /// Returns the recorded requests, each once.
     #[must_use]
     pub fn kept(&self) -> &[Refused] {
         &self.kept
     }
 
-    /// How many requests more there were.
+    /// Returns the number of further requests that were not recorded.
     #[must_use]
     pub const fn left_out(&self) -> u64 {
         self.left_out
     }
 }
 
-/// The beginning of what is too long.
+/// Truncates a text to the maximum length.
 fn short(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -127,7 +127,7 @@ mod tests {
         for number in 0..KEPT + 3 {
             refuse(&mut refusals, number);
         }
-        // What is known is counted where it is kept.
+        // A recorded request is counted even when the record is full.
         refuse(&mut refusals, 0);
         assert_eq!((refusals.kept().len(), refusals.left_out()), (KEPT, 3));
         assert_eq!(refusals.kept()[0].times, 2);

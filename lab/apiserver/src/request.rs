@@ -1,4 +1,4 @@
-//! What a client asks, read from a request's line.
+//! Parses requests. Input: the method and the target of an HTTP request.
 
 use std::borrow::Cow;
 
@@ -7,111 +7,109 @@ use thiserror::Error;
 use super::resource::Form;
 use super::selector::{FieldSelector, LabelSelector, SelectorError};
 
-/// One request.
+/// Parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
-    /// For objects.
+    /// Access to objects.
     Objects {
-        /// Of which kind and form.
+        /// Requested resource and its API version.
         form: Form,
-        /// Where.
+        /// Namespace and name in the path.
         scope: Scope,
-        /// What is to be done.
+        /// Operation on the objects.
         verb: Verb,
     },
-    /// That an event be written down. It is not kept.
+    /// Creation or update of an event. The server does not store events.
     Event {
-        /// `v1` or `events.k8s.io/v1`.
+        /// `v1`, `events.k8s.io/v1` or `events.k8s.io/v1beta1`.
         api_version: String,
-        /// Of which namespace.
+        /// Namespace of the event.
         namespace: String,
     },
-    /// Whether the server lives.
+    /// Health check of the server.
     Health,
-    /// Which version the server is.
+    /// Request for the version of the server.
     Version,
 }
 
-/// Which of a resource's objects are meant by the path.
+/// Objects of a resource that the path selects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scope {
-    /// Those of one namespace.
+    /// Namespace in the path. `None` selects all namespaces.
     pub namespace: Option<String>,
-    /// The one of that name.
+    /// Object name in the path. `None` selects the collection.
     pub name: Option<String>,
 }
 
-/// What is to be done with objects.
+/// Operation on objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verb {
-    /// Give the one that is named.
+    /// Returns the object that the path names.
     Get,
-    /// List those that are selected.
+    /// Lists the selected objects.
     List {
-        /// By their labels.
+        /// Selector for labels.
         labels: LabelSelector,
-        /// By their fields.
+        /// Selector for fields.
         fields: FieldSelector,
     },
-    /// Tell what becomes of those that are selected.
+    /// Streams changes of the selected objects.
     Watch {
-        /// By their labels.
+        /// Selector for labels.
         labels: LabelSelector,
-        /// By their fields.
+        /// Selector for fields.
         fields: FieldSelector,
-        /// From which version on; none or 0: from the present, beginning with
-        /// what there is.
+        /// Version to start from. `None` starts with the current objects.
         since: Option<u64>,
-        /// Begin with what there is, and mark the end of that.
+        /// Whether to start with the current objects and to mark their end.
         initial: bool,
-        /// Whether the client knows what a bookmark is.
+        /// Whether the client accepts bookmarks.
         bookmarks: bool,
-        /// After how many seconds the watch is to end.
+        /// Duration of the watch in seconds. `None` has no limit.
         seconds: Option<u64>,
     },
 }
 
-/// Why a request is not answered with objects: a status and a reason, as
-/// Kubernetes has them, and what to tell.
+/// Error response with a status and a reason, as Kubernetes defines them.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// Nothing of that path is served.
+    /// The path is not served.
     #[error("{0} is not served")]
     NotFound(String),
-    /// The object is not there.
+    /// The object does not exist.
     #[error("{resource} \"{name}\" not found")]
     NoObject {
-        /// Its kind.
+        /// Kind of the object.
         resource: &'static str,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
-    /// The method means nothing here.
+    /// The method is not supported for this path.
     #[error("{method} of {path} is not served")]
     Method {
-        /// The method.
+        /// HTTP method of the request.
         method: String,
-        /// The path.
+        /// Path of the request.
         path: String,
     },
-    /// The query makes no sense.
+    /// A selector in the query is invalid.
     #[error("{0}")]
     Selector(#[from] SelectorError),
-    /// The query makes no sense.
+    /// A parameter in the query is not a number.
     #[error("{name}={value} is not a number")]
     Number {
-        /// The parameter.
+        /// Name of the parameter.
         name: &'static str,
-        /// Its value.
+        /// Value of the parameter.
         value: String,
     },
-    /// The changes since that version are forgotten.
+    /// The changes since this version are no longer stored.
     #[error("too old resource version: {0}")]
     Expired(u64),
 }
 
 impl Refusal {
-    /// The HTTP status.
+    /// Returns the HTTP status.
     #[must_use]
     pub const fn code(&self) -> u16 {
         match self {
@@ -122,7 +120,7 @@ impl Refusal {
         }
     }
 
-    /// What Kubernetes calls it.
+    /// Returns the reason as Kubernetes names it.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -134,11 +132,11 @@ impl Refusal {
     }
 }
 
-/// Reads a request: its method, and its path with the query.
+/// Parses a request from its method and its target, which is the path with the query.
 ///
 /// # Errors
 ///
-/// [`Refusal`], for what is not served and what makes no sense.
+/// Returns a [`Refusal`] if the path or method is not served, or if the query is invalid.
 pub fn ask(method: &str, target: &str) -> Result<Ask, Refusal> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let unserved = || Refusal::NotFound(path.to_owned());
@@ -187,7 +185,7 @@ pub fn ask(method: &str, target: &str) -> Result<Ask, Refusal> {
     Ok(Ask::Objects { form, scope, verb })
 }
 
-/// What a query asks of a collection.
+/// Parses the query of a request for a collection.
 fn collection(query: &str) -> Result<Verb, Refusal> {
     let value = |name: &str| {
         query.split('&').find_map(|pair| {
@@ -218,7 +216,7 @@ fn collection(query: &str) -> Result<Verb, Refusal> {
     })
 }
 
-/// A value of a query with its `%21`s and `+`s read.
+/// Decodes `%21` and `+` in the value of a query parameter.
 fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains(['%', '+']) {
         return Cow::Borrowed(text);
@@ -245,7 +243,7 @@ mod tests {
     use super::*;
     use crate::Resource;
 
-    /// What kube-proxies 1.18.2, 1.20.2 and 1.36.2 were seen to ask.
+    /// Requests recorded from kube-proxy 1.18.2, 1.20.2 and 1.36.2.
     #[test]
     fn what_kube_proxies_ask_is_read() {
         let node = ask("GET", "/api/v1/nodes/node-a").unwrap();

@@ -1,35 +1,34 @@
-//! What is served, and under which paths.
+//! Lists the served resources with their API versions and paths.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A kind of object that is kept.
+/// Resource that the store keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
-    /// `Node`s.
+    /// `Node` objects of v1.
     Nodes,
-    /// `Service`s.
+    /// `Service` objects of v1.
     Services,
-    /// `EndpointSlice`s of discovery.k8s.io/v1.
+    /// `EndpointSlice` objects of discovery.k8s.io/v1.
     EndpointSlices,
-    /// `Endpoints`, which are made from the slices unless they were given.
+    /// `Endpoints` objects of v1. The store makes them from slices unless they are given.
     Endpoints,
-    /// `ServiceCIDR`s of networking.k8s.io/v1.
+    /// `ServiceCIDR` objects of networking.k8s.io/v1.
     ServiceCidrs,
 }
 
-/// In which version of its group a resource is asked for.
+/// Resource in one API version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Form {
-    /// What is asked for.
+    /// Requested resource.
     pub resource: Resource,
     /// `discovery.k8s.io/v1beta1`, or `v1` for the core group.
     pub api_version: &'static str,
 }
 
-/// Every collection that can be asked for: the group and version, the plural
-/// name, and what it is.
+/// Served collections: API version, plural name and resource.
 const SERVED: [(&str, &str, Resource); 8] = [
     ("v1", "nodes", Resource::Nodes),
     ("v1", "services", Resource::Services),
@@ -61,7 +60,7 @@ const SERVED: [(&str, &str, Resource); 8] = [
     ),
 ];
 
-/// What is served, by the plural names.
+/// Returns the plural names of all served resources, each once.
 pub fn served() -> impl Iterator<Item = &'static str> {
     let names = SERVED.iter().map(|(_, name, _)| *name).enumerate();
     names
@@ -70,7 +69,7 @@ pub fn served() -> impl Iterator<Item = &'static str> {
 }
 
 impl Resource {
-    /// What one object of it calls itself: `EndpointSlice`.
+    /// Returns the kind of an object: `EndpointSlice`.
     #[must_use]
     pub const fn kind(self) -> &'static str {
         match self {
@@ -82,13 +81,13 @@ impl Resource {
         }
     }
 
-    /// Whether its objects are in namespaces.
+    /// Whether the objects are in namespaces.
     #[must_use]
     pub const fn is_namespaced(self) -> bool {
         !matches!(self, Self::Nodes | Self::ServiceCidrs)
     }
 
-    /// The version its objects are kept in.
+    /// Returns the API version in which the store keeps the objects.
     #[must_use]
     pub const fn api_version(self) -> &'static str {
         match self {
@@ -98,7 +97,7 @@ impl Resource {
         }
     }
 
-    /// Which an object is of, by its kind.
+    /// Returns the resource of an object, from its kind. `None` if the kind is not served.
     #[must_use]
     pub fn of(object: &Value) -> Option<Self> {
         let kind = object.get("kind")?.as_str()?;
@@ -115,7 +114,7 @@ impl Resource {
 }
 
 impl Form {
-    /// What `api_version` calls `plural`, if it is served.
+    /// Returns the resource with a plural name in an API version. `None` if it is not served.
     #[must_use]
     pub fn find(api_version: &str, plural: &str) -> Option<Self> {
         SERVED

@@ -1,34 +1,33 @@
-//! Which objects a client wants: label and field selectors, as
-//! kubernetes v1.36 `staging/src/k8s.io/apimachinery/pkg/{labels,fields}` read
-//! them.
+//! Parses and evaluates label and field selectors, as kubernetes v1.36
+//! `staging/src/k8s.io/apimachinery/pkg/{labels,fields}` does.
 
 use serde_json::Value;
 use thiserror::Error;
 
-/// Why a selector cannot be used.
+/// Error for an invalid selector.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SelectorError {
-    /// A term that is none.
+    /// The term is not a valid term of a label selector.
     #[error("`{0}` is no term of a label selector")]
     Label(String),
-    /// A term that is none.
+    /// The term is not a valid term of a field selector.
     #[error("`{0}` is no term of a field selector: write field=value or field!=value")]
     Field(String),
 }
 
-/// A label selector: every term must hold.
+/// Label selector. An object must match all terms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LabelSelector(Vec<LabelTerm>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LabelTerm {
     key: String,
-    /// One of which the label must have; any, when there are none.
+    /// Accepted values of the label. `None` accepts any value.
     values: Option<Vec<String>>,
     negated: bool,
 }
 
-/// A field selector: every term must hold.
+/// Field selector. An object must match all terms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FieldSelector(Vec<FieldTerm>);
 
@@ -40,11 +39,11 @@ struct FieldTerm {
 }
 
 impl LabelSelector {
-    /// Reads `!a,b=c,d in (e,f)`.
+    /// Parses a label selector: `!a,b=c,d in (e,f)`.
     ///
     /// # Errors
     ///
-    /// [`SelectorError::Label`].
+    /// Returns [`SelectorError::Label`] if a term is invalid.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         terms(text)
             .map(label_term)
@@ -52,7 +51,7 @@ impl LabelSelector {
             .map(Self)
     }
 
-    /// Whether an object has such labels.
+    /// Whether the labels of an object match.
     #[must_use]
     pub fn admits(&self, object: &Value) -> bool {
         self.0.iter().all(|term| {
@@ -70,11 +69,11 @@ impl LabelSelector {
 }
 
 impl FieldSelector {
-    /// Reads `metadata.name=node-1,spec.clusterIP!=None`.
+    /// Parses a field selector: `metadata.name=node-1,spec.clusterIP!=None`.
     ///
     /// # Errors
     ///
-    /// [`SelectorError::Field`].
+    /// Returns [`SelectorError::Field`] if a term is invalid.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let term = |text: &str| {
             let (path, negated, value) = equation(text)
@@ -90,7 +89,7 @@ impl FieldSelector {
         terms.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether an object has such fields. A field that is absent is empty.
+    /// Whether the fields of an object match. An absent field is equal to an empty one.
     #[must_use]
     pub fn admits(&self, object: &Value) -> bool {
         self.0.iter().all(|term| {
@@ -104,7 +103,7 @@ impl FieldSelector {
     }
 }
 
-/// The terms of a label selector: a comma within parentheses ends none.
+/// Splits a label selector into terms. A comma in parentheses does not end a term.
 fn terms(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_u32;
     text.split(move |letter| {
@@ -151,8 +150,7 @@ fn label_term(text: &str) -> Result<LabelTerm, SelectorError> {
     .ok_or_else(wrong)
 }
 
-/// `a=b`, `a==b` or `a!=b`: the left side, whether it is negated, the right
-/// side.
+/// Splits `a=b`, `a==b` or `a!=b` into the left side, whether it is negated, and the right side.
 fn equation(text: &str) -> Option<(&str, bool, &str)> {
     let (left, right) = text.split_once('=')?;
     let right = right.strip_prefix('=').unwrap_or(right).trim();

@@ -1,5 +1,4 @@
-//! The objects that are served, each with the version it was last changed at,
-//! and the latest changes.
+//! Stores the served objects, each with the version of its last change, and the latest changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -10,107 +9,106 @@ use thiserror::Error;
 use super::convert;
 use super::resource::Resource;
 
-/// How many changes are remembered: who watches from before them must list anew.
+/// Maximum number of stored changes. A client that watches from an older version must list again.
 const REMEMBERED: usize = 16_384;
 
-/// What names an object within its resource: its namespace, empty where there is
-/// none, and its name.
+/// Namespace and name of an object. The namespace is empty for a cluster-scoped resource.
 type Name = (String, String);
 
-/// All objects, and how they came to be what they are.
+/// Objects and their latest changes.
 #[derive(Debug, Clone, Default)]
 pub struct Store {
     version: u64,
     objects: BTreeMap<Resource, IndexMap<Name, Value>>,
     changes: VecDeque<Change>,
-    /// Whether `Endpoints` are made from slices.
+    /// Whether the store makes `Endpoints` from slices.
     makes_endpoints: bool,
-    /// By service, the slices that once named it.
+    /// Slices by service. A slice that named a service once remains here.
     slices: HashMap<Name, BTreeSet<Name>>,
 }
 
-/// Something that became of an object.
+/// Change of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// The version of the store at which it happened.
+    /// Version of the store after the change.
     pub version: u64,
-    /// Which resource the object is of.
+    /// Resource of the object.
     pub resource: Resource,
-    /// What became of it.
+    /// Kind of change, with the object.
     pub what: Changed,
 }
 
-/// What became of an object.
+/// Kind of change, with the object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Changed {
-    /// It was not there before.
+    /// The object was added.
     Added(Value),
-    /// It was another before.
+    /// The object was changed.
     Modified {
-        /// What it was.
+        /// Object before the change.
         before: Value,
-        /// What it is.
+        /// Object after the change.
         after: Value,
     },
-    /// It is no more; what it was, with the version at which it went.
+    /// The object was deleted. Contains the last object, with the version of the deletion.
     Deleted(Value),
 }
 
-/// Why objects cannot be served.
+/// Error for objects that cannot be served.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StoreError {
-    /// A kind that nobody asks for.
+    /// The kind is not one of the served kinds.
     #[error(
         "objects of the kind `{0}` cannot be served: Node, Service, EndpointSlice, Endpoints and ServiceCIDR can"
     )]
     Kind(String),
-    /// No name.
+    /// The object has no name.
     #[error("a {0} without a name cannot be served")]
     Nameless(Resource),
-    /// One name twice.
+    /// Two objects have the same name.
     #[error("the {resource} {name} is there twice")]
     Twice {
-        /// Of which resource.
+        /// Resource of the objects.
         resource: Resource,
-        /// `namespace/name`, or the name.
+        /// `namespace/name`, or the name of a cluster-scoped object.
         name: String,
     },
 }
 
 impl Store {
-    /// A store of nothing.
+    /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            // Zero means "any version" to whoever asks.
+            // In requests, resource version 0 means any version.
             version: 1,
             ..Self::default()
         }
     }
 
-    /// The version of its last change.
+    /// Returns the version of the last change.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// The objects of a resource, in the order they were given in.
+    /// Returns the objects of a resource, in the order of the input.
     pub fn objects(&self, resource: Resource) -> impl Iterator<Item = &Value> {
         let kept = self.objects.get(&resource);
         kept.into_iter().flat_map(IndexMap::values)
     }
 
-    /// The object of that name.
+    /// Returns the object with a name. `None` if it does not exist.
     #[must_use]
     pub fn object(&self, resource: Resource, namespace: &str, name: &str) -> Option<&Value> {
         let name = (namespace.to_owned(), name.to_owned());
         self.objects.get(&resource)?.get(&name)
     }
 
-    /// The changes since a version, unless they are forgotten.
+    /// Returns the changes after a version. `None` if some of them are no longer stored.
     #[must_use]
     pub fn since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
-        // Every change has a version of its own, one above the last.
+        // Each change increases the version by 1.
         let first = self
             .changes
             .front()
@@ -121,13 +119,12 @@ impl Store {
         (version + 1 >= first).then(|| self.changes.range(after..))
     }
 
-    /// Has the store hold these objects and no others. Of what changes, that
-    /// which goes is told first, the rest in the order in which the objects are
-    /// given. Without `Endpoints` among them the store makes those from slices.
+    /// Replaces all objects. Deletions precede other changes, which are in the order of `objects`.
+    /// If `objects` contains no `Endpoints`, the store makes them from slices.
     ///
     /// # Errors
     ///
-    /// An object that cannot be served; nothing has changed then.
+    /// Returns an error if an object cannot be served. The store then remains unchanged.
     pub fn replace(&mut self, objects: Vec<Value>) -> Result<(), StoreError> {
         let mut wanted: Vec<(Resource, Name, Value)> =
             objects.into_iter().map(read).collect::<Result<_, _>>()?;
@@ -183,13 +180,12 @@ impl Store {
         Ok(())
     }
 
-    /// Has the store hold these objects in place of those of their names, and all others
-    /// as they are. Where the store makes `Endpoints`, it makes those of the services
-    /// that are concerned.
+    /// Adds objects, or replaces objects with the same names. Other objects remain unchanged. If
+    /// the store makes `Endpoints`, it updates those of the affected services.
     ///
     /// # Errors
     ///
-    /// An object that cannot be served; nothing has changed then.
+    /// Returns an error if an object cannot be served. The store then remains unchanged.
     pub fn put(&mut self, objects: Vec<Value>) -> Result<(), StoreError> {
         let wanted: Vec<(Resource, Name, Value)> =
             objects.into_iter().map(read).collect::<Result<_, _>>()?;
@@ -225,7 +221,7 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps an object in place of the one of its name, unless it is the same.
+    /// Stores an object in place of an object with the same name. An equal object causes no change.
     fn keep(&mut self, resource: Resource, name: Name, mut after: Value) {
         self.index(resource, &name, &after);
         let version = self.version + 1;
@@ -248,7 +244,7 @@ impl Store {
         self.happened(resource, what);
     }
 
-    /// Notes of a slice which service it is of.
+    /// Records the service of a slice.
     fn index(&mut self, resource: Resource, name: &Name, object: &Value) {
         if resource == Resource::EndpointSlices
             && let Some(service) = convert::service_of(object)
@@ -271,7 +267,7 @@ impl Store {
     }
 }
 
-/// The names of objects, each of them once.
+/// Returns the names of objects, after checking that they are unique.
 fn names_of(
     objects: &[(Resource, Name, Value)],
 ) -> Result<BTreeSet<(Resource, &Name)>, StoreError> {
@@ -292,7 +288,7 @@ fn names_of(
     Ok(names)
 }
 
-/// What an object is and how it is named, with the fields that every object has.
+/// Returns the resource and name of an object, and the object with its common fields set.
 fn read(mut object: Value) -> Result<(Resource, Name, Value), StoreError> {
     let resource = Resource::of(&object).ok_or_else(|| {
         let kind = object.get("kind").and_then(Value::as_str);
@@ -318,7 +314,8 @@ fn read(mut object: Value) -> Result<(Resource, Name, Value), StoreError> {
     Ok((resource, (namespace, called), object))
 }
 
-/// Whether an object that is kept is what another would be.
+/// Whether two objects are equal apart from their version. Sets the version of `other` to that of
+/// `kept`.
 fn same(kept: &Value, other: &mut Value) -> bool {
     let version = kept["metadata"]["resourceVersion"].clone();
     other["metadata"]["resourceVersion"] = version;

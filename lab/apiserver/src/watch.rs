@@ -1,4 +1,4 @@
-//! What one client is told of changes, since it was last told.
+//! Computes the watch events for one client since the previous call.
 
 use serde_json::{Value, json};
 
@@ -8,16 +8,14 @@ use super::resource::Form;
 use super::selector::{FieldSelector, LabelSelector};
 use super::store::{Changed, Store};
 
-/// The annotation of the bookmark after which everything that there was has been
-/// told.
+/// Annotation of the bookmark that follows the initial objects.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// One client's watch of one collection.
+/// Watch of one client on one collection.
 ///
-/// An object that begins to be selected is added for that client, and one that
-/// ceases to be is deleted, as in kubernetes v1.36
-/// `staging/src/k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go`,
-/// `convertToWatchEvent`.
+/// The client gets ADDED for an object that starts to match the selectors, and DELETED for an
+/// object that no longer matches, as in kubernetes v1.36
+/// `staging/src/k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go`, `convertToWatchEvent`.
 #[derive(Debug)]
 pub struct Watch {
     form: Form,
@@ -30,12 +28,12 @@ pub struct Watch {
 
 #[derive(Debug, PartialEq, Eq)]
 enum At {
-    /// Nothing was told.
+    /// No events were sent.
     Beginning {
-        /// The end of what there was is to be marked.
+        /// Whether a bookmark follows the initial objects.
         marked: bool,
     },
-    /// All was told up to that version.
+    /// All events up to this version were sent.
     Version(u64),
 }
 
@@ -70,13 +68,13 @@ impl Watch {
         }
     }
 
-    /// Whether nothing more will be told: the client was told to list anew.
+    /// Whether the watch has ended. The client received an error and must list again.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// What is to be told now, event by event.
+    /// Returns the events since the previous call.
     pub fn tell(&mut self, store: &Store) -> Vec<Value> {
         if self.ended {
             return Vec::new();
@@ -129,7 +127,7 @@ impl Watch {
                     (true, true) => Some(self.told("MODIFIED", after)),
                     (false, true) => Some(self.told("ADDED", after)),
                     (true, false) => {
-                        // What it was, as of when it ceased to be selected.
+                        // The last matching object, with the version at which it stopped matching.
                         let mut object = before.clone();
                         object["metadata"]["resourceVersion"] =
                             after["metadata"]["resourceVersion"].clone();
