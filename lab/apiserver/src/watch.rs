@@ -13,9 +13,9 @@ const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 /// Watch of one client on one collection.
 ///
-/// The client gets ADDED for an object that starts to match the selectors, and DELETED for an
-/// object that no longer matches, as in kubernetes v1.36
-/// `staging/src/k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go`, `convertToWatchEvent`.
+/// The client gets ADDED for an object that starts to match the selectors. It gets DELETED for an
+/// object that no longer matches. (kubernetes v1.36
+/// `staging/src/k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go`, `convertToWatchEvent`)
 #[derive(Debug)]
 pub struct Watch {
     form: Form,

@@ -1,5 +1,5 @@
-//! Panics: bugs in svclab. They end in an error that asks for a report, never in a
-//! result.
+//! Reports panics, which are bugs in svclab. A panic gives an error that asks for a bug report,
+//! never a result.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -7,16 +7,16 @@ use std::fmt;
 use std::panic::{self, PanicHookInfo};
 use std::sync::{Mutex, PoisonError};
 
-/// What a user is asked to do.
+/// Advice for the user after a panic.
 pub const REMEDY: &str = "this is a bug in svclab: report it with this message, the command, and \
                           the files that it read";
 
-/// What the last panic of this process said, and where; `None` before the first, or
-/// where [`tell`] does not watch.
+/// Message and location of the last panic of this process. `None` before the first panic, or if
+/// [`tell`] was not called.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
-/// Tells of every panic by `print`, in place of the standard library's words on standard
-/// error.
+/// Installs a panic hook that reports each panic with `print`, instead of the standard output of
+/// Rust.
 pub fn tell(print: fn(fmt::Arguments<'_>)) {
     panic::set_hook(Box::new(move |info| {
         let message = message(info);
@@ -29,13 +29,13 @@ pub fn tell(print: fn(fmt::Arguments<'_>)) {
     }));
 }
 
-/// Whether anything panicked since [`tell`], in whichever thread or task.
+/// Whether any thread or task panicked since [`tell`].
 #[must_use]
 pub fn has_panicked() -> bool {
     last().is_some()
 }
 
-/// What work says that panicked with `payload`.
+/// Returns the message for work that panicked with `payload`.
 #[must_use]
 pub fn message_of(payload: &(dyn Any + Send)) -> String {
     last().unwrap_or_else(|| format!("svclab panicked: {}", said(payload)))
@@ -45,22 +45,22 @@ fn last() -> Option<String> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// How an agent's last words begin that panicked.
+/// Start of the last message of an agent that panicked.
 const AGENT: &str = "svclab agent: svclab panicked";
 
-/// The last words of an agent that panicked.
+/// Formats the last message of an agent that panicked.
 #[must_use]
 pub fn of_agent(info: &PanicHookInfo<'_>) -> String {
     format!("svclab agent: {}", message(info))
 }
 
-/// Whether an agent that said this panicked.
+/// Whether the output of an agent shows a panic.
 #[must_use]
 pub fn is_of_agent(said: &str) -> bool {
     said.contains(AGENT)
 }
 
-/// `svclab panicked at lab/run/execute.rs:12:5: attempt to add with overflow`.
+/// Formats a panic: `svclab panicked at lab/run/execute.rs:12:5: attempt to add with overflow`.
 fn message(info: &PanicHookInfo<'_>) -> String {
     let at = info
         .location()

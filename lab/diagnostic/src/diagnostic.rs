@@ -1,4 +1,4 @@
-//! What is wrong with a file, and where: message, carets, help.
+//! Defines and renders diagnostics: a message with carets and help.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,46 +10,46 @@ use annotate_snippets::{AnnotationKind, Element, Level, Origin, Renderer, Snippe
 use crate::printable::{one_line, printable, styled};
 use crate::source::{FileId, Source, SourceError, Sources, Span};
 
-/// How bad it is.
+/// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// Nothing can be run.
+    /// The command cannot run.
     Error,
-    /// Something is ignored that was perhaps meant.
+    /// The command ignores a part of the input that may be a mistake.
     Warning,
 }
 
-/// A place with what it has to do with the matter.
+/// Position in a file with an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// The place.
+    /// Range in the file.
     pub span: Span,
-    /// What stands beside the caret.
+    /// Text next to the caret.
     pub text: String,
 }
 
-/// One thing that is wrong.
+/// Error or warning about the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Severity of the diagnostic.
     pub severity: Severity,
-    /// What is wrong, in a sentence without a full stop.
+    /// Message: a sentence without a full stop.
     pub message: String,
-    /// The place that is wrong; `None` when it is the file as a whole.
+    /// Main position. `None` if the diagnostic concerns the whole file.
     pub primary: Option<Box<Label>>,
-    /// Other places that have to do with it.
+    /// Other related positions.
     pub secondary: Vec<Label>,
-    /// What to do about it.
+    /// Advice for the user, one entry per paragraph.
     pub help: Vec<String>,
 }
 
-/// How a diagnostic is printed.
+/// Output format of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rendering {
-    /// Whether to use the terminal's colours.
+    /// Whether to use terminal colours.
     pub colour: bool,
-    /// How many columns of a line of source to show. A longer line is cut to a
-    /// window around the caret.
+    /// Maximum number of columns of a source line. A longer line is cut to a window around the
+    /// caret.
     pub width: usize,
 }
 
@@ -63,7 +63,7 @@ impl Default for Rendering {
 }
 
 impl Diagnostic {
-    /// An error without a place.
+    /// Creates an error without a position.
     #[must_use]
     pub fn error(message: impl Into<String>) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Diagnostic {
         }
     }
 
-    /// A warning without a place.
+    /// Creates a warning without a position.
     #[must_use]
     pub fn warning(message: impl Into<String>) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Diagnostic {
         }
     }
 
-    /// Says where it is wrong, and what stands beside the caret.
+    /// Sets the main position and the text next to the caret.
     #[must_use]
     pub fn at(mut self, span: Span, text: impl Into<String>) -> Self {
         self.primary = Some(Box::new(Label {
@@ -94,7 +94,7 @@ impl Diagnostic {
         self
     }
 
-    /// Adds another place that has to do with it.
+    /// Adds another related position.
     #[must_use]
     pub fn and(mut self, span: Span, text: impl Into<String>) -> Self {
         self.secondary.push(Label {
@@ -104,29 +104,28 @@ impl Diagnostic {
         self
     }
 
-    /// Says what to do about it.
+    /// Adds advice for the user.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help.push(help.into());
         self
     }
 
-    /// Says what to do about it, when there is something to say.
+    /// Adds advice for the user, if there is any.
     #[must_use]
     pub fn maybe_help(mut self, help: Option<String>) -> Self {
         self.help.extend(help);
         self
     }
 
-    /// Whether it is an error.
+    /// Whether the diagnostic is an error.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 
-    /// The diagnostic as a person reads it: message, `file:line:column`, the
-    /// lines with carets, help. Control characters of the file are shown, not
-    /// sent to the terminal. Ends without a line end.
+    /// Renders the diagnostic for users: message, `file:line:column`, source lines with carets,
+    /// help. Control characters are replaced. The text does not end with a newline.
     #[must_use]
     pub fn render(&self, sources: &Sources, rendering: Rendering) -> String {
         let level = match self.severity {
@@ -167,7 +166,7 @@ impl Diagnostic {
         }
     }
 
-    /// The files it has places in, the primary's first.
+    /// Returns the files of all positions, the file of the main position first.
     fn files(&self) -> Vec<FileId> {
         let mut files = Vec::new();
         for label in self.labels() {
@@ -178,8 +177,8 @@ impl Diagnostic {
         files
     }
 
-    /// The same at the same place, without what it repeats of the file, which is the one
-    /// that a symbolic link led to.
+    /// Returns a diagnostic with the same position that does not repeat text of the file. `file` is
+    /// the target of a symbolic link.
     #[must_use]
     pub(super) fn redacted(&self, file: &Path) -> Self {
         let message =
@@ -200,7 +199,7 @@ impl Diagnostic {
         self.primary.as_deref().into_iter().chain(&self.secondary)
     }
 
-    /// The place in a file whose text is not shown.
+    /// Returns the position in a file whose text is not shown.
     fn origin<'s>(&self, file: FileId, source: &'s Source) -> Origin<'s> {
         let origin = Origin::path(one_line(source.name()));
         match self.labels().find(|label| label.span.file == file) {
@@ -211,8 +210,8 @@ impl Diagnostic {
         }
     }
 
-    /// The places in one file. Only the lines between the first and the last
-    /// place are handed on: a large file is not searched again for each.
+    /// Returns the positions in one file. The snippet contains only the lines between the first and
+    /// last position, so that rendering does not search a large file for each position.
     fn snippet<'s>(
         &'s self,
         file: FileId,
@@ -262,20 +261,20 @@ impl From<SourceError> for Diagnostic {
     }
 }
 
-/// A byte offset into `text`, moved back to the start of a character.
+/// Converts a byte offset to an index, moved back to the start of a character.
 fn offset(text: &str, byte: u32) -> usize {
     let byte = usize::try_from(byte).unwrap_or(usize::MAX).min(text.len());
     text.floor_char_boundary(byte)
 }
 
-/// Where the line with this byte starts.
+/// Returns the start of the line that contains a byte.
 fn line_start(text: &str, byte: u32) -> usize {
     text[..offset(text, byte)]
         .rfind('\n')
         .map_or(0, |newline| newline + 1)
 }
 
-/// Where the line with this byte ends, its line end left out.
+/// Returns the end of the line that contains a byte, without the line end.
 fn line_end(text: &str, byte: u32) -> usize {
     let from = offset(text, byte);
     let end = text[from..]
@@ -284,8 +283,8 @@ fn line_end(text: &str, byte: u32) -> usize {
     end - usize::from(end > from && text[..end].ends_with('\r'))
 }
 
-/// A span cut to its first line: a caret under a whole mapping says no more than
-/// one under its first key.
+/// Cuts a span to its first line. Carets under a whole mapping would be no clearer than carets
+/// under its first key.
 fn first_line(text: &str, span: Span) -> Range<usize> {
     let start = offset(text, span.start);
     let end = offset(text, span.end).min(line_end(text, span.start));

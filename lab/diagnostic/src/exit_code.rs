@@ -1,34 +1,34 @@
-//! The exit codes of `svclab`.
+//! Defines the exit codes of `svclab`.
 //!
-//! Where several apply to one command, the first of these decides: [`INTERRUPTED`],
-//! [`BUG`], [`LOST`], [`MACHINE`], [`INPUT`], [`FAILED`], [`NOTHING`]. So an `ERROR`
-//! outranks an expectation that failed and a difference that was found, and
-//! [`SUCCESS`] says that all that was asked for was done: what was left out because it
-//! failed is never part of a success. A panic of the command itself outranks an
-//! interruption, with [`BUG`], and so does what `run --certify` finds changed on the
-//! machine, with [`FAILED`].
+//! If several codes apply to one command, the first of this list decides: [`INTERRUPTED`], [`BUG`],
+//! [`LOST`], [`MACHINE`], [`INPUT`], [`FAILED`], [`NOTHING`]. An `ERROR` therefore outranks a
+//! failed expectation and a difference. [`SUCCESS`] means that the command did everything it was
+//! asked to do. Work that was omitted because it failed is never part of a success.
+//!
+//! Two cases outrank an interruption. A panic of the command itself gives [`BUG`]. A change of the
+//! host found by `run --certify` gives [`FAILED`].
 
-/// Everything came out as expected, or what was asked for was done.
+/// The command succeeded, and all expectations were met.
 pub const SUCCESS: u8 = 0;
 
-/// An expectation failed, something differs, or a certified run changed the machine.
+/// An expectation failed, a difference was found, or a certified run changed the host.
 pub const FAILED: u8 = 1;
 
-/// The input is wrong: an argument, a lab, a dump.
+/// The input is invalid: an argument, a lab, or a dump.
 pub const INPUT: u8 = 2;
 
-/// This machine cannot do it: it lacks a program, a kernel feature, a right or room.
+/// The host lacks a program, a kernel feature, a privilege, or memory.
 pub const MACHINE: u8 = 3;
 
-/// Nothing was selected: no lab, no case or no running lab has that name.
+/// Nothing was selected: no lab, case or running lab has the name.
 pub const NOTHING: u8 = 4;
 
-/// The agent or the guest that held the lab was lost.
+/// The agent or guest of the lab was lost.
 pub const LOST: u8 = 5;
 
-/// svclab has a bug: a panic, an answer that makes no sense, a case without a result.
-/// (`EX_SOFTWARE` of sysexits.h)
+/// Bug in svclab: a panic, an invalid answer, or a case without a result (`EX_SOFTWARE` of
+/// sysexits.h).
 pub const BUG: u8 = 70;
 
-/// The user interrupted it: 128 + SIGINT, as shells have it.
+/// The user interrupted the command: 128 + SIGINT, as in shells.
 pub const INTERRUPTED: u8 = 130;

@@ -1,5 +1,6 @@
-//! Files that others may have made: only regular files are read, up to a limit, and
-//! files are written whole, in the place of no symbolic link.
+//! Reads and writes files in directories that other users may control. Only regular files are read,
+//! up to a size limit. Files are written completely or not at all, and never through a symbolic
+//! link.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -12,49 +13,49 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use tempfile::{NamedTempFile, TempPath};
 
-/// Why a file is not read.
+/// Error for a file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It is a device, a pipe or a socket.
+    /// The path is a device, a pipe or a socket.
     #[error("this is {0}; only regular files are read")]
     NotRegular(&'static str),
-    /// It is a directory.
+    /// The path is a directory.
     #[error("this is a directory")]
     Directory,
-    /// Its path leads out of the directory that it has to be in.
+    /// The path leaves the directory that it must stay in.
     #[error("this leads out of the lab's directory")]
     Outside,
-    /// The system refuses it.
+    /// The operating system reports an error.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
 impl FileError {
-    /// Whether there is no such file.
+    /// Whether the file does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// A path, and the directory below which it has to lead.
+/// Path, with the directory that it must stay in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     path: PathBuf,
     below: Option<PathBuf>,
 }
 
-/// A regular file or a directory, open for reading.
+/// Open regular file or directory.
 #[derive(Debug)]
 pub struct Opened {
     file: File,
     is_directory: bool,
-    /// The file itself, if the path leads to it by a symbolic link.
+    /// Target of the path, if the path is a symbolic link.
     pub linked_to: Option<PathBuf>,
 }
 
 impl Location {
-    /// A path that may lead anywhere: a user named it.
+    /// Creates a location without restrictions, for a path from the user.
     #[must_use]
     pub fn anywhere(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -63,8 +64,8 @@ impl Location {
         }
     }
 
-    /// A path relative to a directory that it must not leave, not by `..`, a symbolic
-    /// link, or as an absolute path: a file named it.
+    /// Creates a location below a directory, for a path from a file. The path cannot leave the
+    /// directory by `..`, a symbolic link, or an absolute path.
     #[must_use]
     pub fn below(directory: &Path, path: impl Into<PathBuf>) -> Self {
         let is_here = directory.as_os_str().is_empty();
@@ -75,7 +76,7 @@ impl Location {
         }
     }
 
-    /// The path as messages name it.
+    /// Returns the path for messages.
     #[must_use]
     pub fn shown(&self) -> PathBuf {
         match &self.below {
@@ -85,7 +86,7 @@ impl Location {
         }
     }
 
-    /// A file in this directory.
+    /// Returns the location of a file in this directory.
     #[must_use]
     pub fn child(&self, name: &OsStr) -> Self {
         Self {
@@ -94,7 +95,7 @@ impl Location {
         }
     }
 
-    /// The directory that the path's last part is in.
+    /// Returns the location of the parent directory. `None` if the path has no parent.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let parent = self.path.parent()?;
@@ -106,21 +107,21 @@ impl Location {
         })
     }
 
-    /// The path's last part.
+    /// Returns the last component of the path. `None` if the path ends in `..`.
     #[must_use]
     pub fn file_name(&self) -> Option<&OsStr> {
         self.path.file_name()
     }
 
-    /// Opens a regular file or a directory. Nothing else is opened, not even for a
-    /// moment: to open a device or a pipe may have an effect or wait.
+    /// Opens a regular file or a directory. Other files are never opened, because opening a device
+    /// or a pipe can have side effects or block.
     ///
     /// # Errors
     ///
-    /// See [`FileError`].
+    /// Returns a [`FileError`] if the path is not a readable regular file or directory.
     pub fn open(&self) -> Result<Opened, FileError> {
         if self.below.is_none() && is_descriptor(&self.path) {
-            // The user's own: a pipe as well, from `<(…)` or as standard input.
+            // The user's own descriptor, which may be a pipe from `<(…)` or standard input.
             let file = File::open(&self.path)?;
             let is_directory = file.metadata()?.is_dir();
             return Ok(Opened {
@@ -141,7 +142,7 @@ impl Location {
                 "a device"
             }));
         }
-        // The very file that was looked at, whatever its name leads to by now.
+        // Opens the file that was checked, even if its name now belongs to another file.
         let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
         let linked_to = is_linked.then(|| fs::read_link(&itself)).transpose()?;
         let file = File::options()
@@ -155,7 +156,7 @@ impl Location {
         })
     }
 
-    /// What the path leads to, and whether it does so by a symbolic link.
+    /// Opens the file as a path descriptor. Returns whether the path contains a symbolic link.
     fn find(&self) -> Result<(OwnedFd, bool), FileError> {
         let (base, resolve) = match &self.below {
             Some(directory) => {
@@ -173,7 +174,7 @@ impl Location {
             let directory = base.as_ref().map_or(CWD, AsFd::as_fd);
             loop {
                 let opened = openat2(directory, &self.path, how, Mode::empty(), resolve);
-                // Something was renamed meanwhile (openat2(2)).
+                // A concurrent rename interrupted the lookup (openat2(2)).
                 if !matches!(opened, Err(Errno::AGAIN)) {
                     return opened;
                 }
@@ -190,21 +191,21 @@ impl Location {
         })
     }
 
-    /// Reads a regular file: at most so many bytes and one more, by which a larger file
-    /// is known. With it comes the file itself, if a symbolic link led to it.
+    /// Reads a regular file, at most `most` bytes and one more. The additional byte shows that the
+    /// file is too large. Also returns the target, if the path is a symbolic link.
     ///
     /// # Errors
     ///
-    /// See [`FileError`].
+    /// Returns a [`FileError`] if the path is not a readable regular file.
     pub fn read(&self, most: usize) -> Result<(Vec<u8>, Option<PathBuf>), FileError> {
         self.open()?.read(most)
     }
 
-    /// The names of what is in a directory, in no order.
+    /// Returns the names in a directory, in no particular order.
     ///
     /// # Errors
     ///
-    /// See [`FileError`].
+    /// Returns a [`FileError`] if the path is not a readable directory.
     pub fn list(&self) -> Result<impl Iterator<Item = io::Result<OsString>>, FileError> {
         let opened = self.open()?;
         let entries = fs::read_dir(format!("/proc/self/fd/{}", opened.file.as_raw_fd()))?;
@@ -213,17 +214,17 @@ impl Location {
 }
 
 impl Opened {
-    /// Whether it is a directory.
+    /// Whether the path is a directory.
     #[must_use]
     pub const fn is_directory(&self) -> bool {
         self.is_directory
     }
 
-    /// As [`Location::read`].
+    /// Reads the file, see [`Location::read`].
     ///
     /// # Errors
     ///
-    /// See [`FileError`].
+    /// Returns a [`FileError`] if the path is a directory or cannot be read.
     pub fn read(self, most: usize) -> Result<(Vec<u8>, Option<PathBuf>), FileError> {
         if self.is_directory {
             return Err(FileError::Directory);
@@ -235,12 +236,12 @@ impl Opened {
     }
 }
 
-/// Flags as [`OpenOptionsExt::custom_flags`] takes them.
+/// Converts flags for [`OpenOptionsExt::custom_flags`].
 fn custom(flags: OFlags) -> i32 {
     flags.bits().cast_signed()
 }
 
-/// Whether a path names one of the process's own descriptors.
+/// Whether a path names a descriptor of this process.
 fn is_descriptor(path: &Path) -> bool {
     path == Path::new("/dev/stdin")
         || ["/dev/fd", "/proc/self/fd"].iter().any(|directory| {
@@ -252,7 +253,7 @@ fn is_descriptor(path: &Path) -> bool {
         })
 }
 
-/// A file that is being written beside its place.
+/// Temporary file next to the file that it will replace.
 #[derive(Debug)]
 pub struct Unfinished {
     path: TempPath,
@@ -260,30 +261,31 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// Gives the file its name.
+    /// Renames the temporary file to its final name.
     ///
     /// # Errors
     ///
-    /// When the system refuses it.
+    /// Returns an error if the operating system reports one, or if the name now belongs to anything
+    /// but a regular file.
     pub fn finish(self) -> io::Result<()> {
         replaceable(&self.place)?;
         self.path.persist(&self.place).map_err(|error| error.error)
     }
 }
 
-/// Begins a file, which has its name once it is finished.
+/// Creates a temporary file that gets the name `place` once it is finished.
 ///
 /// # Errors
 ///
-/// When there is a symbolic link, a device or a directory of that name, or the system
-/// refuses it.
+/// Returns an error if `place` is a symbolic link, a device or a directory, or if the operating
+/// system reports an error.
 pub fn begin(place: &Path) -> io::Result<(File, Unfinished)> {
     replaceable(place)?;
     let directory = match place.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // As any file that is made: the user's umask decides who may read it.
+    // The mode before umask is that of any new file, so the user's umask decides who can read it.
     let file: NamedTempFile = tempfile::Builder::new()
         .prefix(".svclab-")
         .permissions(fs::Permissions::from_mode(0o666))
@@ -293,11 +295,11 @@ pub fn begin(place: &Path) -> io::Result<(File, Unfinished)> {
     Ok((file, Unfinished { path, place }))
 }
 
-/// Writes a file: whole, or not at all.
+/// Writes a file, completely or not at all.
 ///
 /// # Errors
 ///
-/// As [`begin`], and what `write` refuses.
+/// Returns the errors of [`begin`] and of `write`.
 pub fn write(place: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let (file, unfinished) = begin(place)?;
     let mut out = BufWriter::new(file);
@@ -306,11 +308,11 @@ pub fn write(place: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>)
     unfinished.finish()
 }
 
-/// Makes a directory to write to, unless it is there.
+/// Creates an output directory, unless it exists.
 ///
 /// # Errors
 ///
-/// When there is a symbolic link of that name, or the system refuses it.
+/// Returns an error if the name is a symbolic link, or if the operating system reports an error.
 pub fn make_directory(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     if fs::symlink_metadata(directory)?.is_symlink() {
@@ -319,7 +321,7 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file may take the place of what is there.
+/// Checks that a new file may replace `place`.
 fn replaceable(place: &Path) -> io::Result<()> {
     match fs::symlink_metadata(place) {
         Ok(about) if about.is_file() => Ok(()),
@@ -417,7 +419,7 @@ mod tests {
                 Err(format!("this is {what}; only regular files are read"))
             );
         }
-        // Regular by its kind, and without an end that is known.
+        // A regular file of unknown size.
         let (bytes, _) = Location::anywhere("/proc/self/environ").read(3).unwrap();
         assert!(bytes.len() <= 4);
     }

@@ -1,7 +1,7 @@
-//! Files of users: reading them safely, places in them, and what is wrong there.
+//! Reads files of users safely, and reports errors in them.
 //!
-//! Input: a path or a text. Output: a [`Source`](source::Source) with
-//! [`Diagnostic`]s that point into it, rendered for a terminal.
+//! Input: a path or a text. Output: a [`Source`](source::Source), and [`Diagnostic`]s with
+//! positions in the source, rendered for a terminal.
 
 pub mod bug;
 mod diagnostic;

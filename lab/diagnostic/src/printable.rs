@@ -1,25 +1,25 @@
-//! Text that others chose, made safe to print.
+//! Makes untrusted text safe to print.
 //!
-//! Names, rules, paths, and messages of programs come from files and programs that
-//! svclab does not trust. Their control characters are replaced where the text is
-//! read, and again where it is printed.
+//! Names, rules, paths and messages come from files and programs that svclab does not trust.
+//! Control characters are replaced when the text is read, and again when it is printed.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Replaces a control character in text.
+/// Replacement for a control character in text.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Maximum length of a [`beginning`], in bytes.
+/// Maximum length of the result of [`beginning`], in bytes.
 const MAX_BEGINNING: usize = 1000;
 
-/// The longest colour sequence that svclab writes, in bytes.
+/// Maximum length of a colour sequence that svclab prints, in bytes.
 const MAX_STYLE: usize = 16;
 
-/// Whether a character can steer a terminal, hide text, or change its order: C0
-/// without tab and newline, DEL, C1, the line and paragraph separators, and the
-/// explicit directions of Unicode's bidirectional algorithm (UAX #9, section 2).
+/// Whether a character can control a terminal, hide text, or change the order of text.
+///
+/// These are C0 without tab and newline, DEL, C1, the line and paragraph separators, and the
+/// explicit directional characters of Unicode's bidirectional algorithm (UAX #9, section 2).
 #[must_use]
 pub const fn is_control(letter: char) -> bool {
     matches!(
@@ -34,14 +34,13 @@ pub const fn is_control(letter: char) -> bool {
     )
 }
 
-/// Whether [`printable`] replaces a character of the text.
+/// Whether [`printable`] would replace a character of the text.
 #[must_use]
 pub fn has_control(text: &str) -> bool {
     text.contains(is_control) && text.replace("\r\n", "\n").contains(is_control)
 }
 
-/// Text with its lines and tabs; every other control character is U+FFFD. A line
-/// end `\r\n` becomes `\n`.
+/// Replaces control characters by U+FFFD. Newlines and tabs remain. `\r\n` becomes `\n`.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.contains(is_control) {
@@ -51,13 +50,13 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// As [`printable`], for text in which svclab's own colours stay.
+/// Replaces control characters like [`printable`], but keeps svclab's own colours.
 #[must_use]
 pub fn styled(text: &str) -> String {
     clean(text, Kind::Styled, true).0
 }
 
-/// A name or a path on one line: line ends and tabs are U+FFFD, too.
+/// Replaces control characters by U+FFFD, including newlines and tabs. Used for names and paths.
 #[must_use]
 pub fn one_line(text: &str) -> Cow<'_, str> {
     let odd = |letter| is_control(letter) || matches!(letter, '\n' | '\t');
@@ -68,35 +67,35 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// JSON text with the control characters of its strings escaped. Those that JSON
-/// permits, such as DEL and U+202E, are escaped as well; the value stays the same.
+/// Escapes control characters in the strings of JSON text. This includes characters that JSON
+/// permits, such as DEL and U+202E. The value of the document does not change.
 #[must_use]
 pub fn json(text: &str) -> String {
     clean(text, Kind::Json, true).0
 }
 
-/// What the text is that a [`Printable`] writes.
+/// Kind of text that a [`Printable`] writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Text without colours.
     Text,
-    /// Text in which svclab's own colours stay.
+    /// Text with svclab's own colours.
     Styled,
-    /// JSON.
+    /// JSON text.
     Json,
 }
 
-/// Writes text without the control characters of others.
+/// Writer that removes control characters of untrusted origin.
 #[derive(Debug)]
 pub struct Printable<W> {
     out: W,
     kind: Kind,
-    /// The begin of a character, line end or colour that the next write completes.
+    /// Start of a character, line end or colour sequence that the next write may complete.
     pending: Vec<u8>,
 }
 
 impl<W: Write> Printable<W> {
-    /// A writer of that kind of text.
+    /// Creates a writer for one kind of text.
     pub const fn new(out: W, kind: Kind) -> Self {
         Self {
             out,
@@ -133,7 +132,7 @@ impl<W: Write> Write for Printable<W> {
     }
 }
 
-/// How many bytes there are without a character that is cut off at the end.
+/// Returns the number of bytes without an incomplete character at the end.
 fn whole_characters(bytes: &[u8]) -> usize {
     let last = bytes.utf8_chunks().last();
     let invalid = last.map_or(&[][..], |chunk| chunk.invalid());
@@ -143,8 +142,8 @@ fn whole_characters(bytes: &[u8]) -> usize {
     }
 }
 
-/// The text without control characters, and the end of it that more text may
-/// complete; nothing if this is the `last` of it.
+/// Returns the text without control characters, and the end of the text that more text may
+/// complete. If this is the `last` text, the second part is empty.
 fn clean(text: &str, kind: Kind, last: bool) -> (String, &str) {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -173,8 +172,8 @@ fn clean(text: &str, kind: Kind, last: bool) -> (String, &str) {
     (clean, "")
 }
 
-/// Whether text that begins with a control character may go on so that it is a line
-/// end or a colour.
+/// Whether more text could complete a line end or a colour sequence. `text` starts with a control
+/// character.
 fn is_unfinished(text: &str, kind: Kind) -> bool {
     let is_parameter = |byte: u8| byte.is_ascii_digit() || byte == b';';
     let begins_style = |text: &str| {
@@ -191,9 +190,11 @@ fn is_unfinished(text: &str, kind: Kind) -> bool {
     }
 }
 
-/// The colour sequence that the text begins with, if svclab writes such: colours on
-/// the terminal's own background, bold, dimmed, underlined, and their end. Hidden
-/// and inverse text is none of them.
+/// Returns the colour sequence at the start of the text. `None` if svclab does not print such a
+/// sequence.
+///
+/// svclab prints colours on the terminal's own background, bold, dimmed, underlined, and the ends
+/// of these. It prints no hidden or inverse text.
 fn style(text: &str) -> Option<&str> {
     let end = text.bytes().take(MAX_STYLE).position(|byte| byte == b'm')?;
     let parameters = text[..end].strip_prefix("\u{1b}[")?;
@@ -206,10 +207,10 @@ fn style(text: &str) -> Option<&str> {
     (parameters.is_empty() || parameters.split(';').all(known)).then_some(&text[..=end])
 }
 
-/// The first characters of what a value prints; the rest of it is never made.
+/// Formats the first characters of a value, without formatting the rest.
 #[must_use]
 pub fn beginning(value: &dyn std::fmt::Display) -> String {
-    /// Takes so many bytes and refuses more.
+    /// Writer that accepts [`MAX_BEGINNING`] bytes and fails after that.
     struct Beginning(String);
 
     impl std::fmt::Write for Beginning {
@@ -235,7 +236,7 @@ pub fn beginning(value: &dyn std::fmt::Display) -> String {
 mod tests {
     use super::*;
 
-    /// Text in each kind, written at once and byte by byte.
+    /// Returns the text after one write. Checks that writes of single bytes give the same result.
     fn written(text: &str, kind: Kind) -> String {
         let mut at_once = Printable::new(Vec::new(), kind);
         at_once.write_all(text.as_bytes()).unwrap();

@@ -1,34 +1,33 @@
-//! What a machine has run out of, and what to do about it.
+//! Recognizes errors for exhausted resources, and gives advice.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// What to do about too little memory.
+/// Advice for a lack of memory.
 pub const OF_MEMORY: &str = "give this machine, or the cgroup that this runs in (`memory.max`), more memory, or run fewer \
      labs at once with -j";
 
-/// What to do about too few open files.
+/// Advice for a lack of open files.
 const OF_FILES: &str = "raise the limit on open files: `ulimit -n 65536`";
 
-/// What to do about too few processes.
+/// Advice for a lack of processes.
 const OF_PROCESSES: &str =
     "raise the limit on processes: `ulimit -u`, or `pids.max` of the cgroup that this runs in";
 
-/// Whether an error says that processes, open files or memory ran out.
+/// Whether an error reports a lack of processes, open files or memory.
 #[must_use]
 pub fn is_of_this_process(error: &io::Error) -> bool {
     remedy(error).is_some_and(is_remedy)
 }
 
-/// Whether a remedy is one for too few processes or open files, or too little memory.
+/// Whether a text is the advice for a lack of processes, open files or memory.
 #[must_use]
 pub fn is_remedy(text: &str) -> bool {
     [OF_FILES, OF_PROCESSES, OF_MEMORY].contains(&text)
 }
 
-/// What to do about an error that says that something has run out; none for
-/// other errors.
+/// Returns the advice for an error. `None` if the error does not report an exhausted resource.
 #[must_use]
 pub fn remedy(error: &io::Error) -> Option<&'static str> {
     Some(match Errno::from_io_error(error)? {

@@ -1,4 +1,4 @@
-//! The text a user wrote, and places in it.
+//! Holds the text of files, and positions in it.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -8,68 +8,68 @@ use crate::Diagnostic;
 use crate::files::{FileError, Location};
 use crate::printable::one_line;
 
-/// The largest file that is read, in bytes: 64 MiB, as dumps have. A cluster of ten
-/// thousand services has about half of that, as `kubectl` prints it.
+/// Maximum size of a file, in bytes: 64 MiB, the same as for dumps. A cluster of ten thousand
+/// services, as `kubectl` prints it, has about half of that.
 pub const MAX_BYTES: usize = 64 << 20;
 
-/// One file's text.
+/// Text of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     name: String,
     text: String,
-    /// The path as given, if it was read from a file.
+    /// Path as given. `None` if the text was not read from a file.
     path: Option<PathBuf>,
-    /// The file itself, if a symbolic link led to it: its text is not printed.
+    /// Target, if the path is a symbolic link. The text of such a file is not printed.
     linked_to: Option<PathBuf>,
 }
 
-/// Why a file's text cannot be had.
+/// Error for a file that cannot be read as text.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{name}: there is no such file")]
     Missing {
-        /// The path as given.
+        /// Path as given.
         name: String,
     },
-    /// It is a directory.
+    /// The path is a directory.
     #[error("{name}: this is a directory; name a lab file in it")]
     Directory {
-        /// The path as given.
+        /// Path as given.
         name: String,
     },
-    /// Nothing but blanks.
+    /// The file contains only whitespace.
     #[error("{name}: the file is empty; write at least one YAML document")]
     Empty {
-        /// The file.
+        /// Name of the file.
         name: String,
     },
-    /// Not text.
+    /// The file is not UTF-8 text.
     #[error("{name}: line {line} is not UTF-8; save the file as UTF-8")]
     NotUtf8 {
-        /// The file.
+        /// Name of the file.
         name: String,
-        /// The first line that is not UTF-8, from 1.
+        /// First line that is not UTF-8, from 1.
         line: usize,
     },
-    /// Larger than [`MAX_BYTES`].
+    /// The file is larger than [`MAX_BYTES`].
     #[error("{name}: larger than {} MiB, the most that svclab reads; leave out objects that play no part", MAX_BYTES >> 20)]
     TooLarge {
-        /// The file.
+        /// Name of the file.
         name: String,
     },
-    /// It is no regular file, or the operating system refused.
+    /// The file is not a regular file, or the operating system reports an error.
     #[error("{name}: cannot be read: {source}")]
     Io {
-        /// The path as given.
+        /// Path as given.
         name: String,
-        /// What the operating system said.
+        /// Cause of the error.
         source: FileError,
     },
 }
 
 impl SourceError {
-    /// The line it is about, from 1; `None` where it is about the file as a whole.
+    /// Returns the line of the error, from 1. `None` if the error concerns the whole file.
     #[must_use]
     pub fn line(&self) -> Option<u32> {
         match self {
@@ -80,12 +80,12 @@ impl SourceError {
 }
 
 impl Source {
-    /// Reads a file. Its name in messages is the path as given.
+    /// Reads a regular file, at most [`MAX_BYTES`] and one byte. Messages name the file by the path
+    /// as given.
     ///
     /// # Errors
     ///
-    /// One [`SourceError`] for each way a path fails to be a text of reasonable
-    /// size. At most [`MAX_BYTES`] and one byte are read, of regular files only.
+    /// Returns a [`SourceError`] if the path is not a UTF-8 text file of at most [`MAX_BYTES`].
     pub fn read(path: &Path) -> Result<Self, SourceError> {
         let name = one_line(&path.to_string_lossy()).into_owned();
         let read = Location::anywhere(path).read(MAX_BYTES);
@@ -104,14 +104,13 @@ impl Source {
         })
     }
 
-    /// A text that is no file of its own: standard input, a lab that came with
-    /// the program. A name in angle brackets (`<stdin>`) says that there is no
-    /// file, so a lab of any name may be in it.
+    /// Creates a source from text that is not a file, such as standard input or a built-in lab. A
+    /// name in angle brackets (`<stdin>`) means that there is no file. Such a text can contain a
+    /// lab of any name.
     ///
     /// # Errors
     ///
-    /// [`SourceError::Empty`], [`SourceError::NotUtf8`] and
-    /// [`SourceError::TooLarge`].
+    /// Returns [`SourceError::Empty`], [`SourceError::NotUtf8`] or [`SourceError::TooLarge`].
     pub fn from_bytes(name: impl Into<String>, bytes: Vec<u8>) -> Result<Self, SourceError> {
         let name = name.into();
         if bytes.len() > MAX_BYTES {
@@ -129,7 +128,7 @@ impl Source {
         }
     }
 
-    /// A text that was read elsewhere, whatever its size.
+    /// Creates a source from text that was already read, without a check.
     #[must_use]
     pub fn of_text(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
@@ -140,35 +139,35 @@ impl Source {
         }
     }
 
-    /// The same text, which came from this file by a symbolic link.
+    /// Sets the target of the symbolic link that led to the text.
     #[must_use]
     pub fn linked_to(mut self, file: Option<PathBuf>) -> Self {
         self.linked_to = file;
         self
     }
 
-    /// Whether messages may show lines of the text: not of a file that a symbolic link
-    /// led to, which may be one that its author must not read.
+    /// Whether messages may show lines of the text. They must not if the path is a symbolic link,
+    /// because the author of the lab may have no permission to read its target.
     #[must_use]
     pub fn is_shown(&self) -> bool {
         self.linked_to.is_none()
     }
 
-    /// The directory that the file is in; empty for the current one, or if there is no
-    /// file.
+    /// Returns the directory of the file. The path is empty for the current directory, or if there
+    /// is no file.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         let parent = self.path.as_deref().and_then(Path::parent);
         parent.map(Path::to_owned).unwrap_or_default()
     }
 
-    /// The name in messages: the path as given.
+    /// Returns the name for messages: the path as given.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The path as given, also where messages replace characters of it.
+    /// Returns the path as given, including characters that messages replace.
     #[must_use]
     pub fn path(&self) -> Cow<'_, str> {
         match &self.path {
@@ -177,13 +176,13 @@ impl Source {
         }
     }
 
-    /// The text.
+    /// Returns the text of the file.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The file's name without its extension; `None` for a text that is no file.
+    /// Returns the file name without its extension. `None` if the text is not a file.
     #[must_use]
     pub fn stem(&self) -> Option<String> {
         if self.name.starts_with('<') {
@@ -194,29 +193,29 @@ impl Source {
     }
 }
 
-/// One of the files a scenario was read from.
+/// Identifier of a file among the [`Sources`] of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileId(pub(super) u32);
 
-/// The files a scenario was read from. Cheap to clone.
+/// Files of a scenario. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Sources(Arc<[Source]>);
 
 impl Sources {
-    /// Files that make up one scenario together, such as a lab and a dump of the
-    /// cluster's objects.
+    /// Creates the list of files of one scenario, such as a lab and a dump of the cluster's
+    /// objects.
     #[must_use]
     pub fn new(files: Vec<Source>) -> Self {
         Self(files.into())
     }
 
-    /// The file with this id.
+    /// Returns the file with an identifier. `None` for an identifier of other sources.
     #[must_use]
     pub fn get(&self, file: FileId) -> Option<&Source> {
         self.0.get(usize::try_from(file.0).ok()?)
     }
 
-    /// Diagnostics without what they repeat of files whose text is not shown.
+    /// Removes the content of files that must not be shown from diagnostics.
     #[must_use]
     pub fn redact(&self, diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
         if self.0.iter().all(Source::is_shown) {
@@ -234,7 +233,7 @@ impl Sources {
         redacted.collect()
     }
 
-    /// The files with their ids.
+    /// Returns the files with their identifiers.
     pub fn iter(&self) -> impl Iterator<Item = (FileId, &Source)> {
         (0u32..).map(FileId).zip(self.0.iter())
     }
@@ -246,18 +245,18 @@ impl From<Source> for Sources {
     }
 }
 
-/// A place in a file.
+/// Range in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span {
-    /// The file.
+    /// Identifier of the file.
     pub file: FileId,
-    /// The first byte.
+    /// Byte offset of the start.
     pub start: u32,
-    /// The byte behind the last.
+    /// Byte offset of the end, exclusive.
     pub end: u32,
-    /// The line of the first byte, from 1.
+    /// Line of the start, from 1.
     pub line: u32,
-    /// The column of the first byte in characters, from 1.
+    /// Column of the start in characters, from 1.
     pub column: u32,
 }
 

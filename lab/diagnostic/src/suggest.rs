@@ -1,9 +1,12 @@
-//! "Did you mean": the name nearest to one that does not exist.
+//! Suggests the most similar existing name for an unknown name.
 
-/// The candidate nearest to `name`, when it is near enough to be a slip of the
-/// fingers: a third of the name's characters may be wrong (one in a name of three
-/// to five, none in a shorter one), two swapped neighbours counting as one; upper
-/// and lower case and the namespace in front of a `/` count for little.
+/// Returns the candidate most similar to `name`. `None` if no candidate is similar enough for a
+/// typing error.
+///
+/// A third of the characters may differ: one in a name of three to five characters, none in a
+/// shorter name. A swap of neighbours counts as one difference. The case of letters does not count.
+/// If only the part before the last `/` differs, the candidate is also similar, but less than any
+/// other.
 #[must_use]
 pub fn suggest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let wanted = name.to_lowercase();
@@ -21,8 +24,8 @@ pub fn suggest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) ->
             if distance <= allowed {
                 return Some((distance, candidate));
             }
-            // The right name in the wrong place: nearer than nothing, farther
-            // than any slip.
+            // Same name with another prefix, such as another namespace. Every typing error is more
+            // similar.
             let last = |path: &str| path.rsplit('/').next().map(str::to_owned);
             (wanted.contains('/') && last(&wanted) == last(&lower))
                 .then_some((usize::MAX, candidate))
@@ -31,7 +34,7 @@ pub fn suggest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// [`suggest`] as a sentence: "did you mean `axes`?"
+/// Formats the result of [`suggest`] as a question: "did you mean `axes`?"
 #[must_use]
 pub fn did_you_mean<'c>(
     name: &str,
@@ -40,8 +43,8 @@ pub fn did_you_mean<'c>(
     suggest(name, candidates).map(|candidate| format!("did you mean `{candidate}`?"))
 }
 
-/// Names as a sentence lists them: "`a`, `b` and `c`"; of more than twelve, the
-/// first ones and how many more there are.
+/// Formats names as a list: "`a`, `b` and `c`". For more than twelve names, lists the first twelve
+/// and the number of further names.
 #[must_use]
 pub fn listed<'c>(names: impl IntoIterator<Item = &'c str>) -> String {
     const MOST: usize = 12;
