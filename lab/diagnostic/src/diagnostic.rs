@@ -39,7 +39,7 @@ pub struct Diagnostic {
     pub primary: Option<Box<Label>>,
     /// Other related positions.
     pub secondary: Vec<Label>,
-    /// Advice for the user, one entry per paragraph.
+    /// Advice for the user, one entry for each `help` line.
     pub help: Vec<String>,
 }
 

@@ -8,7 +8,7 @@
 //! Two cases outrank an interruption. A panic of the command itself gives [`BUG`]. A change of the
 //! host found by `run --certify` gives [`FAILED`].
 
-/// The command succeeded, and all expectations were met.
+/// The command succeeded, and no expectation failed.
 pub const SUCCESS: u8 = 0;
 
 /// An expectation failed, a difference was found, or a certified run changed the host.
