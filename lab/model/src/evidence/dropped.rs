@@ -54,6 +54,7 @@ impl Drops {
     }
 
     /// Returns the reason why drops were not recorded although they were requested.
+    /// `None` if they were recorded or not requested.
     #[must_use]
     pub fn unknown(&self) -> Option<&str> {
         match self {
