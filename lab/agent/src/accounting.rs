@@ -1,4 +1,4 @@
-//! Making the objects that rules count with, as `nfacct add` does.
+//! Creates the nfacct objects that rules count with, like `nfacct add`.
 
 use netlink_packet_core::NLM_F_CREATE;
 
@@ -6,18 +6,18 @@ use super::netns::NetNs;
 use super::{failure, nfnetlink};
 use svclab_model::protocol::Failure;
 
-/// Make one (Linux v6.12, `include/uapi/linux/netfilter/nfnetlink.h` and
+/// Message that creates an object (Linux v6.12, `include/uapi/linux/netfilter/nfnetlink.h` and
 /// `nfnetlink_acct.h`).
 const NEW: u16 = 7 << 8;
 
-/// The attribute that names it.
+/// Attribute with the name of the object.
 const NAME: u16 = 1;
 
-/// Makes objects of these names in a namespace.
+/// Creates objects with these names in a namespace.
 ///
 /// # Errors
 ///
-/// When the kernel refuses one.
+/// When a name is too long, or when the kernel rejects an object.
 pub fn make(ns: &NetNs, namespace: &str, names: &[String]) -> Result<(), Failure> {
     for name in names {
         let Some(attribute) = attribute(name) else {
@@ -37,8 +37,8 @@ pub fn make(ns: &NetNs, namespace: &str, names: &[String]) -> Result<(), Failure
     Ok(())
 }
 
-/// The name as an attribute: its length, its kind, its letters and a nought, up to
-/// a multiple of four.
+/// Returns the name as a netlink attribute: length, type, text and a zero byte, padded to a
+/// multiple of 4 bytes. `None` if the name is too long.
 fn attribute(name: &str) -> Option<Vec<u8>> {
     let length = u16::try_from(4 + name.len() + 1).ok()?;
     let mut attribute = Vec::new();

@@ -1,23 +1,23 @@
-//! The answers of servers. A probe accepts an answer only if a server of this agent gave it:
-//! a program of a lab may print the same line, with any name and source.
+//! Records the answers of the lab's servers. A probe accepts an answer only if a server of this
+//! agent sent it: another program of a lab may print the same line, with any name and source.
 //!
-//! Servers and probes share a thread, so that the servers' own record is the proof.
+//! Servers and probes run on the same thread, so this record is the proof.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// Maximum number of answers on record. An answer to a client that is not a probe stays
-/// there until newer ones replace it.
+/// Maximum number of recorded answers. The answer to a client that is not a probe stays on record
+/// until newer answers replace it.
 const MAX_GIVEN: usize = 1 << 16;
 
 thread_local! {
     static GIVEN: RefCell<VecDeque<(Rc<str>, SocketAddr)>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// The answer of a server to a peer, which goes on record: one line with the server's name
-/// and the peer's address.
+/// Creates and records the answer of a server to a peer: one line with the server's name and the
+/// peer's address.
 pub fn give(name: &Rc<str>, peer: SocketAddr) -> String {
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     GIVEN.with_borrow_mut(|given| {
@@ -29,8 +29,8 @@ pub fn give(name: &Rc<str>, peer: SocketAddr) -> String {
     format!("{name} {peer}\n")
 }
 
-/// Reads an answer: the server's name and the address that it was asked from. Each answer
-/// is accepted once. `None` for any other line.
+/// Parses an answer into the server's name and the client address that the server saw. Each
+/// recorded answer is accepted once. Returns `None` for any other line.
 pub fn accept(line: &[u8]) -> Option<(String, SocketAddr)> {
     let (name, peer) = parse(line)?;
     GIVEN.with_borrow_mut(|given| {

@@ -1,4 +1,4 @@
-//! The API server of [`crate::apiserver`] on a socket in a namespace.
+//! Serves the API server of [`crate::apiserver`] on a socket in a namespace.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::convert::Infallible;
@@ -28,25 +28,25 @@ use super::real_proxy::marker::{self, marker};
 use svclab_apiserver::{Answer, Ask, Refusals, Resource, Store, StoreError, Watch, answer, ask};
 use svclab_model::protocol::{Failure, Fault};
 
-/// Clients that wait to be accepted.
+/// Maximum number of connections that wait for `accept`.
 const BACKLOG: i32 = 128;
 
-/// What goes back: a document, or event after event.
+/// Response body: a document, or a stream of watch events.
 type Body =
     Either<Full<Bytes>, StreamBody<LocalBoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
-/// What its client asked for of endpoints: of slices, or of `Endpoints`.
+/// Requests that the client has made for endpoints, as `EndpointSlices` or as `Endpoints`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Interest {
     #[default]
     None,
-    /// They were listed.
+    /// The client has listed endpoints.
     Listed,
-    /// They were watched.
+    /// The client has watched endpoints.
     Watched,
 }
 
-/// An API server. Dropping it closes its socket and ends every conversation.
+/// API server. Dropping the server closes its socket and all connections.
 pub struct Api {
     shared: Rc<Shared>,
     tasks: JoinSet<()>,
@@ -56,12 +56,12 @@ struct Shared {
     store: RefCell<Store>,
     endpoints: Cell<Interest>,
     refusals: RefCell<Refusals>,
-    /// The store's version, for those who wait for another.
+    /// Version of the store. Watches wait for it to change.
     version: watch::Sender<u64>,
 }
 
 impl Api {
-    /// One for a node that has no objects and is nowhere yet.
+    /// Creates the API server of a node, without objects and without a socket.
     pub fn of(node: &str) -> Self {
         let store = Store::new();
         Self {
@@ -75,43 +75,43 @@ impl Api {
         }
     }
 
-    /// Has it serve these objects and no others, and tells whoever watches what
-    /// that changes. Returns the version at which it has them.
+    /// Replaces all objects and sends the changes to all watches. Returns the new version of the
+    /// store.
     ///
     /// # Errors
     ///
-    /// An object that cannot be served.
+    /// When an object cannot be served.
     pub fn replace(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
         self.change(|store| store.replace(objects))
     }
 
-    /// Has it serve these objects in place of those of their names, as
-    /// [`Api::replace`] does otherwise.
+    /// Replaces or adds these objects, keeps all others and sends the changes to all watches.
+    /// Returns the new version of the store.
     ///
     /// # Errors
     ///
-    /// An object that cannot be served.
+    /// When an object cannot be served.
     pub fn put(&self, objects: Vec<serde_json::Value>) -> Result<u64, Failure> {
         self.change(|store| store.put(objects))
     }
 
-    /// Has it serve the next marker.
+    /// Serves the next marker.
     ///
     /// # Errors
     ///
-    /// None that a marker leads to.
+    /// When the marker cannot be served, which no marker causes.
     #[expect(
         clippy::disallowed_methods,
         reason = "kube-proxy compares it with the time of day at its own start"
     )]
     pub fn mark(&self) -> Result<(), Failure> {
         let number = self.shared.store.borrow().version();
-        // The clock may have been set back since that start.
+        // The clock may have been set back since kube-proxy started.
         let time = SystemTime::now() + Duration::from_hours(24);
         self.put(marker(number, time)).map(drop)
     }
 
-    /// Whether a marker is among its objects.
+    /// Whether the store contains a marker.
     pub fn is_marked(&self) -> bool {
         let store = self.shared.store.borrow();
         let (namespace, name) = (marker::NAMESPACE, marker::NAME);
@@ -120,12 +120,12 @@ impl Api {
             .is_some()
     }
 
-    /// What its client asked for of endpoints.
+    /// Returns the requests that the client has made for endpoints.
     pub fn endpoints(&self) -> Interest {
         self.shared.endpoints.get()
     }
 
-    /// What it was asked for and did not serve.
+    /// Returns the requests that the server refused.
     pub fn refusals(&self) -> Ref<'_, Refusals> {
         self.shared.refusals.borrow()
     }
@@ -145,11 +145,11 @@ impl Api {
         Ok(store.version())
     }
 
-    /// Opens its socket in a namespace and serves who comes.
+    /// Opens the server's socket in a namespace and accepts connections.
     ///
     /// # Errors
     ///
-    /// When the address is taken or no descriptor is left.
+    /// When the address is in use or no file descriptor is left.
     pub fn open(mut self, ns: &NetNs, name: &str, at: SocketAddr) -> Result<Self, Failure> {
         let listener = ns
             .enter(|| listen(at))
@@ -184,8 +184,8 @@ async fn accept(listener: TcpListener, shared: Rc<Shared>) {
                 Ok((stream, _)) => {
                     conversations.spawn_local(converse(stream, Rc::clone(&shared)));
                 }
-                // The client went away, or descriptors ran out: the next may
-                // fare better.
+                // The client closed the connection, or no file descriptor is left. The next accept
+                // may succeed.
                 Err(_) => tokio::task::yield_now().await,
             },
             Some(_) = conversations.join_next() => {}
@@ -198,8 +198,7 @@ async fn converse(stream: TcpStream, shared: Rc<Shared>) {
         let shared = Rc::clone(&shared);
         async move { Ok::<_, Infallible>(respond(request, &shared).await) }
     });
-    // A client that goes in the middle of a conversation is no concern of
-    // anybody's.
+    // A client may disconnect at any time.
     let _ = http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
@@ -212,7 +211,7 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Bo
         .map_or("/", |target| target.as_str())
         .to_owned();
     let method = request.method().to_string();
-    // What is posted is not looked at, but it is waited for.
+    // The body of a request is read to its end, but not used.
     let _ = request.into_body().collect().await;
     let answered = ask(&method, &target).and_then(|asked| {
         let of_endpoints = matches!(
@@ -252,7 +251,7 @@ async fn respond(request: Request<Incoming>, shared: &Rc<Shared>) -> Response<Bo
     response
 }
 
-/// What a watch tells, whenever there is something.
+/// Returns the events of a watch as a stream that ends after `seconds`.
 fn told(
     shared: Rc<Shared>,
     watch: Watch,

@@ -1,4 +1,4 @@
-//! The program's arguments.
+//! Parses the arguments of `svclab-agent` and runs the requested task.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,21 +9,21 @@ use svclab_diagnostic::exit_code;
 use crate::contain::Standing;
 use crate::{INIT, MACHINE, PROGRAM, restore};
 
-/// How to start it.
+/// Help text.
 const USAGE: &str = "svclab starts this program to build labs.\n\n\
     Usage: svclab-agent [--init | [--machine] [--program PATH]...]";
 
-/// What the arguments ask for.
+/// Task that the arguments select.
 enum Task {
-    /// Being the first process of a guest.
+    /// Run as the first process of a guest.
     Init,
-    /// Serving labs.
+    /// Serve labs.
     Serve(Standing, Vec<PathBuf>),
-    /// Printing a text.
+    /// Print a text.
     Print(String),
 }
 
-/// What the program `svclab-agent` does.
+/// Runs the program `svclab-agent`.
 #[must_use]
 pub fn start() -> ExitCode {
     if let Some(code) = restore::called() {

@@ -1,29 +1,28 @@
-//! Rules of iptables-nft in batches that a user namespace may send; for tables of nftables
-//! see [`nft::batches`].
+//! Splits the input of iptables-nft into batches that a user namespace may send. For nftables
+//! tables see [`nft::batches`].
 //!
-//! iptables-nft hands a table to the kernel in one message, for which it enlarges its
-//! socket's buffer by `SO_SNDBUFFORCE` (iptables v1.8.9, `iptables/nft.c`,
-//! `mnl_set_sndbuffer`). The kernel grants that to the machine's own root alone
-//! (Linux v6.1, `net/core/sock.c`, `sock_setsockopt`), and there is no second try
-//! with `SO_SNDBUF`: in a user namespace, some 300 rules are refused with "Message
-//! too long". So a table is committed so many rules at a time.
+//! iptables-nft sends a table to the kernel in one message. For this message it enlarges its socket
+//! buffer with `SO_SNDBUFFORCE` (iptables v1.8.9, `iptables/nft.c`, `mnl_set_sndbuffer`). The
+//! kernel allows this option only to root in the initial user namespace (Linux v6.1,
+//! `net/core/sock.c`, `sock_setsockopt`). iptables-nft does not fall back to `SO_SNDBUF`: in a user
+//! namespace, about 300 rules already fail with "Message too long". Therefore each commit contains
+//! a limited number of rules.
 
 use std::borrow::Cow;
 
 use svclab_ruleset::nft;
 
-/// The most bytes of netlink that are committed at once. The buffer has 212,992 unless the
-/// machine's `net.core.wmem_default` says otherwise.
+/// Maximum number of netlink bytes in one commit. The socket buffer has 212,992 bytes unless
+/// `net.core.wmem_default` of the host differs.
 pub const LIMIT: usize = 156_000;
 
 /// Bytes of a rule with a comment, a set, a mark and a probability.
 const RULE: usize = 1_300;
 
-/// Bytes of the declaration of a chain that exists: the chain, and the deletion of its
-/// rules.
+/// Bytes of the declaration of an existing chain: the chain, and the deletion of its rules.
 const CHAIN: usize = 250;
 
-/// Bytes of netlink, at most, of a line of a restore program's input.
+/// Returns the maximum number of netlink bytes for one line of a restore program's input.
 pub const fn weight(line: &str) -> usize {
     match line.as_bytes().first() {
         Some(b'-') => RULE,
@@ -32,8 +31,8 @@ pub const fn weight(line: &str) -> usize {
     }
 }
 
-/// What `program` is given of `input`, one after the other. A program that ends with its
-/// input is started for each.
+/// Splits `input` into the inputs that `program` receives in sequence. A program that exits at the
+/// end of its input is started once for each part.
 pub fn for_program<'a>(program: &str, input: &'a str) -> Vec<Cow<'a, str>> {
     match program {
         "nft" => nft::batches(input).into_iter().map(Cow::Owned).collect(),
@@ -42,8 +41,8 @@ pub fn for_program<'a>(program: &str, input: &'a str) -> Vec<Cow<'a, str>> {
     }
 }
 
-/// A restore program's input, for a program that flushes nothing, with a commit
-/// wherever a table grows too large.
+/// Inserts a commit wherever a table exceeds [`LIMIT`], into the input of a restore program that
+/// runs without flushing.
 fn of(input: &str) -> Cow<'_, str> {
     if input.lines().map(weight).sum::<usize>() <= LIMIT {
         return Cow::Borrowed(input);

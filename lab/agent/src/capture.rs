@@ -1,4 +1,5 @@
-//! Every packet on every interface of a namespace: one `AF_PACKET` socket each.
+//! Captures every packet on every interface of a namespace, with one `AF_PACKET` socket per
+//! namespace.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,55 +23,55 @@ use super::{failure, poll};
 use svclab_model::evidence::{Direction, MAX_PACKETS, Packet};
 use svclab_model::protocol::Failure;
 
-/// The most of each packet that is kept, in bytes; a whole Ethernet frame fits.
+/// Maximum number of bytes kept of each packet. A whole Ethernet frame fits.
 const SNAP: usize = 1600;
 
-/// Room for packets between two looks at a socket, in bytes. A user namespace's
-/// administrator gets no more of it than `net.core.rmem_max`.
+/// Size of the receive buffer in bytes. Root in a user namespace gets at most `net.core.rmem_max`.
 const ROOM: usize = 4 << 20;
 
-/// What was captured so far, of all namespaces of a lab.
+/// Packets captured so far in all namespaces of a lab.
 #[derive(Debug, Default)]
 pub struct Basket {
     clock: Clock,
     packets: Vec<Packet>,
     left_out: u64,
-    /// When it takes no more.
+    /// Time after which no packet is kept.
     end: Option<u64>,
 }
 
 impl Basket {
-    /// How many packets it holds.
+    /// Returns the number of packets in the buffer.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// How many packets were heard, whether or not they are in it.
+    /// Returns the number of captured packets, including those that did not fit.
     pub fn heard(&self) -> u64 {
         u64::try_from(self.packets.len())
             .unwrap_or(u64::MAX)
             .saturating_add(self.left_out)
     }
 
-    /// What time it is, as packets are stamped.
+    /// Returns the current time on the clock of the packet timestamps.
     pub fn now(&mut self) -> u64 {
         self.clock.now()
     }
 
-    /// Takes nothing that is of a later time, and throws out what it has of it.
+    /// Discards all packets after `time`, including those already in the buffer.
     pub fn end_at(&mut self, time: u64) {
         self.end = Some(time);
         self.packets.retain(|packet| packet.time <= time);
     }
 
-    /// The same as [`Basket::take`], which it goes on to hold.
+    /// Returns the same as [`Basket::take`], but keeps the packets.
     pub fn so_far(&self) -> (Vec<Packet>, u64) {
         let mut packets = self.packets.clone();
         packets.sort_by_key(|packet| packet.time);
         (packets, self.left_out)
     }
 
-    /// What it holds, in the order of time, and how many did not fit.
+    /// Removes all packets. Returns them in order of time, and the number of packets that did not
+    /// fit.
     pub fn take(&mut self) -> (Vec<Packet>, u64) {
         let mut packets = std::mem::take(&mut self.packets);
         packets.sort_by_key(|packet| packet.time);
@@ -78,7 +79,7 @@ impl Basket {
     }
 }
 
-/// A watched namespace.
+/// Capture of the packets of one namespace.
 pub struct Capture {
     fd: Rc<AsyncFd<OwnedFd>>,
     namespace: Rc<str>,
@@ -88,11 +89,11 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins to watch. `names` are the namespace's interfaces by index.
+    /// Starts a capture. `names` maps the indexes of the namespace's interfaces to names.
     ///
     /// # Errors
     ///
-    /// When the namespace cannot be entered or the kernel gives no such socket.
+    /// When the namespace cannot be entered or the kernel refuses the socket.
     pub fn begin(
         ns: &NetNs,
         namespace: &str,
@@ -116,8 +117,8 @@ impl Capture {
         })
     }
 
-    /// Reads what the kernel holds at this moment, and how much it had no room
-    /// for.
+    /// Reads all packets that the kernel holds now, and adds the number of packets that the kernel
+    /// dropped.
     pub fn drain(&self) {
         while let Ok(packet) = receive(self.fd.get_ref().as_raw_fd(), &self.namespace, &self.names)
         {
@@ -127,12 +128,12 @@ impl Capture {
     }
 }
 
-/// Ends captures: when this returns none of them has its socket any more, and the kernel
-/// is closing those (Linux v6.12, `net/packet/af_packet.c`, `packet_release`).
+/// Ends captures. When this function returns, their sockets are closed or being closed by the
+/// kernel (Linux v6.12, `net/packet/af_packet.c`, `packet_release`).
 pub async fn end(captures: Vec<Capture>) -> Closing {
     let mut sockets = Vec::with_capacity(captures.len());
     for Capture { fd, reader, .. } in captures {
-        // It holds the socket until it has heard that it is to end.
+        // The reader task holds the socket until its abort completes.
         reader.abort();
         let _ = reader.await;
         sockets.extend(Rc::into_inner(fd).map(AsyncFd::into_inner));
@@ -140,11 +141,11 @@ pub async fn end(captures: Vec<Capture>) -> Closing {
     Closing::begin(sockets)
 }
 
-/// A socket that hears every packet of a namespace.
+/// Opens a socket that receives every packet of a namespace.
 ///
 /// # Errors
 ///
-/// When the namespace cannot be entered or the kernel gives no such socket.
+/// When the namespace cannot be entered or the kernel refuses the socket.
 pub fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
     let open = || -> io::Result<OwnedFd> {
         let fd = socket(
@@ -168,7 +169,7 @@ pub fn open(ns: &NetNs, namespace: &str) -> Result<AsyncFd<OwnedFd>, Failure> {
         })
 }
 
-/// How many packets a socket had no room for since it was asked last.
+/// Returns the number of packets dropped for lack of buffer space since the previous call.
 pub fn dropped(socket: RawFd) -> u64 {
     let mut counts = nix::libc::tpacket_stats {
         tp_packets: 0,
@@ -186,7 +187,7 @@ pub fn dropped(socket: RawFd) -> u64 {
             &raw mut length,
         )
     };
-    // An open packet socket has them (Linux v6.12, `net/packet/af_packet.c`).
+    // Every open packet socket has these counts (Linux v6.12, `net/packet/af_packet.c`).
     if got == 0 { counts.tp_drops.into() } else { 0 }
 }
 
@@ -220,7 +221,7 @@ fn keep(basket: &RefCell<Basket>, packet: Option<Packet>) {
     }
 }
 
-/// The next packet; none for one of an interface that is not the plan's.
+/// Receives the next packet. Returns `None` for a packet of an interface outside the plan.
 fn receive(
     socket: RawFd,
     namespace: &str,
@@ -229,12 +230,12 @@ fn receive(
     receive_in(&mut [0; SNAP], socket, namespace, names)
 }
 
-/// The next packet, of which as much is kept as there is room; none for one of
-/// an interface that is not the plan's.
+/// Receives the next packet and keeps as much of it as fits into `bytes`. Returns `None` for a
+/// packet of an interface outside the plan.
 ///
 /// # Errors
 ///
-/// When there is none at this moment.
+/// When no packet is available.
 pub fn receive_in(
     bytes: &mut [u8],
     socket: RawFd,
@@ -248,7 +249,7 @@ pub fn receive_in(
         socket,
         &mut slices,
         Some(&mut room),
-        // With this flag the length is the packet's, not what fitted.
+        // With this flag, the length is that of the packet, not of the stored part.
         MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC,
     )?;
     let length = message.bytes;

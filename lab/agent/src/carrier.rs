@@ -1,4 +1,4 @@
-//! Waiting until interfaces that are up carry packets.
+//! Waits until interfaces that are up carry packets.
 
 use std::time::{Duration, Instant};
 
@@ -10,27 +10,28 @@ use super::wire::{Wire, refused};
 use svclab_model::plan::{Link, LinkKind, Namespace};
 use svclab_model::protocol::Failure;
 
-/// How long an interface may take to carry packets once both its ends are up:
-/// the kernel's link watch runs at least once a second.
+/// Time limit for an interface to carry packets once both its ends are up. The kernel's link watch
+/// runs at least once per second.
 const CARRIES_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long to wait before an interface that does not is looked at again.
+/// Interval between checks of the interface state.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Wire {
-    /// Waits until the namespace's cables carry packets, or, `bridged`, its
-    /// bridges do, which begin once their ports have. `all` are the namespaces of the
-    /// lab: nobody waits for a cable whose other end is down.
+    /// Waits until the namespace's veth pairs carry packets or, with `bridged`, its bridges do. A
+    /// bridge starts to carry packets after its ports. `all` are all namespaces of the lab; a veth
+    /// interface whose peer is down is skipped.
     ///
-    /// An interface that came up before its other end did drops what is sent
-    /// through it until the kernel's link watch has run, which a busy machine
-    /// puts off: a first SYN would be lost and its retransmission fare otherwise.
-    /// Since Linux v6.8 to ask is to have it run (`net/core/rtnetlink.c`,
-    /// `rtnl_getlink`); before, it is waited for.
+    /// An interface that came up before its peer drops outgoing packets until the kernel's link
+    /// watch has run, and a busy machine delays the link watch. A first SYN would be lost and
+    /// retransmitted with a different result. Since Linux v6.8, querying the link runs the link
+    /// watch (`net/core/rtnetlink.c`, `rtnl_getlink`). Earlier kernels run it on their own
+    /// schedule.
     ///
     /// # Errors
     ///
-    /// When one does not within [`CARRIES_WITHIN`], or the kernel refused.
+    /// When an interface does not carry packets within [`CARRIES_WITHIN`], or the kernel rejects
+    /// the query.
     pub async fn carry(
         &self,
         plan: &Namespace,
@@ -62,7 +63,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Whether the kernel says that an interface works.
+    /// Whether the kernel reports the operational state `up` for an interface.
     async fn is_up(&self, index: u32) -> Result<bool, rtnetlink::Error> {
         let mut found = self.handle.link().get().match_index(index).execute();
         let link = found.try_next().await?;
@@ -73,13 +74,13 @@ impl Wire {
     }
 }
 
-/// Whether a bridge has a port that can carry anything.
+/// Whether a bridge has a port that can carry packets.
 fn has_port(plan: &Namespace, all: &[Namespace], bridge: &str) -> bool {
     let mut links = plan.links.iter();
     links.any(|link| link.bridge.as_deref() == Some(bridge) && is_whole(link, all))
 }
 
-/// Whether an interface is to be up, and the other end of its cable, if it is one.
+/// Whether the plan sets an interface up and, for a veth interface, its peer too.
 fn is_whole(link: &Link, all: &[Namespace]) -> bool {
     let far = match &link.kind {
         LinkKind::Veth { namespace, peer } => {

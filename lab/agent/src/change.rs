@@ -1,4 +1,4 @@
-//! Changing a standing lab.
+//! Changes a running lab from one plan to another.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -13,12 +13,12 @@ use svclab_model::protocol::{Failure, Turn};
 use svclab_model::tools::iptables_program;
 
 impl Lab {
-    /// Turns the lab into one of another plan. After an error it is of no more
-    /// use.
+    /// Changes the lab to another plan. After an error, the lab is unusable.
     ///
     /// # Errors
     ///
-    /// What the kernel or a program refused, or what the lab has not got.
+    /// When the kernel or a program rejects a change, or when the lab lacks an object that the
+    /// change names.
     pub async fn change(
         &mut self,
         delta: Delta,
@@ -28,7 +28,7 @@ impl Lab {
         if delta.health.is_some() {
             self.checks.shutdown().await;
         }
-        // Nobody hears of servers that end behind an interface that is gone.
+        // Interfaces go down first, so that no peer behind them notices that servers stop.
         for change in &delta.namespaces {
             let (at, wire) = self.place_of(&change.namespace)?;
             let down = change.links.iter().filter(|link| link.up == Some(false));
@@ -77,12 +77,12 @@ impl Lab {
         Ok(())
     }
 
-    /// Forgets connections and the clients that stay with an endpoint, begins round
-    /// robins anew, and sets the counters of the rules that are read back to nought.
+    /// Resets the state of the lab: conntrack entries, client affinity, the round robin of IPVS,
+    /// and the counters of the rules that are read back.
     ///
     /// # Errors
     ///
-    /// What the kernel or a program refused.
+    /// When the kernel or a program rejects a change.
     pub async fn forget(
         &mut self,
         step: &impl Fn(String),
@@ -131,7 +131,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Where a namespace is among the plan's, and its interfaces.
+    /// Returns the index of a namespace in the plan, and its netlink connection.
     fn place_of(&self, name: &str) -> Result<(usize, &Wire), Failure> {
         let all = self.plan.namespaces.iter();
         let at = all.zip(&self.wires).enumerate();
@@ -171,8 +171,8 @@ impl Lab {
             &sets.before,
         )
         .await?;
-        // A rule that was deleted lets go of its object a while later, and until then the
-        // kernel does not let it be taken away: those that there were are there.
+        // The kernel frees the object of a deleted rule with a delay and rejects its deletion until
+        // then. Therefore existing objects are kept and reused.
         let mut objects = change.accounting;
         objects.retain(|name| !plan.accounting.contains(name));
         accounting::make(ns, &name, &objects)?;
@@ -213,8 +213,7 @@ impl Lab {
     }
 }
 
-/// What is left of rules in a plan once they have changed: which tables there
-/// are.
+/// Returns the table headings that the plan keeps of changed rules.
 fn headings(rules: &RulesChange) -> Iptables {
     let of = |family: u8| -> String {
         let tables = rules.tables.iter().filter(|(of, _)| *of == family);

@@ -1,4 +1,4 @@
-//! A program that runs: its streams, and its end.
+//! Manages a started program: its streams and its exit status.
 
 use std::cell::Cell;
 use std::io;
@@ -16,27 +16,27 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
 use super::{orphans, poll};
 
-/// How much is read at once.
+/// Bytes per read.
 const CHUNK: usize = 16 << 10;
 
-/// A program that the agent started. It is killed when this is dropped.
+/// Program that the agent started. Dropping the value kills the program.
 #[derive(Debug)]
 pub struct Child {
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,
     pub stderr: Option<ChildStderr>,
     process: Pid,
-    /// Readable when it has ended.
+    /// Readable once the program has exited.
     descriptor: AsyncFd<OwnedFd>,
     ended: Option<ExitStatus>,
 }
 
 impl Child {
-    /// A process of that number and descriptor, with the agent's ends of its streams.
+    /// Creates a handle from a process ID, a pidfd and the agent's ends of the process's streams.
     ///
     /// # Errors
     ///
-    /// When a descriptor cannot be waited for.
+    /// When the event loop cannot watch a descriptor.
     pub fn new(
         process: Pid,
         descriptor: OwnedFd,
@@ -63,16 +63,16 @@ impl Child {
         Ok(child)
     }
 
-    /// Its number; none when it has ended and was waited for.
+    /// Returns the process ID, or `None` once the exit status was collected.
     pub fn id(&self) -> Option<Pid> {
         self.ended.is_none().then_some(self.process)
     }
 
-    /// Waits for its end.
+    /// Waits until the program exits.
     ///
     /// # Errors
     ///
-    /// When somebody else has waited for it.
+    /// When the exit status was collected elsewhere.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.stdin = None;
         loop {
@@ -86,12 +86,13 @@ impl Child {
         }
     }
 
-    /// Waits for its end and reads what it has printed by then. Whatever it left running
-    /// may hold its streams for longer, and is not waited for.
+    /// Waits until the program exits and reads all that it printed until then. Processes that the
+    /// program left behind may keep the streams open; this function does not wait for them.
     ///
     /// # Errors
     ///
-    /// What reading or waiting says; within, that it has printed more than `most` bytes.
+    /// When reading or waiting fails. Returns `Ok(Err(TooMuch))` when the program prints more than
+    /// `most` bytes.
     pub async fn outputs(mut self, most: u64) -> io::Result<Result<Output, TooMuch>> {
         let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
         let left = Cell::new(most.saturating_add(1));
@@ -122,7 +123,7 @@ impl Child {
         }))
     }
 
-    /// Takes note of its end, if it has ended.
+    /// Stores the exit status if the program has exited.
     fn look(&mut self) -> io::Result<()> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
         let status = match waitid(Id::Pid(self.process), flags) {
@@ -152,15 +153,16 @@ impl Drop for Child {
     }
 }
 
-/// A program has printed more than it may.
+/// Error: a program printed more than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooMuch;
 
-/// One of a program's output streams, and what it printed there.
+/// Output stream of a program, and the text read from it.
 struct Printed<'l, S> {
     stream: Option<S>,
     text: Vec<u8>,
-    /// How much more may be printed on all streams, and one byte; 0 when it was too much.
+    /// Number of bytes that all streams may still print, plus 1. 0 means that the limit is
+    /// exceeded.
     left: &'l Cell<u64>,
 }
 
@@ -173,7 +175,7 @@ impl<'l, S: AsyncRead + AsFd + Unpin> Printed<'l, S> {
         }
     }
 
-    /// Reads until its end; an error when it is too much.
+    /// Reads to the end of the stream. Returns an error when the limit is exceeded.
     async fn read(&mut self) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK];
         let Some(stream) = &mut self.stream else {
@@ -190,7 +192,7 @@ impl<'l, S: AsyncRead + AsFd + Unpin> Printed<'l, S> {
         }
     }
 
-    /// Reads what is there. The runtime has made the stream one that need not wait.
+    /// Reads the bytes that are available. The runtime has set the stream to non-blocking mode.
     fn read_now(&mut self) {
         let mut chunk = [0; CHUNK];
         let Some(stream) = &self.stream else {
@@ -204,7 +206,7 @@ impl<'l, S: AsyncRead + AsFd + Unpin> Printed<'l, S> {
     }
 }
 
-/// Adds a piece if it may be; whether more may come.
+/// Appends a piece if the limit permits. Returns whether the limit permits more.
 fn take(text: &mut Vec<u8>, piece: &[u8], left: &Cell<u64>) -> bool {
     let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
     left.set(left.get().saturating_sub(length));

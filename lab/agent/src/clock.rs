@@ -1,34 +1,33 @@
-//! When packets were seen, by a clock that nobody sets.
+//! Corrects packet timestamps for changes of the system clock.
 //!
-//! The kernel stamps packets with the time of day (Linux v6.12, `net/core/dev.c`,
-//! `net_timestamp_set`), and there is no other clock to be had for them. Somebody
-//! may set it while a lab stands: a time server's client after a machine has slept,
-//! or a user. What is made of the stamps must not hang on that: the order of packets
-//! and the pauses between them.
+//! The kernel stamps packets with the wall-clock time (Linux v6.12, `net/core/dev.c`,
+//! `net_timestamp_set`); no other clock is available. A user, or a time client after the host
+//! resumes, may set the clock while a lab runs. The order of packets and the intervals between them
+//! must not depend on that.
 
 use std::io;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// The clocks go apart by so much only if one of them is set. One that is steered
-/// gains or loses half a thousandth.
+/// Minimum change of the offset between the clocks that counts as a clock that was set, in
+/// nanoseconds. A slewed clock deviates by 0.05 %.
 const SET: i128 = 100_000_000;
 
-/// Two readings that nothing came between are less than so far apart.
+/// Maximum time between two uninterrupted clock readings, in nanoseconds.
 const TOGETHER: i128 = 1_000_000;
 
-/// How often it is tried to read both clocks with nothing in between.
+/// Maximum number of attempts to read both clocks without interruption.
 const TRIES: usize = 8;
 
-/// How far off a time may be of which it is asked whether it can be.
+/// Tolerance of the test whether a time is possible, in nanoseconds.
 const SLACK: i128 = 10 * TOGETHER;
 
-/// Both clocks at one moment, in nanoseconds.
+/// Both clocks at the same moment, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    /// The time of day, since the epoch.
+    /// Wall-clock time since the epoch.
     day: i128,
-    /// What only ever goes on.
+    /// Monotonic time.
     steady: i128,
 }
 
@@ -38,23 +37,22 @@ impl Reading {
     }
 }
 
-/// What the time of day was set to since a lab was begun.
+/// Wall clock with the changes since a lab was started.
 #[derive(Debug)]
 pub struct Clock {
-    /// When it was begun, by the time of day.
+    /// Wall-clock time at the start of the lab.
     begun: i128,
-    /// By how much the time of day was ahead of the steady clock when both were
-    /// read last.
+    /// Offset from the monotonic clock to the wall clock at the last reading.
     ahead: i128,
-    /// What has to be added to a stamp to undo that the clock was set: nothing at
-    /// first, and another sum after each time.
+    /// Number to add to a timestamp to undo the changes of the clock: 0 at first, and a new sum
+    /// after each change.
     undo: Vec<i128>,
 }
 
 impl Default for Clock {
-    /// A clock for a lab that begins now.
+    /// Creates a clock for a lab that starts now.
     fn default() -> Self {
-        // Where the clocks cannot be read, stamps are taken as they are.
+        // If the clocks cannot be read, timestamps are used without correction.
         Self::since(read().unwrap_or(Reading { day: 0, steady: 0 }))
     }
 }
@@ -68,9 +66,8 @@ impl Clock {
         }
     }
 
-    /// When a packet was seen that has just been received, in nanoseconds since the
-    /// epoch by the clock as nobody has set it since the lab began; `stamp` is the
-    /// kernel's.
+    /// Returns when a packet that was just received was seen, in nanoseconds since the epoch, as if
+    /// the clock had not been set since the lab started. `stamp` is the kernel's timestamp.
     pub fn time(&mut self, stamp: u64) -> u64 {
         match read() {
             Some(now) => self.time_at(stamp, now),
@@ -78,7 +75,7 @@ impl Clock {
         }
     }
 
-    /// What time it is by that clock.
+    /// Returns the current time of this clock.
     pub fn now(&mut self) -> u64 {
         let now = nanoseconds(ClockId::CLOCK_REALTIME).unwrap_or_default();
         self.time(u64::try_from(now).unwrap_or_default())
@@ -91,8 +88,8 @@ impl Clock {
             undo -= set_by;
             self.undo.push(undo);
         }
-        // A packet is seen after the lab was begun and before it is received. One
-        // that was stamped before the clock was set fits what it was before.
+        // A packet is seen after the lab starts and before the packet is received. A timestamp
+        // taken before the clock was set fits an earlier correction.
         let now = now.day + undo;
         let possible = self.begun - SLACK..=now + SLACK;
         let mut seen = self.undo.iter().rev().map(|undo| i128::from(stamp) + undo);
@@ -101,7 +98,7 @@ impl Clock {
     }
 }
 
-/// Reads both clocks; none where that is refused or something always comes between.
+/// Reads both clocks. Returns `None` when that fails or every attempt is interrupted.
 fn read() -> Option<Reading> {
     for _ in 0..TRIES {
         let before = nanoseconds(ClockId::CLOCK_MONOTONIC).ok()?;
@@ -127,10 +124,9 @@ mod tests {
     const DAY: i128 = 86_400 * SECOND;
     const EPOCH: i128 = 1_700_000_000 * SECOND;
 
-    /// A lab that was begun five seconds after this machine was, and packets that
-    /// are received half a second after they are stamped: the second at which each
-    /// is stamped, and by how much the clock is set ahead then and when it is
-    /// received.
+    /// Returns the corrected packet times of a lab that starts 5 s after boot. Packets are received
+    /// 0.5 s after their timestamp. Each item is the second of the timestamp, the clock change at
+    /// the timestamp, and the clock change at reception.
     fn times(packets: &[(i128, i128, i128)]) -> Vec<i128> {
         let mut clock = Clock::since(Reading {
             day: EPOCH + 5 * SECOND,
@@ -155,8 +151,8 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_changes_no_time() {
         for by in [DAY, -DAY, 3600 * SECOND, -60 * SECOND] {
-            // Once set between two packets, once between a stamp and its reading,
-            // and back again.
+            // The clock is set between two packets, then between a timestamp and its reading, then
+            // back.
             let packets = [
                 (5, 0, 0),
                 (6, 0, by),

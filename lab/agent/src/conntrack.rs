@@ -1,4 +1,4 @@
-//! Forgetting connections.
+//! Deletes conntrack entries.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,15 +14,15 @@ use svclab_model::evidence::{Connection, Flow};
 use svclab_model::plan::Forget;
 use svclab_model::protocol::Failure;
 
-/// Delete from conntrack; without a tuple, everything (Linux v6.12,
+/// Message that deletes conntrack entries; without a tuple, all entries (Linux v6.12,
 /// `net/netfilter/nf_conntrack_netlink.c`, `ctnetlink_del_conntrack`).
 const DELETE: u16 = 1 << 8 | 2;
 
-/// Has conntrack forget every connection of a namespace.
+/// Deletes all conntrack entries of a namespace.
 ///
 /// # Errors
 ///
-/// When the kernel refuses it.
+/// When the kernel rejects the request.
 pub fn forget(ns: &NetNs, name: &str) -> Result<(), Failure> {
     let asked = ns.enter(|| nfnetlink::ask(DELETE, 0, &[]));
     asked.and_then(|asked| asked).map_err(|error| {
@@ -33,12 +33,11 @@ pub fn forget(ns: &NetNs, name: &str) -> Result<(), Failure> {
     })
 }
 
-/// Has conntrack forget the flows of a namespace that are stale, each by its own tuple, as
-/// `conntrack -D` does.
+/// Deletes the stale conntrack entries of a namespace, each by its tuple, like `conntrack -D`.
 ///
 /// # Errors
 ///
-/// When the kernel does not say what it remembers, or refuses to forget.
+/// When the kernel does not list its entries or rejects a deletion.
 pub fn forget_stale(ns: &NetNs, name: &str, stale: &BTreeSet<Forget>) -> Result<(), Failure> {
     let forgotten = || -> io::Result<()> {
         let all = connections::all(ns, name)?;
@@ -49,7 +48,7 @@ pub fn forget_stale(ns: &NetNs, name: &str, stale: &BTreeSet<Forget>) -> Result<
             let asked =
                 ns.enter(|| nfnetlink::ask_of(family(entry), DELETE, tuple(entry).bytes()))?;
             match asked {
-                // It may have gone by itself.
+                // The entry may have expired.
                 Err(error) if error.raw_os_error() == Some(Errno::ENOENT as i32) => {}
                 other => other?,
             }
@@ -64,7 +63,7 @@ pub fn forget_stale(ns: &NetNs, name: &str, stale: &BTreeSet<Forget>) -> Result<
     })
 }
 
-/// `AF_INET` or `AF_INET6`.
+/// Returns `AF_INET` or `AF_INET6`.
 fn family(entry: &Connection) -> u8 {
     if entry.original.destination.is_ipv6() {
         10
@@ -73,8 +72,8 @@ fn family(entry: &Connection) -> u8 {
     }
 }
 
-/// An entry's first tuple as the kernel reads it (`enum ctattr_type` and `ctattr_tuple`,
-/// Linux v6.12, `include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
+/// Returns the original tuple of an entry as a netlink attribute (`enum ctattr_type` and
+/// `ctattr_tuple`, Linux v6.12, `include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
 fn tuple(entry: &Connection) -> Written {
     let Flow {
         source,

@@ -1,17 +1,17 @@
-//! A place of the agent's own: user, mount, network, PID, IPC, UTS and cgroup
-//! namespaces, an unprivileged user outside who is root inside, and a root
-//! directory that holds the system's programs, read-only, and nothing else.
+//! Moves the agent into its own user, mount, network, PID, IPC, UTS and cgroup namespaces. Inside
+//! the user namespace, an unprivileged user of the host is root. The root directory contains only
+//! the host's programs, read-only.
 //!
-//! Everything a lab is made of hangs on the one process that comes out of
-//! [`contain`] as PID 1 of its PID namespace: when it ends, for whatever reason,
-//! the kernel ends every process in there and takes every namespace away.
+//! All objects of a lab depend on the process that returns from [`contain`] as PID 1 of its PID
+//! namespace. When this process ends for any reason, the kernel kills every process in the PID
+//! namespace and removes every namespace.
 //!
-//! The user namespace is entered last. All that was made before belongs to the
-//! one outside of it, so what runs inside is root of networks and of nothing
-//! else: it can neither mount nor remount anything.
+//! The agent enters the user namespace last. All earlier namespaces belong to the outer user
+//! namespace. Therefore processes inside have root privileges over network namespaces only: they
+//! cannot mount or remount anything.
 //!
-//! For IPVS there is no user namespace, and instead of a root inside it a user
-//! of the machine with few rights ([`super::rights`]).
+//! For IPVS the agent creates no user namespace. It runs as an unprivileged user of the host with a
+//! few capabilities ([`super::rights`]).
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -35,41 +35,39 @@ use super::{rights, rootfs, tenant};
 use svclab_diagnostic::shortage;
 use svclab_model::protocol::{Failure, Fault};
 
-/// Whose rights the agent works with.
+/// Privileges that the agent runs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Standing {
-    /// Those of the root of a user namespace of its own, who is an unprivileged
-    /// user of the machine.
+    /// Root in its own user namespace, which is an unprivileged user of the host.
     #[default]
     Contained,
-    /// A few of those that the machine's own root has, which IPVS takes.
+    /// A few capabilities of the host's root, which IPVS requires.
     Machine,
 }
 
-/// The unprivileged user that root becomes outside. The range that systemd
-/// gives to services without a user of their own; no account is ever in it.
+/// Range of the unprivileged users that root is mapped to outside. systemd assigns users of this
+/// range to services without their own user; the range contains no accounts.
 const NOBODY_ELSE: Range<u32> = 61_184..65_519;
 
-/// How many users the agent has: itself, and one for the programs of each lab at once.
+/// Number of users of the agent: 1 for the agent, and 1 for the programs of each parallel lab.
 const USERS: u32 = 1024;
 
-/// Users of the agent as it knows them itself, where it is the first of them.
+/// User IDs of the agent inside its user namespace, where the agent is the first of them.
 const OWN_USERS: Range<u32> = 0..USERS;
 
-/// Moves the calling process, which must have one thread, into a place of its
-/// own and returns there, as PID 1. The process that called stays behind and
-/// ends when that one does, with the same status. `programs` are shown there
-/// where they lie here, by paths without links.
+/// Moves the calling process into its own namespaces and returns there as PID 1. The process must
+/// have only one thread. The original process waits for PID 1 and exits with the same status.
+/// `programs` are visible inside at their paths on the host, which must not contain symbolic links.
 ///
 /// # Errors
 ///
-/// Says which step this machine refused and what would change that.
+/// When the host refuses a step. The error names the step and a remedy.
 pub fn contain(standing: Standing, programs: &[PathBuf]) -> Result<(), Failure> {
     die_with_parent();
-    // Programs of other users read what is made here.
+    // Programs of other users read the files that are created here.
     umask(Mode::from_bits_truncate(0o022));
     inherit_nothing().map_err(|error| refused_io("close what it inherited", &error))?;
-    // A dump of its memory would be written where the caller happens to be.
+    // The kernel would write a core dump into the caller's current directory.
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
         .map_err(|errno| refused("do without core dumps", errno))?;
     let outside = nobody_else().filter(|_| geteuid().is_root());
@@ -80,9 +78,10 @@ pub fn contain(standing: Standing, programs: &[PathBuf]) -> Result<(), Failure> 
             .map_err(|what| no_root(&what))?;
         return keep_few_rights(user, programs);
     }
-    // Who may make namespaces without a user namespace makes them so; others
-    // are root of one first, and of a second one inside it in the end.
-    // Those that the last user namespace maps, as the one around it knows them.
+    // A process with `CAP_SYS_ADMIN` creates the namespaces without a user namespace. Other
+    // processes first become root in one user namespace and finally in a second one inside it.
+    // `inside` are the users that the last user namespace maps, numbered as in the user namespace
+    // around it.
     let inside = match outside {
         Some(user) if rights::are_an_administrator_s() => {
             setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
@@ -97,8 +96,8 @@ pub fn contain(standing: Standing, programs: &[PathBuf]) -> Result<(), Failure> 
             0..1
         }
     };
-    // The caller of unshare stays in its old PID namespace; its next child is
-    // PID 1 of the new one.
+    // After unshare, the caller stays in its old PID namespace. Its next child is PID 1 of the new
+    // PID namespace.
     unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| refused("unshare a PID namespace", errno))?;
     let mapping = split(Some(inside.clone()))?;
     die_with_parent();
@@ -111,16 +110,16 @@ pub fn contain(standing: Standing, programs: &[PathBuf]) -> Result<(), Failure> 
     forget_keys();
     rights::bound().map_err(|errno| refused("give up what programs could gain", errno))?;
     gain_nothing()?;
-    // The first of them is the agent's own.
+    // The first user is the agent's own.
     let users = 1..u32::try_from(inside.len()).unwrap_or(1);
     tenant::prepare(users, false).map_err(no_place_for_programs)
 }
 
-/// What the agent takes to run programs, as the guest's own root.
+/// Prepares the process to run programs of labs as root of a guest.
 ///
 /// # Errors
 ///
-/// Says which step failed.
+/// When a step fails.
 pub fn prepare_guest() -> io::Result<()> {
     umask(Mode::from_bits_truncate(0o022));
     rights::bound()?;
@@ -132,8 +131,8 @@ fn no_place_for_programs(errno: Errno) -> Failure {
     refused("make a place for programs of labs", errno)
 }
 
-/// As the machine's own root: the same place without a user namespace, and in it
-/// that user with a few of root's rights.
+/// Moves root of the host into the same namespaces except a user namespace, and changes to `user`
+/// with a few capabilities.
 fn keep_few_rights(user: u32, programs: &[PathBuf]) -> Result<(), Failure> {
     setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
     unshare(CloneFlags::CLONE_NEWPID).map_err(|errno| refused("unshare a PID namespace", errno))?;
@@ -145,7 +144,7 @@ fn keep_few_rights(user: u32, programs: &[PathBuf]) -> Result<(), Failure> {
         .map_err(|errno| refused("unshare a network namespace", errno))?;
     forget_keys();
     rights::give_up(user).map_err(|(step, errno)| refused(step, errno))?;
-    // A change of users clears it.
+    // The kernel clears the death signal when the user changes.
     die_with_parent();
     gain_nothing()?;
     let users = user + 1..user + USERS;
@@ -156,8 +155,8 @@ fn keep_few_rights(user: u32, programs: &[PathBuf]) -> Result<(), Failure> {
         .map_err(|errno| refused("filter system calls", errno))
 }
 
-/// Makes all namespaces but those of processes, users and networks, and a root
-/// directory in which those programs are.
+/// Creates the mount, IPC, UTS and cgroup namespaces, and a root directory that contains
+/// `programs`.
 fn make_place(programs: &[PathBuf]) -> Result<(), Failure> {
     unshare(
         CloneFlags::CLONE_NEWNS
@@ -174,23 +173,23 @@ fn gain_nothing() -> Result<(), Failure> {
     prctl::set_no_new_privs().map_err(|errno| refused("give up gaining privileges", errno))
 }
 
-/// Closes every descriptor but the protocol's streams and standard error: who
-/// started svclab may have left some open that lead anywhere.
+/// Closes every descriptor except the protocol's streams and standard error. The process that
+/// started svclab may have left open descriptors of arbitrary files.
 fn inherit_nothing() -> io::Result<()> {
     let open: Vec<i32> = fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|fd| *fd > 2)
         .collect();
     for fd in open {
-        // The one that the list was read through is closed already.
+        // The descriptor of the directory itself is already closed.
         let _ = nix::unistd::close(fd);
     }
     Ok(())
 }
 
-/// Leaves the session keyring of who started svclab, whose keys would be at hand
-/// in any namespace. A kernel without keyrings, and a filter that forbids the
-/// call, give nothing to leave.
+/// Leaves the session keyring of the user who started svclab, because its keys are accessible in
+/// every namespace. The call has no effect on a kernel without keyrings or with a filter that
+/// forbids the call.
 pub fn forget_keys() {
     // SAFETY: the call takes a number and a name that may be absent.
     unsafe {
@@ -202,15 +201,15 @@ pub fn forget_keys() {
     }
 }
 
-/// Ends this process when the one that started it ends.
+/// Makes the kernel kill this process when its parent exits.
 fn die_with_parent() {
-    // Cannot fail for a valid signal; a parent that is already gone shows as
-    // the end of standard input.
+    // The call cannot fail for a valid signal. If the parent has already exited, standard input
+    // ends.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
-/// The first of the agent's users in the range, if users of it exist here: a root of a
-/// user namespace of somebody else's may have no user to become but itself.
+/// Returns the first user ID of the agent in the range, or `None` if these users are not mapped
+/// here: root of a foreign user namespace may have no user other than itself.
 #[must_use]
 pub fn nobody_else() -> Option<u32> {
     let process = nix::unistd::getpid().as_raw().unsigned_abs();
@@ -220,8 +219,8 @@ pub fn nobody_else() -> Option<u32> {
     is_mapped(&map, &(outside..outside + USERS)).then_some(outside)
 }
 
-/// Whether users are among those of one line of a `uid_map`: a first user inside, a first
-/// user outside, and how many follow.
+/// Whether all users are in one line of a `uid_map`. A line contains the first user inside, the
+/// first user outside and the number of users.
 fn is_mapped(map: &str, users: &Range<u32>) -> bool {
     map.lines().any(|line| {
         let mut numbers = line
@@ -234,8 +233,8 @@ fn is_mapped(map: &str, users: &Range<u32>) -> bool {
     })
 }
 
-/// As a root that may not administer: a child in a new user namespace, in which
-/// an unprivileged user of the host is root.
+/// For root without `CAP_SYS_ADMIN`: continues in a child in a new user namespace, in which an
+/// unprivileged user of the host is root.
 fn become_nobody_else(outside: u32) -> Result<(), Failure> {
     setgroups(&[]).map_err(|errno| refused("give up supplementary groups", errno))?;
     let mapping = split(Some(outside..outside + USERS))?;
@@ -247,18 +246,18 @@ fn become_nobody_else(outside: u32) -> Result<(), Failure> {
     become_root()
 }
 
-/// Becomes the user whom a new user namespace calls root.
+/// Changes to the user that is root in the new user namespace.
 fn become_root() -> Result<(), Failure> {
     setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))
         .and_then(|()| setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)))
         .map_err(|errno| refused("become the mapped user", errno))?;
-    // Changing users clears both.
+    // The kernel clears both attributes when the user changes.
     let _ = prctl::set_dumpable(true);
     die_with_parent();
     Ok(())
 }
 
-/// Without root: a user namespace in which the calling user is root.
+/// For users other than root: creates a user namespace in which the calling user is root.
 fn map_own_user() -> Result<(), Failure> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     unshare(CloneFlags::CLONE_NEWUSER).map_err(no_user_namespace)?;
@@ -266,7 +265,7 @@ fn map_own_user() -> Result<(), Failure> {
         .map_err(|error| no_user_namespace(Errno::from_raw(error.raw_os_error().unwrap_or(0))))
 }
 
-/// Maps users and groups outside to as many inside, the first ones to root.
+/// Maps users and groups outside to the same number inside, starting with root.
 fn write_maps(process: &str, users: &Range<u32>, groups: &Range<u32>) -> io::Result<()> {
     let line = |outside: &Range<u32>| format!("0 {} {}", outside.start, outside.len());
     fs::write(format!("{process}/setgroups"), "deny")?;
@@ -274,14 +273,14 @@ fn write_maps(process: &str, users: &Range<u32>, groups: &Range<u32>) -> io::Res
     fs::write(format!("{process}/gid_map"), line(groups))
 }
 
-/// A child's side of having its user namespace mapped by its parent.
+/// Child's side of the mapping of its user namespace by the parent.
 struct Mapping {
     ready: OwnedFd,
     mapped: OwnedFd,
 }
 
 impl Mapping {
-    /// Says that the user namespace is there, and waits until it is mapped.
+    /// Reports that the user namespace exists, and waits until the parent has mapped it.
     fn await_it(self) -> Result<(), Failure> {
         fs::File::from(self.ready)
             .write_all(b".")
@@ -290,10 +289,10 @@ impl Mapping {
     }
 }
 
-/// Goes on in a child; this process waits for it and ends like it. With users,
-/// this process, root still, maps them in the user namespace that the
-/// child makes, the first one to root; a process without privileges could not on hosts that restrict
-/// user namespaces to privileged creators (Ubuntu since 23.10).
+/// Continues in a child; this process waits for the child and exits with its status. With
+/// `outside`, this process, which is still root, maps these users in the user namespace that the
+/// child creates, the first user to root. The child cannot do so itself on hosts that restrict user
+/// namespaces to privileged creators (Ubuntu since 23.10).
 fn split(outside: Option<Range<u32>>) -> Result<Option<Mapping>, Failure> {
     let (ready, write_ready) = pipe()?;
     let (mapped, write_mapped) = pipe()?;
@@ -305,8 +304,8 @@ fn split(outside: Option<Range<u32>>) -> Result<Option<Mapping>, Failure> {
         ForkResult::Parent { child } => {
             drop((write_ready, mapped));
             if let Some(users) = outside {
-                // A child that fails before, or is not mapped, notices the closed
-                // pipe, says so, and ends.
+                // A child that fails earlier, or is not mapped, reads the end of the pipe, reports
+                // the error and exits.
                 let _ = await_byte(ready)
                     .and_then(|()| write_maps(&format!("/proc/{child}"), &users, &users))
                     .and_then(|()| fs::File::from(write_mapped).write_all(b"."));
@@ -322,10 +321,10 @@ fn fork_single() -> Result<ForkResult, Failure> {
     unsafe { fork() }.map_err(|errno| refused("start the agent's own process", errno))
 }
 
-/// Waits for a child and ends with its status, or by its signal's number.
+/// Waits for a child and exits with its status, or with 128 plus its signal.
 fn end_like(child: Pid) -> ! {
-    // Nothing here may keep the protocol's streams open: the front end must see
-    // their end when the agent ends.
+    // The protocol's streams must not stay open here: the front end detects the end of the agent by
+    // their end.
     let _ = nix::unistd::close(0);
     let _ = nix::unistd::close(1);
     let status = loop {
@@ -368,7 +367,7 @@ fn refused(step: &str, errno: Errno) -> Failure {
     }
 }
 
-/// The machine's own root is wanted and not there; `what` follows "svclab".
+/// Returns the error for a missing root user of the host. `what` follows "svclab" in the message.
 fn no_root(what: &str) -> Failure {
     Failure {
         fault: Fault::Machine,
@@ -382,7 +381,7 @@ fn refused_io(step: &str, error: &io::Error) -> Failure {
     refused(step, os(error))
 }
 
-/// The reason a kernel gives no user namespace, from the settings that forbid it.
+/// Finds the reason for a refused user namespace in the sysctls that forbid it.
 fn no_user_namespace(errno: Errno) -> Failure {
     let read = |path: &str| {
         fs::read_to_string(path)

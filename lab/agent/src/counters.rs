@@ -1,4 +1,4 @@
-//! The kernel's own counters of a namespace.
+//! Reads the kernel's network counters of a namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,13 +7,13 @@ use super::failure;
 use super::netns::NetNs;
 use svclab_model::protocol::{Failure, Fault};
 
-/// Where they are. `/proc/net` would be those of the process's first thread.
+/// Files with the counters. `/proc/net` would show those of the process's first thread.
 const FILES: [&str; 2] = [
     "/proc/thread-self/net/netstat",
     "/proc/thread-self/net/snmp",
 ];
 
-/// Every counter by the name `nstat` gives it: `TcpExtIPReversePathFilter`.
+/// Returns every counter by its `nstat` name, such as `TcpExtIPReversePathFilter`.
 ///
 /// # Errors
 ///
@@ -29,11 +29,11 @@ pub fn read(ns: &NetNs, name: &str) -> Result<BTreeMap<String, i64>, Failure> {
     .map_err(|error| failure::entering(name, &error))
 }
 
-/// Checks that the kernel has the counters that expectations name.
+/// Checks that the kernel has all counters that the expectations name.
 ///
 /// # Errors
 ///
-/// When one of them is missing.
+/// When a counter is missing.
 pub fn check(
     named: Option<&BTreeSet<String>>,
     counters: &BTreeMap<String, i64>,
@@ -51,8 +51,8 @@ pub fn check(
     }
 }
 
-/// Whether the counter is printed only once it is above 0 (Linux v6.12,
-/// `net/ipv4/proc.c`, `icmpmsg_put`).
+/// Whether the kernel prints the counter only when it exceeds 0 (Linux v6.12, `net/ipv4/proc.c`,
+/// `icmpmsg_put`).
 fn appears_with_its_packet(name: &str) -> bool {
     ["IcmpMsgInType", "IcmpMsgOutType"].iter().any(|prefix| {
         let number = name.strip_prefix(prefix);
@@ -60,8 +60,8 @@ fn appears_with_its_packet(name: &str) -> bool {
     })
 }
 
-/// Pairs of lines, the first with names, the second with numbers, both led by
-/// the name of their group.
+/// Parses pairs of lines: the first with names, the second with numbers. Both start with the name
+/// of the counter group.
 fn parse(text: &str) -> Vec<(String, i64)> {
     let lines: Vec<&str> = text.lines().collect();
     lines
@@ -82,7 +82,7 @@ fn parse(text: &str) -> Vec<(String, i64)> {
         .collect()
 }
 
-/// What grew, and by how much.
+/// Returns the counters that changed, with the differences.
 #[must_use]
 pub fn growth(
     before: &BTreeMap<String, i64>,

@@ -1,5 +1,5 @@
-//! Programs that are started and let run, such as a kube-proxy: what they say
-//! last is kept, and how they ended.
+//! Runs programs such as kube-proxy in the background. Keeps the end of their output, and their
+//! exit status.
 
 use std::cell::RefCell;
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,14 +17,14 @@ use super::netns::NetNs;
 use super::program;
 use svclab_model::protocol::{Failure, Running};
 
-/// How much of what a program says is kept, in bytes: the last of it.
+/// Maximum number of bytes kept of a program's output: the last ones.
 const KEPT: usize = 64 << 10;
 
-/// A running program. Dropping it kills it.
+/// Running program. Dropping the value kills the program.
 pub struct Daemon {
-    /// What waits for its end, and kills it if it is dropped before.
+    /// Task that waits for the exit of the program, and kills the program when aborted.
     tasks: JoinSet<()>,
-    /// Has it killed, and its end waited for, when it is dropped.
+    /// Dropping the sender makes the task kill the program and wait for its exit.
     wanted: oneshot::Sender<()>,
     life: Rc<RefCell<Life>>,
 }
@@ -32,17 +32,17 @@ pub struct Daemon {
 #[derive(Default)]
 struct Life {
     said: Vec<u8>,
-    /// Number of bytes that are no longer kept.
+    /// Number of bytes no longer kept.
     dropped: usize,
     ended: Option<String>,
 }
 
 impl Daemon {
-    /// Starts `program` in a namespace; what it calls itself is looked for in `path`.
+    /// Starts `program` in a namespace. `path` is the search path for the programs that it starts.
     ///
     /// # Errors
     ///
-    /// When the program is not there or cannot be started.
+    /// When the program does not exist or cannot be started.
     pub fn start(
         ns: &NetNs,
         name: &str,
@@ -63,7 +63,7 @@ impl Daemon {
         })
     }
 
-    /// How it is.
+    /// Returns the status and output of the program.
     pub fn look(&self) -> Running {
         let life = self.life.borrow();
         Running {
@@ -72,21 +72,21 @@ impl Daemon {
         }
     }
 
-    /// Number of bytes that it has printed.
+    /// Returns the number of bytes that the program has printed.
     pub fn printed(&self) -> usize {
         let life = self.life.borrow();
         life.dropped + life.said.len()
     }
 
-    /// What it printed after so many bytes, as far as that is kept.
+    /// Returns the kept output after the first `printed` bytes.
     pub fn printed_since(&self, printed: usize) -> String {
         let life = self.life.borrow();
         let begin = printed.saturating_sub(life.dropped).min(life.said.len());
         String::from_utf8_lossy(&life.said[begin..]).into_owned()
     }
 
-    /// Kills it. When this returns, it has let go of all that it held, and what it
-    /// had started has ended.
+    /// Kills the program. When this function returns, all its resources are released and the
+    /// processes of its group have ended.
     pub async fn end(self) {
         let Self {
             mut tasks, wanted, ..
@@ -109,18 +109,18 @@ async fn live(mut child: Child, life: Rc<RefCell<Life>>, unwanted: oneshot::Rece
             }
         }
     };
-    // A program that it started may speak on when it has ended itself.
+    // A process that the program started may still print after the program has exited.
     let ((), (), status) = tokio::join!(listen(said, &life), listen(complained, &life), end);
     group.release();
     let how = status.map_or_else(|error| format!("it was lost: {error}"), how);
     life.borrow_mut().ended = Some(how);
 }
 
-/// A program and all that it started, which is killed when this is dropped.
+/// Process group of a program. Dropping the value kills the group.
 pub struct Group(Option<Pid>);
 
 impl Group {
-    /// The group that a program leads.
+    /// Returns the group that a program leads.
     pub fn of(leader: &Child) -> Self {
         Self(leader.id())
     }
@@ -129,15 +129,15 @@ impl Group {
         self.signal(Signal::SIGKILL);
     }
 
-    /// Sends a signal to all of it.
+    /// Sends a signal to all processes of the group.
     pub fn signal(&self, signal: Signal) {
         if let Some(leader) = self.0 {
-            // Those that have ended need not be.
+            // The processes may have ended already.
             let _ = killpg(leader, signal);
         }
     }
 
-    /// Lets it be: its leader has ended, and its number may become another's.
+    /// Stops killing the group on drop: the leader has exited, and its process ID may be reused.
     pub fn release(&mut self) {
         self.0 = None;
     }

@@ -1,19 +1,19 @@
-//! How long programs waited for a processor.
+//! Measures how long programs waited for a processor.
 
 use std::time::Duration;
 
 use super::kernel_file;
 use super::pulse::Running;
 
-/// How long some program of the machine waited for a processor while it could have run, in
-/// microseconds after `total=` (Linux v6.12, `Documentation/accounting/psi.rst`). Kernels
-/// without it count nothing.
+/// File with the time in which at least one program of the host could run but waited for a
+/// processor, in microseconds after `total=` (Linux v6.12, `Documentation/accounting/psi.rst`).
+/// Without the file, the time counts as 0.
 const PRESSURE: &str = "/proc/pressure/cpu";
 
-/// A delay below this changes nothing that is seen of the kernel's timers.
+/// Minimum delay that is reported. A shorter delay has no visible effect on kernel timers.
 const NOTABLE: Duration = Duration::from_millis(100);
 
-/// Measures delays from its beginning on.
+/// Measurement of delays since its start.
 pub struct Delay {
     running: Running,
     late: Duration,
@@ -31,12 +31,12 @@ impl Delay {
         }
     }
 
-    /// How long this process was kept from running, in milliseconds.
+    /// Returns how long this process was kept from running, in milliseconds.
     pub fn of_this(&self) -> u64 {
         milliseconds(self.running.late().saturating_sub(self.late))
     }
 
-    /// How long this process or another program of the machine waited for a processor, in
+    /// Returns how long this process or another program of the host waited for a processor, in
     /// milliseconds.
     pub fn of_any(&self) -> u64 {
         let pressure = pressure().saturating_sub(self.pressure);

@@ -1,5 +1,5 @@
-//! Connections that stay open while the lab around them changes: a word at first, a word
-//! afterwards.
+//! Runs probes whose connections stay open while the lab changes: one exchange before the change
+//! and one after.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,11 +19,11 @@ use svclab_model::evidence::Attempt;
 use svclab_model::plan::{Probe, Protocol};
 use svclab_model::protocol::Failure;
 
-/// A connection that was opened.
+/// Opened connection of a probe.
 pub struct Open {
     probe: Probe,
     number: u32,
-    /// What it is, or what became of it before anybody answered.
+    /// Open connection, or the failed attempt.
     line: Result<Line, Attempt>,
 }
 
@@ -32,16 +32,16 @@ enum Line {
     Udp(UdpSocket),
 }
 
-/// What becomes of the first word: what stays open if it was answered, and the outcome.
+/// Result of the first exchange: the outcome, and the connection if a server answered.
 type First = Pin<Box<dyn Future<Output = (Option<Line>, Outcome)>>>;
 
-/// Opens the connections of all probes, in their order, and exchanges a word on each.
-/// Returns them, and what became of that.
+/// Opens the connections of all probes in order and runs one exchange on each. Returns the
+/// connections and the attempts.
 ///
 /// # Errors
 ///
-/// When a socket cannot be had, a probe is bound to an address that its namespace has not
-/// got, or this machine is too busy for a verdict.
+/// When a socket cannot be opened, a probe is bound to an address that its namespace lacks, or the
+/// host is too busy for a verdict.
 pub async fn open(
     probes: &[Probe],
     namespaces: &HashMap<String, NetNs>,
@@ -67,7 +67,7 @@ pub async fn open(
     Ok(try_join_all(opening).await?.into_iter().unzip())
 }
 
-/// Sends the first packet, from the namespace the calling thread is in, which is `ns`.
+/// Sends the first packet. The calling thread must be in the namespace `ns`.
 fn begin(probe: &Probe, ns: &NetNs) -> io::Result<First> {
     let longest = probe.patience;
     let ns = ns.clone();
@@ -99,12 +99,12 @@ fn begin(probe: &Probe, ns: &NetNs) -> io::Result<First> {
     })
 }
 
-/// Has each of them speak again, for the last time, and says what became of it; of those
-/// that never stood, what became of them then.
+/// Runs the second and last exchange on each connection and returns the attempts. A connection that
+/// was never opened returns its first attempt.
 ///
 /// # Errors
 ///
-/// When this machine is too busy for a verdict.
+/// When the host is too busy for a verdict.
 pub async fn speak(open: Vec<Open>) -> Result<Vec<Attempt>, Failure> {
     let speaking = open.into_iter().map(|open| async move {
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! One exchange of a probe, whatever it speaks.
+//! Defines one exchange of a probe, independent of the protocol.
 
 use std::future::Future;
 use std::io;
@@ -10,33 +10,34 @@ use nix::errno::Errno;
 use super::patience::Nothing;
 use svclab_model::evidence::Verdict;
 
-/// What an exchange came to, before it is known as an attempt of a probe.
+/// Result of an exchange, before it becomes an attempt of a probe.
 pub struct Outcome {
-    /// What became of it.
+    /// Verdict of the attempt.
     pub verdict: Verdict,
-    /// Who answered and whom it saw.
+    /// Name of the server that answered, and the client address that it saw.
     pub answer: Option<(String, SocketAddr)>,
-    /// The socket's own address.
+    /// Local address of the socket.
     pub local: Option<SocketAddr>,
-    /// The system's words.
+    /// Error from the kernel.
     pub error: Option<io::Error>,
-    /// Why the verdict is not to be relied on.
+    /// Reason why the verdict is unreliable; `None` if it is reliable.
     pub doubt: Option<Doubt>,
 }
 
-/// Why a busy machine leaves no verdict.
+/// Reason why a busy host allows no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
-    /// No answer came, and packets had not been processed.
+    /// No answer arrived, and packets were still queued.
     #[error("packets waited for a processor for more than a minute")]
     Queued,
-    /// An answer came to one of several SYNs of which some were sent too late.
+    /// The probe sent several SYNs, some of them too late, and the answer may belong to any of
+    /// them.
     #[error("an answer was so slow that it may be to a SYN of after the probe's patience")]
     Late,
 }
 
 impl Outcome {
-    /// An exchange that ended without an answer.
+    /// Creates the result of an exchange without an answer.
     pub fn ended(verdict: Verdict, local: Option<SocketAddr>, error: Option<io::Error>) -> Self {
         Self {
             verdict,
@@ -47,7 +48,7 @@ impl Outcome {
         }
     }
 
-    /// One whose patience ended without an answer.
+    /// Creates the result of an exchange that reached the time limit without an answer.
     pub fn unanswered(verdict: Verdict, local: Option<SocketAddr>, nothing: Nothing) -> Self {
         Self {
             doubt: match nothing {
@@ -58,22 +59,23 @@ impl Outcome {
         }
     }
 
-    /// One that the system did not let begin, as the network would not have it.
+    /// Creates the result of an exchange whose first packet the kernel rejected because of the
+    /// network.
     pub fn refused(error: io::Error) -> Self {
         Self::ended(verdict_of(&error), None, Some(error))
     }
 }
 
-/// An exchange whose first packet is on its way.
+/// Exchange whose first packet has been sent.
 pub struct Exchange {
-    /// The socket's own address.
+    /// Local address of the socket.
     pub local: Option<SocketAddr>,
-    /// What it comes to.
+    /// Future with the result.
     pub outcome: Pin<Box<dyn Future<Output = Outcome>>>,
 }
 
 impl Exchange {
-    /// One that has begun.
+    /// Creates an exchange that has started.
     pub fn begun(
         local: Option<SocketAddr>,
         outcome: impl Future<Output = Outcome> + 'static,
@@ -84,20 +86,20 @@ impl Exchange {
         }
     }
 
-    /// One that the system did not let begin, as the network would not have it.
+    /// Creates an exchange whose first packet the kernel rejected because of the network.
     pub fn refused(error: io::Error) -> Self {
         Self::begun(None, std::future::ready(Outcome::refused(error)))
     }
 }
 
-/// What an error on the way to an answer means.
+/// Returns the verdict for a socket error before an answer.
 pub fn verdict_of(error: &io::Error) -> Verdict {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ECONNREFUSED) => Verdict::Refused,
         Some(Errno::ETIMEDOUT) => Verdict::Timeout,
         Some(Errno::ECONNRESET | Errno::EPIPE | Errno::ECONNABORTED) => Verdict::Reset,
-        // Every other ICMP error arrives as one of these; so do a missing route
-        // and, for a datagram, a packet dropped on its way out of the host.
+        // All other ICMP errors map to these errors. So do a missing route and, for a datagram, a
+        // packet that the sending host drops.
         _ => Verdict::Unreachable,
     }
 }

@@ -1,5 +1,5 @@
-//! A program that somebody is attached to while it runs: what it is to read is
-//! passed on as it comes, and so is what it writes.
+//! Runs a program attached to a client: forwards the client's input to the program and the
+//! program's output to the client.
 
 use std::cell::RefCell;
 use std::io;
@@ -26,27 +26,27 @@ use super::terminal;
 use svclab_model::protocol::stream::{CHUNK, End, Exec, FromStream, ToStream, Written};
 use svclab_model::protocol::{Failure, Fault};
 
-/// How long a terminal is listened to after its program has ended, if others hold
-/// it: what was written last is on its way for a moment (Linux v6.12,
-/// `drivers/tty/tty_buffer.c`, `flush_to_ldisc`).
+/// How long the terminal is read after the program has exited, if other processes hold it open. The
+/// last output can arrive slightly later (Linux v6.12, `drivers/tty/tty_buffer.c`,
+/// `flush_to_ldisc`).
 const LINGER: Duration = Duration::from_millis(200);
 
-/// A running program and the descriptors to it.
+/// Running program and the descriptors to it.
 struct Running {
     child: Child,
     group: Group,
     input: Option<Stream>,
     outputs: Vec<(Written, Stream)>,
-    /// Our end of its terminal, if it has one.
+    /// Master side of the program's terminal, if it has one.
     terminal: Option<OwnedFd>,
 }
 
-/// Starts a program in a namespace and stays with it until it ends, or until
-/// nobody listens any more; then it is killed.
+/// Starts a program in a namespace and returns when it exits. When the client disconnects, the
+/// function kills the program.
 ///
 /// # Errors
 ///
-/// When it cannot be started, as it is told.
+/// When the program cannot be started. The error is the message for the client.
 pub async fn run(
     ns: &NetNs,
     wanted: Exec,
@@ -87,7 +87,7 @@ pub async fn run(
         let _ = ended.send(true);
         status
     };
-    // All at once, on this one thread: feeding ends with the program.
+    // All futures run on this thread. Forwarding the input stops when the program exits.
     let status = {
         let feeding = pass_on(input, food, say);
         let work = async { tokio::join!(living, pumping).0 };
@@ -98,12 +98,12 @@ pub async fn run(
         }
     };
     let Some(status) = status else {
-        // Nobody listens. What it holds is let go of, and its end waited for.
+        // The client has disconnected. Kill the program's group and wait for its exit.
         drop(group);
         let _ = child.wait().await;
         return Ok(FromStream::Ended { end: End::Wish });
     };
-    // What it left running in its group goes on until the lab is gone.
+    // Other processes of its group continue until the lab is removed.
     group.release();
     match status {
         Ok(status) => Ok(FromStream::Ended { end: how(status) }),
@@ -128,7 +128,7 @@ fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
     } = wanted;
     let found = program::find(program).ok_or_else(|| absent(program))?;
     let mut launch = program::launch(ns, &found);
-    // Some tell by it what they are to be.
+    // Some programs select their function by this name.
     launch.words = vec![program.clone()];
     launch.words.extend(wanted.arguments.iter().cloned());
     let mut set = |name: &str, value: &str| {
@@ -162,7 +162,7 @@ fn start(ns: &NetNs, wanted: &Exec) -> Result<Running, FromStream> {
         Refusal::Inside(error) => failed(failure::entering(namespace, &error)),
         Refusal::Program(error) => unstarted(error),
     })?;
-    // Its terminal's other end must be its own alone.
+    // The process must hold the only descriptor of the terminal's slave side.
     drop(launch);
     let group = Group::of(&child);
     let mut streams = || -> io::Result<_> {
@@ -211,7 +211,7 @@ fn absent(program: &str) -> FromStream {
     }
 }
 
-/// Does what it is told, until nobody is there to tell any more.
+/// Handles the messages of the client until the client disconnects.
 async fn obey(
     mut told: mpsc::UnboundedReceiver<ToStream>,
     pumps: &[Rc<Pump>],
@@ -248,8 +248,8 @@ async fn obey(
     }
 }
 
-/// Passes on what is to be read, for ever. What nobody reads any more is taken
-/// all the same, so that nobody waits for its being read.
+/// Forwards the input to the program, without end. Input that the program no longer reads is
+/// discarded, so that the client does not wait for acknowledgements.
 async fn pass_on(
     mut input: Option<Stream>,
     mut food: mpsc::UnboundedReceiver<Option<Vec<u8>>>,
@@ -270,18 +270,18 @@ async fn pass_on(
     std::future::pending::<()>().await;
 }
 
-/// What one stream of a program writes, on its way.
+/// Forwarding of one output stream of a program.
 struct Pump {
     of: Written,
     stream: RefCell<Option<Stream>>,
     window: Window,
-    /// Whether nobody reads it.
+    /// Whether the client has stopped reading the stream.
     unread: watch::Sender<bool>,
 }
 
 impl Pump {
-    /// Passes on all that is written until the stream ends, or the program does;
-    /// what it wrote before its end is passed on, too.
+    /// Forwards the output until the stream ends or the program exits, including all output before
+    /// the exit.
     async fn run(&self, ended: watch::Receiver<bool>, is_terminal: bool, say: &Say) {
         let Some(stream) = self.stream.borrow_mut().take() else {
             return;
@@ -289,7 +289,7 @@ impl Pump {
         let mut unread = self.unread.subscribe();
         tokio::select! {
             () = self.pass(stream, ended, is_terminal, say) => {}
-            // Its end of the pipe is closed with the stream.
+            // Dropping the stream closes its end of the pipe.
             _ = unread.wait_for(|unread| *unread) => {}
         }
     }
@@ -316,12 +316,13 @@ impl Pump {
                 _ = ended.wait_for(|ended| *ended) => break,
             };
             match read {
-                // A terminal whose other end is closed says EIO.
+                // Reading from a terminal whose slave side is closed returns EIO.
                 Ok(0) | Err(_) => return,
                 Ok(length) => tell(&chunk[..length]),
             }
         }
-        // It has ended: what it wrote is there, whoever else may write on.
+        // The program has exited. Its output is already in the stream, even if other processes
+        // still write to the stream.
         loop {
             let read = match stream.read_now(&mut chunk) {
                 Ok(None) if is_terminal => {

@@ -1,11 +1,11 @@
-//! The failures several steps share.
+//! Creates failures that several modules return.
 
 use std::io;
 
 use svclab_diagnostic::shortage;
 use svclab_model::protocol::{Failure, Fault, Rejected};
 
-/// A namespace could not be entered.
+/// Returns the failure to enter a namespace.
 pub fn entering(name: &str, error: &io::Error) -> Failure {
     machine(
         format!("cannot enter the namespace of {name}: {error}"),
@@ -13,7 +13,7 @@ pub fn entering(name: &str, error: &io::Error) -> Failure {
     )
 }
 
-/// A lab's programs have no place to run in.
+/// Returns the failure to create the environment in which a lab's programs run.
 pub fn no_place(error: &io::Error) -> Failure {
     machine(
         format!("cannot make a place for the lab's programs: {error}"),
@@ -21,7 +21,7 @@ pub fn no_place(error: &io::Error) -> Failure {
     )
 }
 
-/// The machine ran out of something, or lacks a right.
+/// Returns a failure of the host: a resource is exhausted or a privilege is missing.
 pub fn machine(message: String, error: &io::Error) -> Failure {
     Failure {
         fault: Fault::Machine,
@@ -31,7 +31,7 @@ pub fn machine(message: String, error: &io::Error) -> Failure {
     }
 }
 
-/// Something that cannot be, unless svclab itself is wrong.
+/// Returns a failure that can only result from a bug in svclab.
 pub fn bug(message: String) -> Failure {
     Failure {
         fault: Fault::Bug,
@@ -41,8 +41,8 @@ pub fn bug(message: String) -> Failure {
     }
 }
 
-/// The same failure, of something that the kernel was told in place of a program, as that
-/// one would have taken it.
+/// Adds to a failure the input that a program would have received. The agent sent the equivalent
+/// request to the kernel itself.
 pub fn of(mut failure: Failure, namespace: &str, program: &str, line: String) -> Failure {
     failure.rejected = Some(Box::new(Rejected {
         namespace: namespace.to_owned(),

@@ -1,5 +1,5 @@
-//! What filters of system calls refuse the programs of labs, and the agent that keeps
-//! rights of the machine's own root.
+//! Builds the system call filters for the programs of labs, and for an agent that keeps
+//! capabilities of the host's root.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::seccomp::{
     ALLOW, ARGUMENTS, AT_LEAST, DENY_EXISTENCE, PORTS, REFUSED, RETURN, SECOND_SET,
 };
 
-/// What programs are refused besides.
+/// System calls that are also refused to programs.
 const REFUSED_TO_PROGRAMS: &[c_long] = &[
     libc::SYS_unshare,
     libc::SYS_setns,
@@ -22,9 +22,9 @@ const REFUSED_TO_PROGRAMS: &[c_long] = &[
     libc::SYS_clock_settime,
 ];
 
-/// Calls that fail with `ENOSYS`, so that programs use others: the flags of
-/// `clone3` lie in memory, where no filter sees them, and what `io_uring` does passes no
-/// filter (Linux v6.12, `io_uring/io_uring.c`).
+/// System calls that fail with `ENOSYS`, so that programs fall back to other calls. A filter cannot
+/// read the flags of `clone3`, which are in memory. Operations of `io_uring` bypass filters (Linux
+/// v6.12, `io_uring/io_uring.c`).
 const UNKNOWN: &[c_long] = &[
     libc::SYS_clone3,
     libc::SYS_io_uring_setup,
@@ -32,15 +32,15 @@ const UNKNOWN: &[c_long] = &[
     libc::SYS_io_uring_register,
 ];
 
-/// Numbers that no system call had which this list was held against; the last one is
-/// `mseal` (Linux v6.12, `arch/x86/entry/syscalls/syscall_64.tbl`, `scripts/syscall.tbl`).
-/// Later calls, such as `open_tree_attr`, do not exist for programs.
+/// System call numbers that were unassigned in the kernel that this list was checked against. The
+/// last assigned number is `mseal` (Linux v6.12, `arch/x86/entry/syscalls/syscall_64.tbl`,
+/// `scripts/syscall.tbl`). Later calls, such as `open_tree_attr`, fail with `ENOSYS` for programs.
 #[cfg(target_arch = "x86_64")]
 const UNASSIGNED: [Range<u32>; 2] = [335..424, 463..SECOND_SET];
 #[cfg(target_arch = "aarch64")]
 const UNASSIGNED: [Range<u32>; 2] = [295..424, 463..SECOND_SET];
 
-/// Changes of user and group by calls with fewer arguments than the agent's own.
+/// System calls that change the user or group, other than the calls that the agent uses.
 const OTHER_USERS: &[c_long] = &[
     libc::SYS_setuid,
     libc::SYS_setgid,
@@ -52,9 +52,9 @@ const OTHER_USERS: &[c_long] = &[
 ];
 
 impl Filter {
-    /// For the agent with rights of the machine's own root: network namespaces and those
-    /// that its programs are in may be entered, and of users only those of its programs
-    /// may be become.
+    /// Creates the filter of an agent with capabilities of the host's root. The agent may enter
+    /// network namespaces and the mount namespaces of its programs, and may change only to users of
+    /// its programs.
     #[must_use]
     pub fn of_agent(users: &Range<u32>) -> Self {
         let mut filter = Self::begin();
@@ -74,7 +74,7 @@ impl Filter {
         filter
     }
 
-    /// For the programs of labs.
+    /// Creates the filter of the programs of labs.
     #[must_use]
     pub fn of_programs() -> Self {
         let mut filter = Self::begin();
@@ -104,7 +104,7 @@ mod tests {
         ANY_OF, ARCHITECTURE, EQUAL, KIND, LOAD, NEW_NAMESPACES, NUMBER, REFUSE, number,
     };
 
-    /// What a filter answers to a call with these arguments.
+    /// Returns the result of a filter for a call with these arguments.
     fn answer(filter: &Filter, call: u32, arguments: [u32; 3]) -> u32 {
         let part = |offset: u32| match offset {
             NUMBER => call,
@@ -146,7 +146,7 @@ mod tests {
         for unknown in UNKNOWN {
             assert_eq!(answer(&filter, call(*unknown), [0; 3]), DENY_EXISTENCE);
         }
-        // open_tree_attr, one far beyond it, and one in the gap.
+        // `open_tree_attr`, two higher numbers, and a number in the gap.
         for number in [463, 467, 5000, 400] {
             assert_eq!(answer(&filter, number, [0; 3]), DENY_EXISTENCE, "{number}");
         }

@@ -1,5 +1,5 @@
-//! A balancer on layer 7: it accepts, connects to a backend itself, and tries the
-//! next when one does not answer.
+//! Implements a layer 7 load balancer. The balancer accepts a connection, connects to a backend,
+//! and tries the next backend when one does not answer.
 
 use std::cell::Cell;
 use std::io;
@@ -17,8 +17,8 @@ use super::health::connect;
 use super::netns::NetNs;
 use super::patience::within;
 
-/// Forwards who comes to `backends` in turn; each is given `retry_after` to
-/// answer the connection.
+/// Forwards connections to `backends` in turn. Each backend has `retry_after` to answer the
+/// connection.
 pub async fn serve(
     listener: TcpListener,
     ns: NetNs,
@@ -53,7 +53,7 @@ async fn converse(
     if let Ok(mut backend) = reach(&ns, &backends, first, patience).await {
         let _ = copy_bidirectional(&mut client, &mut backend).await;
     }
-    // With no backend left the client's connection is closed without a word.
+    // If no backend answers, the client's connection closes without data.
 }
 
 async fn reach(
@@ -74,9 +74,9 @@ async fn reach(
     Err(io::Error::other("no backend answers"))
 }
 
-/// Whether an error may be due to a timer of the kernel's, which goes on while this process
-/// does not run: nobody answered SYNs, or the search for a neighbour (Linux v6.12,
-/// `net/core/neighbour.c`, `neigh_timer_handler`).
+/// Whether an error may result from a kernel timer that ran on while this process was delayed: an
+/// unanswered SYN, or failed neighbour discovery (Linux v6.12, `net/core/neighbour.c`,
+/// `neigh_timer_handler`).
 fn is_of_a_timer(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw);
     matches!(number, Some(Errno::EHOSTUNREACH | Errno::ETIMEDOUT))

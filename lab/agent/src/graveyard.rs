@@ -1,10 +1,9 @@
-//! Namespaces of labs that are over, kept until it suits.
+//! Keeps the namespaces of removed labs and deletes them between builds.
 //!
-//! The kernel takes namespaces away in batches, and waits for grace periods while
-//! it holds the lock that everybody needs who makes an interface or a namespace
-//! (Linux v6.12, `net/core/net_namespace.c`, `cleanup_net`): some forty
-//! milliseconds, for one namespace as for a hundred. A lab that is built right
-//! after another would stand in that queue.
+//! The kernel deletes namespaces in batches. Meanwhile it waits for grace periods while it holds
+//! the lock that every creation of an interface or namespace needs (Linux v6.12,
+//! `net/core/net_namespace.c`, `cleanup_net`). This takes about 40 ms, for 1 namespace or for 100.
+//! A lab that is built immediately afterwards would wait for that lock.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,21 +13,21 @@ use tokio::time::Instant;
 
 use super::netns::NetNs;
 
-/// How many are kept at most. Each holds memory.
+/// Maximum number of kept namespaces. Each namespace uses memory.
 const MANY: usize = 96;
 
-/// How long no lab must have been built before they are let go.
+/// Time without builds before the namespaces are deleted.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Namespaces that nothing is in any more.
+/// Namespaces of removed labs, deleted when no build runs.
 #[derive(Debug)]
 pub struct Graveyard {
     buried: RefCell<Vec<NetNs>>,
-    /// How many labs are being built.
+    /// Number of labs being built.
     building: Cell<usize>,
-    /// When a lab was last built or ended.
+    /// Time of the last build or removal.
     stirred: Cell<Instant>,
-    /// Whether somebody waits for quiet.
+    /// Whether a task waits to delete the namespaces.
     watched: Cell<bool>,
 }
 
@@ -44,13 +43,13 @@ impl Default for Graveyard {
 }
 
 impl Graveyard {
-    /// Lets nothing go while a lab is built.
+    /// Suspends deletion until the returned guard is dropped.
     pub fn hush(&self) -> impl Drop + '_ {
         self.building.set(self.building.get() + 1);
         Hush(self)
     }
 
-    /// Keeps namespaces until it is quiet or they are too many.
+    /// Keeps namespaces until no build runs or the maximum is reached.
     pub fn bury(self: &Rc<Self>, namespaces: impl Iterator<Item = NetNs>) {
         self.stirred.set(Instant::now());
         let many = {
@@ -79,7 +78,7 @@ impl Graveyard {
     }
 }
 
-/// While there is one, a lab is being built.
+/// Guard that marks a running build.
 struct Hush<'a>(&'a Graveyard);
 
 impl Drop for Hush<'_> {

@@ -1,8 +1,7 @@
-//! What an agent learns from a front end that takes it up: what time it is, and
-//! chance.
+//! Sets the clock and the random seed of a guest, as received from the front end that connects.
 //!
-//! A guest that was kept as a snapshot wakes with the clock and the random
-//! numbers of the moment it was kept, and so does every clone of it.
+//! A guest restored from a snapshot has the clock and the random state of the snapshot, as does
+//! every other clone of that guest.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -12,8 +11,7 @@ use std::time::Duration;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
 
-/// `struct rand_pool_info` with room for 32 bytes (Linux v6.12,
-/// `include/uapi/linux/random.h`).
+/// `struct rand_pool_info` with room for 32 bytes (Linux v6.12, `include/uapi/linux/random.h`).
 #[repr(C)]
 struct Entropy {
     bits: i32,
@@ -28,23 +26,22 @@ nix::ioctl_none!(reseed, b'R', 0x07);
 ///
 /// # Errors
 ///
-/// When this process may not: only the first of a guest may.
+/// When this process lacks the privilege, which only the first process of a guest has.
 pub fn set_clock(now: Duration) -> io::Result<()> {
     clock_settime(ClockId::CLOCK_REALTIME, TimeSpec::from_duration(now))?;
     Ok(())
 }
 
-/// Makes the kernel's next random numbers depend on `seed`.
+/// Adds `seed` to the kernel's random state.
 ///
-/// The kernel throws away what it has drawn ahead on each processor when it is
-/// seeded anew (Linux v6.1, `drivers/char/random.c`, `crng_reseed`), so that
-/// nothing drawn before the snapshot is dealt out after. QEMU's `vmgenid` device makes
-/// the kernel do the same (`add_vmfork_randomness`), by ACPI methods that a
-/// restored guest interprets first.
+/// When the kernel is reseeded, it discards the random numbers that each processor has buffered
+/// (Linux v6.1, `drivers/char/random.c`, `crng_reseed`). Therefore no number from before the
+/// snapshot is used afterwards. QEMU's `vmgenid` device has the same effect
+/// (`add_vmfork_randomness`), but a restored guest must first interpret ACPI methods.
 ///
 /// # Errors
 ///
-/// When the device is not there, or this process may not.
+/// When the device does not exist, or this process lacks the privilege.
 pub fn seed(seed: [u8; 32]) -> io::Result<()> {
     let device = OpenOptions::new().write(true).open("/dev/urandom")?;
     let entropy = Entropy {

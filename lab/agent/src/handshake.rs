@@ -1,8 +1,8 @@
-//! Which SYN of a connection was answered.
+//! Determines which SYN of a connection was answered.
 //!
-//! The kernel resends SYNs by its own clock, which goes on while this process waits for a
-//! processor. An answer to a SYN that is sent after the probe's patience is none: on a
-//! quiet machine nobody would wait for it.
+//! The kernel retransmits SYNs by its own clock, even while this process waits for a processor. An
+//! answer to a SYN sent after the probe's time limit does not count: on an idle host, the probe
+//! would already have timed out.
 
 use std::fs;
 use std::io;
@@ -13,35 +13,35 @@ use nix::libc;
 
 use super::netns::NetNs;
 
-/// The pause before the first retransmission of a SYN, the initial RTO of RFC 6298 (Linux
-/// v6.12, `include/net/tcp.h`, `TCP_TIMEOUT_INIT`).
+/// Interval before the first retransmission of a SYN: the initial RTO of RFC 6298 (Linux v6.12,
+/// `include/net/tcp.h`, `TCP_TIMEOUT_INIT`).
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// An answer that took less than this answers the last SYN, because two SYNs are at least
+/// Maximum response time of an answer that certainly belongs to the last SYN: SYNs are at least
 /// [`FIRST_PAUSE`] apart.
 const PROMPT: Duration = Duration::from_millis(500);
 
-/// How many times a SYN is resent before the pauses double (since Linux 6.5).
+/// Sysctl: the number of retransmissions of a SYN before the interval doubles (since Linux 6.5).
 const LINEAR: &str = "/proc/sys/net/ipv4/tcp_syn_linear_timeouts";
 
-/// When the SYN was sent that was answered.
+/// When the answered SYN was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answered {
-    /// Within the patience.
+    /// Within the time limit.
     InTime,
-    /// After it.
+    /// After the time limit.
     Late,
-    /// SYNs were sent both before and after the patience had ended, and the answer was so
-    /// slow that it may be to either.
+    /// Unknown: SYNs were sent before and after the time limit, and the slow answer may belong to
+    /// either.
     Unknown,
 }
 
-/// Returns when the SYN was sent that a socket of a namespace was answered to, be it by a
-/// refusal. `late` is how long this process was kept from running since the first SYN.
+/// Returns when the SYN was sent whose answer or refusal the socket received. `late` is how long
+/// this process was kept from running since the first SYN.
 ///
 /// # Errors
 ///
-/// When the kernel does not describe the socket.
+/// When the kernel does not return the socket's state.
 pub fn answered(
     socket: &impl AsFd,
     ns: &NetNs,
@@ -53,18 +53,19 @@ pub fn answered(
         return Ok(Answered::InTime);
     }
     let linear = ns.enter(|| fs::read_to_string(LINEAR))?;
-    // A kernel without the setting doubles the pauses from the first one on.
+    // A kernel without this sysctl doubles every interval.
     let linear = linear
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(0);
-    // A refusal, and an answer without time stamps, is not measured: it took no longer than
-    // a packet that nothing held up, or than what did.
+    // The kernel does not measure the round trip of a refusal, or of an answer without TCP
+    // timestamps. Such a reply took no longer than an undelayed packet or than the measured delay.
     let took = round_trip.unwrap_or(late);
     Ok(judge(offset(retransmissions, linear), took, patience))
 }
 
-/// When the SYN was sent that was answered after `took`, if the last one was sent at `last`.
+/// Returns when the SYN was sent that was answered after `took`, given that the last SYN was sent
+/// at `last`.
 fn judge(last: Duration, took: Duration, patience: Duration) -> Answered {
     if last < patience {
         Answered::InTime
@@ -75,8 +76,8 @@ fn judge(last: Duration, took: Duration, patience: Duration) -> Answered {
     }
 }
 
-/// When a SYN is sent for the `number`th time more, counted from the first time (Linux
-/// v6.12, `net/ipv4/tcp_timer.c`, `tcp_retransmit_timer`).
+/// Returns the time from the first SYN to its retransmission `number` (Linux v6.12,
+/// `net/ipv4/tcp_timer.c`, `tcp_retransmit_timer`).
 fn offset(number: u32, linear: u32) -> Duration {
     let mut sum = Duration::ZERO;
     let mut pause = FIRST_PAUSE;
@@ -89,8 +90,8 @@ fn offset(number: u32, linear: u32) -> Duration {
     sum
 }
 
-/// The number of segments that a connected socket has resent, and the round trip time that
-/// it measured; none if it measured none.
+/// Returns the number of segments that a connected socket has retransmitted, and the measured
+/// round-trip time; `None` if the kernel measured none.
 fn describe(socket: &impl AsFd) -> io::Result<(u32, Option<Duration>)> {
     // SAFETY: any value is valid for a struct of integers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

@@ -1,5 +1,5 @@
-//! A balancer's health checks: real connections to its backends, and real
-//! servers that take no new connection while theirs fails.
+//! Runs the health checks of a load balancer over real connections. Real servers receive no new
+//! connections while their check fails.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,20 +20,19 @@ use svclab_model::plan::HealthCheck;
 use svclab_model::plan::health::Question;
 use svclab_model::protocol::{Failure, Turn};
 
-/// The longest status line worth reading, in bytes.
+/// Maximum number of bytes read of a response.
 const LONGEST: u64 = 256;
 
-/// How many times longer than the time between two questions an answer is waited
-/// for: a machine that is busy is not to be taken for a backend that is not well.
+/// Ratio of the response time limit to the check interval. A busy host must not count as an
+/// unhealthy backend.
 const PATIENCE: u32 = 5;
 
-/// Asks every backend once, acts on the answers, and goes on asking from `tasks`.
-/// `turned` is told of every later answer that is another than the one before,
-/// once it was acted on.
+/// Checks every backend once, applies the results, and continues the checks in `tasks`. Calls
+/// `turned` for every later change of a result, after the change is applied.
 ///
 /// # Errors
 ///
-/// When a namespace is not there, or IPVS refuses a change.
+/// When a namespace is missing, or IPVS rejects a change.
 pub async fn begin(
     checks: &[HealthCheck],
     namespaces: &HashMap<String, NetNs>,
@@ -72,7 +71,7 @@ async fn go_on(ns: NetNs, check: Rc<HealthCheck>, mut well: bool, turned: Rc<dyn
         running.wait(check.every.saturating_sub(since)).await;
         last = running.ran();
         let now = is_well(&ns, &check).await;
-        // A change that is refused is tried again with the next answer.
+        // A rejected change is repeated with the next result.
         if now != well && weigh(&ns, &check, now).await.is_ok() {
             well = now;
             turned(Turn {
@@ -121,7 +120,7 @@ async fn ask(ns: &NetNs, check: &HealthCheck) -> io::Result<bool> {
 ///
 /// # Errors
 ///
-/// What the network or the kernel says.
+/// When the network or the kernel rejects the connection.
 pub async fn connect(
     ns: &NetNs,
     to: SocketAddr,

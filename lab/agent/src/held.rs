@@ -1,4 +1,4 @@
-//! Reading back what a namespace holds: sets, tables of nftables, virtual servers,
+//! Reads the state of a namespace from the kernel: IP sets, nftables tables, virtual servers and
 //! interfaces.
 
 use std::collections::BTreeMap;
@@ -19,16 +19,17 @@ use svclab_model::plan::Mode;
 use svclab_model::plan::{Namespace, Watch};
 use svclab_model::protocol::Failure;
 
-/// How long the kernel may take to tell whether an interface carries packets: its link
-/// watch runs at least once a second (Linux v6.12, `net/core/link_watch.c`), and since
-/// v6.8 when one interface is asked about (`net/core/rtnetlink.c`, `rtnl_getlink`).
+/// Time limit for the kernel to update the state of an interface. Its link watch runs at least once
+/// per second (Linux v6.12, `net/core/link_watch.c`). Since v6.8 it also runs when an interface is
+/// queried (`net/core/rtnetlink.c`, `rtnl_getlink`).
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long to wait before interfaces of which it has not told are looked at again.
+/// Interval between queries of interfaces whose state is not up to date.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// What the plan wants to know of a namespace; `None` when that is nothing. A `real`
-/// kube-proxy there, by its mode, makes what the plan does not know.
+/// Reads the state that the plan requests of a namespace. Returns `None` if the plan requests
+/// nothing. `real` is the mode of a real kube-proxy in the namespace, whose objects are not in the
+/// plan.
 ///
 /// # Errors
 ///
@@ -42,7 +43,7 @@ pub async fn read(
 ) -> Result<Option<Held>, Failure> {
     let wanted = |list: &[String]| list.contains(&plan.name);
     let balances = real == Some(Mode::Ipvs);
-    // Of a namespace without tables of nftables' own, its iptables says all.
+    // Without nftables tables, the dump of iptables is complete.
     let tables = !plan.nft.is_empty() || real == Some(Mode::Nftables);
     let tables = tables && wanted(&watch.rules);
     let (sets, ipvs, links) = (
@@ -54,7 +55,7 @@ pub async fn read(
         return Ok(None);
     }
     let mut held = Held::default();
-    // A namespace without sets has none, and perhaps no kernel that knows any.
+    // Without planned sets the namespace has none, and the kernel may lack ipset support.
     if sets && (balances || !plan.ipset.is_empty()) {
         held.sets = printed(ns, &plan.name, "ipset", &["save"]).await?;
     }
@@ -82,7 +83,7 @@ pub async fn read(
     Ok(Some(held))
 }
 
-/// What a program prints.
+/// Runs a program and returns its standard output.
 async fn printed(
     ns: &NetNs,
     name: &str,
@@ -100,8 +101,8 @@ async fn printed(
     )))
 }
 
-/// Whether an interface's state follows from whether it carries packets: a bridge that is
-/// brought up without ports still runs for a moment.
+/// Whether the `RUNNING` flag agrees with the carrier state. A bridge that comes up without ports
+/// has the flag for a short time.
 fn is_told(link: &HeldLink) -> bool {
     let flags = LinkFlags::from_bits_retain(link.flags);
     !flags.contains(LinkFlags::Up)
@@ -112,8 +113,8 @@ async fn interfaces(wire: &Wire) -> Result<Vec<HeldLink>, rtnetlink::Error> {
     let mut addresses: BTreeMap<u32, Vec<IpNetwork>> = BTreeMap::new();
     let mut all = wire.handle.address().get().execute();
     while let Some(message) = all.try_next().await? {
-        // Where the two differ, the local address is the interface's own and the
-        // other its peer's.
+        // For a point-to-point interface, `Local` is the address of the interface and `Address`
+        // that of its peer.
         let own = message.attributes.iter().find_map(|each| match each {
             AddressAttribute::Local(address) => Some(*address),
             _ => None,

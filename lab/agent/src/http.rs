@@ -1,7 +1,7 @@
-//! kube-proxy's answer on a service's `healthCheckNodePort`.
+//! Serves kube-proxy's health check on a service's `healthCheckNodePort`.
 //!
-//! kubernetes v1.20.2, `pkg/proxy/healthcheck/service_health.go`: 200 while the
-//! node has endpoints of the service, 503 otherwise, and how many in the body.
+//! The response is 200 if the node has endpoints of the service, 503 otherwise. The body contains
+//! the number of endpoints (kubernetes v1.20.2, `pkg/proxy/healthcheck/service_health.go`).
 
 use std::rc::Rc;
 
@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Serves a service's health.
+/// Serves the health of a service.
 pub async fn serve(listener: TcpListener, service: String, local_endpoints: usize) {
     let answer: Rc<str> = Rc::from(answer(&service, local_endpoints));
     let mut conversations = JoinSet::new();
@@ -29,7 +29,7 @@ pub async fn serve(listener: TcpListener, service: String, local_endpoints: usiz
 async fn converse(stream: TcpStream, answer: Rc<str>) {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
-    // To the empty line that ends a request's head.
+    // Reads to the empty line at the end of the request's header.
     while stream
         .read_line(&mut line)
         .await

@@ -1,5 +1,5 @@
-//! Asking the kernel to pass every ICMP error to a socket, not only those it
-//! holds to be final.
+//! Makes the kernel report every ICMP error to a socket. By default, the kernel reports only
+//! permanent errors.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,11 +8,11 @@ use std::os::fd::AsFd;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
 
-/// Has `socket`, which talks to `peer`, told of every ICMP error.
+/// Makes the kernel report every ICMP error to `socket`, whose peer is `peer`.
 ///
 /// # Errors
 ///
-/// When the kernel refuses the option.
+/// When the kernel rejects the option.
 pub fn report(socket: &impl AsFd, peer: IpAddr) -> io::Result<()> {
     match peer {
         IpAddr::V4(_) => setsockopt(socket, Ipv4RecvErr, &true)?,

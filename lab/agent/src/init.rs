@@ -1,9 +1,8 @@
-//! The agent as the first program of a guest: it mounts what programs expect,
-//! loads the guest's modules, finds the port that leads to the front end, and
-//! serves it until the guest is ended.
+//! Runs the agent as the first process of a guest: mounts file systems, loads the guest's modules,
+//! opens the port to the front end, and powers off at the end.
 //!
-//! Of the agent nothing is contained here: the guest is the container. Programs of labs
-//! are, as everywhere.
+//! The agent itself is not contained: the guest isolates the agent. Programs of labs are contained
+//! as on any host.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,13 +19,13 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::sysinfo::sysinfo;
 use nix::unistd::{getpid, sethostname};
 
-/// Where the guest's modules lie; their names sort in the order of loading.
+/// Directory of the guest's modules. Their names sort in loading order.
 pub const MODULES: &str = "/modules";
 
-/// The name of the port that leads to the front end.
+/// Name of the port to the front end.
 pub const PORT: &str = "svclab";
 
-/// What every Linux program expects to be mounted.
+/// File systems that Linux programs require, with their mount points.
 const MOUNTS: [(&str, &str); 4] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
@@ -34,34 +33,33 @@ const MOUNTS: [(&str, &str); 4] = [
     ("devpts", "/dev/pts"),
 ];
 
-/// Directories that programs write to. The guest's root lies in its memory as it is, and
-/// holds a user's own program below one of these if it does on the user's machine: nothing
-/// may be mounted over it.
+/// Directories that programs write to. The guest's root is its initial RAM file system. The root
+/// may contain a user's program below one of these directories, at its path on the host. Therefore
+/// nothing may be mounted over these directories.
 const WRITABLE: [&str; 2] = ["/run", "/tmp"];
 
-/// As many open files as a lab of any size takes.
+/// Maximum number of open files, sufficient for a lab of any size.
 const OPEN_FILES: u64 = 1 << 20;
 
-/// How many packets may wait for a processor. A guest's one is slow, and what a whole
-/// cluster's machines drop each for itself would be dropped for all of them here (Linux
-/// v6.12, `net/core/dev.c`, `enqueue_to_backlog`; 1000 by default).
+/// Maximum number of packets queued for a processor (default 1000). The guest's one processor is
+/// slow and handles the packets of the whole cluster, so that a full queue would drop packets of
+/// all nodes (Linux v6.12, `net/core/dev.c`, `enqueue_to_backlog`).
 const BACKLOG: &str = "10000";
 
-/// Amount of memory that stays free while the rest is cleared, in bytes. The kernel needs
-/// some at any time: 2 MiB of a guest of 256 MiB (Linux v6.12, `mm/page_alloc.c`,
-/// `calculate_min_free_kbytes`), and more where it is asked for while these are few.
+/// Number of bytes that stay free while the other free memory is cleared. The kernel always needs
+/// free memory: 2 MiB in a guest of 256 MiB (Linux v6.12, `mm/page_alloc.c`,
+/// `calculate_min_free_kbytes`), and more when memory is low.
 const RESERVE: u64 = 4 << 20;
 
-/// Maximum amount of free memory that is cleared, in bytes. Most memory of a larger guest was
-/// never written, and to clear it takes seconds and as much of the host's memory.
+/// Maximum number of free bytes that are cleared. Most memory of a larger guest was never written.
+/// Clearing that memory takes seconds, and allocates as much memory of the host.
 const MAX_CLEARED: u64 = 256 << 20;
 
-/// Makes this machine a place to work in and opens the way to the front end,
-/// for reading and for writing.
+/// Prepares the guest and opens the port to the front end, for reading and for writing.
 ///
 /// # Errors
 ///
-/// Says what failed; the guest's console is where that is read.
+/// When a step fails. The error names the step and is printed on the guest's console.
 pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
     if getpid().as_raw() != 1 {
         return Err(io::Error::other("only a guest's first process can be init"));
@@ -77,7 +75,7 @@ pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
     for at in WRITABLE {
         step(&format!("make {at}"), || {
             fs::create_dir_all(at)?;
-            // Programs of labs are no root.
+            // The programs of labs do not run as root.
             fs::set_permissions(at, fs::Permissions::from_mode(0o1777))
         })?;
     }
@@ -99,11 +97,11 @@ pub fn prepare() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((port.try_clone()?, port))
 }
 
-/// Ends the guest.
+/// Powers off the guest.
 pub fn power_off() -> ! {
     let _ = reboot(RebootMode::RB_POWER_OFF);
-    // The first process may not end; a kernel that cannot power off panics,
-    // and ends so.
+    // The first process must not exit. A kernel that cannot power off panics here, which also ends
+    // the guest.
     std::process::exit(1)
 }
 
@@ -111,7 +109,7 @@ fn step<T>(what: &str, done: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     done().map_err(|error| io::Error::new(error.kind(), format!("cannot {what}: {error}")))
 }
 
-/// Fills the free memory with zeros, which a snapshot of the guest leaves out. Otherwise it
+/// Fills the free memory with zeros, which a snapshot of the guest omits. Otherwise the free memory
 /// contains the archive that the kernel unpacked, a third of the guest's memory.
 fn clear_free_memory() -> io::Result<()> {
     let free = sysinfo()?.ram_unused();
@@ -126,8 +124,8 @@ fn clear_free_memory() -> io::Result<()> {
         ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
         MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE,
     );
-    // SAFETY: the kernel chooses where the memory lies, so that it replaces none in use; it
-    // is unmapped as it was mapped, and nobody has a reference to it.
+    // the kernel chooses an address that is not in use. The memory is unmapped with the same
+    // length, and no reference to it exists.
     unsafe {
         let cleared = mmap_anonymous(None, length, rights, flags)?;
         munmap(cleared, length.get())?;
@@ -135,8 +133,8 @@ fn clear_free_memory() -> io::Result<()> {
     Ok(())
 }
 
-/// Loads all modules. One that cannot be is told of and left: what needs it
-/// fails with its own words.
+/// Loads all modules. A module that fails to load is reported on standard error and skipped: a
+/// later step that needs the module fails with its own error.
 fn load_modules() -> io::Result<()> {
     let mut files: Vec<PathBuf> = fs::read_dir(MODULES)?
         .map(|entry| Ok(entry?.path()))
@@ -150,13 +148,13 @@ fn load_modules() -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => eprintln!("svclab: cannot load {}: {error}", file.display()),
         }
-        // The kernel has its own copy.
+        // The kernel has its own copy of the module.
         let _ = fs::remove_file(file);
     }
     Ok(())
 }
 
-/// The device of the port that bears our name.
+/// Returns the device of the port with the name [`PORT`].
 fn find_port() -> io::Result<PathBuf> {
     for entry in fs::read_dir("/sys/class/virtio-ports")? {
         let entry = entry?;

@@ -1,7 +1,8 @@
-//! IPVS by generic netlink: virtual and real servers of a namespace.
+//! Adds, changes and removes the virtual and real servers of IPVS in a namespace, over generic
+//! netlink.
 //!
-//! The messages are those of Linux v6.12, `include/uapi/linux/ip_vs.h` and
-//! `net/netfilter/ipvs/ip_vs_ctl.c`. No kept-up crate knows them.
+//! The messages follow Linux v6.12, `include/uapi/linux/ip_vs.h` and
+//! `net/netfilter/ipvs/ip_vs_ctl.c`. No maintained crate supports them.
 
 use std::net::IpAddr;
 
@@ -29,29 +30,29 @@ const NEW_DEST: u8 = 5;
 const SET_DEST: u8 = 6;
 const SET_CONFIG: u8 = 12;
 
-/// The virtual server stays with a client's real server.
+/// Flag of a virtual server that keeps each client on the same real server.
 pub(super) const PERSISTENT: u32 = 1;
 
-/// What the schedulers `sh` and `mh` call `fallback`, and `port` (Linux v6.12,
+/// Flags `fallback` and `port` of the schedulers `sh` and `mh` (Linux v6.12,
 /// `include/uapi/linux/ip_vs.h`).
 pub(super) const SCHEDULER_1: u32 = 0x8;
 pub(super) const SCHEDULER_2: u32 = 0x10;
 
-/// Held while virtual servers come and go, or are read.
+/// Lock for adding, removing or reading virtual servers.
 ///
-/// The kernel reads them out in parts and counts through those of all namespaces
-/// (`ipvs_read`): labs that an agent builds in turn with such parts would give the
-/// same wrong list each time it is read.
+/// The kernel dumps virtual servers in parts, and its position counts the servers of all namespaces
+/// (`ipvs_read`). If the agent changed other labs between such parts, two dumps in sequence could
+/// return the same wrong list.
 pub(super) static TABLE: Mutex<()> = Mutex::const_new(());
 
-/// A request to the kernel's IPVS: a command and its attributes.
+/// Request to or response from the kernel's IPVS.
 #[derive(Debug, Clone)]
 pub(super) struct Ask {
-    /// The command.
+    /// Command.
     pub(super) command: u8,
-    /// Its attributes.
+    /// Attributes of a request.
     pub(super) attributes: Vec<DefaultNla>,
-    /// In an answer: its attributes as they came.
+    /// Attributes of a response, as raw bytes.
     pub(super) answer: Vec<u8>,
 }
 
@@ -89,11 +90,11 @@ impl ParseableParametrized<[u8], GenlHeader> for Ask {
     }
 }
 
-/// Adds a namespace's virtual servers, each with its real servers.
+/// Adds the virtual servers of a namespace, each with its real servers.
 ///
 /// # Errors
 ///
-/// When this kernel has no IPVS or lacks a scheduler, or refuses one of them.
+/// When the kernel has no IPVS, lacks a scheduler, or rejects a server.
 pub async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
     if !plan.uses_ipvs() {
         return Ok(());
@@ -109,11 +110,11 @@ pub async fn add(ns: &NetNs, plan: &Namespace) -> Result<(), Failure> {
     added
 }
 
-/// Takes virtual servers away, with their real servers.
+/// Removes virtual servers with their real servers.
 ///
 /// # Errors
 ///
-/// When the kernel refuses it.
+/// When the kernel rejects the request.
 pub async fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Result<(), Failure> {
     if servers.is_empty() {
         return Ok(());
@@ -140,12 +141,11 @@ pub async fn remove(ns: &NetNs, name: &str, servers: &[VirtualServer]) -> Result
     removed
 }
 
-/// Gives real servers another weight. One without weight takes no new
-/// connections.
+/// Changes the weight of real servers. A real server with weight 0 receives no new connections.
 ///
 /// # Errors
 ///
-/// When the kernel refuses it.
+/// When the kernel rejects the request.
 pub async fn weigh(
     ns: &NetNs,
     name: &str,
@@ -181,7 +181,8 @@ pub async fn weigh(
     weighed
 }
 
-/// A conversation with a namespace's IPVS, and the task that drives it.
+/// Opens a generic netlink connection in a namespace. Returns its handle and the task that drives
+/// it.
 ///
 /// # Errors
 ///
@@ -198,7 +199,7 @@ async fn set_timeouts(handle: &mut GenetlinkHandle, plan: &Namespace) -> Result<
     let Some(times) = &plan.ipvs_timeouts else {
         return Ok(());
     };
-    // Noughts change nothing (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
+    // The value 0 keeps the current timeout (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
     // `ip_vs_set_timeout`).
     let attributes = vec![
         word(4, times.tcp),
@@ -244,7 +245,7 @@ async fn ask(
         answer: Vec::new(),
     }));
     message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
-    // A kernel without the family answers the look-up of its number with ENOENT.
+    // On a kernel without the family, the lookup of the family's number fails with ENOENT.
     let mut answers = handle
         .request(message)
         .await
@@ -256,13 +257,13 @@ async fn ask(
             }
             _ => Ok(()),
         },
-        // What was done is acknowledged by the end of the answers.
+        // The end of the responses acknowledges the request.
         None => Ok(()),
         Some(Err(_)) => Err(Errno::EPROTO),
     }
 }
 
-/// What names a virtual server.
+/// Returns the attributes that identify a virtual server.
 pub(super) fn identity(takes: &Virtual) -> Vec<DefaultNla> {
     let family = |v6: bool| {
         if v6 {
@@ -312,7 +313,7 @@ fn service(server: &VirtualServer) -> Vec<DefaultNla> {
         Virtual::Address { address, .. } => address.is_ipv6(),
         Virtual::FwMark { v6, .. } => v6,
     };
-    // Clients are told apart by their whole address.
+    // Clients are distinguished by their whole address.
     let netmask = if v6 { 128 } else { u32::MAX };
     let mut attributes = identity(&server.takes);
     attributes.extend([
@@ -346,7 +347,7 @@ fn destination(real: &RealServer) -> Vec<DefaultNla> {
     ]
 }
 
-/// An attribute that holds others.
+/// Creates an attribute that contains other attributes.
 pub(super) fn nested(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {
     let mut bytes = vec![0; attributes.buffer_len()];
     attributes.emit(&mut bytes);
@@ -364,7 +365,7 @@ fn short(kind: u16, value: i32) -> DefaultNla {
     )
 }
 
-/// An address in the room of the longest, as the kernel's union has it.
+/// Returns an address padded to 16 bytes, the size of the kernel's union.
 fn padded(address: IpAddr) -> Vec<u8> {
     let mut bytes = match address {
         IpAddr::V4(address) => address.octets().to_vec(),

@@ -1,7 +1,7 @@
-//! Reading back the virtual servers of a namespace, as the kernel holds them.
+//! Reads the virtual servers of a namespace from the kernel.
 //!
-//! The answers are those of Linux v6.12, `ip_vs_genl_dump_services` and
-//! `ip_vs_genl_dump_dests` in `net/netfilter/ipvs/ip_vs_ctl.c`.
+//! The responses follow Linux v6.12, `ip_vs_genl_dump_services` and `ip_vs_genl_dump_dests` in
+//! `net/netfilter/ipvs/ip_vs_ctl.c`.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,16 +23,15 @@ use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport, Vi
 const GET_SERVICE: u8 = 4;
 const GET_DEST: u8 = 8;
 
-/// The nested attribute of an answer that holds a virtual server, and the one
-/// that holds a real one.
+/// Nested attributes of a response: the virtual server, and the real server.
 const SERVICE: u16 = 1;
 const DEST: u16 = 2;
 
-/// All virtual servers of a namespace, each with its real servers.
+/// Returns all virtual servers of a namespace, each with its real servers.
 ///
 /// # Errors
 ///
-/// When the kernel has no IPVS or does not answer as it is known to.
+/// When the kernel has no IPVS, or its response is invalid.
 pub async fn all(ns: &NetNs, name: &str) -> Result<Vec<VirtualServer>, Failure> {
     let (mut handle, driver) = open(ns, name)?;
     let read = twice_alike(&mut handle).await;
@@ -44,16 +43,16 @@ pub async fn all(ns: &NetNs, name: &str) -> Result<Vec<VirtualServer>, Failure> 
     })
 }
 
-/// How often they are read before they are taken not to come to rest.
+/// Maximum number of dumps before the list counts as unstable.
 const READS: usize = 20;
 
-/// Reads them until they were read twice alike, and none twice in one reading.
+/// Repeats the dump until two consecutive dumps without duplicates are equal. Returns `None` after
+/// [`READS`] dumps, or when a dump fails.
 ///
-/// The kernel hands them out in parts and counts where it is in its list of all
-/// namespaces' servers (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
-/// `ip_vs_genl_dump_services`): when those of another namespace come or go between
-/// two parts, some are told twice and some not at all. Those of this agent's labs
-/// stand still meanwhile; those of others may not.
+/// The kernel sends the list in parts, and its position counts the servers of all namespaces (Linux
+/// v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`, `ip_vs_genl_dump_services`). When servers of another
+/// namespace change between two parts, the kernel repeats or skips servers. The lock keeps the labs
+/// of this agent unchanged, but not other namespaces.
 async fn twice_alike(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {
     let mut before: Option<Vec<VirtualServer>> = None;
     for _ in 0..READS {
@@ -92,7 +91,7 @@ async fn read(handle: &mut GenetlinkHandle) -> Option<Vec<VirtualServer>> {
     Some(servers)
 }
 
-/// The payload of every message of a dump; none when it is cut off.
+/// Returns the payload of every message of a dump, or `None` if the dump fails.
 async fn dump(
     handle: &mut GenetlinkHandle,
     command: u8,
@@ -135,7 +134,7 @@ fn service(of: &Attributes) -> Option<VirtualServer> {
     };
     let scheduler = of.bytes(6)?;
     let scheduler = scheduler.strip_suffix(&[0]).unwrap_or(scheduler);
-    // The flags come with a mask behind them.
+    // The flags are followed by a mask.
     let flags = of.word(7)?;
     let persistent = flags & PERSISTENT != 0;
     Some(VirtualServer {
@@ -169,11 +168,11 @@ fn real(of: &Attributes, behind: &Virtual) -> Option<RealServer> {
     })
 }
 
-/// The attributes of one object, by their numbers.
+/// Attributes of an object, by number.
 struct Attributes(Vec<(u16, Vec<u8>)>);
 
 impl Attributes {
-    /// Those inside the nested attribute `kind` of a message.
+    /// Parses the attributes inside the nested attribute `kind` of a message.
     fn within(message: &[u8], kind: u16) -> Option<Self> {
         let of = |bytes: &[u8]| -> Option<Vec<(u16, Vec<u8>)>> {
             NlasIterator::new(bytes)

@@ -1,17 +1,16 @@
-//! Reading a file of the kernel's that is small and read often.
+//! Reads small kernel files that are read often.
 
 use std::fs::File;
 use std::io::Read as _;
 
-/// The size in bytes of the first read, which holds most of these files.
-/// [`std::fs::read_to_string`] begins with 32 bytes, because the kernel gives the size of
-/// such a file as 0.
+/// Size in bytes of the first read, which covers most of these files. [`std::fs::read_to_string`]
+/// starts with 32 bytes, because the kernel reports 0 as the size of such a file.
 const FIRST: usize = 4096;
 
-/// Returns the contents of the file; nothing if the kernel has no such file.
+/// Returns the contents of the file, or an empty string if the file cannot be read.
 pub fn read(path: &str) -> String {
     let mut text = Vec::with_capacity(FIRST);
-    // `Take` does not ask for the size of the file.
+    // `Take` does not query the size of the file.
     let read = File::open(path).and_then(|file| file.take(u64::MAX).read_to_end(&mut text));
     if read.is_err() {
         text.clear();

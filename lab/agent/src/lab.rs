@@ -1,4 +1,4 @@
-//! A standing lab: its namespaces, its servers, and what is done with them.
+//! Manages a running lab: builds it, runs its probes and steps, and serves requests about it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -22,39 +22,39 @@ use svclab_model::plan::Mode;
 use svclab_model::plan::{Namespace, Plan, Server};
 use svclab_model::protocol::{Failure, Finished, Running, Turn};
 
-/// A lab as it stands in this kernel. Dropping it takes it away.
+/// Running lab. Dropping the value removes the lab from the kernel.
 pub struct Lab {
-    /// What was built. Of rules and sets it says, once they have changed, only
-    /// which tables there are and whether there is a set.
+    /// Plan of the lab. After a change of rules or sets, the plan only states which tables exist
+    /// and whether a set exists.
     pub(super) plan: Plan,
     pub(super) namespaces: HashMap<String, NetNs>,
     pub(super) wires: Vec<Wire>,
-    /// Servers; dropping a set ends one and closes its sockets.
+    /// Servers with their tasks. Dropping a task set stops the server and closes its sockets.
     pub(super) servers: Vec<(Server, JoinSet<()>)>,
-    /// Health checks, which end with the lab.
+    /// Health checks, which stop with the lab.
     pub(super) checks: JoinSet<()>,
-    /// What waits for more rules.
+    /// Restore programs that wait for more rules.
     pub(super) loaders: Loaders,
-    /// API servers, by their namespaces and addresses.
+    /// API servers, by namespace and address.
     apis: HashMap<(String, SocketAddr), Api>,
-    /// Programs that were started and let run, by their names.
+    /// Background programs, by name.
     daemons: HashMap<String, Daemon>,
     /// Whether steps were made: it is no more what was built.
     stepped: bool,
-    /// How long each kube-proxy took to write its rules, by node, in milliseconds.
+    /// Time that each kube-proxy took to write its rules, by node, in milliseconds.
     pub(super) synced_ms: BTreeMap<String, u64>,
-    /// Has the kernel say when it saw each packet.
+    /// Makes the kernel stamp packets with the time of reception.
     _timestamps: Timestamps,
 }
 
 impl Lab {
-    /// Builds a plan. `step` is told what is about to be done, `turned` of
-    /// backends that are found in another state than before. In a `standing`
-    /// lab the programs that load rules wait for more.
+    /// Builds a plan. `step` receives a description of each build step. `turned` is called when the
+    /// health of a backend changes. With `standing`, the lab will be changed later, and the restore
+    /// programs stay running for more rules.
     ///
     /// # Errors
     ///
-    /// What the kernel or a program refused; nothing is left of the lab then.
+    /// When the kernel or a program rejects a part of the plan. Nothing of the lab remains.
     pub async fn build(
         plan: Plan,
         standing: bool,
@@ -160,7 +160,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Begins to ask the balancers' backends how they are, if any is to be asked.
+    /// Starts the health checks of the load balancers' backends, if the plan has any.
     pub(super) async fn check(
         &mut self,
         step: &impl Fn(String),
@@ -179,14 +179,13 @@ impl Lab {
         .await
     }
 
-    /// Runs the plan's probes and says what was seen; then makes its steps, one after the
-    /// other, each with what is tried after it. After an error within a step the lab is of
-    /// no more use.
+    /// Runs the plan's probes and returns the evidence. Then makes the plan's steps in sequence and
+    /// runs the probes of each. After an error in a step, the lab is unusable.
     ///
     /// # Errors
     ///
-    /// When something could not be tried or watched at all, or a step could not be made or
-    /// was made before.
+    /// When a probe cannot run, evidence cannot be recorded, a step fails, or the steps were made
+    /// before.
     pub async fn probe(
         &mut self,
         step: &impl Fn(String),
@@ -209,15 +208,15 @@ impl Lab {
         Ok(evidence)
     }
 
-    /// The mode of the real kube-proxy there, if there is one: it makes what the plan
-    /// does not know.
+    /// Returns the mode of the real kube-proxy in the namespace, or `None` without a real
+    /// kube-proxy. The plan does not contain the objects of a real kube-proxy.
     pub(super) fn real_proxy(&self, namespace: &Namespace) -> Option<Mode> {
         let mut proxies = self.plan.proxies.iter();
         let proxy = proxies.find(|proxy| proxy.namespace == namespace.name)?;
         Some(proxy.mode)
     }
 
-    /// By which of this process's descriptors each namespace is held.
+    /// Returns the file descriptor of each namespace in this process.
     pub fn descriptors(&self) -> BTreeMap<String, i32> {
         self.namespaces
             .iter()
@@ -225,12 +224,12 @@ impl Lab {
             .collect()
     }
 
-    /// Ends the servers, or the program, of that name. When it returns, their
-    /// sockets are closed.
+    /// Stops the servers or the program with this name. When this function returns, their sockets
+    /// are closed.
     ///
     /// # Errors
     ///
-    /// When the lab serves nothing under that name.
+    /// When the lab has no server or program with this name.
     pub async fn stop(&mut self, server: &str) -> Result<(), Failure> {
         if let Some(daemon) = self.daemons.remove(server) {
             daemon.end().await;
@@ -251,12 +250,12 @@ impl Lab {
         Ok(())
     }
 
-    /// Serves the Kubernetes API, or gives the API server that is there other
-    /// objects. Returns the version at which it has them.
+    /// Starts a Kubernetes API server, or replaces all objects of the existing API server. Returns
+    /// the new version of its store.
     ///
     /// # Errors
     ///
-    /// When an object cannot be served, or the address is taken.
+    /// When an object cannot be served, or the address is in use.
     pub fn serve(
         &mut self,
         namespace: &str,
@@ -274,12 +273,12 @@ impl Lab {
         Ok(version)
     }
 
-    /// Gives an API server that is there these objects in place of those of their
-    /// names. Returns the version at which it has them.
+    /// Adds objects to an existing API server or replaces those with the same name. Returns the new
+    /// version of its store.
     ///
     /// # Errors
     ///
-    /// When an object cannot be served, or none serves there.
+    /// When an object cannot be served, or no API server exists at the address.
     pub fn put(
         &self,
         namespace: &str,
@@ -295,20 +294,20 @@ impl Lab {
         api.put(objects)
     }
 
-    /// The API server at an address of a namespace.
+    /// Returns the API server at an address of a namespace.
     pub(super) fn api(&self, namespace: &str, at: SocketAddr) -> Option<&Api> {
         self.apis.get(&(namespace.to_owned(), at))
     }
 
-    /// The API servers of a namespace, by their addresses.
+    /// Returns the API servers of a namespace, sorted by address.
     pub(super) fn apis<'l>(&'l self, namespace: &'l str) -> impl Iterator<Item = &'l Api> {
         let there = self.apis.iter().filter(move |((of, _), _)| of == namespace);
         let there: BTreeMap<SocketAddr, &Api> = there.map(|((_, at), api)| (*at, api)).collect();
         there.into_values()
     }
 
-    /// What its API servers refused, namespace by namespace, and how many requests were
-    /// not kept.
+    /// Returns the requests that the API servers refused, sorted by namespace, and the number of
+    /// requests that were not recorded.
     pub fn refused(&self) -> (Vec<Refused>, u64) {
         let (mut all, mut left_out) = (Vec::new(), 0_u64);
         let names = self.plan.namespaces.iter().map(|namespace| &namespace.name);
@@ -320,11 +319,11 @@ impl Lab {
         (all, left_out)
     }
 
-    /// Starts a program in one of the namespaces and lets it run.
+    /// Starts a background program in a namespace.
     ///
     /// # Errors
     ///
-    /// When the program cannot be started, or one of that name runs.
+    /// When the program cannot be started, or a program with this name exists.
     pub fn start(
         &mut self,
         namespace: &str,
@@ -343,11 +342,11 @@ impl Lab {
         Ok(())
     }
 
-    /// How a program is that was started.
+    /// Returns the status of a background program.
     ///
     /// # Errors
     ///
-    /// When none of that name was.
+    /// When no program with this name was started.
     pub fn look(&self, name: &str) -> Result<Running, Failure> {
         self.daemons
             .get(name)
@@ -355,17 +354,17 @@ impl Lab {
             .ok_or_else(|| failure::bug(format!("{name} was never started")))
     }
 
-    /// A program that was started.
+    /// Returns a background program.
     pub(super) fn daemon(&self, name: &str) -> Option<&Daemon> {
         self.daemons.get(name)
     }
 
-    /// Runs a program in one of the namespaces.
+    /// Runs a program in a namespace and waits for its exit. An exit status other than 0 is not an
+    /// error.
     ///
     /// # Errors
     ///
-    /// When the program cannot be started; not when it ends with an error of
-    /// its own.
+    /// When the program cannot be started.
     pub async fn run(
         &self,
         namespace: &str,
@@ -378,7 +377,7 @@ impl Lab {
         program::run(ns, namespace, program, &arguments, input).await
     }
 
-    /// Where one can be attached to it.
+    /// Returns the namespaces to which clients can attach streams.
     pub fn places(&self) -> HashMap<String, Place> {
         let of = |(namespace, wire): (&Namespace, &Wire)| {
             let place = Place {
@@ -391,7 +390,7 @@ impl Lab {
         all.filter_map(of).collect()
     }
 
-    /// Ends it, but for its namespaces, which nothing is in any more.
+    /// Ends everything in the lab and returns its namespaces, which are empty.
     pub fn end(self) -> impl Iterator<Item = NetNs> {
         self.namespaces.into_values()
     }

@@ -1,9 +1,9 @@
-//! Starts programs in a namespace of a lab, as the lab's tenant: with their own user where
-//! there is one, three capabilities, and a filter of system calls.
+//! Starts programs in a namespace of a lab, as the lab's tenant: with their own user if available,
+//! with three capabilities, and with a system call filter.
 //!
-//! The new process shares the agent's memory until it executes the program, as with
-//! `posix_spawn`: a copy of the agent costs a good part of a start, most of all in a
-//! guest. Until then it makes system calls only.
+//! Until it executes the program, the new process shares the agent's memory, as with `posix_spawn`.
+//! Copying the agent would take much of the start time, especially in a guest. Until then, the new
+//! process only makes system calls.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -25,38 +25,37 @@ use super::netns::NetNs;
 use super::rights;
 use super::room::Room;
 
-/// What a process needs of a stack until it executes its program.
+/// Stack size in bytes of a new process before it executes its program.
 const STACK: usize = 32 << 10;
 
-/// A program to start.
+/// Program to start.
 #[derive(Debug)]
 pub struct Launch {
     pub program: PathBuf,
-    /// Its name for itself, and its arguments.
+    /// Program name (`argv[0]`) and arguments.
     pub words: Vec<String>,
     pub environment: BTreeMap<String, String>,
-    /// What it has for its streams, and for the terminal of its session; pipes otherwise.
+    /// Terminal for the streams and the session. `None` uses pipes.
     pub terminal: Option<OwnedFd>,
-    /// How many processes and threads of its user there may be at once; `None` for no
-    /// limit.
+    /// Maximum number of processes and threads of the program's user; `None` for no limit.
     pub processes: Option<u64>,
 }
 
-/// Why a program was not started.
+/// Reason why a program was not started.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The namespace, or the place of its programs, cannot be entered.
+    /// The network namespace or the mount namespace cannot be entered.
     Inside(io::Error),
     /// The program cannot be executed.
     Program(io::Error),
 }
 
 impl Launch {
-    /// Starts the program in a namespace, at the head of a process group of its own.
+    /// Starts the program in a namespace, as the leader of a new process group.
     ///
     /// # Errors
     ///
-    /// When the namespace cannot be entered, or the program not be executed.
+    /// When the namespace cannot be entered, or the program cannot be executed.
     pub fn start(&self, ns: &NetNs) -> Result<Child, Refusal> {
         let streams = Streams::new(self.terminal.as_ref()).map_err(Refusal::Program)?;
         let text = |text: &str| CString::new(text).map_err(io::Error::from);
@@ -107,7 +106,7 @@ impl Launch {
     }
 }
 
-/// Ends all processes of a user in a room; all but the first, where there is no user.
+/// Kills all processes of a user in a room. Without a user, kills all processes except the first.
 ///
 /// # Errors
 ///
@@ -126,7 +125,7 @@ pub fn end_all(room: &Room, user: Option<u32>) -> io::Result<()> {
     Ok(())
 }
 
-/// A program's three streams: the ends that it has, and the agent's.
+/// Program's three standard streams: the program's ends and the agent's ends.
 struct Streams {
     theirs: [OwnedFd; 3],
     ours: Option<[OwnedFd; 3]>,
@@ -159,26 +158,26 @@ impl Streams {
         self.theirs.each_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// The agent's ends; the program's are closed.
+    /// Returns the agent's ends and closes the program's ends.
     fn ours(self) -> Option<[OwnedFd; 3]> {
         self.ours
     }
 }
 
-/// Lets whichever user open it again by `/dev/stdout` or the terminal's name: it belongs
-/// to the agent's user, and nobody else has a path to it.
+/// Makes the stream accessible to every user. A program can reopen it through `/dev/stdout` or the
+/// terminal's name. The agent's user owns the stream, and no other process has a path to it.
 fn open_to_all(end: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fchmod(end, Mode::from_bits_truncate(0o666))?)
 }
 
-/// What a new process does.
+/// Instructions for a new process.
 struct Order {
     network: RawFd,
     mounts: RawFd,
     user: Option<u32>,
     group: Option<u32>,
     work: Work,
-    /// Whether it was inside already when a step failed, and why that failed.
+    /// The error, and whether the process had entered the namespaces before; `None` for success.
     failed: Option<(bool, Errno)>,
 }
 
@@ -195,8 +194,8 @@ enum Work {
     EndAll,
 }
 
-/// Makes a process in a room that follows the order, and returns when it has executed a
-/// program or has ended.
+/// Creates a process in a room that follows the order. Returns when the process has executed a
+/// program or exited.
 fn clone_into(room: &Room, order: &mut Order) -> io::Result<(Pid, OwnedFd)> {
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
@@ -205,17 +204,17 @@ fn clone_into(room: &Room, order: &mut Order) -> io::Result<(Pid, OwnedFd)> {
         let Shared(order, top) = { order };
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
         let mut descriptor: c_int = -1;
-        // No handler of the agent's may run in the new process, which has its memory.
+        // The new process has the agent's memory, so that no signal handler of the agent may run
+        // there.
         let mut before = SigSet::empty();
         pthread_sigmask(
             SigmaskHow::SIG_SETMASK,
             Some(&SigSet::all()),
             Some(&mut before),
         )?;
-        // SAFETY: who asked waits for the answer, so the stack and the order outlive the
-        // process's use of them: this thread goes on when the process has executed a
-        // program or has ended. The process makes system calls only, and the stack is
-        // aligned and as large as they need.
+        // the requesting thread waits for this result, so that the stack and the order outlive
+        // their use: this thread continues when the process has executed a program or exited. The
+        // process only makes system calls, and the stack is aligned and large enough for them.
         let process = unsafe {
             libc::clone(
                 follow,
@@ -228,34 +227,34 @@ fn clone_into(room: &Room, order: &mut Order) -> io::Result<(Pid, OwnedFd)> {
         let process = Errno::result(process);
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
         let process = Pid::from_raw(process?);
-        // SAFETY: the kernel has opened it for this call.
+        // the kernel has opened the descriptor for this call.
         Ok((process, unsafe { OwnedFd::from_raw_fd(descriptor) }))
     };
     Ok(room.start(Box::new(start))?)
 }
 
-/// What the thread that starts processes is handed: the order and the top of a stack.
+/// Data for the thread that starts processes: the order and the top of a stack.
 struct Shared(*mut Order, *mut c_void);
 
-// SAFETY: the thread that hands it over waits until the other thread has finished with both.
+// the sending thread waits until the receiving thread no longer uses either pointer.
 unsafe impl Send for Shared {}
 
-/// The new process.
+/// Entry point of the new process.
 extern "C" fn follow(order: *mut c_void) -> c_int {
-    // SAFETY: it is the order that `clone_into` has borrowed for as long as this runs.
+    // the pointer is the order that `clone_into` borrows for as long as this function runs.
     let order = unsafe { &mut *order.cast::<Order>() };
     let mut is_inside = false;
     if let Err(errno) = order.follow(&mut is_inside) {
         order.failed = Some((is_inside, errno));
     }
-    // SAFETY: ends this process only, without running what the agent has registered.
+    // exits this process only, without running the agent's exit handlers.
     unsafe { libc::_exit(127) }
 }
 
-/// A system call by its number: what the C library makes of some of them concerns all
-/// threads of the agent.
+/// Makes a system call by number. For some calls, the C library's wrapper affects all threads of
+/// the agent.
 fn call(number: c_long, arguments: [c_ulong; 5]) -> Result<c_long, Errno> {
-    // SAFETY: every caller below passes what that call takes.
+    // every caller below passes the arguments that the call expects.
     Errno::result(unsafe {
         libc::syscall(
             number,
@@ -273,13 +272,13 @@ fn word(number: impl TryInto<c_ulong>) -> c_ulong {
 }
 
 impl Order {
-    /// Follows the order; returns only when a step fails, or all were ended.
+    /// Follows the order. Returns when a step fails or all processes were killed.
     fn follow(&self, is_inside: &mut bool) -> Result<(), Errno> {
         match self.work {
             Work::EndAll => {
                 self.change_user()?;
-                // An agent that is not user 0 goes on to have CAP_KILL in effect, by which
-                // it would end the programs of other users, too (Linux v6.12,
+                // An agent with a user ID other than 0 keeps CAP_KILL as an effective capability.
+                // With it, the call would also kill programs of other users (Linux v6.12,
                 // `security/commoncap.c`, `cap_emulate_setxuid`).
                 rights::keep_those_of_programs()?;
                 let everybody = -1_isize;
@@ -308,7 +307,7 @@ impl Order {
                     call(libc::SYS_setns, [word(descriptor), word(kind), 0, 0, 0])
                 };
                 enter(self.network, libc::CLONE_NEWNET)?;
-                // From here on it is at the root of those mounts.
+                // From here on, the root directory is that of the mount namespace.
                 enter(self.mounts, libc::CLONE_NEWNS)?;
                 *is_inside = true;
                 take_streams(streams)?;
@@ -341,7 +340,7 @@ impl Order {
         }
     }
 
-    /// Becomes the user, and keeps what the agent may.
+    /// Changes to the tenant's user and group, and keeps the permitted capabilities.
     fn change_user(&self) -> Result<(), Errno> {
         let Some(user) = self.user.map(word) else {
             return Ok(());
@@ -354,19 +353,19 @@ impl Order {
     }
 }
 
-/// Has the streams for its own, and no other descriptor of the agent's.
+/// Installs the standard streams and closes all other descriptors of the agent.
 fn take_streams(streams: [RawFd; 3]) -> Result<(), Errno> {
     for (own, stream) in streams.into_iter().enumerate() {
         call(libc::SYS_dup3, [word(stream), word(own), 0, 0, 0])?;
     }
-    // They are all closed when the program is executed, too; a kernel without the call is
-    // older than 5.9.
+    // Executing the program closes these descriptors too. A kernel without this call is older than
+    // 5.9.
     let most = c_ulong::from(libc::c_uint::MAX);
     let _ = call(libc::SYS_close_range, [3, most, 0, 0, 0]);
     Ok(())
 }
 
-/// Leads a session with its first stream as terminal, or a process group.
+/// Starts a session with the first stream as terminal, or a process group.
 fn lead(has_terminal: bool) -> Result<(), Errno> {
     if !has_terminal {
         call(libc::SYS_setpgid, [0; 5])?;
@@ -377,10 +376,9 @@ fn lead(has_terminal: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Undoes the agent's handlers and has no signal kept back.
+/// Resets the agent's signal handlers and unblocks all signals.
 fn take_default_signals() {
-    // SAFETY: this process has a table of handlers of its own, and both structures are
-    // whole when all bytes are 0.
+    // this process has its own table of handlers, and both structures are valid with all bytes 0.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         for signal in [libc::SIGCHLD, libc::SIGPIPE, libc::SIGINT, libc::SIGTERM] {
@@ -391,7 +389,7 @@ fn take_default_signals() {
     }
 }
 
-/// Sets how many processes its user may have.
+/// Sets the maximum number of processes of the user.
 fn limit(processes: u64) -> Result<(), Errno> {
     let limit = libc::rlimit64 {
         rlim_cur: processes,

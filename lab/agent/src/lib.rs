@@ -1,9 +1,9 @@
-//! The only code that touches a kernel: it makes a place of its own, builds
-//! plans in it, runs their probes, and says what it saw. It speaks
-//! [`svclab_model::protocol`] on standard input and output and ends with them.
+//! Builds labs in a kernel, runs their probes and records evidence. Only this crate changes kernel
+//! state. The agent exchanges [`svclab_model::protocol`] messages on standard input and output, and
+//! exits when they close.
 
-/// Prints a line to standard error, whose reader may be gone. The standard library's
-/// macro of this name panics then.
+/// Prints a line to standard error. Unlike the standard library's macro, it does not panic when
+/// standard error is closed.
 macro_rules! eprintln {
     ($($part:tt)*) => {{
         use std::io::Write as _;
@@ -106,27 +106,27 @@ use tokio_util::codec::Encoder;
 use svclab_diagnostic::{bug, exit_code};
 use svclab_model::protocol::{Event, event_framing};
 
-/// The option that makes the agent the first process of a guest.
+/// Option that runs the agent as the first process of a guest.
 pub const INIT: &str = "--init";
 
-/// The option that lets the agent keep the root privileges that IPVS needs.
+/// Option that lets the agent keep the root privileges that IPVS needs.
 pub const MACHINE: &str = "--machine";
 
-/// The option before the path of a program that labs may run.
+/// Option before the path of a program that labs may run.
 pub const PROGRAM: &str = "--program";
 
 pub use arguments::start;
 pub use init::{MODULES, PORT};
 pub use program::{PATH, find as find_program};
 
-/// The agent's whole life; `programs` are to be at hand besides the system's. The
-/// calling process must have one thread.
+/// Runs the agent until its input ends. `programs` are available to labs in addition to the
+/// system's programs. The calling process must have one thread.
 #[must_use]
 pub fn main(standing: contain::Standing, programs: &[PathBuf]) -> ExitCode {
     end_at_panic(|| std::process::exit(exit_code::BUG.into()));
     heap::share();
-    // Where memory runs out, a lab is what one can do without: the front end is
-    // there to say so. Everybody may say this of oneself.
+    // If memory runs out, the kernel kills the agent first: the front end can then report the
+    // error. Every process may raise this value for itself.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     if let Err(failure) = contain::contain(standing, programs) {
         let _ = tell(&Event::Unable { failure });
@@ -141,8 +141,7 @@ pub fn main(standing: contain::Standing, programs: &[PathBuf]) -> ExitCode {
     }
 }
 
-/// The agent's whole life as the first process of a guest, whose console tells
-/// what goes wrong.
+/// Runs the agent as the first process of a guest. Errors are printed on the guest's console.
 #[must_use]
 pub fn init() -> ExitCode {
     end_at_panic(|| init::power_off());
@@ -154,8 +153,8 @@ pub fn init() -> ExitCode {
     init::power_off()
 }
 
-/// Ends the agent at its first panic, in whichever task or thread: a lab that lost one of
-/// its tasks would tell of less than happened in it.
+/// Ends the agent at the first panic of any task or thread. Otherwise the evidence of a lab that
+/// lost a task would be incomplete.
 fn end_at_panic(end: fn() -> !) {
     std::panic::set_hook(Box::new(move |info| {
         eprintln!("{}", bug::of_agent(info));
@@ -163,12 +162,12 @@ fn end_at_panic(end: fn() -> !) {
     }));
 }
 
-/// Prints a line on standard output, whose reader may be gone.
+/// Prints a line on standard output, which may be closed.
 pub(crate) fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Prints a line on standard error, whose reader may be gone.
+/// Prints a line on standard error, which may be closed.
 pub(crate) fn complain(text: &str) {
     eprintln!("{text}");
 }
@@ -191,7 +190,7 @@ fn duplicate(stream: &impl AsFd) -> std::io::Result<OwnedFd> {
     stream.as_fd().try_clone_to_owned()
 }
 
-/// Says one thing before there is a runtime to say it with.
+/// Sends an event before the runtime exists.
 fn tell(event: &Event) -> std::io::Result<()> {
     let mut frame = BytesMut::new();
     event_framing().encode(Bytes::from(serde_json::to_vec(event)?), &mut frame)?;

@@ -1,4 +1,4 @@
-//! Programs that may take so much and no more.
+//! Runs programs within limits of time, output and processes.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::program::{self, Started};
 use svclab_model::plan::Typed;
 use svclab_model::protocol::{Failure, Finished};
 
-/// How often processes are counted.
+/// Interval between counts of processes.
 const COUNTED: Duration = Duration::from_millis(100);
 
-/// How many processes more than its limit the kernel lets a program have, so that a
-/// program that has more than its limit is seen to have them.
+/// Number of processes that the kernel permits beyond the limit, so that the agent can detect a
+/// program that exceeds its limit.
 const MARGIN: u64 = 64;
 
-/// Which limit was exceeded.
+/// Limit that a program exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exceeded {
     Time,
@@ -25,13 +25,16 @@ pub enum Exceeded {
     Processes,
 }
 
-/// Runs a command within its limits and waits for its end. What it leaves running counts
-/// as long as further commands run. `others` are processes of the lab that do not count.
+/// Runs a command within its limits and waits for its exit. Processes that the command leaves
+/// running count for later commands too. `others` is the number of processes of the lab that do not
+/// count. An exit status other than 0 is not an error.
+///
+/// Returns the exceeded limit in the inner result. In that case, all programs of the lab were
+/// killed.
 ///
 /// # Errors
 ///
-/// When the program cannot be started; not when it ends with an error of its own. Within,
-/// the limit that it exceeded: it has been ended then, with all that runs in the lab.
+/// When the program cannot be started.
 pub async fn run(
     ns: &NetNs,
     typed: &Typed,
