@@ -39,7 +39,7 @@ pub struct Lab {
     apis: HashMap<(String, SocketAddr), Api>,
     /// Background programs, by name.
     daemons: HashMap<String, Daemon>,
-    /// Whether steps were made: it is no more what was built.
+    /// Whether the plan's steps were made. If so, the lab differs from the plan.
     stepped: bool,
     /// Time that each kube-proxy took to write its rules, by node, in milliseconds.
     pub(super) synced_ms: BTreeMap<String, u64>,

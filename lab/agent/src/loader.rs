@@ -1,5 +1,5 @@
-//! Programs that load rules and sets and stay: each batch is applied as it
-//! arrives, so a change costs no start of a program.
+//! Loads rules and sets through programs that stay running. A program applies each batch on
+//! arrival, so that a change does not start a program.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,32 +12,31 @@ use super::netns::NetNs;
 use super::{batches, failure, program};
 use svclab_model::protocol::Failure;
 
-/// More than a C library keeps back of what a program prints into a pipe: what
-/// is followed by so much has arrived.
+/// Number of bytes that exceeds the C library's output buffer for a pipe. Output followed by this
+/// many bytes has arrived.
 const PUSH: usize = 8 << 10;
 
-/// How often ipset is asked for its help after a batch: each answer is some
-/// thousand bytes long, so three of them push the first one out.
+/// Number of help requests to ipset after a batch. Each response has some thousand bytes, so that
+/// three of them flush the first one.
 const HELPS: usize = 3;
 
-/// How long a program that has closed a pipe may take to end.
+/// Time limit for a program to exit after it closes a pipe.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// What ipset's help begins with.
+/// First word of ipset's help.
 const HELP: &[u8] = b"Usage";
 
-/// How it is known that a batch was applied.
+/// Method to detect that a batch was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// The restore programs of iptables print comments when they are verbose,
-    /// each at its turn (iptables v1.8.9, `iptables/xtables-restore.c`,
-    /// `iptables/iptables-restore.c`).
+    /// The restore programs of iptables print comments in verbose mode, each in sequence with the
+    /// rules (iptables v1.8.9, `iptables/xtables-restore.c`, `iptables/iptables-restore.c`).
     Restore,
-    /// `ipset -` prints no comments; its help comes at its turn, too.
+    /// `ipset -` does not print comments, but prints its help in sequence.
     Set,
 }
 
-/// A program that waits for the next batch.
+/// Program that waits for the next batch.
 pub struct Loader {
     namespace: String,
     program: String,
@@ -46,17 +45,17 @@ pub struct Loader {
     input: ChildStdin,
     output: ChildStdout,
     errors: ChildStderr,
-    /// How many batches it was given.
+    /// Number of batches sent.
     batches: usize,
-    /// How many lines: it numbers them from its start.
+    /// Number of lines sent. The program numbers lines from its start.
     lines: usize,
-    /// What it printed and nobody waited for yet.
+    /// Output of the program that was not processed yet.
     printed: Vec<u8>,
-    /// How often ipset's help was seen.
+    /// Number of help texts seen from ipset.
     helped: usize,
 }
 
-/// Programs that wait for more rules, by namespace and program.
+/// Programs that wait for more rules, by namespace and program name.
 pub type Loaders = HashMap<(String, String), Loader>;
 
 impl Loader {
@@ -64,7 +63,7 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// When the program is not there or cannot be started.
+    /// When the program does not exist or cannot be started.
     pub fn start(ns: &NetNs, namespace: &str, program: &str) -> Result<Self, Failure> {
         let (manner, arguments): (_, &[&str]) = if program == "ipset" {
             (Manner::Set, &["-"])
@@ -92,12 +91,11 @@ impl Loader {
         })
     }
 
-    /// Has a batch applied. After an error the program is of no more use.
+    /// Applies a batch. After an error, the program is unusable.
     ///
     /// # Errors
     ///
-    /// When the program refuses a line: the failure then carries that line and
-    /// the program's own message.
+    /// When the program rejects a line. The failure contains the line and the program's message.
     pub async fn load(&mut self, batch: &str) -> Result<(), Failure> {
         self.batches += 1;
         let mark = format!("# batch {}\n", self.batches);
@@ -120,7 +118,8 @@ impl Loader {
         let (fed, heard) = tokio::join!(fed, heard);
         let before = self.lines;
         self.lines += batch.lines().count() + receipt.lines().count();
-        // A program that ends closes its pipes: its own words say more.
+        // A program that exits closes its pipes. Its error message is more precise than the error
+        // of the pipe.
         let ended = fed.is_err() || !matches!(heard, Ok(true));
         let said = if ended {
             self.last_words().await
@@ -139,11 +138,11 @@ impl Loader {
         ))
     }
 
-    /// What the program said of a batch that it went on from: ipset does.
+    /// Returns the errors of a batch after which the program continues, as ipset does.
     fn complaint(&mut self) -> String {
         let mut said = Vec::new();
         let mut piece = [0; 1024];
-        // Its pipe does not block, and what was said was said before the receipt.
+        // The pipe is non-blocking, and the program prints its errors before the marker.
         while let Ok(length @ 1..) = nix::unistd::read(&self.errors, &mut piece) {
             said.extend_from_slice(&piece[..length]);
         }
@@ -151,7 +150,7 @@ impl Loader {
     }
 
     async fn last_words(&mut self) -> String {
-        // It has closed a pipe and so is at its end, or will never get there.
+        // The program has closed a pipe. Either it is exiting, or it never will.
         let mut said = Vec::new();
         let all = self.errors.read_to_end(&mut said);
         if tokio::time::timeout(FAREWELL, all).await.is_err() {
@@ -161,12 +160,11 @@ impl Loader {
     }
 }
 
-/// Hands a batch to the program that waits for it, which is started if there is
-/// none.
+/// Sends a batch to the waiting program, which is started if necessary.
 ///
 /// # Errors
 ///
-/// When the program cannot be started, or refuses a line.
+/// When the program cannot be started or rejects a line.
 pub async fn load(
     loaders: &mut Loaders,
     ns: &NetNs,
@@ -194,11 +192,11 @@ pub async fn load(
     }
 }
 
-/// What is waited for in a program's output.
+/// Expected part of a program's output.
 enum Wanted<'a> {
-    /// These words.
+    /// This text.
     Words(&'a [u8]),
-    /// So many of ipset's helps, since it began.
+    /// Number of ipset's help texts since the start of the program.
     Helps { seen: &'a mut usize, until: usize },
 }
 
@@ -211,7 +209,7 @@ async fn feed(input: &mut ChildStdin, batch: &str, receipt: &str) -> io::Result<
     input.flush().await
 }
 
-/// Reads until what is wanted was printed. False at the end of the output.
+/// Reads until the expected output appears. Returns `false` at the end of the output.
 async fn hear(
     output: &mut ChildStdout,
     printed: &mut Vec<u8>,
@@ -233,7 +231,7 @@ async fn hear(
             Wanted::Helps { seen, until } => {
                 let windows = printed.windows(HELP.len());
                 **seen += windows.filter(|window| *window == HELP).count();
-                // A word that is not whole yet stays.
+                // An incomplete word stays in the buffer.
                 let rest = printed.len().min(HELP.len() - 1);
                 let whole = met.map_or(0, |at| at + HELP.len());
                 printed.drain(..(printed.len() - rest).max(whole));

@@ -1,4 +1,5 @@
-//! `svclab-agent`: started by `svclab`, talks to it on standard input and output.
+//! `svclab-agent`: started by `svclab`, which exchanges messages with the agent on standard input
+//! and output.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Neighbours that the kernel is still looking for.
+//! Reads the unresolved neighbours of a namespace.
 
 use std::net::IpAddr;
 
@@ -8,14 +8,14 @@ use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, Neig
 use super::wire::Wire;
 
 impl Wire {
-    /// The neighbours whose hardware address is being asked for: packets to them wait,
-    /// for three seconds by default (`mcast_solicit` times `retrans_time_ms`), until one
-    /// answers or all are dropped (Linux v6.12, `net/core/neighbour.c`,
-    /// `__neigh_event_send` and `neigh_timer_handler`).
+    /// Returns the neighbours whose hardware address the kernel is resolving. Packets to them wait
+    /// until the neighbour answers, or are dropped after 3 s by default (`mcast_solicit` times
+    /// `retrans_time_ms`; Linux v6.12, `net/core/neighbour.c`, `__neigh_event_send` and
+    /// `neigh_timer_handler`).
     ///
     /// # Errors
     ///
-    /// When the kernel refused.
+    /// When the kernel rejects the request.
     pub async fn unresolved(&self) -> Result<Vec<IpAddr>, rtnetlink::Error> {
         let mut unresolved = Vec::new();
         let mut all = self.handle.neighbours().get().execute();

@@ -1,4 +1,4 @@
-//! Network namespaces held by descriptors only: no name, nothing to clean up.
+//! Network namespaces that exist only through descriptors: they have no names and need no cleanup.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -11,22 +11,22 @@ use nix::sched::{CloneFlags, setns, unshare};
 use super::ports::Ports;
 use super::tenant::Tenant;
 
-/// One network namespace. It lives as long as this, or a socket made in it, does.
+/// Network namespace. It exists as long as this value or a socket of the namespace.
 #[derive(Debug, Clone)]
 pub struct NetNs {
     descriptor: Rc<OwnedFd>,
     ports: Rc<Ports>,
-    /// The number of the kernel's timers that ended a wait in it while this process was late.
+    /// Number of waits that a kernel timer ended while this process was delayed.
     late_timers: Rc<Cell<u64>>,
     tenant: Tenant,
 }
 
 impl NetNs {
-    /// The namespace the calling thread is in.
+    /// Returns the namespace of the calling thread.
     ///
     /// # Errors
     ///
-    /// When `/proc` is not there or no descriptor is left.
+    /// When `/proc` is not mounted or no descriptor is left.
     pub fn current(tenant: &Tenant, ports: &Rc<Ports>) -> std::io::Result<Self> {
         Ok(Self {
             descriptor: Rc::new(current()?),
@@ -36,53 +36,51 @@ impl NetNs {
         })
     }
 
-    /// A new, empty namespace of the lab whose programs that tenant runs and whose ports
-    /// those are.
+    /// Creates an empty namespace of the lab with this tenant and these ports.
     ///
     /// # Errors
     ///
-    /// When the kernel gives no more of them, or no descriptor is left.
+    /// When the kernel's limit of namespaces is reached, or no descriptor is left.
     pub fn new(tenant: &Tenant, ports: &Rc<Ports>) -> std::io::Result<Self> {
         let _way_back = WayBack(current()?);
         unshare(CloneFlags::CLONE_NEWNET)?;
         Self::current(tenant, ports)
     }
 
-    /// Who runs programs in it.
+    /// Returns the tenant that runs programs in the namespace.
     #[must_use]
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
     }
 
-    /// What the kernel calls it: no other namespace that is there has this
-    /// number.
+    /// Returns the inode number of the namespace, which is unique among existing namespaces.
     #[must_use]
     pub fn number(&self) -> u64 {
-        // It is a file that is open: nothing can keep its number back.
+        // fstat of an open file cannot fail.
         nix::sys::stat::fstat(&*self.descriptor).map_or(0, |about| about.st_ino)
     }
 
-    /// The ports that connections of its lab left from.
+    /// Returns the source ports that connections of the lab have used.
     #[must_use]
     pub fn ports(&self) -> &Ports {
         &self.ports
     }
 
-    /// Notes that a timer of the kernel's ended a wait while this process was late, which
-    /// another wait may have ended before on a quiet machine.
+    /// Records that a kernel timer ended a wait while this process was delayed. On an idle host,
+    /// another event might have ended the wait earlier.
     pub fn note_late_timer(&self) {
         self.late_timers.set(self.late_timers.get() + 1);
     }
 
-    /// How often that was so.
+    /// Returns the number of waits recorded by [`NetNs::note_late_timer`].
     #[must_use]
     pub fn late_timers(&self) -> u64 {
         self.late_timers.get()
     }
 
-    /// Does something inside. Sockets and processes made in there stay in
-    /// there. What is done must not await: the thread is not its own until it
-    /// is back.
+    /// Runs a function inside the namespace. Sockets and processes created by the function stay in
+    /// the namespace. The function must not await, because the whole thread is in the namespace
+    /// until the function returns.
     ///
     /// # Errors
     ///
@@ -98,12 +96,12 @@ fn current() -> std::io::Result<OwnedFd> {
     Ok(File::open("/proc/thread-self/ns/net")?.into())
 }
 
-/// What the kernel calls the user namespace that this process is in, to which the
-/// network namespaces belong that it makes.
+/// Returns the inode number of this process's user namespace, which owns the network namespaces
+/// that the process creates.
 ///
 /// # Errors
 ///
-/// When `/proc` is not there.
+/// When `/proc` is not mounted.
 pub fn owner() -> std::io::Result<u32> {
     let number = std::fs::metadata("/proc/self/ns/user")?.ino();
     u32::try_from(number).map_err(std::io::Error::other)
@@ -115,14 +113,14 @@ impl AsRawFd for NetNs {
     }
 }
 
-/// Brings the thread back to where it was, also when what was done panicked.
+/// Guard that returns the thread to its namespace, also after a panic.
 struct WayBack(OwnedFd);
 
 impl Drop for WayBack {
     fn drop(&mut self) {
         if let Err(errno) = setns(&self.0, CloneFlags::CLONE_NEWNET) {
-            // A thread in the wrong namespace would answer for the wrong
-            // machine from here on. There is no way to go on.
+            // A thread in the wrong namespace would operate on the wrong network stack. The process
+            // cannot continue.
             eprintln!("svclab agent: cannot return to its own namespace: {errno}");
             std::process::abort();
         }

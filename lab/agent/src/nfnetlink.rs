@@ -1,47 +1,46 @@
-//! Asking netfilter by netlink: for one thing, for several at once, for a list.
+//! Sends requests to netfilter over netlink: single requests, batches and dumps.
 
 use std::io;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 
-/// A netlink header, and netfilter's own.
+/// Bytes of the netlink header and the netfilter header.
 const HEADERS: usize = 16 + 4;
 
-/// A message that refuses or grants, and one that ends a list.
+/// Messages that acknowledge or reject a request, and that end a dump.
 const ANSWER: u16 = 2;
 const DONE: u16 = 3;
 
-/// What brackets messages that are done together or not at all (Linux v6.12,
-/// `include/uapi/linux/netfilter/nfnetlink.h`).
+/// Messages that enclose an atomic batch (Linux v6.12, `include/uapi/linux/netfilter/nfnetlink.h`).
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 
-/// How much of a list is read at once, in bytes; the kernel divides it into pieces
-/// that fit (Linux v6.12, `net/netlink/af_netlink.c`, `netlink_dump`).
+/// Buffer size in bytes for reading a dump. The kernel splits the dump into parts that fit (Linux
+/// v6.12, `net/netlink/af_netlink.c`, `netlink_dump`).
 pub const ROOM: usize = 1 << 16;
 
-/// One thing that is asked of netfilter.
+/// Request to netfilter.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The part of netfilter, in the upper byte, and what it is to do.
+    /// Netfilter subsystem in the upper byte, and command.
     pub what: u16,
-    /// Netlink's flags, besides those of every request.
+    /// Netlink flags in addition to `NLM_F_REQUEST`.
     pub flags: u16,
-    /// The address family, or 0.
+    /// Address family, or 0.
     pub family: u8,
-    /// What the part of netfilter takes it for.
+    /// Resource ID (`res_id`), whose meaning depends on the subsystem.
     pub about: u16,
-    /// Attributes, as the kernel reads them.
+    /// Attributes in netlink encoding.
     pub attributes: &'a [u8],
 }
 
 impl Request<'_> {
-    /// As netlink carries it.
+    /// Encodes the request as a netlink message.
     ///
     /// # Errors
     ///
-    /// When it is longer than a message can be.
+    /// When the request exceeds the maximum length of a message.
     pub fn bytes(&self) -> io::Result<Vec<u8>> {
         let length = HEADERS + self.attributes.len();
         let mut message = Vec::with_capacity(length);
@@ -58,21 +57,20 @@ impl Request<'_> {
     }
 }
 
-/// A message of netfilter's, as it was received.
+/// Received netfilter message.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
-    /// The part of netfilter, and what it says.
+    /// Netfilter subsystem in the upper byte, and message type.
     pub what: u16,
-    /// The address family, or 0.
+    /// Address family, or 0.
     pub family: u8,
-    /// Attributes; of a message of netlink's own, what is behind its header and four
-    /// bytes more.
+    /// Attributes. For a control message of netlink, the data from 4 bytes after its header.
     pub attributes: &'a [u8],
-    /// The first four bytes behind netlink's header, as a number.
+    /// First 4 bytes after the netlink header, as a number.
     first: i32,
 }
 
-/// The messages in what was received at once. One that is cut off is left out.
+/// Parses the messages of one received buffer. Incomplete messages are skipped.
 pub fn messages(mut received: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(*received.first_chunk()?);
@@ -90,13 +88,13 @@ pub fn messages(mut received: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// Asks in the namespace that the thread is in, and waits for the answer. `what`
-/// is the part of netfilter, in the upper byte, and what it is to do; attributes
-/// are as the kernel reads them.
+/// Sends a request in the namespace of the calling thread, and waits for the response. `what`
+/// contains the netfilter subsystem in the upper byte and the command. Attributes are in netlink
+/// encoding.
 ///
 /// # Errors
 ///
-/// What the kernel refuses.
+/// When the kernel rejects the request.
 pub fn ask(what: u16, flags: u16, attributes: &[u8]) -> io::Result<()> {
     let request = Request {
         what,
@@ -108,11 +106,12 @@ pub fn ask(what: u16, flags: u16, attributes: &[u8]) -> io::Result<()> {
     answered(&open()?, &request.bytes()?, 1)
 }
 
-/// Asks about something of an address family, likewise.
+/// Sends a request for an address family in the namespace of the calling thread, and waits for the
+/// response.
 ///
 /// # Errors
 ///
-/// What the kernel refuses.
+/// When the kernel rejects the request.
 pub fn ask_of(family: u8, what: u16, attributes: &[u8]) -> io::Result<()> {
     let request = Request {
         what,
@@ -124,23 +123,23 @@ pub fn ask_of(family: u8, what: u16, attributes: &[u8]) -> io::Result<()> {
     answered(&open()?, &request.bytes()?, 1)
 }
 
-/// Asks on a socket that stays open, and waits for the answer.
+/// Sends a request on an open socket and waits for the response.
 ///
 /// # Errors
 ///
-/// What the kernel refuses.
+/// When the kernel rejects the request.
 pub fn ask_on(socket: &Socket, request: &Request<'_>) -> io::Result<()> {
     let flags = request.flags | NLM_F_ACK;
     let request = Request { flags, ..*request };
     answered(socket, &request.bytes()?, 1)
 }
 
-/// Asks a part of netfilter on a socket that stays open for several things that are done
-/// together or not at all.
+/// Sends a batch of requests to a netfilter subsystem on an open socket. The kernel applies all of
+/// them or none.
 ///
 /// # Errors
 ///
-/// What the kernel refuses.
+/// When the kernel rejects a request.
 pub fn ask_together(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()> {
     let Some(first) = requests.first() else {
         return Ok(());
@@ -161,12 +160,11 @@ pub fn ask_together(socket: &Socket, requests: &[Request<'_>]) -> io::Result<()>
     answered(socket, &all, requests.len())
 }
 
-/// Asks for a list, in the namespace that the thread is in, and hands on each
-/// message of it.
+/// Requests a dump in the namespace of the calling thread, and passes each message to `each`.
 ///
 /// # Errors
 ///
-/// What the kernel refuses.
+/// When the kernel rejects the request.
 pub fn list(what: u16, mut each: impl FnMut(Message<'_>)) -> io::Result<()> {
     let request = Request {
         what,
@@ -191,7 +189,7 @@ pub fn list(what: u16, mut each: impl FnMut(Message<'_>)) -> io::Result<()> {
     }
 }
 
-/// A socket to ask on, in the namespace that the thread is in.
+/// Opens a socket for requests in the namespace of the calling thread.
 ///
 /// # Errors
 ///
@@ -199,12 +197,12 @@ pub fn list(what: u16, mut each: impl FnMut(Message<'_>)) -> io::Result<()> {
 pub fn open() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
-    // An answer is there when the request has been taken.
+    // The kernel has queued the response when the send call returns.
     socket.set_non_blocking(true)?;
     Ok(socket)
 }
 
-/// Sends requests and reads as many answers.
+/// Sends requests and reads one acknowledgement for each.
 fn answered(socket: &Socket, requests: &[u8], wanted: usize) -> io::Result<()> {
     socket.send_to(requests, &SocketAddr::new(0, 0), 0)?;
     let mut answers = 0;

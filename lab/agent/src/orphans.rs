@@ -1,5 +1,5 @@
-//! Programs that were killed and that nobody waits for. What a program leaves running is
-//! a child of its room's first process ([`super::room`]), and no matter of the agent's.
+//! Reaps killed programs that no task waits for. A process that a program left running is a child
+//! of its room's first process ([`super::room`]), which reaps it.
 
 use std::cell::RefCell;
 
@@ -10,13 +10,13 @@ thread_local! {
     static ABANDONED: RefCell<Vec<Pid>> = RefCell::default();
 }
 
-/// Notes that nobody waits for a program that was killed.
+/// Registers a killed program that no task waits for.
 pub fn abandon(process: Pid) {
     ABANDONED.with_borrow_mut(|abandoned| abandoned.push(process));
     reap();
 }
 
-/// Waits for those that have ended by now.
+/// Reaps the registered programs that have exited.
 pub fn reap() {
     ABANDONED.with_borrow_mut(|abandoned| {
         abandoned.retain(|process| {

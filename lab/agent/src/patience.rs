@@ -1,4 +1,4 @@
-//! Waiting for an answer that another task of this process, or the kernel, must give.
+//! Waits with a time limit for an answer from another task of this process or from the kernel.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,32 +6,31 @@ use std::time::Duration;
 use super::pulse::Running;
 use super::softnet::Queues;
 
-/// The longest that packets are waited for that the kernel has not processed when a
-/// patience is over.
+/// Maximum time to wait for queued packets when a time limit has expired.
 const LONGEST_QUEUE: Duration = Duration::from_mins(1);
 
-/// The pause between two looks at the kernel's queues.
+/// Interval between reads of the kernel's queues.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Such a part of the patience follows after packets that waited were processed: an answer
+/// Divisor of the time limit that gives the extra wait after queued packets were processed: a reply
 /// to them may be on its way.
 const MORE: u32 = 10;
 
-/// Why nothing came.
+/// Reason why no answer arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nothing {
-    /// No answer came in time.
+    /// No answer arrived within the time limit.
     InTime,
-    /// Packets still waited for a processor after a minute.
+    /// Packets were still queued for a processor after 1 minute.
     Queued,
 }
 
-/// Returns what comes of `doing` within a patience. `doing` is polled first, so that what
-/// came in time counts, however late this process looks.
+/// Returns the result of `doing` within a time limit. `doing` is polled first, so that a result in
+/// time counts even if this process runs late.
 ///
 /// # Errors
 ///
-/// When nothing came.
+/// When no result arrived.
 pub async fn within<T>(patience: Duration, doing: impl Future<Output = T>) -> Result<T, Nothing> {
     tokio::select! {
         biased;
@@ -40,9 +39,9 @@ pub async fn within<T>(patience: Duration, doing: impl Future<Output = T>) -> Re
     }
 }
 
-/// Waits until a patience is over. It counts time in which this process ran: who is to
-/// answer lives here, too. It is not over while packets wait in the kernel for a
-/// processor.
+/// Waits until a time limit expires. Only time in which this process ran counts, because the
+/// answering server runs in this process too. The limit does not expire while packets are queued
+/// for a processor.
 pub async fn over(patience: Duration) -> Nothing {
     over_beside(patience, LONGEST_QUEUE, Queues::read).await
 }
@@ -57,7 +56,7 @@ async fn over_beside(
     let last = running.ran().saturating_add(longest_queue);
     let mut busy = read().busy;
     while !busy.is_empty() {
-        // A processor whose queue was empty once has processed what waited before.
+        // A processor whose queue was empty once has processed all packets queued before.
         let mut left: BTreeSet<u32> = busy.into_iter().collect();
         while !left.is_empty() {
             if running.ran() >= last {
@@ -86,8 +85,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(100);
 
-    /// On a clock that moves only while all tasks wait, or by `advance`: as if the thread
-    /// had been blocked for so long.
+    /// Runs a future on a clock that advances only while all tasks wait, or through `advance`,
+    /// which simulates a blocked thread.
     fn on_one_thread<T>(doing: impl Future<Output = T>) -> T {
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_time().start_paused(true).build().unwrap();
@@ -118,7 +117,7 @@ mod tests {
         let queues = || {
             looks.set(looks.get() + 1);
             match looks.get() {
-                // The queues of two processors, neither of them empty for long.
+                // Both processors have queued packets at first; each queue is empty once.
                 1 | 2 => waiting_at(&[0, 1]),
                 3 => waiting_at(&[0]),
                 4 => waiting_at(&[1]),
@@ -138,7 +137,7 @@ mod tests {
 
     #[test]
     fn answer_that_is_there_comes_before_the_end() {
-        // Both are ready when they are polled first.
+        // Both futures are ready at the first poll.
         for _ in 0..64 {
             let got = on_one_thread(within(Duration::ZERO, ready(())));
             assert_eq!(got, Ok(()));

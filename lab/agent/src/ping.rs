@@ -1,4 +1,4 @@
-//! One ICMP echo.
+//! Sends one ICMP echo request as a probe.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,15 +16,15 @@ use super::{icmp_errors, patience};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::Probe;
 
-/// The size of what `ping` sends by default: header and 56 bytes.
+/// Size of the request that `ping` sends by default, in bytes: the header and 56 bytes.
 const SIZE: usize = 64;
 
-/// Sends an echo request, from the namespace the calling thread is in. That
-/// namespace must allow it (`net.ipv4.ping_group_range`).
+/// Sends an echo request from the namespace of the calling thread. The namespace must permit ICMP
+/// sockets (`net.ipv4.ping_group_range`).
 ///
 /// # Errors
 ///
-/// When no socket can be had or its source address is not to be had.
+/// When no socket can be opened or the source address is unavailable.
 pub fn begin(probe: &Probe) -> io::Result<Exchange> {
     let peer = probe.to.address;
     let protocol = match peer {
@@ -52,7 +52,7 @@ pub fn begin(probe: &Probe) -> io::Result<Exchange> {
     Ok(Exchange::begun(local, exchange(socket, probe.patience)))
 }
 
-/// The kernel fills in the identifier and the checksum.
+/// Creates an echo request. The kernel fills in the identifier and the checksum.
 fn request(peer: IpAddr) -> Vec<u8> {
     let mut bytes = vec![0; SIZE];
     match peer {

@@ -1,4 +1,5 @@
-//! UDP that knows which of its addresses was asked, and answers from there.
+//! Receives UDP datagrams together with their destination address, and sends answers from that
+//! address.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -9,11 +10,11 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
 };
 
-/// Asks the kernel to say with each datagram which address it came for.
+/// Makes the kernel report the destination address of each datagram.
 ///
 /// # Errors
 ///
-/// When the kernel refuses the option.
+/// When the kernel rejects the option.
 pub fn ask(socket: &impl AsFd, local: IpAddr) -> io::Result<()> {
     match local {
         IpAddr::V4(_) => setsockopt(socket, Ipv4PacketInfo, &true)?,
@@ -22,11 +23,11 @@ pub fn ask(socket: &impl AsFd, local: IpAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// One datagram's sender and the address it came for.
+/// Receives a datagram. Returns its sender and its destination address.
 ///
 /// # Errors
 ///
-/// `WouldBlock` when there is none.
+/// `WouldBlock` when no datagram is available.
 pub fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
     let mut bytes = [0; 2048];
     let mut slices = [IoSliceMut::new(&mut bytes)];
@@ -51,11 +52,11 @@ pub fn receive(socket: RawFd) -> io::Result<(SocketAddr, IpAddr)> {
     Ok((peer, asked))
 }
 
-/// Sends a datagram from one of this host's addresses.
+/// Sends a datagram from one of the namespace's addresses.
 ///
 /// # Errors
 ///
-/// What the kernel says of it.
+/// When the kernel rejects the datagram.
 pub fn send(socket: RawFd, bytes: &[u8], to: SocketAddr, from: IpAddr) -> io::Result<()> {
     let slices = [IoSlice::new(bytes)];
     let to = SockaddrStorage::from(to);

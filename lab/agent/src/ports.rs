@@ -1,13 +1,12 @@
-//! Source ports of probes. No two connections of a lab share one.
+//! Manages the source ports of probes. No two connections of a lab use the same port.
 //!
-//! Conntrack remembers a datagram's ports for minutes, and sends a new caller's datagrams
-//! to where an old one's went (Linux v6.12, `net/netfilter/nf_conntrack_proto_udp.c`).
-//! IPVS finds the connection of a reply by the client's and the real server's address and
-//! port alone, not by the virtual server's (Linux v6.12,
-//! `net/netfilter/ipvs/ip_vs_conn.c`, `ip_vs_conn_out_get`). Connections from one port
-//! through two services to one endpoint get each other's replies. Nodes that masquerade
-//! give their own address to callers in several namespaces, so a port is unique in the
-//! whole lab.
+//! A conntrack entry of a datagram exists for minutes, and directs datagrams of a new client with
+//! the same port to the old destination (Linux v6.12, `net/netfilter/nf_conntrack_proto_udp.c`).
+//! IPVS finds the connection of a reply only by the addresses and ports of the client and the real
+//! server, not by the virtual server (Linux v6.12, `net/netfilter/ipvs/ip_vs_conn.c`,
+//! `ip_vs_conn_out_get`). Connections from the same port through two services to the same endpoint
+//! receive each other's replies. Masquerading nodes give their own address to clients in several
+//! namespaces, so that a port must be unique in the whole lab.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -19,15 +18,15 @@ use socket2::Socket;
 
 use svclab_model::plan::Probe;
 
-/// Maximum number of attempts to get another port. Only a lab that limits its ports by
-/// `net.ipv4.ip_local_port_range` needs so many.
+/// Maximum number of attempts to get another port. Only a lab that limits its ports with
+/// `net.ipv4.ip_local_port_range` needs that many.
 const MAX_ATTEMPTS: usize = 64;
 
-/// A port is not used again before so many others: a quarter of the ports that a kernel
-/// picks from, 32768 to 60999.
+/// Minimum number of other ports before a port is reused: a quarter of the ports that a kernel
+/// assigns, 32768 to 60999.
 const GENERATION: usize = 7_000;
 
-/// The ports that connections of one lab left from.
+/// Source ports that connections of a lab have used.
 #[derive(Debug, Default)]
 pub struct Ports {
     newer: RefCell<HashSet<u16>>,
@@ -35,16 +34,16 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// A socket that `open` binds to a port that no other of the lab left from recently.
+    /// Returns a socket that `open` binds to a port that the lab has not used recently.
     ///
     /// # Errors
     ///
-    /// As `open`.
+    /// When `open` fails.
     pub fn fresh<E>(
         &self,
         mut open: impl FnMut() -> io::Result<Result<Socket, E>>,
     ) -> io::Result<Result<Socket, E>> {
-        // A port is not given twice while a socket has it.
+        // The kernel does not assign a port again while a socket holds the port.
         let mut known = Vec::new();
         loop {
             let socket = match open() {
@@ -64,7 +63,7 @@ impl Ports {
         }
     }
 
-    /// Records a port. Returns whether it was not on record.
+    /// Records a port. Returns whether the port was not on record.
     fn insert(&self, port: u16) -> bool {
         let (mut newer, mut older) = (self.newer.borrow_mut(), self.older.borrow_mut());
         if newer.len() == GENERATION {
@@ -74,13 +73,13 @@ impl Ports {
     }
 }
 
-/// Whether a namespace has no port left.
+/// Whether the namespace has no port left.
 #[must_use]
 pub fn is_exhausted(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EADDRINUSE as i32)
 }
 
-/// The source of a probe's socket, whose port the kernel picks.
+/// Returns the source address of a probe's socket, with port 0: the kernel assigns the port.
 #[must_use]
 pub fn source(probe: &Probe) -> SocketAddr {
     let unspecified = if probe.to.address.is_ipv6() {

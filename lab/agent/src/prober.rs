@@ -1,4 +1,4 @@
-//! Trying what a plan wants tried, in its order.
+//! Runs the probes of a plan in order.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -17,23 +17,22 @@ use svclab_model::evidence::{Attempt, Verdict};
 use svclab_model::plan::Probe;
 use svclab_model::protocol::Failure;
 
-/// How many connections may be young at once: of more, a kernel without a processor of
-/// its own drops what waits in its backlog, and each is answered after it was sent again.
+/// Maximum number of recent connections. With more, a kernel on a shared processor drops packets
+/// from its backlog, and connections succeed only after a retransmission.
 const YOUNG: usize = 64;
 
-/// For how long a connection that has not ended is young. What times out does not keep
-/// the others from their turn.
+/// Age after which a running connection no longer counts as recent. Connections that time out do
+/// not delay later ones.
 const YOUTH: Duration = Duration::from_millis(250);
 
-/// Tries all probes and says what became of each connection, in the plan's
-/// order. The first packets of those that wait for nobody leave in the plan's
-/// order too, one after the other, so that a round robin is met in a known order.
-/// What the settler says is settled ends then.
+/// Runs all probes and returns the attempts in the order of the plan. The first packets of probes
+/// without `after` leave in sequence, also in the order of the plan, so that a round robin assigns
+/// backends in a known order. Connections that the settler reports as settled end at once.
 ///
 /// # Errors
 ///
-/// When a socket cannot be had, a probe is bound to an address that its namespace has not
-/// got, or this machine is too busy for a verdict. What the network does is no error.
+/// When a socket cannot be opened, a probe is bound to an address that its namespace lacks, or the
+/// host is too busy for a verdict. Network errors are verdicts, not errors.
 pub async fn run(
     probes: &[Probe],
     namespaces: &HashMap<String, NetNs>,
@@ -100,38 +99,38 @@ pub async fn run(
     Ok(done.into_iter().map(|(_, attempt)| attempt).collect())
 }
 
-/// A connection that may be settled and has not ended.
+/// Running connection that may be settled.
 pub struct Waiting {
-    /// Which of the plan's probes it is of.
+    /// Index of its probe in the plan.
     pub at: usize,
-    /// Which of its connections, from 0.
+    /// Index of the connection in its probe, from 0.
     pub number: u32,
-    /// The address of its socket.
+    /// Local address of its socket.
     pub local: SocketAddr,
     settle: Option<oneshot::Sender<()>>,
 }
 
-/// The connections that have begun.
+/// Started connections.
 #[derive(Default)]
 struct Running {
     tasks: JoinSet<(usize, Result<Attempt, Failure>)>,
     waiting: Vec<Waiting>,
-    /// Those that began last and have not ended: when, of which probe, and which of its
-    /// connections.
+    /// Recent connections that have not ended: start time, index of the probe, index of the
+    /// connection.
     young: VecDeque<(Instant, usize, u32)>,
 }
 
 impl Running {
-    /// Whether one of them may be settled.
+    /// Whether any connection may be settled.
     fn waits(&self) -> bool {
         self.waiting.iter().any(|one| one.settle.is_some())
     }
 
-    /// Ends those at these places as timeouts.
+    /// Ends the connections at these indexes as timeouts.
     fn settle(&mut self, settled: &[usize]) {
         for at in settled {
             if let Some(settle) = self.waiting[*at].settle.take() {
-                // It may have ended at this very moment.
+                // The connection may have ended at the same moment.
                 let _ = settle.send(());
             }
         }
@@ -172,11 +171,11 @@ impl Running {
     }
 }
 
-/// What became of an exchange, as an attempt of a probe.
+/// Converts the result of an exchange to an attempt of a probe.
 ///
 /// # Errors
 ///
-/// When this machine was too busy for a verdict.
+/// When the host was too busy for a verdict.
 pub fn certain(
     probe: &str,
     number: u32,
@@ -189,7 +188,8 @@ pub fn certain(
     }
 }
 
-/// The same, however busy the machine was.
+/// Converts the result of an exchange to an attempt of a probe, even if the host was too busy for a
+/// verdict.
 pub fn told(probe: &str, number: u32, took: Duration, outcome: Outcome) -> Attempt {
     let (endpoint, seen_source) = outcome.answer.unzip();
     Attempt {

@@ -1,4 +1,4 @@
-//! Starting the programs that load rules, inside a namespace.
+//! Starts programs inside a namespace, feeds their input and collects their output.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,31 +15,31 @@ use super::netns::NetNs;
 use svclab_model::protocol::{Failure, Fault, Finished, Rejected};
 use svclab_model::tools::package;
 
-/// Where programs are looked for; the caller's own PATH means nothing in here.
+/// Search path for programs. The caller's PATH does not apply inside a lab.
 pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
 
-/// The most that a program may print which svclab itself chose, in bytes.
+/// Maximum number of bytes that a program selected by svclab may print.
 pub const MOST: u64 = 256 << 20;
 
-/// How a program is started, with pipes to all three of its streams.
+/// Program start with pipes for all three streams.
 pub struct Started<'s> {
     pub ns: &'s NetNs,
-    /// The namespace's name.
+    /// Name of the namespace.
     pub name: &'s str,
     pub program: &'s str,
     pub arguments: &'s [&'s str],
-    /// Where it looks for programs itself.
+    /// Search path for programs that the program starts.
     pub path: &'s str,
-    /// How many processes its user may have; `None` for any number.
+    /// Maximum number of processes of the program's user; `None` for no limit.
     pub processes: Option<u64>,
 }
 
 impl Started<'_> {
-    /// Starts it. It ends with the value that is returned.
+    /// Starts the program. Dropping the returned value kills the program.
     ///
     /// # Errors
     ///
-    /// When the program is not there or cannot be started.
+    /// When the program does not exist or cannot be started.
     pub fn start(&self) -> Result<Child, Failure> {
         let program = self.program;
         let missing = || io::Error::from(io::ErrorKind::NotFound);
@@ -60,12 +60,12 @@ impl Started<'_> {
     }
 }
 
-/// Starts `program` in a namespace, with pipes to all three of its streams. It
-/// ends with the value that is returned.
+/// Starts `program` in a namespace, with pipes for all three streams. Dropping the returned value
+/// kills the program.
 ///
 /// # Errors
 ///
-/// When the program is not there or cannot be started.
+/// When the program does not exist or cannot be started.
 pub fn start(
     ns: &NetNs,
     name: &str,
@@ -84,16 +84,15 @@ pub fn start(
     started.start()
 }
 
-/// What starts a program that lies there, with what every program's environment
-/// holds here.
+/// Returns the launch of an executable, with the environment common to all programs of labs.
 pub fn launch(ns: &NetNs, found: &Path) -> Launch {
-    // Its user is part of the name: where numbers of namespaces come back, a lock of
-    // another lab's user cannot be opened.
+    // The name contains the user. Inode numbers of namespaces are reused, and a lock file of
+    // another lab's user could not be opened.
     let user = ns.tenant().user().unwrap_or(0);
     let environment = [
         ("PATH", PATH.to_owned()),
-        // iptables-legacy takes one lock for the whole machine unless told
-        // otherwise; a namespace's rules concern nobody else.
+        // By default, iptables-legacy uses one lock for the whole host. The rules of a namespace
+        // need a lock for this namespace only.
         (
             "XTABLES_LOCKFILE",
             format!("/run/xtables-{}-{user}.lock", ns.number()),
@@ -109,7 +108,8 @@ pub fn launch(ns: &NetNs, found: &Path) -> Launch {
     }
 }
 
-/// Where a program lies.
+/// Finds the path of a program in [`PATH`], or returns `None`. A name with a slash is the path
+/// itself.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
@@ -121,12 +121,12 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Starts `program` in a namespace, feeds it `input`, and waits for its end.
+/// Starts `program` in a namespace, writes `input` to it, and waits for its exit. An exit status
+/// other than 0 is not an error.
 ///
 /// # Errors
 ///
-/// When the program is not there or cannot be started; not when it ends with
-/// an error of its own.
+/// When the program does not exist or cannot be started.
 pub async fn run(
     ns: &NetNs,
     name: &str,
@@ -140,7 +140,7 @@ pub async fn run(
         .map_err(|TooMuch| printed_too_much(name, program))
 }
 
-/// A program printed more than is kept of any.
+/// Returns the failure of a program that exceeded the output limit.
 pub fn printed_too_much(name: &str, program: &str) -> Failure {
     Failure {
         fault: Fault::Input,
@@ -150,12 +150,13 @@ pub fn printed_too_much(name: &str, program: &str) -> Failure {
     }
 }
 
-/// Feeds a program that was started, and waits for its end.
+/// Writes the input of a started program and waits for its exit. An exit status other than 0 is not
+/// an error.
 ///
 /// # Errors
 ///
-/// When it was killed or does not read; not when it ends with an error of its
-/// own. Within, that it printed more than `most` bytes.
+/// When a signal killed the program, or it does not read its input. Returns `Ok(Err(TooMuch))` when
+/// the program prints more than `most` bytes.
 pub async fn finish(
     mut child: Child,
     name: &str,
@@ -163,8 +164,8 @@ pub async fn finish(
     input: &str,
     most: u64,
 ) -> Result<Result<Finished, TooMuch>, Failure> {
-    // At the same time: a program that says much about much input waits until
-    // somebody listens.
+    // Reading and writing must run in parallel: a program with much output blocks until the output
+    // is read.
     let stdin = child.stdin.take();
     let (fed, output) = tokio::join!(feed(stdin, input), child.outputs(most));
     let output = output
@@ -184,8 +185,8 @@ pub async fn finish(
             rejected: None,
         });
     }
-    // A program that refuses its input may close it before all was written;
-    // then its own message says more.
+    // A program that rejects its input may close it before everything was written. In this case its
+    // own message is more precise.
     if let Err(error) = fed
         && output.status.success()
     {
@@ -209,8 +210,8 @@ async fn feed(stdin: Option<ChildStdin>, input: &str) -> io::Result<()> {
     stdin.shutdown().await
 }
 
-/// What a program said of its input. It counted the lines that it was given
-/// `before`, too.
+/// Returns the failure of a program that rejected its input. `before` is the number of lines that
+/// the program received earlier and counts too.
 pub fn refused(name: &str, program: &str, said: &str, input: &str, before: usize) -> Failure {
     let mut lines = rejected_lines(said, input, before).into_iter();
     let first = lines.next();
@@ -242,7 +243,7 @@ pub fn refused(name: &str, program: &str, said: &str, input: &str, before: usize
     }
 }
 
-/// Whether a program's message speaks of the kernel rather than of its input.
+/// Whether a program's message concerns the kernel and not the input.
 fn lacks_support(said: &str) -> bool {
     [
         "Table does not exist",
@@ -255,9 +256,9 @@ fn lacks_support(said: &str) -> bool {
     .any(|words| said.contains(words))
 }
 
-/// The lines of the input, with their numbers, that messages such as `line 4: RULE_APPEND
-/// failed`, `Error occurred at line: 4`, `Error in line 4:` or
-/// `/dev/stdin:4:9-44: Error:` speak of.
+/// Finds the rejected lines of the input with their numbers, from messages such as `line 4:
+/// RULE_APPEND failed`, `Error occurred at line: 4`, `Error in line 4:` or `/dev/stdin:4:9-44:
+/// Error:`.
 fn rejected_lines(said: &str, input: &str, before: usize) -> Vec<(usize, String)> {
     let places = said.split("/dev/stdin:").skip(1);
     let numbers = places.chain(said.split("line").skip(1)).filter_map(|rest| {

@@ -1,31 +1,30 @@
-//! A clock that stops while this process does not run.
+//! Implements a clock that stops while this process does not run.
 //!
-//! Probes, servers, balancers and health checks share one thread. What one of them waits
-//! for is done by another, so a wait counts only time in which all of them had their turn.
-//! All of them wait by the same clock: which of two waits ends first does not depend on how
-//! busy the machine is.
+//! Probes, servers, load balancers and health checks share one thread. Each waits for results of
+//! the others, so that a wait counts only time in which all of them could run. All of them use the
+//! same clock: which of two waits ends first does not depend on the load of the host.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// The pause between two beats.
+/// Interval between two ticks.
 const BEAT: Duration = Duration::from_millis(10);
 
-/// The most that one beat adds to the clock. Every task that is ready runs between two
-/// beats, because the tasks of a thread run in the order in which they become ready.
+/// Maximum advance of the clock per tick. Every ready task runs between two ticks, because the
+/// tasks of a thread run in the order in which they become ready.
 const MAX_STEP: Duration = Duration::from_millis(20);
 
 thread_local! {
     static PULSE: RefCell<Pulse> = const { RefCell::new(Pulse::new()) };
 }
 
-/// The clock of one thread.
+/// Clock of one thread.
 struct Pulse {
     /// Number of waits that need the clock.
     waits: usize,
-    /// The last beat; none while no task moves the clock.
+    /// Time of the last tick; `None` while no task advances the clock.
     beat: Option<Instant>,
     ran: Duration,
     late: Duration,
@@ -41,7 +40,8 @@ impl Pulse {
         }
     }
 
-    /// Time in which the process ran, and in which it did not though it was due to.
+    /// Returns the time in which the process ran, and the time in which it was due to run but did
+    /// not.
     fn at(&self, now: Instant) -> (Duration, Duration) {
         let passed = self
             .beat
@@ -56,11 +56,11 @@ impl Pulse {
     }
 }
 
-/// Keeps the clock of this thread running.
+/// Guard that keeps the clock of this thread running.
 pub struct Running(());
 
 impl Running {
-    /// Starts the clock if it does not run. The calling task must be of a `LocalSet`.
+    /// Starts the clock if it is stopped. The calling task must belong to a `LocalSet`.
     pub fn begin() -> Self {
         let starts = PULSE.with_borrow_mut(|pulse| {
             pulse.waits += 1;
@@ -76,19 +76,19 @@ impl Running {
         Self(())
     }
 
-    /// Time in which this process ran, since some moment in the past.
+    /// Returns the time in which this process ran, since a fixed moment in the past.
     #[expect(clippy::unused_self, reason = "the clock stands still without one")]
     pub fn ran(&self) -> Duration {
         PULSE.with_borrow(|pulse| pulse.at(Instant::now()).0)
     }
 
-    /// Time in which this process was due to run and did not, since the same moment.
+    /// Returns the time in which this process was due to run but did not, since the same moment.
     #[expect(clippy::unused_self, reason = "the clock stands still without one")]
     pub fn late(&self) -> Duration {
         PULSE.with_borrow(|pulse| pulse.at(Instant::now()).1)
     }
 
-    /// Waits until the clock has moved by `duration`.
+    /// Waits until the clock has advanced by `duration`.
     pub async fn wait(&self, duration: Duration) {
         let end = self.ran().saturating_add(duration);
         while let Some(left) = end.checked_sub(self.ran()).filter(|left| !left.is_zero()) {
@@ -104,7 +104,7 @@ impl Drop for Running {
 }
 
 async fn beat() {
-    // The task may end with its `LocalSet`.
+    // The task may be dropped with its `LocalSet`.
     struct Ends;
     impl Drop for Ends {
         fn drop(&mut self) {
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    /// On a clock that moves only while all tasks wait, or by `advance`: as if the thread
-    /// had been blocked for so long.
+    /// Runs a future on a clock that advances only while all tasks wait, or through `advance`,
+    /// which simulates a blocked thread.
     fn on_one_thread(doing: impl Future<Output = ()>) {
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_time().start_paused(true).build().unwrap();

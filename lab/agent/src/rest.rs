@@ -1,4 +1,4 @@
-//! The end of watching: when packets have come to rest, at one moment for all of a lab.
+//! Stops all captures and traces of a lab at the same time, once no packets are in flight.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,20 +14,20 @@ use super::trace::Trace;
 use super::wire::refused;
 use svclab_model::protocol::Failure;
 
-/// How long is waited between two looks. It is this process's own time: while the
-/// machine is busy elsewhere, servers and callers in it have no packets to send, either.
+/// Interval between checks. It is this process's own time: while the host is busy with other
+/// processes, the servers and clients in this process send no packets either.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How many looks in a row find nothing new when packets have come to rest.
+/// Number of consecutive checks without a new packet that end the wait.
 const SILENT: u32 = 5;
 
-/// How many looks there are at most: something may go on by itself.
+/// Maximum number of checks, because packets may continue without end.
 const LOOKS: u32 = 500;
 
-/// What neighbours namespaces were looking for when packets had come to rest.
+/// Unresolved neighbours when packets stopped, by namespace.
 pub type Unresolved = BTreeMap<String, Vec<IpAddr>>;
 
-/// What is watched of a lab.
+/// Captures and trace of a lab.
 pub struct Watched<'a> {
     pub captures: &'a [Capture],
     pub basket: &'a RefCell<Basket>,
@@ -35,13 +35,13 @@ pub struct Watched<'a> {
 }
 
 impl Lab {
-    /// Waits until packets have come to rest, and ends watching at that moment: of what
-    /// comes later some namespaces would tell and others no more, so that its way could
-    /// not be told.
+    /// Waits until no packets are in flight, and stops recording at that moment. Later packets
+    /// would be recorded in some namespaces only, so that their paths would be incomplete. Returns
+    /// the neighbours that were unresolved then.
     ///
     /// # Errors
     ///
-    /// When a kernel does not answer.
+    /// When the kernel does not answer.
     pub(super) async fn rest(&self, watched: Watched<'_>) -> Result<Unresolved, Failure> {
         let Watched {
             captures,
@@ -51,14 +51,14 @@ impl Lab {
         let mut looks = 0;
         loop {
             let (last, heard) = silence(captures, basket, &mut looks).await;
-            // Before the drops are heard that end a search.
+            // Neighbours must be read before the drops that end a neighbour discovery are recorded.
             let unresolved = self.unresolved().await?;
             if let Some(trace) = &mut trace {
                 trace.hear_out()?;
             }
             captures.iter().for_each(Capture::drain);
-            // Steps through rules have no time. Where no packet came while they were
-            // heard, all of them were taken before that.
+            // Trace events have no timestamps. If no packet arrived while they were read, all of
+            // them are older than the end time.
             if basket.borrow().heard() == heard || looks >= LOOKS {
                 basket.borrow_mut().end_at(last);
                 return Ok(unresolved);
@@ -69,7 +69,7 @@ impl Lab {
         }
     }
 
-    /// Whom traced namespaces are still looking for.
+    /// Returns the unresolved neighbours of the traced namespaces.
     async fn unresolved(&self) -> Result<Unresolved, Failure> {
         let mut all = Unresolved::new();
         for (namespace, wire) in self.plan.namespaces.iter().zip(&self.wires) {
@@ -88,8 +88,8 @@ impl Lab {
     }
 }
 
-/// Waits until nothing was captured for some looks, and no packet waits for a processor. Returns the moment of the last one,
-/// and how many packets had been heard by then.
+/// Waits until several consecutive checks find no new packet and no packet queued for a processor.
+/// Returns the time of the last check and the number of packets captured until then.
 async fn silence(captures: &[Capture], basket: &RefCell<Basket>, looks: &mut u32) -> (u64, u64) {
     let mut silent = 0;
     loop {

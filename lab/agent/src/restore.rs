@@ -1,11 +1,11 @@
-//! Stands in for `iptables-restore`, `ip6tables-restore` and `nft` where a real kube-proxy
-//! calls them in a user namespace: commits what is too large for one message in parts.
+//! Replaces `iptables-restore`, `ip6tables-restore` and `nft` for a real kube-proxy in a user
+//! namespace: splits a transaction that is too large for one message.
 //!
-//! Both programs hand a transaction to the kernel in one message, and enlarge their
-//! socket's buffer by `SO_SNDBUFFORCE`, which takes the machine's own root (see
-//! [`batches`]). What fits into a message is passed on as it is and stays one transaction.
-//! Only what the kernel refuses as too long is cut: tables, then runs of lines in the order
-//! in which they came.
+//! Both programs send a transaction to the kernel in one message. For this message they enlarge
+//! their socket buffer with `SO_SNDBUFFORCE`, which requires root in the initial user namespace
+//! (see [`batches`]). Input that fits into one message is forwarded unchanged and stays one
+//! transaction. Only input that the kernel rejects as too long is split, first into tables, then
+//! into consecutive lines.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
@@ -16,32 +16,32 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use super::{batches, program};
 
-/// The path of this program in the agent's root directory.
+/// Path of this program in the agent's root directory.
 pub const PATH: &str = "/svclab-agent";
 
-/// The names under which it stands in, and the programs that it calls.
+/// Names of the replaced programs, and the programs that are called instead.
 pub const NAMES: [(&str, &str); 3] = [
     ("iptables-restore", "iptables-nft-restore"),
     ("ip6tables-restore", "ip6tables-nft-restore"),
     ("nft", "nft"),
 ];
 
-/// What both programs print when a message is too long (`EMSGSIZE`).
+/// Error message of both programs for a message that is too long (`EMSGSIZE`).
 const TOO_LONG: &[u8] = b"Message too long";
 
-/// Bytes of netlink, at most, of each byte of a command of nft, and of each command.
+/// Maximum number of netlink bytes for each byte of an nft command, and for each command.
 const NFT: (usize, usize) = (5, 200);
 
-/// Whether programs in the agent's root directory can call it. A guest has none, and needs
-/// none: its root is that of the machine.
+/// Whether programs in the agent's root directory can execute this program. A guest does not need
+/// the replacement: the root of a guest has the privilege.
 #[must_use]
 pub fn is_there() -> bool {
     let file = std::fs::metadata(PATH);
     file.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o001 != 0)
 }
 
-/// Does what the program of that name does, if the process was started as one of
-/// [`NAMES`].
+/// Runs the replacement if the process was started under one of [`NAMES`]. Returns `None`
+/// otherwise.
 #[must_use]
 pub fn called() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
@@ -67,7 +67,7 @@ fn restore(program: &str, arguments: &[String]) -> io::Result<u8> {
     let is_divisible = if program == "nft" {
         has("-f") && has("-") && !has("-c") && !has("--check")
     } else {
-        // A restore that flushes would flush what the part before it wrote.
+        // A restore with flush would delete the rules of the previous part.
         has("--noflush") || has("-n")
     };
     if !is_divisible {
@@ -120,9 +120,9 @@ fn run(program: &Path, arguments: &[String], input: &str) -> io::Result<Output> 
         .spawn()?;
     let mut stdin = child.stdin.take();
     std::thread::scope(|scope| {
-        // A program that prints much waits until that is read.
+        // A program with much output blocks until the output is read.
         scope.spawn(move || {
-            // One that refuses a line may read no further.
+            // A program that rejects a line may stop reading.
             let _ = stdin
                 .as_mut()
                 .map(|stdin| stdin.write_all(input.as_bytes()));
@@ -131,10 +131,10 @@ fn run(program: &Path, arguments: &[String], input: &str) -> io::Result<Output> 
     })
 }
 
-/// Lines that are one transaction.
+/// Lines of one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Part<'i> {
-    /// The line that begins a table of iptables.
+    /// Line that starts an iptables table.
     table: Option<&'i str>,
     lines: Vec<&'i str>,
 }
@@ -149,7 +149,7 @@ impl<'i> Part<'i> {
         begin + &lines.collect::<String>() + end
     }
 
-    /// Both halves; `None` of what cannot be divided.
+    /// Splits the lines into two halves. Returns `None` for fewer than two lines.
     fn halves(&self) -> Option<[Self; 2]> {
         let (first, second) = self.lines.split_at(self.lines.len() / 2);
         let part = |lines: &[&'i str]| Self {
@@ -160,8 +160,8 @@ impl<'i> Part<'i> {
     }
 }
 
-/// The tables of a restore program's input, each a transaction of its own already. A table
-/// that is far too large for one message is cut at once.
+/// Splits the input of a restore program into its tables, which are separate transactions. A table
+/// that is much too large for one message is split further.
 fn iptables(input: &str) -> VecDeque<Part<'_>> {
     let mut parts = VecDeque::new();
     let mut lines = Vec::new();
@@ -178,7 +178,7 @@ fn iptables(input: &str) -> VecDeque<Part<'_>> {
         }
     }
     if table.is_some() || lines.iter().any(|line| batches::weight(line) > 0) {
-        // It is not what these programs take: they say so themselves.
+        // The input is invalid for these programs, and they report the error themselves.
         return VecDeque::from([Part {
             table: None,
             lines: input.lines().collect(),
@@ -187,7 +187,7 @@ fn iptables(input: &str) -> VecDeque<Part<'_>> {
     parts
 }
 
-/// A transaction of nft, cut at once if it is far too large for one message.
+/// Returns an nft transaction, split if it is much too large for one message.
 fn nft(input: &str) -> VecDeque<Part<'_>> {
     let part = Part {
         table: None,
@@ -196,7 +196,7 @@ fn nft(input: &str) -> VecDeque<Part<'_>> {
     cut(part, |line| NFT.0 * line.len() + NFT.1).collect()
 }
 
-/// The part, in pieces of a message each if it weighs more than twice that.
+/// Splits the part into pieces of one message each if it is larger than two messages.
 fn cut(part: Part<'_>, weight: impl Fn(&str) -> usize) -> impl Iterator<Item = Part<'_>> {
     let total: usize = part.lines.iter().map(|line| weight(line)).sum();
     let limit = if total > 2 * batches::LIMIT {

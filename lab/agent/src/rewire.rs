@@ -1,4 +1,4 @@
-//! Interfaces, addresses, routes and neighbours of a standing lab that change.
+//! Changes the interfaces, addresses, routes and neighbours of a running lab over netlink.
 
 use futures_util::TryStreamExt as _;
 use ipnetwork::IpNetwork;
@@ -12,11 +12,11 @@ use svclab_model::plan::delta::{Change, LinkChange};
 use svclab_model::protocol::Failure;
 
 impl Wire {
-    /// Changes interfaces.
+    /// Changes interfaces and their addresses.
     ///
     /// # Errors
     ///
-    /// What the kernel refused.
+    /// When the kernel rejects a change.
     pub async fn change_links(
         &self,
         plan: &Namespace,
@@ -57,11 +57,11 @@ impl Wire {
         Ok(())
     }
 
-    /// Takes an interface down.
+    /// Sets an interface down.
     ///
     /// # Errors
     ///
-    /// What the kernel refused.
+    /// When the kernel rejects the change.
     pub async fn take_down(&self, plan: &Namespace, name: &str) -> Result<(), Failure> {
         let link = LinkUnspec::new_with_index(self.index(plan, name)?).down();
         let set = self.handle.link().set(link.build()).execute().await;
@@ -81,18 +81,18 @@ impl Wire {
             .set_prefix_length_filter(address.prefix())
             .set_address_filter(address.ip())
             .execute();
-        // One that went with another is gone already.
+        // The kernel may have removed the address together with another address.
         while let Some(found) = there.try_next().await? {
             self.handle.address().del(found).execute().await?;
         }
         Ok(())
     }
 
-    /// Takes away and adds routes, neighbours and forwarding entries.
+    /// Removes and adds routes, neighbours and forwarding entries.
     ///
     /// # Errors
     ///
-    /// What the kernel refused.
+    /// When the kernel rejects a change.
     pub async fn swap_routes(&self, plan: &Namespace, change: &Change) -> Result<(), Failure> {
         for route in &change.routes.remove {
             let index = self.way(plan, route)?;
@@ -100,7 +100,7 @@ impl Wire {
                 .map_err(|error| failure::bug(format!("the route to {}: {error}", route.to)))?;
             match self.handle.route().del(message).execute().await {
                 Ok(()) => {}
-                // It went with an address or with its interface.
+                // The kernel removed the route together with an address or its interface.
                 Err(error) if code(&error) == nix::errno::Errno::ESRCH as i32 => {}
                 Err(error) => {
                     let step = format!("take away the route to {}", route.to);
@@ -118,7 +118,7 @@ impl Wire {
             let gone = self.handle.neighbours().del(message.message_mut().clone());
             match gone.execute().await {
                 Ok(()) => {}
-                // It went with its interface.
+                // The kernel removed the neighbour together with its interface.
                 Err(error) if code(&error) == nix::errno::Errno::ENOENT as i32 => {}
                 Err(error) => {
                     let step = format!("take away the neighbour {}", neighbour.address);

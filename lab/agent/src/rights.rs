@@ -1,36 +1,33 @@
-//! The rights that an agent of the machine's own root keeps, and what it may
-//! ask the kernel for with them.
+//! Manages the capabilities that an agent of the host's root keeps.
 //!
-//! IPVS wants `CAP_NET_ADMIN` in the first user namespace, of whoever opened the
-//! socket and of whoever writes to it (Linux v6.12,
-//! `net/netfilter/ipvs/ip_vs_ctl.c`, `GENL_ADMIN_PERM`;
-//! `net/netlink/af_netlink.c`, `__netlink_ns_capable`), and gives its settings
-//! before 6.11 to network namespaces of the first user namespace only
-//! (`ip_vs_control_net_init_sysctl`). So such an agent has no user namespace to
-//! be contained by, and keeps, for as long as it lives:
+//! IPVS requires `CAP_NET_ADMIN` in the initial user namespace, both of the process that opened the
+//! socket and of the process that writes to it (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
+//! `GENL_ADMIN_PERM`; `net/netlink/af_netlink.c`, `__netlink_ns_capable`). Before 6.11, its sysctls
+//! exist only in network namespaces of the initial user namespace
+//! (`ip_vs_control_net_init_sysctl`). Therefore an agent for IPVS has no user namespace of its own.
+//! It keeps these capabilities for its lifetime:
 //!
-//! - `CAP_NET_ADMIN` and `CAP_NET_RAW`: rules, sets, IPVS, links; captures.
-//! - `CAP_NET_BIND_SERVICE`: servers on ports below 1024. The programs of labs get these
-//!   three and no more, wherever the agent is.
-//! - `CAP_SETUID`, `CAP_SETGID`, `CAP_KILL` and `CAP_SYS_CHROOT`: to start programs as
-//!   users of their own among mounts of their own, and to end them. A filter allows no
-//!   other users ([`super::filter`]).
-//! - `CAP_SYS_ADMIN`, which making a network namespace and every step into one
-//!   takes (`kernel/nsproxy.c`, `net/core/net_namespace.c`, `netns_install`).
-//!   It is what remains of danger, and so a filter refuses what else it would
-//!   allow: mounting of any kind, entering and making other namespaces, BPF,
-//!   performance counters, keys, swapping, quotas, files by handle.
+//! - `CAP_NET_ADMIN` and `CAP_NET_RAW`: rules, sets, IPVS and links; captures.
+//! - `CAP_NET_BIND_SERVICE`: servers on ports below 1024. The programs of labs get only these three
+//!   capabilities, in every kind of agent.
+//! - `CAP_SETUID`, `CAP_SETGID`, `CAP_KILL` and `CAP_SYS_CHROOT`: to start programs with their own
+//!   users and mount namespaces, and to kill them. A filter permits no other users
+//!   ([`super::filter`]).
+//! - `CAP_SYS_ADMIN`: required to create and to enter a network namespace (`kernel/nsproxy.c`,
+//!   `net/core/net_namespace.c`, `netns_install`). The capability permits many other operations,
+//!   which a filter rejects: mounts of any kind, entering and creating other namespaces, BPF,
+//!   performance counters, keys, swapping, quotas, and opening files by handle.
 //!
-//! All capabilities hold for one user without privileges, to whom no file of
-//! the machine's belongs: what root may do as the owner of files, such as
-//! writing `/proc/sys/vm`, it may not.
+//! The agent holds these capabilities as an unprivileged user who owns no file of the host.
+//! Operations that root may perform as the owner of files, such as writing `/proc/sys/vm`, are not
+//! permitted.
 
 use nix::errno::Errno;
 use nix::libc::{self, c_ulong};
 use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, setresgid, setresuid};
 
-/// A capability's number (Linux v6.12, `include/uapi/linux/capability.h`).
+/// Number of a capability (Linux v6.12, `include/uapi/linux/capability.h`).
 type Capability = u32;
 
 /// `CAP_KILL`.
@@ -46,10 +43,10 @@ const NET_RAW: Capability = 13;
 const SYS_CHROOT: Capability = 18;
 const SYS_ADMIN: Capability = 21;
 
-/// What programs that the agent starts keep.
+/// Capabilities of the programs that the agent starts.
 const HANDED_ON: [Capability; 3] = [NET_BIND_SERVICE, NET_ADMIN, NET_RAW];
 
-/// What the agent for IPVS itself keeps.
+/// Capabilities that the agent for IPVS keeps.
 const KEPT: [Capability; 8] = [
     KILL,
     SETGID,
@@ -61,19 +58,18 @@ const KEPT: [Capability; 8] = [
     SYS_ADMIN,
 ];
 
-/// What svclab is when it is root somewhere else.
+/// Reason for root of another user namespace, to follow "svclab" in an error.
 pub const NOT_OF_MACHINE: &str = "is root of a user namespace only, not of the machine";
 
-/// The inode of the first user namespace (Linux v6.12,
-/// `include/linux/proc_ns.h`, `PROC_USER_INIT_INO`).
+/// Inode number of the initial user namespace (Linux v6.12, `include/linux/proc_ns.h`,
+/// `PROC_USER_INIT_INO`).
 const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Whether this process is the machine's own root with what an agent for IPVS
-/// takes.
+/// Checks that this process is root of the host with the capabilities that an agent for IPVS needs.
 ///
 /// # Errors
 ///
-/// What it is instead, in words that follow "svclab".
+/// When it is not. The error is a reason to follow "svclab" in a message.
 pub fn are_those_of_root() -> Result<(), String> {
     use std::os::unix::fs::MetadataExt as _;
     if !nix::unistd::geteuid().is_root() {
@@ -84,7 +80,7 @@ pub fn are_those_of_root() -> Result<(), String> {
         return Err(NOT_OF_MACHINE.to_owned());
     }
     let held = held();
-    // Giving the rest up takes one more.
+    // Dropping the other capabilities also requires `CAP_SETPCAP`.
     let mut needed = KEPT.iter().chain([&SETPCAP]);
     if needed.any(|wanted| held & (1 << wanted) == 0) {
         return Err(
@@ -94,28 +90,28 @@ pub fn are_those_of_root() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this process may administer the system, or the container, it is in.
+/// Whether this process has `CAP_SYS_ADMIN` in its user namespace.
 #[must_use]
 pub fn are_an_administrator_s() -> bool {
     held() & (1 << SYS_ADMIN) != 0
 }
 
-/// Whether this process has a capability in effect.
+/// Whether a capability of this process is effective.
 #[must_use]
 pub fn has(capability: u32) -> bool {
     held() & (1 << capability) != 0
 }
 
-/// Drops every capability from the bounding set. System calls only.
+/// Drops every capability from the bounding set. Makes system calls only.
 ///
 /// # Errors
 ///
-/// When this process may not.
+/// When this process lacks the privilege.
 pub fn drop_bounding_set() -> Result<(), Errno> {
     for capability in 0..64 {
         match control(libc::PR_CAPBSET_DROP, capability, 0) {
             Ok(()) => {}
-            // This kernel has no more of them.
+            // The kernel has no more capabilities.
             Err(Errno::EINVAL) => break,
             Err(errno) => return Err(errno),
         }
@@ -123,13 +119,13 @@ pub fn drop_bounding_set() -> Result<(), Errno> {
     Ok(())
 }
 
-/// The capabilities of this process that are in effect.
+/// Returns the effective capabilities of this process.
 fn held() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     effective(&status).unwrap_or(0)
 }
 
-/// The capabilities in effect, out of `/proc/self/status`.
+/// Parses the effective capabilities from `/proc/self/status`.
 fn effective(status: &str) -> Option<u64> {
     let line = status
         .lines()
@@ -137,12 +133,12 @@ fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// Makes this process, root's so far, that of a user without privileges who
-/// holds [`KEPT`] and can gain nothing.
+/// Changes this process from root to an unprivileged user that holds [`KEPT`] and cannot gain other
+/// capabilities.
 ///
 /// # Errors
 ///
-/// The step that failed, and why.
+/// When a step fails. The error contains the step.
 pub fn give_up(user: u32) -> Result<(), (&'static str, Errno)> {
     let at = |step: &'static str| move |errno: Errno| (step, errno);
     bound().map_err(at("give up what programs could gain"))?;
@@ -154,16 +150,16 @@ pub fn give_up(user: u32) -> Result<(), (&'static str, Errno)> {
     prctl::set_keepcaps(false).map_err(at("keep capabilities no longer"))?;
     set_capabilities(mask(&KEPT), mask(&HANDED_ON)).map_err(at("give up capabilities"))?;
     hand_on().map_err(at("hand on capabilities"))?;
-    // Another user's process is closed to itself otherwise.
+    // Otherwise, the files in `/proc/self` are inaccessible after the change of user.
     prctl::set_dumpable(true).map_err(at("look at itself"))
 }
 
-/// Bounds what any program of this process can have to what programs keep. What this
-/// process itself has stays.
+/// Limits the bounding set to the capabilities of programs. The current capabilities of this
+/// process do not change.
 ///
 /// # Errors
 ///
-/// When it may not do so.
+/// When this process lacks the privilege.
 pub fn bound() -> Result<(), Errno> {
     for capability in 0..64 {
         if HANDED_ON.contains(&capability) {
@@ -171,7 +167,7 @@ pub fn bound() -> Result<(), Errno> {
         }
         match control(libc::PR_CAPBSET_DROP, capability.into(), 0) {
             Ok(()) => {}
-            // This kernel knows no more of them.
+            // The kernel has no more capabilities.
             Err(Errno::EINVAL) => break,
             Err(errno) => return Err(errno),
         }
@@ -179,18 +175,18 @@ pub fn bound() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives up all capabilities but those of programs, and hands them on to what is executed.
-/// Makes system calls only.
+/// Drops all capabilities except those of programs, and passes these on to executed programs. Makes
+/// system calls only.
 ///
 /// # Errors
 ///
-/// The kernel's, where one of them is not there.
+/// When this process lacks one of the capabilities.
 pub fn keep_those_of_programs() -> Result<(), Errno> {
     set_capabilities(mask(&HANDED_ON), mask(&HANDED_ON))?;
     hand_on()
 }
 
-/// Has what is executed begin with the capabilities of programs.
+/// Adds the capabilities of programs to the ambient set, so that executed programs keep them.
 fn hand_on() -> Result<(), Errno> {
     let raise = c_ulong::from(libc::PR_CAP_AMBIENT_RAISE.unsigned_abs());
     HANDED_ON
@@ -210,13 +206,13 @@ const fn mask(capabilities: &[Capability]) -> u64 {
 
 fn control(option: libc::c_int, one: c_ulong, two: c_ulong) -> Result<(), Errno> {
     let none: c_ulong = 0;
-    // SAFETY: these options take numbers only.
+    // these options take only numbers.
     let done = unsafe { libc::prctl(option, one, two, none, none) };
     Errno::result(done).map(drop)
 }
 
-/// What `capset` takes (Linux v6.12, `include/uapi/linux/capability.h`): a
-/// header, and each set in two halves.
+/// Header of `capset` (Linux v6.12, `include/uapi/linux/capability.h`). The capability sets follow
+/// in two halves.
 #[repr(C)]
 struct Header {
     version: u32,
@@ -231,11 +227,11 @@ struct Half {
     inheritable: u32,
 }
 
-/// Sets which capabilities this process has, and which programs inherit. System calls only.
+/// Sets the capabilities of this process, and those that programs inherit. Makes system calls only.
 ///
 /// # Errors
 ///
-/// When it has not got them.
+/// When this process lacks one of the capabilities.
 pub fn set_capabilities(held: u64, inheritable: u64) -> Result<(), Errno> {
     let header = Header {
         version: 0x2008_0522,
@@ -248,7 +244,7 @@ pub fn set_capabilities(held: u64, inheritable: u64) -> Result<(), Errno> {
         inheritable: low(inheritable >> shift),
     };
     let halves = [half(0), half(32)];
-    // SAFETY: both point to what this version of the call reads.
+    // both pointers refer to data in the layout of this version of the call.
     let done = unsafe { libc::syscall(libc::SYS_capset, &raw const header, halves.as_ptr()) };
     Errno::result(done).map(drop)
 }

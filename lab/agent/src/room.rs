@@ -1,10 +1,10 @@
-//! Where programs of labs run: a PID namespace with a `/proc` of its own, in which the
-//! agent has no number and therefore cannot be signalled, traced or looked at.
+//! Manages the PID namespace in which a lab's programs run. It has its own `/proc`. The agent has
+//! no process ID there, so that programs cannot signal, trace or inspect the agent.
 //!
-//! A thread whose children are in the room starts them. The agent's own PID namespace
-//! belongs to a user namespace around the agent's, so what has left it for its children
-//! cannot come back (Linux v6.12, `kernel/pid_namespace.c`, `pidns_install`), and could
-//! start no threads (`kernel/fork.c`, `copy_process`).
+//! A thread whose children belong to the room starts the programs. The agent's own PID namespace
+//! belongs to a user namespace around the agent's. Therefore a thread that has left the PID
+//! namespace for its children cannot return (Linux v6.12, `kernel/pid_namespace.c`,
+//! `pidns_install`) and cannot start threads (`kernel/fork.c`, `copy_process`).
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -27,33 +27,33 @@ use nix::unistd::{ForkResult, Pid, fork, pause, pipe2};
 
 use super::rootfs;
 
-/// Where the kernel lists the keys that a user may see: those of the user who started
-/// svclab, where programs have no other one (Linux v6.12, `security/keys/proc.c`).
+/// Files with the keys that a user can see. Where programs have no user of their own, these are the
+/// keys of the user who started svclab (Linux v6.12, `security/keys/proc.c`).
 const KEYS: [&str; 2] = ["/proc/keys", "/proc/key-users"];
 
-/// A PID namespace and the mount namespace that shows it. When this is dropped, the
-/// kernel ends every process in it.
+/// PID namespace with a mount namespace that shows it. Dropping the value makes the kernel kill
+/// every process in it.
 #[derive(Debug)]
 pub struct Room {
     mounts: OwnedFd,
-    /// The inode number of the PID namespace.
+    /// Inode number of the PID namespace.
     number: u64,
-    /// Asks the thread to start a process.
+    /// Channel to the thread that starts processes.
     ask: SyncSender<Ask>,
 }
 
-/// Starts a process of whatever it holds, and returns the number and the descriptor.
+/// Function that creates a process and returns its process ID and pidfd.
 type Start = Box<dyn FnOnce() -> nix::Result<(Pid, OwnedFd)> + Send>;
 
 type Ask = (Start, SyncSender<nix::Result<(Pid, OwnedFd)>>);
 
 impl Room {
-    /// Makes a room. With `seals_settings`, all of `/proc/sys` but the network's is
-    /// read-only in it.
+    /// Creates a room. With `seals_settings`, `/proc/sys` is read-only in the room, except
+    /// `/proc/sys/net`.
     ///
     /// # Errors
     ///
-    /// What the kernel refused.
+    /// When the kernel rejects a step.
     pub fn new(seals_settings: bool) -> nix::Result<Self> {
         let (made, is_made) = sync_channel(1);
         let (ask, asked) = sync_channel(1);
@@ -78,7 +78,7 @@ impl Room {
             })
             .map_err(|error| os(&error))?;
         let (first, mounts, number) = is_made.recv().unwrap_or(Err(Errno::EIO))?;
-        // Not by that thread, which cannot start any.
+        // The thread of the room cannot start other threads.
         watch(first, is_wanted);
         Ok(Self {
             mounts,
@@ -87,21 +87,21 @@ impl Room {
         })
     }
 
-    /// What the kernel calls the PID namespace.
+    /// Returns the inode number of the PID namespace.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The mount namespace, which a process that is started enters itself.
+    /// Returns the mount namespace, which each started process enters itself.
     pub fn mounts(&self) -> BorrowedFd<'_> {
         self.mounts.as_fd()
     }
 
-    /// Has a process started whose place is the room, and waits until it was.
+    /// Starts a process in the room and waits until it was started.
     ///
     /// # Errors
     ///
-    /// What `start` says.
+    /// When `start` fails.
     pub fn start(&self, start: Start) -> nix::Result<(Pid, OwnedFd)> {
         let (say, said) = sync_channel(1);
         self.ask
@@ -112,33 +112,33 @@ impl Room {
     }
 }
 
-/// Starts processes until nobody asks for any.
+/// Starts processes until all senders are dropped.
 fn serve(asked: &Receiver<Ask>) {
     for (start, answer) in asked {
         let _ = answer.send(start());
     }
 }
 
-/// Waits for the end of a room's first process. If that was not wanted, no more programs
-/// can be started and those that ran have ended: the agent ends, too.
+/// Waits for the exit of a room's first process. After an unexpected exit, all programs have been
+/// killed and no program can be started, so that the agent exits too.
 fn watch(first: Pid, is_wanted: Arc<AtomicBool>) {
-    // Without a thread it is not waited for, and nothing else is lost.
+    // Without this thread, only the detection of the exit is lost.
     let _ = thread::Builder::new().spawn(move || {
         let _ = waitpid(first, None);
         if is_wanted.load(Ordering::SeqCst) {
             eprintln!("svclab agent: the first process beside its programs was ended");
-            // SAFETY: nothing of this process is of use any more.
+            // no state of this process is needed any more.
             unsafe { libc::_exit(1) }
         }
     });
 }
 
-/// Makes the room that this thread's next processes are in. Returns its first process and
-/// its mounts, and the inode number of its PID namespace.
+/// Creates the room of this thread's future child processes. Returns its first process, its mount
+/// namespace, and the inode number of its PID namespace.
 fn begin(seals_settings: bool) -> nix::Result<(Pid, OwnedFd, u64)> {
     let (ready, is_ready) = pipe2(OFlag::O_CLOEXEC)?;
     unshare(CloneFlags::CLONE_NEWPID)?;
-    // SAFETY: the child makes system calls and nothing that takes a lock.
+    // the child only makes system calls and calls no function that needs a lock.
     let first = match unsafe { fork() }? {
         ForkResult::Child => live(is_ready, seals_settings),
         ForkResult::Parent { child } => child,
@@ -167,16 +167,15 @@ fn begin(seals_settings: bool) -> nix::Result<(Pid, OwnedFd, u64)> {
     }
 }
 
-/// The first process of a room: it makes the room's `/proc`, reports an error number,
-/// 0 for none, and waits for its end.
+/// Runs as the first process of a room: mounts its `/proc`, reports an error number (0 for success)
+/// and waits until it is killed.
 fn live(report: OwnedFd, seals_settings: bool) -> ! {
     let made = make(seals_settings);
     let errno = made.err().map_or(0, |errno| errno as i32);
     let mut report = File::from(report);
     let _ = report.write_all(&errno.to_ne_bytes());
     if errno == 0 {
-        // All that it has from the agent, the report included.
-        // SAFETY: the call takes numbers, and nothing here uses a descriptor any more.
+        // Closes all descriptors of the agent, including the report.
         unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) };
         for fd in 0..=report.as_raw_fd() {
             let _ = nix::unistd::close(fd);
@@ -185,15 +184,15 @@ fn live(report: OwnedFd, seals_settings: bool) -> ! {
             pause();
         }
     }
-    // SAFETY: ends the process without running what the agent has registered.
+    // exits the process without running the agent's exit handlers.
     unsafe { libc::_exit(1) }
 }
 
 fn make(seals_settings: bool) -> nix::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    // Whoever ends in here without a parent is nobody's to wait for.
+    // The kernel reaps orphaned processes of the namespace automatically.
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
-    // SAFETY: no function is called by this handler.
+    // this action calls no function.
     unsafe { sigaction(Signal::SIGCHLD, &ignore) }?;
     unshare(CloneFlags::CLONE_NEWNS)?;
     let none = None::<&str>;

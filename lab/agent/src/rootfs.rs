@@ -1,5 +1,5 @@
-//! The agent's root directory: the system's programs and what they look things
-//! up in, read-only, and two small places to write in.
+//! Builds the agent's root directory: the host's programs and their configuration, read-only, and
+//! two small writable directories.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -15,8 +15,8 @@ use nix::unistd::{chdir, pivot_root};
 
 use super::restore;
 
-/// What is shown of the host's file system: programs, their libraries, and the
-/// few tables under `/etc` that those look things up in. No home, no secrets.
+/// Visible paths of the host: programs, their libraries, and the few configuration files under
+/// `/etc` that programs read. Home directories and secrets are not visible.
 pub const SHOWN: [&str; 16] = [
     "/usr",
     "/bin",
@@ -36,7 +36,7 @@ pub const SHOWN: [&str; 16] = [
     "/etc/xtables",
 ];
 
-/// Devices that programs expect.
+/// Devices that programs require.
 pub const DEVICES: [&str; 5] = [
     "/dev/null",
     "/dev/zero",
@@ -45,15 +45,16 @@ pub const DEVICES: [&str; 5] = [
     "/dev/urandom",
 ];
 
-/// Directories that are writable inside, each a small file system of its own.
+/// Writable directories, each a small tmpfs.
 const WRITABLE: [&str; 2] = ["/run", "/tmp"];
 
-/// Makes a root directory of programs and moves into it. Everybody may write in what is
-/// writable there; `programs` are shown besides the system's.
+/// Builds a root directory with the host's programs and `programs`, and changes to it. All users
+/// may write to its writable directories.
 ///
 /// # Errors
 ///
-/// The step that the kernel refused, in words that follow "could not".
+/// When the kernel rejects a step. The error contains a description of the step, to follow "could
+/// not".
 pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
     let at = |step: &str| {
         let step = step.to_owned();
@@ -78,12 +79,12 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
                 Errno::ENOENT,
             )
         })?;
-    // A program may lie where something else is mounted by then.
+    // The path of a program may be hidden by a later mount.
     let programs: Vec<(&Path, File)> = programs
         .iter()
         .filter_map(|program| Some((program.as_path(), File::open(program).ok()?)))
         .collect();
-    // By its path: the link itself leads to a mount of another mount namespace.
+    // The path is read, because the link itself refers to a mount of another mount namespace.
     let own = fs::read_link("/proc/self/exe").and_then(File::open).ok();
     mount(
         Some("svclab"),
@@ -124,7 +125,8 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
     drop(programs);
     if let Some(own) = own {
         let source = PathBuf::from(format!("/proc/self/fd/{}", own.as_raw_fd()));
-        // A file that was removed meanwhile cannot be mounted; what it does is done without.
+        // A file that was removed meanwhile cannot be mounted. The agent works without the
+        // replacement programs.
         let _ = show(base, Path::new(restore::PATH), &source, true);
     }
     terminals(base).map_err(at("mount terminals for the agent"))?;
@@ -148,13 +150,13 @@ pub fn build(programs: &[PathBuf]) -> Result<(), (String, Errno)> {
     seal(Path::new("/")).map_err(at("seal the agent's root"))
 }
 
-/// Makes all settings read-only but those of the network, which are the
-/// namespace's of whoever writes them. Where the agent is root of a user
-/// namespace, the kernel sees to that.
+/// Makes `/proc/sys` read-only except `/proc/sys/net`, whose sysctls belong to the network
+/// namespace of the writing process. If the agent is root of a user namespace, the kernel enforces
+/// this itself.
 ///
 /// # Errors
 ///
-/// What the kernel refused.
+/// When the kernel rejects a mount.
 pub fn seal_settings() -> nix::Result<()> {
     let harmless = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     for (path, flags) in [
@@ -169,8 +171,8 @@ pub fn seal_settings() -> nix::Result<()> {
     Ok(())
 }
 
-/// Terminals of the agent's own, of which anybody in there may have one: each
-/// mount has its own (Linux v6.12, `Documentation/filesystems/devpts.rst`).
+/// Mounts a separate devpts for the agent, in which every user may open terminals (Linux v6.12,
+/// `Documentation/filesystems/devpts.rst`).
 fn terminals(base: &Path) -> nix::Result<()> {
     let made = fs::create_dir_all(base.join("dev/pts"))
         .and_then(|()| std::os::unix::fs::symlink("pts/ptmx", base.join("dev/ptmx")));
@@ -184,7 +186,7 @@ fn terminals(base: &Path) -> nix::Result<()> {
     )
 }
 
-/// The tables programs look themselves up in, where the host's may not be shown.
+/// Writes the user and group tables, because those of the host may be secret.
 fn write_etc(base: &Path) -> io::Result<()> {
     let etc = base.join("etc");
     fs::create_dir_all(&etc)?;
@@ -192,10 +194,10 @@ fn write_etc(base: &Path) -> io::Result<()> {
     fs::write(etc.join("group"), "root:x:0:\n")
 }
 
-/// Shows one path of the host, which is to be had as `source`, under the new root: a
-/// link as a link, all else by a bind mount, read-only if `sealed`. What the host lacks is left out.
+/// Makes one path of the host visible under the new root. `source` is the path to mount. A symbolic
+/// link is copied; other files are bind-mounted, read-only if `sealed`. Missing paths are skipped.
 fn show(base: &Path, path: &Path, source: &Path, sealed: bool) -> nix::Result<()> {
-    // What an open file stands for is no link.
+    // A `/proc/self/fd` link refers to an open file and must be followed.
     let found = if source == path {
         fs::symlink_metadata(path)
     } else {
@@ -206,7 +208,7 @@ fn show(base: &Path, path: &Path, source: &Path, sealed: bool) -> nix::Result<()
     };
     let inside = base.join(path.strip_prefix("/").unwrap_or(path));
     if inside.exists() {
-        // It lies in what is shown already.
+        // The path is inside a directory that is already visible.
         return Ok(());
     }
     let made = match inside.parent() {
@@ -234,10 +236,10 @@ fn show(base: &Path, path: &Path, source: &Path, sealed: bool) -> nix::Result<()
         None::<&str>,
     )?;
     if sealed {
-        // A remount speaks of one mount only, and there may be others below.
+        // A remount changes only one mount, and there may be mounts below.
         for mounted in mounted_below(&inside).map_err(|error| os(&error))? {
             match seal(&mounted) {
-                // Its directory was removed, so no path leads to it.
+                // The mount's directory was removed, so that no path leads to it.
                 Err(Errno::ENOENT) => {}
                 sealed => sealed?,
             }
@@ -248,8 +250,7 @@ fn show(base: &Path, path: &Path, source: &Path, sealed: bool) -> nix::Result<()
 
 /// Makes one mount read-only.
 fn seal(at: &Path) -> nix::Result<()> {
-    // Flags that were set outside the user namespace are locked: a remount that
-    // leaves one out is refused.
+    // Flags set outside the user namespace are locked: the kernel rejects a remount that omits one.
     let locked = kept_flags(statvfs(at)?.flags());
     mount(
         None::<&str>,
@@ -260,7 +261,7 @@ fn seal(at: &Path) -> nix::Result<()> {
     )
 }
 
-/// The mount at a path and all below it.
+/// Returns the mount points at and below a path.
 fn mounted_below(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(fs::read_to_string("/proc/self/mountinfo")?
         .lines()
@@ -269,9 +270,8 @@ fn mounted_below(path: &Path) -> io::Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// Where a line of `mountinfo` says that something is mounted: the fifth field,
-/// in which blanks, tabs, line ends and backslashes are written as octal numbers
-/// (Linux v6.12, `fs/proc_namespace.c`, `mangle`).
+/// Parses the mount point of a `mountinfo` line: the fifth field, in which blanks, tabs, line ends
+/// and backslashes are octal numbers (Linux v6.12, `fs/proc_namespace.c`, `mangle`).
 fn mount_point(line: &str) -> Option<PathBuf> {
     let field = line.split(' ').nth(4)?;
     let mut bytes = Vec::with_capacity(field.len());
@@ -292,7 +292,7 @@ fn mount_point(line: &str) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(bytes)))
 }
 
-/// The mount flags that a mount's file-system flags stand for.
+/// Converts file system flags to mount flags.
 fn kept_flags(flags: FsFlags) -> MsFlags {
     [
         (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),

@@ -1,5 +1,5 @@
-//! Loading the rules and sets of a namespace that is being built. Its programs
-//! are started as soon as it is there and wait while its interfaces are made.
+//! Loads the rules and sets of a namespace while a lab is built. The programs start when the
+//! namespace exists and wait while its interfaces are created.
 
 use std::fmt::Write as _;
 
@@ -14,36 +14,37 @@ use svclab_model::protocol::Failure;
 use svclab_model::tools::iptables_program;
 use svclab_ruleset::nft;
 
-/// How many programs wait at most before there is something for them, and how many
-/// namespaces are loaded at once. Each program takes memory, and a guest has little.
+/// Maximum number of programs that wait without input, and of namespaces that are loaded in
+/// parallel. Each program uses memory, which is scarce in a guest.
 pub const AT_ONCE: usize = 16;
 
-/// What loads tables of nftables. It does not wait for more: other tables are another
-/// lab.
+/// Program that loads nftables tables. It is not kept running, because a change of tables replaces
+/// them as a whole.
 const NFT: &str = "nft";
 
-/// What is to be loaded in a namespace, by programs that wait for it.
+/// Rules and sets to load into a namespace, with the programs that wait for them.
 pub struct Begun<'a> {
     ns: NetNs,
     namespace: &'a str,
     standing: bool,
-    /// In this order: rules name sets. Programs that were not started yet are none.
+    /// Program name, input and process, in loading order: rules refer to sets. `None` for a program
+    /// that was not started yet.
     loads: Vec<(String, &'a str, Option<Program>)>,
 }
 
 impl Begun<'_> {
-    /// How many programs wait.
+    /// Returns the number of waiting programs.
     pub fn waiting(&self) -> usize {
         let programs = self.loads.iter();
         programs.filter(|(_, _, program)| program.is_some()).count()
     }
 }
 
-/// A program that waits for its input.
+/// Program that waits for its input.
 enum Program {
-    /// It ends with its input.
+    /// Exits at the end of its input.
     Once(Child),
-    /// It stays for more.
+    /// Stays running for more input.
     Stays(Box<Loader>),
 }
 
@@ -57,20 +58,19 @@ impl Program {
     }
 }
 
-/// Starts a program that ends with its input.
+/// Starts a program that exits at the end of its input.
 fn once(ns: &NetNs, namespace: &str, program: &str) -> Result<Child, Failure> {
     let arguments: &[&str] = match program {
         "ipset" => &["restore"],
         NFT => &["-f", "-"],
-        // There is nothing to flush, and it may come in batches.
+        // Nothing needs flushing, and the input may come in batches.
         _ => &["--noflush"],
     };
     program::start(ns, namespace, program, arguments, program::PATH)
 }
 
-/// Starts a program for everything that the namespace has to load, and none for
-/// what it has not; none at all yet if there are `enough`. In a lab that stands
-/// they will wait for more.
+/// Starts a program for each non-empty input of the namespace, or defers the start of all if
+/// `enough` programs wait already. With `standing`, the programs will stay running for more input.
 ///
 /// # Errors
 ///
@@ -111,12 +111,11 @@ pub fn begin<'a>(
     })
 }
 
-/// Loads it all. Returns the programs that wait for more.
+/// Loads all rules and sets. Returns the programs that wait for more input.
 ///
 /// # Errors
 ///
-/// When a program refuses a line: the failure then carries that line and the
-/// program's own message.
+/// When a program rejects a line. The failure contains the line and the program's message.
 pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
     let mut loaders = Loaders::new();
     for (program, input, started) in begun.loads {
@@ -147,7 +146,7 @@ pub async fn finish(begun: Begun<'_>) -> Result<Loaders, Failure> {
     Ok(loaders)
 }
 
-/// Gives a program that ends with its input all of it.
+/// Writes the whole input to a program that exits at its end, and waits for the exit.
 async fn feed(child: Child, namespace: &str, program: &str, input: &str) -> Result<(), Failure> {
     let finished = program::finish(child, namespace, program, input, program::MOST)
         .await?
@@ -159,11 +158,12 @@ async fn feed(child: Child, namespace: &str, program: &str, input: &str) -> Resu
     Err(program::refused(namespace, program, said, input, 0))
 }
 
-/// Changes tables of nftables. What goes goes with the first of what comes.
+/// Changes nftables tables. Removed tables are deleted in the same transaction as the first part of
+/// the new tables.
 ///
 /// # Errors
 ///
-/// When `nft` is missing or refuses a line.
+/// When `nft` is missing or rejects a line.
 pub async fn change_tables(
     ns: &NetNs,
     namespace: &str,
@@ -181,11 +181,11 @@ pub async fn change_tables(
     Ok(())
 }
 
-/// Empties the sets of nftables that rules fill: clients that stay with an endpoint.
+/// Flushes the nftables sets that rules fill, which contain the client affinity.
 ///
 /// # Errors
 ///
-/// As [`change_tables`].
+/// When `nft` is missing or rejects a line.
 pub async fn forget_clients(ns: &NetNs, namespace: &str, tables: &str) -> Result<(), Failure> {
     let Ok(ruleset) = nft::parse(tables) else {
         return Ok(());
@@ -210,7 +210,7 @@ pub async fn forget_clients(ns: &NetNs, namespace: &str, tables: &str) -> Result
     feed(once(ns, namespace, NFT)?, namespace, NFT, &input).await
 }
 
-/// The tables that a restore program's input fills.
+/// Returns the tables in the input of a restore program.
 pub fn tables(input: &str) -> impl Iterator<Item = &str> {
     input
         .lines()

@@ -1,8 +1,8 @@
-//! Reading back the rules of a namespace: those of the plan, and those that somebody
-//! has added since, as far as packets met them.
+//! Reads the rules of a namespace from the kernel: those of the plan, and later rules of other
+//! programs in tables that packets matched.
 //!
-//! A table that no packet met is not asked for: asking `ip_tables` for one that is not
-//! there makes it (Linux v6.12, `net/netfilter/x_tables.c`, `xt_find_table_lock`).
+//! Other tables are not read: reading a missing table of `ip_tables` creates it (Linux v6.12,
+//! `net/netfilter/x_tables.c`, `xt_find_table_lock`).
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use svclab_model::protocol::Failure;
 use svclab_model::tools::iptables_program;
 use svclab_ruleset::iptables::script::Table;
 
-/// The rules of both iptables.
+/// Returns the rules of both iptables backends.
 ///
 /// # Errors
 ///
-/// When the plan's own cannot be read.
+/// When the plan's own rules cannot be read.
 pub async fn iptables(
     ns: &NetNs,
     plan: &Namespace,
@@ -48,7 +48,7 @@ pub async fn iptables(
                     text,
                 }),
                 Err(error) if !own.is_empty() => return Err(error),
-                // Without the program that made them they have no text.
+                // Without the program that created the rules, their text cannot be read.
                 Err(_) => {}
             }
         }
@@ -64,8 +64,8 @@ async fn read(
     tables: &BTreeSet<&str>,
 ) -> Result<String, Failure> {
     let program = iptables_program(ip, backend, "save");
-    // By name: the list of tables that legacy keeps is root's alone to read, and a
-    // user namespace's root is not that one. With nft one start does for all.
+    // Each table is selected by name: only root in the initial user namespace may read the table
+    // list of iptables-legacy. iptables-nft prints all tables in one run.
     let starts: Vec<Vec<&str>> = match backend {
         Backend::Legacy => tables.iter().map(|table| vec!["-c", "-t", table]).collect(),
         Backend::Nft => vec![vec!["-c"]],
@@ -84,8 +84,8 @@ async fn read(
     Ok(text)
 }
 
-/// What `nft` prints, where packets met a table that is not in what iptables printed;
-/// none where they did not, or the program is not there.
+/// Returns the output of `nft list ruleset` if packets matched a table that iptables did not print.
+/// Returns `None` if there is no such table, or if `nft` fails.
 pub async fn nft(ns: &NetNs, name: &str, met: &[Met], saved: &[SavedRules]) -> Option<String> {
     let is_printed = |met: &Met| {
         saved

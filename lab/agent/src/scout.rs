@@ -1,4 +1,4 @@
-//! Trying probes again and again while rules are waited for, to see when traffic moves.
+//! Repeats probes while a step waits for rules, to record when traffic moves.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -14,28 +14,28 @@ use svclab_model::evidence::{Attempt, Verdict};
 use svclab_model::plan::Probe;
 use svclab_model::protocol::Failure;
 
-/// How long between two rounds, and for how many: what comes soon is told to a hundredth
-/// of a second, and what comes late does not fill the memory.
+/// Number of rounds and the interval between them. Early changes are measured with a resolution of
+/// 0.01 s; late rounds are rare enough to save memory.
 const PAUSES: [(u32, Duration); 3] = [
     (50, Duration::from_millis(10)),
     (50, Duration::from_millis(50)),
     (u32::MAX, Duration::from_secs(1)),
 ];
 
-/// How many connections a round makes of all probes together, at least one of each: which
-/// endpoint one comes to may be drawn.
+/// Number of connections per round of all probes together, at least 1 per probe. Several
+/// connections are needed where the rules select an endpoint at random.
 const IN_A_ROUND: usize = 4;
 
-/// How long the last of them are waited for. Whoever lives answers sooner; what is lost is
-/// not sent again so soon.
+/// Time limit for the answers to the last connections. Endpoints answer earlier, and a lost packet
+/// is retransmitted later.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The probes that are tried, round by round.
+/// Probes that are repeated in rounds.
 pub struct Scouts<'a> {
     probes: &'a [Probe],
     namespaces: &'a HashMap<String, NetNs>,
     tasks: JoinSet<Attempt>,
-    /// Those that have not ended, as they are told if they do not.
+    /// Timeout attempts for connections that have not ended, used if they do not.
     waiting: Vec<Attempt>,
     ended: Vec<Attempt>,
     rounds: u32,
@@ -55,11 +55,11 @@ impl<'a> Scouts<'a> {
         }
     }
 
-    /// Tries each probe, then waits until it is time for the next round.
+    /// Runs each probe, then waits until the next round is due.
     ///
     /// # Errors
     ///
-    /// When a socket cannot be had.
+    /// When a socket cannot be opened.
     pub async fn send(&mut self) -> Result<(), Failure> {
         let each = (IN_A_ROUND / self.probes.len().max(1)).max(1);
         for probe in self.probes {
@@ -96,8 +96,8 @@ impl<'a> Scouts<'a> {
         Ok(())
     }
 
-    /// What became of them, in the order in which they were sent. Those that have not been
-    /// answered by then are told as timeouts: their packets went where nobody answers.
+    /// Returns all attempts in the order in which they were sent. An attempt without an answer by
+    /// now is a timeout: no endpoint receives its packets.
     pub async fn end(mut self) -> Vec<Attempt> {
         let all = async {
             while let Some(attempt) = self.tasks.join_next().await {

@@ -1,5 +1,5 @@
-//! Filters of system calls (seccomp), instruction by instruction: what the agent, the
-//! programs of labs and QEMU have in common. Which calls each is refused stands beside it.
+//! Builds system call filters (seccomp) from instructions. Shared by the filters of the agent, of
+//! the programs of labs and of QEMU, which list the rejected calls.
 
 use std::ops::Range;
 use std::os::fd::{FromRawFd as _, OwnedFd};
@@ -7,8 +7,8 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use nix::errno::Errno;
 use nix::libc::{self, c_long, sock_filter};
 
-/// System calls that no confined process needs and that lead beyond networks: mounts,
-/// modules, files by handle, programs in the kernel, keys, other processes' memory.
+/// System calls that no confined process needs and that reach beyond networks: mounts, modules,
+/// files by handle, programs in the kernel, keys, memory of other processes.
 pub const REFUSED: &[c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -52,24 +52,24 @@ pub const REFUSED: &[c_long] = &[
     libc::SYS_setdomainname,
 ];
 
-/// Port access, which only this kind of processor has.
+/// System calls for I/O port access, which exist only on x86-64.
 #[cfg(target_arch = "x86_64")]
 pub const PORTS: &[c_long] = &[libc::SYS_iopl, libc::SYS_ioperm];
 #[cfg(not(target_arch = "x86_64"))]
 pub const PORTS: &[c_long] = &[];
 
-/// The number of this processor's kind in the kernel's audits, which says what
-/// system calls' numbers mean (Linux v6.12, `include/uapi/linux/audit.h`).
+/// Audit number of this processor architecture, which determines the system call numbers (Linux
+/// v6.12, `include/uapi/linux/audit.h`).
 #[cfg(target_arch = "x86_64")]
 pub const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 pub const ARCHITECTURE: u32 = 0xC000_00B7;
 
-/// From here on numbers are those of a second set of the same calls (x32).
+/// First number of the second set of the same calls (x32).
 pub const SECOND_SET: u32 = 0x4000_0000;
 
-/// The flags of `clone` that make namespaces. That of time namespaces lies where `clone`
-/// has the number of a signal (Linux v6.12, `include/uapi/linux/sched.h`).
+/// Flags of `clone` that create namespaces. The flag of time namespaces overlaps with the signal
+/// number of `clone` (Linux v6.12, `include/uapi/linux/sched.h`).
 pub const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -78,37 +78,36 @@ pub const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u32;
 
-/// Where the parts of a call lie that a filter looks at (Linux v6.12,
-/// `include/uapi/linux/seccomp.h`, `struct seccomp_data`). Of arguments the low
-/// half, which holds all that the calls in question look at.
+/// Offset of the system call number (Linux v6.12, `include/uapi/linux/seccomp.h`, `struct
+/// seccomp_data`). Filters read only the lower half of arguments, which contains all bits that the
+/// filtered calls use.
 pub const NUMBER: u32 = 0;
-/// The kind of processor that a call is made for.
+/// Offset of the processor architecture.
 pub const KIND: u32 = 4;
-/// The first three arguments.
+/// Offsets of the first three arguments.
 pub const ARGUMENTS: [u32; 3] = [16, 24, 32];
 
-/// Ends a call with `EPERM`.
+/// Makes a call fail with `EPERM`.
 pub const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | Errno::EPERM as u32;
-/// Ends a call as a kernel does that does not know it.
+/// Makes a call fail with `ENOSYS`, like a call that the kernel does not have.
 pub const DENY_EXISTENCE: u32 = libc::SECCOMP_RET_ERRNO | Errno::ENOSYS as u32;
-/// Lets a call be made.
+/// Allows a call.
 pub const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 
-/// A filter, instruction by instruction.
+/// System call filter as a list of instructions.
 #[derive(Debug, Clone)]
 pub struct Filter(pub Vec<sock_filter>);
 
 impl Filter {
-    /// Refuses all threads of this process and all that come of it, for good, what the
-    /// filter does not allow. New privileges must have been given up.
+    /// Installs the filter irrevocably for all threads of this process and all later child
+    /// processes. The process must have set `no_new_privs`.
     ///
     /// # Errors
     ///
-    /// When this kernel has no such filters.
+    /// When the kernel does not support filters.
     pub fn install(&self) -> nix::Result<()> {
         let program = self.program();
-        // SAFETY: the kernel copies the program, which outlives the call, and does
-        // not write to it.
+        // the kernel copies the program, which outlives the call, and does not write to it.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_seccomp,
@@ -117,37 +116,14 @@ impl Filter {
                 &raw const program,
             )
         };
-        // It may also be the number of a thread that cannot follow.
+        // The result may also be the ID of a thread that cannot install the filter.
         if Errno::result(done)? != 0 {
             return Err(Errno::ESRCH);
         }
         Ok(())
     }
 
-    /// Filters the calls of this thread and of all that it starts. Returns a descriptor
-    /// that receives the calls for which the filter returns `SECCOMP_RET_USER_NOTIF`.
-    ///
-    /// # Errors
-    ///
-    /// When this kernel has no such descriptors, or the process has one already.
-    pub fn install_with_listener(&self) -> nix::Result<OwnedFd> {
-        let program = self.program();
-        // SAFETY: the kernel copies the program, which outlives the call, and does
-        // not write to it.
-        let listener = unsafe {
-            libc::syscall(
-                libc::SYS_seccomp,
-                libc::SECCOMP_SET_MODE_FILTER,
-                libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
-                &raw const program,
-            )
-        };
-        let listener = i32::try_from(Errno::result(listener)?).map_err(|_| Errno::EBADF)?;
-        // SAFETY: the kernel has just opened it.
-        Ok(unsafe { OwnedFd::from_raw_fd(listener) })
-    }
-
-    /// The filter as the kernel takes it, which points to this one's instructions.
+    /// Returns the filter in the kernel's format, with a pointer to this filter's instructions.
     #[must_use]
     pub fn program(&self) -> libc::sock_fprog {
         libc::sock_fprog {
@@ -156,7 +132,8 @@ impl Filter {
         }
     }
 
-    /// Loads the call's number, if it is one of this processor's first set.
+    /// Creates a filter that loads the call's number, and rejects other architectures and the
+    /// second set.
     #[must_use]
     pub fn begin() -> Self {
         let mut filter = Self(Vec::new());
@@ -169,30 +146,30 @@ impl Filter {
         filter
     }
 
-    /// Adds an instruction.
+    /// Appends an instruction.
     pub fn push(&mut self, code: u16, k: u32) {
         self.jump(code, k, 0, 0);
     }
 
-    /// Adds an instruction that skips `jt` others where it holds, and `jf` where not.
+    /// Appends a jump that skips `jt` instructions if the condition holds, otherwise `jf`.
     pub fn jump(&mut self, code: u16, k: u32, jt: u8, jf: u8) {
         self.0.push(sock_filter { code, jt, jf, k });
     }
 
-    /// Refuses these calls.
+    /// Rejects these calls.
     pub fn refuse(&mut self, calls: &[c_long]) {
         for call in calls {
             self.ends(*call, REFUSE);
         }
     }
 
-    /// Answers a call so.
+    /// Returns `how` for a call.
     pub fn ends(&mut self, call: c_long, how: u32) {
         self.jump(EQUAL, number(call), 0, 1);
         self.push(RETURN, how);
     }
 
-    /// Refuses `clone` with flags for new namespaces.
+    /// Rejects `clone` with flags for new namespaces.
     pub fn without_new_namespaces(&mut self) {
         self.jump(EQUAL, number(libc::SYS_clone), 0, 4);
         self.push(LOAD, ARGUMENTS[0]);
@@ -201,7 +178,7 @@ impl Filter {
         self.push(RETURN, ALLOW);
     }
 
-    /// Allows a call with these values of an argument only.
+    /// Allows a call only with these values of an argument.
     pub fn only(&mut self, call: c_long, argument: u32, allowed: &[u32]) {
         let length = u8::try_from(2 + 2 * allowed.len()).unwrap_or(u8::MAX);
         self.jump(EQUAL, number(call), 0, length);
@@ -213,7 +190,7 @@ impl Filter {
         self.push(RETURN, REFUSE);
     }
 
-    /// Allows a call whose three arguments all lie within the range only.
+    /// Allows a call only if its three arguments are in the range.
     pub fn only_within(&mut self, call: c_long, range: &Range<u32>) {
         self.jump(EQUAL, number(call), 0, 16);
         for argument in ARGUMENTS {
@@ -227,15 +204,15 @@ impl Filter {
     }
 }
 
-/// Operations of a filter (Linux v6.12, `include/uapi/linux/bpf_common.h`).
+/// Loads a value (Linux v6.12, `include/uapi/linux/bpf_common.h`).
 pub const LOAD: u16 = code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS);
-/// Jumps where the value is this one.
+/// Jumps if the value is equal.
 pub const EQUAL: u16 = code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K);
-/// Jumps where the value is this one or above.
+/// Jumps if the value is greater or equal.
 pub const AT_LEAST: u16 = code(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K);
-/// Jumps where the value has any of these bits.
+/// Jumps if the value has any of these bits.
 pub const ANY_OF: u16 = code(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K);
-/// Ends the filter with a decision.
+/// Ends the filter with a result.
 pub const RETURN: u16 = code(libc::BPF_RET | libc::BPF_K);
 
 #[expect(
@@ -246,7 +223,7 @@ const fn code(parts: u32) -> u16 {
     parts as u16
 }
 
-/// The number of a call, as a filter compares it.
+/// Returns the number of a call as filters compare it.
 #[must_use]
 pub fn number(call: c_long) -> u32 {
     u32::try_from(call).unwrap_or(u32::MAX)

@@ -1,5 +1,5 @@
-//! The agent's side of the conversation: requests in, events out, each lab a
-//! task of its own on one thread.
+//! Serves the protocol: receives requests, sends events, and runs each lab in its own task on one
+//! thread.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,11 +24,11 @@ use svclab_model::protocol::{
     Event, Failure, Fault, LabId, Request, Turn, VERSION, event_framing, framing,
 };
 
-/// Serves requests until the stream ends.
+/// Serves requests until the input ends.
 ///
 /// # Errors
 ///
-/// When a stream breaks, or what arrives is not a request.
+/// When reading or writing fails, or a message is not a valid request.
 pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     let mut requests = FramedRead::new(Stream::new(input)?, framing());
     let (say, mut said) = mpsc::unbounded_channel::<Event>();
@@ -56,7 +56,7 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
         }
     };
     let surroundings = surroundings::look(&home).await;
-    // A closed channel means that the front end is gone; reading ends then too.
+    // A closed channel means that the front end has disconnected. Reading ends then too.
     let ready = Event::Ready {
         protocol: VERSION,
         surroundings,
@@ -91,7 +91,7 @@ pub async fn serve(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// What is said in place of an event that the front end would not take.
+/// Returns the event that replaces an event above the front end's size limit.
 fn too_large(lab: LabId, size: usize, most: usize) -> Event {
     Event::Failed {
         lab,
@@ -110,15 +110,15 @@ fn too_large(lab: LabId, size: usize, most: usize) -> Event {
 
 type Labs = Rc<RefCell<HashMap<LabId, Kept>>>;
 
-/// How a lab is spoken to.
+/// Channels to the task and the streams of a lab.
 struct Kept {
-    /// What it does one after the other.
+    /// Requests, which the lab's task handles in sequence.
     ask: mpsc::UnboundedSender<Request>,
-    /// What goes on meanwhile.
+    /// Attached streams, which run in parallel.
     streams: Rc<Streams>,
 }
 
-/// Hands a word on to a lab's streams, which wait for nothing else.
+/// Forwards a stream request to the lab's streams, which run independently of other requests.
 fn attached(
     lab: LabId,
     stream: StreamId,
@@ -138,13 +138,13 @@ fn attached(
         (Request::Open { .. }, None) => {
             say(failed(failure::bug(format!("there is no lab {lab}"))));
         }
-        // Who is attached to what is gone has been told.
+        // The client was already notified that the stream has ended.
         _ => {}
     }
 }
 
-/// Hands a request to its lab's own task, so that labs do not wait for each
-/// other and one lab's requests are answered in their order.
+/// Forwards a request to the lab's task. Labs do not wait for each other, and the requests of a lab
+/// are answered in sequence.
 fn answer(
     lab: LabId,
     request: Request,
@@ -177,7 +177,7 @@ fn answer(
     }
 }
 
-/// A lab from its building to its removal.
+/// Runs a lab from its build to its removal.
 async fn keep(
     id: LabId,
     mut asked: mpsc::UnboundedReceiver<Request>,
@@ -244,7 +244,7 @@ async fn keep(
     tell(Event::Gone { lab: id });
 }
 
-/// Does with a standing lab what is asked.
+/// Handles a request to a running lab.
 async fn act(
     id: LabId,
     request: Request,
@@ -311,7 +311,7 @@ async fn act(
             lab: id,
             finished: lab.run(&namespace, &program, &arguments, &input).await?,
         },
-        // Who keeps labs acts on these.
+        // Other functions handle these requests.
         Request::Build { .. }
         | Request::Remove { .. }
         | Request::Open { .. }
