@@ -14,7 +14,7 @@ const LARGE: c_int = 128 << 10;
 /// manual, "Malloc Tunable Parameters").
 #[cfg(target_env = "gnu")]
 pub fn share() {
-    // no other thread runs yet, and both parameters and values are valid.
+    // SAFETY: no other thread runs yet, and both parameters and values are valid.
     unsafe {
         mallopt(M_ARENA_MAX, 1);
         mallopt(M_MMAP_THRESHOLD, LARGE);

@@ -124,8 +124,8 @@ fn clear_free_memory() -> io::Result<()> {
         ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
         MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE,
     );
-    // the kernel chooses an address that is not in use. The memory is unmapped with the same
-    // length, and no reference to it exists.
+    // SAFETY: the kernel chooses an address that is not in use. The memory is unmapped with the
+    // same length, and no reference to it exists.
     unsafe {
         let cleared = mmap_anonymous(None, length, rights, flags)?;
         munmap(cleared, length.get())?;

@@ -212,9 +212,10 @@ fn clone_into(room: &Room, order: &mut Order) -> io::Result<(Pid, OwnedFd)> {
             Some(&SigSet::all()),
             Some(&mut before),
         )?;
-        // the requesting thread waits for this result, so that the stack and the order outlive
-        // their use: this thread continues when the process has executed a program or exited. The
-        // process only makes system calls, and the stack is aligned and large enough for them.
+        // SAFETY: the requesting thread waits for this result, so that the stack and the order
+        // outlive their use: this thread continues when the process has executed a program or
+        // exited. The process only makes system calls, and the stack is aligned and large enough
+        // for them.
         let process = unsafe {
             libc::clone(
                 follow,
@@ -227,7 +228,7 @@ fn clone_into(room: &Room, order: &mut Order) -> io::Result<(Pid, OwnedFd)> {
         let process = Errno::result(process);
         pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
         let process = Pid::from_raw(process?);
-        // the kernel has opened the descriptor for this call.
+        // SAFETY: the kernel has opened the descriptor for this call.
         Ok((process, unsafe { OwnedFd::from_raw_fd(descriptor) }))
     };
     Ok(room.start(Box::new(start))?)
@@ -236,25 +237,25 @@ fn clone_into(room: &Room, order: &mut Order) -> io::Result<(Pid, OwnedFd)> {
 /// Data for the thread that starts processes: the order and the top of a stack.
 struct Shared(*mut Order, *mut c_void);
 
-// the sending thread waits until the receiving thread no longer uses either pointer.
+// SAFETY: the sending thread waits until the receiving thread no longer uses either pointer.
 unsafe impl Send for Shared {}
 
 /// Entry point of the new process.
 extern "C" fn follow(order: *mut c_void) -> c_int {
-    // the pointer is the order that `clone_into` borrows for as long as this function runs.
+    // SAFETY: the pointer is the order that `clone_into` borrows for as long as this function runs.
     let order = unsafe { &mut *order.cast::<Order>() };
     let mut is_inside = false;
     if let Err(errno) = order.follow(&mut is_inside) {
         order.failed = Some((is_inside, errno));
     }
-    // exits this process only, without running the agent's exit handlers.
+    // SAFETY: exits this process only, without running the agent's exit handlers.
     unsafe { libc::_exit(127) }
 }
 
 /// Makes a system call by number. For some calls, the C library's wrapper affects all threads of
 /// the agent.
 fn call(number: c_long, arguments: [c_ulong; 5]) -> Result<c_long, Errno> {
-    // every caller below passes the arguments that the call expects.
+    // SAFETY: every caller below passes the arguments that the call expects.
     Errno::result(unsafe {
         libc::syscall(
             number,
@@ -378,7 +379,8 @@ fn lead(has_terminal: bool) -> Result<(), Errno> {
 
 /// Resets the agent's signal handlers and unblocks all signals.
 fn take_default_signals() {
-    // this process has its own table of handlers, and both structures are valid with all bytes 0.
+    // SAFETY: this process has its own table of handlers, and both structures are valid with all
+    // bytes 0.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         for signal in [libc::SIGCHLD, libc::SIGPIPE, libc::SIGINT, libc::SIGTERM] {

@@ -17,7 +17,7 @@ impl Owner for socket2::Socket {}
 ///
 /// When the descriptor cannot be polled.
 pub fn register<T: Owner>(owner: T) -> io::Result<AsyncFd<T>> {
-    // an `Owner` keeps the same descriptor open for its lifetime, and closes the descriptor after
-    // the `AsyncFd` around it was deregistered.
+    // SAFETY: an `Owner` keeps the same descriptor open for its lifetime, and closes the descriptor
+    // after the `AsyncFd` around it was deregistered.
     unsafe { AsyncFd::register(owner) }.map_err(io::Error::from)
 }

@@ -206,7 +206,7 @@ const fn mask(capabilities: &[Capability]) -> u64 {
 
 fn control(option: libc::c_int, one: c_ulong, two: c_ulong) -> Result<(), Errno> {
     let none: c_ulong = 0;
-    // these options take only numbers.
+    // SAFETY: these options take only numbers.
     let done = unsafe { libc::prctl(option, one, two, none, none) };
     Errno::result(done).map(drop)
 }
@@ -244,7 +244,7 @@ pub fn set_capabilities(held: u64, inheritable: u64) -> Result<(), Errno> {
         inheritable: low(inheritable >> shift),
     };
     let halves = [half(0), half(32)];
-    // both pointers refer to data in the layout of this version of the call.
+    // SAFETY: both pointers refer to data in the layout of this version of the call.
     let done = unsafe { libc::syscall(libc::SYS_capset, &raw const header, halves.as_ptr()) };
     Errno::result(done).map(drop)
 }

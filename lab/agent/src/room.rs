@@ -127,7 +127,7 @@ fn watch(first: Pid, is_wanted: Arc<AtomicBool>) {
         let _ = waitpid(first, None);
         if is_wanted.load(Ordering::SeqCst) {
             eprintln!("svclab agent: the first process beside its programs was ended");
-            // no state of this process is needed any more.
+            // SAFETY: no state of this process is needed any more.
             unsafe { libc::_exit(1) }
         }
     });
@@ -138,7 +138,7 @@ fn watch(first: Pid, is_wanted: Arc<AtomicBool>) {
 fn begin(seals_settings: bool) -> nix::Result<(Pid, OwnedFd, u64)> {
     let (ready, is_ready) = pipe2(OFlag::O_CLOEXEC)?;
     unshare(CloneFlags::CLONE_NEWPID)?;
-    // the child only makes system calls and calls no function that needs a lock.
+    // SAFETY: the child only makes system calls and calls no function that needs a lock.
     let first = match unsafe { fork() }? {
         ForkResult::Child => live(is_ready, seals_settings),
         ForkResult::Parent { child } => child,
@@ -176,6 +176,8 @@ fn live(report: OwnedFd, seals_settings: bool) -> ! {
     let _ = report.write_all(&errno.to_ne_bytes());
     if errno == 0 {
         // Closes all descriptors of the agent, including the report.
+        //
+        // SAFETY: the call takes only numbers, and this process no longer uses any descriptor.
         unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) };
         for fd in 0..=report.as_raw_fd() {
             let _ = nix::unistd::close(fd);
@@ -184,7 +186,7 @@ fn live(report: OwnedFd, seals_settings: bool) -> ! {
             pause();
         }
     }
-    // exits the process without running the agent's exit handlers.
+    // SAFETY: exits the process without running the agent's exit handlers.
     unsafe { libc::_exit(1) }
 }
 
@@ -192,7 +194,7 @@ fn make(seals_settings: bool) -> nix::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // The kernel reaps orphaned processes of the namespace automatically.
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
-    // this action calls no function.
+    // SAFETY: this action calls no function.
     unsafe { sigaction(Signal::SIGCHLD, &ignore) }?;
     unshare(CloneFlags::CLONE_NEWNS)?;
     let none = None::<&str>;

@@ -107,7 +107,7 @@ impl Filter {
     /// When the kernel does not support filters.
     pub fn install(&self) -> nix::Result<()> {
         let program = self.program();
-        // the kernel copies the program, which outlives the call, and does not write to it.
+        // SAFETY: the kernel copies the program, which outlives the call, and does not write to it.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_seccomp,
