@@ -1,4 +1,5 @@
-//! Servers that say who they are and whom they saw.
+//! Implements the lab's servers. A server answers with its name and the client address that it
+//! sees.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,14 +19,14 @@ use super::{answers, failure, forwarder, http, pktinfo, poll, wire};
 use svclab_model::plan::{Plan, Protocol, Server, ServerKind};
 use svclab_model::protocol::{Failure, Fault};
 
-/// Connections waiting to be accepted; a probe may open thousands at once.
+/// Maximum number of connections that wait for `accept`. A probe may open thousands in parallel.
 const BACKLOG: i32 = 4096;
 
-/// Opens a server of a plan in its namespace. It ends with what is returned.
+/// Opens a server of a plan in its namespace. Dropping the returned tasks stops the server.
 ///
 /// # Errors
 ///
-/// When the plan has not got the namespace, or the port is taken.
+/// When the plan lacks the namespace, or the port is in use.
 pub fn open_in(
     plan: &Plan,
     namespaces: &HashMap<String, NetNs>,
@@ -50,11 +51,11 @@ pub fn open_in(
     Ok(tasks)
 }
 
-/// Opens a server's sockets in its namespace and serves them from `tasks`.
+/// Opens a server's sockets in its namespace and serves them in `tasks`.
 ///
 /// # Errors
 ///
-/// When the port is taken or no descriptor is left.
+/// When the port is in use or no descriptor is left.
 fn open(
     ns: &NetNs,
     server: &Server,
@@ -100,7 +101,7 @@ fn open(
     Ok(())
 }
 
-/// Serves who comes by TCP.
+/// Serves TCP connections.
 fn listen(
     listener: TcpListener,
     ns: &NetNs,
@@ -160,8 +161,8 @@ async fn accept(listener: TcpListener, name: Rc<str>) {
                 Ok((stream, peer)) => {
                     conversations.spawn_local(converse(stream, peer, Rc::clone(&name)));
                 }
-                // The peer went away, or descriptors ran out: the next may fare
-                // better, and the prober says what it experienced.
+                // The client closed the connection, or no file descriptor is left. The next accept
+                // may succeed. The probe reports its own result.
                 Err(_) => tokio::task::yield_now().await,
             },
             Some(_) = conversations.join_next() => {}
@@ -169,12 +170,12 @@ async fn accept(listener: TcpListener, name: Rc<str>) {
     }
 }
 
-/// What asks for an answer after which the connection stays open, and for the last one.
+/// Request bytes: an answer after which the connection stays open, and the last answer.
 pub const GO_ON: u8 = b'!';
 pub const LAST: u8 = b'?';
 
-/// Waits for the question before it answers, so that a verdict of "connected"
-/// has seen data go both ways.
+/// Reads a request byte before each answer, so that the verdict "connected" proves data in both
+/// directions.
 async fn converse(mut stream: TcpStream, peer: SocketAddr, name: Rc<str>) {
     let mut question = [0; 1];
     while stream.read_exact(&mut question).await.is_ok() {
@@ -193,8 +194,8 @@ async fn echo(socket: AsyncFd<Socket>, name: Rc<str>) {
         let Ok(mut ready) = socket.readable().await else {
             return;
         };
-        // Answers leave from the address that was asked, as those of a server
-        // that cares do; one that does not is a different incident.
+        // The answer leaves from the destination address of the request, as from a correctly
+        // configured server. A server with a wrong source address would be a separate incident.
         let received = ready.try_io(|socket| pktinfo::receive(socket.as_raw_fd()));
         if let Ok(Ok((peer, asked))) = received {
             let _ = pktinfo::send(

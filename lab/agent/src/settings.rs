@@ -1,6 +1,6 @@
-//! Reading the settings that decide whether a namespace takes a packet in or passes it
-//! on (Linux v6.12, `net/ipv4/fib_frontend.c`, `fib_validate_source`, and
-//! `net/ipv4/route.c`, `ip_route_input_slow`).
+//! Reads the sysctls that decide whether a namespace accepts or forwards a packet (Linux v6.12,
+//! `net/ipv4/fib_frontend.c`, `fib_validate_source`, and `net/ipv4/route.c`,
+//! `ip_route_input_slow`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,11 +9,11 @@ use super::failure;
 use super::netns::NetNs;
 use svclab_model::protocol::Failure;
 
-/// Of each interface, and of `all`.
+/// Sysctls to read of each interface and of `all`.
 const SETTINGS: [&str; 2] = ["forwarding", "rp_filter"];
 
-/// Each by its name, with a slash for a dot in an interface's name, as `sysctl` has it.
-/// What this kernel lacks is left out.
+/// Returns the values by sysctl name. As in `sysctl`, a dot in an interface name becomes a slash.
+/// Sysctls that the kernel lacks are omitted.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Ending probes whose timeout is proven by what was seen so far.
+//! Ends probes early whose timeout the recorded evidence proves.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,36 +18,36 @@ use svclab_model::evidence::{Attempt, Evidence, Met, SavedRules, Verdict};
 
 use svclab_model::protocol::Failure;
 
-/// How long nothing must have been seen before it is looked at, at first and at most.
-/// Nothing is concluded from the pause itself.
+/// Initial and maximum time without a new packet before the evidence is examined. The pause itself
+/// proves nothing.
 const PAUSES: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(256)];
 
-/// Of more packets nothing is settled: to follow them takes longer than to wait.
+/// Maximum number of packets for which probes are settled. Following more packets takes longer than
+/// waiting.
 const MOST: usize = 10_000;
 
-/// A table: by which iptables, of which family, and its name.
+/// Table identity: backend, IP version and name.
 type Table = (&'static str, u8, String);
 
-/// The rules of a namespace.
+/// Rules of a namespace.
 struct Rules {
-    /// The tables that packets met when they were read.
+    /// Tables that packets had matched when the rules were read.
     met: BTreeSet<Table>,
-    /// Those of iptables.
+    /// Rules printed by iptables.
     saved: Vec<SavedRules>,
-    /// Those that no iptables knows, as `nft` lists them.
+    /// Rules printed by `nft` because no iptables prints them; `None` if there are none.
     own: Option<String>,
 }
 
-/// What was seen so far of a lab whose every namespace is watched and traced.
+/// Evidence recorded so far. All namespaces of the lab must be captured and traced.
 pub struct Settler<'a> {
     lab: &'a Lab,
     captures: &'a [Capture],
     basket: Rc<RefCell<Basket>>,
     trace: &'a mut Trace,
-    /// The rules of the namespaces that packets met rules in, and of which tables.
+    /// Rules of the namespaces whose rules packets matched.
     rules: BTreeMap<String, Rules>,
-    /// How many packets there were at the last look, and when it was last tried to
-    /// prove something.
+    /// Number of packets at the last examination, and at the last attempt to prove a timeout.
     seen: usize,
     tried: usize,
     pause: Duration,
@@ -72,12 +72,12 @@ impl<'a> Settler<'a> {
         }
     }
 
-    /// Waits for a moment in which nothing happens and says which of the connections
-    /// that have not ended, by their places, never will; none when it cannot tell.
+    /// Waits for a moment without new packets. Returns the indexes of the pending connections that
+    /// are proven to time out; none if nothing can be proven yet.
     ///
     /// # Errors
     ///
-    /// When a kernel does not say what it remembers.
+    /// When the kernel does not list its conntrack entries.
     pub async fn settled(&mut self, waiting: &[Waiting]) -> Result<Vec<usize>, Failure> {
         sleep(self.pause).await;
         let seen = self.drain();
@@ -97,7 +97,7 @@ impl<'a> Settler<'a> {
         (evidence.packets, evidence.packets_left_out) = self.basket.borrow().so_far();
         self.trace.so_far(&mut evidence)?;
         self.read(&evidence.met).await?;
-        // What a packet did that came meanwhile is known in part only.
+        // A packet that arrived meanwhile is only partly recorded.
         if self.drain() != seen {
             self.tried = 0;
             return Ok(Vec::new());
@@ -117,7 +117,7 @@ impl<'a> Settler<'a> {
             .collect())
     }
 
-    /// Reads what was captured, and says how many packets there are.
+    /// Reads all captured packets and returns their number.
     fn drain(&self) -> usize {
         for capture in self.captures {
             capture.drain();
@@ -125,8 +125,8 @@ impl<'a> Settler<'a> {
         self.basket.borrow().len()
     }
 
-    /// Reads the rules of namespaces that packets met rules in; again when they met
-    /// those of another table.
+    /// Reads the rules of namespaces whose rules packets matched, and reads them again when packets
+    /// matched another table.
     async fn read(&mut self, all: &[Met]) -> Result<(), Failure> {
         let mut tables: BTreeMap<&str, BTreeSet<Table>> = BTreeMap::new();
         for met in all {

@@ -1,33 +1,31 @@
-//! Packets that wait in the kernel for a processor, and packets that it dropped because too
-//! many waited.
+//! Reads the packets that are queued in the kernel for a processor, and the packets dropped because
+//! the queue was full.
 //!
-//! Every packet that crosses a veth pair or loopback goes through the queue of a processor
-//! (Linux v6.12, `net/core/dev.c`, `enqueue_to_backlog` and `process_backlog`). On a busy
-//! machine it waits there, and a packet that finds the queue full is dropped.
+//! Every packet over a veth pair or loopback passes the queue of a processor (Linux v6.12,
+//! `net/core/dev.c`, `enqueue_to_backlog` and `process_backlog`). On a busy host the packet waits
+//! in the queue. The kernel drops a packet when the queue is full.
 
 use super::kernel_file;
 
-/// One line for each processor (Linux v6.12, `net/core/net-procfs.c`,
-/// `softnet_seq_show`).
+/// File with one line per processor (Linux v6.12, `net/core/net-procfs.c`, `softnet_seq_show`).
 const FILE: &str = "/proc/net/softnet_stat";
 
-/// The columns of dropped packets, of waiting ones (since Linux 5.10), and of the
-/// processor's number.
+/// Columns: dropped packets, queued packets (since Linux 5.10), and processor number.
 const DROPPED: usize = 1;
 const WAITING: usize = 11;
 const PROCESSOR: usize = 12;
 
-/// The queues of all processors at one moment.
+/// Queues of all processors at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Queues {
-    /// Packets dropped since the kernel started.
+    /// Number of packets dropped since the kernel started.
     pub dropped: u64,
-    /// The processors at which packets wait.
+    /// Processors with queued packets.
     pub busy: Vec<u32>,
 }
 
 impl Queues {
-    /// Reads the queues. A kernel that does not print them has none.
+    /// Reads the queues. If the kernel does not report them, they count as empty.
     pub fn read() -> Self {
         Self::parse(&kernel_file::read(FILE))
     }

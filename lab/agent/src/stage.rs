@@ -1,4 +1,4 @@
-//! What is tried in a lab at one time, and all that is seen meanwhile.
+//! Runs the probes of one stage of a lab and records the evidence.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -21,12 +21,12 @@ use svclab_model::plan::{Namespace, Probe};
 use svclab_model::protocol::Failure;
 
 impl Lab {
-    /// Runs the plan's probes, has connections that are open speak again, and opens those
-    /// of `next`. Returns what was seen, and what is open then.
+    /// Runs the plan's probes, repeats the exchange on open connections, and opens the connections
+    /// of `next`. Returns the evidence and the connections that are open afterwards.
     ///
     /// # Errors
     ///
-    /// When something could not be tried or watched at all.
+    /// When a probe cannot run or evidence cannot be recorded.
     pub(super) async fn stage(
         &self,
         open: Vec<Open>,
@@ -36,7 +36,7 @@ impl Lab {
         step("watch its packets".to_owned());
         let watch = &self.plan.watch;
         let basket = Rc::new(RefCell::new(Basket::default()));
-        // What proves a timeout may have happened anywhere.
+        // The proof of a timeout may be in any namespace.
         let settles = self.plan.probes.iter().any(|probe| probe.settle);
         let captures = self.capture(&basket, |name| {
             settles || watch.packets.iter().any(|own| own == name)
@@ -82,7 +82,8 @@ impl Lab {
             };
             self.rest(watched).await?
         };
-        // What takes the kernel time goes on beside what else is to be asked.
+        // The kernel needs time to close the sockets, which runs in parallel with the following
+        // reads.
         let closing = capture::end(captures).await;
         step("read back counters and rules".to_owned());
         let mut evidence = Evidence {
@@ -107,16 +108,16 @@ impl Lab {
         Ok((evidence, open))
     }
 
-    /// How often a timer of the kernel's ended a wait while this process was late.
+    /// Returns the number of waits that a kernel timer ended while this process was delayed.
     fn late_timers(&self) -> u64 {
         self.namespaces.values().map(NetNs::late_timers).sum()
     }
 
-    /// Captures the packets of some of the namespaces.
+    /// Captures the packets of the namespaces for which `of` returns `true`.
     ///
     /// # Errors
     ///
-    /// When one cannot be entered, or its kernel gives no such socket.
+    /// When a namespace cannot be entered or the kernel refuses the socket.
     pub(super) fn capture(
         &self,
         basket: &Rc<RefCell<Basket>>,
@@ -131,7 +132,7 @@ impl Lab {
             .collect()
     }
 
-    /// Some of the namespaces, each with its interfaces by index.
+    /// Returns some of the namespaces, each with its interfaces by index.
     #[expect(clippy::type_complexity, reason = "it is what `Trace::begin` takes")]
     fn places_of(
         &self,
@@ -146,7 +147,7 @@ impl Lab {
             .collect()
     }
 
-    /// Reads what counters grew by, and what namespaces hold.
+    /// Reads the changes of counters and the state of the namespaces.
     async fn read_back(
         &self,
         before: &HashMap<String, BTreeMap<String, i64>>,
@@ -183,7 +184,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Reads back the rules of watched namespaces.
+    /// Reads the rules of the namespaces whose rules the plan requests.
     async fn read_rules(&self, evidence: &mut Evidence) -> Result<(), Failure> {
         let met = &evidence.met;
         let watched = self.plan.watch.rules.iter();
@@ -203,12 +204,12 @@ impl Lab {
     }
 }
 
-/// Whether what ended without an answer did so because of the lab.
+/// Checks that unanswered attempts result from the lab and not from a busy host.
 ///
 /// # Errors
 ///
-/// When the kernel dropped packets meanwhile because too many waited: how many it had dropped
-/// `before`, and `after`, are not the same.
+/// When the kernel dropped packets from a full queue during the probes: its drop counts `before`
+/// and `after` differ.
 fn certain(attempts: &[Attempt], before: u64, after: u64) -> Result<(), Failure> {
     let unanswered =
         |attempt: &&Attempt| matches!(attempt.verdict, Verdict::Timeout | Verdict::Silent);

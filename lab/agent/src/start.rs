@@ -1,4 +1,4 @@
-//! Where probes start, and how their exchanges begin there.
+//! Starts the exchanges of probes in their namespaces.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,11 +11,11 @@ use super::{failure, ping, ports, tcp, udp};
 use svclab_model::plan::{Probe, Protocol};
 use svclab_model::protocol::{Failure, Fault};
 
-/// The namespace that a probe starts in.
+/// Returns the source namespace of a probe.
 ///
 /// # Errors
 ///
-/// When there is none of that name.
+/// When no namespace has this name.
 pub fn place<'n>(
     probe: &Probe,
     namespaces: &'n HashMap<String, NetNs>,
@@ -28,12 +28,11 @@ pub fn place<'n>(
     })
 }
 
-/// Begins an exchange of a probe in its namespace: its first packet leaves.
+/// Starts an exchange of a probe in its namespace by sending the first packet.
 ///
 /// # Errors
 ///
-/// When a socket cannot be had, or the probe is bound to an address that the namespace
-/// has not got.
+/// When a socket cannot be opened, or the probe is bound to an address that the namespace lacks.
 pub fn exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
     inside(probe, ns, || match probe.protocol {
         Protocol::Tcp => tcp::begin(probe, ns),
@@ -42,11 +41,11 @@ pub fn exchange(probe: &Probe, ns: &NetNs) -> Result<Exchange, Failure> {
     })
 }
 
-/// Begins something of a probe's in its namespace.
+/// Runs `begin` in the namespace of a probe.
 ///
 /// # Errors
 ///
-/// As [`exchange`].
+/// When a socket cannot be opened, or the probe is bound to an address that the namespace lacks.
 pub fn inside<T>(
     probe: &Probe,
     ns: &NetNs,
@@ -57,7 +56,7 @@ pub fn inside<T>(
         .map_err(|error| unbegun(probe, &error))
 }
 
-/// What is said of a probe that cannot begin.
+/// Returns the failure of a probe that cannot start.
 fn unbegun(probe: &Probe, error: &io::Error) -> Failure {
     let message = format!(
         "cannot begin the probe {} from {}: {error}",

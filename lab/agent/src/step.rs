@@ -1,4 +1,4 @@
-//! Making a step: a lab that stands is changed, and tried again.
+//! Makes a step: changes a running lab and runs the probes of the step.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,13 +14,13 @@ use svclab_model::plan::{Delta, Probe, Step};
 use svclab_model::protocol::{Failure, Turn};
 
 impl Lab {
-    /// Makes a step and tries what follows it, then what is `open` across it; then opens
-    /// what is open across the next.
+    /// Makes a step, runs its probes and repeats the exchange on the `open` connections. Then opens
+    /// the connections that stay open across the next step.
     ///
     /// # Errors
     ///
-    /// What could not be changed, or tried or watched at all, and a kube-proxy that does
-    /// not come to write rules.
+    /// When the lab cannot be changed, a probe cannot run, evidence cannot be recorded, or a
+    /// kube-proxy does not write its rules.
     pub(super) async fn make(
         &mut self,
         made: &Step,
@@ -75,8 +75,8 @@ impl Lab {
         Ok((seen, opened))
     }
 
-    /// Waits until every kube-proxy has acted on what it was told, and tries meanwhile
-    /// again and again what is going to be tried then.
+    /// Waits until every kube-proxy has applied its updates, and repeats the step's probes
+    /// meanwhile.
     async fn wait(
         &self,
         told: &svclab_model::plan::Told,

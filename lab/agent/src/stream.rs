@@ -1,9 +1,8 @@
-//! A descriptor as a stream: pipes, sockets and a guest's ports alike.
+//! Reads and writes a descriptor as an asynchronous stream: a pipe, a socket or a port of a guest.
 //!
-//! tokio's own pipes take a short read for the last one there is. A virtio port
-//! hands out one page at a time and takes 32 KiB at a time, however much more
-//! there is (Linux v6.12, `drivers/char/virtio_console.c`); only `EAGAIN` says
-//! that there is no more.
+//! tokio's own pipes treat a short read as the last one available. A virtio port returns one page
+//! per read and accepts 32 KiB per write, even if there is more (Linux v6.12,
+//! `drivers/char/virtio_console.c`). Only `EAGAIN` means that no data is available.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,27 +16,27 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::poll;
 
-/// A descriptor to read from, or to write to.
+/// Descriptor for reading or writing.
 #[derive(Debug)]
 pub struct Stream(AsyncFd<OwnedFd>);
 
 impl Stream {
-    /// Takes a descriptor, which from then on does not block.
+    /// Sets a descriptor to non-blocking mode and registers it with the event loop.
     ///
     /// # Errors
     ///
-    /// When it is one that cannot be waited for.
+    /// When the descriptor cannot be polled.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
         fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
         Ok(Self(poll::register(fd)?))
     }
 
-    /// Reads what is there at this moment; none when nothing is.
+    /// Reads the available bytes. Returns `None` if no bytes are available.
     ///
     /// # Errors
     ///
-    /// What reading says.
+    /// When reading fails.
     pub fn read_now(&self, room: &mut [u8]) -> io::Result<Option<usize>> {
         match nix::unistd::read(self.0.get_ref(), room) {
             Ok(length) => Ok(Some(length)),
@@ -107,7 +106,7 @@ mod tests {
     async fn what_is_written_is_read_however_long_it_is() {
         let (from, to) = nix::unistd::pipe().unwrap();
         let (mut from, mut to) = (Stream::new(from).unwrap(), Stream::new(to).unwrap());
-        // More than a pipe holds.
+        // Longer than the buffer of a pipe.
         let long: Vec<u8> = (0..1_000_000_u32).map(|at| at.to_le_bytes()[0]).collect();
         let mut read = vec![0; long.len()];
         let (written, filled) = tokio::join!(to.write_all(&long), from.read_exact(&mut read));

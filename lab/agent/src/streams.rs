@@ -1,5 +1,5 @@
-//! What is attached to a standing lab: each stream a task of its own, beside
-//! whatever else the lab is asked.
+//! Runs the streams attached to a running lab: each in its own task, independent of other requests
+//! to the lab.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,34 +13,34 @@ use super::{exec, failure, tap};
 use svclab_model::protocol::Failure;
 use svclab_model::protocol::stream::{FromStream, Opening, StreamId, ToStream, WINDOW};
 
-/// A namespace of a standing lab, as far as one can be attached to it.
+/// Namespace of a running lab, with the data needed to attach a stream.
 #[derive(Clone)]
 pub struct Place {
-    /// The namespace.
+    /// Network namespace.
     pub ns: NetNs,
-    /// Its interfaces by index.
+    /// Names of its interfaces, by index.
     pub interfaces: HashMap<u32, String>,
 }
 
-/// The streams of a lab.
+/// Streams of a lab.
 #[derive(Default)]
 pub struct Streams {
-    /// Empty until the lab stands, and when it goes.
+    /// Namespaces by name. Empty before the lab runs and after it ends.
     places: RefCell<HashMap<String, Place>>,
     open: RefCell<HashMap<StreamId, mpsc::UnboundedSender<ToStream>>>,
     tasks: RefCell<JoinSet<()>>,
 }
 
-/// By which a stream speaks.
+/// Function that sends a message of a stream to the client.
 pub type Say = Rc<dyn Fn(FromStream)>;
 
 impl Streams {
-    /// From now on the lab stands.
+    /// Sets the namespaces of the running lab, which permits streams.
     pub fn stand(&self, places: HashMap<String, Place>) {
         *self.places.borrow_mut() = places;
     }
 
-    /// Opens a stream, which speaks by `say`.
+    /// Opens a stream, which sends its messages with `say`.
     pub fn open(self: &Rc<Self>, id: StreamId, opening: Opening, say: Say) {
         let (tell, told) = mpsc::unbounded_channel();
         if self.open.borrow().contains_key(&id) {
@@ -95,19 +95,19 @@ impl Streams {
             .ok_or_else(|| failure::bug(format!("no {namespace} stands here to attach to")))
     }
 
-    /// Says something to a stream; one that is over does not hear it.
+    /// Sends a message to a stream. A message to a closed stream is dropped.
     pub fn tell(&self, id: StreamId, word: ToStream) {
         if let Some(tell) = self.open.borrow().get(&id) {
             let _ = tell.send(word);
         }
     }
 
-    /// Nobody listens to a stream any more.
+    /// Closes a stream whose client has disconnected.
     pub fn close(&self, id: StreamId) {
         self.open.borrow_mut().remove(&id);
     }
 
-    /// Ends all streams. When this returns, what was started for them has ended.
+    /// Ends all streams. When this function returns, their programs have ended.
     pub async fn end(&self) {
         self.places.borrow_mut().clear();
         let mut tasks = std::mem::take(&mut *self.tasks.borrow_mut());
@@ -116,7 +116,7 @@ impl Streams {
     }
 }
 
-/// A failure that has nothing to do with a program's not being there.
+/// Returns the message for a failure other than a missing program.
 pub fn failed(failure: Failure) -> FromStream {
     FromStream::Failed {
         absent: false,
@@ -124,7 +124,7 @@ pub fn failed(failure: Failure) -> FromStream {
     }
 }
 
-/// How many more messages may be sent that nobody has answered.
+/// Number of messages that may still be sent without an acknowledgement.
 #[derive(Debug)]
 pub struct Window(Semaphore);
 
@@ -135,17 +135,17 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Waits until one more may be sent.
+    /// Waits until one more message may be sent.
     pub async fn one(&self) {
-        // It fails only for a semaphore that is closed, which nobody does.
+        // Acquiring fails only for a closed semaphore, and this semaphore is never closed.
         if let Ok(permit) = self.0.acquire().await {
             permit.forget();
         }
     }
 
-    /// One has been answered.
+    /// Records an acknowledgement.
     pub fn answered(&self) {
-        // Who answers what was never sent gets no more for it.
+        // An acknowledgement of a message that was never sent has no effect.
         if self.0.available_permits() < WINDOW {
             self.0.add_permits(1);
         }

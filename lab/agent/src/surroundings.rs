@@ -1,4 +1,4 @@
-//! Where the agent finds itself: the kernel and the programs it may use.
+//! Detects the environment of the agent: the kernel version and the installed programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use super::netns::NetNs;
 use super::program;
 use svclab_model::evidence::Surroundings;
 
-/// The programs a plan may need, and how each is asked for its version.
+/// Programs that a plan may need. Each prints its version with `--version`.
 const PROGRAMS: [&str; 4] = [
     "iptables-nft-restore",
     "iptables-legacy-restore",
@@ -17,22 +17,22 @@ const PROGRAMS: [&str; 4] = [
     "nft",
 ];
 
-/// Whether asking a program for its version leaves the kernel as it is. `ipset`
-/// asks the kernel for a version, too, which makes it load `ip_set`: seen with
-/// ipset 7.17 on Debian's 6.12.
+/// Whether querying a program's version leaves the kernel unchanged. `ipset` also queries the
+/// kernel for a version, which makes the kernel load `ip_set` (observed with ipset 7.17 on Debian's
+/// 6.12).
 fn is_harmless(program: &str) -> bool {
     if program != "ipset" {
         return true;
     }
     match fs::read_to_string("/proc/modules") {
         Ok(modules) => modules.lines().any(|line| line.starts_with("ip_set ")),
-        // Nothing can be loaded.
+        // The kernel cannot load modules.
         Err(_) => true,
     }
 }
 
-/// Asks the kernel and the programs for their versions. A program that is not
-/// there, cannot say, or would make the kernel load something, is left out.
+/// Reads the versions of the kernel and of the programs. Omits a program that is missing, prints no
+/// version, or would make the kernel load a module.
 pub async fn look(home: &NetNs) -> Surroundings {
     let kernel = nix::sys::utsname::uname()
         .map(|name| name.release().to_string_lossy().into_owned())

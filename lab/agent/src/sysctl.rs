@@ -1,4 +1,4 @@
-//! Writing kernel settings of a namespace.
+//! Writes sysctls of a namespace.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,13 +11,12 @@ use svclab_diagnostic::shortage;
 use svclab_model::plan::Sysctl;
 use svclab_model::protocol::{Failure, Fault, SYSCTL};
 
-/// Writes settings in their order. One that is refused does not keep those behind it from
-/// being tried: all are named.
+/// Writes sysctls in order. A failure does not stop the remaining writes, so that the error names
+/// all rejected sysctls.
 ///
 /// # Errors
 ///
-/// A setting that is not under `net.`, that this kernel lacks or whose value it
-/// refuses.
+/// When a sysctl is not under `net.`, is missing in this kernel, or its value is rejected.
 pub fn write<'a>(
     ns: &NetNs,
     name: &str,
@@ -40,7 +39,7 @@ pub fn write<'a>(
         .unwrap_or_else(|error| Err(failure::entering(name, &error)))
 }
 
-/// As `sysctl -w` takes it.
+/// Renders a sysctl as an argument of `sysctl -w`.
 fn line(setting: &Sysctl) -> String {
     format!("{}={}", setting.key, setting.value)
 }
@@ -68,10 +67,10 @@ fn one(name: &str, setting: &Sysctl) -> Result<(), Failure> {
     Err(refused(name, setting, &error.to_string(), Fault::Input))
 }
 
-/// The settings that a namespace's interfaces do not have already. An interface
-/// begins with what `default` says when it is made (Linux v6.12,
-/// `net/ipv4/devinet.c`, `inetdev_init`; `net/ipv6/addrconf.c`, `ipv6_add_dev`),
-/// and most of what a plan says of interfaces is what it said of `default`.
+/// Returns the sysctls of interfaces whose values the interfaces do not already have. A new
+/// interface starts with the values of `default` (Linux v6.12, `net/ipv4/devinet.c`,
+/// `inetdev_init`; `net/ipv6/addrconf.c`, `ipv6_add_dev`). Most interface sysctls of a plan equal
+/// those of `default`.
 pub fn of_links(settings: &[Sysctl]) -> impl Iterator<Item = &Sysctl> {
     let inherited = inherited(settings);
     settings.iter().filter(move |setting| {
@@ -81,19 +80,19 @@ pub fn of_links(settings: &[Sysctl]) -> impl Iterator<Item = &Sysctl> {
     })
 }
 
-/// What an interface has when it is made, by family and last part of the name,
-/// as far as these settings alone decide it.
+/// Returns the initial values of a new interface by family and last part of the name, as far as
+/// these sysctls alone determine them.
 fn inherited(settings: &[Sysctl]) -> HashMap<(&str, &str), &str> {
     let mut inherited = HashMap::new();
     for setting in settings.iter().filter(|setting| setting.link.is_none()) {
         match conf(&setting.key) {
-            // Forwarding has a kernel set others as well, which ones depends on
-            // its version.
+            // Setting `forwarding` makes the kernel set other sysctls too, depending on the kernel
+            // version.
             Some((family, _, "forwarding")) => inherited.retain(|(of, _), _| *of != family),
             Some((family, "default", last)) => {
                 inherited.insert((family, last), setting.value.as_str());
             }
-            // Some are handed on from `all` to `default`.
+            // The kernel copies some sysctls from `all` to `default`.
             Some((family, "all", last)) => drop(inherited.remove(&(family, last))),
             None if setting.key == "net.ipv4.ip_forward" => {
                 inherited.retain(|(of, _), _| *of != "ipv4");
@@ -104,15 +103,15 @@ fn inherited(settings: &[Sysctl]) -> HashMap<(&str, &str), &str> {
     inherited
 }
 
-/// The family, interface and last part of `net.ipv4.conf.eth0.rp_filter`.
+/// Splits a name such as `net.ipv4.conf.eth0.rp_filter` into family, interface and last part.
 fn conf(key: &str) -> Option<(&str, &str, &str)> {
     let (family, rest) = key.strip_prefix("net.")?.split_once(".conf.")?;
     let (dev, last) = rest.rsplit_once('.')?;
     Some((family, dev, last))
 }
 
-/// Where a setting lies. As `sysctl` does, dots separate and a slash stands for
-/// a dot within a name, so that `net.ipv4.conf.flannel/1.rp_filter` is found.
+/// Returns the path of a sysctl. As in `sysctl`, dots separate parts and a slash stands for a dot
+/// within a part, so that `net.ipv4.conf.flannel/1.rp_filter` is found.
 fn path(key: &str) -> Option<PathBuf> {
     if !key.starts_with("net.")
         || key
@@ -146,7 +145,7 @@ fn refused(name: &str, setting: &Sysctl, why: &str, fault: Fault) -> Failure {
     }
 }
 
-/// What brings along the settings that a kernel may lack.
+/// Returns the remedy for sysctls that a kernel may lack.
 fn remedy(key: &str) -> Option<&'static str> {
     [
         ("net.bridge.", "run `modprobe br_netfilter` as root"),

@@ -1,4 +1,4 @@
-//! Packets as they come: what somebody watches of a standing lab.
+//! Captures packets of a running lab live and sends them to a client.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -16,18 +16,18 @@ use svclab_model::evidence::Packet;
 use svclab_model::protocol::Failure;
 use svclab_model::protocol::stream::{Captured, End, FromStream, ToStream, Written};
 
-/// The most of each packet that is kept, in bytes: what an interface carries in
-/// one piece is at most 64 KiB and its headers.
+/// Maximum number of bytes kept of each packet. The largest packet of an interface has 64 KiB plus
+/// headers.
 const SNAP: usize = 66 << 10;
 
-/// How many bytes are told at once, about.
+/// Approximate maximum number of bytes per message.
 const BATCH: usize = 256 << 10;
 
-/// How long packets are kept back, so that those that others saw at the same time
-/// come in their order.
+/// Delay before packets are sent, so that packets captured at the same time on several sockets are
+/// sorted.
 const TOGETHER: Duration = Duration::from_millis(1);
 
-/// A watched namespace.
+/// Live capture of one namespace.
 pub struct Tap {
     fd: AsyncFd<OwnedFd>,
     wanted: Captured,
@@ -35,11 +35,11 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Begins to watch.
+    /// Starts a live capture.
     ///
     /// # Errors
     ///
-    /// When the namespace cannot be entered or the kernel gives no socket for it.
+    /// When the namespace cannot be entered or the kernel refuses the socket.
     pub fn open(place: &Place, wanted: Captured) -> Result<Self, Failure> {
         Ok(Self {
             fd: capture::open(&place.ns, &wanted.namespace)?,
@@ -48,7 +48,7 @@ impl Tap {
         })
     }
 
-    /// Reads what is there, up to about [`BATCH`] bytes.
+    /// Reads the available packets, up to about [`BATCH`] bytes.
     fn sweep(&self, buffer: &mut [u8], clock: &mut Clock, into: &mut Vec<Packet>) {
         let mut read = 0;
         while read < BATCH {
@@ -72,7 +72,7 @@ impl Tap {
     }
 }
 
-/// Tells of packets until it is told to end, or nobody listens any more.
+/// Sends packets to the client until the client ends the stream or disconnects.
 pub async fn run(
     taps: Vec<Tap>,
     mut told: mpsc::UnboundedReceiver<ToStream>,
@@ -98,7 +98,7 @@ pub async fn run(
         () = obeying => {}
         () = basket.fill(&taps, &window, say) => {}
     }
-    // What came until now belongs to it.
+    // All packets received until now belong to the capture.
     basket.sweep(&taps);
     basket.tell_all(&taps, say);
     FromStream::Ended { end: End::Wish }
@@ -127,7 +127,7 @@ impl Basket {
         }
     }
 
-    /// Tells of packets as they come, for ever.
+    /// Sends packets as they arrive, without end.
     async fn fill(&mut self, taps: &[Tap], window: &Window, say: &Say) {
         if taps.is_empty() {
             return std::future::pending().await;
@@ -141,7 +141,7 @@ impl Basket {
             } else {
                 window.one().await;
             }
-            // What is later than all that was seen so far waits for the next time.
+            // Packets later than all packets read so far wait for the next iteration.
             let latest = self.packets.iter().map(|packet| packet.time).max();
             tokio::time::sleep(TOGETHER).await;
             self.sweep(taps);

@@ -1,4 +1,4 @@
-//! One TCP exchange: connect, ask, read who answered.
+//! Runs a TCP exchange: connects, sends a request, and reads the server's answer.
 
 use std::io;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use super::server::{GO_ON, LAST};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::Probe;
 
-/// The longest answer worth reading, in bytes.
+/// Maximum number of bytes read of an answer.
 const LONGEST: usize = 1024;
 
-/// A connection whose SYN is on its way, or why the system would not send it.
+/// Connection whose SYN was sent, or the error of the kernel.
 pub type Dialled = Result<TcpStream, io::Error>;
 
-/// Sends the SYN, from the namespace the calling thread is in, which is `ns`.
+/// Sends the SYN. The calling thread must be in the namespace `ns`.
 ///
 /// # Errors
 ///
-/// When no socket can be had or its source address is not to be had.
+/// When no socket can be opened or the source address is unavailable.
 pub fn begin(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
     let longest = probe.patience;
     let ns = ns.clone();
@@ -44,11 +44,12 @@ pub fn begin(probe: &Probe, ns: &NetNs) -> io::Result<Exchange> {
     })
 }
 
-/// Sends the SYN, likewise, from a port of its own, and says no word.
+/// Sends the SYN from an unused source port, without a request. The calling thread must be in the
+/// source namespace.
 ///
 /// # Errors
 ///
-/// As [`begin`].
+/// When no socket can be opened or the source address is unavailable.
 pub fn dial(probe: &Probe, ports: &Ports) -> io::Result<Dialled> {
     let to = probe.to.socket();
     let open = || {
@@ -64,7 +65,7 @@ pub fn dial(probe: &Probe, ports: &Ports) -> io::Result<Dialled> {
     match socket.connect(&to.into()) {
         Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => {
             match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
-                // Out of ports or memory: the lab could not try at all.
+                // Ports or memory are exhausted: the probe cannot run.
                 Errno::EADDRNOTAVAIL | Errno::ENOBUFS | Errno::ENOMEM | Errno::EINVAL => Err(error),
                 _ => Ok(Err(error)),
             }
@@ -73,11 +74,11 @@ pub fn dial(probe: &Probe, ports: &Ports) -> io::Result<Dialled> {
     }
 }
 
-/// Waits until the connection stands, whose socket is in `ns`.
+/// Waits until the connection is established. The socket belongs to the namespace `ns`.
 ///
 /// # Errors
 ///
-/// What became of it if it does not.
+/// When the connection is not established. The error is the result of the exchange.
 pub async fn shake(stream: &TcpStream, ns: &NetNs, longest: Duration) -> Result<(), Outcome> {
     let running = Running::begin();
     let late = running.late();
@@ -104,7 +105,7 @@ pub async fn shake(stream: &TcpStream, ns: &NetNs, longest: Duration) -> Result<
     }
 }
 
-/// Asks who is there. After [`GO_ON`] the connection goes on.
+/// Sends a request and reads the answer. After [`GO_ON`], the connection stays open.
 pub async fn ask(stream: &mut TcpStream, question: u8, longest: Duration) -> Outcome {
     let local = stream.local_addr().ok();
     let mut line = Vec::new();

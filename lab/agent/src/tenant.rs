@@ -1,11 +1,10 @@
-//! Who runs the programs of one lab: a user of their own, in a room that the agent is
-//! not in. Where only one user is mapped, which is so for a caller without root, programs
-//! have the agent's user, and each lab a room.
+//! Manages the tenants that run the programs of labs: a separate user in a PID namespace without
+//! the agent. If only one user is mapped, as for a caller other than root, programs run as the
+//! agent's user, and each lab has its own room.
 //!
-//! A program cannot look into the agent, whichever user it has: it holds fewer
-//! capabilities than the agent (Linux v6.12, `security/commoncap.c`,
-//! `cap_ptrace_access_check`, which `ptrace`, `pidfd_getfd`, `process_vm_writev`, `kcmp`
-//! and `/proc/PID/{mem,fd,environ}` all ask).
+//! A program cannot inspect the agent, even with the same user: the program has fewer capabilities
+//! than the agent (Linux v6.12, `security/commoncap.c`, `cap_ptrace_access_check`, which applies to
+//! `ptrace`, `pidfd_getfd`, `process_vm_writev`, `kcmp` and `/proc/PID/{mem,fd,environ}`).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
@@ -21,30 +20,29 @@ thread_local! {
     static HOUSE: OnceCell<House> = const { OnceCell::new() };
 }
 
-/// The group that may read what the kernel lists of legacy tables, which
-/// `iptables-legacy-save` goes by (Linux v6.12, `net/netfilter/x_tables.c`,
-/// `xt_proto_init`: mode 0440, of the root of the namespace). Only a user namespace's, or
-/// a guest's, is given to programs.
+/// Group that may read the kernel's list of legacy tables, which `iptables-legacy-save` needs
+/// (Linux v6.12, `net/netfilter/x_tables.c`, `xt_proto_init`: mode 0440, owned by root of the
+/// namespace). Programs get only the root group of a user namespace or of a guest.
 const GROUP_OF_ROOT: u32 = 0;
 
-/// What the agent has for all of its labs' programs.
+/// Resources of the agent for the programs of all labs.
 struct House {
-    /// The room of all labs whose programs have users of their own.
+    /// Room shared by all labs whose programs have their own users.
     shared: Option<Rc<Room>>,
     users: Range<u32>,
-    /// The group of all programs; `None` where each user has one of its own.
+    /// Group of all programs; `None` if each user has its own group.
     group: Option<u32>,
-    /// Users that a lab has.
+    /// Users assigned to labs.
     taken: RefCell<BTreeSet<u32>>,
     filter: Rc<Filter>,
 }
 
-/// Prepares the agent to run programs as these users; none of them where only the agent's
-/// own user is mapped. Must be called once, before any other thread runs.
+/// Prepares the agent to run programs as these users. The range is empty if only the agent's own
+/// user is mapped. Must be called once, before any other thread runs.
 ///
 /// # Errors
 ///
-/// What the kernel refused.
+/// When the kernel rejects a step.
 pub fn prepare(users: Range<u32>, seals_settings: bool) -> nix::Result<()> {
     let shared = if users.is_empty() {
         None
@@ -63,8 +61,8 @@ pub fn prepare(users: Range<u32>, seals_settings: bool) -> nix::Result<()> {
     Ok(())
 }
 
-/// Who runs the programs of one lab, or of the agent itself. Dropping the last copy ends
-/// what they left running.
+/// Tenant that runs the programs of one lab or of the agent itself. Dropping the last clone kills
+/// processes that the programs left running.
 #[derive(Debug, Clone)]
 pub struct Tenant(Rc<Tenancy>);
 
@@ -74,16 +72,16 @@ struct Tenancy {
     user: Option<u32>,
     group: Option<u32>,
     filter: Rc<Filter>,
-    /// Whether a program was started that may have left others running.
+    /// Whether a program was started that may have left processes running.
     has_run: Cell<bool>,
 }
 
 impl Tenant {
-    /// A tenant with a user, or a room, that no other one has.
+    /// Creates a tenant with its own user or its own room.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses a room, or the agent was not prepared.
+    /// When the kernel rejects the room, or the agent was not prepared.
     pub fn new() -> std::io::Result<Self> {
         let unprepared = || std::io::Error::other("nothing is prepared to run programs in");
         HOUSE.with(|house| {
@@ -106,12 +104,12 @@ impl Tenant {
         &self.0.room
     }
 
-    /// The user of its programs; none where they have the agent's.
+    /// Returns the user of the programs, or `None` if they run as the agent's user.
     pub fn user(&self) -> Option<u32> {
         self.0.user
     }
 
-    /// The group of its programs, where they have a user of their own.
+    /// Returns the group of the programs, or `None` if they run as the agent's user.
     pub fn group(&self) -> Option<u32> {
         self.0.group.filter(|_| self.0.user.is_some())
     }
@@ -120,7 +118,7 @@ impl Tenant {
         &self.0.filter
     }
 
-    /// Returns how many processes and threads its programs are.
+    /// Returns the number of processes and threads of the programs.
     pub fn processes(&self) -> u64 {
         let Ok(all) = std::fs::read_dir("/proc") else {
             return 0;
@@ -131,26 +129,26 @@ impl Tenant {
                 Some(user) => entry.metadata().ok()?.uid() == user,
                 None => entry.path().join("ns/pid").metadata().ok()?.ino() == self.room().number(),
             };
-            // A directory for each thread, and two names for it and the one above it.
+            // The link count is one per thread, plus 2 for the directory itself.
             let threads = entry.path().join("task").metadata().ok()?.nlink();
             is_own.then(|| threads.saturating_sub(2).max(1))
         };
         all.flatten().filter_map(of_process).sum()
     }
 
-    /// Ends all of its programs.
+    /// Kills all programs.
     pub fn end_programs(&self) {
         let _ = launch::end_all(&self.0.room, self.0.user);
     }
 
-    /// Notes that a program is started that is not svclab's choice.
+    /// Records that a program selected by the user was started.
     pub fn runs(&self) {
         self.0.has_run.set(true);
     }
 }
 
 impl House {
-    /// A user that no lab has. There are more of them than labs at once.
+    /// Assigns a free user. There are more users than parallel labs.
     fn user(&self) -> u32 {
         let mut taken = self.taken.borrow_mut();
         let free = self.users.clone().find(|user| !taken.contains(user));
@@ -163,7 +161,7 @@ impl House {
 impl Drop for Tenancy {
     fn drop(&mut self) {
         let Some(user) = self.user else {
-            // The room ends with it, and all that is in there.
+            // Dropping the room kills all processes in it.
             return;
         };
         if self.has_run.get() {

@@ -1,5 +1,4 @@
-//! Terminals for programs: a pair of descriptors, one for the program and one for
-//! who reads and writes on its behalf.
+//! Opens pseudo-terminals for programs: one descriptor for the program, one for the agent.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -12,11 +11,11 @@ use svclab_model::protocol::stream::Size;
 
 nix::ioctl_write_ptr_bad!(set_size, nix::libc::TIOCSWINSZ, nix::libc::winsize);
 
-/// A terminal of that size: our end, and the program's.
+/// Opens a pseudo-terminal of the given size. Returns the master and the slave side.
 ///
 /// # Errors
 ///
-/// When the kernel gives no more of them.
+/// When the kernel's limit of terminals is reached.
 pub fn open_pair(size: Size) -> io::Result<(OwnedFd, OwnedFd)> {
     let ours = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)?;
     grantpt(&ours)?;
@@ -29,11 +28,11 @@ pub fn open_pair(size: Size) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Tells a terminal how large it is.
+/// Sets the size of a terminal.
 ///
 /// # Errors
 ///
-/// When the descriptor is none of a terminal.
+/// When the descriptor is not a terminal.
 pub fn resize(terminal: &impl AsFd, size: Size) -> io::Result<()> {
     let size = nix::libc::winsize {
         ws_row: size.rows,

@@ -1,9 +1,9 @@
-//! Time stamps on packets, from the kernel.
+//! Makes the kernel timestamp packets.
 //!
-//! A kernel stamps packets only while somebody wants that, and begins to a moment after
-//! it was asked (Linux v6.12, `net/core/dev.c`, `net_enable_timestamp`): a packet that
-//! has no stamp by then is given the time at which it is read. So it is asked when a
-//! lab is begun, long before the first packet that counts.
+//! A kernel timestamps packets only while a socket requests timestamps, and starts shortly after
+//! the request (Linux v6.12, `net/core/dev.c`, `net_enable_timestamp`). A packet without timestamp
+//! gets the time at which it is read. Therefore the agent requests timestamps at the start of a
+//! lab, long before the first relevant packet.
 
 use std::io;
 use std::net::UdpSocket;
@@ -11,10 +11,10 @@ use std::net::UdpSocket;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::ReceiveTimestampns;
 
-/// Has packets stamped as long as it is there.
+/// Guard that keeps packet timestamps enabled.
 #[derive(Debug)]
 pub struct Timestamps {
-    /// It wants them, and gets no packets at all.
+    /// Socket that requests timestamps and receives no packets.
     _socket: Option<UdpSocket>,
 }
 

@@ -1,4 +1,4 @@
-//! What is typed on nodes once everything is written.
+//! Runs the plan's commands on nodes (`byHand`) after all rules are loaded.
 
 use super::lab::Lab;
 use super::limited::{self, Exceeded};
@@ -6,16 +6,16 @@ use super::program;
 use svclab_model::plan::Typed;
 use svclab_model::protocol::{Failure, Fault};
 
-/// Runs the plan's commands, one after the other.
+/// Runs the plan's commands in sequence.
 ///
 /// # Errors
 ///
-/// When one cannot be started, says that it failed, or takes more than it may.
+/// When a command cannot be started, fails, or exceeds a limit.
 pub async fn all(lab: &Lab) -> Result<(), Failure> {
     let Some(first) = lab.plan.typed.first() else {
         return Ok(());
     };
-    // Other programs of the lab, such as a kube-proxy, are none of the commands'.
+    // Other programs of the lab, such as kube-proxy, do not count against the commands' limits.
     let others = lab.namespace(&first.namespace)?.tenant().processes();
     for typed in &lab.plan.typed {
         let Some((program, words)) = typed.command.split_first() else {
@@ -50,7 +50,7 @@ pub async fn all(lab: &Lab) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The end of what a command printed on standard output, which may be long.
+/// Returns the end of a command's standard output, which may be long.
 fn end(stdout: &str) -> String {
     const MAX: usize = 1000;
     let text = stdout.trim();
@@ -59,7 +59,7 @@ fn end(stdout: &str) -> String {
     format!("{cut}{}", &text[from..])
 }
 
-/// A command took more than it may.
+/// Returns the failure of a command that exceeded a limit.
 fn beyond(typed: &Typed, exceeded: Exceeded) -> Failure {
     let limits = &typed.limits;
     let (what, field) = match exceeded {

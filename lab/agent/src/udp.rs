@@ -1,4 +1,4 @@
-//! One UDP exchange: a datagram there, a datagram back.
+//! Runs a UDP exchange: sends one datagram and receives one.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +15,11 @@ use super::ports::{self, Ports};
 use svclab_model::evidence::Verdict;
 use svclab_model::plan::Probe;
 
-/// Sends the datagram, from the namespace the calling thread is in, whose ports those
-/// are.
+/// Sends the datagram from the namespace of the calling thread. `ports` are the ports of its lab.
 ///
 /// # Errors
 ///
-/// When no socket can be had or its source address is not to be had.
+/// When no socket can be opened or the source address is unavailable.
 pub fn begin(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
     let longest = probe.patience;
     let sent = ports.fresh(|| open(probe))?.and_then(|socket| {
@@ -39,12 +38,12 @@ pub fn begin(probe: &Probe, ports: &Ports) -> io::Result<Exchange> {
     }
 }
 
-/// A socket that is to talk to whom the probe calls and has sent nothing, or why the
-/// system has none such: there is no route.
+/// Opens a socket connected to the probe's target, without sending a datagram. The inner error
+/// reports that the target has no route.
 ///
 /// # Errors
 ///
-/// As [`begin`].
+/// When no socket can be opened or the source address is unavailable.
 pub fn dial(probe: &Probe, ports: &Ports) -> io::Result<Result<UdpSocket, io::Error>> {
     Ok(match ports.fresh(|| open(probe))? {
         Ok(socket) => Ok(UdpSocket::from_std(socket.into())?),
@@ -72,8 +71,8 @@ pub async fn ask(socket: &UdpSocket, longest: Duration) -> Outcome {
     }
 }
 
-/// What is asked: no two datagrams are alike, so that each is known wherever it is
-/// seen.
+/// Returns the content of a request. No two requests are equal, so that each can be identified in
+/// captures.
 fn question() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     format!("? {}", NUMBER.fetch_add(1, Ordering::Relaxed))

@@ -1,5 +1,5 @@
-//! Interfaces, addresses, routes and neighbours by netlink: one socket a
-//! namespace, all driven from one thread.
+//! Configures interfaces, addresses, routes and neighbours over netlink. Each namespace has one
+//! socket, and one thread drives all of them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,15 +22,15 @@ use super::netns::NetNs;
 use svclab_model::plan::{Link, LinkKind, Lookup, Namespace, PolicyRule, Route, RouteKind, Spread};
 use svclab_model::protocol::{Failure, Fault, IP_ADDR, IP_ROUTE, IP_RULE};
 
-/// Index of the loopback device, in every namespace.
+/// Index of the loopback interface in every namespace.
 const LOOPBACK: u32 = 1;
 
-/// Interfaces get the indexes from here on, in the plan's order, so that none
-/// need be asked for. A new namespace may hold a few devices of modules that
-/// the host has loaded (`tunl0`, `sit0`): they stay below.
+/// Index of the first interface of the plan. The others follow in the plan's order, so that no
+/// index needs to be queried. A new namespace may contain a few devices of loaded modules (`tunl0`,
+/// `sit0`), whose indexes are lower.
 const FIRST: u32 = 100;
 
-/// A namespace's netlink socket and the indexes of its interfaces.
+/// Netlink socket of a namespace, and the indexes of its interfaces.
 pub struct Wire {
     pub(super) handle: Handle,
     driver: JoinHandle<()>,
@@ -44,7 +44,7 @@ impl Drop for Wire {
 }
 
 impl Wire {
-    /// Opens a netlink socket in a namespace and brings its loopback up.
+    /// Opens a netlink socket in a namespace and brings its loopback interface up.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Wire {
         self.handle.link().set(up).execute().await
     }
 
-    /// The interfaces by index.
+    /// Returns the names of the interfaces by index.
     pub fn names(&self) -> HashMap<u32, String> {
         self.indexes
             .iter()
@@ -95,11 +95,11 @@ impl Wire {
             .collect()
     }
 
-    /// Gives ports to their bridge, addresses to interfaces, and brings all up.
+    /// Attaches ports to their bridges, adds addresses, and brings all interfaces up.
     ///
     /// # Errors
     ///
-    /// What the kernel refused.
+    /// When the kernel rejects a change.
     pub async fn bring_up(&self, plan: &Namespace) -> Result<(), Failure> {
         for link in &plan.links {
             let index = self.index(plan, &link.name)?;
@@ -174,7 +174,7 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// What the kernel refused.
+    /// When the kernel rejects a change.
     pub async fn route(&self, plan: &Namespace) -> Result<(), Failure> {
         for neighbour in &plan.neighbours {
             let index = self.index(plan, &neighbour.dev)?;
@@ -243,7 +243,8 @@ impl Wire {
                 failure::of(failure, &plan.name, IP_ROUTE, route.to_string())
             })?;
         }
-        // Last: next hops are to be reached while routes are added.
+        // These routes are removed last, because next hops must be reachable while routes are
+        // added.
         for (to, dev) in &plan.unrouted {
             let index = self.index(plan, dev)?;
             let gone = self.unroute(*to, index).await;
@@ -255,7 +256,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Takes away the route that the kernel has made with an address.
+    /// Removes a route that the kernel created together with an address.
     async fn unroute(&self, to: IpNetwork, index: u32) -> Result<(), rtnetlink::Error> {
         let builder = RouteMessageBuilder::<IpAddr>::new()
             .destination_prefix(to.network(), to.prefix())
@@ -290,7 +291,7 @@ impl Wire {
                 RouteNextHopBuilder::new_ipv6()
             };
             hop = hop.interface(self.index(plan, &way.dev)?);
-            // The kernel counts from nought.
+            // The kernel's weight starts at 0.
             hop = hop.weight(u8::try_from(way.weight.saturating_sub(1)).unwrap_or(u8::MAX));
             if let Some(via) = way.via {
                 hop = hop.via(via).map_err(|error| mixed(&error))?;
@@ -313,7 +314,7 @@ impl Wire {
         Ok(builder.build())
     }
 
-    /// The interface of a route that has one.
+    /// Returns the index of a route's interface, or `None` for a route without an interface.
     pub(super) fn way(&self, plan: &Namespace, route: &Route) -> Result<Option<u32>, Failure> {
         if route.dev.is_empty() {
             return Ok(None);
@@ -321,11 +322,11 @@ impl Wire {
         self.index(plan, &route.dev).map(Some)
     }
 
-    /// Adds the rules by which packets look for their route.
+    /// Adds the routing rules.
     ///
     /// # Errors
     ///
-    /// What the kernel refused.
+    /// When the kernel rejects a rule.
     pub async fn policy(&self, plan: &Namespace) -> Result<(), Failure> {
         for rule in &plan.policy {
             self.add_policy(rule).await.map_err(|error| {
@@ -345,7 +346,7 @@ impl Wire {
         if let Some(dev) = &rule.outgoing {
             request = request.output_interface(dev);
         }
-        // A rule without an action is taken and then breaks look-ups.
+        // The kernel accepts a rule without an action, but such a rule breaks route lookups.
         request = match rule.then {
             Lookup::Table(table) => request.table_id(table).action(RuleAction::ToTable),
             Lookup::Blackhole => request.action(RuleAction::Blackhole),
@@ -429,12 +430,12 @@ pub(super) fn route_message(
     Ok(builder.build())
 }
 
-/// Makes every interface of every namespace: bridges, cables between
-/// namespaces, tunnels. None is up afterwards.
+/// Creates every interface of every namespace: bridges, veth pairs between namespaces, tunnels. All
+/// interfaces stay down.
 ///
 /// # Errors
 ///
-/// What the kernel refused, or a cable of which the plan has one end only.
+/// When the kernel rejects an interface, or the plan contains only one end of a veth pair.
 pub async fn make_links(namespaces: &[(NetNs, Wire)], plans: &[Namespace]) -> Result<(), Failure> {
     let places: HashMap<&str, usize> = plans
         .iter()
@@ -489,7 +490,7 @@ pub async fn make_links(namespaces: &[(NetNs, Wire)], plans: &[Namespace]) -> Re
                         .iter()
                         .find(|other| other.name == *peer)
                         .ok_or_else(one_end)?;
-                    // Each cable is named by both its ends and made once.
+                    // Both ends refer to their veth pair, which is created once.
                     if (there, peer) < (at, &link.name) {
                         continue;
                     }
@@ -529,7 +530,7 @@ fn with_mtu<T>(builder: LinkMessageBuilder<T>, link: &Link) -> LinkMessageBuilde
     }
 }
 
-/// Whether any interface of the namespace has an address of that family.
+/// Whether any interface of the namespace has an address of the family.
 pub fn speaks(plan: &Namespace, family: AddressFamily) -> bool {
     plan.links
         .iter()
@@ -562,7 +563,7 @@ fn unmade(namespace: &str, link: &Link, error: &rtnetlink::Error) -> Failure {
         &format!("make the interface {}", link.name),
         error,
     );
-    // A kernel that lacks the module for a kind of link says so in this way.
+    // The kernel returns this error for a link kind whose module is missing.
     if code(error) == nix::errno::Errno::EOPNOTSUPP as i32 {
         let module = match link.kind {
             LinkKind::Veth { .. } => "veth",

@@ -1,4 +1,4 @@
-//! What is asked of a kernel to run a program for its drops: `bpf(2)` (Linux v6.12,
+//! Makes the `bpf(2)` system calls that run a program at the kernel's drop tracepoint (Linux v6.12,
 //! `include/uapi/linux/bpf.h`).
 
 use std::io;
@@ -8,28 +8,27 @@ use nix::libc;
 
 use super::program::Instruction;
 
-/// What can be asked (`enum bpf_cmd`).
+/// Commands (`enum bpf_cmd`).
 const CREATE_MAP: libc::c_long = 0;
 const UPDATE: libc::c_long = 2;
 const LOAD: libc::c_long = 5;
 const OPEN_TRACEPOINT: libc::c_long = 17;
 const FREEZE: libc::c_long = 22;
 
-/// Kinds of maps and programs.
+/// Types of maps and programs.
 const HASH: u32 = 1;
 const ARRAY: u32 = 2;
 const RING: u32 = 27;
 const RAW_TRACEPOINT: u32 = 17;
 
-/// A map's flags: its memory can be shared, programs only read it, and it takes up
-/// no more than is in it.
+/// Flags of a map: mappable into memory, read-only for programs, and without preallocation.
 const SHARED: u32 = 1 << 10;
 const ONLY_READ: u32 = 1 << 7;
 const AS_NEEDED: u32 = 1;
 
 fn bpf(command: libc::c_long, attributes: &mut [u64]) -> io::Result<i32> {
-    // SAFETY: the kernel reads as many bytes of attributes as it is told there are,
-    // and what they point to lives as long as the caller's own.
+    // SAFETY: the kernel reads exactly the given number of bytes of attributes, and the memory that
+    // they point to outlives the call.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -44,19 +43,19 @@ fn bpf(command: libc::c_long, attributes: &mut [u64]) -> io::Result<i32> {
     i32::try_from(answer).map_err(io::Error::other)
 }
 
-/// The same for what is answered with a descriptor.
+/// Makes a call that returns a descriptor.
 fn made(command: libc::c_long, attributes: &mut [u64]) -> io::Result<OwnedFd> {
     let fd = bpf(command, attributes)?;
-    // SAFETY: the kernel has just made it, for us alone.
+    // SAFETY: the kernel has just created the descriptor for this process.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A descriptor as the kernel takes it.
+/// Returns a descriptor as the kernel's attribute type.
 fn number_of(fd: &OwnedFd) -> io::Result<u32> {
     u32::try_from(fd.as_raw_fd()).map_err(io::Error::other)
 }
 
-/// Two numbers of four bytes, as they stand in memory.
+/// Returns two 4-byte numbers as adjacent in memory.
 fn pair(first: u32, second: u32) -> u64 {
     let mut both = [0; 8];
     both[..4].copy_from_slice(&first.to_ne_bytes());
@@ -64,12 +63,12 @@ fn pair(first: u32, second: u32) -> u64 {
     u64::from_ne_bytes(both)
 }
 
-/// A ring of that many bytes, a power of two and of whole pages.
+/// Creates a ring buffer of `size` bytes, a power of two and a multiple of the page size.
 pub fn ring(size: u32) -> io::Result<OwnedFd> {
     made(CREATE_MAP, &mut [pair(RING, 0), pair(0, size), 0])
 }
 
-/// One number, to be shared.
+/// Creates a map with one 8-byte number that can be mapped into memory.
 pub fn number() -> io::Result<OwnedFd> {
     made(
         CREATE_MAP,
@@ -77,7 +76,7 @@ pub fn number() -> io::Result<OwnedFd> {
     )
 }
 
-/// Eight bytes that nobody changes any more.
+/// Creates a frozen map with 8 bytes.
 pub fn text(bytes: [u8; 8]) -> io::Result<OwnedFd> {
     let map = made(
         CREATE_MAP,
@@ -87,7 +86,7 @@ pub fn text(bytes: [u8; 8]) -> io::Result<OwnedFd> {
     freeze(map)
 }
 
-/// Numbers that a program looks up, and that nobody adds to any more.
+/// Creates a frozen hash set of numbers for a program's lookups.
 pub fn set(numbers: impl ExactSizeIterator<Item = u32>) -> io::Result<OwnedFd> {
     let most = u32::try_from(numbers.len().max(1)).map_err(io::Error::other)?;
     let flags = ONLY_READ | AS_NEEDED;
@@ -116,7 +115,7 @@ fn freeze(map: OwnedFd) -> io::Result<OwnedFd> {
     Ok(map)
 }
 
-/// Has the kernel check a program and keep it.
+/// Loads a program into the kernel, which verifies it.
 pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     let count = u32::try_from(program.len()).map_err(io::Error::other)?;
     let license = c"GPL";
@@ -131,7 +130,7 @@ pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
     made(LOAD, &mut attributes)
 }
 
-/// Has the kernel run a program at the tracepoint until the descriptor is closed.
+/// Attaches a program to the tracepoint. Closing the returned descriptor detaches the program.
 pub fn attach(program: &OwnedFd) -> io::Result<OwnedFd> {
     let name = c"kfree_skb";
     let program = number_of(program)?;
