@@ -19,8 +19,8 @@ pub struct Timestamps {
 }
 
 impl Timestamps {
-    /// Asks for them. Where there is no socket for it, the first packets' times are
-    /// less exact.
+    /// Enables timestamps. If no socket can be opened, the times of the first packets are less
+    /// precise.
     pub fn begin() -> Self {
         let open = || -> io::Result<UdpSocket> {
             let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("[::]:0"))?;

@@ -1,35 +1,35 @@
-//! A kernel's own description of its types, of which only places in structures and
-//! names of numbers are asked (Linux v6.12, `Documentation/bpf/btf.rst`).
+//! Reads the offsets of structure members and the names of enumeration values from the kernel's
+//! type information (BTF; Linux v6.12, `Documentation/bpf/btf.rst`).
 
 use std::collections::HashMap;
 
 const MAGIC: u16 = 0xeb9f;
 
-/// Kinds of types that matter here.
+/// Kinds of types with members.
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const ENUM: u32 = 6;
 
-/// A type's name, what it is, and its size or what it refers to.
+/// Size in bytes of a type's description without members: name, info, and size or referenced type.
 const TYPE: usize = 12;
 
-/// How deep structures without a name are looked into.
+/// Maximum nesting of anonymous structures.
 const DEPTH: usize = 16;
 
-/// The types of one kernel.
+/// Types of one kernel.
 #[derive(Debug)]
 pub struct Btf {
     bytes: Vec<u8>,
     strings: usize,
-    /// Where each type is described; the first has the number 1.
+    /// Offset of each type's description. Type IDs start at 1.
     types: Vec<usize>,
-    /// Where those are described that have members: few of all.
+    /// Offsets of the structures and enumerations, which are few.
     whole: Vec<usize>,
 }
 
 impl Btf {
-    /// Reads `/sys/kernel/btf/vmlinux`, or none where it is cut off or of another
-    /// machine's order of bytes.
+    /// Parses the contents of `/sys/kernel/btf/vmlinux`. Returns `None` if the data is incomplete
+    /// or has the byte order of another machine.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
@@ -57,8 +57,7 @@ impl Btf {
         })
     }
 
-    /// How many bytes from its beginning a structure has a member; `path` leads into
-    /// structures inside.
+    /// Returns the offset of a structure's member in bytes. `path` leads into nested structures.
     #[must_use]
     pub fn offset(&self, structure: &str, path: &[&str]) -> Option<u32> {
         let mut at = self.named(STRUCT, structure)?;
@@ -71,7 +70,7 @@ impl Btf {
         Some(offset)
     }
 
-    /// The names of an enumeration's numbers.
+    /// Returns the names of an enumeration's values.
     #[must_use]
     pub fn names(&self, enumeration: &str) -> HashMap<u32, String> {
         let Some(at) = self.named(ENUM, enumeration) else {
@@ -86,14 +85,14 @@ impl Btf {
             .collect()
     }
 
-    /// A type of that kind and name.
+    /// Returns the offset of the type with this kind and name.
     fn named(&self, kind: u32, name: &str) -> Option<usize> {
         let mut all = self.whole.iter().copied();
         all.find(|at| self.kind(*at) == Some(kind) && self.is(*at, name))
     }
 
-    /// At which bit a structure has a member, also inside those of its members that
-    /// have no name, and of which type that is.
+    /// Returns the bit offset and the type ID of a structure's member, including members of
+    /// anonymous members.
     fn member(&self, at: usize, name: &str, deeper: usize) -> Option<(u32, usize)> {
         let flag = word(&self.bytes, at + 4)? >> 31 == 1;
         (0..self.members(at)).find_map(|each| {
@@ -101,7 +100,7 @@ impl Btf {
             let of = word(&self.bytes, at + 4)?;
             let mut bits = u32::try_from(word(&self.bytes, at + 8)?).ok()?;
             if flag {
-                // The upper byte is the width of a field of bits.
+                // The upper byte is the width of a bit field.
                 bits &= 0xff_ffff;
             }
             match self.text(at)? {
@@ -114,7 +113,7 @@ impl Btf {
         })
     }
 
-    /// How many members a type has.
+    /// Returns the number of members of a type.
     fn members(&self, at: usize) -> usize {
         match self.kind(at) {
             Some(STRUCT | UNION | ENUM) => word(&self.bytes, at + 4).unwrap_or(0) & 0xffff,
@@ -122,7 +121,7 @@ impl Btf {
         }
     }
 
-    /// Where the type with a number is described, through other names for it.
+    /// Returns the offset of the type with an ID, after resolving typedefs and qualifiers.
     fn plain(&self, mut number: usize) -> Option<usize> {
         for _ in 0..DEPTH {
             let at = *self.types.get(number.checked_sub(1)?)?;
@@ -140,14 +139,14 @@ impl Btf {
         Some(info >> 24 & 0x1f)
     }
 
-    /// Whether the name that is referred to at a place is this one.
+    /// Whether the name referenced at an offset equals `name`.
     fn is(&self, at: usize, name: &str) -> bool {
         let rest = word(&self.bytes, at).and_then(|at| self.bytes.get(self.strings + at..));
         let rest = rest.and_then(|rest| rest.strip_prefix(name.as_bytes()));
         rest.is_some_and(|rest| rest.first() == Some(&0))
     }
 
-    /// The name that is referred to at a place.
+    /// Returns the name referenced at an offset.
     fn text(&self, at: usize) -> Option<&str> {
         let from = self.strings + word(&self.bytes, at)?;
         let rest = self.bytes.get(from..)?;
@@ -160,15 +159,15 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?)).ok()
 }
 
-/// How many bytes there are behind a type, by what it is.
+/// Returns the number of bytes that follow a type's description.
 fn behind(info: u32) -> Option<usize> {
     let members = usize::try_from(info & 0xffff).ok()?;
     Some(match info >> 24 & 0x1f {
-        // An integer, a variable, a tag of a declaration.
+        // An integer, a variable, a declaration tag.
         1 | 14 | 17 => 4,
         // An array.
         3 => 12,
-        // Structures, unions, sections and wide enumerations.
+        // Structures, unions, sections and 64-bit enumerations.
         4 | 5 | 15 | 19 => 12 * members,
         // Enumerations and functions.
         6 | 13 => 8 * members,
@@ -181,8 +180,8 @@ fn behind(info: u32) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// `struct outer { u8 a; struct { renamed b; }; }`, where `renamed` is
-    /// `struct inner { u32 x; u32 y; }`, and `enum why { NO = 0, YES = 7 }`.
+    /// Returns the type information of `struct outer { u8 a; struct { renamed b; }; }`, where
+    /// `renamed` is `struct inner { u32 x; u32 y; }`, and of `enum why { NO = 0, YES = 7 }`.
     fn description() -> Vec<u8> {
         let strings = b"\0outer\0a\0b\0inner\0x\0y\0renamed\0why\0NO\0YES\0";
         let text = |name: &str| {
@@ -194,7 +193,7 @@ mod tests {
         };
         let info = |kind: u32, members: u32| kind << 24 | members;
         let words = [
-            // 1: an integer, 2: the inner structure, 3: its other name.
+            // 1: an integer, 2: the inner structure, 3: its typedef.
             vec![0, info(1, 0), 4, 32],
             vec![
                 text("inner"),
@@ -208,7 +207,7 @@ mod tests {
                 32,
             ],
             vec![text("renamed"), info(8, 0), 2],
-            // 4: what has no name, 5: the outer structure, its offsets with widths.
+            // 4: the anonymous structure, 5: the outer structure, whose offsets contain widths.
             vec![0, info(4, 1), 8, text("b"), 3, 0],
             vec![
                 text("outer"),

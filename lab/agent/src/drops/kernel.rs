@@ -1,4 +1,4 @@
-//! What the running kernel says of itself, which it says once.
+//! Reads the type information of the running kernel once per process.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,20 +8,20 @@ use super::btf::Btf;
 use super::program::Offsets;
 use super::untraced::{TYPES, Untraced};
 
-/// What is asked of a kernel's description.
+/// Data from a kernel's type information.
 #[derive(Debug)]
 pub struct Described {
-    /// Where the parts of packets are.
+    /// Offsets of the parts of packets.
     pub offsets: Offsets,
-    /// Its words for why it drops, by their numbers.
+    /// Names of the drop reasons, by number.
     pub reasons: HashMap<u32, String>,
 }
 
-/// The running kernel's description, read when it is asked for first.
+/// Returns the type information of the running kernel, which is read on first use.
 ///
 /// # Errors
 ///
-/// When there is none, or it lacks something.
+/// When the type information is missing or incomplete.
 pub fn described() -> Result<&'static Described, Untraced> {
     static KERNEL: OnceLock<Result<Described, Untraced>> = OnceLock::new();
     KERNEL.get_or_init(describe).as_ref().map_err(|why| *why)

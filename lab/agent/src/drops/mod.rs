@@ -1,11 +1,11 @@
-//! Which packets a kernel drops in some namespaces, where and why, by its own account.
+//! Traces the packets that the kernel drops in selected namespaces, with the kernel's function and
+//! reason.
 //!
-//! Who may ask is whoever has `CAP_BPF` and `CAP_PERFMON` in the first user namespace:
-//! an agent that has a guest to itself, and on this host the front end, if it was
-//! started so ([`crate::kernel`]). An agent on this host has no part in it: it gets
-//! no descriptor of the ring, the maps or the program, so there is nothing that it
-//! could read, fill, widen or keep alive with one; and what it says of namespaces is
-//! looked at before it is believed.
+//! Tracing requires `CAP_BPF` and `CAP_PERFMON` in the initial user namespace. The tracer runs in
+//! the agent of a guest and, on the host, in the front end if the front end has the privileges. An
+//! agent on the host is not involved: it gets no descriptor of the ring, the maps or the program.
+//! Therefore it cannot read, fill, extend or keep any of them. The front end verifies the
+//! namespaces that the agent reports.
 
 mod bpf;
 mod btf;
@@ -29,47 +29,47 @@ use svclab_model::evidence::{Dropped, Drops};
 
 pub use untraced::Untraced;
 
-/// Room for drops, in bytes: some seventeen thousand.
+/// Size of the ring in bytes: about 17,000 drops.
 const ROOM: u32 = 4 << 20;
 
-/// What the kernel calls its reasons begins so.
+/// Prefix of the kernel's drop reasons.
 const PREFIX: &str = "SKB_DROP_REASON_";
 
-/// Reasons that are none: nothing was dropped.
+/// Reasons that do not mark a drop.
 const NONE: [&str; 2] = ["SKB_NOT_DROPPED_YET", "SKB_CONSUMED"];
 
-/// Whose drops are traced.
+/// Namespaces whose drops are traced.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// Network namespaces' names by the kernel's numbers of them.
+    /// Names of network namespaces, by inode number.
     pub namespaces: HashMap<u32, String>,
-    /// The number of the user namespace that they all belong to. A network namespace
-    /// of another is none of them, whatever its number.
+    /// Inode number of the user namespace that owns all of them. A network namespace with another
+    /// owner is ignored, even if its inode number matches.
     pub owner: u32,
 }
 
-/// A kernel that tells of every packet it drops in some namespaces, until this is
-/// dropped.
+/// Trace of the packets that the kernel drops in some namespaces. Dropping the value ends the
+/// trace.
 #[derive(Debug)]
 pub struct Tracer {
     kernel: &'static Described,
     namespaces: HashMap<u32, String>,
     ring: Ring,
     lost: Number,
-    /// By how much the time of day was ahead of the steady clock when it began.
+    /// Offset from the monotonic clock to the wall clock at the start.
     ahead: i128,
     _attached: OwnedFd,
 }
 
 impl Tracer {
-    /// Begins to trace. The first time reads the kernel's description of its types,
-    /// some megabytes.
+    /// Starts a trace. The first call reads the kernel's type information, which has some
+    /// megabytes.
     ///
     /// # Errors
     ///
-    /// Why this cannot be done here.
+    /// When drops cannot be traced on this kernel.
     pub fn begin(scope: Scope) -> Result<Self, Untraced> {
-        // Whether it is allowed is asked first: it costs nothing.
+        // Permission is checked first, because the check costs little.
         let lost = bpf::number().map_err(|error| Untraced::refused(&error))?;
         let kernel = described()?;
         Self::attach(kernel, scope, &lost).map_err(|error| Untraced::refused(&error))
@@ -86,8 +86,8 @@ impl Tracer {
             namespaces: set.as_raw_fd(),
             format: format.as_raw_fd(),
         };
-        // The program holds its maps, what attaches it holds the program, and nothing
-        // else needs a descriptor: who has none cannot be made to give one away.
+        // The program holds its maps, and the attachment holds the program. No other descriptors
+        // are needed, and a descriptor that does not exist cannot leak.
         let program = bpf::load(&program::program(&kernel.offsets, handles, owner))?;
         let ahead = nanoseconds(ClockId::CLOCK_REALTIME)? - nanoseconds(ClockId::CLOCK_MONOTONIC)?;
         Ok(Self {
@@ -100,7 +100,7 @@ impl Tracer {
         })
     }
 
-    /// Says what was dropped since it said so last; of what was left out, all.
+    /// Returns the drops since the previous call, and the total number of lost records.
     #[must_use]
     pub fn drops(&self) -> Drops {
         let records = std::iter::from_fn(|| self.ring.next());
@@ -112,7 +112,8 @@ impl Tracer {
         }
     }
 
-    /// A record; none of what is no IP packet, and of what was not dropped.
+    /// Parses a record. Returns `None` for a packet that is not an IP packet, or that was not
+    /// dropped.
     fn one(&self, record: &[u8]) -> Option<Dropped> {
         let namespace = self.namespaces.get(&word(record, NAMESPACE)?)?;
         let number = word(record, REASON)?;
@@ -131,7 +132,7 @@ impl Tracer {
         let length = usize::try_from(length).ok()?;
         let packet = record.get(PACKET..)?;
         let packet = &packet[..length.min(packet.len())];
-        // Where no one has said yet where the header is, nothing is known of it.
+        // Before the kernel has located the IP header, the start of the packet is unknown.
         let packet = if packet.first().is_some_and(|first| first >> 4 == version) {
             packet.to_vec()
         } else {
@@ -151,13 +152,13 @@ impl Tracer {
     }
 }
 
-/// A function's name without the module it is of (`nft_do_chain [nf_tables]`), and
-/// without what its compiler has added (`ip_rcv_finish_core.constprop.0`).
+/// Returns a function's name without its module (`nft_do_chain [nf_tables]`) and without compiler
+/// suffixes (`ip_rcv_finish_core.constprop.0`).
 fn plain(function: &str) -> Option<&str> {
     function.split([' ', '.']).next()
 }
 
-/// What stands before the first nought; nothing if that is nothing.
+/// Returns the text before the first zero byte, or `None` if the text is empty.
 fn text(bytes: &[u8]) -> Option<String> {
     let text = bytes.split(|byte| *byte == 0).next()?;
     (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())

@@ -1,23 +1,22 @@
-//! The program that a kernel runs for every packet it drops: of packets in the
-//! namespaces that it is for it writes down when, where, why, and how they begin. Of
-//! all other packets it reads no more than whose they are.
+//! Generates the BPF program that the kernel runs for every dropped packet. For packets in the
+//! selected namespaces the program records the time, the function, the reason and the start of the
+//! packet. Of other packets it reads only the namespace.
 //!
-//! It hangs on the raw tracepoint `kfree_skb`, whose arguments are the packet, the
-//! place and the reason (Linux v6.12, `include/trace/events/skb.h`; from 5.17 on).
-//! Where the packet's parts are comes from the kernel's own description. The kernel
-//! itself says which of its functions the place is in (`lib/vsprintf.c`, `%ps`): no
-//! address leaves it.
+//! The program is attached to the raw tracepoint `kfree_skb`, whose arguments are the packet, the
+//! code location and the reason (Linux v6.12, `include/trace/events/skb.h`; since 5.17). The
+//! offsets of the packet's parts come from the kernel's type information. The kernel formats the
+//! location as a function name (`lib/vsprintf.c`, `%ps`), so that no address leaves the kernel.
 
 use super::btf::Btf;
 
-/// How much of the packet is written down, in bytes.
+/// Number of bytes of the packet that are recorded.
 pub const SNAP: usize = 128;
 
-/// How much of a function's name is, and of an interface's.
+/// Maximum number of bytes of a function's name and of an interface's name.
 const FUNCTION_SIZE: usize = 64;
 const INTERFACE_SIZE: usize = 16;
 
-/// The record: what is where in it.
+/// Offsets of the fields of a record.
 pub const TIME: usize = 0;
 pub const NAMESPACE: usize = 8;
 pub const REASON: usize = 12;
@@ -29,28 +28,27 @@ pub const FUNCTION: usize = INTERFACE + INTERFACE_SIZE;
 pub const PACKET: usize = FUNCTION + FUNCTION_SIZE;
 pub const SIZE: usize = PACKET + SNAP;
 
-/// How the kernel is to write the place: its function's name.
+/// Format of the location: the name of its function.
 pub const FORMAT: [u8; 8] = *b"%ps\0\0\0\0\0";
 
-/// Functions of the kernel's for such programs (`enum bpf_func_id`).
+/// Kernel functions that the program calls (`enum bpf_func_id`).
 const LOOK_UP: i32 = 1;
 const TIME_NOW: i32 = 5;
 const READ: i32 = 113;
 const WRITE: i32 = 130;
 const PRINT: i32 = 165;
 
-/// Where the record is, from the end of the stack on, and behind it a pointer, a key,
-/// a number and the place.
+/// Stack offsets of the record, and below it of a pointer, a key, a number and the location.
 const RECORD: i16 = -232;
 const POINTER: i16 = -240;
 const KEY: i16 = -248;
 const NUMBER: i16 = -256;
 const PLACE: i16 = -264;
 
-/// The end of the stack.
+/// Register with the end of the stack.
 const STACK: u8 = 10;
 
-/// Where parts of a packet and of what it leads to are, in bytes.
+/// Offsets in bytes of the parts of a packet and of the structures that it refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offsets {
     device: i32,
@@ -70,7 +68,7 @@ pub struct Offsets {
 }
 
 impl Offsets {
-    /// As this kernel describes them; none where it has not got one of them.
+    /// Reads the offsets from a kernel's type information. Returns `None` if a member is missing.
     #[must_use]
     pub fn of(btf: &Btf) -> Option<Self> {
         let at = |structure, path: &[&str]| i32::try_from(btf.offset(structure, path)?).ok();
@@ -93,20 +91,20 @@ impl Offsets {
     }
 }
 
-/// What the program works with: maps by their descriptors.
+/// Descriptors of the maps that the program uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Handles {
-    /// The ring that it writes to.
+    /// Ring that receives the records.
     pub ring: i32,
-    /// Where it counts what finds no room there.
+    /// Counter of the records that did not fit into the ring.
     pub lost: i32,
-    /// The numbers of the namespaces that it is for.
+    /// Set of the namespaces' inode numbers.
     pub namespaces: i32,
-    /// [`FORMAT`].
+    /// Map with [`FORMAT`].
     pub format: i32,
 }
 
-/// One instruction, as the kernel reads it.
+/// Instruction in the kernel's encoding.
 pub type Instruction = [u8; 8];
 
 fn instruction(code: u8, to: u8, from: u8, offset: i16, number: i32) -> Instruction {
@@ -116,7 +114,7 @@ fn instruction(code: u8, to: u8, from: u8, offset: i16, number: i32) -> Instruct
     bytes
 }
 
-/// Instructions, and jumps that wait for where they lead.
+/// List of instructions, with jumps whose targets are set later.
 #[derive(Default)]
 struct Writer(Vec<Instruction>);
 
@@ -125,22 +123,22 @@ impl Writer {
         self.0.push(instruction(code, to, from, offset, number));
     }
 
-    /// `to = from`.
+    /// Emits `to = from`.
     fn copy(&mut self, to: u8, from: u8) {
         self.put(0xbf, to, from, 0, 0);
     }
 
-    /// `to = number`.
+    /// Emits `to = number`.
     fn set(&mut self, to: u8, number: i32) {
         self.put(0xb7, to, 0, 0, number);
     }
 
-    /// `to += number`.
+    /// Emits `to += number`.
     fn add(&mut self, to: u8, number: i32) {
         self.put(0x07, to, 0, 0, number);
     }
 
-    /// `to = ` eight bytes at `from + offset`.
+    /// Emits a load of 8 bytes at `from + offset` into `to`.
     fn load(&mut self, to: u8, from: u8, offset: i16) {
         self.put(0x79, to, from, offset, 0);
     }
@@ -149,14 +147,14 @@ impl Writer {
         self.put(0x85, 0, 0, 0, function);
     }
 
-    /// `to = ` a map.
+    /// Emits `to = ` a map.
     fn map(&mut self, to: u8, descriptor: i32) {
         self.put(0x18, to, 1, 0, descriptor);
         self.put(0, 0, 0, 0, 0);
     }
 
-    /// `size` bytes at `base + offset`, put on the stack at `to`. What cannot be read
-    /// is nought.
+    /// Emits a copy of `size` bytes at `base + offset` to the stack at `to`. Unreadable bytes
+    /// become 0.
     fn read(&mut self, to: i16, size: i32, base: u8, offset: i32) {
         self.copy(1, STACK);
         self.add(1, to.into());
@@ -166,25 +164,25 @@ impl Writer {
         self.call(READ);
     }
 
-    /// `to = ` what a map holds.
+    /// Emits `to = ` the address of a map's value.
     fn held(&mut self, to: u8, descriptor: i32) {
         self.put(0x18, to, 2, 0, descriptor);
         self.put(0, 0, 0, 0, 0);
     }
 
-    /// `to = ` the pointer at `base + offset`.
+    /// Emits `to = ` the pointer at `base + offset`.
     fn follow(&mut self, to: u8, base: u8, offset: i32) {
         self.read(POINTER, 8, base, offset);
         self.load(to, STACK, POINTER);
     }
 
-    /// A jump if `of` is (or is not) nought, and where it stands.
+    /// Emits a jump on whether register `of` is 0. Returns the position of the jump.
     fn jump(&mut self, code: u8, of: u8) -> usize {
         self.put(code, of, 0, 0, 0);
         self.0.len() - 1
     }
 
-    /// Has a jump lead to what comes next.
+    /// Sets the target of a jump to the next instruction.
     fn land(&mut self, jump: usize) {
         let over = i16::try_from(self.0.len() - jump - 1).unwrap_or(i16::MAX);
         self.0[jump][2..4].copy_from_slice(&over.to_ne_bytes());
@@ -195,13 +193,13 @@ const IF_NOUGHT: u8 = 0x15;
 const IF_NOT_NOUGHT: u8 = 0x55;
 const ALWAYS: u8 = 0x05;
 
-/// What is at a place of the record, on the stack.
+/// Returns the stack offset of a record's field.
 fn at(place: usize) -> i16 {
     RECORD + i16::try_from(place).unwrap_or(0)
 }
 
-/// The program, for those namespaces of its set whose owner is the user namespace of
-/// that number.
+/// Generates the program. It records drops in the namespaces of its set that belong to the user
+/// namespace with inode number `owner`.
 #[must_use]
 pub fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<Instruction> {
     let (packet, device, net) = (7, 8, 9);
@@ -209,9 +207,8 @@ pub fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<Instructi
     let mut nowhere = Vec::new();
     all.copy(6, 1);
     all.load(packet, 6, 0);
-    // Its interface leads to its namespace, or its socket does, or its route. In a
-    // socket's queue there is something else where the interface was, which leads
-    // nowhere.
+    // The packet's interface, socket or route leads to its namespace. While the packet is in a
+    // socket's queue, the interface field contains other data, which does not lead to a namespace.
     all.follow(device, packet, offsets.device);
     let no_device = all.jump(IF_NOUGHT, device);
     all.follow(net, device, offsets.net_of_device);
@@ -224,7 +221,7 @@ pub fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<Instructi
     let by_socket = number(&mut all, net, offsets);
     all.land(no_socket);
     all.follow(device, packet, offsets.route);
-    // Its lower bits are flags.
+    // The lower bits of the pointer are flags.
     all.put(0x57, device, 0, 0, -8);
     nowhere.push(all.jump(IF_NOUGHT, device));
     all.follow(device, device, offsets.device_of_route);
@@ -243,7 +240,7 @@ pub fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<Instructi
     all.follow(net, net, offsets.owner_of_net);
     all.read(KEY, 4, net, offsets.number_of_owner);
     all.put(0x61, 1, STACK, KEY, 0);
-    // Numbers of 32 bits are compared as such.
+    // The comparison uses 32 bits.
     all.put(0x56, 1, 0, 0, owner.cast_signed());
     nowhere.push(all.0.len() - 1);
 
@@ -291,7 +288,7 @@ pub fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<Instructi
     all.call(LOOK_UP);
     nowhere.push(all.jump(IF_NOUGHT, 0));
     all.set(1, 1);
-    // Added to in one go.
+    // Atomic addition.
     all.put(0xdb, 0, 1, 0, 0);
     for jump in nowhere {
         all.land(jump);
@@ -301,7 +298,7 @@ pub fn program(offsets: &Offsets, handles: Handles, owner: u32) -> Vec<Instructi
     all.0
 }
 
-/// Reads a namespace's number, and jumps if it has one.
+/// Emits code that reads a namespace's inode number, and a jump if the number is not 0.
 fn number(all: &mut Writer, net: u8, offsets: &Offsets) -> usize {
     all.read(NUMBER, 4, net, offsets.number_of_net);
     all.put(0x61, 1, STACK, NUMBER, 0);

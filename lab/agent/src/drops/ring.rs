@@ -1,5 +1,4 @@
-//! Memory that is shared with the kernel: a ring that its program writes records to,
-//! and a number that it adds to.
+//! Reads memory shared with the kernel: the ring buffer and the counter of a BPF program.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,11 +7,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nix::libc;
 
-/// Bits of a record's length in a ring: it is being written, it was given up.
+/// Flags in a record's length: being written, and discarded.
 const BUSY: u32 = 1 << 31;
 const GIVEN_UP: u32 = 1 << 30;
 
-/// A record's length and a number, in a ring.
+/// Bytes of a record's header: the length and a number.
 const HEADER: usize = 8;
 
 /// Memory shared with the kernel.
@@ -22,15 +21,15 @@ struct Shared {
     length: usize,
 }
 
-// SAFETY: it is memory of the process, not of a thread, and is read and written as
-// atomics only, but for bytes that nobody changes.
+// SAFETY: the memory belongs to the process and not to a thread. It is accessed only by atomics,
+// except for bytes that no one changes.
 unsafe impl Send for Shared {}
 
 impl Shared {
     fn new(fd: &OwnedFd, length: usize, offset: usize, write: bool) -> io::Result<Self> {
         let rights = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-        // SAFETY: nothing is mapped over, and what is mapped is the map's own memory.
+        // SAFETY: the mapping replaces no other mapping, and maps only the memory of the BPF map.
         let begin = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -49,7 +48,7 @@ impl Shared {
         Ok(Self { begin, length })
     }
 
-    /// A number in it, which the kernel may change.
+    /// Returns a number in the memory, which the kernel may change.
     #[expect(
         clippy::cast_ptr_alignment,
         reason = "it begins with a page, and the place is asked about"
@@ -59,7 +58,7 @@ impl Shared {
             at + 8 <= self.length && at.is_multiple_of(8),
             "outside of what is shared"
         );
-        // SAFETY: it is inside, aligned, and lives as long as this.
+        // SAFETY: the number is inside the mapping, aligned, and lives as long as `self`.
         unsafe { &*self.begin.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
@@ -73,25 +72,25 @@ impl Shared {
         unsafe { &*self.begin.as_ptr().add(at).cast::<AtomicU32>() }
     }
 
-    /// Bytes in it that the kernel changes no more until it is told that they were
-    /// read.
+    /// Copies bytes of the memory. The kernel must not change them before the read position
+    /// advances.
     fn bytes(&self, at: usize, length: usize) -> Vec<u8> {
         assert!(at + length <= self.length, "outside of what is shared");
-        // SAFETY: they are inside, and nobody writes to them.
+        // SAFETY: the bytes are inside the mapping, and no one writes to them.
         unsafe { std::slice::from_raw_parts(self.begin.as_ptr().add(at), length) }.to_vec()
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nobody has a reference to it.
+        // SAFETY: the mapping has this length, and no reference to it exists.
         unsafe { libc::munmap(self.begin.as_ptr().cast(), self.length) };
     }
 }
 
-/// A ring that is read (Linux v6.12, `Documentation/bpf/ringbuf.rst` and
-/// `kernel/bpf/ringbuf.c`): how far it was read, how far it is written, and twice
-/// over, so that no record is divided, what is in it.
+/// Reader of a ring buffer (Linux v6.12, `Documentation/bpf/ringbuf.rst` and
+/// `kernel/bpf/ringbuf.c`). The buffer consists of the read position, the write position, and the
+/// data mapped twice in sequence, so that no record is split.
 #[derive(Debug)]
 pub struct Ring {
     read: Shared,
@@ -111,7 +110,7 @@ impl Ring {
         })
     }
 
-    /// The next record; none when all were read.
+    /// Returns the next record, or `None` when all records were read.
     pub fn next(&self) -> Option<Vec<u8>> {
         loop {
             let read = self.read.long(0).load(Ordering::Acquire);
@@ -134,7 +133,7 @@ impl Ring {
     }
 }
 
-/// A number that a program adds to.
+/// Counter that a program increments.
 #[derive(Debug)]
 pub struct Number(Shared);
 
@@ -149,7 +148,7 @@ impl Number {
 }
 
 fn page() -> io::Result<usize> {
-    // SAFETY: it reads a constant of the system's.
+    // SAFETY: the call reads a constant of the system.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).map_err(io::Error::other)
 }

@@ -1,4 +1,4 @@
-//! Why a kernel's drops cannot be traced, and what would change that.
+//! Defines why a kernel's drops cannot be traced, with a remedy for each reason.
 
 use std::io;
 
@@ -6,25 +6,25 @@ use nix::errno::Errno;
 
 use svclab_diagnostic::shortage;
 
-/// Where a kernel describes its types.
+/// File with the kernel's type information.
 pub const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
-/// Why drops cannot be traced.
+/// Reason why drops cannot be traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Untraced {
-    /// It refuses a map, the program, or to attach it.
+    /// The kernel rejects a map, the program or its attachment.
     #[error("the kernel does not let svclab trace what it drops: {}", .0.desc())]
     Refused(Errno),
-    /// There is no description of its types, or it cannot be read.
+    /// The type information is missing or cannot be read.
     #[error("this kernel's description of its types, {TYPES}, cannot be read: {}", .0.desc())]
     Undescribed(Errno),
-    /// The description is of another form, or lacks something.
+    /// The type information has another format or lacks a member.
     #[error("this kernel's description of its types, {TYPES}, is not as svclab knows it")]
     Strange,
-    /// It says no reasons.
+    /// The kernel has no drop reasons.
     #[error("this kernel gives no reasons for what it drops")]
     Reasonless,
-    /// Of what an agent says it holds, something is not there or not its own.
+    /// A namespace that the agent reports does not exist or does not belong to the agent.
     #[error("the namespaces of the lab were not found in its agent: {}", .0.desc())]
     Unheld(Errno),
 }
@@ -38,7 +38,7 @@ impl Untraced {
         Self::Undescribed(errno(error))
     }
 
-    /// What would change that.
+    /// Returns the action that would enable the trace.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         if let Self::Refused(errno) | Self::Undescribed(errno) | Self::Unheld(errno) = self
@@ -62,7 +62,7 @@ impl Untraced {
         }
     }
 
-    /// Both, for a person.
+    /// Describes the reason and the remedy.
     #[must_use]
     pub fn told(self) -> String {
         format!("{self}; {}", self.remedy())

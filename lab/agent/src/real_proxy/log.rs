@@ -1,12 +1,11 @@
-//! What a kube-proxy logs: the lines worth showing, and those of rules it could not write.
+//! Extracts the relevant lines of a kube-proxy's log, and the failures to write rules.
 
-/// The most lines of a log that are shown.
+/// Maximum number of log lines in an error.
 pub const LAST: usize = 12;
 
-/// Messages of syncs of ipvs mode that left out something and went on, so that the sync
-/// counts as a success (`syncService`, `syncEndpoint` and `syncProxyRules` of
-/// `pkg/proxy/ipvs/proxier.go`, `syncIPSetEntries` of `pkg/proxy/ipvs/ipset.go`, v1.16 to
-/// v1.36).
+/// Messages of ipvs syncs that skipped an object and continued, so that kube-proxy counts the sync
+/// as a success (`syncService`, `syncEndpoint` and `syncProxyRules` of `pkg/proxy/ipvs/proxier.go`,
+/// `syncIPSetEntries` of `pkg/proxy/ipvs/ipset.go`, v1.16 to v1.36).
 const LEFT_OUT: [&str; 14] = [
     "Failed to add IPVS service",
     "Failed to update IPVS service",
@@ -24,28 +23,28 @@ const LEFT_OUT: [&str; 14] = [
     "Failed to delete ip set entry",
 ];
 
-/// Messages of syncs that failed (`syncProxyRules` of
-/// `pkg/proxy/{iptables,ipvs,nftables}/proxier.go`, v1.16 to v1.36).
+/// Messages of failed syncs (`syncProxyRules` of `pkg/proxy/{iptables,ipvs,nftables}/proxier.go`,
+/// v1.16 to v1.36).
 const FAILED: [&str; 2] = ["Failed to execute iptables-restore", "nftables sync failed"];
 
-/// Number of failed syncs.
+/// Returns the number of failed syncs.
 pub fn failed_syncs(log: &str) -> u64 {
     let failed = complaints(log).filter(|line| FAILED.iter().any(|words| line.contains(words)));
     u64::try_from(failed.count()).unwrap_or(u64::MAX)
 }
 
-/// Whether something was left out of what was written.
+/// Whether a sync skipped an object.
 pub fn has_left_out(log: &str) -> bool {
     complaints(log).any(|line| LEFT_OUT.iter().any(|words| line.contains(words)))
 }
 
-/// Whether it has a line about an error.
+/// Whether the log contains an error.
 pub fn has_complaint(log: &str) -> bool {
     complaints(log).next().is_some()
 }
 
-/// The last lines; where the errors are before them, the last of those instead, such as
-/// of a flag, which is followed by all flags there are.
+/// Returns the last lines of the log. If only earlier lines contain errors, returns the last of
+/// those: for example, the error for an unknown flag is followed by a list of all flags.
 pub fn last(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let (before, end) = lines.split_at(lines.len().saturating_sub(LAST));
@@ -64,8 +63,8 @@ fn complaints_of<'l>(lines: &[&'l str]) -> impl Iterator<Item = &'l str> {
     lines.iter().copied().filter(|line| is_complaint(line))
 }
 
-/// Whether a line is about an error: of the flags' library, of Go, or of the log, whose
-/// lines begin with their severity and a date.
+/// Whether a line is an error of the flag library, of the Go runtime, or of the log. Log lines
+/// start with a severity and a date.
 fn is_complaint(line: &str) -> bool {
     let mut rest = line.chars();
     let severe = matches!(rest.next(), Some('E' | 'F'));

@@ -1,23 +1,23 @@
-//! Endpoints of no service. A kube-proxy syncs when it receives them, counts them once they
-//! are written, and writes no rule for them.
+//! Creates endpoints without a service, as a marker. A kube-proxy syncs when it receives the
+//! marker, counts it once the rules are written, and writes no rule for it.
 //!
-//! It counts endpoints whose trigger time is later than its start (`EndpointSliceUpdate` and
-//! `getLastChangeTriggerTime` of `pkg/proxy/endpointschangetracker.go`, v1.36;
-//! `pkg/proxy/endpoints.go`, v1.16 to v1.30), in the sync that takes them up.
+//! kube-proxy counts endpoints whose trigger time is later than its own start
+//! (`EndpointSliceUpdate` and `getLastChangeTriggerTime` of `pkg/proxy/endpointschangetracker.go`,
+//! v1.36; `pkg/proxy/endpoints.go`, v1.16 to v1.30), in the sync that processes them.
 
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-/// Namespace and name of the marker, and of the service that it names.
+/// Namespace and name of the marker. Its service label has the same name.
 pub const NAMESPACE: &str = "svclab";
 pub const NAME: &str = "svclab-sync-marker";
 
-/// An address that no lab may use (RFC 5737).
+/// Address that no lab may use (RFC 5737).
 const ADDRESS: &str = "192.0.2.1";
 
-/// The marker, as a slice and as the `Endpoints` that v1.18 and earlier watch. A kube-proxy
-/// takes up endpoints that differ from those before, so each `number` has another port.
+/// Returns the marker as an `EndpointSlice`, and as the `Endpoints` that v1.18 and earlier watch. A
+/// kube-proxy ignores unchanged endpoints, so that each `number` results in a different port.
 pub fn marker(number: u64, time: SystemTime) -> Vec<Value> {
     let port = 1 + number % 65_535;
     let time = humantime::format_rfc3339_nanos(time).to_string();

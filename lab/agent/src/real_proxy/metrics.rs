@@ -1,7 +1,7 @@
-//! A kube-proxy's metrics: its syncs, the changes it received, and its failures.
+//! Reads a kube-proxy's metrics: its syncs, the received changes, and its failures.
 //!
-//! Names are those of `pkg/proxy/metrics/metrics.go`. v1.16 to v1.30 have no label of the
-//! IP family, v1.36 labels all but the counts of changes.
+//! The names are those of `pkg/proxy/metrics/metrics.go`. v1.16 to v1.30 have no IP family label;
+//! v1.36 labels all metrics except the counts of changes.
 
 use super::METRICS;
 use crate::health::connect;
@@ -10,12 +10,12 @@ use std::io;
 use svclab_model::plan::Heard;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Number of syncs, failed ones included: it is observed in a `defer` (v1.16 to v1.36).
+/// Number of syncs, including failed ones: a `defer` observes it (v1.16 to v1.36).
 const SYNCS: &str = "kubeproxy_sync_proxy_rules_duration_seconds_count";
 
-/// Number of changes received, and of those that no sync has taken up yet.
-/// kube-proxy starts to sync when all objects were read, not when each was handed on
-/// (`Run` of `pkg/proxy/config/config.go`, v1.20.2), so its first sync may lack some.
+/// Number of received changes, and of those not yet processed by a sync. kube-proxy starts its
+/// first sync when all objects were read, but before all were passed on (`Run` of
+/// `pkg/proxy/config/config.go`, v1.20.2), so that its first sync may lack some.
 const SERVICES: [&str; 2] = [
     "kubeproxy_sync_proxy_rules_service_changes_total",
     "kubeproxy_sync_proxy_rules_service_changes_pending",
@@ -25,37 +25,37 @@ const ENDPOINTS: [&str; 2] = [
     "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
 ];
 
-/// When a sync was last requested, and when one last succeeded, in seconds since the
+/// Time of the last request for a sync, and of the last successful sync, in seconds since the
 /// epoch.
 const QUEUED: &str = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds";
 const DONE: &str = "kubeproxy_sync_proxy_rules_last_timestamp_seconds";
 
-/// Number of changes of endpoints with a trigger time that were written: it is observed
-/// after the rules were accepted, and only then, in every mode (`syncProxyRules` of
+/// Number of endpoint changes with a trigger time whose rules were written. kube-proxy observes it
+/// in every mode only after the rules were accepted (`syncProxyRules` of
 /// `pkg/proxy/{iptables,ipvs,nftables}/proxier.go`, v1.16 to v1.36).
 const PROGRAMMED: &str = "kubeproxy_network_programming_duration_seconds_count";
 
-/// Numbers of failed syncs. The first has been there since v1.16; the second since v1.30
-/// or v1.31. What else is counted is not a failed sync: a partial restore that failed
-/// (since v1.26) is counted in the first, too, and is followed by a full one; a cleanup of
-/// stale chains of nftables that failed leaves chains that nothing jumps to.
+/// Numbers of failed syncs. The first exists since v1.16; the second since v1.30 or v1.31. Other
+/// failure counters do not mean a failed sync. A failed partial restore (since v1.26) is also
+/// counted in the first metric, and a full restore follows. A failed cleanup of stale nftables
+/// chains leaves chains that no rule jumps to.
 const FAILURES: [&str; 2] = [
     "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
     "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
 ];
 
-/// The label of the family that labs have no addresses of.
+/// Label of the IP family that labs have no addresses of.
 const IPV6: &str = "ip_family=\"IPv6\"";
 
-/// The metrics at one time.
+/// Metrics at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics(String);
 
 impl Metrics {
-    /// Reads them from the kube-proxy in a namespace.
+    /// Reads the metrics of the kube-proxy in a namespace.
     pub async fn read(ns: &NetNs) -> io::Result<Self> {
         let mut stream = connect(ns, METRICS, None).await?;
-        // A response to HTTP/1.1 comes in chunks, whose lengths stand in the middle of lines.
+        // An HTTP/1.1 response would be chunked, with chunk lengths inside of lines.
         let request = "GET /metrics HTTP/1.0\r\n\r\n";
         stream.write_all(request.as_bytes()).await?;
         let mut response = Vec::new();
@@ -63,39 +63,39 @@ impl Metrics {
         Ok(Self(String::from_utf8_lossy(&response).into_owned()))
     }
 
-    /// Number of syncs of IPv4, or of all families where they are not told apart.
+    /// Returns the number of IPv4 syncs, or of all syncs without IP family labels.
     pub fn syncs(&self) -> u64 {
         self.ipv4(SYNCS).sum()
     }
 
-    /// Number of changes of services received, once for each IP family.
+    /// Returns the number of received service changes, which count once per IP family.
     pub fn services(&self) -> u64 {
         self.counts(SERVICES[0]).max().unwrap_or(0)
     }
 
-    /// Number of changes of endpoints received.
+    /// Returns the number of received endpoint changes.
     pub fn endpoints(&self) -> u64 {
         self.counts(ENDPOINTS[0]).max().unwrap_or(0)
     }
 
-    /// Number of changes with a trigger time that were written.
+    /// Returns the number of changes with a trigger time whose rules were written.
     pub fn programmed(&self) -> u64 {
         self.ipv4(PROGRAMMED).sum()
     }
 
-    /// Number of syncs of IPv4 that failed.
+    /// Returns the number of failed IPv4 syncs.
     pub fn failures(&self) -> u64 {
         FAILURES.iter().flat_map(|name| self.ipv4(name)).sum()
     }
 
-    /// Whether so many changes were received since `before`, and a sync ended since.
+    /// Whether the expected changes were received since `before`, and a sync ended since.
     pub fn has_acted(&self, before: &Self, hears: Heard) -> bool {
-        // A version that does not count changes is believed.
+        // For a version that does not count changes, the changes count as received.
         let has_received = |name, now: u64, then: u64, changes: u64| {
             self.counts(name).next().is_none() || now >= then.saturating_add(changes)
         };
         let (services, endpoints) = (before.services(), before.endpoints());
-        // A change of endpoints of one family has only that one sync.
+        // A change of endpoints of one IP family causes only a sync of that family.
         self.syncs() > before.syncs()
             && has_received(
                 SERVICES[0],
@@ -107,14 +107,14 @@ impl Metrics {
             && self.nothing_pending()
     }
 
-    /// Whether all objects were received, and every family had a sync.
+    /// Whether all objects were received, and every IP family was synced.
     pub fn has_synced(&self, hears: Heard) -> bool {
         self.counts(SYNCS).min().is_some_and(|fewest| fewest > 0)
             && self.has_acted(&Self::default(), hears)
     }
 
-    /// Whether no sync is due: no change waits for one, and one has succeeded since it was
-    /// last requested.
+    /// Whether no sync is due: no change is pending, and a sync has succeeded since the last
+    /// request.
     pub fn is_idle(&self) -> bool {
         let is_done = match (self.last(QUEUED), self.last(DONE)) {
             (Some(queued), Some(done)) => done >= queued,
@@ -123,8 +123,8 @@ impl Metrics {
         self.nothing_pending() && is_done
     }
 
-    /// Whether the last sync of IPv4 succeeded, as far as this kube-proxy counts it;
-    /// `complaints` of failed syncs are in its log.
+    /// Whether the last IPv4 sync succeeded, as far as this kube-proxy counts failures.
+    /// `complaints` is the number of failed syncs in its log.
     pub fn last_sync_succeeded(&self, complaints: u64) -> bool {
         let succeeded = match (self.last(QUEUED), self.last(DONE)) {
             (_, None) => true,
@@ -133,15 +133,15 @@ impl Metrics {
         succeeded && self.syncs() > self.failures().max(complaints)
     }
 
-    /// Whether no change received waits for a sync.
+    /// Whether every received change was processed by a sync.
     pub fn nothing_pending(&self) -> bool {
         [SERVICES[1], ENDPOINTS[1]]
             .into_iter()
             .all(|name| self.counts(name).all(|pending| pending == 0))
     }
 
-    /// Number of IP families that syncs are counted of: each counts every change of a
-    /// service.
+    /// Returns the number of IP families with separate syncs. Each family counts every service
+    /// change.
     fn families(&self) -> u64 {
         let labelled = self
             .lines(QUEUED)
@@ -149,7 +149,7 @@ impl Metrics {
         u64::try_from(labelled.count().max(1)).unwrap_or(1)
     }
 
-    /// The latest of these times, of IPv4 where the families are told apart.
+    /// Returns the latest of these times, for IPv4 if the families are labelled.
     fn last(&self, name: &str) -> Option<f64> {
         let lines = self
             .lines(name)
@@ -168,7 +168,7 @@ impl Metrics {
         lines.map(|(_, value)| count(value))
     }
 
-    /// The labels and values of a metric.
+    /// Returns the labels and values of a metric.
     fn lines<'m>(&'m self, name: &'m str) -> impl Iterator<Item = (&'m str, f64)> + 'm {
         self.0.lines().filter_map(move |line| {
             let rest = line.strip_prefix(name)?;
@@ -179,7 +179,7 @@ impl Metrics {
     }
 }
 
-/// A count; large ones are printed with an exponent.
+/// Converts a count, which kube-proxy prints with an exponent if it is large.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -246,7 +246,7 @@ mod tests {
             "{syncs}{{ip_family=\"IPv4\"}} 1\n{syncs}{{ip_family=\"IPv6\"}} 1\n\
              {nftables}{{ip_family=\"IPv4\"}} 1\n"
         )));
-        // It succeeded when it tried again.
+        // The retry succeeded.
         assert!(succeeded(&format!("{syncs} 2\n{restore} 1\n")));
         assert!(!metrics(&format!("{syncs} 1\n")).last_sync_succeeded(1));
         let times = |queued: &str, done: &str| {

@@ -1,4 +1,4 @@
-//! Real kube-proxies in a lab's nodes, each with an API server beside it.
+//! Runs real kube-proxies in a lab's nodes, each with its own API server.
 
 mod log;
 pub(super) mod marker;
@@ -25,11 +25,11 @@ use svclab_apiserver::served;
 use svclab_model::plan::{API, Backend, Heard, RealProxy, Told};
 use svclab_model::protocol::{Failure, Fault};
 
-/// Where it tells how often it has written rules, unless it is told otherwise
-/// (kubernetes v1.20.2, `pkg/proxy/apis/config/v1alpha1/defaults.go`).
+/// Default address of kube-proxy's metrics (kubernetes v1.20.2,
+/// `pkg/proxy/apis/config/v1alpha1/defaults.go`).
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10249);
 
-/// The names by which it calls programs that there are two kinds of.
+/// Program names that kube-proxy calls and that exist for two backends.
 const NAMES: [&str; 6] = [
     "iptables",
     "iptables-save",
@@ -42,11 +42,11 @@ const NAMES: [&str; 6] = [
 /// Number of configuration files written.
 static CONFIGS: AtomicU64 = AtomicU64::new(0);
 
-/// Starts the plan's kube-proxies, and waits until each has written its rules.
+/// Starts the plan's kube-proxies and waits until each has written its rules.
 ///
 /// # Errors
 ///
-/// When one cannot be started, ends, or does not come to it.
+/// When a kube-proxy cannot be started, exits, or does not write its rules in time.
 pub async fn start(lab: &mut Lab) -> Result<(), Failure> {
     let proxies = lab.plan.proxies.clone();
     let mut begun = Vec::new();
@@ -76,16 +76,15 @@ pub async fn start(lab: &mut Lab) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The metrics of each kube-proxy before a step, and whether a marker was among its
-/// objects, by its node.
+/// Metrics of each kube-proxy before a step, and whether its objects contained a marker, by node.
 pub type Before = HashMap<String, (Metrics, bool)>;
 
-/// Waits until each kube-proxy has nothing to do any more and says what it has counted by
-/// then; nothing if they are told of nothing.
+/// Waits until every kube-proxy is idle and returns its metrics. Returns nothing if the step has no
+/// object update.
 ///
 /// # Errors
 ///
-/// When one has ended, or does not come to it.
+/// When a kube-proxy has exited or does not become idle in time.
 pub async fn before(lab: &Lab, told: Option<&Told>) -> Result<Before, Failure> {
     let mut before = Before::new();
     if told.is_none() {
@@ -99,7 +98,7 @@ pub async fn before(lab: &Lab, told: Option<&Told>) -> Result<Before, Failure> {
     Ok(before)
 }
 
-/// Gives every API server these objects.
+/// Replaces the objects of every API server.
 ///
 /// # Errors
 ///
@@ -117,11 +116,11 @@ pub fn tell(lab: &mut Lab, objects: &[Value]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until each kube-proxy has written rules for the objects that it was given.
+/// Waits until every kube-proxy has written rules for its new objects.
 ///
 /// # Errors
 ///
-/// As [`before`], and when one cannot write them.
+/// When a kube-proxy has exited, does not write its rules in time, or cannot write them.
 pub async fn heard(lab: &Lab, told: &Told, before: &Before) -> Result<(), Failure> {
     for proxy in &lab.plan.proxies {
         let Some((before, was_marked)) = before.get(&proxy.namespace) else {
@@ -142,11 +141,11 @@ pub async fn heard(lab: &Lab, told: &Told, before: &Before) -> Result<(), Failur
     Ok(())
 }
 
-/// Says of each kube-proxy what it said, by node.
+/// Returns the output of each kube-proxy, by name.
 ///
 /// # Errors
 ///
-/// When one has ended.
+/// When a kube-proxy has exited.
 pub fn said(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure> {
     let mut all = Vec::new();
     for proxy in &lab.plan.proxies {
@@ -160,12 +159,12 @@ pub fn said(lab: &Lab) -> Result<impl Iterator<Item = (String, String)>, Failure
     Ok(all.into_iter())
 }
 
-/// How it is called among the lab's programs.
+/// Returns the name of a kube-proxy among the lab's programs.
 fn name(proxy: &RealProxy) -> String {
     format!("kube-proxy of {}", proxy.namespace)
 }
 
-/// It has ended, in that way, before it had written rules.
+/// Returns the failure of a kube-proxy that exited before it had written its rules.
 fn ended(lab: &Lab, proxy: &RealProxy, how: &str, said: &str) -> Failure {
     let remedy = remedy(
         lab,
@@ -175,7 +174,8 @@ fn ended(lab: &Lab, proxy: &RealProxy, how: &str, said: &str) -> Failure {
     failed(lab, proxy, how, said, remedy)
 }
 
-/// What became of a kube-proxy, with what it was refused and what it said last.
+/// Returns the failure of a kube-proxy, with the requests that its API server refused and the end
+/// of its output.
 fn failed(lab: &Lab, proxy: &RealProxy, how: &str, said: &str, remedy: String) -> Failure {
     let refused = match refused(lab, proxy) {
         Some(refused) => format!("; its API server refused\n{refused}"),
@@ -194,8 +194,8 @@ fn failed(lab: &Lab, proxy: &RealProxy, how: &str, said: &str, remedy: String) -
     }
 }
 
-/// What to do about one that does not come to write rules: if it was refused something,
-/// that is likelier the reason than another.
+/// Returns the remedy for a kube-proxy that does not write its rules. Refused requests are the most
+/// likely reason.
 fn remedy(lab: &Lab, proxy: &RealProxy, otherwise: &str) -> String {
     if refused(lab, proxy).is_none() {
         return otherwise.to_owned();
@@ -207,7 +207,8 @@ fn remedy(lab: &Lab, proxy: &RealProxy, otherwise: &str) -> String {
     )
 }
 
-/// What a kube-proxy's API server refused, a line each; nothing if it served all.
+/// Returns the requests that a kube-proxy's API server refused, one per line; `None` if there are
+/// none.
 fn refused(lab: &Lab, proxy: &RealProxy) -> Option<String> {
     let (mut lines, mut others) = (Vec::new(), 0_u64);
     for api in lab.apis(&proxy.namespace) {
@@ -229,9 +230,9 @@ fn refused(lab: &Lab, proxy: &RealProxy) -> Option<String> {
     (!lines.is_empty()).then(|| lines.concat())
 }
 
-/// Writes a configuration file, and returns its path.
+/// Writes a configuration file and returns its path.
 fn written_config(proxy: &RealProxy, config: &str) -> Result<String, Failure> {
-    // Labs of one agent may have nodes of the same name.
+    // Labs of one agent may have nodes with the same name.
     let number = CONFIGS.fetch_add(1, Ordering::Relaxed);
     let path = format!("/run/kube-proxy-{number}.json");
     fs::write(&path, config).map_err(|error| {
@@ -244,8 +245,8 @@ fn written_config(proxy: &RealProxy, config: &str) -> Result<String, Failure> {
     Ok(path)
 }
 
-/// Makes the directory in which iptables of that kind has the names that kube-proxy calls.
-/// What sends a table in one message is called through [`restore`].
+/// Creates the directory in which the iptables programs of a backend have the names that kube-proxy
+/// calls. Programs that send a table in one message are replaced by [`restore`].
 fn names(backend: Backend) -> Result<String, Failure> {
     let directory = PathBuf::from(format!("/run/iptables-{}", backend.word()));
     let made = fs::create_dir_all(&directory).and_then(|()| {
@@ -266,7 +267,7 @@ fn names(backend: Backend) -> Result<String, Failure> {
     Ok(directory.to_string_lossy().into_owned())
 }
 
-/// The program of that kind of iptables.
+/// Returns the program name for a backend.
 fn called(name: &str, backend: Backend) -> String {
     match name.split_once('-') {
         Some((family, verb)) => format!("{family}-{}-{verb}", backend.word()),
@@ -275,7 +276,7 @@ fn called(name: &str, backend: Backend) -> String {
 }
 
 fn link(directory: &Path, name: &str, program: &str) -> io::Result<()> {
-    // A program that is not installed is missed by its caller.
+    // The caller of a missing program reports the error.
     let Some(found) = program::find(program) else {
         return Ok(());
     };
