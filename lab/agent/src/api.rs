@@ -1,4 +1,4 @@
-//! Serves the API server of [`crate::apiserver`] on a socket in a namespace.
+//! Serves the API server of [`svclab_apiserver`] on a socket in a namespace.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::convert::Infallible;

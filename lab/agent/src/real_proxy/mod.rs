@@ -129,7 +129,7 @@ pub async fn heard(lab: &Lab, told: &Told, before: &Before) -> Result<(), Failur
         let hears = told.hears.get(&proxy.namespace).copied();
         let mut hears = hears.unwrap_or_default();
         if *was_marked {
-            // The marker is deleted, since it is not among the new objects.
+            // The marker is deleted, because the new objects do not contain it.
             hears.endpoints += 1;
         } else if hears == Heard::default() {
             continue;

@@ -1,10 +1,10 @@
-//! Waiting until a kube-proxy has written rules for all objects that it was given.
+//! Waits until a kube-proxy has written rules for all its objects.
 //!
-//! Its counts of syncs do not tell that: they include failed syncs, changes that arrive
-//! during a sync are written by the next one, and the counts of pending changes are shared
-//! by its IP families, each of which clears them (v1.21 to v1.36). So it is given a
-//! [`marker`] once it has received all else: the sync that takes up the marker began later,
-//! and the marker is counted if that sync succeeded.
+//! The counts of syncs are not sufficient: they include failed syncs, and changes that arrive
+//! during a sync are written by the next sync. The counts of pending changes are shared by the IP
+//! families, each of which clears them (v1.21 to v1.36). Therefore the agent sends a [`marker`]
+//! once kube-proxy has received everything else. The sync that processes the marker starts later,
+//! and kube-proxy counts the marker if that sync succeeds.
 
 use std::time::Duration;
 
@@ -21,28 +21,28 @@ use crate::netns::NetNs;
 use svclab_model::plan::{API, RealProxy};
 use svclab_model::protocol::Failure;
 
-/// Pause between two readings of the metrics.
+/// Interval between reads of the metrics.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The most syncs that may fail, one after the other. kube-proxy itself tries again only
-/// after its sync period, which is an hour here; each marker has it try again.
+/// Maximum number of consecutive failed syncs. kube-proxy retries only after its sync period, which
+/// is 1 hour in a lab; each marker triggers a retry.
 const TRIES: u32 = 3;
 
-/// How long a client that listed endpoints may take to watch them.
+/// Time limit for a client that listed endpoints to watch them.
 const WATCHES: Duration = Duration::from_secs(2);
 
-/// How long a program that takes no marker may leave a failed sync as it is.
+/// Time limit for a program without marker support to recover from a failed sync.
 const GIVES_UP: Duration = Duration::from_secs(20);
 
-/// What a marker showed.
+/// Result of a marker.
 enum Shown {
     Written,
-    /// Further services arrived meanwhile.
+    /// More services arrived during the sync.
     Late,
     Failed,
 }
 
-/// One kube-proxy that is waited for.
+/// Wait for one kube-proxy.
 pub struct Waits<'l> {
     lab: &'l Lab,
     proxy: &'l RealProxy,
@@ -51,11 +51,11 @@ pub struct Waits<'l> {
 }
 
 impl<'l> Waits<'l> {
-    /// Waits for `proxy` from `begun` on.
+    /// Starts to wait for `proxy`. Times count from `begun`.
     ///
     /// # Errors
     ///
-    /// When its node is not there.
+    /// When the namespace of its node does not exist.
     pub fn since(begun: Instant, lab: &'l Lab, proxy: &'l RealProxy) -> Result<Self, Failure> {
         let ns = lab.namespace(&proxy.namespace)?;
         Ok(Self {
@@ -66,16 +66,16 @@ impl<'l> Waits<'l> {
         })
     }
 
-    /// Whether a marker is among the kube-proxy's objects.
+    /// Whether the kube-proxy's objects contain a marker.
     pub fn is_marked(&self) -> bool {
         self.api().is_some_and(Api::is_marked)
     }
 
-    /// Waits until its metrics show `is_so`, and returns them.
+    /// Waits until the metrics satisfy `is_so` and returns them.
     ///
     /// # Errors
     ///
-    /// When it ends before, or takes too long.
+    /// When the kube-proxy exits or exceeds its time limit.
     pub async fn until(&self, is_so: impl Fn(&Metrics) -> bool) -> Result<Metrics, Failure> {
         loop {
             if let Some(metrics) = self.read().await?
@@ -86,12 +86,12 @@ impl<'l> Waits<'l> {
         }
     }
 
-    /// Waits until it has written rules for all objects, which it has received when
-    /// `received` holds. Returns after which time that first held.
+    /// Waits until rules for all objects are written. All objects are received when the metrics
+    /// satisfy `received`. Returns the time until the objects were received.
     ///
     /// # Errors
     ///
-    /// When it ends before, takes too long, or cannot write them.
+    /// When the kube-proxy exits, exceeds its time limit, or cannot write its rules.
     pub async fn written(&self, received: impl Fn(&Metrics) -> bool) -> Result<Duration, Failure> {
         self.until(&received).await?;
         let took = self.begun.elapsed();
@@ -103,7 +103,7 @@ impl<'l> Waits<'l> {
         Ok(took)
     }
 
-    /// Whether it watches endpoints, as every kube-proxy does.
+    /// Whether the program watches endpoints, as every kube-proxy does.
     async fn takes_markers(&self) -> bool {
         let listed = Instant::now();
         loop {
@@ -129,7 +129,7 @@ impl<'l> Waits<'l> {
         }
     }
 
-    /// Gives it a marker, and waits for the end of the sync that takes it up.
+    /// Sends a marker and waits for the end of the sync that processes the marker.
     async fn mark(&self) -> Result<Shown, Failure> {
         let before = self.until(|_| true).await?;
         let name = name(self.proxy);
@@ -150,7 +150,7 @@ impl<'l> Waits<'l> {
                 continue;
             };
             if metrics.programmed() > before.programmed() {
-                // What it printed before is read by the time of the second reading.
+                // A second read ensures that all earlier output was read too.
                 if !std::mem::replace(&mut written, true) {
                     continue;
                 }
@@ -162,7 +162,7 @@ impl<'l> Waits<'l> {
                     Shown::Late
                 });
             }
-            // Metrics that are read during a sync may be those of different times.
+            // Metrics read during a sync may be inconsistent, so that a failure must appear twice.
             let was = std::mem::replace(&mut failed, has_failed(&metrics, &before, &log()));
             if was && failed {
                 return Ok(Shown::Failed);
@@ -170,8 +170,8 @@ impl<'l> Waits<'l> {
         }
     }
 
-    /// Waits until the metrics and the log of a program that takes no marker show a
-    /// success.
+    /// Waits until the metrics and the log show a successful sync, for a program without marker
+    /// support.
     async fn has_succeeded(&self, received: impl Fn(&Metrics) -> bool) -> Result<(), Failure> {
         let mut last = (0, Instant::now());
         loop {
@@ -194,7 +194,7 @@ impl<'l> Waits<'l> {
         }
     }
 
-    /// Reads its metrics after a pause; `None` if it does not serve them yet.
+    /// Reads the metrics and pauses. Returns `None` if the program does not serve its metrics yet.
     async fn read(&self) -> Result<Option<Metrics>, Failure> {
         let running = self.lab.look(&name(self.proxy))?;
         if let Some(how) = &running.ended {
@@ -232,7 +232,7 @@ impl<'l> Waits<'l> {
     }
 }
 
-/// Whether a sync that took up all endpoints ended since `before` and failed.
+/// Whether a sync that processed all endpoints ended since `before` and failed.
 fn has_failed(metrics: &Metrics, before: &Metrics, log: &str) -> bool {
     metrics.endpoints() > before.endpoints()
         && metrics.nothing_pending()

@@ -1,18 +1,18 @@
-//! Netlink's attributes: written, and read by their numbers.
+//! Encodes and parses netlink attributes.
 
-/// Says that an attribute holds others, and what of its kind is its number.
+/// Flag of a nested attribute, and mask of the attribute's type.
 const NESTED: u16 = 0x8000;
 const KIND: u16 = 0x3fff;
 
-/// A length and a kind.
+/// Bytes of an attribute's header: length and type.
 const HEADER: usize = 4;
 
-/// Attributes to be sent.
+/// Encoded attributes.
 #[derive(Debug, Clone, Default)]
 pub struct Written(Vec<u8>);
 
 impl Written {
-    /// With one more, which must be shorter than 64 KiB.
+    /// Appends an attribute, which must be shorter than 64 KiB.
     #[must_use]
     pub fn with(mut self, kind: u16, value: &[u8]) -> Self {
         let length = u16::try_from(HEADER + value.len()).unwrap_or(u16::MAX);
@@ -23,38 +23,39 @@ impl Written {
         self
     }
 
-    /// With a number, as netfilter has them.
+    /// Appends a 32-bit number in network byte order, as netfilter requires.
     #[must_use]
     pub fn word(self, kind: u16, value: u32) -> Self {
         self.with(kind, &value.to_be_bytes())
     }
 
-    /// With a name.
+    /// Appends a text with a zero byte at its end.
     #[must_use]
     pub fn text(self, kind: u16, value: &str) -> Self {
         let ended: Vec<u8> = value.bytes().chain([0]).collect();
         self.with(kind, &ended)
     }
 
-    /// With one that holds others.
+    /// Appends a nested attribute.
     #[must_use]
     pub fn nest(self, kind: u16, inside: &Self) -> Self {
         self.with(NESTED | kind, &inside.0)
     }
 
-    /// As the kernel reads them.
+    /// Returns the attributes in netlink encoding.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Attributes as they were received.
+/// Received attributes.
 #[derive(Debug, Clone, Copy)]
 pub struct Read<'a>(pub &'a [u8]);
 
 impl<'a> Read<'a> {
-    /// The value of the first of that kind. What is cut off is not there.
+    /// Returns the value of the first attribute of a type. Returns `None` if the attribute is
+    /// missing or incomplete.
     pub fn get(self, kind: u16) -> Option<&'a [u8]> {
         let mut rest = self.0;
         loop {
@@ -68,12 +69,12 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// Those inside the one of that kind.
+    /// Returns the attributes inside a nested attribute.
     pub fn inside(self, kind: u16) -> Option<Self> {
         self.get(kind).map(Self)
     }
 
-    /// A number.
+    /// Returns a 32-bit number in network byte order.
     pub fn word(self, kind: u16) -> Option<u32> {
         self.get(kind)?
             .first_chunk()
@@ -81,7 +82,7 @@ impl<'a> Read<'a> {
             .map(u32::from_be_bytes)
     }
 
-    /// A large number.
+    /// Returns a 64-bit number in network byte order.
     pub fn long(self, kind: u16) -> Option<u64> {
         self.get(kind)?
             .first_chunk()
@@ -89,7 +90,7 @@ impl<'a> Read<'a> {
             .map(u64::from_be_bytes)
     }
 
-    /// A small number.
+    /// Returns a 16-bit number in network byte order.
     pub fn short(self, kind: u16) -> Option<u16> {
         self.get(kind)?
             .first_chunk()
@@ -97,7 +98,7 @@ impl<'a> Read<'a> {
             .map(u16::from_be_bytes)
     }
 
-    /// A name, up to the nought behind it.
+    /// Returns a text up to its zero byte.
     pub fn text(self, kind: u16) -> Option<&'a str> {
         let bytes = self.get(kind)?;
         let end = bytes.iter().position(|each| *each == 0);
@@ -128,7 +129,7 @@ mod tests {
             let read = Read(&written.bytes()[..length]);
             assert_eq!((read.word(1), read.word(2)), (Some(1), None), "{length}");
         }
-        // A length of nought leads nowhere.
+        // An attribute of length 0 ends the search.
         assert_eq!(Read(&[0; 32]).get(3), None);
     }
 }

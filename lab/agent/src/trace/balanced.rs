@@ -1,4 +1,4 @@
-//! IPVS's entries, as `/proc/net/ip_vs_conn` prints them (Linux v6.12,
+//! Reads the connections of IPVS from `/proc/net/ip_vs_conn` (Linux v6.12,
 //! `net/netfilter/ipvs/ip_vs_conn.c`, `ip_vs_conn_seq_show`).
 
 use std::fs;
@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use crate::netns::NetNs;
 use svclab_model::evidence::Balanced;
 
-/// `/proc/net` would be that of the process's first thread.
+/// File with the connections. `/proc/net` would show those of the process's first thread.
 const FILE: &str = "/proc/thread-self/net/ip_vs_conn";
 
-/// Every entry of a namespace; none where the kernel has no IPVS.
+/// Returns every IPVS connection of a namespace, or none if the kernel has no IPVS.
 ///
 /// # Errors
 ///
@@ -24,8 +24,8 @@ pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<Balanced>> {
     }
 }
 
-/// A line: protocol, client, virtual server and real server, addresses and ports in
-/// hexadecimal, an address of IPv6 as it is written elsewhere.
+/// Parses a line with protocol, client, virtual server and real server. Addresses and ports are
+/// hexadecimal; IPv6 addresses have their usual form.
 fn entry(line: &str, name: &str) -> Option<Balanced> {
     let mut words = line.split_whitespace();
     let protocol = protocol(words.next()?)?;
@@ -54,8 +54,8 @@ fn host(word: &str) -> Option<IpAddr> {
     (word.len() == 8).then(|| Ipv4Addr::from(number).into())
 }
 
-/// By the names of `ip_vs_proto_name`; `IP` is what remembers a client whatever it
-/// sends, for a persistent service by mark.
+/// Returns a protocol by its name in `ip_vs_proto_name`. `IP` marks the template of a persistent
+/// service by mark, which covers a client's traffic of any protocol.
 fn protocol(word: &str) -> Option<u8> {
     match word {
         "IP" => Some(0),

@@ -1,5 +1,5 @@
-//! Conntrack's entries, as its netlink tells them (Linux v6.12,
-//! `net/netfilter/nf_conntrack_netlink.c`, `ctnetlink_dump_tuples`).
+//! Reads conntrack entries over netlink (Linux v6.12, `net/netfilter/nf_conntrack_netlink.c`,
+//! `ctnetlink_dump_tuples`).
 
 use std::fs;
 use std::io;
@@ -10,12 +10,12 @@ use crate::netns::NetNs;
 use crate::nfnetlink;
 use svclab_model::evidence::{Connection, Flow};
 
-/// A list of entries; an entry as it is told, and one that is forgotten.
+/// Messages: request for a dump, entry, and deleted entry.
 const LIST: u16 = 1 << 8 | 1;
 const ENTRY: u16 = 1 << 8;
 const FORGOTTEN: u16 = 1 << 8 | 2;
 
-/// The group that hears of what is forgotten.
+/// Multicast group for deleted entries.
 pub const GROUP: u32 = 3;
 
 /// Attributes of an entry (`enum ctattr_type`).
@@ -26,9 +26,8 @@ const STATE: u16 = 4;
 const EXPIRES: u16 = 7;
 const MARK: u16 = 8;
 
-/// States of TCP by their numbers (Linux v6.12,
-/// `include/uapi/linux/netfilter/nf_conntrack_tcp.h`, `enum tcp_conntrack`), called as
-/// `net/netfilter/nf_conntrack_proto_tcp.c` calls them.
+/// Names of TCP states by number (Linux v6.12, `include/uapi/linux/netfilter/nf_conntrack_tcp.h`,
+/// `enum tcp_conntrack`), as in `net/netfilter/nf_conntrack_proto_tcp.c`.
 const STATES: [&str; 10] = [
     "NONE",
     "SYN_SENT",
@@ -42,14 +41,14 @@ const STATES: [&str; 10] = [
     "SYN_SENT2",
 ];
 
-/// How many entries the namespace of a thread has.
+/// File with the number of entries in the namespace of the calling thread.
 const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 
-/// Every entry of a namespace, IPv4 and IPv6.
+/// Returns every entry of a namespace, for IPv4 and IPv6.
 ///
-/// The kernel has one table for all namespaces and goes through the whole of it for a list
-/// (Linux v6.12, `net/netfilter/nf_conntrack_netlink.c`, `ctnetlink_dump_table`), some ten
-/// milliseconds: where there is no entry, none is asked for.
+/// The kernel has one table for all namespaces and scans the whole table for a dump (Linux v6.12,
+/// `net/netfilter/nf_conntrack_netlink.c`, `ctnetlink_dump_table`), which takes about 10 ms. A
+/// namespace without entries is not dumped.
 ///
 /// # Errors
 ///
@@ -70,7 +69,7 @@ pub fn all(ns: &NetNs, name: &str) -> io::Result<Vec<Connection>> {
     Ok(all)
 }
 
-/// The entry that a message says is forgotten.
+/// Returns the deleted entry of a message, or `None` for another message.
 pub fn forgotten(message: &nfnetlink::Message<'_>, name: &str) -> Option<Connection> {
     if message.what != FORGOTTEN {
         return None;
@@ -98,8 +97,8 @@ fn connection(attributes: &[u8], name: &str) -> Option<Connection> {
     })
 }
 
-/// The state of a TCP connection: a byte, inside what is told of TCP, inside what is
-/// told of the protocol.
+/// Returns the state of a TCP connection: a byte inside the TCP attributes, which are inside the
+/// protocol attributes.
 fn state(of: Read<'_>) -> Option<String> {
     let number = *of.inside(STATE)?.inside(1)?.get(1)?.first()?;
     STATES
@@ -107,7 +106,7 @@ fn state(of: Read<'_>) -> Option<String> {
         .map(|name| (*name).to_owned())
 }
 
-/// A tuple and its protocol.
+/// Parses a tuple and its protocol.
 fn tuple(of: Read<'_>) -> Option<(u8, Flow)> {
     let (addresses, ports) = (of.inside(1)?, of.inside(2)?);
     let v4 = |kind| {
@@ -120,7 +119,7 @@ fn tuple(of: Read<'_>) -> Option<(u8, Flow)> {
     };
     let source = v4(1).or_else(|| v6(3))?;
     let destination = v4(2).or_else(|| v6(4))?;
-    // Ports, or a ping's identifier, or neither.
+    // Ports, or the identifier of an echo request, or neither.
     let echo = || ports.short(4).or_else(|| ports.short(7)).unwrap_or(0);
     let tuple = Flow {
         source: SocketAddr::new(source, ports.short(2).unwrap_or_else(echo)),
@@ -182,7 +181,7 @@ mod tests {
             .with(3, &[0, 80]);
         let told = told(false, &tcp);
         let told = told.bytes();
-        // Both tuples come first, of 44 bytes each.
+        // Both tuples come first, with 44 bytes each.
         for length in 0..88 {
             assert_eq!(connection(&told[..length], "node-1"), None, "{length}");
         }

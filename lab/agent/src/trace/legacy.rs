@@ -1,5 +1,5 @@
-//! Steps as `ip_tables` and `ip6_tables` log them (Linux v6.12,
-//! `net/ipv4/netfilter/ip_tables.c`, `trace_packet`), by way of `nfnetlink_log`.
+//! Decodes trace events that `ip_tables` and `ip6_tables` log through `nfnetlink_log` (Linux v6.12,
+//! `net/ipv4/netfilter/ip_tables.c`, `trace_packet`).
 
 use std::io;
 
@@ -10,15 +10,15 @@ use super::step::{End, Names, Place, Step};
 use crate::nfnetlink::{self, Message, Request};
 use svclab_model::plan::Backend;
 
-/// A logged packet, and what is asked of the log.
+/// Messages: logged packet, and configuration of the log.
 const PACKET: u16 = 4 << 8;
 const CONFIGURE: u16 = 4 << 8 | 1;
 
-/// How much of each packet is kept, in bytes.
+/// Number of bytes of each packet that the kernel copies.
 const SNAP: u32 = 128;
 
-/// The group to which goes what names no other (Linux v6.12,
-/// `net/netfilter/nfnetlink_log.c`, `default_loginfo`).
+/// Group of messages that name no group (Linux v6.12, `net/netfilter/nfnetlink_log.c`,
+/// `default_loginfo`).
 const GROUP: u16 = 0;
 
 /// Attributes of a logged packet (`enum nfulnl_attr_type`).
@@ -32,18 +32,18 @@ const PREFIX: u16 = 10;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
-/// Has a socket hear what is logged.
+/// Subscribes a socket to the log.
 ///
 /// # Errors
 ///
-/// When somebody hears it already, or the kernel has no such log.
+/// When another socket is subscribed, or the kernel has no such log.
 pub fn hear(socket: &Socket) -> io::Result<()> {
     let bind = Written::default().with(1, &[1]);
     let mut mode = SNAP.to_be_bytes().to_vec();
-    // Copy packets; and a byte to fill up.
+    // Mode: copy packets. The last byte is padding.
     mode.extend_from_slice(&[2, 0]);
-    // One packet fills no more; without this each takes a whole page of the socket's
-    // room.
+    // Maximum buffer size, which holds one packet. By default, each message takes a whole page of
+    // the receive buffer.
     let copy = Written::default().with(2, &mode).word(3, 1024);
     for attributes in [bind, copy] {
         let request = Request {
@@ -58,7 +58,7 @@ pub fn hear(socket: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// What is logged in one namespace.
+/// Decoder of the log of one namespace.
 #[derive(Debug, Default)]
 pub struct Log {
     names: Names,
@@ -66,7 +66,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// The step that a message tells; none for what else is logged.
+    /// Decodes the trace event of a message. Returns `None` for other log messages.
     pub fn step(&mut self, message: &Message<'_>) -> Option<Step> {
         if message.what != PACKET {
             return None;
@@ -90,7 +90,8 @@ impl Log {
             ip,
             input: of.word(INPUT),
             output: of.word(OUTPUT),
-            // As it is before the rule's target: it is logged before.
+            // The mark is that before the rule's target, because the kernel logs before the target
+            // runs.
             mark: of.word(MARK).unwrap_or(0),
             table: self.names.keep(table),
             inet: false,
@@ -101,13 +102,13 @@ impl Log {
     }
 }
 
-/// Table, chain and place in a line such as `TRACE: nat:KUBE-SERVICES:rule:3 `.
+/// Parses table, chain and position from a line such as `TRACE: nat:KUBE-SERVICES:rule:3 `.
 fn traced(line: &str) -> Option<(&str, &str, Place)> {
     let (table, rest) = line.strip_prefix("TRACE: ")?.trim_end().split_once(':')?;
     let mut behind = rest.rsplitn(3, ':');
     let number = behind.next()?.parse().ok()?;
-    // It says `return` and `policy` of every verdict without a condition, also of one
-    // that is a rule of its own.
+    // The kernel logs `return` and `policy` for every verdict without a condition, including a
+    // verdict of a separate rule.
     let place = match behind.next()? {
         "rule" => Place::Rule(number),
         "return" => Place::Last(number, End::Return),

@@ -1,11 +1,10 @@
-//! How many rules the chains of a legacy table have, as the kernel holds them.
+//! Counts the rules of the chains in a legacy table.
 //!
-//! It logs a rule that accepts, drops or returns without a condition in the same
-//! words as the end of its chain; only the number tells them apart. What is read here
-//! is `struct ipt_get_entries` (Linux v6.12,
-//! `include/uapi/linux/netfilter_ipv4/ip_tables.h`, and for IPv6 its like): rules one
-//! after another, a chain of a user's own led by a rule whose target is an error that
-//! bears its name.
+//! For a rule that accepts, drops or returns without a condition, the kernel logs the same text as
+//! for the end of the chain. Only the rule number distinguishes them. The data is `struct
+//! ipt_get_entries` (Linux v6.12, `include/uapi/linux/netfilter_ipv4/ip_tables.h`; IPv6 is
+//! analogous). It contains the rules in sequence. A user-defined chain starts with a rule whose
+//! target is an error with the chain's name.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,34 +14,35 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use crate::netns::NetNs;
 
-/// What is asked of a table: where its chains are, and its rules.
+/// Socket options: the layout of a table, and its rules.
 const INFO: i32 = 64;
 const ENTRIES: i32 = 65;
 
-/// A table's name, as it is asked for.
+/// Size of a table name in a request.
 const NAME: usize = 32;
 
-/// A table's name, its hooks, by hook the first and the last rule, the number of its
-/// rules and their size, each number of four bytes.
+/// Size of a table's description: name, valid hooks, first and last rule by hook, number of rules,
+/// and their size. All numbers have 4 bytes.
 const INFO_SIZE: usize = NAME + 4 + 2 * HOOKS * 4 + 4 + 4;
 
-/// A table's name and the size of its rules, filled up to eight bytes.
+/// Size of the header of a table's rules: the table name and the size of the rules, padded to 8
+/// bytes.
 const ENTRIES_HEADER: usize = NAME + 8;
 
 const HOOKS: usize = 5;
 
-/// The hooks' own chains.
+/// Built-in chains of the hooks.
 const CHAINS: [&str; HOOKS] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
-/// Where a rule of either family says how far behind it its target is, and how far
-/// the next rule: behind what it says of addresses.
+/// Returns the offset in a rule of the target's offset, which is followed by the next rule's
+/// offset. Both follow the address fields.
 const fn offsets(ip: u8) -> usize {
-    // `struct ipt_ip` and `struct ip6t_ip6`, and a word for caches.
+    // Sizes of `struct ipt_ip` and `struct ip6t_ip6`, plus a 4-byte cache field.
     if ip == 6 { 136 + 4 } else { 84 + 4 }
 }
 
-/// How many rules each chain of a table has; the last one, which ends the chain, is
-/// not counted.
+/// Returns the number of rules of each chain in a table, without the last rule, which ends the
+/// chain.
 ///
 /// # Errors
 ///
@@ -52,7 +52,7 @@ pub fn rules(ns: &NetNs, ip: u8, table: &str) -> io::Result<HashMap<String, u32>
     Ok(count(&bytes.0, &bytes.1, ip))
 }
 
-/// A table's description and its rules.
+/// Reads a table's description and its rules.
 fn read(ip: u8, table: &str) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let (family, level) = if ip == 6 {
         (AddressFamily::Inet6, nix::libc::IPPROTO_IPV6)
@@ -76,14 +76,13 @@ fn read(ip: u8, table: &str) -> io::Result<(Vec<u8>, Vec<u8>)> {
     Ok((info, entries.split_off(ENTRIES_HEADER)))
 }
 
-/// Any protocol will do for a socket that sends nothing.
+/// Protocol of the socket, which sends nothing.
 const RAW: nix::sys::socket::SockProtocol = nix::sys::socket::SockProtocol::Raw;
 
-/// What the kernel says of what stands in `bytes`, written over it.
+/// Reads a socket option. `bytes` contains the request, which the response overwrites.
 fn get(socket: &OwnedFd, level: i32, what: i32, bytes: &mut [u8]) -> io::Result<()> {
     let mut length = nix::libc::socklen_t::try_from(bytes.len()).map_err(io::Error::other)?;
-    // SAFETY: the kernel writes no more than `length` bytes to where `bytes` are, and
-    // they may hold any value.
+    // SAFETY: the kernel writes at most `length` bytes to `bytes`, which may contain any value.
     let got = unsafe {
         nix::libc::getsockopt(
             socket.as_raw_fd(),
@@ -109,7 +108,7 @@ fn short(bytes: &[u8], at: usize) -> Option<usize> {
     Some(short.into())
 }
 
-/// Counts rules. `info` says where the hooks' own chains begin and end.
+/// Counts rules. `info` contains the start and the end of the built-in chains.
 fn count(info: &[u8], entries: &[u8], ip: u8) -> HashMap<String, u32> {
     let mut counts = HashMap::new();
     let valid = word(info, NAME).unwrap_or(0);
@@ -133,10 +132,10 @@ fn count(info: &[u8], entries: &[u8], ip: u8) -> HashMap<String, u32> {
             so_far = 0;
         }
         if ends.contains_key(&at) {
-            // What it ends with is its policy.
+            // The last rule is the policy.
             counts.extend(chain.take().map(|chain| (chain, so_far)));
         } else if let Some(begun) = error(entries, at + target) {
-            // A chain of a user's own ends before the next begins.
+            // A user-defined chain ends before the next chain starts.
             counts.extend(chain.take().map(|chain| (chain, so_far - 1)));
             chain = Some(begun);
             so_far = 0;
@@ -148,15 +147,15 @@ fn count(info: &[u8], entries: &[u8], ip: u8) -> HashMap<String, u32> {
     counts
 }
 
-/// Where a rule's target is and where the next rule, both counted from this one.
+/// Returns the offsets of a rule's target and of the next rule, relative to the rule.
 fn rule(entries: &[u8], at: usize, ip: u8) -> Option<(usize, usize)> {
     let target = short(entries, at + offsets(ip))?;
     let next = short(entries, at + offsets(ip) + 2)?;
     (next >= offsets(ip)).then_some((target, next))
 }
 
-/// The name in a target that is an error: a size, the target's name of 29 bytes, a
-/// revision, then its own.
+/// Returns the name in an error target, which consists of a size, the target's name of 29 bytes, a
+/// revision, and the chain's name.
 fn error(entries: &[u8], at: usize) -> Option<String> {
     let target = entries.get(at..)?;
     let text = |from: usize| {

@@ -1,37 +1,36 @@
-//! To whom a namespace's netfilter logs: a setting, put back when this is dropped.
+//! Sets the netfilter logger of a namespace through sysctls, and restores it on drop.
 //!
-//! Only what is logged goes another way by that, and in a namespace of its own it goes
-//! nowhere without it (Linux v6.12, `net/netfilter/nf_log_syslog.c`, where
-//! `sysctl_nf_log_all_netns` is asked).
+//! The setting affects only logged packets. Without it, a namespace other than the initial one logs
+//! nothing (Linux v6.12, `net/netfilter/nf_log_syslog.c`, which checks `sysctl_nf_log_all_netns`).
 
 use std::fs;
 use std::io;
 
 use crate::netns::NetNs;
 
-/// By the number of the address family, IPv4 and IPv6.
+/// Sysctls by address family, for IPv4 and IPv6.
 const FILES: [&str; 2] = [
     "/proc/sys/net/netfilter/nf_log/2",
     "/proc/sys/net/netfilter/nf_log/10",
 ];
 
-/// Who logs to netlink.
+/// Logger that sends packets over netlink.
 const OURS: &str = "nfnetlink_log";
 
-/// The setting in one namespace.
+/// Logger sysctls of one namespace.
 #[derive(Debug)]
 pub struct Logger {
     ns: NetNs,
-    /// What was there before, by file.
+    /// Previous values, by file.
     before: Vec<(&'static str, String)>,
 }
 
 impl Logger {
-    /// Has both families log to netlink.
+    /// Makes both address families log over netlink.
     ///
     /// # Errors
     ///
-    /// When the kernel has no such log, or does not let it be set.
+    /// When the kernel has no such log or rejects the setting.
     pub fn set(ns: &NetNs) -> io::Result<Self> {
         let mut logger = Self {
             ns: ns.clone(),
@@ -41,7 +40,7 @@ impl Logger {
             for file in FILES {
                 let before = match fs::read_to_string(file) {
                     Ok(before) => before,
-                    // A kernel without IPv6.
+                    // The kernel has no IPv6.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => return Err(error),
                 };
@@ -56,7 +55,7 @@ impl Logger {
 
 impl Drop for Logger {
     fn drop(&mut self) {
-        // It could be set, so it can be set back.
+        // Writing the previous value cannot fail if writing the new value succeeded.
         let _ = self.ns.enter(|| {
             for (file, before) in &self.before {
                 let _ = fs::write(file, before);

@@ -1,5 +1,5 @@
-//! What kernels tell of packets while probes run: rules met, connections, where IPVS
-//! sends them, and which are dropped. Nothing of it changes what becomes of a packet.
+//! Records kernel events while probes run: matched rules, conntrack entries, IPVS connections and
+//! dropped packets. Recording does not change the path of a packet.
 
 pub mod attributes;
 mod balanced;
@@ -36,32 +36,32 @@ use svclab_model::plan::{Backend, Namespace};
 use svclab_model::protocol::Failure;
 use table::Table;
 
-/// Traced namespaces, until it is ended or dropped.
+/// Trace of several namespaces, which ends when it is ended or dropped.
 pub struct Trace {
-    /// None when all that is wanted was heard.
+    /// Running reader; `None` while reading is paused.
     reader: Option<Reader>,
-    /// What it heard with, then.
+    /// Sockets while reading is paused.
     idle: Vec<Socket>,
-    /// One a socket.
+    /// Sockets' namespaces and decoders, one per socket.
     ears: Vec<Ear>,
     drops: Result<Tracer, String>,
     traced: Vec<Traced>,
     gathered: Gathered,
 }
 
-/// What was heard so far.
+/// Events recorded so far.
 #[derive(Default)]
 struct Gathered {
     met: Vec<Met>,
-    /// Steps that were more than are kept.
+    /// Number of trace events beyond the limit.
     left_out: u64,
-    /// Steps that found no room, by socket.
+    /// Number of trace events lost for lack of buffer space, by socket.
     lost: HashMap<usize, u64>,
     forgotten: Vec<Connection>,
     drops: Drops,
 }
 
-/// What is heard on a socket of one of them.
+/// Namespace and decoder of a socket.
 struct Ear {
     place: usize,
     hears: Hears,
@@ -73,27 +73,27 @@ enum Hears {
     Forgotten,
 }
 
-/// One of them.
+/// Traced namespace.
 struct Traced {
     ns: NetNs,
     name: String,
-    /// Its interfaces by index.
+    /// Names of its interfaces, by index.
     interfaces: HashMap<u32, String>,
-    /// Its rules as they were at first.
+    /// Rules at the start of the trace.
     rules: Rules,
-    /// Both are taken back when they are dropped.
+    /// Dropping either value undoes its change of the namespace.
     table: Table,
     _logger: Option<Logger>,
 }
 
 impl Trace {
-    /// Begins to trace namespaces, each with its interfaces by index; none when there
-    /// are none.
+    /// Starts to trace namespaces, each with its interfaces by index. Returns `None` without
+    /// namespaces.
     ///
     /// # Errors
     ///
-    /// When a namespace cannot be entered or its kernel refuses something; nothing is
-    /// left of it then.
+    /// When a namespace cannot be entered or the kernel rejects a request. All changes are undone
+    /// then.
     pub fn begin<'a>(
         namespaces: impl Iterator<Item = (&'a NetNs, &'a Namespace, HashMap<u32, String>)>,
     ) -> Result<Option<Self>, Failure> {
@@ -125,11 +125,11 @@ impl Trace {
         }))
     }
 
-    /// Says what was heard so far, and goes on.
+    /// Copies the events recorded so far into `evidence` and continues the trace.
     ///
     /// # Errors
     ///
-    /// As [`Trace::end`].
+    /// When a namespace cannot be entered, or the kernel does not answer.
     pub fn so_far(&mut self, evidence: &mut Evidence) -> Result<(), Failure> {
         self.hear_out()?;
         self.go_on()?;
@@ -141,12 +141,11 @@ impl Trace {
         self.remembered(evidence)
     }
 
-    /// Hears what was told until now, and nothing after that unless it is to
-    /// [go on](Trace::go_on).
+    /// Reads all events until now and pauses reading until [`Trace::go_on`].
     ///
     /// # Errors
     ///
-    /// As [`Trace::end`].
+    /// When a namespace cannot be entered, or the kernel does not answer.
     pub fn hear_out(&mut self) -> Result<(), Failure> {
         if self.reader.is_some() {
             self.idle = self.hear()?;
@@ -154,7 +153,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Goes on to hear.
+    /// Continues reading.
     ///
     /// # Errors
     ///
@@ -166,11 +165,11 @@ impl Trace {
         Ok(())
     }
 
-    /// Ends it and says what was heard.
+    /// Ends the trace and moves the recorded events into `evidence`.
     ///
     /// # Errors
     ///
-    /// When a namespace cannot be entered, or its kernel does not answer.
+    /// When a namespace cannot be entered, or the kernel does not answer.
     pub fn end(mut self, evidence: &mut Evidence) -> Result<Closing, Failure> {
         self.hear_out()?;
         let gathered = std::mem::take(&mut self.gathered);
@@ -182,10 +181,11 @@ impl Trace {
         Ok(self.close())
     }
 
-    /// Ends it, whatever was heard.
+    /// Ends the trace and discards unread events.
     pub fn close(mut self) -> Closing {
         drop(self.reader.take());
-        // One after another: when the first is closed, the others have nothing to wait for.
+        // The sockets are closed in sequence: after the first one is closed, the others close
+        // without waiting.
         let mut sockets = std::mem::take(&mut self.idle);
         sockets.extend(
             self.traced
@@ -195,7 +195,7 @@ impl Trace {
         Closing::begin([sockets])
     }
 
-    /// Understands what was heard since it did so last. Returns the sockets.
+    /// Stops the reader and decodes the events since the previous call. Returns the sockets.
     fn hear(&mut self) -> Result<Vec<Socket>, Failure> {
         let heard = self.reader.take().map(Reader::end);
         let heard = heard.unwrap_or_else(|| Err(io::Error::other("nobody hears it")));
@@ -240,7 +240,7 @@ impl Trace {
         Ok(heard.sockets)
     }
 
-    /// What kernels remember at this moment.
+    /// Reads the current conntrack entries and IPVS connections.
     fn remembered(&self, evidence: &mut Evidence) -> Result<(), Failure> {
         for Traced { ns, name, .. } in &self.traced {
             let held = connections::all(ns, name)
@@ -260,14 +260,14 @@ impl Trace {
 }
 
 impl Gathered {
-    /// Steps that were not kept.
+    /// Returns the number of trace events that were not recorded.
     fn left_out(&self) -> u64 {
         self.left_out + self.lost.values().sum::<u64>()
     }
 }
 
-/// Begins to trace drops, which on this host is not an agent's to do: there the front
-/// end puts its own words for these.
+/// Starts to trace drops. An agent on the host lacks the privilege; there the front end replaces
+/// the result with its own.
 fn begin_drops(traced: &[Traced]) -> io::Result<Result<Tracer, String>> {
     let numbered = |each: &Traced| Some((u32::try_from(each.ns.number()).ok()?, each.name.clone()));
     let scope = Scope {
@@ -290,8 +290,8 @@ impl Traced {
             socket::open(ns, Some(connections::GROUP))?,
             Hears::Forgotten,
         );
-        // Rules of either kind may be there without the plan's doing. But a kernel
-        // that has no such log has no such rules to tell of.
+        // Rules of both backends may exist outside the plan. But a kernel without the log has no
+        // legacy rules to trace.
         let legacy = plan
             .iptables
             .as_ref()
@@ -311,19 +311,19 @@ impl Traced {
             name: plan.name.clone(),
             interfaces,
             rules: Rules::read(ns)?,
-            // Last, when everything hears.
+            // The table is created last, when all sockets receive events.
             table: Table::make(ns)?,
             _logger: logger,
         })
     }
 }
 
-/// What finds the line of a rule, for one namespace.
+/// Locator of rules by line, for one namespace.
 struct Lines<'a> {
     traced: &'a Traced,
-    /// Its rules as they are now, once they have been asked for.
+    /// Current rules, read on first use.
     now: Option<Rules>,
-    /// How many rules the chains of each legacy table have.
+    /// Number of rules by chain, for each legacy table.
     legacy: HashMap<(u8, Arc<str>), HashMap<String, u32>>,
 }
 
@@ -361,7 +361,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The line of a rule; 0 of one that came and went while packets were traced.
+    /// Returns the line of a rule, or 0 for a rule that was added and removed during the trace.
     fn line(&mut self, family: u8, table: &str, handle: u64) -> u32 {
         let traced = self.traced;
         traced
@@ -375,7 +375,7 @@ impl<'a> Lines<'a> {
             .unwrap_or(0)
     }
 
-    /// How many rules the chain has that a step was taken in.
+    /// Returns the number of rules in the chain of an event.
     fn rules(&mut self, step: &Step) -> u32 {
         let ns = &self.traced.ns;
         self.legacy

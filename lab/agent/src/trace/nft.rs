@@ -1,8 +1,8 @@
-//! Steps as `nf_tables` tells them (Linux v6.12, `net/netfilter/nf_tables_trace.c`,
+//! Decodes trace events of `nf_tables` (Linux v6.12, `net/netfilter/nf_tables_trace.c`,
 //! `nft_trace_notify`).
 //!
-//! The packet and its interfaces are told once a base chain, and the mark as it is
-//! after the step: what was told before is remembered for each packet on its way.
+//! The kernel reports the packet and its interfaces once per base chain, and the mark after each
+//! rule. Therefore the decoder stores the last values for each packet.
 
 use std::collections::HashMap;
 
@@ -13,11 +13,11 @@ use crate::nfnetlink::Message;
 use svclab_model::evidence::met::Verdict;
 use svclab_model::plan::Backend;
 
-/// The message that tells a step, and the group that hears it.
+/// Message with a trace event, and the multicast group.
 pub const STEP: u16 = 0x0a11;
 pub const GROUP: u32 = 9;
 
-/// Attributes of a step (`enum nft_trace_attributes`).
+/// Attributes of a trace event (`enum nft_trace_attributes`).
 const TABLE: u16 = 1;
 const CHAIN: u16 = 2;
 const HANDLE: u16 = 3;
@@ -32,7 +32,7 @@ const MARK: u16 = 14;
 const PROTOCOL: u16 = 15;
 const POLICY: u16 = 16;
 
-/// Types of a step (`enum nft_trace_types`).
+/// Types of a trace event (`enum nft_trace_types`).
 const AT_POLICY: u32 = 1;
 const AT_RETURN: u32 = 2;
 const AT_RULE: u32 = 3;
@@ -41,28 +41,28 @@ const AT_RULE: u32 = 3;
 const IPV4: u32 = 2;
 const IPV6: u32 = 10;
 
-/// The packets of one namespace on their way.
+/// Decoder with the packets of one namespace.
 #[derive(Debug, Default)]
 pub struct Passes {
     names: Names,
     known: HashMap<u32, Known>,
 }
 
-/// What is known of one packet.
+/// Last reported values of a packet.
 #[derive(Debug, Default)]
 struct Known {
     mark: u32,
     input: Option<u32>,
     output: Option<u32>,
     packet: Vec<u8>,
-    /// The packet as it was told last.
+    /// Packet in the previous event, to omit repetitions.
     told: Option<Vec<u8>>,
 }
 
 impl Passes {
-    /// The step that a message tells; none for one in our own table, and for what is
-    /// neither IPv4 nor IPv6. That a chain has come to its end only some kernels tell,
-    /// also of base chains, which their policy follows: it is left out.
+    /// Decodes the trace event of a message. Returns `None` for a rule of the agent's own table,
+    /// and for packets other than IPv4 and IPv6. Events for the end of a chain are skipped: only
+    /// some kernels report them, and for a base chain the policy follows.
     pub fn step(&mut self, message: &Message<'_>) -> Option<Step> {
         if message.what != STEP {
             return None;
@@ -77,7 +77,8 @@ impl Passes {
             ..Known::default()
         });
         if own && kind == AT_RULE {
-            // Every packet meets this first: whatever had this number is gone.
+            // The agent's rule matches every packet first, so that an earlier packet with the same
+            // ID has ended.
             *known = Known::default();
         }
         if let Some(header) = of.get(NETWORK_HEADER) {
@@ -131,9 +132,9 @@ impl Passes {
     }
 }
 
-/// A verdict by its number (Linux v6.12, `include/uapi/linux/netfilter.h` and
-/// `netfilter/nf_tables.h`); of those below nought only the lower byte counts in
-/// others, where a drop keeps its error and a queue its number.
+/// Parses a verdict (Linux v6.12, `include/uapi/linux/netfilter.h` and `netfilter/nf_tables.h`). Of
+/// other numbers only the lower byte is the verdict: the rest is the error of a drop or the number
+/// of a queue.
 fn verdict(code: i32, chain: Option<&str>) -> Option<Verdict> {
     Some(match code {
         -1 => Verdict::Continue,

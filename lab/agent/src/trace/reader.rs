@@ -1,5 +1,5 @@
-//! Hearing what kernels tell, on a thread of its own: they tell much at once, and
-//! what finds no room in a socket is lost while the agent does other things.
+//! Reads the kernel's messages on a separate thread. The kernel sends many messages in a short
+//! time, and a full socket buffer loses messages while the agent is busy.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::AsFd;
@@ -10,30 +10,30 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::nfnetlink;
 
-/// The most messages that are kept of one lab's run.
+/// Maximum number of buffers that are kept during one run of a lab.
 const MOST: usize = 250_000;
 
-/// What was heard, as it was received: it is understood when there is time.
+/// Received messages, which are decoded later.
 #[derive(Default)]
 pub struct Heard {
-    /// The sockets, still open.
+    /// Open sockets.
     pub sockets: Vec<Socket>,
-    /// By whose socket and up to where in `bytes`, in the order in which it was read.
+    /// Socket index and end position in `bytes` of each received buffer, in the order of reading.
     ends: Vec<(usize, usize)>,
     bytes: Vec<u8>,
-    /// By socket, messages that were more than are kept.
+    /// Number of discarded buffers, by socket.
     pub left_out: Vec<u64>,
 }
 
-/// Hears until it is ended or dropped.
+/// Thread that reads messages until it is ended or dropped.
 pub struct Reader {
-    /// When nobody can write any more, the thread ends.
+    /// Dropping this end of the pipe ends the thread.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<Heard>>,
 }
 
 impl Reader {
-    /// Begins to hear.
+    /// Starts the thread.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Reader {
         })
     }
 
-    /// Ends it. What was told before this has been heard.
+    /// Ends the thread and returns all messages that arrived until now.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Drop for Reader {
 }
 
 impl Heard {
-    /// Everything, each with whose socket it was received by.
+    /// Returns all received buffers, each with the index of its socket.
     pub fn all(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let mut begin = 0;
         self.ends.iter().map(move |(socket, end)| {
@@ -120,7 +120,7 @@ impl Heard {
         }
     }
 
-    /// Reads what a socket holds.
+    /// Reads all messages in a socket's buffer.
     fn hear(&mut self, socket: usize, room: &mut Vec<u8>) {
         loop {
             room.clear();

@@ -1,4 +1,4 @@
-//! Which line of its chain a rule of `nf_tables` is.
+//! Maps rule handles of `nf_tables` to line numbers in their chains.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,21 +7,21 @@ use super::attributes::Read;
 use crate::netns::NetNs;
 use crate::nfnetlink;
 
-/// A list of rules.
+/// Request for a dump of rules.
 const RULES: u16 = 0x0a00 | 7;
 
-/// A chain, by the family of its table.
+/// Chain: family of its table, name of its table, and name.
 type Chain = (u8, String, String);
 
-/// Every rule of a namespace.
+/// Rules of a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// The line, from 1, by family, table and handle.
+    /// Line numbers from 1, by family, table and handle.
     lines: HashMap<u8, HashMap<String, HashMap<u64, u32>>>,
 }
 
 impl Rules {
-    /// Reads them from the kernel.
+    /// Reads the rules from the kernel.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl Rules {
                 if let (Some(table), Some(chain), Some(handle)) =
                     (of.text(1), of.text(2), of.long(3))
                 {
-                    // Rules are listed chain by chain, in their order.
+                    // The kernel lists rules by chain, in order.
                     let chain = (message.family, table.to_owned(), chain.to_owned());
                     let line = last.entry(chain).or_default();
                     *line += 1;
@@ -56,7 +56,7 @@ impl Rules {
         }
     }
 
-    /// The line of a rule, from 1.
+    /// Returns the line number of a rule, from 1, or `None` if the rule does not exist.
     #[must_use]
     pub fn line(&self, family: u8, table: &str, handle: u64) -> Option<u32> {
         self.lines.get(&family)?.get(table)?.get(&handle).copied()

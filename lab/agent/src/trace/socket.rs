@@ -1,4 +1,4 @@
-//! Netlink sockets that hear much, and how much they had no room for.
+//! Opens netlink sockets with large buffers and reads the number of lost messages.
 
 use std::fs;
 use std::io;
@@ -10,27 +10,24 @@ use nix::sys::stat::fstat;
 
 use crate::netns::NetNs;
 
-/// Room for what is told between two looks at a socket, in bytes. A user namespace's
-/// administrator gets no more of it than `net.core.rmem_max`.
+/// Size of the receive buffer in bytes. Root in a user namespace gets at most `net.core.rmem_max`.
 const ROOM: usize = 8 << 20;
 
-/// All netlink sockets of a namespace, a line each. `/proc/net` would be that of the
+/// File with all netlink sockets of a namespace, one per line. `/proc/net` would show those of the
 /// process's first thread.
 const SOCKETS: &str = "/proc/thread-self/net/netlink";
 
-/// A socket in a namespace; of those that are bound to a group, what is told to it is
-/// heard.
+/// Opens a socket in a namespace. With a multicast group, the socket joins the group.
 ///
 /// # Errors
 ///
-/// When the namespace cannot be entered, no descriptor is left, or the kernel has no
-/// such group.
+/// When the namespace cannot be entered, no descriptor is left, or the kernel has no such group.
 pub fn open(ns: &NetNs, group: Option<u32>) -> io::Result<Socket> {
     ns.enter(|| {
         let mut socket = Socket::new(NETLINK_NETFILTER)?;
         socket.bind_auto()?;
         socket.set_non_blocking(true)?;
-        // What it has no room for is counted, and is no reason to stop.
+        // The kernel counts lost messages. Losses must not make receiving fail.
         socket.set_no_enobufs(true)?;
         setsockopt(&socket, RcvBufForce, &ROOM).or_else(|_| setsockopt(&socket, RcvBuf, &ROOM))?;
         if let Some(group) = group {
@@ -40,7 +37,7 @@ pub fn open(ns: &NetNs, group: Option<u32>) -> io::Result<Socket> {
     })?
 }
 
-/// How many messages a socket had no room for.
+/// Returns the number of messages that a socket lost.
 ///
 /// # Errors
 ///
@@ -51,7 +48,7 @@ pub fn lost(ns: &NetNs, socket: &Socket) -> io::Result<u64> {
     Ok(drops(&text, inode))
 }
 
-/// The drops in the line that ends with an inode's number.
+/// Returns the number of drops in the line with the given inode number.
 fn drops(text: &str, inode: u64) -> u64 {
     let mut lines = text.lines().map(|line| line.split_whitespace().rev());
     let drops = lines.find_map(|mut words| {

@@ -1,5 +1,5 @@
-//! One step as a kernel tells it, before it is known which line of which chain a
-//! rule is.
+//! Defines a trace event as the kernel reports it, before the rule's line in its chain is
+//! determined.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,12 +7,13 @@ use std::sync::Arc;
 use svclab_model::evidence::met::Verdict;
 use svclab_model::plan::Backend;
 
-/// A step of a packet's.
+/// Trace event of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Which filter told it.
+    /// Backend that reported the event.
     pub by: Backend,
-    /// As in [`svclab_model::evidence::Met`], as is all that follows.
+    /// Packet ID. This and the following fields have the meaning of those in
+    /// [`svclab_model::evidence::Met`].
     pub pass: u32,
     pub packet: Option<Vec<u8>>,
     pub ip: u8,
@@ -26,28 +27,28 @@ pub struct Step {
     pub verdict: Option<Verdict>,
 }
 
-/// Where in its chain.
+/// Position in a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The rule with this handle, in a table of this family.
+    /// Rule with this handle, in a table of this family.
     Handle(u8, u64),
-    /// The rule with this number.
+    /// Rule with this number.
     Rule(u32),
-    /// A verdict without a condition at this number: the last rule of the chain or
-    /// what is behind it.
+    /// Verdict without a condition at this number: the last rule of the chain, or the end of the
+    /// chain.
     Last(u32, End),
-    /// Behind the last rule.
+    /// End of the chain.
     End(End),
 }
 
-/// What is behind a chain's last rule.
+/// Action at the end of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Return,
     Policy,
 }
 
-/// Names that are kept once each.
+/// Interned names.
 #[derive(Debug, Default)]
 pub struct Names(HashSet<Arc<str>>);
 

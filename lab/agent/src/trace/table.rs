@@ -1,10 +1,9 @@
-//! A table of our own that has the kernel trace every packet, before anything else
-//! looks at it.
+//! Manages an nftables table that makes the kernel trace every packet before any other rule.
 //!
-//! Its rules set `nf_trace` of a packet, of which `nf_tables` tells to whom it may
-//! concern (Linux v6.12, `net/netfilter/nf_tables_trace.c`), and `ip_tables` and
-//! `ip6_tables` to the log (`net/ipv4/netfilter/ip_tables.c`, `trace_packet`). The
-//! table is of the family `inet`, which no iptables looks at.
+//! Its rules set `nf_trace` of a packet. `nf_tables` reports traced packets to subscribed sockets
+//! (Linux v6.12, `net/netfilter/nf_tables_trace.c`). `ip_tables` and `ip6_tables` report them to
+//! the log (`net/ipv4/netfilter/ip_tables.c`, `trace_packet`). The table has the family `inet`,
+//! which iptables ignores.
 
 use std::io;
 
@@ -15,7 +14,7 @@ use super::attributes::Written;
 use crate::netns::NetNs;
 use crate::nfnetlink::{self, Request};
 
-/// What it is called.
+/// Name of the table.
 pub const NAME: &str = "svclab-trace";
 
 /// `NFPROTO_INET`.
@@ -26,36 +25,36 @@ const DELETE_TABLE: u16 = 0x0a00 | 2;
 const NEW_CHAIN: u16 = 0x0a00 | 3;
 const NEW_RULE: u16 = 0x0a00 | 6;
 
-/// Where packets come from: other interfaces, and the machine itself, with the
-/// number of the hook (`NF_INET_PRE_ROUTING`, `NF_INET_LOCAL_OUT`).
+/// Hooks of incoming packets and of locally generated packets (`NF_INET_PRE_ROUTING`,
+/// `NF_INET_LOCAL_OUT`).
 const HOOKS: [(&str, u32); 2] = [("prerouting", 0), ("output", 3)];
 
-/// Comes before everything else (`NF_IP_PRI_FIRST`).
+/// Priority before all other chains (`NF_IP_PRI_FIRST`).
 const FIRST: i32 = i32::MIN;
 
-/// The register that a value passes through.
+/// Register for the value.
 const REGISTER: u32 = 1;
 
-/// The register that ends a chain (`NFT_REG_VERDICT`), and how (`NF_ACCEPT`).
+/// Verdict register (`NFT_REG_VERDICT`), and the verdict (`NF_ACCEPT`).
 const VERDICT: u32 = 0;
 const ACCEPT: u32 = 1;
 
 /// `NFT_META_NFTRACE`.
 const TRACED: u32 = 12;
 
-/// The table in one namespace, which goes when this is dropped.
+/// Table in one namespace. Dropping the value removes the table.
 #[derive(Debug)]
 pub struct Table {
-    /// None once the table is gone.
+    /// Netlink socket; `None` once the table was removed.
     socket: Option<Socket>,
 }
 
 impl Table {
-    /// Makes it.
+    /// Creates the table.
     ///
     /// # Errors
     ///
-    /// When the namespace cannot be entered, or the kernel refuses the table.
+    /// When the namespace cannot be entered, or the kernel rejects the table.
     pub fn make(ns: &NetNs) -> io::Result<Self> {
         let named = Written::default().text(1, NAME);
         let mut all = vec![(NEW_TABLE, NLM_F_CREATE, named)];
@@ -88,14 +87,13 @@ impl Table {
         })
     }
 
-    /// Takes it away. Returns the socket by which it was asked for, if it was not gone
-    /// yet: when a socket of netfilter's is closed, the kernel waits until what was taken
-    /// away of any namespace is free (Linux v6.12, `net/netfilter/nf_tables_api.c`,
-    /// `nft_rcv_nl_event`).
+    /// Removes the table. Returns its netlink socket, or `None` if the table was removed before.
+    /// Closing a netfilter socket makes the kernel wait until removed objects of all namespaces are
+    /// freed (Linux v6.12, `net/netfilter/nf_tables_api.c`, `nft_rcv_nl_event`).
     pub fn take_away(&mut self) -> Option<Socket> {
         let socket = self.socket.take()?;
         let named = Written::default().text(1, NAME);
-        // A table that somebody else took away is gone.
+        // The deletion fails if another program has removed the table.
         let _ = nfnetlink::ask_together(&socket, &[request(DELETE_TABLE, 0, &named)]);
         Some(socket)
     }
@@ -117,8 +115,8 @@ fn request(what: u16, flags: u16, attributes: &Written) -> Request<'_> {
     }
 }
 
-/// The expressions of `meta nftrace set 1 accept`; without the last, what follows
-/// would be told as well.
+/// Returns the expressions of `meta nftrace set 1 accept`. Without `accept`, the kernel would also
+/// report the following events of the chain.
 fn trace() -> Written {
     let one = Written::default().with(1, &[1]);
     let load = Written::default().word(1, REGISTER).nest(2, &one);
