@@ -1,5 +1,5 @@
 //! Records the answers of the lab's servers. A probe accepts an answer only if a server of this
-//! agent sent it: another program of a lab may print the same line, with any name and source.
+//! agent sent it. Other programs of a lab may print the same line, with any name and source.
 //!
 //! Servers and probes run on the same thread, so this record is the proof.
 

@@ -4,7 +4,7 @@
 //! iptables-nft sends a table to the kernel in one message. For this message it enlarges its socket
 //! buffer with `SO_SNDBUFFORCE` (iptables v1.8.9, `iptables/nft.c`, `mnl_set_sndbuffer`). The
 //! kernel allows this option only to root in the initial user namespace (Linux v6.1,
-//! `net/core/sock.c`, `sock_setsockopt`). iptables-nft does not fall back to `SO_SNDBUF`: in a user
+//! `net/core/sock.c`, `sock_setsockopt`). A fallback to `SO_SNDBUF` does not exist. In a user
 //! namespace, about 300 rules already fail with "Message too long". Therefore each commit contains
 //! a limited number of rules.
 

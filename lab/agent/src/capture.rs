@@ -176,8 +176,7 @@ pub fn dropped(socket: RawFd) -> u64 {
         tp_drops: 0,
     };
     let mut length = nix::libc::socklen_t::try_from(size_of_val(&counts)).unwrap_or(0);
-    // SAFETY: the kernel writes no more than `length` bytes to where the counts
-    // are, and they may hold any value.
+    // SAFETY: the kernel writes at most `length` bytes to `counts`, which may contain any value.
     let got = unsafe {
         nix::libc::getsockopt(
             socket,
@@ -249,7 +248,8 @@ pub fn receive_in(
         socket,
         &mut slices,
         Some(&mut room),
-        // With this flag, the length is that of the packet, not of the stored part.
+        // With this flag, the kernel returns the length of the whole packet, not of the stored
+        // part.
         MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC,
     )?;
     let length = message.bytes;

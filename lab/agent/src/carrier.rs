@@ -23,10 +23,10 @@ impl Wire {
     /// interface whose peer is down is skipped.
     ///
     /// An interface that came up before its peer drops outgoing packets until the kernel's link
-    /// watch has run, and a busy machine delays the link watch. A first SYN would be lost and
+    /// watch has run. A busy machine delays the link watch. A first SYN would be lost and
     /// retransmitted with a different result. Since Linux v6.8, querying the link runs the link
-    /// watch (`net/core/rtnetlink.c`, `rtnl_getlink`). Earlier kernels run it on their own
-    /// schedule.
+    /// watch (`net/core/rtnetlink.c`, `rtnl_getlink`). On earlier kernels the agent waits for the
+    /// link watch.
     ///
     /// # Errors
     ///

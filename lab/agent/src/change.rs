@@ -28,7 +28,7 @@ impl Lab {
         if delta.health.is_some() {
             self.checks.shutdown().await;
         }
-        // Interfaces go down first, so that no peer behind them notices that servers stop.
+        // Interfaces go down first, so that peers behind them do not notice that servers stop.
         for change in &delta.namespaces {
             let (at, wire) = self.place_of(&change.namespace)?;
             let down = change.links.iter().filter(|link| link.up == Some(false));

@@ -66,8 +66,9 @@ impl Clock {
         }
     }
 
-    /// Returns when a packet that was just received was seen, in nanoseconds since the epoch, as if
-    /// the clock had not been set since the lab started. `stamp` is the kernel's timestamp.
+    /// Returns the corrected time of a packet that was just received, in nanoseconds since the
+    /// epoch. The result does not depend on changes of the clock since the lab started. `stamp` is
+    /// the kernel's timestamp.
     pub fn time(&mut self, stamp: u64) -> u64 {
         match read() {
             Some(now) => self.time_at(stamp, now),

@@ -1,7 +1,7 @@
 //! Closes sockets in the background.
 //!
-//! For each packet or netlink socket, the kernel waits about 20 ms until no processor uses the
-//! socket any more. Closing several sockets in parallel takes no longer.
+//! For each socket, the kernel waits about 20 ms until no processor uses the socket any more.
+//! Closing several sockets in parallel takes no longer.
 
 use std::thread;
 

@@ -46,7 +46,7 @@ pub enum Standing {
 }
 
 /// Range of the unprivileged users that root is mapped to outside. systemd assigns users of this
-/// range to services without their own user; the range contains no accounts.
+/// range to services without their own user. The range contains no accounts.
 const NOBODY_ELSE: Range<u32> = 61_184..65_519;
 
 /// Number of users of the agent: 1 for the agent, and 1 for the programs of each parallel lab.
@@ -191,7 +191,7 @@ fn inherit_nothing() -> io::Result<()> {
 /// every namespace. The call has no effect on a kernel without keyrings or with a filter that
 /// forbids the call.
 pub fn forget_keys() {
-    // SAFETY: the call takes a number and a name that may be absent.
+    // SAFETY: the arguments are a number and a name that may be null.
     unsafe {
         nix::libc::syscall(
             nix::libc::SYS_keyctl,
@@ -209,7 +209,7 @@ fn die_with_parent() {
 }
 
 /// Returns the first user ID of the agent in the range, or `None` if these users are not mapped
-/// here: root of a foreign user namespace may have no user other than itself.
+/// here. Root of a foreign user namespace may have no user other than itself.
 #[must_use]
 pub fn nobody_else() -> Option<u32> {
     let process = nix::unistd::getpid().as_raw().unsigned_abs();
@@ -316,8 +316,8 @@ fn split(outside: Option<Range<u32>>) -> Result<Option<Mapping>, Failure> {
 }
 
 fn fork_single() -> Result<ForkResult, Failure> {
-    // SAFETY: the agent has one thread until its place is made, so the child
-    // inherits no lock that another thread held.
+    // SAFETY: the agent has only one thread until the namespaces exist. Therefore the child
+    // inherits no lock of another thread.
     unsafe { fork() }.map_err(|errno| refused("start the agent's own process", errno))
 }
 

@@ -26,8 +26,8 @@ use super::terminal;
 use svclab_model::protocol::stream::{CHUNK, End, Exec, FromStream, ToStream, Written};
 use svclab_model::protocol::{Failure, Fault};
 
-/// How long the terminal is read after the program has exited, if other processes hold it open. The
-/// last output can arrive slightly later (Linux v6.12, `drivers/tty/tty_buffer.c`,
+/// Time limit for reading the terminal after the program has exited, if other processes hold it
+/// open. The last output can arrive slightly later (Linux v6.12, `drivers/tty/tty_buffer.c`,
 /// `flush_to_ldisc`).
 const LINGER: Duration = Duration::from_millis(200);
 

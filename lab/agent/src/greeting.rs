@@ -49,10 +49,10 @@ pub fn seed(seed: [u8; 32]) -> io::Result<()> {
         bytes: 32,
         pool: seed,
     };
-    // SAFETY: the kernel reads the two counts and then as many bytes as the
-    // second says, all of which the structure holds.
+    // SAFETY: the kernel reads the two counts and as many further bytes as the second count states.
+    // The structure contains all of them.
     unsafe { add_entropy(device.as_raw_fd(), (&raw const entropy).cast()) }?;
-    // SAFETY: the request takes no argument.
+    // SAFETY: the request has no argument.
     unsafe { reseed(device.as_raw_fd()) }?;
     Ok(())
 }

@@ -59,7 +59,8 @@ pub fn answered(
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(0);
     // The kernel does not measure the round trip of a refusal, or of an answer without TCP
-    // timestamps. Such a reply took no longer than an undelayed packet or than the measured delay.
+    // timestamps. The response time of these replies is at most the delay of this process, or that
+    // of an undelayed packet.
     let took = round_trip.unwrap_or(late);
     Ok(judge(offset(retransmissions, linear), took, patience))
 }

@@ -24,7 +24,7 @@ pub fn share() {
 /// Returns all freed memory to the kernel, including memory between allocations.
 #[cfg(target_env = "gnu")]
 pub fn give_back() {
-    // SAFETY: it looks at nothing but what is free, and any thread may call it.
+    // SAFETY: the function accesses only free memory, and any thread may call it.
     unsafe { malloc_trim(0) };
 }
 

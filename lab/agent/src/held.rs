@@ -113,8 +113,8 @@ async fn interfaces(wire: &Wire) -> Result<Vec<HeldLink>, rtnetlink::Error> {
     let mut addresses: BTreeMap<u32, Vec<IpNetwork>> = BTreeMap::new();
     let mut all = wire.handle.address().get().execute();
     while let Some(message) = all.try_next().await? {
-        // For a point-to-point interface, `Local` is the address of the interface and `Address`
-        // that of its peer.
+        // For a point-to-point interface, `Local` is the address of the interface and `Address` is
+        // the address of its peer.
         let own = message.attributes.iter().find_map(|each| match each {
             AddressAttribute::Local(address) => Some(*address),
             _ => None,

@@ -1,5 +1,5 @@
-//! Runs the agent as the first process of a guest: mounts file systems, loads the guest's modules,
-//! opens the port to the front end, and powers off at the end.
+//! Runs the agent as the first process of a guest. The agent mounts file systems, loads the guest's
+//! modules, opens the port to the front end, and powers the guest off at the end.
 //!
 //! The agent itself is not contained: the guest isolates the agent. Programs of labs are contained
 //! as on any host.
@@ -42,8 +42,8 @@ const WRITABLE: [&str; 2] = ["/run", "/tmp"];
 const OPEN_FILES: u64 = 1 << 20;
 
 /// Maximum number of packets queued for a processor (default 1000). The guest's one processor is
-/// slow and handles the packets of the whole cluster, so that a full queue would drop packets of
-/// all nodes (Linux v6.12, `net/core/dev.c`, `enqueue_to_backlog`).
+/// slow and handles the packets of the whole cluster. A full queue would drop packets of all nodes
+/// (Linux v6.12, `net/core/dev.c`, `enqueue_to_backlog`).
 const BACKLOG: &str = "10000";
 
 /// Number of bytes that stay free while the other free memory is cleared. The kernel always needs

@@ -1,8 +1,8 @@
-//! Starts programs in a namespace of a lab, as the lab's tenant: with their own user if available,
-//! with three capabilities, and with a system call filter.
+//! Starts programs in a namespace of a lab, as the lab's tenant. The programs have their own user
+//! if possible, three capabilities, and a system call filter.
 //!
 //! Until it executes the program, the new process shares the agent's memory, as with `posix_spawn`.
-//! Copying the agent would take much of the start time, especially in a guest. Until then, the new
+//! Copying the agent would need much of the start time, especially in a guest. Until then, the new
 //! process only makes system calls.
 
 use std::collections::BTreeMap;
@@ -213,7 +213,7 @@ fn clone_into(room: &Room, order: &mut Order) -> io::Result<(Pid, OwnedFd)> {
             Some(&mut before),
         )?;
         // SAFETY: the requesting thread waits for this result, so that the stack and the order
-        // outlive their use: this thread continues when the process has executed a program or
+        // outlive their use. This thread continues when the process has executed a program or
         // exited. The process only makes system calls, and the stack is aligned and large enough
         // for them.
         let process = unsafe {
@@ -308,7 +308,7 @@ impl Order {
                     call(libc::SYS_setns, [word(descriptor), word(kind), 0, 0, 0])
                 };
                 enter(self.network, libc::CLONE_NEWNET)?;
-                // From here on, the root directory is that of the mount namespace.
+                // From here on, the process uses the root directory of the mount namespace.
                 enter(self.mounts, libc::CLONE_NEWNS)?;
                 *is_inside = true;
                 take_streams(streams)?;

@@ -2,8 +2,8 @@
 //!
 //! A conntrack entry of a datagram exists for minutes, and directs datagrams of a new client with
 //! the same port to the old destination (Linux v6.12, `net/netfilter/nf_conntrack_proto_udp.c`).
-//! IPVS finds the connection of a reply only by the addresses and ports of the client and the real
-//! server, not by the virtual server (Linux v6.12, `net/netfilter/ipvs/ip_vs_conn.c`,
+//! IPVS finds the connection of a reply by the addresses and ports of the client and the real
+//! server, but not of the virtual server (Linux v6.12, `net/netfilter/ipvs/ip_vs_conn.c`,
 //! `ip_vs_conn_out_get`). Connections from the same port through two services to the same endpoint
 //! receive each other's replies. Masquerading nodes give their own address to clients in several
 //! namespaces, so that a port must be unique in the whole lab.

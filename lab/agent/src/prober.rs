@@ -26,8 +26,8 @@ const YOUNG: usize = 64;
 const YOUTH: Duration = Duration::from_millis(250);
 
 /// Runs all probes and returns the attempts in the order of the plan. The first packets of probes
-/// without `after` leave in sequence, also in the order of the plan, so that a round robin assigns
-/// backends in a known order. Connections that the settler reports as settled end at once.
+/// without `after` leave in the same order. Therefore a round robin assigns backends in a
+/// predictable order. Connections that the settler reports as settled end at once.
 ///
 /// # Errors
 ///

@@ -1,11 +1,11 @@
 //! Manages the capabilities that an agent of the host's root keeps.
 //!
-//! IPVS requires `CAP_NET_ADMIN` in the initial user namespace, both of the process that opened the
-//! socket and of the process that writes to it (Linux v6.12, `net/netfilter/ipvs/ip_vs_ctl.c`,
-//! `GENL_ADMIN_PERM`; `net/netlink/af_netlink.c`, `__netlink_ns_capable`). Before 6.11, its sysctls
-//! exist only in network namespaces of the initial user namespace
-//! (`ip_vs_control_net_init_sysctl`). Therefore an agent for IPVS has no user namespace of its own.
-//! It keeps these capabilities for its lifetime:
+//! IPVS requires `CAP_NET_ADMIN` in the initial user namespace. The process that opened the socket
+//! and the process that writes to the socket must both have the capability (Linux v6.12,
+//! `net/netfilter/ipvs/ip_vs_ctl.c`, `GENL_ADMIN_PERM`; `net/netlink/af_netlink.c`,
+//! `__netlink_ns_capable`). Before 6.11, its sysctls exist only in network namespaces of the
+//! initial user namespace (`ip_vs_control_net_init_sysctl`). Therefore an agent for IPVS has no
+//! user namespace of its own. It keeps these capabilities for its lifetime:
 //!
 //! - `CAP_NET_ADMIN` and `CAP_NET_RAW`: rules, sets, IPVS and links; captures.
 //! - `CAP_NET_BIND_SERVICE`: servers on ports below 1024. The programs of labs get only these three
@@ -14,9 +14,9 @@
 //!   users and mount namespaces, and to kill them. A filter permits no other users
 //!   ([`super::filter`]).
 //! - `CAP_SYS_ADMIN`: required to create and to enter a network namespace (`kernel/nsproxy.c`,
-//!   `net/core/net_namespace.c`, `netns_install`). The capability permits many other operations,
-//!   which a filter rejects: mounts of any kind, entering and creating other namespaces, BPF,
-//!   performance counters, keys, swapping, quotas, and opening files by handle.
+//!   `net/core/net_namespace.c`, `netns_install`). A filter rejects the other operations of the
+//!   capability: mounts, other namespaces, BPF, performance counters, keys, swapping, quotas, and
+//!   opening files by handle.
 //!
 //! The agent holds these capabilities as an unprivileged user who owns no file of the host.
 //! Operations that root may perform as the owner of files, such as writing `/proc/sys/vm`, are not
@@ -206,7 +206,7 @@ const fn mask(capabilities: &[Capability]) -> u64 {
 
 fn control(option: libc::c_int, one: c_ulong, two: c_ulong) -> Result<(), Errno> {
     let none: c_ulong = 0;
-    // SAFETY: these options take only numbers.
+    // SAFETY: these options have only numbers as arguments.
     let done = unsafe { libc::prctl(option, one, two, none, none) };
     Errno::result(done).map(drop)
 }

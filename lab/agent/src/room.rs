@@ -177,7 +177,7 @@ fn live(report: OwnedFd, seals_settings: bool) -> ! {
     if errno == 0 {
         // Closes all descriptors of the agent, including the report.
         //
-        // SAFETY: the call takes only numbers, and this process no longer uses any descriptor.
+        // SAFETY: all arguments are numbers, and this process no longer uses any descriptor.
         unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) };
         for fd in 0..=report.as_raw_fd() {
             let _ = nix::unistd::close(fd);

@@ -64,7 +64,7 @@ async fn read(
     tables: &BTreeSet<&str>,
 ) -> Result<String, Failure> {
     let program = iptables_program(ip, backend, "save");
-    // Each table is selected by name: only root in the initial user namespace may read the table
+    // Each table is selected by name. Only root in the initial user namespace may read the table
     // list of iptables-legacy. iptables-nft prints all tables in one run.
     let starts: Vec<Vec<&str>> = match backend {
         Backend::Legacy => tables.iter().map(|table| vec!["-c", "-t", table]).collect(),

@@ -7,8 +7,8 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use nix::errno::Errno;
 use nix::libc::{self, c_long, sock_filter};
 
-/// System calls that no confined process needs and that reach beyond networks: mounts, modules,
-/// files by handle, programs in the kernel, keys, memory of other processes.
+/// System calls that reach beyond networks and that no confined process needs. They concern mounts,
+/// modules, files by handle, programs in the kernel, keys and memory of other processes.
 pub const REFUSED: &[c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,

@@ -110,7 +110,7 @@ fn conf(key: &str) -> Option<(&str, &str, &str)> {
     Some((family, dev, last))
 }
 
-/// Returns the path of a sysctl. As in `sysctl`, dots separate parts and a slash stands for a dot
+/// Returns the path of a sysctl. As in `sysctl`, dots separate parts, and a slash replaces a dot
 /// within a part, so that `net.ipv4.conf.flannel/1.rp_filter` is found.
 fn path(key: &str) -> Option<PathBuf> {
     if !key.starts_with("net.")

@@ -1,6 +1,6 @@
 //! Manages the tenants that run the programs of labs: a separate user in a PID namespace without
 //! the agent. If only one user is mapped, as for a caller other than root, programs run as the
-//! agent's user, and each lab has its own room.
+//! agent's user. Each lab then has its own room.
 //!
 //! A program cannot inspect the agent, even with the same user: the program has fewer capabilities
 //! than the agent (Linux v6.12, `security/commoncap.c`, `cap_ptrace_access_check`, which applies to

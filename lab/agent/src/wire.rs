@@ -346,7 +346,7 @@ impl Wire {
         if let Some(dev) = &rule.outgoing {
             request = request.output_interface(dev);
         }
-        // The kernel accepts a rule without an action, but such a rule breaks route lookups.
+        // The kernel accepts a rule without an action, but this rule breaks route lookups.
         request = match rule.then {
             Lookup::Table(table) => request.table_id(table).action(RuleAction::ToTable),
             Lookup::Blackhole => request.action(RuleAction::Blackhole),

@@ -180,8 +180,8 @@ fn behind(info: u32) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Returns the type information of `struct outer { u8 a; struct { renamed b; }; }`, where
-    /// `renamed` is `struct inner { u32 x; u32 y; }`, and of `enum why { NO = 0, YES = 7 }`.
+    /// Returns the type information of `struct outer { u8 a; struct { renamed b; }; }` and of `enum
+    /// why { NO = 0, YES = 7 }`. `renamed` is `struct inner { u32 x; u32 y; }`.
     fn description() -> Vec<u8> {
         let strings = b"\0outer\0a\0b\0inner\0x\0y\0renamed\0why\0NO\0YES\0";
         let text = |name: &str| {

@@ -3,9 +3,9 @@
 //!
 //! Tracing requires `CAP_BPF` and `CAP_PERFMON` in the initial user namespace. The tracer runs in
 //! the agent of a guest and, on the host, in the front end if the front end has the privileges. An
-//! agent on the host is not involved: it gets no descriptor of the ring, the maps or the program.
-//! Therefore it cannot read, fill, extend or keep any of them. The front end verifies the
-//! namespaces that the agent reports.
+//! agent on the host receives no descriptor of the ring, the maps or the program. Therefore the
+//! agent cannot read, fill, extend or keep any of them. The front end verifies the namespaces that
+//! the agent reports.
 
 mod bpf;
 mod btf;

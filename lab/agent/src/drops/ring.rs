@@ -21,8 +21,8 @@ struct Shared {
     length: usize,
 }
 
-// SAFETY: the memory belongs to the process and not to a thread. It is accessed only by atomics,
-// except for bytes that no one changes.
+// SAFETY: the memory belongs to the process and not to a thread. The memory is accessed only
+// through atomics, except for bytes that do not change.
 unsafe impl Send for Shared {}
 
 impl Shared {
@@ -76,7 +76,7 @@ impl Shared {
     /// advances.
     fn bytes(&self, at: usize, length: usize) -> Vec<u8> {
         assert!(at + length <= self.length, "outside of what is shared");
-        // SAFETY: the bytes are inside the mapping, and no one writes to them.
+        // SAFETY: the bytes are inside the mapping and do not change.
         unsafe { std::slice::from_raw_parts(self.begin.as_ptr().add(at), length) }.to_vec()
     }
 }

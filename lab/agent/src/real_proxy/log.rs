@@ -43,8 +43,8 @@ pub fn has_complaint(log: &str) -> bool {
     complaints(log).next().is_some()
 }
 
-/// Returns the last lines of the log. If only earlier lines contain errors, returns the last of
-/// those: for example, the error for an unknown flag is followed by a list of all flags.
+/// Returns the last lines of the log. If only earlier lines contain errors, returns the last
+/// errors: an unknown flag, for example, is followed by a list of all flags.
 pub fn last(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let (before, end) = lines.split_at(lines.len().saturating_sub(LAST));

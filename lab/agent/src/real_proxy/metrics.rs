@@ -13,9 +13,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 /// Number of syncs, including failed ones: a `defer` observes it (v1.16 to v1.36).
 const SYNCS: &str = "kubeproxy_sync_proxy_rules_duration_seconds_count";
 
-/// Number of received changes, and of those not yet processed by a sync. kube-proxy starts its
+/// Number of received changes, and of changes not yet processed by a sync. kube-proxy starts its
 /// first sync when all objects were read, but before all were passed on (`Run` of
-/// `pkg/proxy/config/config.go`, v1.20.2), so that its first sync may lack some.
+/// `pkg/proxy/config/config.go`, v1.20.2). Its first sync may lack some objects.
 const SERVICES: [&str; 2] = [
     "kubeproxy_sync_proxy_rules_service_changes_total",
     "kubeproxy_sync_proxy_rules_service_changes_pending",
