@@ -1,4 +1,5 @@
-//! Probes without an expectation, and the word `any`. The snapshots are the messages.
+//! Tests of probes without an expectation and of the outcome `any`. Snapshots contain the
+//! diagnostics.
 
 use super::Scenario;
 use super::example_tests::{EXAMPLE, told, with};

@@ -15,7 +15,7 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
 use svclab_diagnostic::suggest::did_you_mean;
 
-/// A patch with the place where it was written.
+/// A patch with the tree of the YAML node that defines it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placed<'l> {
     pub patch: &'l Patch,
@@ -23,7 +23,7 @@ pub(super) struct Placed<'l> {
 }
 
 impl<'l> Placed<'l> {
-    /// Whether it changes the lab rather than an object.
+    /// Whether the patch changes the lab rather than a Kubernetes object.
     pub fn is_of_lab(self) -> bool {
         matches!(
             self.patch,
@@ -34,7 +34,7 @@ impl<'l> Placed<'l> {
         )
     }
 
-    /// The document it changes, unless it adds one.
+    /// Returns the document that the patch changes, `None` if the patch adds an object.
     fn target(self) -> Option<&'l DocumentRef> {
         match self.patch {
             Patch::Merge { target, .. }
@@ -44,20 +44,20 @@ impl<'l> Placed<'l> {
         }
     }
 
-    /// What is merged or added.
+    /// Returns the tree to merge or to add, `None` for a deletion or termination.
     pub fn body(self) -> Option<&'l Tree> {
         self.tree.get("merge").or_else(|| self.tree.get("add"))
     }
 
-    /// Where the document is named.
+    /// Returns the span of the reference to the document.
     pub fn head(self) -> Span {
         let named = ["patch", "delete", "terminate"];
         let named = named.iter().find_map(|key| self.tree.get(key));
         named.map_or(self.tree.head(), |name| name.span)
     }
 
-    /// Says of a diagnostic that this patch led to it, unless it points into the
-    /// patch anyway.
+    /// Adds a label with this patch to a diagnostic. A diagnostic that points into the patch stays
+    /// as is.
     pub fn blame(self, diagnostic: Diagnostic, case: &str) -> Diagnostic {
         let whole = self.tree.span;
         let is_inside = diagnostic.primary.as_ref().is_some_and(|label| {
@@ -74,8 +74,8 @@ impl<'l> Placed<'l> {
     }
 }
 
-/// Checks patches against the documents there are, whatever case they are in.
-/// `known` are the objects as written.
+/// Checks the patches against all documents of the lab, independent of cases. `known` are the
+/// objects before any patch.
 pub(super) fn check<'l>(
     patches: impl Iterator<Item = Placed<'l>> + Clone,
     known: &IndexMap<DocumentRef, Tree>,
@@ -110,7 +110,8 @@ fn nameless(name: &str, at: Span, names: &[String]) -> Diagnostic {
         .maybe_help(did_you_mean(name, names.iter().map(String::as_str)))
 }
 
-/// A patch of the lab changes the cluster, not what is tried or expected.
+/// Refuses patches of the lab's metadata, probes and expectations: a patch can only change the
+/// cluster.
 fn lab_fields(placed: Placed<'_>, sink: &mut Sink) {
     let Some(body) = placed.body() else {
         return;
@@ -134,7 +135,7 @@ fn lab_fields(placed: Placed<'_>, sink: &mut Sink) {
     }
 }
 
-/// The lab with patches merged.
+/// Merges the patches into a copy of the lab.
 pub(super) fn to_lab<'l>(lab: &Tree, patches: impl Iterator<Item = Placed<'l>>) -> Tree {
     patches.fold(lab.clone(), |tree, placed| match placed.body() {
         Some(body) => merged(&tree, body),
@@ -142,16 +143,17 @@ pub(super) fn to_lab<'l>(lab: &Tree, patches: impl Iterator<Item = Placed<'l>>) 
     })
 }
 
-/// What patches do to the objects: the new tree of each that changes, `None` for
-/// one that is deleted, with the patch that did it last.
+/// Objects that patches change: the new tree, `None` for a deleted object, and the last patch that
+/// changed it.
 pub(super) type Changes<'l> = IndexMap<DocumentRef, (Option<Tree>, Placed<'l>)>;
 
-/// Applies patches to the objects, one after the other.
+/// Applies patches to the objects, in order.
 ///
 /// # Errors
 ///
-/// A patch for an object that an earlier one deleted or none has added; an added
-/// object that is there; a patch that renames.
+/// - A patch names an object that an earlier patch deleted, or that no patch added.
+/// - A patch adds an object that already exists.
+/// - A patch changes the name, kind or API version of its object.
 pub(super) fn to_objects<'l>(
     objects: &IndexMap<DocumentRef, Tree>,
     patches: impl Iterator<Item = Placed<'l>>,
@@ -210,7 +212,7 @@ pub(super) fn to_objects<'l>(
     Ok(changes)
 }
 
-/// What a pod has that terminates. When it was told to is nothing that anybody looks at.
+/// Returns the fields of a terminating pod. The value of the timestamp is never read.
 fn leaving(at: Span) -> Tree {
     let map = |key: &str, value: Tree| Tree {
         span: at,
@@ -235,7 +237,7 @@ fn gone(target: &DocumentRef, placed: Placed<'_>, case: &str) -> Diagnostic {
         .help("patches are applied in the order of the axes and of the steps, and of their lists")
 }
 
-/// A patch must leave an object the one it was.
+/// Checks that a patch keeps the name, kind and API version of its object.
 fn keeps_its_name(
     target: &DocumentRef,
     tree: &Tree,

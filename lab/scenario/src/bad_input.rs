@@ -1,5 +1,4 @@
-//! Everything that can be wrong with a file, and what a person is told. The
-//! snapshots are the messages.
+//! Tests of invalid files. Snapshots contain the diagnostics.
 
 use std::fmt::Write as _;
 
@@ -289,7 +288,7 @@ fn duration_out_of_bounds_in_any_field_is_refused() {
     ];
     let all = all.map(|(good, bad)| told(&with(good, bad)));
     insta::assert_snapshot!(all.join("\n\n"));
-    // A patch is read like the lab itself.
+    // A patch is decoded as strictly as the lab.
     let patched = with(
         "merge: {spec: {externalTrafficPolicy: Cluster}}",
         "merge: {spec: {externalTrafficPolicy: Cluster}}}\n      - {patch: Lab, merge: {spec: {probes: {call: {patience: 2h}}}}",

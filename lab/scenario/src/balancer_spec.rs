@@ -1,5 +1,4 @@
-//! What a lab says of a load balancer. A cloud's name is a choice of these
-//! properties, never more.
+//! Load balancers in a lab. The name of a cloud product is only a preset of these properties.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,46 +6,46 @@ use std::time::Duration;
 use ipnetwork::IpNetwork;
 use schemars::JsonSchema;
 
-/// A load balancer in front of a service of type `LoadBalancer`; its addresses
-/// are those in the service's status, its ports the service's.
+/// Load balancer in front of a service of type `LoadBalancer`. Its addresses come from the
+/// service's status, its ports from the service.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoadBalancerSpec {
-    /// The service, as `NAMESPACE/NAME`.
+    /// Service that it balances, in the form `NAMESPACE/NAME`.
     pub service: String,
-    /// Whether a packet keeps its source on the way to the backend; it does by
-    /// default.
+    /// Whether a packet keeps its source address on the way to the backend; default `true`.
     #[serde(default = "yes")]
     pub keep_source: bool,
-    /// Whether the balancer never forwards a packet to the backend whose address
-    /// is the packet's source; it may by default.
+    /// Whether the balancer never forwards a packet to the backend whose address is the packet's
+    /// source; default `false`.
     #[serde(default)]
     pub skip_own_source: bool,
-    /// Asks its backends whether they are well: `healthCheckNodePort` where the
-    /// traffic policy is `Local`, the node port otherwise. Every backend counts
-    /// as well without it.
+    /// Health checks of the backends. They use `healthCheckNodePort` if the traffic policy is
+    /// `Local`, the node port otherwise. When absent, every backend counts as healthy.
     #[serde(default)]
     pub health_check: Option<HealthCheck>,
-    /// What becomes of a packet when no backend is left.
+    /// Action on a packet if no backend is available; default `drop`.
     #[serde(default)]
     pub no_backend: NoBackend,
-    /// What its backends are: the nodes' ports (the default) or the pods.
+    /// Kind of backends: node ports or pods; default `nodePort`.
     #[serde(default)]
     pub target: Target,
-    /// The nodes that are its backends; all of them when absent.
+    /// Names of the nodes that are backends; all nodes when absent.
     #[serde(default)]
     pub backends: Option<Vec<String>>,
-    /// Its scheduler, by IPVS's name; `rr` by default.
+    /// IPVS name of the scheduler; default `rr`.
     #[serde(default = "round_robin")]
     pub scheduler: String,
-    /// It stands outside, and what leaves the cluster for it gets another source.
+    /// Set if the balancer is outside the cluster, so that packets from the cluster reach it with
+    /// another source address.
     #[serde(default)]
     pub public: Option<Public>,
-    /// Who may reach its backends through it; everybody when absent.
+    /// Firewall for packets that the balancer forwards to its backends. When absent, every source
+    /// is allowed.
     #[serde(default)]
     pub security_group: Option<SecurityGroup>,
-    /// It speaks layer 7: it connects to a backend itself, and tries the next
-    /// when none answers within this time, such as `4s`.
+    /// Makes this a layer 7 balancer, which connects to a backend itself. The balancer tries the
+    /// next backend if none answers within this time, such as `4s`.
     #[serde(default, deserialize_with = "super::values::duration")]
     #[schemars(with = "Option<String>")]
     pub retry_after: Option<Duration>,
@@ -60,18 +59,18 @@ fn round_robin() -> String {
     "rr".to_owned()
 }
 
-/// How a balancer asks its backends whether they are well.
+/// Health checks of a balancer's backends.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HealthCheck {
-    /// How long between two questions; `1s` by default. An answer is waited for
-    /// five times as long.
+    /// Interval between two health checks; default `1s`. The timeout of a check is five times the
+    /// interval.
     #[serde(default, deserialize_with = "super::values::duration")]
     #[schemars(with = "Option<String>")]
     pub every: Option<Duration>,
 }
 
-/// What a balancer does with a packet when no backend is left.
+/// Action of a balancer on a packet if no backend is available.
 #[derive(
     Debug,
     Clone,
@@ -86,14 +85,14 @@ pub struct HealthCheck {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum NoBackend {
-    /// Drops it, as clouds do.
+    /// Drops the packet, as cloud balancers do.
     #[default]
     Drop,
     /// Answers with an ICMP error, as IPVS does.
     Refuse,
 }
 
-/// What a balancer forwards to.
+/// Kind of a balancer's backends.
 #[derive(
     Debug,
     Clone,
@@ -108,27 +107,27 @@ pub enum NoBackend {
 )]
 #[serde(rename_all = "camelCase")]
 pub enum Target {
-    /// The service's node port on each backend node.
+    /// Service's node port on each backend node.
     #[default]
     NodePort,
-    /// The service's endpoints themselves.
+    /// Endpoints of the service.
     Pods,
 }
 
-/// A balancer on the far side of address translation.
+/// Balancer behind a source NAT of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Public {
-    /// The source that packets of nodes and pods get on their way out.
+    /// Source address of packets from nodes and pods after the translation.
     #[schemars(with = "String")]
     pub egress: IpAddr,
 }
 
-/// A firewall in front of a balancer's backends.
+/// Firewall in front of a balancer's backends.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecurityGroup {
-    /// The sources that may pass; nobody else's packets do.
+    /// Subnets whose packets may pass. All other packets are dropped.
     #[serde(deserialize_with = "super::values::subnets")]
     #[schemars(with = "Vec<String>")]
     pub allow: Vec<IpNetwork>,

@@ -11,54 +11,54 @@ use super::reference::DocumentRef;
 use super::tree::{Step, Tree};
 use svclab_diagnostic::source::Span;
 
-/// One combination of a lab's axes, ready to be made a cluster of.
+/// Lab patched with one combination of axis values, ready to be planned.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// `lab/axis=value,axis2=value2`; the lab's name when it has no axes.
+    /// Identifier `LAB/AXIS=VALUE,AXIS2=VALUE2`; the lab's name if the lab has no axes.
     pub id: String,
-    /// The lab's name.
+    /// Name of the lab.
     pub lab: String,
-    /// The value of each axis, in the order of the axes.
+    /// Value of each axis, in the order of the axes.
     pub values: IndexMap<String, String>,
-    /// The lab, patched. Cases with the same patches share it.
+    /// Patched lab. Cases with the same patches share it.
     pub spec: Arc<LabSpec>,
-    /// The objects, patched. Cases with the same patches share them.
+    /// Patched objects. Cases with the same patches share them.
     pub objects: Arc<Objects>,
-    /// Which row of `spec.expect` is for this case. In a lab with flows it is one that
-    /// was added, and so are the flows' probes.
+    /// Index in `spec.expect` of the row for this case. In a lab with flows, svclab generates this
+    /// row and the probes of the flows.
     pub row: usize,
-    /// For each flow, by its name, which row of its `expect` is for this case.
+    /// Index of the row for this case in the `expect` of each flow, by the flow's name.
     pub flows: IndexMap<String, usize>,
-    /// What it is after each of its steps.
+    /// State of the case after each of its steps.
     pub steps: Vec<CaseStep>,
     pub(super) lab_tree: Tree,
 }
 
-/// What a case is after a step and those before it.
+/// State of a case after a step and all earlier steps.
 #[derive(Debug, Clone)]
 pub struct CaseStep {
-    /// The step's name.
+    /// Name of the step.
     pub name: String,
-    /// The lab, patched.
+    /// Patched lab.
     pub spec: Arc<LabSpec>,
-    /// The objects, patched.
+    /// Patched objects.
     pub objects: Arc<Objects>,
     pub(super) lab_tree: Tree,
 }
 
 impl Case {
-    /// What is expected of this case.
+    /// Returns the row of `expect` for this case.
     ///
     /// # Panics
     ///
-    /// Never: a case without a row is not built.
+    /// Never: [`Scenario::load`](crate::Scenario::load) builds no case without a row.
     #[must_use]
     pub fn expected(&self) -> &Row {
         &self.spec.expect[self.row]
     }
 
-    /// A document as the case has it, patched; `None` when it has no such object
-    /// or the object is a derived endpoint slice.
+    /// Returns a patched document of the case. `None` if the case has no such object, or if the
+    /// object is a derived endpoint slice.
     #[must_use]
     pub fn tree(&self, document: &DocumentRef) -> Option<&Tree> {
         match document {
@@ -67,8 +67,8 @@ impl Case {
         }
     }
 
-    /// The case as it is after a step, by the step's number from 0: with the step's
-    /// documents in place of its own, and without steps. `None` if there is no such step.
+    /// Returns the case after a step, by the step's index from 0. The result has the documents of
+    /// that step and no steps. `None` if there is no such step.
     #[must_use]
     pub fn after(&self, step: usize) -> Option<Self> {
         let after = self.steps.get(step)?;
@@ -85,9 +85,9 @@ impl Case {
         })
     }
 
-    /// Where a value was written, in the document or in a patch: with
-    /// `path!["spec", "ports", 0]`. When the value was left out, the nearest place
-    /// on the way to it that was written.
+    /// Returns the span of a value, in its document or in a patch. A path is, for example,
+    /// `path!["spec", "ports", 0]`. If the value is absent, the result is the span of its nearest
+    /// ancestor that is written.
     #[must_use]
     pub fn span(&self, document: &DocumentRef, path: &[Step]) -> Option<Span> {
         let tree = self.tree(document)?;
@@ -98,8 +98,8 @@ impl Case {
         })
     }
 
-    /// Where the key of a map's value was written; as [`Case::span`] when `path`
-    /// ends in a list or was left out.
+    /// Returns the span of a key of a map. The result is that of [`Case::span`] if `path` ends in a
+    /// list index or the key is absent.
     #[must_use]
     pub fn key_span(&self, document: &DocumentRef, path: &[Step]) -> Option<Span> {
         if let Some((Step::Key(key), parent)) = path.split_last()

@@ -1,4 +1,4 @@
-//! Cases of a lab that is right.
+//! Tests of the cases of a valid lab.
 
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ fn places_of_documents_and_patches() {
         case.span(&DocumentRef::Lab, path).map(under),
         Some("lb/default/nginx:443")
     );
-    // What was left out: the nearest that was written.
+    // The span of an absent value is that of its nearest written ancestor.
     let path = crate::path!["spec", "hosts", "laptop", "ports", 0];
     assert_eq!(
         case.span(&DocumentRef::Lab, path).map(under),

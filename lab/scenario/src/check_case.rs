@@ -1,5 +1,5 @@
-//! What is checked of a case, its patches applied: that its probes make sense
-//! and that what is expected of them can come about.
+//! Checks a case after its patches are applied: its probes must be valid, and its expectations must
+//! be possible.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::suggest::{did_you_mean, listed};
 use svclab_ruleset::iptables::script::Table;
 
-/// The probes of a lab, and the row that is for the case.
+/// Checks the probes of a lab and the row for the case.
 pub(super) fn case(spec: &LabSpec, tree: &Tree, row: usize, sink: &mut Sink) {
     limits::lab(spec, tree, sink);
     probes(spec, tree, sink);
@@ -34,8 +34,8 @@ pub(super) fn case(spec: &LabSpec, tree: &Tree, row: usize, sink: &mut Sink) {
     }
 }
 
-/// Refuses a row that leaves out a probe of the case: without an expectation the probe
-/// could not fail.
+/// Refuses a row without an expectation for every probe of the case: a probe without one could not
+/// fail.
 fn without_expectation(
     spec: &LabSpec,
     expected: &Expected,
@@ -50,8 +50,7 @@ fn without_expectation(
         let verdict = ProbeExpectation::verdicts_of(probe.protocol)[0];
         let place = place_of_probe(spec, tree, name);
         let error = Diagnostic::error(format!("no outcome is expected of the probe `{name}`"));
-        // Of a case with flows the last row is put together; with none before it, none
-        // was written.
+        // In a lab with flows, the last row is generated. If it is the only row, no row is written.
         let is_written = spec.flows.is_empty() || spec.expect.len() > 1;
         let error = match tree.at(path).filter(|_| is_written) {
             Some(row) => error
@@ -66,7 +65,7 @@ fn without_expectation(
     }
 }
 
-/// Refuses `any` in a claim's own words: no packet could refute the claim.
+/// Refuses `any` in `says` of a claim: no packet could refute the claim.
 fn any_of_claim(says: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink) {
     let node = tree.nearest(path);
     for (name, _) in says.probes.iter().filter(|(_, expected)| expected.any) {
@@ -78,8 +77,8 @@ fn any_of_claim(says: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink) {
     }
 }
 
-/// Every probe attempts something, and waits for one that exists, is tried at the same
-/// time and does not wait for it in turn.
+/// Checks that every probe makes at least one connection. A probe can wait only for a probe of the
+/// same stage that ends before the step, without a cycle.
 fn probes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     group(
         spec,
@@ -99,7 +98,7 @@ fn probes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
 }
 
-/// Probes that are tried together.
+/// Checks the probes of one stage.
 fn group(
     spec: &LabSpec,
     probes: &IndexMap<String, Probe>,
@@ -161,7 +160,7 @@ fn waits_for_itself(probes: &IndexMap<String, Probe>, name: &str) -> bool {
             return true;
         }
         if !seen.insert(after) {
-            // A circle, but this probe only leads into it.
+            // This probe leads into a cycle but is not part of the cycle.
             return false;
         }
         next = after;
@@ -192,7 +191,7 @@ fn expectations(spec: &LabSpec, expected: &Expected, tree: &Tree, path: &[Step],
     }
 }
 
-/// Tables are those of iptables, or of nftables with their families.
+/// Checks the names of tables: those of iptables, or `FAMILY NAME` for nftables.
 fn tables(expected: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink) {
     const FAMILIES: [&str; 3] = ["ip", "ip6", "inet"];
     let is_own = |table: &str| {
@@ -229,7 +228,7 @@ fn tables(expected: &Expected, tree: &Tree, path: &[Step], sink: &mut Sink) {
     }
 }
 
-/// The verdicts are such that the probe's protocol has, and their numbers add up.
+/// Checks that the expected verdicts exist for the probe's protocol and that their counts add up.
 fn probe_expectation(
     name: &str,
     probe: &Probe,

@@ -1,8 +1,11 @@
-//! Fields of Kubernetes objects that contradict each other, and values that Kubernetes does
-//! not have. No API server returns such an object: of a Service it refuses both (Kubernetes
-//! v1.36.2, `pkg/apis/core/validation/validation.go`, `ValidateServiceClusterIPsRelatedFields`
-//! and `ValidateLoadBalancerStatus`), and of a Node or a Pod it replaces the list by the
-//! single field (`pkg/apis/core/v1/conversion.go`).
+//! Refuses contradictory fields of Kubernetes objects, and values that Kubernetes does not define.
+//!
+//! No API server returns such an object (Kubernetes v1.36.2):
+//!
+//! - Of a Service, the API server refuses both (`pkg/apis/core/validation/validation.go`,
+//!   `ValidateServiceClusterIPsRelatedFields` and `ValidateLoadBalancerStatus`).
+//! - Of a Node or a Pod, the API server replaces the list by the single field
+//!   (`pkg/apis/core/v1/conversion.go`).
 
 use std::net::IpAddr;
 
@@ -19,7 +22,6 @@ const PHASES: &[&str] = &["Pending", "Running", "Succeeded", "Failed", "Unknown"
 const FAMILIES: &[&str] = &["IPv4", "IPv6"];
 const IP_MODES: &[&str] = &["VIP", "Proxy"];
 
-/// Checks the objects of a case.
 pub(super) fn case(objects: &Objects, sink: &mut Sink) {
     for node in &objects.nodes {
         self::node(node, sink);
@@ -74,7 +76,7 @@ fn service(service: &Object<Service>, sink: &mut Sink) {
     }
 }
 
-/// Checks that a field and the first element of its list are the same.
+/// Checks that a field equals the first element of the corresponding list.
 fn agree<T>(
     object: &Object<T>,
     parent: &str,

@@ -1,7 +1,7 @@
-//! Fields of Kubernetes objects that would change what happens to packets and that svclab
-//! does not obey: each is refused, or a warning says that it has no effect.
+//! Reports fields of Kubernetes objects that affect packets in a cluster but that svclab ignores.
+//! Each gives an error, or a warning that the field has no effect.
 //!
-//! `run/fields_tests` lists every field of these objects and tries what is done with it.
+//! `run/fields_tests` tests the treatment of every field of these objects.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,10 +17,9 @@ use super::tree::{Step, Tree};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
 
-/// What `notModelled` names for pods that take ports of their node.
+/// Name for `hostPort` of pods in `notModelled`.
 const HOST_PORT: &str = "hostPort";
 
-/// Checks the objects of a case.
 pub(super) fn case(spec: &LabSpec, objects: &Objects, sink: &mut Sink) {
     for node in &objects.nodes {
         self::node(node, sink);
@@ -49,7 +48,7 @@ pub(super) fn case(spec: &LabSpec, objects: &Objects, sink: &mut Sink) {
     slices(objects, sink);
 }
 
-/// Services that are names of DNS and no addresses: one warning for all of them.
+/// Warns once about all services of type `ExternalName`: they are DNS names without addresses.
 fn external_names(objects: &Objects, sink: &mut Sink) {
     let mut services = objects.services.iter().filter(|service| {
         let spec = service.value.spec.as_ref();
@@ -74,12 +73,12 @@ fn external_names(objects: &Objects, sink: &mut Sink) {
     );
 }
 
-/// `NAMESPACE/NAME`.
+/// Returns `NAMESPACE/NAME`.
 fn full<T>(object: &Object<T>) -> String {
     format!("{}/{}", object.namespace, object.name)
 }
 
-/// Where a field of an object is written, or the nearest that was.
+/// Returns the span of an object's field, or of its nearest written ancestor.
 fn place<T>(object: &Object<T>, path: &[Step]) -> Option<Span> {
     let tree: &Tree = object.tree.as_ref()?;
     let node = tree.nearest(path);
@@ -143,13 +142,13 @@ fn node(node: &Object<k8s_openapi::api::core::v1::Node>, sink: &mut Sink) {
     }
 }
 
-/// A port of the node that a pod takes (`hostPort`), which the `portmap` plugin would
-/// forward to the pod.
+/// Reports the host ports of a pod (`hostPort`), which the `portmap` plugin would forward to the
+/// pod.
 fn host_ports(spec: &LabSpec, pod: &Object<Pod>, sink: &mut Sink) {
     let Some(pod_spec) = &pod.value.spec else {
         return;
     };
-    // On the node's network it is the container's port itself.
+    // For a pod on the node's network, the host port is the container's port.
     if pod_spec.host_network == Some(true) {
         return;
     }
@@ -329,7 +328,7 @@ fn port(
     }
 }
 
-/// Slices that belong to no service of the lab.
+/// Warns about slices that belong to no service of the lab.
 fn slices(objects: &Objects, sink: &mut Sink) {
     for slice in &objects.endpoint_slices {
         let labels = slice.value.metadata.labels.as_ref();
@@ -356,7 +355,7 @@ fn slices(objects: &Objects, sink: &mut Sink) {
     }
 }
 
-/// Whether the slices of a service were not written in the lab.
+/// Whether svclab derived the slices of a service, instead of reading them from the lab.
 fn has_derived_slices(objects: &Objects, service: &Object<Service>) -> bool {
     objects
         .slices_of(&service.namespace, &service.name)

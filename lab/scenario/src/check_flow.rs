@@ -1,6 +1,8 @@
-//! What is checked of flows: that each has rows, that the facts its rows cover are
-//! known and say what the rows expect, and that every fact is covered or says why it
-//! is not.
+//! Checks flows and facts of a lab.
+//!
+//! - Every flow has rows.
+//! - The facts that a row covers are declared, and the row expects what they state.
+//! - Every fact is covered or gives a reason in `notCovered`.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,7 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
 use svclab_diagnostic::suggest::{did_you_mean, listed};
 
-/// Everything that can be said of flows and facts before any case.
+/// Runs the checks of flows and facts that do not depend on a case.
 pub(super) fn flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let all = tree.nearest(crate::path!["spec", "flows"]);
     let mut covered: BTreeMap<&str, Span> = BTreeMap::new();
@@ -65,7 +67,7 @@ pub(super) fn flows(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     facts(spec, tree, &covered, sink);
 }
 
-/// One row: the axes it names exist, and it expects something.
+/// Checks a row: its axes exist, and it expects an outcome.
 fn row(
     spec: &LabSpec,
     (name, flow): (&str, &Flow),
@@ -125,7 +127,7 @@ fn unknown(id: &str, at: Span, spec: &LabSpec) -> Diagnostic {
         .help(help)
 }
 
-/// Each fact says one thing, and is covered unless it says why it is not.
+/// Checks that each fact makes one statement, and that each is covered or gives a reason why not.
 fn facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink: &mut Sink) {
     let all = tree.nearest(crate::path!["spec", "facts"]);
     for (id, fact) in &spec.facts {
@@ -135,7 +137,7 @@ fn facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink: &mut
         let says_one = match (&fact.reaches, fact.fails) {
             (Some(_), None) => fact.masqueraded.is_some(),
             (None, Some(_)) => fact.masqueraded.is_none(),
-            // What no flow covers need not be put into the lab's names.
+            // A fact that no flow covers does not have to use the lab's names.
             (None, None) => fact.not_covered.is_some(),
             (Some(_), Some(_)) => false,
         };
@@ -164,7 +166,7 @@ fn facts(spec: &LabSpec, tree: &Tree, covered: &BTreeMap<&str, Span>, sink: &mut
     }
 }
 
-/// A row that covers a fact expects what the fact says.
+/// Checks that a row expects what the covered fact states.
 fn agrees(
     flow: &Flow,
     row: &FlowRow,
@@ -188,9 +190,9 @@ fn agrees(
     );
 }
 
-/// What a row and a fact differ in, in the fact's favour.
+/// Describes how a row differs from a fact, in terms of the fact. `None` if they agree.
 fn difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String> {
-    // Only that something is expected matters here, not how often.
+    // The number of connections is irrelevant here: only the expected verdicts are compared.
     let expectation = row.expectation(1);
     let expected: Vec<&str> = expectation
         .verdicts()
@@ -221,13 +223,13 @@ fn difference(flow: &Flow, row: &FlowRow, fact: &Fact) -> Option<String> {
         ));
     }
     let sources = expectation.sources().unwrap_or_default();
-    // `host/laptop` is called `laptop`, too.
+    // `host/laptop` is also called `laptop`.
     let is_caller = |name: &str| {
         let front = flow.from.strip_suffix(name);
         front.is_some_and(|front| front.is_empty() || front.ends_with('/'))
     };
     let own = matches!(sources[..], [one] if is_caller(one));
-    // A node whose call is masqueraded has an address of its own before and after.
+    // A node whose request is masqueraded has one of its own addresses before and after.
     let of_node = !flow.from.contains('/');
     match fact.masqueraded {
         _ if sources.is_empty() => Some("the row does not say which source is seen".to_owned()),

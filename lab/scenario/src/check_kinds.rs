@@ -1,5 +1,5 @@
-//! Objects of kinds that svclab does not model: warnings, and refusals where an object
-//! would change what happens to a pod's packets.
+//! Reports objects of kinds that svclab does not model. The result is a warning, or an error if the
+//! object would change what happens to packets of a pod.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -16,8 +16,7 @@ use super::sink::Sink;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::suggest::did_you_mean;
 
-/// What is said of the objects that a lab's file has besides those svclab reads, in one
-/// case.
+/// Reports the objects in a lab's file of kinds that svclab does not read, for one case.
 pub(super) fn others(spec: &LabSpec, objects: &Objects, others: &[Other], sink: &mut Sink) {
     let mut kinds: Vec<(&str, &str)> = Vec::new();
     for other in others {
@@ -34,7 +33,7 @@ pub(super) fn others(spec: &LabSpec, objects: &Objects, others: &[Other], sink: 
     }
 }
 
-/// One warning for all objects of a kind, at the first.
+/// Builds one warning for all objects of a kind, at the first of them.
 fn of_kind(first: &Other, others: &[Other]) -> Option<Diagnostic> {
     let kind = &first.kind;
     let count = others
@@ -49,7 +48,7 @@ fn of_kind(first: &Other, others: &[Other]) -> Option<Diagnostic> {
         .at(name_span(&first.tree), "no packet is affected by it");
     match effect(&first.group, kind) {
         Effect::Instead(help) => Some(warning.help(help)),
-        // A misspelt kind was reported where it was read.
+        // The document parser already reported the misspelt kind.
         Effect::Unknown if is_misspelt(kind) => None,
         Effect::Unknown => Some(warning.help(format!(
             "leave it out, or write `notModelled: [{kind}]` in the lab's spec if no packet depends on it"
@@ -69,8 +68,8 @@ fn is_misspelt(kind: &str) -> bool {
     .is_some()
 }
 
-/// A policy that selects pods of the case: refused, or a warning where the lab lists its
-/// kind.
+/// Reports a policy that selects pods of the case: an error, or a warning if the lab lists its kind
+/// in `notModelled`.
 fn filter(other: &Other, objects: &Objects, is_listed: bool, sink: &mut Sink) {
     let selected = match selected(other, objects, sink) {
         Ok(selected) => selected,
@@ -102,10 +101,11 @@ fn filter(other: &Other, objects: &Objects, is_listed: bool, sink: &mut Sink) {
     });
 }
 
-/// The pods of a case that a policy may apply to, as `NAMESPACE/NAME`: those that a
-/// `NetworkPolicy` of Kubernetes selects, and every pod for other kinds, whose selectors
-/// svclab does not read. Pods on their node's network are not selected: what a policy
-/// does to them is undefined.
+/// Returns the pods that a policy may apply to, in the form `NAMESPACE/NAME`.
+///
+/// A Kubernetes `NetworkPolicy` applies to the pods that it selects. Other kinds count as selecting
+/// every pod, because svclab does not parse their selectors. Pods on the network of their node are
+/// never selected: the effect of a policy on them is undefined.
 fn selected(other: &Other, objects: &Objects, sink: &mut Sink) -> Result<Vec<String>, Diagnostic> {
     let is_kubernetes = other.kind == "NetworkPolicy" && other.group == "networking.k8s.io";
     let mut policy = None;

@@ -1,5 +1,5 @@
-//! What is checked of a lab as written, before any case: that the names in it
-//! exist, and that nothing in it is without effect.
+//! Checks a lab before any patch: the names in it must exist, and no part of it may be without
+//! effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,15 +16,14 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::{Sources, Span};
 use svclab_diagnostic::suggest::{did_you_mean, listed};
 
-/// The fields of `spec` that a patch may not change: they say which cases there
-/// are and what is expected, not what the cluster is.
+/// Fields of `spec` that a patch may not change. They define cases and expectations, not the
+/// cluster.
 pub(super) const UNPATCHABLE: [&str; 8] = [
     "axes", "exclude", "expect", "claims", "steps", "flows", "facts", "columns",
 ];
 
-/// Looks at the names in the rows of `expect`, before they are decoded: a
-/// misspelt key is named as such, not as a probe of the wrong type. Says whether
-/// all of them exist.
+/// Checks the keys of `expect` rows before the rows are decoded, and returns whether all keys
+/// exist. The decoder would report a misspelt key as a probe of the wrong type.
 pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) -> bool {
     let mut unknown = Vec::new();
     let mut probes: BTreeSet<&str> = keys(tree.at(crate::path!["spec", "probes"])).collect();
@@ -67,7 +66,7 @@ pub(super) fn row_keys(tree: &Tree, sink: &mut Sink) -> bool {
     all_exist
 }
 
-/// The keys of a row that are neither words of a row nor probes.
+/// Reports the keys of a row that are neither keywords nor probes.
 fn unknown_probes(row: &Tree, words: &[&'static str], probes: &BTreeSet<&str>) -> Vec<Diagnostic> {
     let entries = row.as_map().into_iter().flatten();
     entries
@@ -89,7 +88,7 @@ fn keys(tree: Option<&Tree>) -> impl Iterator<Item = &str> {
         .flat_map(|map| map.keys().map(AsRef::as_ref))
 }
 
-/// The values of a map or the elements of a list.
+/// Returns the values of a map or the elements of a list.
 fn children(tree: &Tree) -> impl Iterator<Item = &Tree> {
     let values = tree
         .as_map()
@@ -99,7 +98,7 @@ fn children(tree: &Tree) -> impl Iterator<Item = &Tree> {
     values.chain(items)
 }
 
-/// The name of the lab, which must be that of its file.
+/// Checks that the lab has the name of its file.
 pub(super) fn name(tree: &Tree, sources: &Sources, sink: &mut Sink) {
     let Some(name) = tree.at(crate::path!["metadata", "name"]) else {
         return;
@@ -119,7 +118,7 @@ pub(super) fn name(tree: &Tree, sources: &Sources, sink: &mut Sink) {
     }
 }
 
-/// Everything else.
+/// Runs all checks that need the decoded lab.
 pub(super) fn lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
     let spec = &lab.spec;
     axes(spec, tree, sink);
@@ -131,7 +130,7 @@ pub(super) fn lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
         let path = [Step::from("spec"), "expect".into(), index.into()];
         let when = [path.as_slice(), &["when".into()]].concat();
         selector(spec, &row.when, tree, &when, sink);
-        // Of a node that was dumped it is not known what will come of it.
+        // The result of a dumped node cannot be predicted, so its rows may be empty.
         let dumped = spec.nodes.values().any(|node| node.dump.is_some());
         if row.expected.is_empty() && !dumped {
             sink.push(
@@ -158,7 +157,7 @@ pub(super) fn lab(lab: &Lab, tree: &Tree, sink: &mut Sink) {
     check_steps::steps(spec, tree, sink);
 }
 
-/// The axis of the table's columns exists.
+/// Checks that the axis of the table's columns exists.
 fn columns(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let Some(axis) = &spec.columns else {
         return;
@@ -179,8 +178,7 @@ fn columns(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     );
 }
 
-/// Axes and values have names that fit into a case's id, and there is at least
-/// one value.
+/// Checks that names of axes and values fit into the id of a case, and that every axis has a value.
 fn axes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let axes = tree.nearest(crate::path!["spec", "axes"]);
     let is_bad = |name: &str| {
@@ -216,7 +214,7 @@ fn axes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
 }
 
-/// The axes and values of a `when` or an entry of `exclude` exist.
+/// Checks that the axes and values of a `when` or an `exclude` entry exist.
 pub(super) fn selector(
     spec: &LabSpec,
     entry: &IndexMap<String, AxisValues>,
@@ -260,7 +258,7 @@ pub(super) fn selector(
     }
 }
 
-/// Claims that rows speak of are declared, and the declared ones are spoken of.
+/// Checks that claims used in rows are declared, and that declared claims are used.
 fn claims(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let declared = tree.nearest(crate::path!["spec", "claims"]);
     let mut used: BTreeMap<&str, Span> = BTreeMap::new();

@@ -1,5 +1,4 @@
-//! What an API server would refuse of an object, so far as it decides about
-//! packets.
+//! Refuses objects that an API server would refuse, as far as the fields affect packets.
 
 use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1::Service;
@@ -12,8 +11,7 @@ use super::tree::{Step, Tree, shortened};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::suggest::{did_you_mean, listed};
 
-/// What the API server would refuse of a service, so far as it decides about
-/// packets.
+/// Checks a service as the API server does, as far as its fields affect packets.
 pub(super) fn service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> {
     let Some(spec) = &service.spec else {
         return Ok(());
@@ -62,8 +60,8 @@ pub(super) fn service(service: &Service, tree: &Tree) -> Result<(), Diagnostic> 
     Ok(())
 }
 
-/// What the API server would refuse of the networks of cluster IPs: each is written with
-/// its prefix and nothing beyond it. (`ValidateServiceCIDR` in kubernetes/kubernetes
+/// Checks the networks of cluster IPs as the API server does: each has a prefix length and no host
+/// bits. (`ValidateServiceCIDR` in kubernetes/kubernetes
 /// `pkg/apis/networking/validation/validation.go` v1.36.)
 pub(super) fn service_cidr(object: &ServiceCIDR, tree: &Tree) -> Result<(), Diagnostic> {
     let cidrs = object.spec.as_ref().and_then(|spec| spec.cidrs.as_deref());
@@ -80,7 +78,7 @@ pub(super) fn service_cidr(object: &ServiceCIDR, tree: &Tree) -> Result<(), Diag
     Ok(())
 }
 
-/// What the API server would refuse of a slice.
+/// Checks an EndpointSlice as the API server does.
 pub(super) fn endpoint_slice(slice: &EndpointSlice, tree: &Tree) -> Result<(), Diagnostic> {
     let families = ["IPv4", "IPv6", "FQDN"];
     let path = crate::path!["addressType"];
@@ -146,7 +144,7 @@ fn one_of(
         .maybe_help(did_you_mean(word, words.iter().copied())))
 }
 
-/// A port's name is a label of RFC 1123 (Kubernetes v1.36,
+/// Checks that the name of a port is an RFC 1123 label (Kubernetes v1.36,
 /// `pkg/apis/core/validation/validation.go`, `validateServicePort`;
 /// `pkg/apis/discovery/validation/validation.go`, `validatePorts`).
 fn port_name(tree: &Tree, path: &[Step], name: Option<&str>) -> Result<(), Diagnostic> {

@@ -1,4 +1,5 @@
-//! Service ports that lead to ports their pods do not declare: the pods refuse them.
+//! Warns about service ports whose target ports the pods do not declare: the pods refuse those
+//! connections.
 
 use std::collections::HashMap;
 
@@ -12,13 +13,13 @@ use super::sink::Sink;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::suggest::listed;
 
-/// Warns once for each port of a service that a pod does not declare.
+/// Warns once for each service port that a pod does not declare.
 pub(super) fn case(objects: &Objects, sink: &mut Sink) {
     unnamed(objects, sink);
     let pods = Pods::new(objects);
     for slice in &objects.endpoint_slices {
         let ports = slice.value.ports.iter().flatten();
-        // Whatever pods declare, nothing answers over SCTP.
+        // No server answers over SCTP, whether or not a pod declares the port.
         for port in ports.filter(|port| port.protocol.as_deref() != Some("SCTP")) {
             let endpoints = slice.value.endpoints.iter().flatten();
             let refusing: Vec<&Object<Pod>> = endpoints
@@ -32,8 +33,8 @@ pub(super) fn case(objects: &Objects, sink: &mut Sink) {
     }
 }
 
-/// Warns of each port of a service whose target is a name that its pods give to no port:
-/// the controller leaves the port out of their slices.
+/// Warns about each service port whose `targetPort` is a name that no port of its pods has. The
+/// endpoint slice controller leaves such a port out of the slices.
 fn unnamed(objects: &Objects, sink: &mut Sink) {
     for service in &objects.services {
         let ports = service
@@ -73,7 +74,7 @@ fn unnamed(objects: &Objects, sink: &mut Sink) {
     }
 }
 
-/// Pods by their names, and by the addresses that no other pod and no node has.
+/// Pods by name, and by the addresses that neither a node nor another pod has.
 struct Pods<'o> {
     by_name: HashMap<(&'o str, &'o str), &'o Object<Pod>>,
     by_address: HashMap<&'o str, &'o Object<Pod>>,
@@ -97,7 +98,7 @@ impl<'o> Pods<'o> {
         pods
     }
 
-    /// The pod that an endpoint is: the one it refers to, else the one that has its
+    /// Returns the pod of an endpoint: the target of its reference, otherwise the pod with its
     /// address.
     fn of(&self, namespace: &str, endpoint: &Endpoint) -> Option<&'o Object<Pod>> {
         let target = endpoint.target_ref.as_ref();
@@ -112,7 +113,8 @@ impl<'o> Pods<'o> {
     }
 }
 
-/// Whether a pod serves the port of a slice: it declares the port, or none at all.
+/// Whether a pod serves the port of a slice. The pod must declare the port, or declare no port at
+/// all.
 fn serves(pod: &Pod, port: &EndpointPort) -> bool {
     let wanted = (
         port.port.unwrap_or(0),

@@ -1,5 +1,6 @@
-//! Checks that a patch removes by `null` only what something sets. Removing a key that is
-//! missing has no effect (RFC 7386), so a misspelt key would go unnoticed.
+//! Checks that a patch uses `null` only on a key that a document or patch sets.
+//!
+//! Removing a missing key has no effect (RFC 7386), so a misspelt key would go unnoticed.
 
 use super::apply::Placed;
 use super::documents::added;
@@ -31,7 +32,7 @@ pub(super) fn check<'l>(
             let in_document = written(target).and_then(|document| find(document, parents));
             let in_patches = bodies.iter().filter_map(|body| find(body, parents));
             let is_set = |map: &Tree| map.get(key[0]).is_some_and(|value| !value.is_null());
-            // A document may have the key without a value.
+            // A document may have the key with a null value.
             let is_written = in_document.is_some_and(|map| map.get(key[0]).is_some());
             if is_written || in_patches.clone().any(is_set) {
                 continue;
@@ -54,7 +55,7 @@ pub(super) fn check<'l>(
     }
 }
 
-/// Whether a patch may set keys of this document.
+/// Whether a patch may set keys of the document.
 fn sets_in(placed: Placed<'_>, target: &DocumentRef) -> bool {
     match placed.patch {
         Patch::Merge { target: other, .. } => other == target,
@@ -70,9 +71,9 @@ fn find<'t>(tree: &'t Tree, path: &[&str]) -> Option<&'t Tree> {
     path.iter().try_fold(tree, |tree, key| tree.get(key))
 }
 
-/// A key that a patch removes.
+/// Key that a patch removes.
 struct Removal<'t> {
-    /// The keys from the document's root on.
+    /// Keys from the document's root to the removed key.
     path: Vec<&'t str>,
     span: Span,
 }

@@ -1,5 +1,5 @@
-//! What is checked of steps as written: their names, those of their probes, what they
-//! change, and what stays open across them.
+//! Checks the steps of a lab: their names, the names of their probes, their changes, and the
+//! connections that stay open across them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use svclab_diagnostic::source::Span;
 use svclab_diagnostic::suggest::{did_you_mean, listed};
 use svclab_model::plan::Protocol;
 
-/// The steps of a lab, and what is said of them.
+/// Checks the steps of a lab and the expectations for them.
 pub(super) fn steps(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     names(spec, tree, sink);
     probe_names(spec, tree, sink);
@@ -38,7 +38,7 @@ pub(super) fn steps(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
 }
 
-/// Where a probe's name is written.
+/// Returns the span of a probe's name.
 pub(super) fn place_of_probe(spec: &LabSpec, tree: &Tree, name: &str) -> Span {
     let step = spec
         .steps
@@ -67,7 +67,8 @@ fn names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
 }
 
-/// A probe is told by its name alone, whichever step it follows.
+/// Checks that no two probes of the lab have the same name. Rows of `expect` refer to a probe only
+/// by its name.
 fn probe_names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     let of_lab = spec.probes.keys().map(|name| (None, name));
@@ -91,7 +92,7 @@ fn probe_names(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
 }
 
-/// Every step changes something, and what is tried is no part of it.
+/// Checks that every step changes something, and that no step changes `spec.probes`.
 fn changes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     for (at, step) in spec.steps.iter().enumerate() {
         let node = tree.nearest(crate::path!["spec", "steps", at]);
@@ -123,7 +124,7 @@ fn changes(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
 }
 
-/// A connection that stays open is opened before a step that there is.
+/// Checks that a probe with `across` opens its connections before an existing step, and can do so.
 fn across(spec: &LabSpec, name: &str, probe: &Probe, tree: &Tree, sink: &mut Sink) {
     let Some(across) = &probe.across else {
         return;
@@ -183,7 +184,7 @@ fn across(spec: &LabSpec, name: &str, probe: &Probe, tree: &Tree, sink: &mut Sin
     }
 }
 
-/// What is expected of steps is of steps that there are.
+/// Checks that the steps named in an expectation exist.
 fn expected(spec: &LabSpec, expected: &Expected, tree: &Tree, path: &[At], sink: &mut Sink) {
     let node = tree.nearest(&[path, &["steps".into()]].concat());
     let known = || spec.steps.iter().map(|step| step.name.as_str());

@@ -1,11 +1,11 @@
-//! Fields of a case's lab document that change nothing beside the others: each is refused.
+//! Refuses fields of a case's lab document that have no effect because of other fields.
 
 use super::lab::{FabricKind, LabSpec};
 use super::sink::Sink;
 use super::tree::{Step, Tree};
 use svclab_diagnostic::Diagnostic;
 
-/// Checks the lab document of a case, its patches applied.
+/// Checks the patched lab document of a case.
 pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let mut unused = |path: &[Step], message: String, help: &str| {
         let at = match path.split_last() {

@@ -1,4 +1,4 @@
-//! What a row of `expect` has to do with what the lab's source claims.
+//! References from a row of `expect` to claims of the lab's source.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,32 +9,32 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::expectation::Expected;
 
-/// A claim a row speaks of: its identifier, or the identifier and what the claim
-/// says of these cases.
+/// Reference to a claim: its identifier, alone or with the claim's own expectations for these
+/// cases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRef {
-    /// The claim's identifier, declared in `spec.claims`.
+    /// Identifier of the claim, declared in `spec.claims`.
     pub id: String,
-    /// What the claim says of these cases, confirmed or refuted by the same
-    /// evidence; without it the claim is confirmed when the row's own
-    /// expectations hold.
+    /// Expectations of the claim for these cases, judged with the same evidence. If `None`, the
+    /// claim is confirmed when the row's own expectations hold.
     pub says: Option<Expected>,
-    /// The part of the claim that is meant, where it says several things.
+    /// Part of the claim that the row refers to, for a claim with several statements.
     pub part: Option<String>,
 }
 
-/// A claim with what it says, as written.
+/// Reference to a claim with its own expectations.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Claimed")]
 struct ClaimShape {
-    /// The claim's identifier, declared in `spec.claims`.
+    /// Identifier of the claim, declared in `spec.claims`.
     id: String,
-    /// What the claim says of these cases, in the words of a row. It is
-    /// confirmed or refuted by itself.
+    /// Expectations of the claim for these cases, in the format of a row. They are confirmed or
+    /// refuted independently of the row. When absent, the claim is confirmed if the row's own
+    /// expectations hold.
     #[serde(default)]
     says: Option<Expected>,
-    /// The part of the claim that is meant.
+    /// Part of the claim that the row refers to, for a claim with several statements.
     #[serde(default)]
     part: Option<String>,
 }

@@ -1,17 +1,17 @@
-//! The configuration of each component, as the lab document carries it. The
-//! component's own module under `rules` knows what it means.
+//! Configuration types of the components in a lab document. The crate `svclab_rules` interprets
+//! them.
 
-/// kube-proxy's: its version, mode and flags.
+/// kube-proxy configuration: version, mode and flags.
 pub type KubeProxyConfig = svclab_rules::kube_proxy::KubeProxy;
 
-/// flannel's: its version, network and backend.
+/// flannel configuration: version, network and backend.
 pub type FlannelConfig = svclab_rules::flannel::Flannel;
 
-/// Calico's: its pools and what it masquerades.
+/// Calico configuration: pools and masquerading.
 pub type CalicoConfig = svclab_rules::calico::Calico;
 
-/// ip-masq-agent's: the destinations it does not masquerade.
+/// ip-masq-agent configuration: destinations that are not masqueraded.
 pub type IpMasqAgentConfig = svclab_rules::ip_masq_agent::IpMasqAgent;
 
-/// Docker's: its bridge and the subnet it masquerades.
+/// Docker configuration: bridge and masqueraded subnet.
 pub type DockerConfig = svclab_rules::docker::Docker;

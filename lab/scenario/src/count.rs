@@ -1,4 +1,4 @@
-//! How often something is expected: exactly, at least, or within a range.
+//! Expected counts: an exact number, a minimum or a range.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,24 +10,24 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 use super::within::Within;
 
-/// A number of occurrences that is expected, as written in a lab: `4`,
-/// `"2..6"` (both ends included) or `">=1"`.
+/// Expected number of occurrences, written in a lab as `4`, `"2..6"` (both ends included) or
+/// `">=1"`.
 ///
-/// Exact counts are for mechanisms that are exact (IPVS round robin); ranges
-/// for those that draw lots (`statistic --mode random`).
+/// Exact counts suit deterministic mechanisms (IPVS round robin). Ranges suit random mechanisms
+/// (`statistic --mode random`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Count {
     min: u32,
     max: Option<u32>,
 }
 
-/// Why a text is not a [`Count`].
+/// Error of parsing a [`Count`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CountError {
-    /// Not one of the three forms.
+    /// The text has none of the three forms.
     #[error("`{0}` is not a count; write `4`, \"2..6\" (both included) or \">=1\"")]
     Form(String),
-    /// A number that is no whole number from 0 to 4294967295.
+    /// A number in the text is not an integer from 0 to 4294967295.
     #[error("`{0}` is not a whole number from 0 to {max}", max = u32::MAX)]
     Number(String),
     /// The lower end of a range is above its upper end.
@@ -36,7 +36,7 @@ pub enum CountError {
 }
 
 impl Count {
-    /// Exactly `n`.
+    /// Returns the count of exactly `n`.
     #[must_use]
     pub const fn exactly(n: u32) -> Self {
         Self {
@@ -45,17 +45,17 @@ impl Count {
         }
     }
 
-    /// `n` or more.
+    /// Returns the count of `n` or more.
     #[must_use]
     pub const fn at_least(n: u32) -> Self {
         Self { min: n, max: None }
     }
 
-    /// From `min` to `max`, both included.
+    /// Returns the range from `min` to `max`, both included.
     ///
     /// # Errors
     ///
-    /// [`CountError::Empty`] when `min` is above `max`.
+    /// Returns [`CountError::Empty`] if `min` is above `max`.
     pub const fn between(min: u32, max: u32) -> Result<Self, CountError> {
         if min > max {
             return Err(CountError::Empty(min, max));
@@ -66,19 +66,19 @@ impl Count {
         })
     }
 
-    /// The smallest number that is as expected.
+    /// Returns the smallest accepted number.
     #[must_use]
     pub const fn min(self) -> u32 {
         self.min
     }
 
-    /// The largest number that is as expected; `None` when there is no bound.
+    /// Returns the largest accepted number, `None` without an upper bound.
     #[must_use]
     pub const fn max(self) -> Option<u32> {
         self.max
     }
 
-    /// Whether `n` is as expected.
+    /// Whether `n` is accepted.
     #[must_use]
     pub fn contains(self, n: u32) -> bool {
         n >= self.min && self.max.is_none_or(|max| n <= max)
@@ -117,14 +117,14 @@ impl FromStr for Count {
     }
 }
 
-/// The number in `range` of `text`; blanks around it do not matter.
+/// Parses the number in `range` of `text`, with surrounding blanks.
 fn number(text: &str, range: Range<usize>) -> Result<u32, Within<CountError>> {
     let part = &text[range.clone()];
     let word = part.trim();
     if word.is_empty() {
         return Err(Within::whole(CountError::Form(text.to_owned())));
     }
-    // `parse` would take a sign, which no count has.
+    // `parse` accepts a sign, which is not valid in a count.
     if !word.bytes().all(|b| b.is_ascii_digit()) {
         return Err(Within::new(range, CountError::Number(word.to_owned())));
     }

@@ -1,9 +1,8 @@
-//! From a tree to a type, by serde, with the place of what does not fit.
+//! Decodes a tree into a type with serde, with the span of each error.
 //!
-//! Two ways to read: strictly, as the lab document is, where a field that does
-//! not exist is an error; and leniently, as Kubernetes' API server reads
-//! objects, where such a field is ignored and noted. The API types tell their
-//! fields to the deserializer, so a suggestion can be made for both.
+//! There are two modes. The strict mode, for the lab document, refuses unknown fields. The lenient
+//! mode, for Kubernetes objects, ignores and records unknown fields, as the API server does. The
+//! API types pass their field names to the deserializer, so both modes can suggest a correction.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -21,24 +20,24 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
 use svclab_diagnostic::suggest::{did_you_mean, listed};
 
-/// A field of a Kubernetes object that does not exist in the API.
+/// Field of a Kubernetes object that the API does not define.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IgnoredField {
-    /// The field.
+    /// Name of the field.
     pub field: String,
-    /// Where it is.
+    /// Span of the key.
     pub span: Span,
-    /// The API type it is in.
+    /// API type that contains the field.
     pub within: &'static str,
-    /// The fields that type has.
+    /// Fields that the API type defines.
     pub fields: &'static [&'static str],
 }
 
-/// Reads a tree strictly.
+/// Decodes a tree strictly.
 ///
 /// # Errors
 ///
-/// The first thing that does not fit, with its place.
+/// Returns the first value that does not fit its type, with its span.
 pub fn strict<T: DeserializeOwned>(tree: &Tree) -> Result<T, DecodeError> {
     let node = Node {
         tree,
@@ -48,11 +47,11 @@ pub fn strict<T: DeserializeOwned>(tree: &Tree) -> Result<T, DecodeError> {
     T::deserialize(node).map_err(|error| error.at(node.tree, node.key))
 }
 
-/// Reads a tree as an API server would, and tells the fields it ignored.
+/// Decodes a tree as an API server does, and returns the value and the ignored fields.
 ///
 /// # Errors
 ///
-/// The first thing that does not fit, with its place.
+/// Returns the first value that does not fit its type, with its span.
 pub fn lenient<T: DeserializeOwned>(tree: &Tree) -> Result<(T, Vec<IgnoredField>), DecodeError> {
     let ignored = RefCell::new(Vec::new());
     let node = Node {
@@ -75,13 +74,13 @@ impl From<IgnoredField> for Diagnostic {
     }
 }
 
-/// A node of a tree as serde sees it.
+/// Tree node as a serde deserializer.
 #[derive(Clone, Copy)]
 struct Node<'t> {
     tree: &'t Tree,
-    /// The key it is the value of.
+    /// Span of the map key for this node, `None` outside maps.
     key: Option<Span>,
-    /// Where ignored fields are noted; `None` when reading strictly.
+    /// Collected unknown fields; `None` in strict mode.
     ignored: Option<&'t RefCell<Vec<IgnoredField>>>,
 }
 
@@ -90,7 +89,7 @@ impl<'t> Node<'t> {
         Self { tree, key, ..self }
     }
 
-    /// Notes the keys of a map that are no fields of an API type.
+    /// Records the keys of a map that are not fields of the API type.
     fn note_ignored(self, within: &'static str, fields: &'static [&'static str]) {
         let (Some(ignored), Some(map)) = (self.ignored, self.tree.as_map()) else {
             return;
@@ -214,7 +213,7 @@ impl<'t> Deserializer<'t> for Node<'t> {
     }
 }
 
-/// The elements of a list.
+/// Elements of a list.
 struct Items<'t> {
     node: Node<'t>,
     items: std::slice::Iter<'t, Tree>,
@@ -231,7 +230,7 @@ impl<'t> SeqAccess<'t> for Items<'t> {
             return Ok(None);
         };
         let node = self.node.below(tree, None);
-        // An error may arise behind the deserializer, as by `try_from`.
+        // An error can arise after the deserializer returns, for example in `try_from`.
         seed.deserialize(node)
             .map(Some)
             .map_err(|error| error.at(node.tree, node.key))
@@ -242,7 +241,7 @@ impl<'t> SeqAccess<'t> for Items<'t> {
     }
 }
 
-/// The entries of a map.
+/// Entries of a map.
 struct Entries<'t> {
     node: Node<'t>,
     rest: indexmap::map::Iter<'t, Arc<str>, Entry>,
@@ -282,7 +281,7 @@ impl<'t> MapAccess<'t> for Entries<'t> {
     }
 }
 
-/// A word that names a variant without content.
+/// Name of a variant without content.
 struct Word<'t>(&'t str);
 
 impl<'t> EnumAccess<'t> for Word<'t> {

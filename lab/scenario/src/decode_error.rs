@@ -1,4 +1,4 @@
-//! Why a tree is not of a type, in a person's words and with the place.
+//! Errors of decoding a tree into a type, with span and readable message.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
 use svclab_diagnostic::suggest::{did_you_mean, listed};
 
-/// Why a tree is not of a type.
+/// Error of decoding a tree into a type.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{kind}")]
 pub struct DecodeError {
@@ -19,53 +19,53 @@ pub struct DecodeError {
     span: Option<Span>,
 }
 
-/// What does not fit.
+/// Kind of a decode error.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DecodeErrorKind {
-    /// A field that does not exist.
+    /// The type has no such field.
     #[error("there is no field `{field}` here")]
     UnknownField {
-        /// The field.
+        /// Name of the unknown field.
         field: String,
-        /// The fields there are.
+        /// Fields of the type.
         fields: &'static [&'static str],
     },
-    /// A word that is none of those that may stand there.
+    /// The enum has no such variant.
     #[error("`{word}` is not one of {}", listed(words.iter().copied()))]
     UnknownWord {
-        /// The word.
+        /// Name of the unknown variant.
         word: String,
-        /// The words there are.
+        /// Variants of the enum.
         words: &'static [&'static str],
     },
-    /// A field that must be there.
+    /// A required field is missing.
     #[error("the field `{field}` is missing")]
     MissingField {
-        /// The field.
+        /// Name of the missing field.
         field: &'static str,
     },
-    /// Something of another type.
+    /// The value has another type.
     #[error("expected {expected}, found {found}")]
     Type {
-        /// What should be there.
+        /// Description of the expected type.
         expected: String,
-        /// What is there.
+        /// Description of the found value.
         found: String,
     },
-    /// A number or boolean where a string is wanted.
+    /// A string is expected, and the value is an unquoted number or boolean.
     #[error("expected a string, found {found}")]
     Unquoted {
-        /// What is there.
+        /// Description of the found value.
         found: String,
-        /// Its text.
+        /// Text of the value in the file.
         text: String,
     },
-    /// What a type itself says of a value.
+    /// A custom error of a type's own parser.
     #[error("{message}")]
     Custom {
-        /// What it says.
+        /// Message of the parser.
         message: String,
-        /// The part of the value it is about, in bytes of its text.
+        /// Invalid part of the value, as a byte range of its text; `None` for the whole value.
         part: Option<Range<usize>>,
     },
 }
@@ -78,23 +78,24 @@ impl DecodeError {
         }
     }
 
-    /// What does not fit.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> &DecodeErrorKind {
         &self.kind
     }
 
-    /// Where it is.
+    /// Returns the span of the value with the error.
     #[must_use]
     pub fn span(&self) -> Option<Span> {
         self.span
     }
 
-    /// Gives the error its place, unless something deeper has.
+    /// Sets the span of the error, unless a nested value already set it.
     pub(super) fn at(mut self, tree: &Tree, key: Option<Span>) -> Self {
         if self.span.is_none() {
             self.span = Some(match self.kind.as_ref() {
-                // The value is everything but what is missing: its key says more.
+                // The span of the whole value is too wide for a missing field, so the error points
+                // at the value's key.
                 DecodeErrorKind::MissingField { .. } => key.unwrap_or_else(|| tree.head()),
                 DecodeErrorKind::Custom {
                     part: Some(part), ..
@@ -110,15 +111,17 @@ impl DecodeError {
         self
     }
 
-    /// Gives the error a key's place, unless something deeper has its own.
+    /// Sets the span of the error to that of a key, unless a nested value already set it.
     pub(super) fn at_key(mut self, key: Span) -> Self {
         self.span.get_or_insert(key);
         self
     }
 }
 
-/// The place of a part of a scalar, in so far as its text stands in the file as
-/// it is: plain or in quotes, on one line, without escapes.
+/// Returns the span of a part of a scalar.
+///
+/// The result is exact for a plain or quoted scalar on one line without escapes. For all other
+/// scalars, the result is the span of the whole scalar.
 fn part_of(tree: &Tree, part: &Range<usize>) -> Span {
     let whole = tree.span;
     let Value::Scalar(Scalar { text, .. }) = &tree.value else {
@@ -144,7 +147,7 @@ fn part_of(tree: &Tree, part: &Range<usize>) -> Span {
 
 impl de::Error for DecodeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        // The alternate form carries the part that is wrong; see `Within`.
+        // The alternate form contains the range of the invalid part; see `Within`.
         let text = format!("{message:#}");
         let (part, message) = within::split(&text);
         Self::new(DecodeErrorKind::Custom {
@@ -190,7 +193,7 @@ impl de::Error for DecodeError {
     }
 }
 
-/// What serde's implementations say they expect, as a person would.
+/// Rewrites serde's description of an expected type for users.
 fn in_words(expected: &str) -> String {
     let range = |min: i128, max: i128| format!("a whole number from {min} to {max}");
     match expected {
@@ -204,7 +207,7 @@ fn in_words(expected: &str) -> String {
         "a boolean" => "`true` or `false`".to_owned(),
         "a sequence" => "a list".to_owned(),
         "IntOrString" | "Quantity" => "a number or a string".to_owned(),
-        // Types by their names: structs of the lab and of Kubernetes' API.
+        // Names of structs in the lab document and the Kubernetes API.
         name if name.starts_with("struct ")
             || name.starts_with(|c: char| c.is_ascii_uppercase()) =>
         {
@@ -219,7 +222,7 @@ fn found_in_words(found: Unexpected<'_>) -> String {
         Unexpected::Bool(value) => format!("`{value}`"),
         Unexpected::Unsigned(n) => format!("the number `{n}`"),
         Unexpected::Signed(n) => format!("the number `{n}`"),
-        // As `1.0`, which `{n}` would print as a whole number.
+        // `{n:?}` prints `1.0`, where `{n}` would print an integer.
         Unexpected::Float(n) => format!("the number `{n:?}`"),
         Unexpected::Str(text) => format!("the string {}", shortened(text)),
         Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),

@@ -1,11 +1,10 @@
-//! Fields an API server fills in when it stores an object, so that a lab may
-//! leave them out and everything downstream may count on them.
+//! Fills in the fields that an API server sets when it stores an object. A lab may omit these
+//! fields, and all later code can rely on them.
 //!
-//! Followed: kubernetes v1.36.0 `pkg/apis/core/v1/defaults.go`
-//! (`SetDefaults_Service`, `SetDefaults_Pod`), `pkg/apis/discovery/v1/defaults.go`,
-//! `pkg/apis/core/v1/conversion.go` (a pod's first address is its address), and
-//! `pkg/registry/core/service/storage/alloc.go` (`clusterIPs` and `ipFamilies`
-//! from `clusterIP`).
+//! The source is kubernetes v1.36.0: `pkg/apis/core/v1/defaults.go` (`SetDefaults_Service`,
+//! `SetDefaults_Pod`), `pkg/apis/discovery/v1/defaults.go`, `pkg/apis/core/v1/conversion.go`
+//! (`podIP` is the first of `podIPs`), and `pkg/registry/core/service/storage/alloc.go`
+//! (`clusterIPs` and `ipFamilies` from `clusterIP`).
 
 use std::net::IpAddr;
 
@@ -15,11 +14,11 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// How long a client stays with its endpoint, in seconds: three hours.
+/// Default timeout of session affinity in seconds: 3 hours.
 const AFFINITY_SECONDS: i32 = 10_800;
 
-/// Fills a service in: its type, each port's protocol and target, its traffic
-/// policies, its affinity, `clusterIPs` and `ipFamilies`.
+/// Fills in a service: its type, traffic policies, affinity, `clusterIPs`, `ipFamilies`, and the
+/// protocol and target of each port.
 pub(super) fn service(service: &mut Service) {
     let spec = service.spec.get_or_insert_default();
     let kind = spec
@@ -74,7 +73,7 @@ pub(super) fn service(service: &mut Service) {
     }
 }
 
-/// `IPv4` or `IPv6`, as the API writes them.
+/// Returns `IPv4` or `IPv6`, the API's names of the families.
 pub(super) fn family(ip: IpAddr) -> &'static str {
     match ip {
         IpAddr::V4(_) => "IPv4",
@@ -82,8 +81,7 @@ pub(super) fn family(ip: IpAddr) -> &'static str {
     }
 }
 
-/// Fills a pod in: the protocol of its ports, and `podIPs` from `podIP` or the
-/// reverse.
+/// Fills in a pod: the protocols of its ports, and `podIPs` from `podIP` or the reverse.
 pub(super) fn pod(pod: &mut Pod) {
     if let Some(spec) = &mut pod.spec {
         let init = spec.init_containers.iter_mut().flatten();
@@ -108,7 +106,7 @@ fn ports(container: &mut Container) {
     }
 }
 
-/// Fills a slice in: each port's name and protocol.
+/// Fills in a slice: the name and protocol of each port.
 pub(super) fn endpoint_slice(slice: &mut EndpointSlice) {
     for port in slice.ports.iter_mut().flatten() {
         port.name.get_or_insert_default();

@@ -1,5 +1,5 @@
-//! From flows to what a case is made of: the probes that they are, and the row that
-//! expects of each what its own row for the case says. Every value keeps its place.
+//! Expands flows into probes and into one generated row of `expect` per case. Every generated value
+//! keeps the span of its source.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::tree::{Entry, Map, Tree, Value};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
 
-/// For each flow by its name, the row of its `expect` that is for a case.
+/// Index of the row for a case in each flow's `expect`, by the flow's name.
 pub(super) type FlowRows = IndexMap<String, usize>;
 
-/// Which row of each flow is for these values of axes; `None` for a flow without one.
+/// Returns the row of each flow for these axis values, `None` for a flow without a matching row.
 fn rows_for(spec: &LabSpec, values: &IndexMap<String, String>) -> Vec<Option<usize>> {
     let flows = spec.flows.values();
     flows
@@ -29,8 +29,8 @@ fn rows_for(spec: &LabSpec, values: &IndexMap<String, String>) -> Vec<Option<usi
         .collect()
 }
 
-/// The rows of all combinations. What is missing, and what none of them reaches, goes
-/// to `sink`.
+/// Returns the rows of all combinations. Missing rows and rows that no combination reaches are
+/// reported to `sink`.
 pub(super) fn rows(
     spec: &LabSpec,
     tree: &Tree,
@@ -151,9 +151,10 @@ fn without_row(
         .help(format!("add a row with `when: {{{}}}`", when.join(", ")))
 }
 
-/// The lab of a case whose flows have these rows, and which row of its `expect` is the
-/// case's: `row` of the lab as written, if there is one, and beside what that expects
-/// what the flows' rows do.
+/// Returns the lab of a case with its flows expanded, its tree, and the index of the generated row
+/// in `expect`.
+///
+/// The generated row joins the row `row` of the lab, if any, with the given rows of the flows.
 pub(super) fn case(
     spec: &LabSpec,
     tree: &Tree,
@@ -181,7 +182,8 @@ pub(super) fn case(
     (spec, joined_tree(tree, row, rows), at)
 }
 
-/// The same of the tree, so that whatever is found wrong points at what was written.
+/// Expands the flows in the lab's tree, so that later diagnostics point at the source of each
+/// value.
 fn joined_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
     let written = tree.nearest(crate::path!["spec", "flows"]);
     let flows = written.as_map();
@@ -256,7 +258,7 @@ fn joined_tree(tree: &Tree, row: Option<usize>, rows: &FlowRows) -> Tree {
     )
 }
 
-/// A map with more entries, or with others in place of those of the same names.
+/// Returns a map with added entries. An added entry replaces an entry with the same key.
 fn with(tree: Option<&Tree>, span: Span, entries: Vec<(Arc<str>, Entry)>) -> Tree {
     let mut map: Map = tree.and_then(Tree::as_map).cloned().unwrap_or_default();
     map.extend(entries);
@@ -266,7 +268,7 @@ fn with(tree: Option<&Tree>, span: Span, entries: Vec<(Arc<str>, Entry)>) -> Tre
     }
 }
 
-/// A map without some of its entries; what is no map as it is.
+/// Returns a map without some of its keys. A tree that is not a map stays as is.
 fn without(tree: &Tree, keys: &[&str]) -> Tree {
     let Some(map) = tree.as_map() else {
         return tree.clone();

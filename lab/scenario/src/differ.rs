@@ -1,4 +1,5 @@
-//! In what two cases differ that their labs say: fields of the lab, and objects.
+//! Compares the documents of two cases. The result lists the fields of the lab and the objects that
+//! differ.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::objects::{Object, Objects};
 use super::reference::{DocumentRef, ObjectKind};
 use super::tree::{Entry, Map, Tree, Value};
 
-/// What of a lab says what is tried and expected, and not what is built.
+/// Fields of the lab that affect probes, expectations or documentation, but not the cluster.
 const BESIDE: [&str; 10] = [
     "about",
     "axes",
@@ -23,29 +24,29 @@ const BESIDE: [&str; 10] = [
     "steps",
 ];
 
-/// A field, or all fields of an object, that one case has otherwise than another.
+/// A difference between two cases: one field of the lab, or all differing fields of one object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Said {
-    /// The document.
+    /// Document that differs.
     pub document: DocumentRef,
-    /// The ways to what differs in it, each with what the one and the other have there.
+    /// Fields that differ, with both values.
     pub fields: Vec<Field>,
 }
 
-/// A field of a document.
+/// A field of a document that differs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field {
-    /// The keys that lead there.
+    /// Keys from the document's root to the field.
     pub path: Vec<String>,
-    /// What the one has there, if anything.
+    /// Value in the first case, `None` if absent.
     pub one: Option<Tree>,
-    /// What the other has.
+    /// Value in the second case, `None` if absent.
     pub other: Option<Tree>,
 }
 
 impl Case {
-    /// In what another case of the same objects' names differs: each field of the lab by
-    /// itself, an object's together.
+    /// Returns the differences between two cases. Each field of the lab is a difference of its own.
+    /// All fields of an object are one difference.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Said> {
         let mut all = Vec::new();
@@ -72,8 +73,8 @@ impl Case {
         all
     }
 
-    /// This case with one thing as another has it. None where that cannot be, or would
-    /// change what is tried.
+    /// Returns this case with one difference taken from another case. `None` if the result is not a
+    /// valid lab, or if the lab has flows: the change could alter the probes.
     #[must_use]
     pub fn with(&self, other: &Self, said: &Said) -> Option<Self> {
         let mut case = self.clone();
@@ -103,7 +104,7 @@ impl Case {
     }
 }
 
-/// The objects that were written in either.
+/// Returns the objects that either case has, without derived slices.
 fn documents(one: &Objects, other: &Objects) -> Vec<DocumentRef> {
     fn names<T>(kind: ObjectKind, of: &[Object<T>], all: &mut Vec<DocumentRef>) {
         for object in of.iter().filter(|object| object.tree.is_some()) {
@@ -128,7 +129,7 @@ fn documents(one: &Objects, other: &Objects) -> Vec<DocumentRef> {
     all
 }
 
-/// Takes an object over, with the slices that were derived of it.
+/// Replaces an object, and the slices derived from it, by those of another case.
 fn taken(own: &mut Objects, other: &Objects, document: &DocumentRef) {
     fn swap<T: Clone>(
         own: &mut Vec<Object<T>>,
@@ -155,7 +156,7 @@ fn taken(own: &mut Objects, other: &Objects, document: &DocumentRef) {
             swap(&mut own.pods, &other.pods, |pod| {
                 pod.namespace == *namespace && pod.name == *name
             });
-            // Which pods there are is what derived slices say.
+            // Derived slices depend on the pods of their Kubernetes namespace.
             swap(&mut own.endpoint_slices, &other.endpoint_slices, |slice| {
                 slice.namespace == *namespace && slice.tree.is_none()
             });
@@ -178,7 +179,7 @@ fn taken(own: &mut Objects, other: &Objects, document: &DocumentRef) {
     }
 }
 
-/// Notes in what two nodes differ, map by map.
+/// Appends the differences between two trees to `found`, recursively through maps.
 fn compare(one: Option<Tree>, other: Option<Tree>, way: &mut Vec<String>, found: &mut Vec<Field>) {
     let maps = (
         one.as_ref().and_then(Tree::as_map),
@@ -208,7 +209,7 @@ fn compare(one: Option<Tree>, other: Option<Tree>, way: &mut Vec<String>, found:
     }
 }
 
-/// Whether two nodes say the same, wherever they stand.
+/// Whether two trees have the same content, regardless of their spans.
 fn means(one: &Tree, other: &Tree) -> bool {
     match (&one.value, &other.value) {
         (Value::Scalar(one), Value::Scalar(other)) => one == other,
@@ -226,7 +227,8 @@ fn means(one: &Tree, other: &Tree) -> bool {
     }
 }
 
-/// A tree with another value at a place, or none; maps on the way are made.
+/// Returns the tree with the value at a path replaced, or removed if `value` is `None`. Creates
+/// missing maps on the path. `None` if the path leads through a node that is not a map.
 fn put(tree: &Tree, path: &[&str], value: Option<&Tree>) -> Option<Tree> {
     let Some((key, rest)) = path.split_first() else {
         return value.cloned();
@@ -262,7 +264,7 @@ fn put(tree: &Tree, path: &[&str], value: Option<&Tree>) -> Option<Tree> {
 }
 
 impl Tree {
-    /// It in one line, as YAML in flow style has it.
+    /// Renders the tree on one line in YAML flow style.
     #[must_use]
     pub fn in_line(&self) -> String {
         match &self.value {
@@ -357,7 +359,7 @@ spec:
             slices
         };
         assert_eq!(names(&case), names(&cases[1]));
-        // And each takes back what it brought.
+        // The reverse differences restore the original case.
         for said in cases[1].differs(&cases[0]) {
             case = case.with(&cases[0], &said).expect("a case");
         }

@@ -1,5 +1,5 @@
-//! Which of a file's documents is what: the lab, objects svclab reads, and the
-//! rest, which is counted.
+//! Classifies the documents of a file as labs, objects that svclab models, and other objects, which
+//! are only counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use svclab_diagnostic::printable::{has_control, printable};
 use svclab_diagnostic::source::{Sources, Span};
 use svclab_diagnostic::suggest::{did_you_mean, suggest};
 
-/// A scenario's documents, before their content is looked at.
+/// Documents of a scenario before they are decoded.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
-    /// The lab documents; there should be one.
+    /// Lab documents. A valid scenario has exactly one.
     pub labs: Vec<Tree>,
-    /// The objects svclab reads, as written.
+    /// Objects that svclab models, before patches.
     pub objects: IndexMap<DocumentRef, Tree>,
-    /// How many objects of each other kind there are.
+    /// Number of other objects, by kind.
     pub ignored: BTreeMap<String, usize>,
-    /// These objects.
+    /// Objects of kinds that svclab does not model.
     pub others: Vec<Other>,
 }
 
-/// An object of a kind that svclab does not read.
+/// Object of a kind that svclab does not model.
 #[derive(Debug, Clone)]
 pub(super) struct Other {
-    /// Its kind.
+    /// Value of `kind`.
     pub kind: String,
-    /// Its API group, empty for the core's.
+    /// API group, empty for the core group.
     pub group: String,
-    /// The object, as written.
+    /// Tree of the object, with control characters replaced.
     pub tree: Tree,
 }
 
 impl Documents {
-    /// Reads the documents of some files.
+    /// Parses the documents of all files. Diagnostics go to `sink`.
     pub fn read(sources: &Sources, sink: &mut Sink) -> Self {
         let mut documents = Self::default();
         for (file, source) in sources.iter() {
@@ -58,16 +58,15 @@ impl Documents {
         documents
     }
 
-    /// Sorts a document in; a `List` is taken apart, however deep.
+    /// Classifies and adds a document. Items of a `List` are added recursively.
     ///
-    /// What is wrong with the document's identity is added to `diagnostics`, and
-    /// the document left out.
+    /// A document with an invalid identity is reported to `diagnostics` and skipped.
     pub fn take(&mut self, tree: &Tree, diagnostics: &mut Sink) {
         self.take_as(tree, None, diagnostics);
     }
 
-    /// As [`Documents::take`]. The items of a `PodList` are pods, whether they say so
-    /// or not: the API leaves `kind` out of them.
+    /// Adds a document like [`Documents::take`]. `listed_as` is the kind of items in a typed list
+    /// such as `PodList`: the API omits `kind` from those items.
     fn take_as(&mut self, tree: &Tree, listed_as: Option<ObjectKind>, diagnostics: &mut Sink) {
         if tree.as_map().is_none() {
             diagnostics.push(
@@ -168,7 +167,7 @@ impl Documents {
                     diagnostics,
                 );
             }
-            // Alike in both versions.
+            // Both versions have the same fields.
             Some(known @ ObjectKind::ServiceCidr) if version == "networking.k8s.io/v1beta1" => {
                 self.add(known, tree.clone(), diagnostics);
             }
@@ -204,7 +203,7 @@ impl Documents {
         }
     }
 
-    /// Takes an object of a kind that svclab does not read.
+    /// Adds an object of a kind that svclab does not model.
     fn leave_out(&mut self, kind: &str, group: &str, tree: &Tree) {
         *self.ignored.entry(kind.to_owned()).or_default() += 1;
         self.others.push(Other {
@@ -246,8 +245,8 @@ impl Documents {
     }
 }
 
-/// The tree with its control characters replaced, and the place of the first; `None`
-/// if it has none.
+/// Replaces the control characters of a tree. Returns the new tree and the span of the first
+/// control character, or `None` if there are none.
 fn without_controls(tree: &Tree) -> Option<(Tree, Span)> {
     let at = first_control(tree)?;
     Some((replaced(tree), at))
@@ -286,18 +285,19 @@ fn replaced(tree: &Tree) -> Tree {
     }
 }
 
-/// Where an object's name stands.
+/// Returns the span of an object's name.
 pub(super) fn name_span(tree: &Tree) -> Span {
     tree.get("metadata")
         .and_then(|metadata| metadata.get("name"))
         .map_or(tree.head(), |name| name.span)
 }
 
-/// The kind of an object and its name, for one that is added by a patch.
+/// Returns the reference and tree of an object that a patch adds.
 ///
 /// # Errors
 ///
-/// When it is none that svclab reads, or has no proper name.
+/// Returns a diagnostic if svclab does not model the kind, or if the object's name is missing or
+/// invalid.
 pub(super) fn added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic> {
     let mut documents = Documents::default();
     let mut diagnostics = Sink::default();
@@ -320,12 +320,12 @@ pub(super) fn added(tree: &Tree) -> Result<(DocumentRef, Tree), Diagnostic> {
     }
 }
 
-/// An object's name as a patch would write it.
+/// Returns the reference of an object.
 ///
 /// # Errors
 ///
-/// When `metadata.name` is missing, or it or `metadata.namespace` is no name
-/// that Kubernetes takes.
+/// Returns a diagnostic if `metadata.name` is missing, or if it or `metadata.namespace` is not a
+/// valid Kubernetes name.
 pub(super) fn identity(kind: ObjectKind, tree: &Tree) -> Result<DocumentRef, Diagnostic> {
     let Some(metadata) = tree.get("metadata").filter(|metadata| !metadata.is_null()) else {
         return Err(
@@ -357,7 +357,7 @@ pub(super) fn identity(kind: ObjectKind, tree: &Tree) -> Result<DocumentRef, Dia
     Ok(DocumentRef::object(kind, namespace, name))
 }
 
-/// The string at `key`; `None` when there is none.
+/// Returns the string at `key`, `None` if the key is absent or null.
 fn word<'t>(tree: &'t Tree, key: &str) -> Result<Option<(&'t str, Span)>, Diagnostic> {
     match tree.get(key) {
         None => Ok(None),
@@ -373,7 +373,7 @@ fn word<'t>(tree: &'t Tree, key: &str) -> Result<Option<(&'t str, Span)>, Diagno
     }
 }
 
-/// "quote it", for a scalar.
+/// Returns the help `quote it`, `None` for a tree that is not a scalar.
 fn quoted(value: &Tree) -> Option<String> {
     match &value.value {
         super::tree::Value::Scalar(scalar) => Some(format!("quote it: \"{}\"", scalar.text)),
@@ -381,7 +381,7 @@ fn quoted(value: &Tree) -> Option<String> {
     }
 }
 
-/// Whether a word is a label of RFC 1123, but for its length.
+/// Whether the text has the characters of an RFC 1123 label. The length is not checked.
 pub(super) fn is_label(label: &str) -> bool {
     !label.is_empty()
         && !label.starts_with('-')
@@ -391,8 +391,8 @@ pub(super) fn is_label(label: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
-/// Whether Kubernetes takes the name: RFC 1123's subdomain, as
-/// `apimachinery/pkg/util/validation` has it.
+/// Checks that a name is an RFC 1123 subdomain, as Kubernetes requires
+/// (`apimachinery/pkg/util/validation`).
 fn proper_name(name: &str, at: Span) -> Result<(), Diagnostic> {
     if name.len() <= 253 && name.split('.').all(is_label) {
         return Ok(());

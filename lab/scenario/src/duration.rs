@@ -1,15 +1,15 @@
-//! Durations as users write them: bounded, so that whatever is computed from one fits
-//! its type and ends within a day.
+//! Parses durations in a lab. The limits guarantee that arithmetic with a duration neither
+//! overflows nor exceeds one day.
 
 use std::time::Duration;
 
-/// The shortest duration that is accepted.
+/// Shortest accepted duration: 1 ms.
 pub const SHORTEST: Duration = Duration::from_millis(1);
 
-/// The longest duration that is accepted.
+/// Longest accepted duration: 1 h.
 pub const LONGEST: Duration = Duration::from_hours(1);
 
-/// Why a text is not accepted as a duration.
+/// Error of parsing a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// The text is not a duration.
@@ -20,11 +20,11 @@ pub enum DurationError {
     Bounds(String),
 }
 
-/// Reads `3s` or `1m 30s`, from 1 ms to 1 h.
+/// Parses a duration such as `3s` or `1m 30s`, from 1 ms to 1 h.
 ///
 /// # Errors
 ///
-/// When the text is not a duration, or is a shorter or a longer one.
+/// Returns an error if the text is not a duration, or if the duration is out of bounds.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let Unbounded(duration) = text.parse()?;
     if (SHORTEST..=LONGEST).contains(&duration) {
@@ -34,7 +34,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     }
 }
 
-/// A duration of a lab, for [`super::values`].
+/// Duration of a lab within the limits, for [`super::values`].
 pub(super) struct Bounded(pub(super) Duration);
 
 impl std::str::FromStr for Bounded {
@@ -45,7 +45,7 @@ impl std::str::FromStr for Bounded {
     }
 }
 
-/// A duration of a lab that has bounds of its own.
+/// Duration of a lab for a field that has its own limits.
 pub(super) struct Unbounded(pub(super) Duration);
 
 impl std::str::FromStr for Unbounded {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn text_without_unit_is_refused_with_an_example() {
-        // More than a duration holds is refused by the parser itself.
+        // The parser itself refuses numbers that overflow a duration.
         for text in ["soon", "3", "99999999999999999999y"] {
             let error = parse(text).map_err(|error| error.to_string());
             let told = format!("`{text}` is not a duration; write for example 3s or 500ms");

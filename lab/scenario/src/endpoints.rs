@@ -1,12 +1,14 @@
-//! The `EndpointSlice`s a cluster's controller would write for a service that a
-//! lab gives none.
+//! Derives the `EndpointSlice`s that the controller of a cluster would write for a service. Used
+//! for services without slices in the lab.
 //!
-//! Followed: `k8s.io/endpointslice` v0.36.0, `utils.go` (`podToEndpoint`,
-//! `getEndpointPorts`, `FindPort`, `getAddressTypesForService`),
-//! `reconciler.go` (`reconcileByAddressType`) and `util/controller_utils.go`
-//! (`ShouldPodBeInEndpoints`) and `trafficdist/trafficdist.go`. Two things differ, on purpose: names are not
-//! random, and a pod without any `status.conditions` counts as ready, because a
-//! lab's pod has only the status its author wrote.
+//! The source is `k8s.io/endpointslice` v0.36.0: `utils.go` (`podToEndpoint`, `getEndpointPorts`,
+//! `FindPort`, `getAddressTypesForService`), `reconciler.go` (`reconcileByAddressType`),
+//! `util/controller_utils.go` (`ShouldPodBeInEndpoints`) and `trafficdist/trafficdist.go`. Two
+//! differences are intentional:
+//!
+//! - The names of slices are not random.
+//! - A pod without `status.conditions` counts as ready, because the status of a lab's pod has only
+//!   the fields that its author wrote.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -23,26 +25,26 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::defaults::family;
 
-/// The label that says which service a slice belongs to.
+/// Label with the name of the service that a slice belongs to.
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// The label that says who wrote a slice.
+/// Label with the name of the component that wrote a slice.
 pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// The label that says which zone a node is in.
+/// Label with the zone of a node.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// How many endpoints the controller puts into one slice
-/// (`--max-endpoints-per-slice`).
+/// Maximum number of endpoints in one slice of the controller (default of
+/// `--max-endpoints-per-slice`).
 const PER_SLICE: usize = 100;
 
-/// Pods by their labels, so that a service finds its own among thousands.
+/// Pods by label, for a fast selection among thousands of pods.
 pub(super) struct PodIndex<'o> {
     by_label: HashMap<(&'o str, &'o str, &'o str), Vec<&'o Pod>>,
 }
 
 impl<'o> PodIndex<'o> {
-    /// An index of the pods that can be endpoints at all.
+    /// Indexes the pods that can be endpoints.
     pub fn new(pods: impl Iterator<Item = &'o Pod>) -> Self {
         let mut by_label: HashMap<_, Vec<&Pod>> = HashMap::new();
         for pod in pods.filter(|pod| may_be_endpoint(pod)) {
@@ -55,7 +57,8 @@ impl<'o> PodIndex<'o> {
         Self { by_label }
     }
 
-    /// The pods of a namespace with all of these labels; none without labels.
+    /// Returns the pods of a Kubernetes namespace with all of these labels; no pods if `labels` is
+    /// empty.
     fn selected(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Vec<&'o Pod> {
         let with_each = labels.iter().map(|(key, value)| {
             let label = (namespace, key.as_str(), value.as_str());
@@ -77,11 +80,11 @@ impl<'o> PodIndex<'o> {
     }
 }
 
-/// The slices of a service with a selector; none for one without, or for an
-/// `ExternalName`. Objects are expected with their defaults filled in.
+/// Derives the slices of a service. The result is empty for a service without selector and for an
+/// `ExternalName`. The objects must have their defaults filled in.
 ///
-/// The slices of a family are grouped by ports, which differ where a port's
-/// target is a name that pods give to different numbers.
+/// The slices of an address family are grouped by ports. Ports differ between pods if a
+/// `targetPort` is a name that the pods give to different numbers.
 pub(super) fn derived(
     service: &Service,
     pods: &PodIndex<'_>,
@@ -126,7 +129,7 @@ pub(super) fn derived(
     slices
 }
 
-/// What makes two lists of ports the same.
+/// Key for grouping endpoints with equal ports.
 type PortKey = Vec<(Option<String>, Option<i32>, Option<String>)>;
 
 fn port_key(ports: &[EndpointPort]) -> PortKey {
@@ -163,7 +166,7 @@ fn slice(
     }
 }
 
-/// The families a service has slices for.
+/// Returns the address families for which a service has slices.
 fn address_types(service: &Service) -> Vec<&'static str> {
     let spec = service.spec.as_ref();
     let named = spec
@@ -185,12 +188,12 @@ fn address_types(service: &Service) -> Vec<&'static str> {
     }
 }
 
-/// Whether a pod can be an endpoint at all: it has an address and has not ended.
+/// Whether a pod can be an endpoint: it has an address and has not ended.
 fn may_be_endpoint(pod: &Pod) -> bool {
     !has_ended(pod) && pod_ips(pod).next().is_some()
 }
 
-/// Whether no container of a pod runs any more.
+/// Whether a pod has ended: its phase is `Failed` or `Succeeded`.
 #[must_use]
 pub fn has_ended(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
@@ -198,8 +201,8 @@ pub fn has_ended(pod: &Pod) -> bool {
     matches!(phase, Some("Failed" | "Succeeded"))
 }
 
-/// The containers that serve while a pod runs. Init containers that restart always are
-/// sidecars: they run on.
+/// Returns the containers that serve while a pod runs. Init containers with `restartPolicy: Always`
+/// are sidecars and keep running.
 fn running(pod: &Pod) -> impl Iterator<Item = &Container> {
     let sidecars = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
     pod.spec.iter().flat_map(move |spec| {
@@ -208,8 +211,8 @@ fn running(pod: &Pod) -> impl Iterator<Item = &Container> {
     })
 }
 
-/// The ports that a pod's containers declare, each with its protocol. A pod that declares
-/// none may serve any port.
+/// Returns the ports that a pod's containers declare, with their protocols. A pod that declares no
+/// ports may serve any port.
 pub fn declared_ports(pod: &Pod) -> impl Iterator<Item = (i32, &str)> {
     let ports = running(pod).flat_map(|container| container.ports.iter().flatten());
     ports.map(|port| {
@@ -233,7 +236,7 @@ fn pod_node(pod: &Pod) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Whether a pod is ready: it has the condition, or no conditions at all.
+/// Whether a pod is ready: it has a true `Ready` condition, or no conditions at all.
 #[must_use]
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod
@@ -293,9 +296,9 @@ fn endpoint(
     })
 }
 
-/// Whether the controller is asked for zone hints in proportion to the zones' processors,
-/// which overrides `trafficDistribution`. (`k8s.io/endpointslice` v0.36.0 `utils.go`,
-/// `hintsEnabled`; `reconciler.go`, `reconcileByAddressType`.)
+/// Whether the service requests zone hints in proportion to the CPUs of the zones. This overrides
+/// `trafficDistribution`. (`k8s.io/endpointslice` v0.36.0 `utils.go`, `hintsEnabled`;
+/// `reconciler.go`, `reconcileByAddressType`.)
 pub(super) fn wants_proportional_hints(service: &Service) -> bool {
     let annotations = service.metadata.annotations.as_ref();
     let value = |name: &str| annotations.and_then(|annotations| annotations.get(name));
@@ -304,10 +307,9 @@ pub(super) fn wants_proportional_hints(service: &Service) -> bool {
     mode.is_some_and(|mode| matches!(mode.as_str(), "Auto" | "auto"))
 }
 
-/// The hints of a ready endpoint that `trafficDistribution` asks for: its own zone, and
-/// with `PreferSameNode` its own node. (`k8s.io/endpointslice` v0.36.0 `reconciler.go`,
-/// `validTrafficDistribution`; `trafficdist/trafficdist.go`,
-/// `preferCloseHeuristic.update`.)
+/// Returns the hints of a ready endpoint for `trafficDistribution`: its own zone, and with
+/// `PreferSameNode` its own node. (`k8s.io/endpointslice` v0.36.0 `reconciler.go`,
+/// `validTrafficDistribution`; `trafficdist/trafficdist.go`, `preferCloseHeuristic.update`.)
 fn hints(service: &Service, node: Option<&str>, zone: Option<&str>) -> Option<EndpointHints> {
     let wanted = service.spec.as_ref()?.traffic_distribution.as_deref()?;
     let zones = zone.map(|name| {
@@ -331,8 +333,8 @@ fn hints(service: &Service, node: Option<&str>, zone: Option<&str>) -> Option<En
     })
 }
 
-/// The ports of a service as one pod serves them; a named target the pod does
-/// not have is left out.
+/// Returns the ports of a service as one pod serves them. A named target that the pod does not
+/// declare is omitted.
 fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     let service_ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref());
     service_ports
@@ -349,7 +351,7 @@ fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
         .collect()
 }
 
-/// The number of a port's target in a pod.
+/// Returns the port number of a service port's target in a pod.
 fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
     match port.target_port.as_ref()? {
         IntOrString::Int(number) => Some(*number),

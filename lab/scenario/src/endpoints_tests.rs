@@ -1,10 +1,10 @@
-//! What the endpoint slice controller would have written.
+//! Tests of the slices that the endpoint slice controller would write.
 
 use super::Scenario;
 use super::objects::Objects;
 use svclab_diagnostic::source::{Source, Sources};
 
-/// The objects of a lab with these documents and the nodes `node-1` and `node-2`.
+/// Loads a lab with these documents and the nodes `node-1` and `node-2`.
 fn objects(documents: &str) -> Objects {
     let text = format!(
         "{{apiVersion: svclab/v1, kind: Lab, metadata: {{name: x}}, spec: {{about: x, \
@@ -30,7 +30,7 @@ fn pod(name: &str, node: &str, spec: &str, status: &str) -> String {
     )
 }
 
-/// Slices as `family port,port: address@node[ not ready][ terminating]; …`.
+/// Renders slices in the form `family port,port: address@node[ not ready][ terminating]; …`.
 fn shown(objects: &Objects) -> Vec<String> {
     objects
         .slices_of("default", "web")

@@ -1,14 +1,14 @@
-//! The lab that is right, for tests that change one thing in it, and what a person
-//! is told then.
+//! Valid example lab for tests that change one part of it, and the rendered diagnostics of the
+//! result.
 
 use super::Scenario;
 use svclab_diagnostic::source::{Source, Sources};
 use svclab_diagnostic::{Diagnostic, Rendering};
 
-/// The lab that is right; tests change one thing in it.
+/// Valid example lab.
 pub const EXAMPLE: &str = include_str!("example.yaml");
 
-/// What loading a text says, errors and warnings, as a terminal shows it.
+/// Loads a lab and renders its errors and warnings for a terminal.
 pub fn told(text: &str) -> String {
     let source = match Source::from_bytes("example.yaml", text.into()) {
         Ok(source) => source,
@@ -28,7 +28,7 @@ pub fn told(text: &str) -> String {
     rendered.join("\n\n")
 }
 
-/// The example with one part replaced.
+/// Replaces one part of the example.
 pub fn with(part: &str, replacement: &str) -> String {
     assert!(EXAMPLE.contains(part), "{part} is not in the example");
     EXAMPLE.replacen(part, replacement, 1)

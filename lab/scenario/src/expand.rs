@@ -1,6 +1,5 @@
-//! From documents to cases: for each combination of axis values, the lab and the
-//! objects with its patches applied, what they are after each step, and the row of
-//! `expect` that is for it.
+//! Expands the documents of a scenario into cases. A case has the patched lab and objects, their
+//! state after each step, and its row of `expect`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use super::tree::Tree;
 use super::{check_contradictions, check_fields, check_kinds, check_ports, check_unused};
 use svclab_diagnostic::Diagnostic;
 
-/// The documents of a scenario, as written and as decoded.
+/// Documents of a scenario before patches, as trees and decoded.
 pub(super) struct Base<'b> {
     pub lab: &'b Lab,
     pub lab_tree: &'b Tree,
@@ -33,31 +32,30 @@ pub(super) struct Base<'b> {
     pub others: &'b [Other],
 }
 
-/// Which patch.
+/// Identifier of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum PatchId {
-    /// By its axis, its value and its position in the value's list.
+    /// Patch of an axis value: index of the axis, of the value, and in the value's list.
     OfAxis(usize, usize, usize),
-    /// By its step and its position there.
+    /// Patch of a step: index of the step and in its `change` list.
     OfStep(usize, usize),
 }
 
-/// What patches make of the lab: decoded, and the tree it was decoded from.
+/// Patched lab and the tree it was decoded from.
 type PatchedLab = (Arc<LabSpec>, Tree);
 
-/// Combinations that have the same patches in common share what comes of them:
-/// axes that patch only the lab leave the objects as they are, and the reverse.
+/// Cache of patched labs and objects. Combinations with the same patches share the results: axes
+/// that patch only the lab share the objects, and the reverse.
 struct Expansion<'b> {
     base: &'b Base<'b>,
     labs: HashMap<Vec<PatchId>, Option<PatchedLab>>,
     objects: HashMap<Vec<PatchId>, Option<Arc<Objects>>>,
-    /// Objects that were checked, by their place in memory, each with what the lab does
-    /// not model.
+    /// Checked objects, identified by their address, with the `notModelled` list of the lab.
     checked: HashSet<(*const Objects, Vec<String>)>,
 }
 
 impl Base<'_> {
-    /// The patch with this id.
+    /// Returns the patch with this identifier.
     fn patch(&self, id: PatchId) -> Option<Placed<'_>> {
         let spec = &self.lab.spec;
         match id {
@@ -80,7 +78,7 @@ impl Base<'_> {
         }
     }
 
-    /// The patches of all values of all axes, and of all steps.
+    /// Returns the patches of all values of all axes and of all steps.
     pub fn patches(&self) -> impl Iterator<Item = Placed<'_>> + Clone {
         let axes = self.lab.spec.axes.values().enumerate();
         let values = axes.flat_map(|(axis, values)| {
@@ -97,14 +95,14 @@ impl Base<'_> {
             .filter_map(|id| self.patch(id))
     }
 
-    /// The ids of a step's patches.
+    /// Returns the identifiers of a step's patches.
     fn step_ids(&self, step: usize) -> impl Iterator<Item = PatchId> + Clone + use<> {
         let length = self.lab.spec.steps.get(step);
         let length = length.map_or(0, |step| step.change.len());
         (0..length).map(move |position| PatchId::OfStep(step, position))
     }
 
-    /// The ids of a combination's patches, those of the lab and those of objects.
+    /// Returns the identifiers of a combination's patches: those of the lab, and those of objects.
     fn ids(&self, combination: &Combination) -> (Vec<PatchId>, Vec<PatchId>) {
         let values = combination.positions.iter().enumerate();
         values
@@ -119,8 +117,7 @@ impl Base<'_> {
     }
 }
 
-/// All cases of a scenario. What is wrong goes to `sink`; a case that cannot be
-/// built is left out.
+/// Builds all cases of a scenario. Errors go to `sink`; a case that cannot be built is omitted.
 pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
     let spec = &base.lab.spec;
     let spec_node = base.lab_tree.nearest(crate::path!["spec"]);
@@ -168,7 +165,7 @@ pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
         .iter()
         .map(|c| spec.expect.iter().position(|row| row.matches(&c.values)))
         .collect();
-    // Where there are flows only, these say all that is expected.
+    // A lab that has only flows needs no rows of its own: the flows' rows contain all expectations.
     let flows_only = !spec.flows.is_empty() && spec.all_probes().next().is_none();
     if !flows_only || !spec.expect.is_empty() {
         without_row(base, &combinations, &rows, sink);
@@ -181,7 +178,7 @@ pub(super) fn cases(base: &Base<'_>, sink: &mut Sink) -> Vec<Case> {
         .collect()
 }
 
-/// Cases that no row is for.
+/// Reports the cases without a row.
 fn without_row(
     base: &Base<'_>,
     combinations: &[Combination],
@@ -224,7 +221,7 @@ fn without_row(
     );
 }
 
-/// Rows that no case reaches.
+/// Reports the rows that no case reaches.
 fn unreached(
     base: &Base<'_>,
     combinations: &[Combination],
@@ -256,9 +253,9 @@ fn unreached(
     }
 }
 
-/// A case's lab with its flows made probes, and the row that is for it; `written` is
-/// the one of `expect` as written. `None` if there is no row, which was told of for all
-/// cases together.
+/// Expands the flows of a case's lab. Returns the lab, its tree and the index of the case's row;
+/// `written` is the index before the expansion. `None` if the case has no row, which is already
+/// reported for all cases together.
 fn with_flows(
     spec: Arc<LabSpec>,
     tree: Tree,
@@ -329,10 +326,10 @@ impl Expansion<'_> {
         })
     }
 
-    /// Checks what the objects of a case, or of a case after a step, ask for and svclab
-    /// does not do.
+    /// Reports the features that the objects of a case or a stage request and svclab does not
+    /// implement.
     fn objects(&mut self, spec: &LabSpec, objects: &Arc<Objects>, sink: &mut Sink) {
-        // Objects beyond the limits are not looked at one by one.
+        // Objects that exceed the limits are not checked individually.
         if sink.has_errors() {
             return;
         }
@@ -346,7 +343,7 @@ impl Expansion<'_> {
         check_kinds::others(spec, objects, self.base.others, sink);
     }
 
-    /// The lab with these patches, which is made once.
+    /// Returns the lab with these patches, from the cache if possible.
     fn lab_of(&mut self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<PatchedLab> {
         if !self.labs.contains_key(ids) {
             let patched = self.patched_lab(ids, case, sink);
@@ -355,7 +352,7 @@ impl Expansion<'_> {
         self.labs.get(ids)?.clone()
     }
 
-    /// The objects with these patches, which are made once.
+    /// Returns the objects with these patches, from the cache if possible.
     fn objects_of(&mut self, ids: &[PatchId], case: &str, sink: &mut Sink) -> Option<Arc<Objects>> {
         if !self.objects.contains_key(ids) {
             let patched = self.patched_objects(ids, case, sink);

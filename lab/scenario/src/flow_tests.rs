@@ -1,5 +1,5 @@
-//! Labs with flows: what they become, and what is told of those that are wrong. The
-//! snapshots are the messages.
+//! Tests of labs with flows: the probes they generate and the diagnostics of invalid labs.
+//! Snapshots contain the diagnostics.
 
 use super::count::Count;
 use super::example_tests::told;
@@ -7,7 +7,7 @@ use super::reference::DocumentRef;
 use super::{Case, Scenario};
 use svclab_diagnostic::source::{Source, Sources};
 
-/// A lab with flows only that is right; tests change one thing in it.
+/// Valid lab that has only flows.
 const FLOWS: &str = include_str!("flows.yaml");
 
 fn with(part: &str, replacement: &str) -> String {
@@ -58,13 +58,13 @@ fn a_flow_is_a_probe_and_its_row_is_expected_of_it() {
         assert_eq!(expected.connected, Some(Count::exactly(connections)));
         assert!(expected.timeout.is_none());
     }
-    // A row's own number goes before the flow's, and that before the lab's.
+    // `connections` of a row overrides that of the flow, which overrides that of the lab.
     let connections = |id, flow: &str| case(&scenario, id).spec.probes[flow].connections;
     assert_eq!(connections("example/mode=iptables", "closed"), 2);
     assert_eq!(connections("example/mode=ipvs", "closed"), 3);
 }
 
-/// The text that a place of the lab document stands for.
+/// Returns the text of a part of the lab document.
 fn written(case: &Case, sources: &Sources, path: &[super::tree::Step]) -> String {
     let span = case.span(&DocumentRef::Lab, path).expect("a place");
     let (_, source) = sources.iter().next().expect("a source");
@@ -237,7 +237,7 @@ fn fact_of_none_of_a_row_s_cases() {
     )));
 }
 
-/// A row that covers a fact expects what the fact says, in everything that it says.
+/// Checks every statement of a fact against the row that covers it.
 #[test]
 fn row_and_fact_that_differ() {
     let differing = [

@@ -1,13 +1,12 @@
-//! Files that were written to do harm: too much of everything, and texts that
-//! would be something else where they end up. The snapshots are what a person is
-//! told.
+//! Tests of malicious files: excessive sizes, and texts with another meaning in rules or on a
+//! terminal. Snapshots contain the diagnostics.
 
 use std::fmt::Write as _;
 
 use super::example_tests::{EXAMPLE, told, with};
 use super::limits::{MAX_ENDPOINTS, MAX_HOSTS, MAX_LINE, MAX_NODES, MAX_PODS, MAX_SERVICES};
 
-/// The example and so many objects more.
+/// Adds the given number of objects to the example.
 fn and(count: usize, object: impl Fn(usize) -> String) -> String {
     let mut text = EXAMPLE.to_owned();
     for number in 0..count {

@@ -1,5 +1,5 @@
-//! Whatever is done to a file, it is read or refused with a message, and the
-//! message can be rendered.
+//! Tests that any mutation of a file loads or gives a diagnostic, and that the diagnostic can be
+//! rendered.
 
 use proptest::prelude::*;
 
@@ -9,13 +9,13 @@ use svclab_diagnostic::source::{Source, Sources};
 
 const EXAMPLE: &str = include_str!("example.yaml");
 
-/// Pieces that mean something in YAML or in a lab.
+/// Fragments with a meaning in YAML or in a lab.
 const PIECES: [&str; 24] = [
     "", "\n", " ", "\t", ":", "- ", "---\n", "[", "]", "{", "}", "\"", "'", "&a ", "*a", "!!int ",
     "<<: ", "null", "-1", "1e999", "é", "\u{1b}", "\u{feff}", "\r\n",
 ];
 
-/// A place in the example, on a character's border.
+/// Returns an offset in the example on a character boundary.
 fn place(at: usize) -> usize {
     EXAMPLE.floor_char_boundary(at % (EXAMPLE.len() + 1))
 }

@@ -1,10 +1,11 @@
-//! Labs with steps: what a case is after each, and everything that can be wrong with one.
+//! Tests of labs with steps: the state of a case after each step, and the diagnostics of invalid
+//! steps.
 
 use super::Scenario;
 use super::example_tests::{EXAMPLE, told};
 use svclab_diagnostic::source::{Source, Sources};
 
-/// A lab with two steps.
+/// Valid lab with two steps.
 const STEPPED: &str = r#"apiVersion: svclab/v1
 kind: Lab
 metadata: {name: example}
@@ -60,7 +61,7 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 "#;
 
-/// The lab with one part replaced.
+/// Replaces one part of the lab.
 fn with(part: &str, replacement: &str) -> String {
     assert!(STEPPED.contains(part), "{part} is not in the lab");
     STEPPED.replacen(part, replacement, 1)

@@ -1,22 +1,22 @@
-//! Objects and fields that would change what happens to packets and are not modelled. The
-//! snapshots are the messages.
+//! Tests of objects and fields that affect packets in a cluster and that svclab does not model.
+//! Snapshots contain the diagnostics.
 
 use super::example_tests::told;
 
 const FLOWS: &str = include_str!("flows.yaml");
 
-/// The lab with a part of it replaced.
+/// Replaces a part of the lab.
 fn with(part: &str, replacement: &str) -> String {
     assert!(FLOWS.contains(part), "{part} is not in the lab");
     FLOWS.replacen(part, replacement, 1)
 }
 
-/// The lab with further documents.
+/// Appends documents to the lab.
 fn and(documents: &str) -> String {
     format!("{FLOWS}---\n{documents}")
 }
 
-/// The lab that lists what it does not model.
+/// Adds `notModelled` to the lab.
 fn listing(kind: &str, text: &str) -> String {
     text.replacen("spec:\n", &format!("spec:\n  notModelled: [{kind}]\n"), 1)
 }
@@ -155,7 +155,7 @@ fn port_that_a_pod_does_not_declare_warns() {
     )));
     let unnamed = "warning: port 80 of service `default/web` leads to `http`, and pods that it selects give no port that name";
     assert!(told(&with("targetPort: 8080", "targetPort: http")).starts_with(unnamed));
-    // A sidecar serves, an init container has ended.
+    // A sidecar serves its ports; an init container has ended.
     let init = |policy: &str| {
         with("targetPort: 8080", "targetPort: 9090").replace(
             "containers: [{name: web",
@@ -164,7 +164,7 @@ fn port_that_a_pod_does_not_declare_warns() {
     };
     assert_eq!(told(&init(", restartPolicy: Always")), "");
     assert!(told(&init("")).contains("does not declare"));
-    // A pod that declares none serves every port.
+    // A pod that declares no ports serves every port.
     let none = with("targetPort: 8080", "targetPort: 9090")
         .replace(", ports: [{containerPort: 8080}]", "");
     assert_eq!(told(&none), "");
