@@ -1,5 +1,5 @@
-//! What a lab expects of its cases: one row says what becomes of every probe,
-//! what is seen on the wire, which counters grow and which rules are met.
+//! Expectations of a lab. A row states the expected verdicts of probes, packets on interfaces,
+//! counters, rules and kernel state.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,37 +18,37 @@ pub use super::claim_ref::ClaimRef;
 pub use super::state_expectation::{LinkExpectation, SetExpectation, VirtualServerExpectation};
 pub use super::step_expectation::StepExpectation;
 
-/// The keys of what is expected besides probes.
+/// Keys of an expectation that are not names of probes.
 pub const EXPECTED_KEYS: [&str; 8] = [
     "wire", "counters", "rules", "chains", "sets", "ipvs", "links", "steps",
 ];
 
-/// The keys of a row that are no probe's name.
+/// Keys of a row that are not names of probes.
 pub const ROW_KEYS: [&str; 10] = [
     "when", "wire", "counters", "rules", "chains", "sets", "ipvs", "links", "steps", "claims",
 ];
 
-/// What is expected of the cases a row is for.
+/// Row of `expect`: the expectations for some of the lab's cases.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Row {
-    /// The values of axes the row is for; an axis that is not named may have any
-    /// value, so an empty `when` matches every case.
+    /// Axis values of the cases for this row. An axis that is not named may have any value, so an
+    /// empty `when` matches every case.
     pub when: IndexMap<String, AxisValues>,
-    /// What is expected.
+    /// Expectations for the cases.
     pub expected: Expected,
-    /// The claims the row speaks of.
+    /// Claims that the cases confirm or refute.
     pub claims: Vec<ClaimRef>,
 }
 
 impl Row {
-    /// Whether the row is for the case with these axis values.
+    /// Whether the row matches the case with these axis values.
     #[must_use]
     pub fn matches(&self, values: &IndexMap<String, String>) -> bool {
         selects(&self.when, values)
     }
 }
 
-/// Whether `when` holds for these axis values.
+/// Whether `when` matches these axis values.
 pub(super) fn selects(
     when: &IndexMap<String, AxisValues>,
     values: &IndexMap<String, String>,
@@ -57,32 +57,31 @@ pub(super) fn selects(
         .all(|(axis, any)| values.get(axis).is_some_and(|value| any.contains(value)))
 }
 
-/// What evidence is held against: the body of a row, and of a claim that says
-/// something of its own.
+/// Expectations to check against evidence: the body of a row, or `says` of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expected {
-    /// What becomes of each probe, by its name.
+    /// Expected result of each probe, by its name.
     pub probes: IndexMap<String, ProbeExpectation>,
-    /// What is seen on interfaces.
+    /// Expected packets on interfaces.
     pub wire: Vec<WireExpectation>,
-    /// Which of the kernel's counters grow.
+    /// Expected growth of kernel counters.
     pub counters: Vec<CounterExpectation>,
-    /// Which rules packets meet.
+    /// Expected number of packets that match rules.
     pub rules: Vec<RuleExpectation>,
-    /// What chains hold.
+    /// Expected rules of chains.
     pub chains: Vec<ChainExpectation>,
-    /// What sets are and hold.
+    /// Expected type and members of sets.
     pub sets: Vec<SetExpectation>,
-    /// What IPVS holds.
+    /// Expected IPVS virtual servers.
     pub ipvs: Vec<VirtualServerExpectation>,
-    /// What interfaces are and hold.
+    /// Expected flags and addresses of interfaces.
     pub links: Vec<LinkExpectation>,
-    /// When traffic has moved after a step, by its name.
+    /// Expected time for the traffic to move after a step, by the step's name.
     pub steps: IndexMap<String, StepExpectation>,
 }
 
 impl Expected {
-    /// Whether nothing is expected.
+    /// Whether there is no expectation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.probes.is_empty()
@@ -96,8 +95,7 @@ impl Expected {
             && self.steps.is_empty()
     }
 
-    /// Takes the value of `key`, which is one of the kinds of expectation or the
-    /// name of a probe.
+    /// Reads the value of `key`, which is the name of a probe or one of [`EXPECTED_KEYS`].
     fn take<'de, A: MapAccess<'de>>(&mut self, key: String, map: &mut A) -> Result<(), A::Error> {
         match key.as_str() {
             "wire" => self.wire = map.next_value()?,
@@ -117,61 +115,60 @@ impl Expected {
     }
 }
 
-/// What becomes of a probe's exchanges.
+/// Expected result of a probe.
 ///
-/// Of a probe whose connections stay open across a step it is what became of them
-/// after it: `connected` and `answered` if they go on, `reset` if they ended, `silent` or
-/// `timeout` if no word came any more; `endpoints` are those that spoke then.
+/// Each count is the number of attempts with that verdict. A verdict that is not named is expected
+/// 0 times. If no verdict is named at all, only `endpoints` and the sources are checked.
 ///
-/// The counts are of exchanges with that verdict. A verdict that is not named is
-/// expected never, unless none is named at all: then only `endpoints` and the
-/// sources are held against the evidence.
+/// For a probe whose connections stay open across a step, the verdicts describe the connections
+/// after the step: `connected` and `answered` if they continue, `reset` if they ended, `silent` or
+/// `timeout` if no data arrived any more. `endpoints` are the pods that answered after the step.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("minProperties" = 1))]
 pub struct ProbeExpectation {
-    /// TCP: the connection stood and the server's message came.
+    /// TCP: the connection was established and the server's message arrived.
     #[serde(default)]
     pub connected: Option<Count>,
-    /// TCP: an RST or an ICMP port unreachable answered. UDP: the latter.
+    /// TCP: an RST or an ICMP port unreachable answered. UDP: an ICMP port unreachable answered.
     #[serde(default)]
     pub refused: Option<Count>,
-    /// Another ICMP error answered, or there was no route.
+    /// Another ICMP error answered, or the source had no route to the target.
     #[serde(default)]
     pub unreachable: Option<Count>,
-    /// TCP: an RST ended the connection after it stood.
+    /// TCP: an RST ended the established connection.
     #[serde(default)]
     pub reset: Option<Count>,
-    /// TCP: the connection stood, and then no word came in time.
+    /// TCP: the connection was established, and no data arrived in time.
     #[serde(default)]
     pub silent: Option<Count>,
-    /// Nothing came in time.
+    /// No answer arrived in time.
     #[serde(default)]
     pub timeout: Option<Count>,
-    /// UDP and ping: an answer came.
+    /// UDP and ping: an answer arrived.
     #[serde(default)]
     pub answered: Option<Count>,
-    /// The pods that answered, as a set.
+    /// Names of the pods that answered, as a set.
     #[serde(default)]
     pub endpoints: Option<Vec<String>>,
-    /// The one source that the servers saw: a name or an address.
+    /// Single source address that the servers received from: a name or an address.
     #[serde(default)]
     pub seen_source: Option<String>,
-    /// The sources that the servers saw, as a set, where there are several.
+    /// Source addresses that the servers received from, as a set of names or addresses.
     #[serde(default)]
     pub seen_sources: Option<Vec<String>>,
-    /// Whether the port that the servers saw is that of the caller's own socket.
+    /// Whether the servers see the source port of the caller's socket: `kept` or `changed`.
     #[serde(default)]
     pub source_port: Option<SourcePort>,
-    /// Whether the row has the word `any` in place of a map: no outcome is wrong.
+    /// Whether the row has `any` instead of a map: every outcome is accepted.
     #[serde(skip)]
     pub any: bool,
 }
 
-/// The word for a probe whose outcome does not matter.
+/// Keyword for a probe whose outcome does not matter.
 pub const ANY: &str = "any";
 
-/// The value of a probe's name in a row: a map, or the word `any`.
+/// Value at a probe's name in a row: a map or `any`.
 struct ProbeOrAny(ProbeExpectation);
 
 impl<'de> Deserialize<'de> for ProbeOrAny {
@@ -204,7 +201,7 @@ impl<'de> Deserialize<'de> for ProbeOrAny {
     }
 }
 
-/// What became of a source port on the way.
+/// Effect of address translation on a source port.
 #[derive(
     Debug,
     Clone,
@@ -220,14 +217,14 @@ impl<'de> Deserialize<'de> for ProbeOrAny {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum SourcePort {
-    /// It is that of the caller's socket.
+    /// The server sees the source port of the caller's socket.
     Kept,
-    /// Translation chose another.
+    /// The server sees another port, chosen by address translation.
     Changed,
 }
 
 impl SourcePort {
-    /// The word users write and read.
+    /// Returns the keyword in labs and reports.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -238,14 +235,13 @@ impl SourcePort {
 }
 
 impl ProbeExpectation {
-    /// Whether neither a verdict nor an endpoint nor a source is expected, and `any` is
-    /// not written either.
+    /// Whether the expectation has no verdict, endpoint or source, and is not `any`.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The verdicts by their names, with what is expected of each.
+    /// Returns the names of all verdicts with their expected counts, `None` if not named.
     #[must_use]
     pub fn verdicts(&self) -> [(&'static str, Option<Count>); 7] {
         [
@@ -259,7 +255,7 @@ impl ProbeExpectation {
         ]
     }
 
-    /// The names of the verdicts an exchange in this protocol can have.
+    /// Returns the names of the verdicts that are possible with this protocol.
     #[must_use]
     pub const fn verdicts_of(protocol: Protocol) -> &'static [&'static str] {
         match protocol {
@@ -276,8 +272,8 @@ impl ProbeExpectation {
         }
     }
 
-    /// The set of sources that servers are expected to have seen; `None` when
-    /// nothing is expected of them.
+    /// Returns the set of sources that the servers are expected to see, `None` if sources are not
+    /// checked.
     #[must_use]
     pub fn sources(&self) -> Option<Vec<&str>> {
         match (&self.seen_source, &self.seen_sources) {
@@ -288,46 +284,48 @@ impl ProbeExpectation {
     }
 }
 
-/// What is expected of a counter of the kernel.
+/// Expected growth of a kernel counter.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CounterExpectation {
-    /// Whose: a node, pod, host or balancer.
+    /// Name of a node, pod, host or load balancer.
     pub on: String,
-    /// Its name as `nstat` prints it: `TcpExtIPReversePathFilter`.
+    /// Name of the counter as `nstat` prints it: `TcpExtIPReversePathFilter`.
     pub counter: String,
-    /// By how much it grows while the probes run.
+    /// Growth of the counter while the probes run.
     pub grows: Count,
 }
 
-/// What a chain is expected to hold, once all components have written.
+/// Expected rules of a chain, after all components have written theirs.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChainExpectation {
-    /// The node whose chain it is.
+    /// Name of the node.
     pub on: String,
-    /// Its table: `nat`, or one of nftables' own by family and name, `ip kube-proxy`.
+    /// Table of iptables, such as `nat`, or of nftables by family and name, such as `ip
+    /// kube-proxy`.
     pub table: String,
-    /// The chain: `POSTROUTING`.
+    /// Name of the chain, such as `POSTROUTING`.
     pub chain: String,
-    /// All its rules, in order, as `iptables-save` prints them behind the
-    /// chain's name, or as `nft list ruleset` does.
+    /// All rules of the chain, in order. The format is that of `iptables-save` after the name of
+    /// the chain, or of `nft list ruleset`.
     pub is: Vec<String>,
 }
 
-/// What is expected of a rule.
+/// Expected number of packets that match a rule.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RuleExpectation {
-    /// The node whose rule it is.
+    /// Name of the node.
     pub on: String,
-    /// Its table: `nat`, or one of nftables' own by family and name, `ip kube-proxy`.
+    /// Table of iptables, such as `nat`, or of nftables by family and name, such as `ip
+    /// kube-proxy`.
     pub table: String,
-    /// Its chain: `POSTROUTING`.
+    /// Name of the chain, such as `POSTROUTING`.
     pub chain: String,
-    /// A part of the rule as `iptables-save` or `nft list ruleset` prints it.
+    /// Substring of the rule as `iptables-save` or `nft list ruleset` prints it.
     pub rule: String,
-    /// How many packets meet it while the probes run.
+    /// Number of packets that match the rule while the probes run.
     pub hits: Count,
 }
 
@@ -468,7 +466,7 @@ impl JsonSchema for Row {
     }
 }
 
-/// The schema of a type, described for the place it is used in.
+/// Returns the schema of a type with another description.
 fn described<T: JsonSchema>(generator: &mut SchemaGenerator, description: &str) -> Schema {
     let mut schema = generator.subschema_for::<T>();
     schema.insert("description".to_owned(), description.into());

@@ -1,5 +1,4 @@
-//! Flows: probes that say themselves what becomes of them, case by case, and what
-//! others say of such flows.
+//! Flows, which are probes with their own expectations for each case, and facts about them.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -11,53 +10,48 @@ use super::probe::Probe;
 use super::values::AxisValues;
 use svclab_model::plan::Protocol;
 
-/// A probe with rows of its own: what is expected of it in which cases.
+/// Probe with its own rows of expectations.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Flow {
-    /// Who calls: `pod/NAMESPACE/NAME`, a node or a host.
+    /// Source: `pod/NAMESPACE/NAME`, a node or a host.
     pub from: String,
-    /// Who is called: a name or an address, with its port:
-    /// `lb/default/nginx:443`, `service/default/nginx:80`, `10.0.0.1:443`.
+    /// Target: a name or an address with a port, such as `lb/default/nginx:443`,
+    /// `service/default/nginx:80` or `10.0.0.1:443`.
     pub to: String,
-    /// What is spoken: `tcp` (the default), `udp` or `ping`.
+    /// Protocol: `tcp`, `udp` or `ping`; default `tcp`.
     #[serde(default)]
     pub protocol: Protocol,
-    /// How many exchanges are attempted, one after the other; as many as
-    /// `spec.connections` says when absent.
+    /// Number of connections, one after the other; default `spec.connections`.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub connections: Option<u32>,
-    /// The source the caller binds its socket to: one of its addresses, or a
-    /// name for it.
+    /// Source address to which the caller binds its socket: one of its addresses, or a name of it.
     #[serde(default)]
     pub bind: Option<String>,
-    /// How long an answer is waited for, such as `3s`; the command line's
-    /// `--patience` when absent.
+    /// Maximum wait for an answer, such as `3s`; default `--max-wait` of the command line.
     #[serde(default, deserialize_with = "super::values::duration")]
     #[schemars(with = "Option<String>")]
     pub patience: Option<Duration>,
-    /// The probe or flow that must have ended before this one begins.
+    /// Name of the probe or flow that must end before this flow starts.
     #[serde(default)]
     pub after: Option<String>,
-    /// The step across which its connections stay open, as a probe's.
+    /// Name of the step across which the connections stay open, as for a probe.
     #[serde(default)]
     pub across: Option<String>,
-    /// What is expected of it: the first row whose `when` matches a case is the
-    /// case's.
+    /// Expectations: the first row whose `when` matches a case applies to that case.
     #[schemars(length(min = 1))]
     pub expect: Vec<FlowRow>,
 }
 
 impl Flow {
-    /// How many exchanges are attempted in the cases of a row of a lab that says so many
-    /// of all flows.
+    /// Returns the number of connections for a row. `of_lab` is the number for flows without one.
     #[must_use]
     pub fn connections(&self, row: &FlowRow, of_lab: u32) -> u32 {
         row.connections.or(self.connections).unwrap_or(of_lab)
     }
 
-    /// The probe that it is when it attempts so many exchanges.
+    /// Returns the flow as a probe with this number of connections.
     #[must_use]
     pub fn probe(&self, connections: u32) -> Probe {
         Probe {
@@ -73,72 +67,70 @@ impl Flow {
     }
 }
 
-/// What is expected of a flow in the cases a row is for, and why.
+/// Expectations for a flow in the cases that `when` matches.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FlowRow {
-    /// The values of axes the row is for; an axis that is not named may have any
-    /// value.
+    /// Axis values of the cases for this row. An axis that is not named may have any value.
     #[serde(default)]
     pub when: IndexMap<String, AxisValues>,
-    /// How many exchanges are attempted in these cases, if not as many as the flow
-    /// says.
+    /// Number of connections in these cases; default `connections` of the flow.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub connections: Option<u32>,
-    /// TCP: the connection stood and the server's message came.
+    /// TCP: the connection was established and the server's message arrived.
     #[serde(default)]
     pub connected: Option<FlowCount>,
-    /// TCP: an RST or an ICMP port unreachable answered. UDP: the latter.
+    /// TCP: an RST or an ICMP port unreachable answered. UDP: an ICMP port unreachable answered.
     #[serde(default)]
     pub refused: Option<FlowCount>,
-    /// Another ICMP error answered, or there was no route.
+    /// Another ICMP error answered, or the source had no route to the target.
     #[serde(default)]
     pub unreachable: Option<FlowCount>,
-    /// TCP: an RST ended the connection after it stood.
+    /// TCP: an RST ended the established connection.
     #[serde(default)]
     pub reset: Option<FlowCount>,
-    /// TCP: the connection stood, and then no word came in time.
+    /// TCP: the connection was established, and no data arrived in time.
     #[serde(default)]
     pub silent: Option<FlowCount>,
-    /// Nothing came in time.
+    /// No answer arrived in time.
     #[serde(default)]
     pub timeout: Option<FlowCount>,
-    /// UDP and ping: an answer came.
+    /// UDP and ping: an answer arrived.
     #[serde(default)]
     pub answered: Option<FlowCount>,
-    /// The pods that answered, as a set.
+    /// Names of the pods that answered, as a set.
     #[serde(default)]
     pub endpoints: Option<Vec<String>>,
-    /// The one source that the servers saw: a name or an address.
+    /// Single source address that the servers received from: a name or an address.
     #[serde(default)]
     pub seen_source: Option<String>,
-    /// The sources that the servers saw, as a set, where there are several.
+    /// Source addresses that the servers received from, as a set of names or addresses.
     #[serde(default)]
     pub seen_sources: Option<Vec<String>>,
-    /// Whether the port that the servers saw is that of the caller's own socket.
+    /// Whether the servers see the source port of the caller's socket: `kept` or `changed`.
     #[serde(default)]
     pub source_port: Option<SourcePort>,
-    /// Whether the flow's outcome does not matter in these cases. Such a row expects
-    /// nothing else.
+    /// Whether the flow's outcome does not matter in these cases; default `false`. A row with `any`
+    /// has no other expectation.
     #[serde(default)]
     pub any: bool,
-    /// Why it is so.
+    /// Reason for the result.
     #[serde(default)]
     pub because: Option<String>,
-    /// Where that can be read: a file of the program's source and its version.
+    /// Reference for the reason: a source file of the program and its version.
     #[serde(default)]
     pub source: Option<String>,
-    /// The facts of `spec.facts` that these cases bear out.
+    /// Identifiers of the facts in `spec.facts` that these cases confirm.
     #[serde(default)]
     pub covers: Vec<String>,
 }
 
-/// The fields of a row that say something besides what is expected.
+/// Fields of a row that are not expectations.
 pub(super) const NO_EXPECTATION: [&str; 5] = ["when", "connections", "because", "source", "covers"];
 
 impl FlowRow {
-    /// What it expects of the flow when it attempts so many exchanges.
+    /// Returns the expectation for the flow with this number of connections.
     #[must_use]
     pub fn expectation(&self, connections: u32) -> ProbeExpectation {
         let of = |count: Option<FlowCount>| count.map(|count| count.of(connections));
@@ -159,47 +151,46 @@ impl FlowRow {
     }
 }
 
-/// What somebody else says of a flow, such as a unit test of kube-proxy's: who is
-/// reached and whether the source is rewritten, or how the flow fails.
+/// Statement of another source about a flow, such as a unit test of kube-proxy. The fact states
+/// either the endpoints and the masquerading, or how the flow fails.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fact {
-    /// Who says so: a test by its name.
+    /// Source of the fact: the name of a test.
     pub test: String,
-    /// The values of axes with which it says so; an axis that is not named may have any
-    /// value.
+    /// Axis values for which the fact holds. An axis that is not named may have any value.
     #[serde(default)]
     pub when: IndexMap<String, AxisValues>,
-    /// What it says, in its own words: `10.0.0.2 -> 172.30.0.41:80 => 10.180.0.1:80`.
+    /// Original text of the fact, such as `10.0.0.2 -> 172.30.0.41:80 => 10.180.0.1:80`.
     pub says: String,
-    /// Whom the flow reaches, as a set, by the lab's names.
+    /// Endpoints that the flow reaches, as a set of names in the lab.
     #[serde(default)]
     pub reaches: Option<Vec<String>>,
-    /// Whether who is reached sees another source than the caller's.
+    /// Whether the endpoint sees a source address other than the caller's.
     #[serde(default)]
     pub masqueraded: Option<bool>,
-    /// How it fails.
+    /// Way in which the flow fails: `refused` or `timeout`.
     #[serde(default)]
     pub fails: Option<Failing>,
-    /// Why no flow of the lab's covers it, where none does.
+    /// Reason why no flow of the lab covers the fact.
     #[serde(default)]
     pub not_covered: Option<String>,
 }
 
 impl Fact {
-    /// Whether it says something of the case with these axis values.
+    /// Whether the fact applies to the case with these axis values.
     #[must_use]
     pub fn is_of(&self, values: &IndexMap<String, String>) -> bool {
         selects(&self.when, values)
     }
 }
 
-/// How a flow fails, of a fact that says so.
+/// Way in which a flow fails according to a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Failing {
-    /// It is refused: a fact's `REJECT`.
+    /// The flow is refused: `REJECT` in a fact.
     Refused,
-    /// It times out: a fact's `DROP`.
+    /// The flow times out: `DROP` in a fact.
     Timeout,
 }

@@ -1,4 +1,4 @@
-//! How often a verdict is expected of a flow: a count, or of all exchanges.
+//! Expected number of a flow's connections with a verdict: a count, or all of them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,21 +8,20 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 use super::count::Count;
 
-/// The word for all of them.
+/// Keyword for all connections.
 const ALL: &str = "all";
 
-/// How many of a flow's exchanges come to a verdict: `all` of them, however many there
-/// are in a case, or a count as probes have it.
+/// Number of a flow's connections with a verdict: `all`, or a count as for probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowCount {
-    /// All.
+    /// All connections of the case.
     All,
-    /// So many.
+    /// Number or range, independent of the number of connections.
     Count(Count),
 }
 
 impl FlowCount {
-    /// The count, where so many exchanges are attempted.
+    /// Returns the expected count for this number of connections.
     #[must_use]
     pub const fn of(self, connections: u32) -> Count {
         match self {

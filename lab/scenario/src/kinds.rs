@@ -1,23 +1,24 @@
-//! Kinds of Kubernetes objects that svclab does not model, by what they do to packets.
+//! Kubernetes kinds that svclab does not model, with their effect on packets.
 
-/// What an object of a kind does to packets in a real cluster.
+/// Effect of an object on packets in a real cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing.
+    /// The object has no effect on packets.
     None,
-    /// It makes objects that svclab reads, or replaces them; the text says what to write.
+    /// A controller creates modelled objects from the object, or modelled objects replace it. The
+    /// text states what to write instead.
     Instead(&'static str),
-    /// It admits or drops packets of pods. A lab with such an object is refused unless
-    /// its `notModelled` lists the kind.
+    /// The object admits or drops packets of pods. A lab with such an object is refused unless its
+    /// `notModelled` lists the kind.
     Filters,
-    /// svclab knows nothing of the kind.
+    /// svclab has no information about the kind.
     Unknown,
 }
 
 const PODS: &str = "write its pods, each with a node and an address";
 const SERVICES: &str = "write the Service, its endpoints, and the pods of the proxy";
 
-/// The effect of objects of a kind in an API group.
+/// Returns the effect of objects with this API group and kind.
 pub(super) fn effect(group: &str, kind: &str) -> Effect {
     match kind {
         "NetworkPolicy"

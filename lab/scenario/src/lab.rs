@@ -1,9 +1,8 @@
-//! The `Lab` document: what Kubernetes objects do not say of a cluster, and what
-//! to try in it.
+//! The `Lab` document: cluster properties that Kubernetes objects do not define, probes and
+//! expectations.
 //!
-//! Every field is documented here for the published JSON schema as well: the
-//! comments on fields are what an editor shows. The document is strict; a field
-//! that is not here is an error.
+//! Comments on fields become descriptions in the published JSON schema, which editors display. The
+//! document is strict: an unknown field is an error.
 
 use indexmap::IndexMap;
 use ipnetwork::IpNetwork;
@@ -26,154 +25,151 @@ pub use super::node_spec::{ByHand, FlannelLeftover, Leftovers, NodeSpec};
 pub use super::probe::Probe;
 pub use super::step::Step;
 
-/// The only `apiVersion` there is.
+/// Only supported `apiVersion` of the document.
 pub const API_VERSION: &str = "svclab/v1";
 
-/// The `kind` of the document.
+/// Value of `kind` in the document.
 pub const KIND: &str = "Lab";
 
-/// A lab: a cluster and what to try in it.
+/// Lab: a cluster, probes and expectations.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Lab {
-    /// `svclab/v1`.
+    /// API version of the document: `svclab/v1`.
     pub api_version: String,
-    /// `Lab`.
+    /// Kind of the document: `Lab`.
     pub kind: String,
-    /// The lab's name.
+    /// Metadata with the name of the lab.
     pub metadata: Metadata,
-    /// What the lab is made of.
+    /// Content of the lab.
     pub spec: LabSpec,
 }
 
-/// What names a lab.
+/// Metadata of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metadata {
-    /// The lab's name: that of its file, without `.yaml`.
+    /// Name of the lab: the name of its file without `.yaml`.
     pub name: String,
 }
 
-/// What a lab is made of.
+/// Content of a lab.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabSpec {
-    /// What the lab shows, in a sentence.
+    /// Purpose of the lab in one sentence.
     pub about: String,
-    /// Where the lab comes from: incident write-ups, issues, pages.
+    /// References of the lab: incident write-ups, issues, web pages.
     #[serde(default)]
     pub source: Vec<String>,
-    /// What the lab leaves out of what its source describes, such as "the name
-    /// look-up". A kind of object that svclab does not model is named here, such as
-    /// `NetworkPolicy`, or `hostPort`: a lab with such an object then runs, with a
-    /// warning.
+    /// Parts of the source that the lab does not model, such as "the name look-up". An entry may be
+    /// a kind of object that svclab does not model, such as `NetworkPolicy`, or `hostPort`. A lab
+    /// with such an object then runs, with a warning instead of an error.
     #[serde(default)]
     pub not_modelled: Vec<String>,
-    /// kube-proxy on every node; none without it.
+    /// kube-proxy on every node; not installed when absent.
     #[serde(default)]
     pub kube_proxy: Option<KubeProxyConfig>,
-    /// flannel on every node; none without it.
+    /// flannel on every node; not installed when absent.
     #[serde(default)]
     pub flannel: Option<FlannelConfig>,
-    /// Calico on every node; none without it.
+    /// Calico on every node; not installed when absent.
     #[serde(default)]
     pub calico: Option<CalicoConfig>,
-    /// ip-masq-agent on every node; none without it.
+    /// ip-masq-agent on every node; not installed when absent.
     #[serde(default)]
     pub ip_masq_agent: Option<IpMasqAgentConfig>,
-    /// Docker on every node; none without it.
+    /// Docker on every node; not installed when absent.
     #[serde(default)]
     pub docker: Option<DockerConfig>,
-    /// Which iptables the nodes have: `nft` (the default) or `legacy`.
+    /// iptables variant of the nodes: `nft` or `legacy`; default `nft`.
     #[serde(default)]
     pub iptables: Backend,
-    /// What lies between the nodes.
+    /// Network between the nodes.
     #[serde(default)]
     pub fabric: Fabric,
-    /// What the Node objects do not say, a node's name each.
+    /// Node properties that Node objects do not define, by the node's name.
     #[serde(default)]
     pub nodes: IndexMap<String, NodeSpec>,
-    /// Machines outside the cluster.
+    /// Hosts outside the cluster, by name.
     #[serde(default)]
     pub hosts: IndexMap<String, HostSpec>,
-    /// Load balancers in front of services.
+    /// Load balancers in front of services, by name.
     #[serde(default)]
     pub load_balancers: IndexMap<String, LoadBalancerSpec>,
-    /// The exchanges to attempt.
+    /// Probes to run, by name.
     #[serde(default)]
     pub probes: IndexMap<String, Probe>,
-    /// Exchanges that say themselves what is expected of them, in place of `probes`
-    /// and `expect` or beside them.
+    /// Probes with their own expectations, by name. A lab may have flows instead of `probes` and
+    /// `expect`, or both.
     #[serde(default)]
     pub flows: IndexMap<String, Flow>,
-    /// How many exchanges a flow attempts that says nothing of it; one by default. An
-    /// axis may patch it: endpoints that take turns are met by few, random choice needs
-    /// many.
+    /// Number of connections of a flow without `connections`; default 1. An axis may patch this
+    /// value: with round robin, few connections reach every endpoint, a random choice needs many.
     #[serde(default = "super::probe::one")]
     #[schemars(range(min = 1))]
     pub connections: u32,
-    /// What others say of such flows; rows of flows name the facts they bear out.
+    /// Statements of other sources about the flows, by identifier. Rows of flows name the facts
+    /// that they confirm in `covers`.
     #[serde(default)]
     pub facts: IndexMap<String, Fact>,
-    /// The axis whose values are the columns of the table of flows: `mode` when absent,
-    /// if there is such an axis, else the first one.
+    /// Axis whose values are the columns of the table of flows. The default is `mode` if the lab
+    /// has that axis, otherwise the first axis.
     #[serde(default)]
     pub columns: Option<String>,
-    /// What changes while a case stands, one step after the other, each with what is
-    /// tried after it.
+    /// Changes to a running case, in order, each with the probes that run after it.
     #[serde(default)]
     pub steps: Vec<Step>,
-    /// What is varied: an axis has values, a value is a list of patches to the
-    /// lab as written. The cases are the product of the axes.
+    /// Axes by name. An axis has named values, and a value is a list of patches to the lab. The
+    /// cases are the product of the axes.
     #[serde(default)]
     pub axes: IndexMap<String, IndexMap<String, Vec<Patch>>>,
-    /// Combinations of axis values that mean nothing. An axis that is not named
-    /// may have any value.
+    /// Combinations of axis values without a case. An axis that is not named may have any value.
     #[serde(default)]
     pub exclude: Vec<IndexMap<String, AxisValues>>,
-    /// What is expected: the first row whose `when` matches a case is the case's.
+    /// Expectations: the first row whose `when` matches a case applies to that case.
     #[serde(default)]
     pub expect: Vec<Row>,
-    /// What the lab's source claims, by the claims' identifiers.
+    /// Claims of the lab's source, by identifier.
     #[serde(default)]
     pub claims: IndexMap<String, Claim>,
 }
 
-/// What lies between the nodes.
+/// Network between the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fabric {
-    /// How the nodes are connected.
+    /// Topology that connects the nodes: `routed` or `switched`; default `routed`.
     #[serde(default, rename = "type")]
     pub kind: FabricKind,
-    /// The subnet of all nodes of a switched fabric, `172.18.0.0/16`; found from
-    /// the nodes' addresses when absent.
+    /// Subnet of all nodes in a switched fabric, such as `172.18.0.0/16`. By default, svclab
+    /// derives the subnet from the nodes' addresses.
     #[serde(default, deserialize_with = "super::values::subnet_option")]
     #[schemars(with = "Option<String>")]
     pub subnet: Option<IpNetwork>,
-    /// What becomes of a packet whose source is not an address of the node that
-    /// sends it: `pass` (the default) or `drop`, as clouds do that check sources.
+    /// Treatment of a packet whose source is not an address of the node that sends it. `pass` (the
+    /// default) forwards the packet; `drop` drops it, as clouds with source checks do.
     #[serde(default)]
     pub foreign_sources: ForeignSources,
-    /// What the fabric's router sends to a node though no subnet says so, such as
-    /// an external IP that a node announces.
+    /// Additional routes of the fabric's router to nodes, such as to an external IP that a node
+    /// announces.
     #[serde(default)]
     pub routes: Vec<FabricRoute>,
 }
 
-/// A route of the fabric's router.
+/// Route of the fabric's router.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FabricRoute {
-    /// The network, or one address: `192.0.2.10/32`.
+    /// Destination network, or one address such as `192.0.2.10/32`.
     #[serde(deserialize_with = "super::values::subnet")]
     #[schemars(with = "String")]
     pub to: IpNetwork,
-    /// The node it is sent to.
+    /// Name of the node that receives the packets.
     pub via: String,
 }
 
-/// How the nodes are connected.
+/// Topology of a fabric.
 #[derive(
     Debug,
     Clone,
@@ -188,14 +184,14 @@ pub struct FabricRoute {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum FabricKind {
-    /// Each node in a subnet of its own, one router between them, as in a VPC.
+    /// Each node is in its own subnet, with one router between them, as in a VPC.
     #[default]
     Routed,
-    /// All nodes on one bridge.
+    /// All nodes are on one bridge.
     Switched,
 }
 
-/// What becomes of a packet whose source is not its sender's.
+/// Treatment of a packet whose source is not an address of its sender.
 #[derive(
     Debug,
     Clone,
@@ -210,45 +206,45 @@ pub enum FabricKind {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum ForeignSources {
-    /// It passes.
+    /// The fabric forwards the packet.
     #[default]
     Pass,
-    /// The fabric drops it.
+    /// The fabric drops the packet.
     Drop,
 }
 
-/// A machine outside the cluster.
+/// Host outside the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HostSpec {
-    /// Its address with the prefix length of its subnet: `203.0.113.9/24`.
+    /// Address with the prefix length of its subnet, such as `203.0.113.9/24`.
     #[serde(deserialize_with = "super::values::host_address")]
     #[schemars(with = "String")]
     pub address: IpNetwork,
-    /// Ports it answers on, TCP and UDP.
+    /// Ports on which the host answers, for TCP and UDP; none by default.
     #[serde(default)]
     pub ports: Vec<u16>,
 }
 
-/// One thing a lab's source claims.
+/// Claim of a lab's source.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Claim {
-    /// What it says, in a sentence.
+    /// Statement of the claim, in one sentence.
     pub says: String,
-    /// Why no packet can confirm or refute it, where none can.
+    /// Reason why no packet can confirm or refute the claim.
     #[serde(default)]
     pub not_checkable: Option<String>,
 }
 
 impl LabSpec {
-    /// All probes by their names: those of the lab, then those of each step.
+    /// Returns all probes with their names: those of the lab, then those of each step.
     pub fn all_probes(&self) -> impl Iterator<Item = (&String, &Probe)> {
         let of_steps = self.steps.iter().flat_map(|step| &step.probes);
         self.probes.iter().chain(of_steps)
     }
 
-    /// The probe of that name, wherever it is written.
+    /// Returns the probe of the lab or of a step with this name.
     #[must_use]
     pub fn probe(&self, name: &str) -> Option<&Probe> {
         let of_steps = self.steps.iter().filter_map(|step| step.probes.get(name));

@@ -1,11 +1,12 @@
-//! What a user wrote: read, validated, pointed at where it is wrong, and
-//! expanded into cases.
+//! Loads scenarios: parses and validates the YAML files of a user and expands them into cases.
 //!
-//! A [`source`] is parsed into [`tree`]s by [`yaml`]; [`Scenario::load`] sorts the
-//! documents, decodes the [`lab`] strictly and the Kubernetes [`objects`]
-//! leniently, and applies the patches of every combination of axis values. Every
-//! value keeps the place where it was written, so whatever is found wrong, here
-//! or later, is a [`diagnostic`] with file, line and caret.
+//! The input is a set of [`svclab_diagnostic::source::Sources`]. The module [`yaml`] parses each
+//! file into [`tree`]s. [`Scenario::load`] classifies the documents, decodes the [`lab`] strictly
+//! and the Kubernetes [`objects`] leniently, and applies the patches of every combination of axis
+//! values. The output is a [`Scenario`] with its [`Case`]s.
+//!
+//! Every value keeps its span in the file. Errors, also of later stages, are
+//! [`svclab_diagnostic::Diagnostic`]s with file, line and caret.
 
 #[cfg(test)]
 mod any_tests;

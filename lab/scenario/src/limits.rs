@@ -1,5 +1,5 @@
-//! How large a case may be. The limits lie far above any lab that was meant as
-//! one, and below what would take a machine's memory or a day of its time.
+//! Size limits of a case. They are far above any realistic lab, and low enough that a lab neither
+//! exhausts the machine's memory nor runs for a day.
 
 use super::lab::LabSpec;
 use super::node_spec::ByHand;
@@ -10,45 +10,45 @@ use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::printable::is_control;
 use svclab_diagnostic::source::Span;
 
-/// Nodes of a cluster.
+/// Maximum number of nodes in a cluster.
 pub const MAX_NODES: usize = 256;
 
-/// Pods of a cluster.
+/// Maximum number of pods in a cluster.
 pub const MAX_PODS: usize = 4096;
 
-/// Services of a cluster.
+/// Maximum number of services in a cluster.
 pub const MAX_SERVICES: usize = 5000;
 
-/// Endpoints in all slices of a cluster.
+/// Maximum number of endpoints in all slices of a cluster.
 pub const MAX_ENDPOINTS: usize = 20_000;
 
-/// What rules are written for on all nodes together: each node's kube-proxy
-/// writes some for each port of a service and for each endpoint.
+/// Maximum of the sum of service ports and endpoints, times the number of nodes. The kube-proxy of
+/// each node writes rules for each of them.
 pub const MAX_WRITTEN: usize = 1_000_000;
 
-/// Machines outside the cluster, and load balancers.
+/// Maximum number of hosts outside the cluster, and of load balancers.
 pub const MAX_HOSTS: usize = 256;
 
-/// Probes of a case.
+/// Maximum number of probes in a case.
 pub const MAX_PROBES: usize = 256;
 
-/// Steps of a case.
+/// Maximum number of steps in a case.
 pub const MAX_STEPS: usize = 64;
 
-/// Connections of all probes of a case.
+/// Maximum number of connections of all probes in a case.
 pub const MAX_CONNECTIONS: u64 = 10_000;
 
-/// Bytes of one line of rules. `iptables-restore` reads lines of up to 10 KiB
+/// Maximum length of a line of rules in bytes. `iptables-restore` reads lines of up to 10 KiB
 /// (iptables 1.8.9, `iptables/iptables-restore.c`, `buffer`).
 pub const MAX_LINE: usize = 8192;
 
-/// Bytes of a name that is the lab's own.
+/// Maximum length of a name in the lab document, in bytes.
 pub const MAX_NAME: usize = 63;
 
-/// Objects of all cases of a lab together; each case has its own.
+/// Maximum number of objects in all cases of a lab together; each case has its own objects.
 pub const MAX_OBJECTS: usize = 1_000_000;
 
-/// No text of the lab holds what a terminal would act upon.
+/// Refuses control characters in the lab's texts, which a terminal would interpret.
 pub(super) fn text(tree: &Tree, sink: &mut Sink) {
     match &tree.value {
         Value::Scalar(Scalar { text, .. }) => printable(text, tree.span, sink),
@@ -75,8 +75,7 @@ fn printable(text: &str, at: Span, sink: &mut Sink) {
     }
 }
 
-/// The names of the lab document, its lines of rules, and how much there is of
-/// everything.
+/// Checks the counts of the lab document, its names and its lines of rules.
 pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     let at = |key: &str| {
         let spec = tree.nearest(crate::path!["spec"]);
@@ -133,7 +132,7 @@ pub(super) fn lab(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     commands(spec, tree, sink);
 }
 
-/// Lines of rules are lines, of a length that is read as one.
+/// Checks that each line of rules is a single line within [`MAX_LINE`].
 fn lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     for (node, said) in &spec.nodes {
         for (part, field, lines) in [
@@ -173,7 +172,7 @@ fn lines(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
 }
 
-/// What commands may take lies within bounds.
+/// Checks the limits for commands.
 fn commands(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     for (node, said) in &spec.nodes {
         let said = &said.by_hand;
@@ -210,7 +209,7 @@ fn commands(spec: &LabSpec, tree: &Tree, sink: &mut Sink) {
     }
 }
 
-/// How much there is of the cluster.
+/// Checks the counts of a cluster's objects.
 pub(super) fn objects(objects: &Objects, tree: &Tree, sink: &mut Sink) {
     let endpoints: usize = objects
         .endpoint_slices
@@ -252,7 +251,7 @@ pub(super) fn objects(objects: &Objects, tree: &Tree, sink: &mut Sink) {
     }
 }
 
-/// How much there is of all cases together.
+/// Checks the number of objects in all cases together.
 pub(super) fn cases(cases: usize, objects: usize, at: Span) -> Result<(), Diagnostic> {
     if cases.saturating_mul(objects) <= MAX_OBJECTS {
         return Ok(());

@@ -1,20 +1,18 @@
-//! Merge patches on trees (RFC 7386, what `kubectl patch --type merge` does).
-//! Every value keeps the place where it was written, so an error in a patched
-//! document points at the patch where the patch is to blame.
+//! Applies merge patches to trees (RFC 7386, as `kubectl patch --type merge` does). Every value
+//! keeps its span, so an error in a value from a patch points at the patch.
 
 use std::sync::Arc;
 
 use super::tree::{Entry, Map, Tree, Value};
 
-/// The tree that results from merging `patch` into `target`: maps merge, null
-/// deletes, anything else replaces.
+/// Merges `patch` into `target`: maps merge, null deletes, any other value replaces.
 pub(super) fn merged(target: &Tree, patch: &Tree) -> Tree {
     let Value::Map(changes) = &patch.value else {
         return patch.clone();
     };
     let (span, mut map) = match &target.value {
         Value::Map(map) => (target.span, Map::clone(map)),
-        // A patch's map in place of something else is the patch's, nulls left out.
+        // A map that replaces a value of another type is copied from the patch without its nulls.
         _ => (patch.span, Map::new()),
     };
     for (key, change) in changes.iter() {
@@ -40,7 +38,7 @@ pub(super) fn merged(target: &Tree, patch: &Tree) -> Tree {
     }
 }
 
-/// What merging `tree` into nothing gives. Nulls in lists stay, as in the RFC.
+/// Returns the result of merging `tree` into nothing. Nulls in lists stay, as in the RFC.
 fn without_nulls(tree: &Tree) -> Tree {
     let Value::Map(map) = &tree.value else {
         return tree.clone();
@@ -74,11 +72,11 @@ mod tests {
     use crate::yaml;
     use svclab_diagnostic::source::{FileId, Source};
 
-    /// JSON is YAML: a tree of the value's text.
+    /// Parses the text of a JSON value, which is valid YAML.
     fn tree(json: &Json) -> Tree {
         let text = json.to_string();
         let source = Source::from_bytes("x", text.into()).expect("a source");
-        // A document of nothing is left out; put it into a list.
+        // The YAML parser omits empty documents, so the value is wrapped in a list.
         let listed = Source::from_bytes("x", format!("[{}]", source.text()).into());
         let trees = yaml::parse(&listed.expect("a source"), FileId::default()).expect("YAML");
         trees[0].at(crate::path![0]).expect("an element").clone()
