@@ -1,4 +1,4 @@
-//! What a lab says of a node besides its Node object.
+//! Node properties of a lab that Node objects do not define.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,98 +14,99 @@ use super::components::KubeProxyConfig;
 use super::values::SysctlValue;
 use svclab_rules::flannel::EarlierFlannel;
 
-/// What a Node object does not say.
+/// Node properties that a Node object does not define.
 #[derive(Debug, Clone, PartialEq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSpec {
-    /// The subnet the node's own address lies in, `172.18.1.0/24`.
+    /// Subnet of the node's own address, such as `172.18.1.0/24`.
     #[serde(default, deserialize_with = "super::values::subnet_option")]
     #[schemars(with = "Option<String>")]
     pub subnet: Option<IpNetwork>,
-    /// Sysctls by their dotted names, set on top of a node's own:
-    /// `net.ipv4.conf.all.rp_filter: 1`.
+    /// Sysctls by dotted name, such as `net.ipv4.conf.all.rp_filter: 1`. They override those that
+    /// svclab sets on every node.
     #[serde(default)]
     pub sysctls: IndexMap<String, SysctlValue>,
-    /// What an earlier life of the machine left on it.
+    /// State that earlier software left on the machine.
     #[serde(default)]
     pub leftovers: Leftovers,
-    /// What somebody did on it by hand, after all components had written.
+    /// Manual changes on the node, applied after all components have written their rules.
     #[serde(default)]
     pub by_hand: ByHand,
-    /// A dump of the node, such as `scripts/collect-node` writes, that takes the place of
-    /// what the lab's components would make of it: a tarball, a directory or a file,
-    /// by its path from the lab's.
+    /// Dump of the node, for example from `scripts/collect-node`, which replaces the state that the
+    /// lab's components would create. The value is the path of an archive, directory or file,
+    /// relative to the lab's file.
     #[serde(default)]
     pub dump: Option<String>,
-    /// What of the dump cannot be built is left out; without it the lab is refused.
+    /// Whether parts of the dump that cannot be built are omitted; by default, such a dump is an
+    /// error.
     #[serde(default)]
     pub lenient: bool,
-    /// This node's kube-proxy, in place of the lab's.
+    /// kube-proxy of this node, instead of the lab's.
     #[serde(default)]
     pub kube_proxy: Option<KubeProxyConfig>,
 }
 
-/// What somebody did on a machine by hand.
+/// Manual changes on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ByHand {
-    /// Lines as `iptables-restore --noflush` reads them, tables included; `-F
-    /// CHAIN` empties a chain.
+    /// Lines in the format of `iptables-restore --noflush`, including table lines. `-F CHAIN`
+    /// empties a chain.
     #[serde(default)]
     pub iptables: Vec<String>,
-    /// Programs with their arguments, one after the other, once all rules were
-    /// written, those of a real kube-proxy too: `ipset del KUBE-CLUSTER-IP
-    /// 10.96.0.10,tcp:80`. They are this machine's, in the node's namespace.
+    /// Commands with arguments, run one after the other in the node's namespace: `ipset del
+    /// KUBE-CLUSTER-IP 10.96.0.10,tcp:80`. They run after all rules are written, including those of
+    /// a real kube-proxy. The programs are those of the machine that runs the lab.
     #[serde(default)]
     pub commands: Vec<String>,
-    /// Time that each command may take: `2m`. 30 s by default, at most 10 min.
+    /// Time limit of each command, such as `2m`; default 30 s, at most 10 min.
     #[serde(default, deserialize_with = "super::values::unbounded")]
     #[schemars(with = "Option<String>")]
     pub time_limit: Option<Duration>,
-    /// Number of bytes that each command may print on standard output and standard error
-    /// together. 1048576 (1 MiB) by default, at most 67108864 (64 MiB).
+    /// Maximum number of bytes that each command prints on standard output and standard error
+    /// together; default 1048576 (1 MiB), at most 67108864 (64 MiB).
     #[serde(default)]
     #[schemars(range(min = 1, max = 67_108_864))]
     pub output_limit: Option<u64>,
-    /// Number of processes and threads that the commands may have at once. 256 by
-    /// default, at most 4096.
+    /// Maximum number of simultaneous processes and threads of the commands; default 256, at most
+    /// 4096.
     #[serde(default)]
     #[schemars(range(min = 1, max = 4096))]
     pub process_limit: Option<u64>,
 }
 
 impl ByHand {
-    /// The longest time limit of a command.
+    /// Maximum time limit of a command.
     pub const MAX_TIME: Duration = Duration::from_mins(10);
-    /// The highest limit of a command's output, in bytes.
+    /// Maximum output limit of a command, in bytes.
     pub const MAX_OUTPUT: u64 = 64 << 20;
-    /// The highest limit of a command's processes.
+    /// Maximum process limit of the commands.
     pub const MAX_PROCESSES: u64 = 4096;
 }
 
-/// What an earlier life of a machine left on it.
+/// State that earlier software left on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Leftovers {
-    /// Lines as `iptables-save` prints them, tables included.
+    /// Lines in the format of `iptables-save`, including table lines.
     #[serde(default)]
     pub iptables: Vec<String>,
-    /// Lines as `ipset save` prints them.
+    /// Lines in the format of `ipset save`.
     #[serde(default)]
     pub ipset: Vec<String>,
-    /// The rules of an earlier flannel that was not torn down: `none` (the
-    /// default), or the network and the node's subnet it was configured with.
+    /// Rules of an earlier flannel that was not removed: `none` (the default), or the network and
+    /// the node's subnet of its configuration.
     #[serde(default)]
     pub flannel: FlannelLeftover,
 }
 
-/// The rules an earlier flannel left.
+/// Rules that an earlier flannel left.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum FlannelLeftover {
-    /// None.
+    /// No rules of an earlier flannel.
     #[default]
     None,
-    /// Those of a flannel with another network or subnet.
+    /// Rules of a flannel with another network or subnet.
     Of(EarlierFlannel),
 }
 

@@ -1,5 +1,5 @@
-//! The Kubernetes objects of a case: typed, their defaults filled in, and the
-//! endpoint slices that were not written derived.
+//! Decodes the Kubernetes objects of a case, fills in their defaults, and derives the endpoint
+//! slices that the lab does not have.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -23,58 +23,58 @@ use super::tree::Tree;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Sources;
 
-/// An object with what was written of it.
+/// Kubernetes object with its document.
 #[derive(Debug, Clone)]
 pub struct Object<T> {
-    /// Its namespace; empty for kinds that live in none.
+    /// Kubernetes namespace; empty for cluster-scoped kinds.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// The object, with the defaults of an API server filled in.
+    /// Decoded object with the defaults of an API server.
     pub value: Arc<T>,
-    /// The document, patched; `None` for a slice that was derived.
+    /// Patched document; `None` for a derived slice.
     pub tree: Option<Tree>,
 }
 
-/// The objects of a case, in the order they were written.
+/// Objects of a case, in document order.
 #[derive(Debug, Clone, Default)]
 pub struct Objects {
-    /// Nodes.
+    /// Nodes of the cluster.
     pub nodes: Vec<Object<Node>>,
-    /// Pods. One on the host's network without an address has its node's
-    /// internal ones, as a kubelet would report.
+    /// Pods. A pod on the host network without an address has the internal addresses of its node,
+    /// as a kubelet would report.
     pub pods: Vec<Object<Pod>>,
-    /// Services.
+    /// Services of all types.
     pub services: Vec<Object<Service>>,
-    /// Endpoint slices: those that were written, then those derived for services
-    /// that have a selector and no slice that was written.
+    /// Endpoint slices of the lab, then slices derived for services that have a selector and no
+    /// slice in the lab.
     pub endpoint_slices: Vec<Object<EndpointSlice>>,
-    /// The networks that cluster IPs are taken from.
+    /// Networks of cluster IPs.
     pub service_cidrs: Vec<Object<ServiceCIDR>>,
-    /// How many objects of other kinds there were, by kind.
+    /// Number of objects of other kinds, by kind.
     pub ignored: BTreeMap<String, usize>,
 }
 
 impl Objects {
-    /// The node with this name.
+    /// Returns the node with this name.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&Object<Node>> {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    /// The pod with this name.
+    /// Returns the pod with this name.
     #[must_use]
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&Object<Pod>> {
         find(&self.pods, namespace, name)
     }
 
-    /// The service with this name.
+    /// Returns the service with this name.
     #[must_use]
     pub fn service(&self, namespace: &str, name: &str) -> Option<&Object<Service>> {
         find(&self.services, namespace, name)
     }
 
-    /// The slices of a service.
+    /// Returns the slices of a service.
     pub fn slices_of(
         &self,
         namespace: &str,
@@ -85,7 +85,8 @@ impl Objects {
         })
     }
 
-    /// The document of an object, patched.
+    /// Returns the patched document of an object. `None` if the object does not exist or is
+    /// derived.
     #[must_use]
     pub fn tree(&self, reference: &DocumentRef) -> Option<&Tree> {
         let DocumentRef::Object {
@@ -107,13 +108,12 @@ impl Objects {
         }
     }
 
-    /// Reads the objects of files that need not hold a lab; if they do, it is counted
-    /// among what is ignored. With the objects come warnings.
+    /// Loads the objects of files, and returns them with warnings. The files do not have to contain
+    /// a lab; a lab is counted in [`Objects::ignored`].
     ///
     /// # Errors
     ///
-    /// Everything that is wrong: errors first, then warnings. Render them with the
-    /// same `sources`.
+    /// Returns all errors and then all warnings. Render them with the same `sources`.
     pub fn load(sources: &Sources) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         let mut sink = Sink::default();
         let mut documents = Documents::read(sources, &mut sink);
@@ -130,7 +130,7 @@ impl Objects {
         Ok((objects, sources.redact(sink.into_inner())))
     }
 
-    /// Puts the objects of a case together.
+    /// Collects the objects of a case.
     pub(super) fn new(
         objects: &IndexMap<DocumentRef, Decoded>,
         ignored: &BTreeMap<String, usize>,
@@ -158,8 +158,8 @@ impl Objects {
         all
     }
 
-    /// Gives pods on the host's network their node's addresses, where their
-    /// status has none.
+    /// Assigns pods on the host network the addresses of their node, unless their status has
+    /// addresses.
     fn address_host_pods(&mut self) {
         for pod in &mut self.pods {
             let spec = pod.value.spec.as_ref();
@@ -235,13 +235,13 @@ fn find<'o, T>(objects: &'o [Object<T>], namespace: &str, name: &str) -> Option<
         .find(|object| object.name == name && object.namespace == namespace)
 }
 
-/// The service a slice belongs to.
+/// Returns the name of the service that a slice belongs to.
 fn service_of(slice: &EndpointSlice) -> Option<&str> {
     let labels = slice.metadata.labels.as_ref()?;
     labels.get(SERVICE_NAME).map(String::as_str)
 }
 
-/// A node's addresses inside the cluster, as its status lists them.
+/// Returns the addresses of type `InternalIP` in a node's status.
 fn internal_addresses(node: &Node) -> Vec<String> {
     let addresses = node
         .status
@@ -255,14 +255,14 @@ fn internal_addresses(node: &Node) -> Vec<String> {
         .collect()
 }
 
-/// One object, decoded.
+/// Decoded object with its document.
 #[derive(Debug, Clone)]
 pub(super) struct Decoded {
     pub typed: Typed,
     pub tree: Tree,
 }
 
-/// An object by its kind.
+/// Decoded object of a modelled kind.
 #[derive(Debug, Clone)]
 pub(super) enum Typed {
     Node(Arc<Node>),
@@ -272,7 +272,7 @@ pub(super) enum Typed {
     ServiceCidr(Arc<ServiceCIDR>),
 }
 
-/// Reads all of them; what cannot be read is told and left out.
+/// Decodes all objects. Objects that cannot be decoded are reported and omitted.
 pub(super) fn decode_all(
     objects: &IndexMap<DocumentRef, Tree>,
     sink: &mut Sink,
@@ -290,12 +290,12 @@ pub(super) fn decode_all(
     decoded
 }
 
-/// Reads an object as an API server would, with the fields it ignored.
+/// Decodes an object as an API server does, and returns the object with the ignored fields.
 ///
 /// # Errors
 ///
-/// A value of the wrong type, or one that the API does not allow and that
-/// decides about packets: a port, a protocol, a policy, an address type.
+/// Returns a diagnostic for a value of the wrong type. Also for an invalid value that affects
+/// packets: a port, a protocol, a policy, an address type.
 pub(super) fn decode(
     reference: &DocumentRef,
     tree: &Tree,
@@ -346,7 +346,7 @@ pub(super) fn decode(
     Ok((decoded, ignored))
 }
 
-/// Reads an object that lives in a namespace, and writes down which.
+/// Decodes a namespaced object and sets its namespace.
 fn read<T: DeserializeOwned>(
     tree: &Tree,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! What the value of an axis, or a step, does to the documents as written.
+//! Patches: the changes that axis values and steps make to documents.
 
 use std::borrow::Cow;
 
@@ -7,62 +7,61 @@ use serde::Deserialize;
 
 use super::reference::{DocumentRef, ObjectKind};
 
-/// A JSON object, in the order it was written.
+/// JSON object with the key order of the document.
 pub type Object = serde_json::Map<String, serde_json::Value>;
 
-/// One change to the documents.
+/// Change to one document.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "PatchShape")]
 pub enum Patch {
-    /// Merges into a document, as `kubectl patch --type merge` does: objects
-    /// merge, lists are replaced whole, null deletes (RFC 7386).
+    /// Merges into a document as `kubectl patch --type merge` does: objects merge, lists are
+    /// replaced, null deletes (RFC 7386).
     Merge {
-        /// The document.
+        /// Document that the patch changes.
         target: DocumentRef,
-        /// What is merged into it.
+        /// Content of the patch.
         merge: Object,
     },
-    /// Takes an object away.
+    /// Deletes an object.
     Delete {
-        /// The object.
+        /// Object to delete.
         target: DocumentRef,
     },
     /// Adds an object.
     Add {
-        /// The whole object, with its `apiVersion` and `kind`.
+        /// Complete object, with `apiVersion` and `kind`.
         object: Object,
     },
-    /// Has a pod begin to terminate, as `kubectl delete` does.
+    /// Starts the termination of a pod, as `kubectl delete` does.
     Terminate {
-        /// The pod.
+        /// Pod to terminate.
         target: DocumentRef,
     },
 }
 
-/// A patch as written.
+/// Patch in the format of the document.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Patch")]
 struct PatchShape {
-    /// The document to merge into: `Lab`, `Node/NAME`, `Pod/NAMESPACE/NAME`,
-    /// `Service/NAMESPACE/NAME` or `EndpointSlice/NAMESPACE/NAME`.
+    /// Document to change: `Lab`, `Node/NAME`, `Pod/NAMESPACE/NAME`, `Service/NAMESPACE/NAME` or
+    /// `EndpointSlice/NAMESPACE/NAME`.
     #[serde(default, deserialize_with = "super::values::parsed_option")]
     #[schemars(with = "Option<String>")]
     patch: Option<DocumentRef>,
-    /// What is merged into it, as by `kubectl patch --type merge`: maps merge,
-    /// lists are replaced whole, null deletes.
+    /// Content to merge, as with `kubectl patch --type merge`: maps merge, lists are replaced, null
+    /// deletes.
     #[serde(default)]
     merge: Option<Object>,
-    /// An object to take away, named as for `patch`.
+    /// Object to delete, in the format of `patch`.
     #[serde(default, deserialize_with = "super::values::parsed_option")]
     #[schemars(with = "Option<String>")]
     delete: Option<DocumentRef>,
-    /// A whole Kubernetes object to add.
+    /// Complete Kubernetes object to add.
     #[serde(default)]
     add: Option<Object>,
-    /// A pod that begins to terminate, `Pod/NAMESPACE/NAME`: it has a
-    /// `deletionTimestamp` and goes on to serve, and endpoints that are derived from
-    /// it are not ready any more but serving and terminating.
+    /// Pod to terminate, `Pod/NAMESPACE/NAME`. The pod gets a `deletionTimestamp` and continues to
+    /// serve. Its derived endpoints become serving and terminating, and are no longer ready.
     #[serde(default, deserialize_with = "super::values::parsed_option")]
     #[schemars(with = "Option<String>")]
     terminate: Option<DocumentRef>,

@@ -1,4 +1,4 @@
-//! The exchanges a lab attempts.
+//! Probes of a lab.
 
 use std::time::Duration;
 
@@ -6,37 +6,36 @@ use schemars::JsonSchema;
 
 use svclab_model::plan::Protocol;
 
-/// An exchange to attempt.
+/// Connections from one source to one target.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Probe {
-    /// Who calls: `pod/NAMESPACE/NAME`, a node or a host.
+    /// Source: `pod/NAMESPACE/NAME`, a node or a host.
     pub from: String,
-    /// Who is called: a name or an address, with its port:
-    /// `lb/default/nginx:443`, `service/default/nginx:80`, `10.0.0.1:443`.
+    /// Target: a name or an address with a port, such as `lb/default/nginx:443`,
+    /// `service/default/nginx:80` or `10.0.0.1:443`.
     pub to: String,
-    /// What is spoken: `tcp` (the default), `udp` or `ping`.
+    /// Protocol: `tcp`, `udp` or `ping`; default `tcp`.
     #[serde(default)]
     pub protocol: Protocol,
-    /// How many exchanges are attempted, one after the other; one by default.
+    /// Number of connections, one after the other; default 1.
     #[serde(default = "one")]
     #[schemars(range(min = 1))]
     pub connections: u32,
-    /// The source the caller binds its socket to: one of its addresses, or a
-    /// name for it.
+    /// Source address to which the caller binds its socket: one of its addresses, or a name of it.
     #[serde(default)]
     pub bind: Option<String>,
-    /// How long an answer is waited for, such as `3s`, at most `1h`; the command line's
-    /// `--patience` when absent.
+    /// Maximum wait for an answer, such as `3s`, at most `1h`; default `--max-wait` of the command
+    /// line.
     #[serde(default, deserialize_with = "super::values::duration")]
     #[schemars(with = "Option<String>")]
     pub patience: Option<Duration>,
-    /// The probe that must have ended before this one begins.
+    /// Name of the probe that must end before this probe starts.
     #[serde(default)]
     pub after: Option<String>,
-    /// The step across which its connections stay open: they are opened and a word is
-    /// exchanged right before the step's change, and another once the step's own
-    /// probes are over. Its verdict is what became of that.
+    /// Name of the step across which the connections stay open. Right before the step's change, the
+    /// connections are opened and exchange a message. After the step's own probes, they exchange
+    /// another message, which determines the verdict.
     #[serde(default)]
     pub across: Option<String>,
 }

@@ -1,29 +1,27 @@
-//! The product of a lab's axes: every combination of their values that means
-//! something.
+//! Computes the product of a lab's axes without the excluded combinations.
 
 use indexmap::IndexMap;
 
 use super::expectation::selects;
 use super::lab::LabSpec;
 
-/// How many cases a lab may have.
+/// Maximum number of cases in a lab.
 pub const MAX_CASES: usize = 4096;
 
-/// How many combinations are looked at before those that mean nothing are left
-/// out.
+/// Maximum number of combinations before `exclude` is applied.
 pub const MAX_COMBINATIONS: usize = 65_536;
 
 /// One combination of axis values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Combination {
-    /// The value of each axis, in the order of the axes.
+    /// Value of each axis, in the order of the axes.
     pub values: IndexMap<String, String>,
-    /// The value's position within each axis.
+    /// Index of the value in each axis.
     pub positions: Vec<usize>,
 }
 
 impl Combination {
-    /// `lab/axis=value,axis2=value2`; without axes, the lab's name.
+    /// Returns `LAB/AXIS=VALUE,AXIS2=VALUE2`; without axes, the lab's name.
     pub fn id(&self, lab: &str) -> String {
         if self.values.is_empty() {
             return lab.to_owned();
@@ -37,10 +35,10 @@ impl Combination {
     }
 }
 
-/// Why there is no product.
+/// Error of computing the product.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProductError {
-    /// More than [`MAX_COMBINATIONS`] before anything is left out.
+    /// More than [`MAX_COMBINATIONS`] before `exclude`.
     #[error("the axes make more than {MAX_COMBINATIONS} combinations")]
     Combinations,
     /// More than [`MAX_CASES`] after `exclude`.
@@ -48,8 +46,8 @@ pub enum ProductError {
     Cases(usize),
 }
 
-/// The combinations that `exclude` leaves, the first axis varying slowest, and
-/// for each entry of `exclude` how many it left out.
+/// Returns the combinations that `exclude` does not match, the first axis varying slowest. Also
+/// returns the number of combinations that each entry of `exclude` matches.
 pub(super) fn combinations(spec: &LabSpec) -> Result<(Vec<Combination>, Vec<usize>), ProductError> {
     let axes = &spec.axes;
     let total = axes
@@ -78,7 +76,7 @@ pub(super) fn combinations(spec: &LabSpec) -> Result<(Vec<Combination>, Vec<usiz
     Ok((kept, excluded))
 }
 
-/// The combination with this number, read as digits, one an axis.
+/// Returns the combination with this number. Each axis is one digit of the number.
 fn nth<P>(axes: &IndexMap<String, IndexMap<String, P>>, number: usize) -> Combination {
     let mut rest = number;
     let mut positions: Vec<usize> = axes

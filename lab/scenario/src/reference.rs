@@ -1,25 +1,25 @@
-//! How a lab names a document: `Lab`, `Node/node-1`, `Service/default/nginx`.
+//! References to documents of a lab: `Lab`, `Node/node-1`, `Service/default/nginx`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The kinds of Kubernetes objects svclab reads.
+/// Kubernetes kinds that svclab models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
-    /// `v1`, without a namespace.
+    /// `v1`, cluster-scoped.
     Node,
-    /// `v1`.
+    /// `v1`, namespaced.
     Pod,
-    /// `v1`.
+    /// `v1`, namespaced.
     Service,
-    /// `discovery.k8s.io/v1`.
+    /// `discovery.k8s.io/v1`, namespaced.
     EndpointSlice,
-    /// `networking.k8s.io/v1`, without a namespace.
+    /// `networking.k8s.io/v1`, cluster-scoped.
     ServiceCidr,
 }
 
 impl ObjectKind {
-    /// All of them.
+    /// All kinds that svclab models.
     pub const ALL: [Self; 5] = [
         Self::Node,
         Self::Pod,
@@ -28,7 +28,7 @@ impl ObjectKind {
         Self::ServiceCidr,
     ];
 
-    /// The kind as an object's `kind` names it.
+    /// Returns the value of `kind`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,13 +40,13 @@ impl ObjectKind {
         }
     }
 
-    /// The kind with this name.
+    /// Returns the kind with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The API group, empty for the core's.
+    /// Returns the API group, empty for the core group.
     #[must_use]
     pub const fn group(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl ObjectKind {
         }
     }
 
-    /// The `apiVersion` svclab reads.
+    /// Returns the supported `apiVersion`.
     #[must_use]
     pub const fn api_version(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl ObjectKind {
         }
     }
 
-    /// Whether objects of this kind live in a namespace.
+    /// Whether objects of this kind are in a Kubernetes namespace.
     #[must_use]
     pub const fn is_namespaced(self) -> bool {
         !matches!(self, Self::Node | Self::ServiceCidr)
@@ -79,25 +79,24 @@ impl fmt::Display for ObjectKind {
     }
 }
 
-/// Names one document of a scenario.
+/// Reference to one document of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DocumentRef {
     /// The lab document.
     Lab,
     /// A Kubernetes object.
     Object {
-        /// Its kind.
+        /// Kind of the object.
         kind: ObjectKind,
-        /// Its namespace; empty for kinds that live in none.
+        /// Kubernetes namespace; empty for cluster-scoped kinds.
         namespace: String,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
 }
 
 impl DocumentRef {
-    /// The object of this kind and name; `namespace` does not matter for kinds
-    /// that live in none.
+    /// Returns the reference to an object. `namespace` is ignored for cluster-scoped kinds.
     #[must_use]
     pub fn object(kind: ObjectKind, namespace: &str, name: &str) -> Self {
         Self::Object {
@@ -126,23 +125,23 @@ impl fmt::Display for DocumentRef {
     }
 }
 
-/// Why a text names no document.
+/// Error of parsing a reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
-    /// The kind is none that svclab reads.
+    /// svclab does not model the kind.
     #[error(
         "svclab reads no objects of kind `{0}`; a patch names `Lab` or a Node, Pod, Service, EndpointSlice or ServiceCIDR"
     )]
     Kind(String),
-    /// A kind without namespaces is named with one, or the reverse, or parts are
-    /// empty.
+    /// The parts do not fit the kind: a part is empty, a namespace is missing, or a cluster-scoped
+    /// kind has one.
     #[error("`{written}` does not name a {kind}; write `{form}`")]
     Form {
-        /// As written.
+        /// Text of the reference.
         written: String,
-        /// The kind.
+        /// Name of the kind.
         kind: &'static str,
-        /// What it should look like.
+        /// Example of a valid reference.
         form: String,
     },
 }

@@ -1,9 +1,9 @@
-//! What YAML 1.2's core schema takes a plain scalar for (chapter 10.3.2 of the
-//! specification): `no` is a string, `0o17` is fifteen, `017` is seventeen.
+//! Resolves plain scalars by the core schema of YAML 1.2 (chapter 10.3.2 of the specification):
+//! `no` is a string, `0o17` is 15, `017` is 17.
 
 use super::tree::ScalarKind;
 
-/// What a scalar without quotes and tag means.
+/// Resolves a scalar without quotes and tag.
 pub(super) fn resolve(text: &str) -> ScalarKind {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => ScalarKind::Null,
@@ -13,8 +13,7 @@ pub(super) fn resolve(text: &str) -> ScalarKind {
     }
 }
 
-/// What a scalar with a tag of the core schema means; `None` when it is not what
-/// the tag says.
+/// Resolves a scalar with a tag of the core schema. `None` if the text does not fit the tag.
 pub(super) fn tagged(text: &str, tag: &str) -> Option<ScalarKind> {
     let resolved = resolve(text);
     match (tag, resolved) {
@@ -79,7 +78,7 @@ fn number(text: &str) -> Option<ScalarKind> {
 }
 
 fn radix(digits: &str, radix: u32) -> Option<ScalarKind> {
-    // `from_str_radix` would take a sign.
+    // `from_str_radix` accepts a sign.
     if digits.starts_with(['-', '+']) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! A lab and its objects, read and expanded.
+//! Loads a lab and its objects and expands them into cases.
 
 use std::sync::Arc;
 
@@ -18,26 +18,25 @@ use super::tree::Tree;
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Sources;
 
-/// A lab with its cases.
+/// Lab with its cases.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// The lab as written, before any patch.
+    /// Lab before any patch.
     pub lab: Arc<Lab>,
-    /// The files it was read from, for rendering diagnostics.
+    /// Files of the lab, for rendering diagnostics.
     pub sources: Sources,
     cases: Vec<Case>,
 }
 
 impl Scenario {
-    /// Reads a scenario from one file or several that belong together (a lab and
-    /// a dump of the cluster's objects): exactly one `Lab` document among them.
+    /// Loads a scenario from one or several files, such as a lab and a dump of the cluster's
+    /// objects. Exactly one document must be a `Lab`.
     ///
-    /// With the scenario come warnings.
+    /// The second part of the result are warnings.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, as far as it could be read: errors first, then
-    /// warnings. Render them with the same `sources`.
+    /// Returns all errors that were found, then all warnings. Render them with the same `sources`.
     pub fn load(sources: &Sources) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         let mut sink = Sink::default();
         let scenario = read(sources, &mut sink);
@@ -49,13 +48,13 @@ impl Scenario {
         }
     }
 
-    /// The lab's name.
+    /// Returns the name of the lab.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.lab.metadata.name
     }
 
-    /// The cases, the first axis varying slowest. There is at least one.
+    /// Returns the cases, the first axis varying slowest. There is at least one case.
     #[must_use]
     pub fn cases(&self) -> &[Case] {
         &self.cases
@@ -65,13 +64,13 @@ impl Scenario {
 fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
     let documents = Documents::read(sources, sink);
     let decoded = decode_all(&documents.objects, sink);
-    // An object that could not be read is not also missing.
+    // An object with a decode error must not also be reported as missing.
     let has_all_objects = !sink.has_errors();
     let lab_tree = the_lab(&documents, sources, sink)?;
     limits::text(lab_tree, sink);
     check_lab::name(lab_tree, sources, sink);
     if !check_lab::row_keys(lab_tree, sink) {
-        // Decoded as a probe, an unknown key would be wrong in other ways as well.
+        // The decoder would report an unknown key again, as an invalid probe.
         return None;
     }
     let lab: Lab = match strict(lab_tree) {
@@ -98,7 +97,7 @@ fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
         };
         check_removals::check(&base.patches(), written, sink);
     }
-    // What is wrong already would be found again in every case.
+    // Errors up to here would repeat in every case.
     if sink.has_errors() {
         return None;
     }
@@ -110,12 +109,12 @@ fn read(sources: &Sources, sink: &mut Sink) -> Option<Scenario> {
     })
 }
 
-/// The one lab document.
+/// Returns the single lab document, or reports that there is none or more than one.
 fn the_lab<'d>(documents: &'d Documents, sources: &Sources, sink: &mut Sink) -> Option<&'d Tree> {
     match documents.labs.as_slice() {
         [lab] => Some(lab),
         [] => {
-            // A file that did not parse may well have one.
+            // A file that did not parse may contain the lab document.
             if !sink.has_errors() {
                 let names: Vec<&str> = sources.iter().map(|(_, source)| source.name()).collect();
                 sink.push(

@@ -1,12 +1,11 @@
-//! The JSON schema of the lab document, for editors: fields, types, words and
-//! what they mean.
+//! Generates the JSON schema of the lab document, for editors.
 
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
 
 use super::lab::{API_VERSION, KIND, Lab};
 
-/// The schema of a document of kind `Lab`, in JSON Schema 2020-12.
+/// Returns the schema of a `Lab` document, in JSON Schema 2020-12.
 #[must_use]
 pub fn lab() -> Schema {
     let mut schema = SchemaSettings::draft2020_12()
@@ -35,7 +34,7 @@ mod tests {
         first(include_str!("example.yaml"))
     }
 
-    /// The first document of a text, as JSON.
+    /// Converts the first document of a text to JSON.
     fn first(text: &str) -> Value {
         let source = Source::from_bytes("x", text.into()).expect("a source");
         let trees = yaml::parse(&source, FileId::default()).expect("YAML");

@@ -1,13 +1,13 @@
-//! Label selectors, as `NetworkPolicy` objects have them.
+//! Matches label selectors of `NetworkPolicy` objects.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// Whether a selector matches an object with these labels; an empty selector matches
-/// every object. An operator that the API does not have matches nothing.
-/// (apimachinery v0.36.0 `pkg/apis/meta/v1/helpers.go`, `LabelSelectorAsSelector`;
-/// `pkg/labels/selector.go`, `Requirement.Matches`.)
+/// Whether a selector matches an object with these labels. An empty selector matches every object.
+/// An operator that the API does not define matches nothing. (apimachinery v0.36.0
+/// `pkg/apis/meta/v1/helpers.go`, `LabelSelectorAsSelector`; `pkg/labels/selector.go`,
+/// `Requirement.Matches`.)
 pub(super) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
     let value = |key: &str| labels.and_then(|labels| labels.get(key));
     let equal = selector

@@ -1,4 +1,4 @@
-//! Where diagnostics gather: each once, however many cases meet it.
+//! Collects diagnostics. A diagnostic that several cases produce is stored once.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -6,16 +6,16 @@ use std::hash::{BuildHasher as _, RandomState};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
 
-/// Errors that are kept, and warnings; further ones are counted. A file of a million
-/// wrong documents costs no more memory than one of a hundred.
+/// Maximum number of stored errors, and of stored warnings. Further diagnostics are only counted,
+/// which bounds the memory for a file with a million errors.
 pub const MAX_DIAGNOSTICS: usize = 100;
 
-/// Diagnostics in the order they were found.
+/// Diagnostics in the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct Sink {
     errors: Found,
     warnings: Found,
-    /// Hashes of messages with their places.
+    /// Hashes of message and span of all diagnostics.
     seen: HashSet<u64>,
     hasher: RandomState,
 }
@@ -27,8 +27,7 @@ struct Found {
 }
 
 impl Sink {
-    /// Takes a diagnostic, unless one with the same message at the same place is
-    /// there.
+    /// Stores a diagnostic, unless one with the same message and span exists.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         let place: Option<Span> = diagnostic.primary.as_ref().map(|label| label.span);
         let key = self.hasher.hash_one((&diagnostic.message, place));
@@ -47,24 +46,23 @@ impl Sink {
         }
     }
 
-    /// Takes several.
     pub fn extend(&mut self, diagnostics: impl IntoIterator<Item = Diagnostic>) {
         for diagnostic in diagnostics {
             self.push(diagnostic);
         }
     }
 
-    /// Whether there is an error among them.
+    /// Whether there is at least one error.
     pub fn has_errors(&self) -> bool {
         !self.errors.kept.is_empty()
     }
 
-    /// The first error, otherwise the first warning.
+    /// Returns the first error, otherwise the first warning.
     pub fn first(self) -> Option<Diagnostic> {
         self.into_inner().into_iter().next()
     }
 
-    /// All of them, errors first, otherwise as they were found.
+    /// Returns all errors, then all warnings, each in order of arrival.
     pub fn into_inner(self) -> Vec<Diagnostic> {
         let more = |count: usize, kind: &str| match count {
             0 => None,

@@ -1,5 +1,4 @@
-//! What the kernel is expected to hold once the probes are over: sets, virtual
-//! servers, interfaces.
+//! Expected kernel state after the probes: sets, virtual servers and interfaces.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -10,46 +9,47 @@ use serde::Deserializer;
 
 use super::wire::Tap;
 
-/// What an ipset, or a set or map of nftables, is expected to be and to hold.
+/// Expected type and members of an ipset, or of a set or map of nftables.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetExpectation {
-    /// The node whose set it is.
+    /// Name of the node.
     pub on: String,
-    /// The table of nftables that it is of, by family and name: `ip kube-proxy`. Without
-    /// it, it is an ipset.
+    /// Table of nftables by family and name, such as `ip kube-proxy`. When absent, the set is an
+    /// ipset.
     #[serde(default)]
     pub table: Option<String>,
-    /// The set: `KUBE-LOAD-BALANCER`, `service-ips`.
+    /// Name of the set, such as `KUBE-LOAD-BALANCER` or `service-ips`.
     pub set: String,
-    /// Its type: `hash:ip,port`, `ipv4_addr . inet_proto . inet_service : verdict`.
+    /// Type of the set, such as `hash:ip,port` or `ipv4_addr . inet_proto . inet_service :
+    /// verdict`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// All its members, in any order, as `ipset save` prints them,
-    /// `172.18.96.4,tcp:443`, or as `nft list ruleset` does without their comments:
-    /// `172.18.96.4 . tcp . 443 : drop`.
+    /// All members, in any order. The format is that of `ipset save`, such as
+    /// `172.18.96.4,tcp:443`, or that of `nft list ruleset` without comments, such as `172.18.96.4
+    /// . tcp . 443 : drop`.
     pub members: Vec<String>,
 }
 
-/// What a virtual server of IPVS is expected to be, as the kernel says itself.
+/// Expected state of an IPVS virtual server in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VirtualServerExpectation {
-    /// The node whose virtual server it is.
+    /// Name of the node.
     pub on: String,
-    /// Its address and port: `10.20.0.1:443`.
+    /// Address and port, such as `10.20.0.1:443`.
     #[serde(deserialize_with = "served")]
     #[schemars(with = "String")]
     pub server: SocketAddr,
-    /// The lines that `ipvsadm -Sn` prints of it, the real servers in any order:
-    /// `-A -t 10.20.0.1:443 -s rr`. None: there is no such virtual server.
+    /// Lines that `ipvsadm -Sn` prints for the virtual server, with the real servers in any order:
+    /// `-A -t 10.20.0.1:443 -s rr`. An empty list means that the virtual server does not exist.
     pub is: Vec<String>,
 }
 
-/// An address with a port, as written.
+/// Address with a port.
 struct Served(SocketAddr);
 
-/// Why a text is no address with a port.
+/// Error of parsing an address with a port.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an address with a port; write for example `10.20.0.1:443`")]
 struct ServedError(String);
@@ -67,18 +67,18 @@ fn served<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::E
     super::values::parsed::<D, Served>(deserializer).map(|served| served.0)
 }
 
-/// What an interface is expected to be.
+/// Expected flags and addresses of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LinkExpectation {
-    /// The interface, as `NAME/INTERFACE`: `node-1/kube-ipvs0`.
+    /// Interface in the form `NAME/INTERFACE`, such as `node-1/kube-ipvs0`.
     #[serde(deserialize_with = "super::values::parsed")]
     #[schemars(with = "String")]
     pub on: Tap,
-    /// All its flags, in any order, as `ip link` prints them: `BROADCAST`,
-    /// `NOARP`; one that is down has no `UP`.
+    /// All flags, in any order, as `ip link` prints them, such as `BROADCAST` or `NOARP`. An
+    /// interface that is down has no `UP`.
     pub flags: Vec<String>,
-    /// All its addresses, in any order: `10.20.0.1/32`.
+    /// All addresses, in any order, such as `10.20.0.1/32`.
     #[serde(deserialize_with = "super::values::host_addresses")]
     #[schemars(with = "Vec<String>")]
     pub addresses: Vec<IpNetwork>,

@@ -1,4 +1,4 @@
-//! What changes while a case stands, and what is tried after it.
+//! Steps: changes to a running case and the probes after them.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -6,17 +6,17 @@ use schemars::JsonSchema;
 use super::patch::Patch;
 use super::probe::Probe;
 
-/// A change of a lab that stands.
+/// Change to a running case.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Step {
-    /// How it is called: by probes that stay open across it, and by `expect`.
+    /// Name of the step, for `across` of probes and for `expect`.
     pub name: String,
-    /// What changes, all at once: patches as those of an axis. A pod that is deleted is
-    /// gone at once: its interface goes before its servers could say a word. A node
-    /// neither comes nor goes.
+    /// Patches that are applied at once, in the format of an axis value. A deleted pod disappears
+    /// immediately: its interface is removed before its servers can send anything. A step cannot
+    /// add or delete a node.
     pub change: Vec<Patch>,
-    /// The exchanges to attempt once everybody has taken note of the change.
+    /// Probes to run after all components have applied the change, by name.
     #[serde(default)]
     pub probes: IndexMap<String, Probe>,
 }

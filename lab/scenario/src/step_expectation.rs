@@ -1,16 +1,15 @@
-//! What is expected of a step.
+//! Expectations for a step.
 
 use std::time::Duration;
 
 use schemars::JsonSchema;
 
-/// What is expected of a step besides its probes.
+/// Expectation for a step, besides its probes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StepExpectation {
-    /// How long after the change traffic has moved at the latest, such as `2s`: the
-    /// first packet is on a way that there was not before, and none comes later on one
-    /// that there is no more.
+    /// Maximum time from the change until the traffic has moved, such as `2s`. Within this time,
+    /// the first packet must use a new path. After this time, no packet may use an old path.
     #[serde(deserialize_with = "within")]
     #[schemars(with = "String")]
     pub within: Duration,

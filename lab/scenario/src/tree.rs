@@ -1,4 +1,4 @@
-//! A YAML document as it was written: every node knows its place.
+//! YAML document in which every node has its span.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,72 +7,72 @@ use indexmap::IndexMap;
 
 use svclab_diagnostic::source::Span;
 
-/// A node and everything below it. Cheap to clone: what is below is shared, and
-/// a patch copies only the way to what it changes.
+/// Node with all its descendants. A clone is cheap: descendants are shared, and a patch copies only
+/// the nodes on the path to the change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tree {
-    /// Where it stands. A map in block style goes from its first key to the end
-    /// of its last value.
+    /// Span of the node. A map in block style extends from its first key to the end of its last
+    /// value.
     pub span: Span,
-    /// What it is.
+    /// Content of the node.
     pub value: Value,
 }
 
-/// What a node is.
+/// Content of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A single value.
+    /// Single value.
     Scalar(Scalar),
-    /// A list.
+    /// List of nodes.
     Sequence(Arc<Vec<Tree>>),
-    /// A map from strings, in the order it was written.
+    /// Map from strings, in document order.
     Map(Arc<Map>),
 }
 
-/// A single value, as text and as what YAML 1.2's core schema takes it for.
+/// Single value, as text and as resolved by the core schema of YAML 1.2.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scalar {
-    /// The text, quotes and escapes resolved; `1.20` stays `1.20`.
+    /// Text with quotes and escapes resolved. The text `1.20` stays `1.20`.
     pub text: Arc<str>,
-    /// What it means.
+    /// Resolved value.
     pub kind: ScalarKind,
 }
 
-/// What a single value means.
+/// Resolved value of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ScalarKind {
     /// `null`, `~` or nothing.
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number from 0 up.
+    /// Integer from 0.
     Unsigned(u64),
-    /// A whole number below 0.
+    /// Integer below 0.
     Negative(i64),
-    /// A number with a point or an exponent, or too large to be whole.
+    /// Number with a decimal point or an exponent, or an integer that does not fit in 64 bits.
     Float(f64),
-    /// Text.
+    /// Any other text.
     String,
 }
 
-/// The entries of a map.
+/// Entries of a map, in document order.
 pub type Map = IndexMap<Arc<str>, Entry>;
 
-/// A map's value with the place of its key.
+/// Value of a map with the span of its key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Where the key stands.
+    /// Span of the key.
     pub key: Span,
-    /// The value.
+    /// Value at the key.
     pub value: Tree,
 }
 
-/// A step on the way from a document to a node.
+/// Segment of a path from a document to a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// A map's value.
+    /// Key of a map.
     Key(String),
-    /// A list's element, from 0.
+    /// Index in a list, from 0.
     Index(usize),
 }
 
@@ -94,7 +94,7 @@ impl From<usize> for Step {
     }
 }
 
-/// The way from a document to a node: `path!["spec", "ports", 0]`.
+/// Builds a path from a document to a node: `path!["spec", "ports", 0]`.
 #[macro_export]
 macro_rules! path {
     ($($step:expr),* $(,)?) => {
@@ -103,7 +103,7 @@ macro_rules! path {
 }
 
 impl Tree {
-    /// The map, if it is one.
+    /// Returns the map, `None` for other nodes.
     #[must_use]
     pub fn as_map(&self) -> Option<&Map> {
         match &self.value {
@@ -112,7 +112,7 @@ impl Tree {
         }
     }
 
-    /// The list's elements, if it is one.
+    /// Returns the elements of the list, `None` for other nodes.
     #[must_use]
     pub fn as_sequence(&self) -> Option<&[Tree]> {
         match &self.value {
@@ -121,7 +121,7 @@ impl Tree {
         }
     }
 
-    /// The text, if it is a string.
+    /// Returns the text of a string, `None` for other nodes.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {
@@ -130,7 +130,7 @@ impl Tree {
         }
     }
 
-    /// Where a scalar is written as this text, the first in the document's order.
+    /// Returns the span of the first scalar with this text, in document order.
     #[must_use]
     pub fn find(&self, text: &str) -> Option<Span> {
         match &self.value {
@@ -140,25 +140,25 @@ impl Tree {
         }
     }
 
-    /// Whether it is null.
+    /// Whether the node is null.
     #[must_use]
     pub fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar(scalar) if scalar.kind == ScalarKind::Null)
     }
 
-    /// The value with this key, if it is a map that has one.
+    /// Returns the value at a key. `None` if the node is not a map or has no such key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Tree> {
         Some(&self.as_map()?.get(key)?.value)
     }
 
-    /// The place of this key, if it is a map that has one.
+    /// Returns the span of a key. `None` if the node is not a map or has no such key.
     #[must_use]
     pub fn key_span(&self, key: &str) -> Option<Span> {
         Some(self.as_map()?.get(key)?.key)
     }
 
-    /// The node at `path`.
+    /// Returns the node at `path`, `None` if it does not exist.
     #[must_use]
     pub fn at(&self, path: &[Step]) -> Option<&Tree> {
         path.iter().try_fold(self, |tree, step| match step {
@@ -167,8 +167,7 @@ impl Tree {
         })
     }
 
-    /// The node at `path`, or the last one on the way that exists: a place to
-    /// point at in any case.
+    /// Returns the node at `path`, or its nearest existing ancestor. Used for spans of diagnostics.
     #[must_use]
     pub fn nearest(&self, path: &[Step]) -> &Tree {
         (0..=path.len())
@@ -177,7 +176,7 @@ impl Tree {
             .unwrap_or(self)
     }
 
-    /// A short place for the whole node: its first key if it is a map.
+    /// Returns a short span for the whole node: the span of its first key if it is a map.
     #[must_use]
     pub fn head(&self) -> Span {
         self.as_map()
@@ -187,7 +186,7 @@ impl Tree {
 }
 
 impl fmt::Display for Tree {
-    /// What it is, in a few words, as in "expected a list, found …".
+    /// Describes the node in a few words, as in "expected a list, found …".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
             Value::Sequence(_) => f.write_str("a list"),
@@ -204,7 +203,7 @@ impl fmt::Display for Tree {
     }
 }
 
-/// A text in quotes, cut after 40 characters.
+/// Returns a text in backticks, cut after 40 characters.
 pub(super) fn shortened(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((cut, _)) => format!("`{}…`", &text[..cut]),

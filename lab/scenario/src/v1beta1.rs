@@ -1,25 +1,25 @@
-//! Endpoint slices of `discovery.k8s.io/v1beta1`, which clusters before 1.21
-//! print, as the `v1` that came after.
+//! Converts endpoint slices from `discovery.k8s.io/v1beta1`, which clusters before 1.21 print, to
+//! `v1`.
 //!
-//! The difference is an endpoint's `topology` (kubernetes v1.24.0,
-//! `pkg/apis/discovery/v1beta1/conversion.go`): its `kubernetes.io/hostname` is
-//! the node unless `nodeName` says so, its `topology.kubernetes.io/zone` the
-//! zone. Here the rest stays whole in `deprecatedTopology`.
+//! The versions differ in an endpoint's `topology` (kubernetes v1.24.0,
+//! `pkg/apis/discovery/v1beta1/conversion.go`). Its `kubernetes.io/hostname` is the node, unless
+//! `nodeName` is set. Its `topology.kubernetes.io/zone` is the zone. This conversion keeps the
+//! whole topology in `deprecatedTopology`.
 
 use std::sync::Arc;
 
 use super::tree::{Map, Scalar, ScalarKind, Tree, Value};
 
-/// The older `apiVersion`.
+/// Value of `apiVersion` before the conversion.
 pub(super) const API_VERSION: &str = "discovery.k8s.io/v1beta1";
 
-/// The keys of a topology that became fields of their own.
+/// Keys of a topology and the `v1` fields that replaced them.
 const FIELDS: [(&str, &str); 2] = [
     ("kubernetes.io/hostname", "nodeName"),
     ("topology.kubernetes.io/zone", "zone"),
 ];
 
-/// The slice as `discovery.k8s.io/v1` writes it. Every value keeps its place.
+/// Converts a slice to `discovery.k8s.io/v1`. Every value keeps its span.
 pub(super) fn upgraded(tree: &Tree) -> Tree {
     let Some(map) = tree.as_map() else {
         return tree.clone();

@@ -1,5 +1,5 @@
-//! Scalars of a lab file that need more than serde's own reading: parsed texts,
-//! durations, networks, sysctls, the values of an axis.
+//! Decodes scalars of a lab that serde does not support directly: parsed texts, durations,
+//! networks, sysctls and axis values.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 
 use super::duration::{Bounded, Unbounded};
 
-/// Reads a string and parses it; the parser's error is handed on.
+/// Decodes a string and parses it. A parser's error becomes the decoder's error.
 pub(super) fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -41,7 +41,7 @@ where
     deserializer.deserialize_str(ParsedVisitor(PhantomData))
 }
 
-/// As [`parsed`], for a field that may be absent.
+/// Decodes like [`parsed`], for a field that may be absent.
 pub(super) fn parsed_option<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -51,7 +51,7 @@ where
     parsed(deserializer).map(Some)
 }
 
-/// Reads a duration as `3s` or `1m 30s`, from 1 ms to 1 h.
+/// Decodes a duration such as `3s` or `1m 30s`, from 1 ms to 1 h.
 pub(super) fn duration<'de, D>(deserializer: D) -> Result<Option<Duration>, D::Error>
 where
     D: Deserializer<'de>,
@@ -59,7 +59,7 @@ where
     parsed::<D, Bounded>(deserializer).map(|duration| Some(duration.0))
 }
 
-/// Reads a duration whose bounds are checked with the lab.
+/// Decodes a duration whose limits [`super::limits`] checks.
 pub(super) fn unbounded<'de, D>(deserializer: D) -> Result<Option<Duration>, D::Error>
 where
     D: Deserializer<'de>,
@@ -67,7 +67,7 @@ where
     parsed::<D, Unbounded>(deserializer).map(|duration| Some(duration.0))
 }
 
-/// Reads a list of durations.
+/// Decodes a list of durations.
 pub(super) fn durations<'de, D>(deserializer: D) -> Result<Option<Vec<Duration>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -84,28 +84,28 @@ where
         .map(|all| Some(all.into_iter().map(|one| one.0).collect()))
 }
 
-/// Why a text is no network or no address with its prefix.
+/// Error of parsing a network or an address with prefix length.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
-    /// No `/` and prefix length.
+    /// The text has no `/` and prefix length.
     #[error("`{0}` has no prefix length; write for example `{0}/24`")]
     NoPrefix(String),
-    /// No address with a prefix length that fits it.
+    /// The text is not an address with a valid prefix length.
     #[error("`{0}` is not an address with a prefix length, such as `10.0.0.0/24`")]
     Form(String),
-    /// A subnet whose address has bits set behind the prefix.
+    /// The address of a subnet has host bits.
     #[error("`{written}` is an address inside a subnet; the subnet is `{subnet}`")]
     HostBits {
-        /// As written.
+        /// Text in the lab.
         written: String,
-        /// With the host bits cleared.
+        /// Subnet with the host bits cleared.
         subnet: String,
     },
 }
 
 fn cidr(text: &str) -> Result<IpNetwork, CidrError> {
-    // The crate reads an address without a prefix as a single host, which in a
-    // lab is a forgotten prefix.
+    // The crate parses an address without prefix length as a single host. In a lab, the prefix
+    // length was forgotten.
     if !text.contains('/') {
         return Err(match text.parse::<std::net::IpAddr>() {
             Ok(_) => CidrError::NoPrefix(text.to_owned()),
@@ -115,7 +115,7 @@ fn cidr(text: &str) -> Result<IpNetwork, CidrError> {
     text.parse().map_err(|_| CidrError::Form(text.to_owned()))
 }
 
-/// An address with the prefix length of the subnet it lies in.
+/// Address with the prefix length of its subnet.
 struct HostAddress(IpNetwork);
 
 impl FromStr for HostAddress {
@@ -126,7 +126,7 @@ impl FromStr for HostAddress {
     }
 }
 
-/// A subnet: no bits behind its prefix.
+/// Subnet without host bits.
 struct Subnet(IpNetwork);
 
 impl FromStr for Subnet {
@@ -144,17 +144,17 @@ impl FromStr for Subnet {
     }
 }
 
-/// Reads an address with its prefix length, `203.0.113.9/24`.
+/// Decodes an address with prefix length, such as `203.0.113.9/24`.
 pub(super) fn host_address<'de, D: Deserializer<'de>>(d: D) -> Result<IpNetwork, D::Error> {
     parsed::<D, HostAddress>(d).map(|address| address.0)
 }
 
-/// Reads a subnet, `203.0.113.0/24`.
+/// Decodes a subnet, such as `203.0.113.0/24`.
 pub(super) fn subnet<'de, D: Deserializer<'de>>(d: D) -> Result<IpNetwork, D::Error> {
     parsed::<D, Subnet>(d).map(|subnet| subnet.0)
 }
 
-/// As [`subnet`], for a field that may be absent.
+/// Decodes like [`subnet`], for a field that may be absent.
 pub(super) fn subnet_option<'de, D>(deserializer: D) -> Result<Option<IpNetwork>, D::Error>
 where
     D: Deserializer<'de>,
@@ -162,7 +162,7 @@ where
     subnet(deserializer).map(Some)
 }
 
-/// Reads a list of networks, each as [`subnet`].
+/// Decodes a list of subnets.
 pub(super) fn subnets<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<IpNetwork>, D::Error> {
     struct One(IpNetwork);
 
@@ -175,7 +175,7 @@ pub(super) fn subnets<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<IpNetwork>,
     Vec::<One>::deserialize(d).map(|all| all.into_iter().map(|one| one.0).collect())
 }
 
-/// As [`host_address`], for a list.
+/// Decodes a list of addresses with prefix length.
 pub(super) fn host_addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<IpNetwork>, D::Error> {
     struct One(IpNetwork);
 
@@ -188,8 +188,7 @@ pub(super) fn host_addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<IpNe
     Vec::<One>::deserialize(d).map(|all| all.into_iter().map(|one| one.0).collect())
 }
 
-/// What a sysctl is set to, as it is written to its file. A lab may write a
-/// number without quotes.
+/// Value of a sysctl, in the format of its file. A lab may contain a number without quotes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SysctlValue(pub String);
 
@@ -237,21 +236,20 @@ impl JsonSchema for SysctlValue {
     }
 }
 
-/// One value of an axis, or several of which any will do. Numbers and booleans
-/// may be written without quotes: an axis `{"0": [], "1": []}` is matched by
-/// `rpFilter: 0`.
+/// One or several values of an axis; each of them matches. Numbers and booleans need no quotes:
+/// `rpFilter: 0` matches the value `"0"` of an axis `{"0": [], "1": []}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AxisValues(pub Vec<String>);
 
 impl AxisValues {
-    /// Whether `value` is among them.
+    /// Whether `value` is one of the values.
     #[must_use]
     pub fn contains(&self, value: &str) -> bool {
         self.0.iter().any(|v| v == value)
     }
 }
 
-/// One scalar as the text of an axis value.
+/// Scalar as the text of an axis value.
 struct AxisValue(String);
 
 struct AxisVisitor;

@@ -1,5 +1,5 @@
-//! What is expected to be seen on an interface: `SYN from pod/default/client
-//! to 10.0.0.1:80`.
+//! Patterns of packets that are expected on an interface, such as `SYN from pod/default/client to
+//! 10.0.0.1:80`.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -12,13 +12,12 @@ use super::within::Within;
 
 pub use super::wire_expectation::{Tap, TapError, WireExpectation};
 
-/// One end of a packet: a name or an address, and perhaps a port.
+/// Source or destination of a packet: a name or an address, with an optional port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// A name as in a probe (`pod/default/client`, `node-1`) or an IP address,
-    /// without brackets.
+    /// Name as in a probe (`pod/default/client`, `node-1`), or an IP address without brackets.
     pub name: String,
-    /// The TCP or UDP port; `None` matches any.
+    /// TCP or UDP port; `None` matches any port.
     pub port: Option<u16>,
 }
 
@@ -32,24 +31,23 @@ impl fmt::Display for Peer {
     }
 }
 
-/// What carries a packet as its payload.
+/// Encapsulation of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Overlay {
-    /// VXLAN: the packet that counts is the inner one.
+    /// VXLAN. The pattern describes the inner packet.
     Vxlan,
 }
 
-/// A description of packets: `KIND [from NAME[:port]] [to NAME[:port]]
-/// [via vxlan]`.
+/// Pattern of packets: `KIND [from NAME[:port]] [to NAME[:port]] [via vxlan]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sight {
-    /// The kind of packet.
+    /// Kind of packet.
     pub kind: PacketKind,
-    /// Its source as on the wire at that place; `None` matches any.
+    /// Source of the packet on this interface; `None` matches any source.
     pub from: Option<Peer>,
-    /// Its destination as on the wire at that place; `None` matches any.
+    /// Destination of the packet on this interface; `None` matches any destination.
     pub to: Option<Peer>,
-    /// The overlay it travels in there; `None` asks for a packet in none.
+    /// Encapsulation on this interface; `None` matches only packets that are not encapsulated.
     pub via: Option<Overlay>,
 }
 
@@ -69,33 +67,33 @@ impl fmt::Display for Sight {
     }
 }
 
-/// Why a text is not a [`Sight`].
+/// Error of parsing a [`Sight`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SightError {
-    /// Nothing is written.
+    /// The text is empty.
     #[error("an empty description of a packet; write for example \"SYN from pod/default/client\"")]
     Empty,
-    /// The first word is no kind of packet.
+    /// The first word is not a kind of packet.
     #[error("`{0}` is no kind of packet; the kinds are {kinds}", kinds = kinds())]
     Kind(String),
-    /// A word other than `from`, `to` or `via` where one of them belongs.
+    /// A word is not `from`, `to` or `via`.
     #[error(
         "`{0}` is not understood here; a kind is followed by `from NAME`, `to NAME` or `via vxlan`"
     )]
     Word(String),
-    /// The same word twice.
+    /// A keyword occurs twice.
     #[error("`{0}` is written twice")]
     Twice(&'static str),
-    /// `from`, `to` or `via` with nothing behind it.
+    /// A keyword has no value.
     #[error("`{0}` needs a word behind it")]
     Dangling(&'static str),
-    /// A port that is no number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("`{0}` is not a port; write a number from 1 to 65535")]
     Port(String),
     /// A port for a kind of packet without ports.
     #[error("a {0} packet has no ports")]
     Portless(PacketKind),
-    /// An overlay other than vxlan.
+    /// The encapsulation is not vxlan.
     #[error("`{0}` is no overlay that svclab can see into; it knows `vxlan`")]
     Overlay(String),
 }
@@ -104,10 +102,10 @@ fn kinds() -> String {
     PacketKind::WORDS.map(|(word, _)| word).join(", ")
 }
 
-/// The words of `text` with their byte ranges.
+/// Returns the words of `text` with their byte ranges.
 fn words(text: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
     text.split_ascii_whitespace().map(|word| {
-        // The words are slices of `text`: their distance is their offset.
+        // The words are slices of `text`, so the difference of the pointers is the offset.
         let start = word.as_ptr() as usize - text.as_ptr() as usize;
         (word, start..start + word.len())
     })
@@ -154,7 +152,7 @@ impl FromStr for Sight {
     }
 }
 
-/// A name or address with perhaps a port; `at` is where it stands.
+/// Parses a name or address with an optional port; `at` is its byte range in the whole text.
 fn peer(kind: PacketKind, text: &str, at: &Range<usize>) -> Result<Peer, Within<SightError>> {
     let bracketed = text
         .strip_prefix('[')

@@ -1,4 +1,4 @@
-//! What is expected to be seen, or never to be seen, on an interface.
+//! Expectations about packets on an interface.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,13 +11,13 @@ use serde::Deserialize;
 use super::count::Count;
 use super::wire::Sight;
 
-/// An interface of something that has interfaces: `node-1/eth0`,
+/// Reference to an interface of a node, pod, host or load balancer: `node-1/eth0`,
 /// `pod/default/client/eth0`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tap {
-    /// The node, pod, host or balancer, by the name a probe would use.
+    /// Name of the node, pod, host or load balancer, as in a probe.
     pub of: String,
-    /// The interface's name inside its namespace.
+    /// Name of the interface inside its namespace.
     pub interface: String,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Tap {
     }
 }
 
-/// Why a text is not a [`Tap`].
+/// Error of parsing a [`Tap`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` names no interface; write for example `node-1/eth0`")]
 pub struct TapError(String);
@@ -46,28 +46,26 @@ impl FromStr for Tap {
     }
 }
 
-/// What must, or must never, be seen on an interface.
+/// Expected number of packets on an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "WireShape")]
 pub struct WireExpectation {
-    /// Where to look.
+    /// Interface of the packets.
     pub on: Tap,
-    /// What to look for.
+    /// Pattern of the packets.
     pub sight: Sight,
-    /// How often it is to be seen: at least once when a lab says only `see`,
-    /// zero for `never`.
+    /// Number of packets: with `see`, at least 1 unless the lab states a count; with `never`, 0.
     pub count: Count,
-    /// The maximum segment size that a SYN or SYN-ACK offers, in bytes; `None`
-    /// matches any.
+    /// Maximum segment size option of a SYN or SYN-ACK, in bytes; `None` matches any packet.
     pub mss: Option<u16>,
-    /// The TCP window as it stands in the header, not scaled; `None` matches any.
+    /// Window in the TCP header, not scaled; `None` matches any window.
     pub window: Option<u16>,
-    /// How long after a packet the same one follows again, and after that one
-    /// again; `None` expects nothing of it.
+    /// Intervals between a packet and its retransmissions; `None` if retransmissions are not
+    /// checked.
     pub resent: Option<Vec<Duration>>,
 }
 
-/// The packets that are meant: `SYN from node-1, mss 65495`.
+/// Renders the pattern of the packets: `SYN from node-1, mss 65495`.
 impl fmt::Display for WireExpectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.sight)?;
@@ -81,38 +79,36 @@ impl fmt::Display for WireExpectation {
     }
 }
 
-/// Something expected on the wire, as written.
+/// Expectation in the format of the document.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "WireExpectation")]
 pub(super) struct WireShape {
-    /// The interface to look at, as `NAME/INTERFACE`: `node-1/eth0`.
+    /// Interface in the form `NAME/INTERFACE`, such as `node-1/eth0`.
     #[serde(deserialize_with = "super::values::parsed")]
     #[schemars(with = "String")]
     on: Tap,
-    /// Packets that must be seen there: `KIND [from NAME[:port]]
-    /// [to NAME[:port]] [via vxlan]`, the kinds being SYN, SYN-ACK, ACK, RST,
-    /// FIN, UDP, PING, PONG, UNREACHABLE and ANY.
+    /// Pattern of packets that must appear: `KIND [from NAME[:port]] [to NAME[:port]] [via vxlan]`.
+    /// The kinds are SYN, SYN-ACK, ACK, RST, FIN, UDP, PING, PONG, UNREACHABLE and ANY.
     #[serde(default, deserialize_with = "super::values::parsed_option")]
     #[schemars(with = "Option<String>")]
     see: Option<Sight>,
-    /// Packets that must not be seen there, in the same words.
+    /// Pattern of packets that must not appear, in the format of `see`.
     #[serde(default, deserialize_with = "super::values::parsed_option")]
     #[schemars(with = "Option<String>")]
     never: Option<Sight>,
-    /// How many packets of `see` are expected; at least one by default.
+    /// Number of packets that match `see`; default at least 1.
     #[serde(default)]
     count: Option<Count>,
-    /// Only packets count that offer this maximum segment size, in bytes: SYN and
-    /// SYN-ACK do.
+    /// Maximum segment size option that a packet must have to match, in bytes. Only SYN and SYN-ACK
+    /// packets have the option.
     #[serde(default)]
     mss: Option<u16>,
-    /// Only packets count whose TCP header says this window; it is not scaled.
+    /// Window that a packet must have in its TCP header to match, not scaled.
     #[serde(default)]
     window: Option<u16>,
-    /// How long after each packet of `see` the same one is sent again, and again
-    /// after that: `[1s, 2s, 4s]`. As far as the probes' patience goes, each is
-    /// expected, and no other.
+    /// Intervals between a packet of `see` and its retransmissions, such as `[1s, 2s, 4s]`. Within
+    /// the maximum wait of the probes, each of them is expected, and no other.
     #[serde(default, deserialize_with = "super::values::durations")]
     #[schemars(with = "Option<Vec<String>>")]
     resent: Option<Vec<Duration>>,

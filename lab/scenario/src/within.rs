@@ -1,24 +1,24 @@
-//! An error in a part of a text, so that a caret can stand under the part.
+//! Errors about a part of a text, so that a diagnostic can mark the part.
 
 use std::fmt;
 use std::ops::Range;
 
-/// An error about a byte range of the text that was parsed.
+/// Error about a byte range of the parsed text.
 ///
-/// Serde hands a parser's error on as a `Display` only. To get the range
-/// through, the *alternate* form (`{:#}`) writes it before the message, between
-/// two bytes no message contains; [`split`] takes it off again.
+/// Serde passes on a parser's error only as a `Display`. To preserve the range, the *alternate*
+/// form (`{:#}`) writes it before the message, between two characters that no message contains.
+/// [`split`] removes it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Within<E> {
     range: Option<Range<usize>>,
     error: E,
 }
 
-/// Stands around the range in the alternate form.
+/// Delimiter of the range in the alternate form.
 const FENCE: char = '\u{1}';
 
 impl<E> Within<E> {
-    /// An error about `range`, in bytes of the text that was parsed.
+    /// Returns an error about `range`, in bytes of the parsed text.
     #[must_use]
     pub fn new(range: Range<usize>, error: E) -> Self {
         Self {
@@ -27,19 +27,19 @@ impl<E> Within<E> {
         }
     }
 
-    /// An error about the whole text.
+    /// Returns an error about the whole text.
     #[must_use]
     pub fn whole(error: E) -> Self {
         Self { range: None, error }
     }
 
-    /// The part that is wrong, in bytes; `None` for the whole text.
+    /// Returns the invalid part in bytes; `None` for the whole text.
     #[must_use]
     pub fn range(&self) -> Option<Range<usize>> {
         self.range.clone()
     }
 
-    /// What is wrong with it.
+    /// Returns the error without its range.
     #[must_use]
     pub fn error(&self) -> &E {
         &self.error
@@ -63,8 +63,8 @@ impl<E: std::error::Error + 'static> std::error::Error for Within<E> {
     }
 }
 
-/// Takes the range off a message in the alternate form of [`Within`]; a message
-/// of any other error comes back whole.
+/// Splits a message in the alternate form of [`Within`] into range and message. The message of any
+/// other error is returned unchanged, without range.
 #[must_use]
 pub fn split(message: &str) -> (Option<Range<usize>>, &str) {
     let fenced = message

@@ -1,8 +1,8 @@
-//! From a file's text to its documents' trees.
+//! Parses the text of a file into the trees of its documents.
 //!
-//! The events come from the parser under serde-saphyr. What is added here is
-//! what a tree needs: places, duplicate keys, and limits that hold before memory
-//! or the stack run out (an alias costs as much as what it stands for).
+//! The events come from the parser of serde-saphyr. This module adds spans, the detection of
+//! duplicate keys, and limits that apply before memory or stack run out. For the limits, an alias
+//! counts as a copy of its anchored node.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use svclab_diagnostic::source::{FileId, Source, Span};
 
 pub use super::yaml_error::YamlError;
 
-/// How deep maps and lists may nest. Kubernetes' own types reach about twenty.
+/// Maximum nesting depth of maps and lists. Kubernetes' own types reach about 20.
 pub const MAX_DEPTH: usize = 100;
 
-/// How many nodes a file may have, aliases counted as what they stand for.
+/// Maximum number of nodes in a file, where each alias counts as a copy of its anchored node.
 pub const MAX_NODES: usize = 1_000_000;
 
-/// How many bytes of text a file's values may have, aliases counted as what they
-/// stand for.
+/// Maximum size of all values in a file in bytes, where each alias counts as a copy of its anchored
+/// node.
 pub const MAX_TEXT: usize = 16 << 20;
 
-/// Reads the documents of a file. Documents with nothing in them are left out.
+/// Parses the documents of a file. Empty documents are omitted.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong; what is behind it was not read.
+/// Returns the first error; the rest of the file is not parsed.
 pub fn parse(source: &Source, file: FileId) -> Result<Vec<Tree>, YamlError> {
     let options = granit_parser::options! {
         emit_comments: false,
@@ -46,23 +46,23 @@ pub fn parse(source: &Source, file: FileId) -> Result<Vec<Tree>, YamlError> {
     Ok(builder.documents)
 }
 
-/// A finished node with what its limits need.
+/// Complete node with its sizes for the limits.
 #[derive(Clone)]
 struct Built {
     tree: Tree,
-    /// How many nodes it is.
+    /// Number of nodes, including the node itself.
     nodes: usize,
-    /// How many bytes of text it holds.
+    /// Size of the text in bytes.
     text: usize,
-    /// How many levels it has, 0 for a scalar.
+    /// Number of levels, 0 for a scalar.
     height: usize,
 }
 
-/// A list or map that is still open.
+/// List or map whose end is not reached yet.
 struct Frame {
     kind: FrameKind,
     span: Span,
-    /// Its anchor's id, 0 for none.
+    /// Identifier of the anchor, 0 for none.
     anchor: usize,
     nodes: usize,
     text: usize,
@@ -73,7 +73,7 @@ enum FrameKind {
     Sequence(Vec<Tree>),
     Map {
         entries: Map,
-        /// The key whose value comes next.
+        /// Key whose value is next.
         key: Option<(Arc<str>, Span)>,
     },
 }
@@ -81,11 +81,11 @@ enum FrameKind {
 struct Builder {
     file: FileId,
     frames: Vec<Frame>,
-    /// Nodes by the ids of their anchors; those of open nodes are missing.
+    /// Complete nodes by the identifiers of their anchors.
     anchors: HashMap<usize, Built>,
-    /// Nodes of the whole file so far.
+    /// Number of nodes in the file so far.
     nodes: usize,
-    /// Bytes of text of the whole file so far.
+    /// Size of the text in the file so far, in bytes.
     text: usize,
     documents: Vec<Tree>,
 }
@@ -136,8 +136,8 @@ impl Builder {
                     return Err(YamlError::AliasLoop { at: span });
                 };
                 let mut built = built.clone();
-                // An error in what the alias stands for is shown where that was
-                // written; an error about the whole points at the alias.
+                // An error inside an aliased node points at the anchored node. An error about the
+                // whole node points at the alias.
                 built.tree.span = span;
                 self.finish(built, 0)?;
             }
@@ -178,8 +178,8 @@ impl Builder {
                 Value::Map(Arc::new(entries))
             }
         };
-        // In flow style the closing bracket is a token; in block style the end is
-        // empty and lies behind blank lines and comments.
+        // In flow style, the closing bracket is a token. In block style, the end is empty and
+        // follows blank lines and comments.
         if end.end > end.start {
             span.end = end.end;
         }
@@ -192,7 +192,7 @@ impl Builder {
         self.finish(built, frame.anchor)
     }
 
-    /// Puts a finished node where it belongs.
+    /// Adds a complete node to its parent, or to the documents.
     fn finish(&mut self, built: Built, anchor: usize) -> Result<(), YamlError> {
         let span = built.tree.span;
         if self.frames.len() + built.height > MAX_DEPTH {
@@ -202,7 +202,8 @@ impl Builder {
             self.anchors.insert(anchor, built.clone());
         }
         let Some(frame) = self.frames.last_mut() else {
-            // A document may be a single value: a file of such is counted as well.
+            // A document may be a single value, so the limits also apply to a file of many such
+            // documents.
             self.nodes = self.nodes.saturating_add(built.nodes);
             self.text = self.text.saturating_add(built.text);
             if self.nodes > MAX_NODES {
@@ -268,7 +269,7 @@ impl Builder {
             ErrorKind::UnknownAnchor => "the alias stands for nothing".to_owned(),
             _ => error.info(),
         };
-        // Only a bracket is a token of its own; what opens in block style is empty.
+        // Only a bracket is a token; the start of a block-style collection is empty.
         let open = self.frames.last().map(|frame| frame.span);
         YamlError::Syntax {
             at,
@@ -279,7 +280,7 @@ impl Builder {
     }
 }
 
-/// A key's text; numbers and booleans are taken as they are written.
+/// Returns the text of a key. Numbers and booleans keep their notation.
 fn key_of(tree: &Tree, entries: &Map) -> Result<(Arc<str>, Span), YamlError> {
     let at = tree.span;
     let text = match &tree.value {
@@ -299,7 +300,7 @@ fn key_of(tree: &Tree, entries: &Map) -> Result<(Arc<str>, Span), YamlError> {
     Ok((text, at))
 }
 
-/// A scalar by its style and tag.
+/// Resolves a scalar by its style and tag.
 fn scalar_of(
     text: &str,
     style: ScalarStyle,
@@ -329,7 +330,7 @@ fn scalar_of(
     })
 }
 
-/// A list or map may carry the tag of what it is, and no other.
+/// Checks that a list or map has no tag, or the tag of its own type.
 fn collection_tag(tag: Option<&Tag>, own: &str, at: Span) -> Result<(), YamlError> {
     match tag {
         Some(tag) if tag.core_suffix() != Some(own) => Err(YamlError::Tag {
@@ -354,7 +355,7 @@ mod tests {
         parse(&source, FileId::default()).expect_err("should not parse")
     }
 
-    /// The text under a node's span.
+    /// Returns the text in a node's span.
     fn under<'t>(text: &'t str, node: &Tree) -> &'t str {
         let byte = |n: u32| usize::try_from(n).expect("a small number");
         &text[byte(node.span.start)..byte(node.span.end)]
@@ -423,7 +424,7 @@ mod tests {
         assert_eq!(keys, ["1.20", "true", "x y"]);
         assert!(matches!(error("? [a]\n: b\n"), YamlError::Key { .. }));
         assert!(matches!(error("~: b\n"), YamlError::Key { .. }));
-        // The same key in another notation is the same key.
+        // A quoted key equals the same key without quotes.
         assert!(matches!(
             error("a: 1\n'a': 2\n"),
             YamlError::DuplicateKey { .. }
@@ -449,7 +450,7 @@ mod tests {
             error(&nested(MAX_DEPTH + 1)),
             YamlError::TooDeep { .. }
         ));
-        // Depth that aliases add counts as well.
+        // Levels that aliases add count as well.
         let text = format!("a: &a {}\nb: &b {}\n", nested(50), "[*a]");
         assert_eq!(trees(&text).len(), 1);
         let text = format!(

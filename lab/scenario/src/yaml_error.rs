@@ -1,86 +1,86 @@
-//! Why a text is no YAML that svclab reads, and where.
+//! Errors of parsing a YAML file, with spans.
 
 use super::yaml::{MAX_DEPTH, MAX_NODES, MAX_TEXT};
 use svclab_diagnostic::Diagnostic;
 use svclab_diagnostic::source::Span;
 
-/// Why a text is no YAML that svclab reads.
+/// Error of parsing a YAML file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
-    /// Not YAML.
+    /// The text is not valid YAML.
     #[error("this is not YAML: {message}")]
     Syntax {
-        /// Where the parser stopped.
+        /// Position where the parser stopped.
         at: Span,
-        /// What it says.
+        /// Message of the parser.
         message: String,
-        /// The bracket that is open there.
+        /// Bracket that is open at the position.
         open: Option<Span>,
-        /// What to do about it, where that is clear.
+        /// Help for the user, if the correction is clear.
         help: Option<&'static str>,
     },
-    /// A key that is there already.
+    /// A map has the same key twice.
     #[error("the key `{key}` is there twice")]
     DuplicateKey {
-        /// The key.
+        /// Text of the key.
         key: String,
-        /// The second one.
+        /// Span of the second key.
         at: Span,
-        /// The first one.
+        /// Span of the first key.
         first: Span,
     },
-    /// A key that is a list, a map or nothing.
+    /// A key is a list, a map or null.
     #[error("a key must be a string")]
     Key {
-        /// The key.
+        /// Span of the key.
         at: Span,
     },
-    /// `<<`, which is no part of YAML 1.2.
+    /// The key is `<<`, which YAML 1.2 does not define.
     #[error("`<<` does not merge: YAML 1.2 has no merge keys")]
     MergeKey {
-        /// The key.
+        /// Span of the key.
         at: Span,
     },
-    /// Deeper than [`MAX_DEPTH`].
+    /// The nesting exceeds [`MAX_DEPTH`].
     #[error("maps and lists nest deeper than {MAX_DEPTH} levels")]
     TooDeep {
-        /// The first node that is too deep.
+        /// Span of the first node that is too deep.
         at: Span,
     },
-    /// More than [`MAX_NODES`].
+    /// The number of nodes exceeds [`MAX_NODES`].
     #[error("more than {MAX_NODES} values in one file, aliases counted as what they stand for")]
     TooManyNodes {
-        /// The node that was one too many.
+        /// Span of the node that exceeds the limit.
         at: Span,
     },
-    /// More than [`MAX_TEXT`].
+    /// The size of the text exceeds [`MAX_TEXT`].
     #[error("more than {} MiB of text in one file, aliases counted as what they stand for", MAX_TEXT >> 20)]
     TooMuchText {
-        /// The node that was one too many.
+        /// Span of the node that exceeds the limit.
         at: Span,
     },
-    /// An alias inside the node it stands for.
+    /// An alias is inside its own anchored node.
     #[error("the alias stands for a value that contains it")]
     AliasLoop {
-        /// The alias.
+        /// Span of the alias.
         at: Span,
     },
-    /// A tag outside the core schema.
+    /// A tag is not part of the core schema, or does not fit the node.
     #[error("the tag `{tag}` means nothing here")]
     Tag {
-        /// The tag as resolved.
+        /// Resolved tag.
         tag: String,
-        /// The tagged node.
+        /// Span of the tagged node.
         at: Span,
     },
-    /// A scalar that is not what its tag says.
+    /// A scalar does not fit its tag.
     #[error("`{text}` is no {tag}, as its tag says")]
     Tagged {
-        /// The scalar's text.
+        /// Text of the scalar.
         text: String,
-        /// The tag's last word.
+        /// Suffix of the tag, such as `int`.
         tag: String,
-        /// The scalar.
+        /// Span of the scalar.
         at: Span,
     },
 }
