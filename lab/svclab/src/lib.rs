@@ -1,8 +1,7 @@
-//! svclab builds a Kubernetes cluster's network out of Linux network
-//! namespaces, writes the rules a real node would hold, sends real TCP and UDP
-//! through them, and says what happened to the packets.
+//! svclab builds the network of a Kubernetes cluster from Linux network namespaces, with the rules
+//! of a real node. It sends TCP and UDP packets through them and reports where the packets went.
 //!
-//! This crate is the command, running labs, and [`Lab`] for tests of one's own.
+//! This crate contains the command, running labs, and [`Lab`] for use in other tests.
 
 pub mod cli;
 mod library;

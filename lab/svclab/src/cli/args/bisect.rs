@@ -1,4 +1,4 @@
-//! Finding what makes the difference: `bisect`.
+//! Arguments of `bisect`.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::PlaceArguments;
 
-/// What `svclab bisect` compares.
+/// Help text of `svclab bisect` about GOOD and BAD and the exit codes.
 pub const SIDES: &str = "\
 GOOD and BAD are two cases of labs with the same nodes, pods and hosts; or two dumps of a \
 node, as `svclab replay` takes them: a tarball of `scripts/collect-node`, a directory or a \
@@ -19,51 +19,51 @@ cannot run it.";
 
 #[derive(Debug, Args)]
 pub struct BisectArguments {
-    /// What is well: LAB/CASE, or a dump
+    /// The passing side: LAB/CASE or a dump
     #[arg(long, value_name = "GOOD")]
     pub good: String,
-    /// What is not
+    /// The failing side: LAB/CASE or a dump
     #[arg(long, value_name = "BAD")]
     pub bad: String,
-    /// The case over which both are laid
+    /// Case in which both dumps replace the node
     #[arg(long = "in", value_name = "LAB/CASE", requires = "node")]
     pub over: Option<String>,
-    /// The node whose place both dumps take
+    /// Node that both dumps replace
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
-    /// Kubernetes objects, as `kubectl get nodes,pods,services,endpointslices -A -o yaml`
-    /// prints them, of which all is made that was not dumped
+    /// Kubernetes objects for everything outside the dumps, in the format of `kubectl get
+    /// nodes,pods,services,endpointslices -A -o yaml`
     #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with = "over")]
     pub objects: Vec<String>,
-    /// The probe that shows what is wrong, or of dumps by themselves what is tried:
-    /// `pod/default/client->service/default/web:80`. Without it, the probe of the lab that
-    /// tells good and bad apart best
+    /// Probe that fails on the bad side; for two dumps, a probe in the form
+    /// `pod/default/client->service/default/web:80`. By default, the lab's probe that separates
+    /// good from bad best
     #[arg(long, value_name = "NAME|FROM->TO")]
     pub probe: Option<String>,
-    /// Leave out of dumps what no kernel would take, such as rules that jump to themselves
+    /// Omit invalid parts of dumps, such as rules that jump to themselves
     #[arg(long)]
     pub lenient: bool,
-    /// Read dumps that a lab names outside of its directory, too
+    /// Also read dumps that a lab names outside its own directory
     #[arg(long)]
     pub allow_outside: bool,
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// How the answer is printed
+    /// Format of the result
     #[arg(long, value_enum, default_value_t = BisectFormat::Human)]
     pub format: BisectFormat,
-    /// Write the answer and the narrowing, trial by trial, into this directory
+    /// Directory for the result and a list of all trials
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
-    /// Tell of each trial on standard error while it goes on
+    /// Print each trial to standard error
     #[arg(short, long)]
     pub verbose: bool,
 }
 
-/// How an answer is printed.
+/// Format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BisectFormat {
-    /// For people.
+    /// Text for people.
     Human,
-    /// One document, described by `svclab schema bisection`.
+    /// JSON document with the schema of `svclab schema bisection`.
     Json,
 }

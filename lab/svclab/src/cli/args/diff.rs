@@ -1,10 +1,10 @@
-//! What two nodes hold: `diff`.
+//! Arguments of `diff`.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// What `svclab diff` reads.
+/// Help text of `svclab diff` about dumps and the exit codes.
 pub const DUMPS: &str = "\
 A dump is a directory with files named after the programs whose output they hold, \
 such as iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, \
@@ -16,22 +16,22 @@ Exit code 0: no difference; 1: there is one; 2: a dump cannot be read.";
 
 #[derive(Debug, Args)]
 pub struct DiffArguments {
-    /// The first dump: what only it has is marked with -
+    /// First dump; lines only in this dump are marked with -
     #[arg(value_name = "A")]
     pub first: PathBuf,
-    /// The second dump: what only it has is marked with +
+    /// Second dump; lines only in this dump are marked with +
     #[arg(value_name = "B")]
     pub second: PathBuf,
-    /// How differences are printed
+    /// Format of the differences
     #[arg(long, value_enum, default_value_t = DiffFormat::Human)]
     pub format: DiffFormat,
 }
 
-/// How differences are printed.
+/// Format of the differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DiffFormat {
-    /// For people.
+    /// Text for people.
     Human,
-    /// One document, described by `svclab schema diff`.
+    /// JSON document with the schema of `svclab schema diff`.
     Json,
 }

@@ -1,41 +1,40 @@
-//! What this machine can do, and what svclab says of itself: `kernel`, `doctor` and
-//! `schema`.
+//! Arguments of `kernel`, `doctor` and `schema`.
 
 use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub enum KernelCommand {
-    /// List the kernels that are kept, and those that apt could get
+    /// List cached kernels and newer ones that apt can provide
     List,
-    /// Fetch kernels from the distribution's packages; nothing is installed
+    /// Download kernels from packages of the distribution into the cache, without installing them
     Fetch {
-        /// Which: a version such as 6.12, or `all`. Without any, the newest
+        /// Versions, such as 6.12, or `all`; default: the newest
         #[arg(value_name = "VERSION")]
         kernels: Vec<String>,
-        /// Boot each once, so that the first run need not
+        /// Boot each kernel once, to save that time in the first run
         #[arg(long)]
         boot: bool,
     },
-    /// Remove kernels and their snapshots
+    /// Remove kernels and their snapshots from the cache
     #[command(arg_required_else_help = true)]
     Rm {
-        /// Which: a version such as 6.12, or a whole release
+        /// Versions, such as 6.12, or whole releases
         #[arg(value_name = "VERSION", conflicts_with = "all")]
         kernels: Vec<String>,
-        /// All of them
+        /// Remove all kernels
         #[arg(long)]
         all: bool,
     },
-    /// Print what names all that guests are made of here: the distribution's kernel,
-    /// QEMU, svclab and the programs that labs need. For a cache's key
+    /// Print a cache key for the content of guests: the distribution's kernel, QEMU, svclab and the
+    /// programs that labs need
     Key {
-        /// Which kernel: a version such as 6.12. Without any, the newest
+        /// Version of the kernel, such as 6.12; default: the newest
         #[arg(value_name = "VERSION")]
         kernel: Option<String>,
     },
-    /// Print where a kernel that is kept lies; without a version, where all do
+    /// Print the path of a cached kernel; without a version, of the cache
     Path {
-        /// Which: a version such as 6.12, or a whole release
+        /// Version, such as 6.12, or a whole release
         #[arg(value_name = "VERSION")]
         kernel: Option<String>,
     },
@@ -43,45 +42,45 @@ pub enum KernelCommand {
 
 #[derive(Debug, Args)]
 pub struct DoctorArguments {
-    /// How what was found is printed
+    /// Format of the result
     #[arg(long, value_enum, default_value_t = DoctorFormat::Human)]
     pub format: DoctorFormat,
 }
 
-/// How what was found is printed.
+/// Format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DoctorFormat {
-    /// For people.
+    /// Text for people.
     Human,
-    /// One document, described by `svclab schema doctor`.
+    /// JSON document with the schema of `svclab schema doctor`.
     Json,
 }
 
-/// What a schema describes.
+/// Format that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Described {
-    /// The lab document.
+    /// Lab document.
     Lab,
-    /// What `run --format json` prints.
+    /// Output of `run --format json`.
     Results,
-    /// What `claims --format json` prints.
+    /// Output of `claims --format json`.
     Claims,
-    /// What `doctor --format json` prints.
+    /// Output of `doctor --format json`.
     Doctor,
-    /// What `diff --format json` prints.
+    /// Output of `diff --format json`.
     Diff,
-    /// What `explain --format json` prints.
+    /// Output of `explain --format json`.
     Journeys,
-    /// The `evidence.json` of `run --report`.
+    /// File `evidence.json` of `run --report`.
     Evidence,
-    /// What `ps --format json` prints.
+    /// Output of `ps --format json`.
     Ps,
-    /// What `verify --format json` prints.
+    /// Output of `verify --format json`.
     Verification,
-    /// What `why --format json` prints.
+    /// Output of `why --format json`.
     Why,
-    /// What `replay --format json` prints.
+    /// Output of `replay --format json`.
     Replay,
-    /// What `bisect --format json` prints.
+    /// Output of `bisect --format json`.
     Bisection,
 }

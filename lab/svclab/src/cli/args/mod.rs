@@ -1,4 +1,4 @@
-//! What users type.
+//! Arguments of the command line.
 
 mod bisect;
 mod diff;
@@ -36,8 +36,8 @@ use diff::DUMPS;
 use replay::REPLAYS;
 use standing::{CAPTURES, GUESTS, STATUS};
 
-/// A lab bench for Kubernetes Service networking: real namespaces, real rules,
-/// real packets, and what became of them.
+/// Lab for Kubernetes Service networking: builds clusters from real namespaces and rules, sends
+/// real packets, and explains where they went
 #[derive(Debug, Parser)]
 #[command(
     name = "svclab",
@@ -52,10 +52,10 @@ pub struct Arguments {
     pub command: Command,
 }
 
-/// What every command takes.
+/// Arguments of every command.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Where labs are looked for by name
+    /// Directory of labs that are given by name
     #[arg(
         long,
         global = true,
@@ -68,68 +68,66 @@ pub struct Common {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Build labs, run their probes, and say whether all came out as expected
+    /// Build labs, run their probes and compare the results with the expectations
     Run(RunArguments),
-    /// Run cases, or what a lab that stands tries, and tell where the packets went, what
-    /// became of them and why
+    /// Run cases, or the probes of a running lab, and explain where the packets went and why
     Explain(ExplainArguments),
-    /// Find what to change where connections of a case are not made: flags, fields,
-    /// settings and rules, each tried in a copy of the lab
+    /// Find changes that fix failing connections of a case: flags, fields, sysctls and rules, each
+    /// tried in a copy of the lab
     Why(WhyArguments),
-    /// Show, namespace by namespace, what a case would apply
+    /// Print the plan of a case, namespace by namespace
     Plan(PlanArguments),
-    /// Build one case and let it stand, until Ctrl-C or `svclab down`
+    /// Build one case and keep it running until Ctrl-C or `svclab down`
     #[command(after_help = GUESTS)]
     Up(UpArguments),
-    /// List the labs that stand
+    /// List running labs
     Ps(PsArguments),
-    /// Run a program in a namespace of a lab that stands
+    /// Run a program in a namespace of a running lab
     #[command(after_help = STATUS)]
     Exec(ExecArguments),
-    /// Run a shell in a namespace of a lab that stands
+    /// Run a shell in a namespace of a running lab
     #[command(after_help = STATUS)]
     Shell(ShellArguments),
-    /// Try one thing in a lab that stands, and say what became of it
+    /// Run one probe in a running lab and print its result
     Probe(ProbeArguments),
-    /// Write the packets of a lab that stands to standard output, as pcapng, while
-    /// they come
+    /// Write packets of a running lab to standard output as pcapng, as they arrive
     #[command(after_help = CAPTURES)]
     Capture(CaptureArguments),
-    /// Take a lab away that stands
+    /// Stop a running lab
     Down(DownArguments),
-    /// Print what kube-proxy of a version writes on a node for a cluster's objects
+    /// Print the rules that a version of kube-proxy writes on a node for a cluster's objects
     Rules(Box<RulesArguments>),
-    /// Run the labs that speak of claims, and print what became of each claim
+    /// Run the labs with claims and print the status of each claim
     Claims(ClaimsArguments),
-    /// Run every lab with two kube-proxies, or with one and the rules that svclab
-    /// generates, and print which flows go elsewhere
+    /// Run every lab with two kube-proxies, or with a kube-proxy and the rules that svclab
+    /// generates, and print the flows that differ
     Verify(Box<VerifyArguments>),
-    /// Find by trials what makes the difference between a lab that is well and one that is
-    /// not, down to the rule, set entry, route, setting or address
+    /// Find the difference that breaks a lab by trials between a good and a bad one, down to the
+    /// rule, set entry, route, sysctl or address
     #[command(after_help = SIDES)]
     Bisect(Box<BisectArguments>),
-    /// Compare two nodes' dumps, or two files of them, by what they mean
+    /// Compare the dumps of two nodes, or two files of them, by meaning
     #[command(after_help = DUMPS)]
     Diff(DiffArguments),
-    /// Build dumped nodes again, with real packets, and tell where those went
+    /// Build dumped nodes in a lab, send real packets and explain where they went
     #[command(after_help = REPLAYS)]
     Replay(Box<ReplayArguments>),
-    /// Try what this machine can run, and say what would change it
+    /// Check which features this machine supports and how to enable the rest
     Doctor(DoctorArguments),
-    /// List, fetch and remove the kernels that guests boot
+    /// List, fetch and remove kernels for guests
     Kernel {
         #[command(subcommand)]
         command: KernelCommand,
     },
     /// Print the JSON schema of a format
     Schema {
-        /// Which format
+        /// Name of the format
         #[arg(value_enum, default_value_t = Described::Lab)]
         of: Described,
     },
-    /// Print what a shell needs to complete svclab's arguments
+    /// Print a completion script for a shell
     Completions {
-        /// The shell
+        /// Name of the shell
         shell: clap_complete::Shell,
     },
 }

@@ -1,4 +1,4 @@
-//! What was dumped of nodes, built again: `replay`.
+//! Arguments of `replay`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::selection::{PlaceArguments, patience};
 
-/// What `svclab replay` does with what it is given.
+/// Help text of `svclab replay` about dumps and the exit codes.
 pub const REPLAYS: &str = "\
 A dump is a tarball of `scripts/collect-node`, a directory or a file as `svclab diff` \
 reads them. It becomes the node whose address it has, or the one that is named before \
@@ -18,56 +18,56 @@ Exit code 0: it was built and tried; 2: something is wrong with a dump, and noth
 built; 3: this machine cannot run it; 4: the objects are no lab, and no --probe says what \
 to try.";
 
-/// How what was replayed is printed.
+/// Format of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ReplayFormat {
     /// Text for people
     Human,
-    /// `svclab/replay/v1`; its schema is printed by `svclab schema replay`
+    /// JSON `svclab/replay/v1` with the schema of `svclab schema replay`
     Json,
 }
 
 #[derive(Debug, Args)]
 pub struct ReplayArguments {
-    /// Dumps, each of one node
+    /// Dumps of one node each
     #[arg(required = true, value_name = "[NODE=]DUMP")]
     pub dumps: Vec<String>,
-    /// Kubernetes objects, as `kubectl get nodes,pods,services,endpointslices -A -o yaml`
-    /// prints them; or a lab, LAB/CASE, whose nodes the dumps take the place of
+    /// Kubernetes objects in the format of `kubectl get nodes,pods,services,endpointslices -A -o
+    /// yaml`; or a lab, LAB/CASE, whose nodes the dumps replace
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub objects: Vec<String>,
-    /// What to try: `pod/default/client->service/default/web:80`. Without it, what the lab
-    /// tries
+    /// Probe to run, such as `pod/default/client->service/default/web:80`; default: the probes of
+    /// the lab. Can be repeated
     #[arg(long, value_name = "FROM->TO", value_parser = from_to)]
     pub probe: Vec<(String, String)>,
-    /// Write a lab of it, to keep and to run again, that expects what was seen
+    /// Write a lab with the dumps and objects that expects the results of this replay
     #[arg(long, value_name = "LAB.yaml")]
     pub write: Option<PathBuf>,
-    /// Leave out what cannot be read, what no kernel would take, such as rules that jump to
-    /// themselves, and what this kernel refuses; each is told
+    /// Omit unreadable files, invalid parts such as rules that jump to themselves, and parts that
+    /// this kernel refuses; each is reported
     #[arg(long)]
     pub lenient: bool,
-    /// Read dumps that a lab names outside of its directory, too
+    /// Also read dumps that a lab names outside its own directory
     #[arg(long)]
     pub allow_outside: bool,
-    /// How long an answer is waited for
+    /// Maximum wait for an answer
     #[arg(long, default_value = "3s", value_parser = patience, value_name = "DURATION")]
     pub patience: Duration,
-    /// What is printed
+    /// Format of the result
     #[arg(long, value_enum, default_value = "human")]
     pub format: ReplayFormat,
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Every packet, every namespace and every rule
+    /// Print every packet, every namespace and every rule
     #[arg(short, long)]
     pub verbose: bool,
 }
 
-/// Who calls and who is called: `FROM->TO`.
+/// Parses the source and target of a probe: `FROM->TO`.
 ///
 /// # Errors
 ///
-/// How it is written.
+/// Returns the expected format if the text has no `->`, or if a side is empty.
 pub fn from_to(text: &str) -> Result<(String, String), String> {
     let parts = text
         .split_once("->")

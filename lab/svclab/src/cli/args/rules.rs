@@ -1,4 +1,4 @@
-//! What kube-proxy writes: `rules`.
+//! Arguments of `rules`.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use svclab_rules::kube_proxy::{
     Cidrs, ConfigError, DetectLocalMode, Mode, NodePortAddress, Version,
 };
 
-/// Of kube-proxy, arguments are called as its own flags are.
+/// Arguments of `svclab rules`. Arguments for kube-proxy have the names of its own flags.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of kube-proxy's, of its surroundings or of the printing"
@@ -18,79 +18,77 @@ use svclab_rules::kube_proxy::{
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub struct RulesArguments {
-    /// The cluster's objects, YAML or JSON, as `kubectl get -o yaml` prints them:
-    /// nodes, services, endpoint slices, or pods that services select, service CIDRs
+    /// Objects of the cluster, YAML or JSON in the format of `kubectl get -o yaml`: nodes,
+    /// services, service CIDRs, and endpoint slices or the pods that services select
     #[arg(value_name = "FILE", required_unless_present = "about")]
     pub files: Vec<PathBuf>,
-    /// Say how well a version is known, what came with it and what went
+    /// Print how a version's rules are verified, and what changed in that version
     #[arg(long, value_name = "VERSION", exclusive = true)]
     pub about: Option<Version>,
-    /// Its version, v1.9 to v1.36
+    /// Version of kube-proxy, v1.9 to v1.36
     #[arg(long, value_name = "VERSION", required_unless_present = "about")]
     pub kube_version: Option<Version>,
-    /// The node it runs on; without it, the only one there is
+    /// Name of the node; default: the only node in the files
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// What it writes rules with: `iptables`, `ipvs` or, from v1.29 on, `nftables`
+    /// Proxy mode: `iptables`, `ipvs` or, from v1.29, `nftables`
     #[arg(long, value_name = "MODE", default_value = "iptables", value_parser = mode)]
     pub proxy_mode: Mode,
-    /// The pods' addresses, one network of each IP family
+    /// Addresses of the pods: one network of each address family
     #[arg(long, value_name = "CIDR")]
     pub cluster_cidr: Option<Cidrs>,
-    /// Masquerade all traffic to cluster IPs; nftables mode heeds it from v1.31 on
+    /// Masquerade all traffic to cluster IPs; has an effect in nftables mode from v1.31
     #[arg(long)]
     pub masquerade_all: bool,
-    /// The bit of the packet mark that asks for masquerading; nftables mode does not
-    /// heed it
+    /// Bit of the packet mark that requests masquerading; has no effect in nftables mode
     #[arg(long, value_name = "BIT", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
     pub iptables_masquerade_bit: u8,
-    /// How it tells traffic of the cluster's own pods: `ClusterCIDR`, from v1.18 on
-    /// `NodeCIDR`, from v1.24 on `BridgeInterface` and `InterfaceNamePrefix`
+    /// Detection of traffic from the cluster's own pods: `ClusterCIDR`, from v1.18 `NodeCIDR`, from
+    /// v1.24 `BridgeInterface` and `InterfaceNamePrefix`
     #[arg(long, value_name = "MODE", default_value = "ClusterCIDR", value_parser = detect_local_mode)]
     pub detect_local_mode: DetectLocalMode,
-    /// The pods' bridge, for `BridgeInterface`
+    /// Bridge of the pods, for `BridgeInterface`
     #[arg(long, value_name = "NAME")]
     pub pod_bridge_interface: Option<String>,
-    /// How pods' interfaces are called, for `InterfaceNamePrefix`
+    /// Name prefix of the pods' interfaces, for `InterfaceNamePrefix`
     #[arg(long, value_name = "PREFIX")]
     pub pod_interface_name_prefix: Option<String>,
-    /// The node's addresses that serve node ports: networks, or `primary`
+    /// Node addresses that serve node ports: networks, or `primary`
     #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = node_port_address)]
     pub nodeport_addresses: Vec<NodePortAddress>,
     /// Whether node ports answer on 127.0.0.0/8
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub iptables_localhost_nodeports: bool,
-    /// Keep packets that conntrack calls invalid
+    /// Keep packets that conntrack classifies as invalid
     #[arg(long)]
     pub conntrack_tcp_be_liberal: bool,
-    /// The scheduler of virtual servers
+    /// IPVS scheduler of the virtual servers
     #[arg(long, value_name = "NAME", default_value = "")]
     pub ipvs_scheduler: String,
-    /// Answer ARP only for addresses of the interface asked
+    /// Answer ARP requests only for addresses of the receiving interface
     #[arg(long)]
     pub ipvs_strict_arp: bool,
-    /// The node's iptables does not know --random-fully
+    /// Assume that iptables on the node does not support --random-fully
     #[arg(long)]
     pub no_random_fully: bool,
-    /// The node's kernel has no nfacct
+    /// Assume that the node's kernel does not support nfacct
     #[arg(long)]
     pub no_nfacct: bool,
-    /// Load it all in a namespace of a kernel's, read it back, and write what was
-    /// read to files there: iptables-save, ip6tables-save, ipset-save, nft,
-    /// ipvsadm-Sn, ip-addr
+    /// Load the rules into a namespace and write what the kernel returns to this directory:
+    /// iptables-save, ip6tables-save, ipset-save, nft, ipvsadm-Sn, ip-addr
     #[arg(long, value_name = "DIR")]
     pub loaded: Option<PathBuf>,
-    /// Which iptables loads it
+    /// iptables variant that loads the rules: `nft` or `legacy`
     #[arg(long, value_name = "WHICH", default_value = "nft", value_parser = backend)]
     pub iptables: Backend,
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Name what kube-proxy passes by, and what is no object of its
+    /// Also print the objects that kube-proxy ignores
     #[arg(short, long)]
     pub verbose: bool,
 }
 
-/// A mode that can be written.
+/// Parses a proxy mode that svclab supports.
 pub(super) fn mode(text: &str) -> Result<Mode, String> {
     match text {
         "iptables" => Ok(Mode::Iptables),

@@ -1,4 +1,4 @@
-//! What runs cases: `run`, `explain`, `plan` and `claims`.
+//! Arguments of `run`, `explain`, `why`, `plan` and `claims`.
 
 use std::path::PathBuf;
 
@@ -13,43 +13,42 @@ pub struct RunArguments {
     pub selection: Selection,
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// How results are printed
+    /// Format of the results
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub format: Format,
-    /// Write the results to a file as well, in another format: junit=FILE. As often
-    /// as wanted; directories are made
+    /// Also write the results to a file, in its own format, such as junit=FILE. Can be repeated;
+    /// creates missing directories
     #[arg(long, value_name = "FORMAT=FILE", value_parser = written)]
     pub write: Vec<Written>,
-    /// Watch everything, and write what was seen of each case into a directory: a
-    /// capture with comments, the evidence, what is to be said of it; and `JUnit` XML
+    /// Collect full evidence and write files of each case to this directory: a capture with
+    /// comments, the evidence, an explanation; and `JUnit` XML
     #[arg(long, value_name = "DIR")]
     pub report: Option<PathBuf>,
-    /// How many cases stand at once [default: eight for each processor]
+    /// Number of cases that run at once [default: 8 per processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Leave failed cases standing until Ctrl-C, and say how to enter them
+    /// Keep failed cases running until Ctrl-C, and print how to enter them
     #[arg(long)]
     pub keep_on_failure: bool,
-    /// Compare this machine's network, modules, processes, mounts and more before
-    /// the run and after it, also when it is interrupted; a difference is printed and
-    /// ends with exit code 1
+    /// Compare this machine's network, modules, processes, mounts and other state before and after
+    /// the run, even if interrupted. Prints differences, which set the exit code to 1
     #[arg(long)]
     pub certify: bool,
-    /// Say more: every claim that a case bears on
+    /// Print more details, including every claim that a case confirms or refutes
     #[arg(short, long)]
     pub verbose: bool,
 }
 
-/// A file that a run is written to.
+/// Additional output file of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// In which format.
+    /// Format of the file.
     pub format: Format,
-    /// Where.
+    /// Path of the file.
     pub file: PathBuf,
 }
 
-/// A format and a file: `junit=results/junit.xml`.
+/// Parses a format and a file: `junit=results/junit.xml`.
 fn written(text: &str) -> Result<Written, String> {
     let (format, file) = text
         .split_once('=')
@@ -68,64 +67,64 @@ pub struct ExplainArguments {
     pub selection: Selection,
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Build nothing: try what the lab tries in one that stands, by `svclab up`, as it
-    /// stands now. Without a name, the only one there is
+    /// Build no lab; run the probes in a running lab, in its current state. Without a name, in the
+    /// only running lab
     #[arg(long)]
     pub standing: bool,
-    /// Only the connections of this probe
+    /// Only explain this probe
     #[arg(long, value_name = "NAME")]
     pub probe: Option<String>,
-    /// As text for people, or as data
+    /// Format of the explanation
     #[arg(long, value_enum, default_value_t = Explanation::Human)]
     pub format: Explanation,
-    /// Every packet, every namespace and every rule
+    /// Print every packet, every namespace and every rule
     #[arg(short, long)]
     pub verbose: bool,
 }
 
-/// What `svclab why` takes.
+/// Arguments of `svclab why`.
 #[derive(Debug, Args)]
 pub struct WhyArguments {
-    /// The cases: NAME, NAME/axis=value,…, or a path to a lab's file
+    /// Cases: NAME, NAME/axis=value,…, or a path of a lab's file
     #[arg(value_name = "LAB[/CASE]", required = true)]
     pub names: Vec<String>,
-    /// A dump that takes the place of a node of the cases, as `svclab replay` takes it
+    /// Dump that replaces a node of the cases, in the format of `svclab replay`. Can be repeated
     #[arg(long, value_name = "[NODE=]DUMP")]
     pub dump: Vec<String>,
-    /// Leave out of dumps what no kernel would take
+    /// Omit invalid parts of dumps
     #[arg(long, requires = "dump")]
     pub lenient: bool,
-    /// Read dumps that a lab names outside of its directory, too
+    /// Also read dumps that a lab names outside its own directory
     #[arg(long)]
     pub allow_outside: bool,
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Only the connections of this probe
+    /// Only fix the connections of this probe
     #[arg(long, value_name = "NAME")]
     pub probe: Option<String>,
-    /// As text for people, or as data
+    /// Format of the findings
     #[arg(long, value_enum, default_value_t = WhyFormat::Human)]
     pub format: WhyFormat,
-    /// What was tried to no avail, too
+    /// Also print changes that did not help
     #[arg(short, long)]
     pub verbose: bool,
 }
 
-/// How findings are printed.
+/// Format of the findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WhyFormat {
     /// Text for people
     Human,
-    /// `svclab/why/v1`; its schema is printed by `svclab schema why`
+    /// JSON `svclab/why/v1` with the schema of `svclab schema why`
     Json,
 }
 
-/// How journeys are printed.
+/// Format of journeys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Explanation {
     /// Text for people
     Human,
-    /// `svclab/journeys/v1`; its schema is printed by `svclab schema journeys`
+    /// JSON `svclab/journeys/v1` with the schema of `svclab schema journeys`
     Json,
 }
 
@@ -141,26 +140,25 @@ pub struct ClaimsArguments {
     pub selection: Selection,
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Read a finished run, as `svclab run --format json` printed it, instead of
-    /// running anything
+    /// Read the results of a finished run, from `svclab run --format json`, instead of running labs
     #[arg(long, value_name = "RESULTS.json")]
     pub from: Option<PathBuf>,
-    /// How claims are printed
+    /// Format of the claims
     #[arg(long, value_enum, default_value_t = ClaimsFormat::Human)]
     pub format: ClaimsFormat,
-    /// How many cases stand at once [default: eight for each processor]
+    /// Number of cases that run at once [default: 8 per processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Name every case that speaks of a claim
+    /// Print every case that confirms or refutes a claim
     #[arg(short, long)]
     pub verbose: bool,
 }
 
-/// How claims are printed.
+/// Format of the claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ClaimsFormat {
-    /// For people.
+    /// Text for people.
     Human,
-    /// One document, described by `svclab schema claims`.
+    /// JSON document with the schema of `svclab schema claims`.
     Json,
 }

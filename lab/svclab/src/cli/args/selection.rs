@@ -1,4 +1,4 @@
-//! Which cases, and where they run.
+//! Arguments that select cases and the kernels for them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,34 +11,34 @@ use svclab_runner::kernel::Choice;
 use svclab_runner::run::Wishes;
 use svclab_scenario::duration;
 
-/// Which cases, and how they are prepared.
+/// Selected cases and how to prepare them.
 #[derive(Debug, Args)]
 pub struct Selection {
-    /// Labs or cases: NAME, NAME/axis=value,…, a path to a lab's file, or a directory
-    /// of labs (conformance), which is its files *.yaml and *.yml without those of
-    /// subdirectories. Without any, every lab directly in the directory of labs
+    /// Labs or cases: NAME, NAME/axis=value,…, the path of a lab's file, or a directory of labs. A
+    /// directory, such as conformance, stands for its files *.yaml and *.yml, without
+    /// subdirectories. By default, all labs directly in the directory of labs
     #[arg(value_name = "LAB[/CASE]")]
     pub names: Vec<String>,
-    /// How long an answer is waited for by probes that say nothing of it
-    /// themselves: `settled`, three seconds, but where a timeout is expected no longer
-    /// than it takes to prove that no answer can come any more; or a time, such as 8s
+    /// Maximum wait for an answer, for probes without their own: a duration such as 8s, or
+    /// `settled`. With `settled`, probes wait 3 s; where a timeout is expected, only until the
+    /// evidence proves that no answer can arrive
     #[arg(long, default_value_t = Patience::SETTLED, value_parser = settled, value_name = "settled|DURATION")]
     pub patience: Patience,
-    /// A kube-proxy that runs on every node that has one, in place of generated rules;
-    /// the lab says what it is told
+    /// kube-proxy to run, instead of generated rules, on every node that has kube-proxy. The lab
+    /// defines its configuration
     #[arg(long, value_name = "PATH")]
     pub kube_proxy: Option<PathBuf>,
-    /// Read dumps that a lab names outside of its directory, too
+    /// Also read dumps that a lab names outside its own directory
     #[arg(long)]
     pub allow_outside: bool,
-    /// How long a kube-proxy may take to write its rules, at first and after each step,
-    /// such as 5m, from 1s to 1h [default: what the lab says, or 2m]
+    /// Maximum time for a kube-proxy to write its rules, at the start and after each step, such as
+    /// 5m, from 1s to 1h [default: the lab's value, otherwise 2m]
     #[arg(long, value_name = "DURATION", value_parser = sync_timeout)]
     pub kube_proxy_timeout: Option<Duration>,
 }
 
 impl Selection {
-    /// How cases are prepared.
+    /// Returns the options for preparing the cases.
     pub fn wishes(&self) -> Wishes {
         Wishes {
             patience: self.patience,
@@ -49,21 +49,21 @@ impl Selection {
     }
 }
 
-/// Where cases run.
+/// Kernels that run the cases.
 #[derive(Debug, Clone, Args)]
 pub struct PlaceArguments {
-    /// The kernel that cases run in: `host`; a guest's, by version (6.12) or by
-    /// the path of its file; `auto`, the host where it can and else the newest
-    /// guest; `all`, the host and a guest of every version there is
+    /// Kernel for the cases: `host`; the version of a guest (6.12), or the path of its kernel file;
+    /// `auto` for the host if possible, otherwise the newest guest; `all` for the host and a guest
+    /// of every version
     #[arg(long, default_value_t, value_name = "KERNEL", env = "SVCLAB_KERNEL")]
     pub kernel: Choice,
-    /// The directory of the modules of the kernel whose path is given
+    /// Directory of the modules, if --kernel is a path
     #[arg(long, value_name = "DIR")]
     pub modules: Option<PathBuf>,
 }
 
 impl PlaceArguments {
-    /// Both together.
+    /// Combines both arguments.
     pub fn choice(&self) -> Choice {
         match &self.kernel {
             Choice::Own { kernel, .. } => Choice::Own {
@@ -74,7 +74,7 @@ impl PlaceArguments {
         }
     }
 
-    /// The words that choose the same again; with a space before each.
+    /// Returns the arguments for the same choice, each with a leading space.
     pub fn again(&self) -> String {
         let kernel = (self.kernel != Choice::Auto)
             .then(|| format!(" --kernel {}", word(&self.kernel.to_string())));
@@ -85,12 +85,12 @@ impl PlaceArguments {
     }
 }
 
-/// Text as one word for a shell, in quotes if it needs them.
+/// Quotes text as one word for a shell, if necessary.
 pub fn word(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned)
 }
 
-/// `settled`, or a duration.
+/// Parses `settled` or a duration.
 fn settled(text: &str) -> Result<Patience, String> {
     match text {
         "settled" => Ok(Patience::SETTLED),
@@ -100,7 +100,7 @@ fn settled(text: &str) -> Result<Patience, String> {
     }
 }
 
-/// A duration such as `3s`, `500ms` or `1m`, from 1 ms to 1 h.
+/// Parses a duration such as `3s`, `500ms` or `1m`, from 1 ms to 1 h.
 pub fn patience(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! What is done with labs that stand.
+//! Arguments of commands for running labs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use super::{Explanation, PlaceArguments};
 use svclab_model::plan::Protocol;
 use svclab_rules::kube_proxy::sync_timeout;
 
-/// What a guest has for those who look around in it.
+/// Help text of `svclab up` about programs in guests.
 pub const GUESTS: &str = "\
 In a guest, `exec` and `shell` find these of this machine's programs, with their \
 libraries: sh, bash, cat, ls, grep, head, tail, wc, sleep, seq, tr, cut, sort, sed, env, \
 true, false, dd, ip, ss, tc, bridge, sysctl, ping, nc, curl, tcpdump, conntrack, ipvsadm, \
 iptables and ip6tables, each also as -nft and -legacy, and those that load rules. The first lab in a guest boots it, which takes some seconds.";
 
-/// How programs in labs end.
+/// Help text of `svclab exec` and `svclab shell` about exit codes.
 pub const STATUS: &str = "\
 Ends with the program's own status, with 128 and its number if a signal ended it, with \
 127 if there is no such program, 126 if it cannot be started, and 125 if svclab could not \
 bring it to that.";
 
-/// How captures are used.
+/// Help text of `svclab capture` with examples.
 pub const CAPTURES: &str = "\
 Examples:
   svclab capture node-1 | wireshark -k -i -
@@ -32,57 +32,57 @@ Examples:
 
 Without a name, every interface of the lab. Ends by Ctrl-C, with its reader, or with the lab.";
 
-/// Which of the labs that stand.
+/// Selection of a running lab.
 #[derive(Debug, Args)]
 pub struct WhichArguments {
-    /// Which lab, if several stand: its name, or as much of its case's as tells it
-    /// from the others
+    /// Running lab, if there are several: its name, or enough of its case to be unique
     #[arg(long, value_name = "LAB[/CASE]")]
     pub lab: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct UpArguments {
-    /// The case: NAME, NAME/axis=value,…, or a path to a lab's file
+    /// Case: NAME, NAME/axis=value,…, or a path of a lab's file
     #[arg(value_name = "LAB/CASE")]
     pub name: String,
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// Return once the lab stands, and hold it in the background
+    /// Return when the lab is built, and keep it running in the background
     #[arg(short, long)]
     pub detach: bool,
-    /// A kube-proxy that runs on every node that has one, in place of generated rules;
-    /// the lab says what it is told
+    /// kube-proxy to run, instead of generated rules, on every node that has kube-proxy. The lab
+    /// defines its configuration
     #[arg(long, value_name = "PATH")]
     pub kube_proxy: Option<PathBuf>,
-    /// Read dumps that the lab names outside of its directory, too
+    /// Also read dumps that the lab names outside its own directory
     #[arg(long)]
     pub allow_outside: bool,
-    /// How long a kube-proxy may take to write its rules, at first and after each step,
-    /// such as 5m, from 1s to 1h [default: what the lab says, or 2m]
+    /// Maximum time for a kube-proxy to write its rules, at the start and after each step, such as
+    /// 5m, from 1s to 1h [default: the lab's value, otherwise 2m]
     #[arg(long, value_name = "DURATION", value_parser = sync_timeout)]
     pub kube_proxy_timeout: Option<Duration>,
-    /// Have a program at hand in the lab that is not the system's. As often as wanted
+    /// Path of an additional program for the lab, which is not installed on the system. Can be
+    /// repeated
     #[arg(long = "program", value_name = "PATH")]
     pub programs: Vec<PathBuf>,
-    /// Be the process in the background, which writes to this file
+    /// Be the background daemon, which writes its log to this file
     #[arg(long, hide = true, value_name = "LOG")]
     pub held: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct PsArguments {
-    /// How labs are printed
+    /// Format of the list
     #[arg(long, value_enum, default_value_t = PsFormat::Human)]
     pub format: PsFormat,
 }
 
-/// How labs that stand are printed.
+/// Format of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PsFormat {
-    /// For people.
+    /// Text for people.
     Human,
-    /// One document, described by `svclab schema ps`.
+    /// JSON document with the schema of `svclab schema ps`.
     Json,
 }
 
@@ -90,10 +90,10 @@ pub enum PsFormat {
 pub struct ExecArguments {
     #[command(flatten)]
     pub which: WhichArguments,
-    /// The namespace: a node, `pod/NAMESPACE/NAME`, a host, as `svclab ps` shows them
+    /// Namespace from the list of `svclab ps`: a node, `pod/NAMESPACE/NAME` or a host
     #[arg(value_name = "NAMESPACE")]
     pub namespace: String,
-    /// The program and what it is told
+    /// Program with its arguments
     #[arg(
         value_name = "COMMAND",
         required = true,
@@ -107,7 +107,7 @@ pub struct ExecArguments {
 pub struct ShellArguments {
     #[command(flatten)]
     pub which: WhichArguments,
-    /// The namespace: a node, `pod/NAMESPACE/NAME`, a host, as `svclab ps` shows them
+    /// Namespace from the list of `svclab ps`: a node, `pod/NAMESPACE/NAME` or a host
     #[arg(value_name = "NAMESPACE")]
     pub namespace: String,
 }
@@ -116,29 +116,28 @@ pub struct ShellArguments {
 pub struct ProbeArguments {
     #[command(flatten)]
     pub which: WhichArguments,
-    /// Who calls: a node, `pod/NAMESPACE/NAME` or a host
+    /// Source: a node, `pod/NAMESPACE/NAME` or a host
     #[arg(value_name = "FROM")]
     pub from: String,
-    /// Whom: a name or an address with its port, as in labs: `service/default/web:80`
+    /// Target: a name or an address with a port, in the format of labs: `service/default/web:80`
     #[arg(value_name = "TO")]
     pub to: String,
-    /// What is spoken
+    /// Protocol: `tcp`, `udp` or `ping`
     #[arg(long, value_name = "PROTOCOL", default_value = "tcp", value_parser = protocol)]
     pub protocol: Protocol,
-    /// How many connections are opened
+    /// Number of connections
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub connections: u32,
-    /// How long an answer is waited for
+    /// Maximum wait for an answer
     #[arg(long, default_value = "3s", value_parser = patience, value_name = "DURATION")]
     pub patience: Duration,
-    /// Watch everything, and tell where the packets went, and what became of them and
-    /// why
+    /// Collect full evidence and explain where the packets went and why
     #[arg(long)]
     pub explain: bool,
-    /// As text for people, or their packets as data
+    /// Format of the explanation
     #[arg(long, value_enum, default_value_t = Explanation::Human, requires = "explain")]
     pub format: Explanation,
-    /// Every packet, every namespace and every rule
+    /// Print every packet, every namespace and every rule
     #[arg(short, long, requires = "explain")]
     pub verbose: bool,
 }
@@ -147,17 +146,17 @@ pub struct ProbeArguments {
 pub struct CaptureArguments {
     #[command(flatten)]
     pub which: WhichArguments,
-    /// Namespaces, or interfaces of them. Without any, everything
+    /// Namespaces or interfaces to capture; default: all
     #[arg(value_name = "NAMESPACE[/INTERFACE]")]
     pub of: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct DownArguments {
-    /// Which lab, if several stand
+    /// Lab to stop, if several are running
     #[arg(value_name = "LAB[/CASE]", conflicts_with = "all")]
     pub lab: Option<String>,
-    /// All of them
+    /// Stop all running labs
     #[arg(long)]
     pub all: bool,
 }

@@ -1,4 +1,4 @@
-//! Comparing kube-proxies: `verify`.
+//! Arguments of `verify`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,57 +11,56 @@ use svclab_rules::kube_proxy::{Mode, Version, sync_timeout};
 
 #[derive(Debug, Args)]
 pub struct VerifyArguments {
-    /// Labs or cases, as `run` takes them. Without any, the table of flows
-    /// (`conformance` in the directory of labs) and every lab
+    /// Labs or cases, in the format of `run`; default: the table of flows (`conformance` in the
+    /// directory of labs) and all labs
     #[arg(value_name = "LAB[/CASE]")]
     pub names: Vec<String>,
-    /// The kube-proxy that is compared
+    /// Path of the kube-proxy to verify
     #[arg(long, value_name = "PATH")]
     pub kube_proxy: PathBuf,
-    /// How long a kube-proxy may take to write its rules, at first and after each step,
-    /// such as 5m, from 1s to 1h [default: what the lab says, or 2m]
+    /// Maximum time for a kube-proxy to write its rules, at the start and after each step, such as
+    /// 5m, from 1s to 1h [default: the lab's value, otherwise 2m]
     #[arg(long, value_name = "DURATION", value_parser = sync_timeout)]
     pub kube_proxy_timeout: Option<Duration>,
-    /// What it is compared against: another kube-proxy, by a path with a slash in it; or
-    /// the rules that svclab generates for a version, such as v1.36.2 [default: those of
-    /// its own version]
+    /// Reference for the comparison: the path, with a slash, of another kube-proxy; or a version,
+    /// such as v1.36.2, whose rules svclab generates [default: the version of --kube-proxy]
     #[arg(long, value_name = "PATH|VERSION", value_parser = against)]
     pub against: Option<AgainstWord>,
-    /// Read dumps that a lab names outside of its directory, too
+    /// Also read dumps that a lab names outside its own directory
     #[arg(long)]
     pub allow_outside: bool,
-    /// Only cases of this mode: `iptables`, `ipvs` or `nftables`. As often as wanted
+    /// Only run cases of this proxy mode: `iptables`, `ipvs` or `nftables`. Can be repeated
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub proxy_mode: Vec<Mode>,
     #[command(flatten)]
     pub place: PlaceArguments,
-    /// How what differs is printed
+    /// Format of the differences
     #[arg(long, value_enum, default_value_t = VerifyFormat::Human)]
     pub format: VerifyFormat,
-    /// How many cases stand at once [default: eight for each processor]
+    /// Number of cases that run at once [default: 8 per processor]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Print in what the rules differ, too, whether or not a flow does, and when traffic
-    /// moved after each step
+    /// Also print differences of the rules that change no flow, and the time at which traffic moved
+    /// after each step
     #[arg(short, long)]
     pub verbose: bool,
 }
 
-/// What is compared against, as it is typed.
+/// Reference for the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgainstWord {
-    /// A program.
+    /// Path of another kube-proxy.
     Program(PathBuf),
-    /// A version's rules.
+    /// Version whose rules svclab generates.
     Version(Version),
 }
 
-/// How what differs is printed.
+/// Format of the differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum VerifyFormat {
-    /// For people.
+    /// Text for people.
     Human,
-    /// One document, described by `svclab schema verification`.
+    /// JSON document with the schema of `svclab schema verification`.
     Json,
 }
 
