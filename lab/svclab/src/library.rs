@@ -1,4 +1,4 @@
-//! Labs from within somebody's own tests: read, run, and their verdicts as values.
+//! Runs labs from tests of other crates, and returns their results as values.
 
 use std::fmt;
 use std::future::pending;
@@ -21,11 +21,11 @@ use svclab_runner::results::{CaseResult, Event, Results};
 use svclab_runner::run::{Chosen, Given, Options, Wishes, execute, prepare};
 use svclab_scenario::Scenario;
 
-/// A lab that can be run: a cluster, and what to try in it.
+/// Lab that can be run: a cluster, probes and expectations.
 ///
-/// Namespaces, rules and packets are an agent's business, which is a process of its
-/// own, `svclab-agent`: nothing of the caller's process enters a namespace, and
-/// nothing is left when it ends. Any tokio runtime serves.
+/// Only a separate process, the agent `svclab-agent`, creates namespaces, rules and packets. The
+/// calling process enters no namespace, and all resources are removed when the agent ends. Any
+/// tokio runtime is suitable.
 ///
 /// ```no_run
 /// # async fn test() -> Result<(), svclab::LabError> {
@@ -46,25 +46,25 @@ pub struct Lab {
     watched: bool,
 }
 
-/// Why a lab did not run. What became of cases is never among these.
+/// Error that prevents a lab from running. Results of cases are not errors.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// A file cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Unreadable(#[from] SourceError),
-    /// The lab is wrong: what and where, as the command shows it.
+    /// The lab is invalid. Contains its diagnostics as the command prints them.
     #[error("{0}")]
     Wrong(String),
     /// The lab has no such case.
     #[error("the lab has no case `{case}`; it has {}", .there.join(", "))]
     NoCase {
-        /// As it was asked for.
+        /// Requested name.
         case: String,
-        /// Those that there are.
+        /// Identifiers of the lab's cases.
         there: Vec<String>,
     },
-    /// There is no agent.
+    /// The agent is not installed.
     #[error(
         "the program `svclab-agent` is not found; install it in a directory of PATH, or name it \
          by the variable {} or by Lab::agent",
@@ -74,20 +74,20 @@ pub enum LabError {
 }
 
 impl Lab {
-    /// The lab that this text is, in the format that `svclab schema` describes.
+    /// Loads a lab from a text in the format of `svclab schema`.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it.
+    /// Returns all errors of the lab.
     pub fn from_yaml(text: impl Into<String>) -> Result<Self, LabError> {
         Self::of(Source::of_text("<lab>", text))
     }
 
-    /// The lab of a file.
+    /// Loads a lab from a file.
     ///
     /// # Errors
     ///
-    /// When it cannot be read; everything that is wrong with it.
+    /// Returns an error if the file cannot be read, or all errors of the lab.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, LabError> {
         Self::of(Source::read(path.as_ref())?)
     }
@@ -112,57 +112,55 @@ impl Lab {
         })
     }
 
-    /// The same lab, with this kube-proxy on every node that has one, in place of
-    /// generated rules.
+    /// Runs this kube-proxy, instead of generated rules, on every node that has kube-proxy.
     #[must_use]
     pub fn kube_proxy(mut self, path: impl Into<PathBuf>) -> Self {
         self.wishes.kube_proxy = Some(path.into());
         self
     }
 
-    /// The same lab, whose probes wait so long where they say nothing of it themselves.
+    /// Sets the maximum wait for probes without their own.
     #[must_use]
     pub fn patience(mut self, patience: Patience) -> Self {
         self.wishes.patience = patience;
         self
     }
 
-    /// The same lab, in another kernel than the host where it can and else the newest
-    /// guest.
+    /// Sets the kernel. The default is the host if possible, otherwise the newest guest.
     #[must_use]
     pub fn kernel(mut self, kernels: Choice) -> Self {
         self.kernels = kernels;
         self
     }
 
-    /// The same lab, with this program as the agent. Without it, that is the one that the
-    /// variable `SVCLAB_AGENT` names, else the `svclab-agent` that cargo built beside the
-    /// running program, else the first one of `PATH`. It must be of this crate's version.
+    /// Sets the program of the agent, which must have the version of this crate. The default is the
+    /// first of: the variable `SVCLAB_AGENT`, the `svclab-agent` that cargo built beside the
+    /// running program, the `svclab-agent` in `PATH`.
     #[must_use]
     pub fn agent(mut self, program: impl Into<PathBuf>) -> Self {
         self.agent = Some(program.into());
         self
     }
 
-    /// The same lab, with everything watched: evidence then holds every packet and every
-    /// rule that it met, and says where connections broke.
+    /// Collects full evidence: every packet and every rule that it matched. Required to explain
+    /// where connections failed.
     #[must_use]
     pub fn watched(mut self) -> Self {
         self.watched = true;
         self
     }
 
-    /// The names of its cases: `node-port/policy=Cluster`.
+    /// Returns the identifiers of the cases, such as `node-port/policy=Cluster`.
     pub fn cases(&self) -> impl Iterator<Item = &str> {
         let all = self.chosen.scenario.cases();
         self.chosen.cases.iter().map(|at| all[*at].id.as_str())
     }
 
-    /// Only this case of it, by its whole name or what follows the lab's.
+    /// Selects a single case by its identifier, or by the part after the lab's name.
     ///
     /// # Errors
     ///
-    /// When it has no such case.
+    /// Returns [`LabError::NoCase`] if the lab has no such case.
     pub fn case(mut self, name: &str) -> Result<Self, LabError> {
         let all = self.chosen.scenario.cases();
         let is_named = |id: &str| {
@@ -179,13 +177,13 @@ impl Lab {
         Ok(self)
     }
 
-    /// Builds every case, runs its probes and takes it away again, several side by side.
-    /// When the future is dropped, all of it is taken away at once.
+    /// Builds all cases, runs their probes and removes the labs again, several in parallel.
+    /// Dropping the future removes all resources immediately.
     ///
     /// # Errors
     ///
-    /// When the lab is wrong, or there is no agent. A case that this machine cannot run
-    /// is an [`Outcome::Error`] of that case.
+    /// Returns an error if the lab is invalid or the agent is not found. A case that this machine
+    /// cannot run has an error as its own result.
     pub async fn run(self) -> Result<Ran, LabError> {
         let agent = self
             .agent
@@ -235,7 +233,7 @@ fn shown(sources: &Sources, wrong: &[Diagnostic]) -> LabError {
     LabError::Wrong(shown.collect::<String>().trim_end().to_owned())
 }
 
-/// What became of a lab. Displayed, it is what `svclab run` prints of it.
+/// Results of a lab. `Display` prints them as `svclab run` does.
 #[derive(Debug, Clone)]
 pub struct Ran {
     results: Results,
@@ -243,32 +241,32 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Whether every case came out as expected.
+    /// Whether all cases met their expectations.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.results.exit_code() == exit_code::SUCCESS
     }
 
-    /// The results, as `svclab run --format json` prints them.
+    /// Returns the results in the format of `svclab run --format json`.
     #[must_use]
     pub fn results(&self) -> &Results {
         &self.results
     }
 
-    /// What became of each case, in order.
+    /// Returns the result of each case, in order.
     #[must_use]
     pub fn cases(&self) -> &[CaseResult] {
         &self.results.cases
     }
 
-    /// What was seen of a case, by its whole name; none if it came to no verdict.
+    /// Returns the evidence of a case by its identifier; `None` if the case has no verdict.
     #[must_use]
     pub fn evidence(&self, case: &str) -> Option<&Evidence> {
         self.seen(case).map(|seen| &seen.document.evidence)
     }
 
-    /// What is to be said of a case, as `svclab explain` says it; of use where it was
-    /// [`Lab::watched`].
+    /// Returns the explanation of a case in the format of `svclab explain`. It is complete only
+    /// with [`Lab::watched`].
     #[must_use]
     pub fn explanation(&self, case: &str) -> Option<String> {
         let result = self.cases().iter().find(|result| result.case == case)?;
@@ -290,7 +288,7 @@ impl fmt::Display for Ran {
                 result: Box::new(result.clone()),
                 seen: None,
             };
-            // Memory takes everything.
+            // Writes to memory cannot fail.
             writer.event(&event).map_err(|_| fmt::Error)?;
         }
         drop(writer);

@@ -1,4 +1,4 @@
-//! The `svclab` command.
+//! Entry point of the `svclab` command.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,4 @@
-//! A program in a lab, attached to the streams of this process: what it reads and
-//! writes is passed through as it comes.
+//! Attaches the standard streams of this process to a program in a lab.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _};
@@ -18,21 +17,21 @@ use svclab_model::protocol::stream::{
 
 nix::ioctl_read_bad!(get_size, nix::libc::TIOCGWINSZ, nix::libc::winsize);
 
-/// How a program ended, or why it did not begin.
+/// Result of an attached program.
 pub enum Outcome {
-    /// It ended.
+    /// The program started and ended.
     Ended(End),
-    /// There is no such program, or it cannot be started.
+    /// The program did not start.
     Unstarted {
-        /// Whether there is none.
+        /// Whether the program does not exist.
         absent: bool,
-        /// Why.
+        /// Error of the start.
         failure: Failure,
     },
 }
 
-/// The terminal that this process talks to, if it does in both directions: a program
-/// whose output goes elsewhere is to write it as it is.
+/// Returns the terminal of this process. `None` unless both standard input and standard output are
+/// a terminal: redirected output must not contain terminal sequences.
 pub fn terminal() -> Option<Terminal> {
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
         return None;
@@ -58,7 +57,7 @@ fn size() -> Option<Size> {
     })
 }
 
-/// A terminal whose keys are passed on as they are; as before when this is dropped.
+/// Terminal in raw mode. Dropping restores the previous mode.
 struct Raw(Termios);
 
 impl Raw {
@@ -77,11 +76,11 @@ impl Drop for Raw {
     }
 }
 
-/// Passes on what is read and written until the program ends.
+/// Forwards input, output and signals until the program ends.
 ///
 /// # Errors
 ///
-/// When the holder of the lab is gone, or said no.
+/// Returns an error if the daemon of the lab ended or refused the request.
 pub async fn attach(line: Line, on_terminal: bool) -> Result<Outcome, CallError> {
     let (mut hearing, saying) = line.split();
     match hearing.next().await? {
@@ -109,7 +108,7 @@ pub async fn attach(line: Line, on_terminal: bool) -> Result<Outcome, CallError>
         unfed: 0,
     };
     let ended = attached.until_its_end(&mut signals, &mut events).await;
-    // What is still to be written is written, unless the user does not wait.
+    // Write the remaining output, unless the user interrupts.
     attached.outputs = None;
     loop {
         tokio::select! {
@@ -123,16 +122,16 @@ pub async fn attach(line: Line, on_terminal: bool) -> Result<Outcome, CallError>
 struct Attached {
     hearing: Hearing,
     saying: Saying,
-    /// What takes what is to be written, to standard output and standard error.
+    /// Channels to the writer threads of standard output and standard error.
     outputs: Option<[std::sync::mpsc::Sender<Vec<u8>>; 2]>,
-    /// How many messages of input have not been answered.
+    /// Number of input messages without acknowledgement.
     unfed: usize,
 }
 
-/// What came of something that was to be written.
+/// Result of writing one message.
 struct Wrote {
     of: Written,
-    /// Whether somebody reads on.
+    /// Whether the reader is still connected.
     read: bool,
 }
 
@@ -172,7 +171,7 @@ impl Attached {
                     },
                 },
             };
-            // Who is gone shows on the other side.
+            // If the daemon ended, the next receive reports the error.
             let _ = self.saying.say(&word).await;
         }
     }
@@ -181,7 +180,7 @@ impl Attached {
         match word {
             FromStream::Output { of, bytes } => {
                 if let Some([stdout, stderr]) = &self.outputs {
-                    // Whose reader is gone has said so.
+                    // The writer thread already reported a disconnected reader.
                     let _ = match of {
                         Written::Stdout => stdout.send(bytes),
                         Written::Stderr => stderr.send(bytes),
@@ -207,13 +206,14 @@ async fn next(input: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads standard input on a thread of its own, which ends with the process: a read
-/// cannot be given up.
+/// Reads standard input on a separate thread, because a blocking read cannot be cancelled. The
+/// thread ends with the process.
 fn reader() -> mpsc::Receiver<Vec<u8>> {
     let (tell, told) = mpsc::channel(WINDOW);
     thread::spawn(move || {
         let mut chunk = vec![0; CHUNK];
-        // Without the buffer that is before it otherwise.
+        // The standard library's handle is buffered, so this reads from a duplicate of the
+        // descriptor.
         let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else {
             return;
         };
@@ -227,7 +227,7 @@ fn reader() -> mpsc::Receiver<Vec<u8>> {
     told
 }
 
-/// Writes on a thread of its own, so that a slow reader keeps nothing else waiting.
+/// Writes output on a separate thread, so that a slow reader blocks nothing else.
 fn writer(
     of: Written,
     mut out: impl io::Write + Send + 'static,
@@ -246,7 +246,7 @@ fn writer(
     give
 }
 
-/// What this process is told by signals.
+/// Signals to forward to the program.
 struct Signals {
     resized: Option<Signal>,
     others: Vec<(i32, Signal)>,

@@ -1,4 +1,4 @@
-//! `svclab bisect`
+//! Implements `svclab bisect`.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use svclab_runner::kernel::{Choice, Kernels};
 use svclab_runner::results::{RunError, Trouble};
 use svclab_runner::run::{at_hand, trouble};
 
-/// Finds what makes the difference between good and bad, and prints it.
+/// Finds the differences that separate good from bad, and prints them.
 pub fn bisect(common: &Common, arguments: &BisectArguments) -> Exit {
     if arguments.place.choice() == Choice::All {
         return wrong(

@@ -1,4 +1,4 @@
-//! `svclab capture`
+//! Implements `svclab capture`.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
@@ -20,7 +20,7 @@ use svclab_model::protocol::stream::{FromStream, ToStream, Written};
 use svclab_report::pcapng::{Pcapng, whole_blocks};
 use svclab_runner::results::{RunError, Trouble};
 
-/// Writes packets to standard output as they come.
+/// Writes packets to standard output as they arrive.
 pub fn capture(arguments: &CaptureArguments) -> Exit {
     if io::stdout().is_terminal() {
         eprintln!("error: a capture is not for a terminal");
@@ -35,15 +35,15 @@ pub fn capture(arguments: &CaptureArguments) -> Exit {
     }
 }
 
-/// Why a capture ended.
+/// Reason for the end of a capture.
 enum Ending {
-    /// The user wanted it.
+    /// The user interrupted the capture.
     Wish,
-    /// Whoever reads standard output is gone, or it takes no more.
+    /// The reader of standard output disconnected, or a write failed.
     Output,
-    /// The lab was taken away.
+    /// The lab was stopped.
     Away,
-    /// The lab was lost, or the capture broke.
+    /// The lab was lost, or the capture failed.
     Broken(CallError),
 }
 
@@ -75,17 +75,17 @@ async fn run(arguments: &CaptureArguments) -> Result<Exit, Exit> {
     Ok(capturing.tell(ending, &lab.case, &mut interrupts).await)
 }
 
-/// What happens on the side of standard output.
+/// Event of the output threads.
 enum Event {
-    /// Some packets were written.
+    /// A batch of packets was written.
     Took,
-    /// Nobody reads.
+    /// The reader disconnected.
     Unread,
-    /// All was written that came, or could be.
+    /// The writer thread ended.
     Over(Wrote),
 }
 
-/// What has been written.
+/// Number of written packets and result of the writes.
 struct Wrote {
     packets: u64,
     result: io::Result<()>,
@@ -100,7 +100,7 @@ struct Capturing {
     wrote: Option<Wrote>,
 }
 
-/// What the writer is given.
+/// Packets for the writer thread.
 struct Batch {
     packets: Vec<Packet>,
     missed: u64,
@@ -140,7 +140,7 @@ impl Capturing {
                 event = self.events.recv() => match event {
                     Some(Event::Took) => {
                         let took = ToStream::Took { of: Written::Stdout };
-                        // Who is gone shows on the other side.
+                        // If the daemon ended, the next receive reports the error.
                         let _ = self.saying.say(&took).await;
                     }
                     Some(Event::Over(wrote)) => {
@@ -160,7 +160,7 @@ impl Capturing {
         }
     }
 
-    /// Waits until all is written, and says what was.
+    /// Waits for the writer thread and prints a summary.
     async fn tell(mut self, ending: Ending, case: &str, interrupts: &mut Interrupts) -> Exit {
         self.writer = None;
         while self.wrote.is_none() {
@@ -170,7 +170,7 @@ impl Capturing {
                     Some(_) => {}
                     None => break,
                 },
-                // A reader that does not read keeps nobody here.
+                // A reader that does not read must not block an interrupt.
                 () = interrupts.next() => break,
             }
         }
@@ -212,11 +212,11 @@ impl Capturing {
     }
 }
 
-/// Tells when nobody reads standard output any more, also when nothing is written.
+/// Reports when the reader of standard output disconnects, even if nothing is written.
 fn watch_reader(say: mpsc::UnboundedSender<Event>) {
     thread::spawn(move || {
         let stdout = io::stdout();
-        // A pipe without readers is in error; files never are.
+        // `poll` reports an error for a pipe without readers, and never for a file.
         let mut watched = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
         loop {
             match poll(&mut watched, PollTimeout::NONE) {
@@ -229,8 +229,7 @@ fn watch_reader(say: mpsc::UnboundedSender<Event>) {
     });
 }
 
-/// Writes packets on a thread of its own, so that a slow reader keeps nothing else
-/// waiting.
+/// Writes packets on a separate thread, so that a slow reader blocks nothing else.
 fn writer(
     interfaces: Vec<Interface>,
     say: mpsc::UnboundedSender<Event>,
@@ -277,23 +276,23 @@ fn write_all(
     Ok(())
 }
 
-/// A file that ends with a whole block, also when it takes no more.
+/// Output file that contains only whole blocks, even after a failed write.
 struct Whole<'a> {
     file: File,
-    /// How many packets are in it.
+    /// Number of packets in the file.
     packets: &'a mut u64,
 }
 
 impl Whole<'_> {
-    /// Takes back what was written of a block that was not written to its end, if it
-    /// can be.
+    /// Truncates the incomplete block at the end of a regular file.
     fn take_back(&mut self, torn: usize) {
         let Ok(about) = self.file.metadata() else {
             return;
         };
         let torn = u64::try_from(torn).unwrap_or(u64::MAX);
         if about.is_file() && torn > 0 {
-            // It is the end of the file that is torn, wherever it began.
+            // The block may start before this write, but its incomplete part is at the end of the
+            // file.
             let _ = self.file.set_len(about.len().saturating_sub(torn));
         }
     }
@@ -304,7 +303,7 @@ impl Write for Whole<'_> {
         self.file.write(bytes)
     }
 
-    /// What is given at once are whole blocks.
+    /// Writes whole blocks.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut written = 0;
         let result = loop {

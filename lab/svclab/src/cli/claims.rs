@@ -1,4 +1,4 @@
-//! `svclab claims`
+//! Implements `svclab claims`.
 
 use std::io;
 use std::path::Path;
@@ -25,8 +25,7 @@ use svclab_runner::run::{Chosen, Given, choose};
 use svclab_scenario::Scenario;
 use svclab_scenario::reference::DocumentRef;
 
-/// Runs the labs that speak of claims, or reads a finished run, and prints each
-/// claim.
+/// Runs the labs with claims, or reads the results of a finished run, and prints each claim.
 pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
     let made = match &arguments.from {
         Some(path) => read(common, arguments, path),
@@ -57,7 +56,7 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
         ClaimsFormat::Json => print_json(&document(lines.clone())),
     };
     match printed {
-        // A run that met trouble says so before anything about claims.
+        // Errors of the run are printed instead of a result for the claims.
         Exit::Success if results.exit_code() > 1 => {
             for error in results
                 .cases
@@ -73,14 +72,14 @@ pub fn claims(common: &Common, arguments: &ClaimsArguments) -> Exit {
     }
 }
 
-/// Results, and the labs that they are of.
+/// Results and the labs they belong to.
 type Made = (Results, Vec<Scenario>);
 
 fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
     let speaks = |lab: &Chosen| !lab.scenario.lab.spec.claims.is_empty();
     let mut labs = selected(common, &arguments.selection)?;
     for selected in &mut labs {
-        // A lab that cannot be read may have claims, and what is wrong is no success.
+        // A lab that cannot be loaded may have claims, so its error must not count as success.
         if !selected.lab.as_ref().is_none_or(speaks) {
             selected.cases.retain(Result::is_err);
         }
@@ -98,7 +97,7 @@ fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
     let ran = drive(async {
         let mut interrupts = Interrupts::listen();
         let (tell, told) = mpsc::unbounded_channel();
-        // Cases are told of by the progress only.
+        // Only the progress shows the cases, so there is no writer.
         let mut nobody = Several(Vec::new());
         let progress = telling(&mut nobody, told, false);
         let (ran, _) = tokio::join!(running(cases, &options, tell, &mut interrupts), progress);
@@ -114,7 +113,7 @@ fn run(common: &Common, arguments: &ClaimsArguments) -> Result<Made, Exit> {
     }
 }
 
-/// A finished run, with the claims' texts from the labs it is of.
+/// Reads the results of a finished run, and loads the labs for the texts of their claims.
 fn read(common: &Common, arguments: &ClaimsArguments, path: &Path) -> Result<Made, Exit> {
     let refuse = |error: &dyn std::fmt::Display| {
         eprintln!("error: {}: {error}", path.display());
@@ -148,7 +147,7 @@ fn declared(scenario: &Scenario) -> impl Iterator<Item = Declared<'_>> {
     })
 }
 
-/// Says that two labs give one claim different texts, where the later one does.
+/// Warns that a later lab gives the same claim a different text.
 fn warn(labs: &[Scenario], Differing { first, other }: Differing<'_>) {
     let diagnostic = Diagnostic::warning(format!(
         "the claim `{}` says something else in the lab `{}`",

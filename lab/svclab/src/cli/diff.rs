@@ -1,4 +1,4 @@
-//! `svclab diff`
+//! Implements `svclab diff`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,14 +13,14 @@ use svclab_dump::{NodeDump, compare};
 use svclab_report::diff::Document;
 use svclab_ruleset::tool::Format;
 
-/// Compares two dumps and prints in what they differ.
+/// Compares two dumps and prints their differences.
 pub fn diff(arguments: &DiffArguments) -> Exit {
     let (first, second) = (&arguments.first, &arguments.second);
-    // What is wrong with either is told at once.
+    // Errors of both dumps are reported together.
     let (Some(mut one), Some(mut other)) = (read(first), read(second)) else {
         return Exit::Input;
     };
-    // A file is compared with the same file of a directory.
+    // A single file is compared with the same file of a directory.
     if first.is_dir() != second.is_dir() {
         let (file, folder) = if first.is_dir() {
             (&other, &mut one)
@@ -61,7 +61,7 @@ pub fn diff(arguments: &DiffArguments) -> Exit {
     }
 }
 
-/// A dump, after telling what is wrong with it; none if it cannot be read.
+/// Reads a dump and reports its diagnostics; `None` if the dump is not complete.
 fn read(path: &Path) -> Option<NodeDump> {
     let folder = match Folder::read(path) {
         Ok(folder) => folder,

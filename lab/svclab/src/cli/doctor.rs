@@ -1,4 +1,4 @@
-//! `svclab doctor`
+//! Implements `svclab doctor`.
 
 use super::args::{DoctorArguments, DoctorFormat};
 use super::exit::Exit;
@@ -8,7 +8,7 @@ use svclab_report::doctor::{document, human};
 use svclab_runner::kernel::guest::Cache;
 use svclab_runner::kernel::{Host, doctor::examine};
 
-/// Tries what this machine can run and prints what was found.
+/// Checks which features this machine supports, and prints the result.
 pub fn doctor(arguments: &DoctorArguments) -> Exit {
     let host = Host::new();
     let examined = examine(&host, Cache::of_environment());

@@ -1,4 +1,4 @@
-//! `svclab down`
+//! Implements `svclab down`.
 
 use super::args::DownArguments;
 use super::exit::Exit;
@@ -7,7 +7,7 @@ use super::output::{print, refused};
 use super::which::{misplaced, uncalled, unpicked};
 use crate::live::{About, Ask, CallError, Directory, PickError, Told, call, pick, standing};
 
-/// Takes labs away, and returns when nothing of them is left.
+/// Stops running labs, and returns after all their resources are removed.
 pub fn down(arguments: &DownArguments) -> Exit {
     match unless_interrupted(take_away(arguments)) {
         Ok(Some(exit)) => exit,
@@ -48,8 +48,7 @@ async fn take_away(arguments: &DownArguments) -> Exit {
     Exit::Success
 }
 
-/// Takes one away and waits for the end of its holder. One that is gone already is
-/// gone.
+/// Stops a lab and waits for the end of its daemon. Returns `Ok` if the daemon has already ended.
 async fn one(directory: &Directory, case: &str) -> Result<(), CallError> {
     let mut line = match call(directory, case, &Ask::Down).await {
         Err(CallError::Ended) => return Ok(()),

@@ -1,4 +1,4 @@
-//! `svclab exec` and `svclab shell`
+//! Implements `svclab exec` and `svclab shell`.
 
 use super::args::{ExecArguments, ShellArguments};
 use super::attach::{Outcome, attach, terminal};
@@ -10,14 +10,14 @@ use crate::live::{Ask, CallError, call};
 use svclab_model::protocol::Failure;
 use svclab_model::protocol::stream::{End, Exec};
 
-/// svclab could not bring it to the program.
+/// Exit code if svclab fails before it can start the program.
 const NOT_BROUGHT: Exit = Exit::Of(125);
-/// The program cannot be started.
+/// Exit code if the program cannot be started.
 const NOT_STARTED: Exit = Exit::Of(126);
-/// There is no such program.
+/// Exit code if the program does not exist.
 const NO_PROGRAM: Exit = Exit::Of(127);
 
-/// Runs a program in a namespace of a lab that stands, and ends as it does.
+/// Runs a program in a namespace of a running lab, and exits with its exit code.
 pub fn exec(arguments: &ExecArguments) -> Exit {
     let Some((program, rest)) = arguments.command.split_first() else {
         return NOT_BROUGHT;
@@ -32,7 +32,7 @@ pub fn exec(arguments: &ExecArguments) -> Exit {
     ends(drive(run(arguments.which.lab.as_deref(), wanted)))
 }
 
-/// Runs the user's shell, or `sh` where the lab has not got it.
+/// Runs the user's shell, or `sh` if the lab does not have that shell.
 pub fn shell(arguments: &ShellArguments) -> Exit {
     let Some(terminal) = terminal() else {
         eprintln!("error: a shell needs a terminal");
@@ -53,7 +53,7 @@ pub fn shell(arguments: &ShellArguments) -> Exit {
         environment: vec![
             (
                 "PS1".to_owned(),
-                // Only bash knows `\$`.
+                // Only bash supports `\$`.
                 if program.ends_with("bash") {
                     prompt.clone()
                 } else {
@@ -108,7 +108,7 @@ fn ends(ran: std::io::Result<Result<Outcome, Exit>>) -> Exit {
             }
             if absent { NO_PROGRAM } else { NOT_STARTED }
         }
-        // Why has been told.
+        // `run` already printed the error.
         Ok(Err(_)) => NOT_BROUGHT,
         Err(error) => {
             refused(&error);

@@ -1,27 +1,27 @@
-//! What a command ends with.
+//! Exit codes of commands.
 
 use std::process::ExitCode;
 
 use svclab_diagnostic::exit_code;
 
-/// What a command ends with.
+/// Exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// [`exit_code::SUCCESS`].
+    /// The value of [`exit_code::SUCCESS`].
     Success,
-    /// [`exit_code::FAILED`].
+    /// The value of [`exit_code::FAILED`].
     Failed,
-    /// [`exit_code::INPUT`].
+    /// The value of [`exit_code::INPUT`].
     Input,
-    /// [`exit_code::MACHINE`].
+    /// The value of [`exit_code::MACHINE`].
     Machine,
-    /// [`exit_code::NOTHING`].
+    /// The value of [`exit_code::NOTHING`].
     Nothing,
-    /// [`exit_code::BUG`].
+    /// The value of [`exit_code::BUG`].
     Bug,
-    /// [`exit_code::INTERRUPTED`].
+    /// The value of [`exit_code::INTERRUPTED`].
     Interrupted,
-    /// The exit code of a run's results, or of a program that ran in a lab.
+    /// Exit code of a run's results, or of a program in a lab.
     Of(u8),
 }
 

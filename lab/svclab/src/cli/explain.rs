@@ -1,4 +1,4 @@
-//! `svclab explain`
+//! Implements `svclab explain`.
 
 use super::args::{Common, ExplainArguments, Explanation};
 use super::exit::Exit;
@@ -17,7 +17,7 @@ use svclab_runner::results::journeys::{CaseJourneys, Head, Journeys};
 use svclab_runner::results::{RunError, Trouble};
 use svclab_runner::run::{Explained, Prepared, explain as explained, no_such_probe};
 
-/// Runs the chosen cases, or the probes of a lab that stands, and tells of their packets.
+/// Runs the selected cases, or the probes of a running lab, and explains their packets.
 pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     if arguments.standing {
         return standing(arguments);
@@ -31,7 +31,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
         .flat_map(|lab| lab.cases)
         .partition(Result::is_ok);
     let cases: Vec<Prepared> = cases.into_iter().flatten().collect();
-    // Errors of wrong labs are already printed.
+    // Errors of invalid labs are already printed.
     let wrong = wrong.into_iter().filter_map(Result::err);
     let mut worst = wrong.filter_map(|case| Some(case.error?.trouble)).max();
     if cases.is_empty() {
@@ -95,7 +95,7 @@ pub fn explain(common: &Common, arguments: &ExplainArguments) -> Exit {
     }
 }
 
-/// Runs the probes of a lab that stands, in it, and tells of their packets.
+/// Runs the probes of a running lab and explains their packets.
 fn standing(arguments: &ExplainArguments) -> Exit {
     let wrong = |message: &str, remedy: &str| {
         told(&RunError {
@@ -104,7 +104,7 @@ fn standing(arguments: &ExplainArguments) -> Exit {
             remedy: Some(remedy.to_owned()),
         })
     };
-    // What the environment says of kernels is for labs that are built.
+    // `SVCLAB_KERNEL` applies to labs that are built, so only the argument is an error.
     let by_environment = std::env::var_os("SVCLAB_KERNEL").is_some();
     if arguments.place.choice() != Choice::Auto && !by_environment {
         return wrong(
@@ -150,7 +150,7 @@ fn standing(arguments: &ExplainArguments) -> Exit {
     }
 }
 
-/// How a holder is to tell of packets.
+/// Returns the output form to request from a daemon.
 pub fn form(format: Explanation, verbose: bool) -> Form {
     match format {
         Explanation::Human => Form::Text { verbose },
@@ -158,7 +158,7 @@ pub fn form(format: Explanation, verbose: bool) -> Form {
     }
 }
 
-/// Prints what a holder tells of packets.
+/// Prints an explanation from a daemon.
 pub fn print_explained(explained: Packets) -> Exit {
     match explained {
         Packets::Text(text) => print(&plain(text)),
@@ -166,7 +166,7 @@ pub fn print_explained(explained: Packets) -> Exit {
     }
 }
 
-/// A text for standard output, which takes colours or does not.
+/// Removes colours if standard output does not support them.
 fn plain(text: String) -> String {
     if colour() {
         text
@@ -175,8 +175,8 @@ fn plain(text: String) -> String {
     }
 }
 
-/// What is told of cases to people; of all their probes if none is named, and whether
-/// they came out as expected where that is `judged`.
+/// Renders explained cases as text: the named probes, or all of them if `probes` is empty. `judged`
+/// adds whether the case met its expectations.
 pub fn human(told: &[Explained], probes: &[String], verbose: bool, judged: bool) -> String {
     let texts: Vec<String> = told
         .iter()
@@ -205,7 +205,7 @@ fn as_data(one: &Explained, arguments: &ExplainArguments) -> CaseJourneys {
     data(one, &probes, true)
 }
 
-/// What became of the connections of these probes, or of all.
+/// Returns the journeys of the named probes, or of all probes if `probes` is empty.
 pub(super) fn data(one: &Explained, probes: &[String], judged: bool) -> CaseJourneys {
     let first = wanted(&one.journeys, probes).cloned().collect();
     let books = one.prepared.books().into_iter().skip(1);
@@ -216,7 +216,7 @@ pub(super) fn data(one: &Explained, probes: &[String], judged: bool) -> CaseJour
     CaseJourneys::of(head(one, judged), first, &book(one)).with_steps(steps)
 }
 
-/// The steps, each with its connections.
+/// Returns the names of the steps with the journeys of each step.
 fn steps(one: &Explained) -> impl Iterator<Item = (&str, &[Journey])> {
     let names = one.prepared.steps.iter().map(|step| step.name.as_str());
     names.zip(one.steps.iter().map(Vec::as_slice))
@@ -236,7 +236,7 @@ fn head(one: &Explained, judged: bool) -> Head {
     )
 }
 
-/// The journeys that were asked for.
+/// Returns the journeys of the named probes, or all journeys if `probes` is empty.
 fn wanted<'e>(journeys: &'e [Journey], probes: &'e [String]) -> impl Iterator<Item = &'e Journey> {
     let all = probes.is_empty();
     journeys

@@ -1,18 +1,17 @@
-//! Ctrl-C and its kin.
+//! Handles Ctrl-C, SIGTERM and SIGHUP.
 
 use std::future::Future;
 use std::os::unix::net::UnixStream;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What the user asks to end, from when it is listened to.
+/// Signals that request the end of the command.
 pub struct Interrupts([Option<Signal>; 3]);
 
 impl Interrupts {
-    /// Begins to listen, on a runtime.
+    /// Registers the signal handlers. Requires a tokio runtime.
     pub fn listen() -> Self {
-        // Without a handler the signal ends the process, which ends all agents
-        // with it.
+        // If a handler cannot be registered, the signal ends the process and with it all agents.
         let listen = |kind| signal(kind).ok();
         Self([
             listen(SignalKind::interrupt()),
@@ -21,8 +20,7 @@ impl Interrupts {
         ])
     }
 
-    /// Ends when the user wants everything to end; at once if that was said since
-    /// this was asked last.
+    /// Waits for a signal. Returns immediately if one arrived since the last call.
     pub async fn next(&mut self) {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
@@ -42,22 +40,22 @@ async fn arrives(signal: &mut Option<Signal>) {
     }
 }
 
-/// How many pairs of descriptors an event queue and its signals take, and some.
+/// Number of socket pairs whose descriptors an event queue and its signal handlers need, with
+/// reserve.
 const PAIRS: usize = 5;
 
-/// Whether there are enough descriptors to begin at all. Without those that
-/// signals take, tokio panics (1.54, `signal/unix.rs`).
+/// Checks that enough descriptors are available to start. Without the descriptors for signals,
+/// tokio panics (1.54, `signal/unix.rs`).
 fn room() -> std::io::Result<()> {
     let pairs: std::io::Result<Vec<_>> = (0..PAIRS).map(|_| UnixStream::pair()).collect();
     pairs.map(drop)
 }
 
-/// Drives work to its end on this thread. It is for the work itself to listen to
-/// interrupts.
+/// Runs a future to completion on this thread. The future itself must handle interrupts.
 ///
 /// # Errors
 ///
-/// When the system gives no event queue.
+/// Returns an error if the system provides no event queue or not enough descriptors.
 pub fn drive<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
     room()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -66,12 +64,12 @@ pub fn drive<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
     Ok(runtime.block_on(work))
 }
 
-/// Drives work to its end on this thread, unless the user ends it first; then
-/// what it holds is dropped, and there is no value.
+/// Runs a future to completion on this thread. If the user interrupts, the future is dropped and
+/// the result is `None`.
 ///
 /// # Errors
 ///
-/// When the system gives no event queue.
+/// Returns an error if the system provides no event queue or not enough descriptors.
 pub fn unless_interrupted<T>(work: impl Future<Output = T>) -> std::io::Result<Option<T>> {
     drive(async {
         let mut interrupts = Interrupts::listen();

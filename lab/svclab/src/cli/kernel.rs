@@ -1,4 +1,4 @@
-//! `svclab kernel`
+//! Implements `svclab kernel`.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use svclab_diagnostic::exit_code;
 use svclab_runner::kernel::guest::{self, Cache, Entry, Guest, GuestError, Image, Wanted, series};
 use svclab_runner::kernel::{Kernel, KernelError};
 
-/// Lists, fetches and removes the kernels of guests.
+/// Lists, fetches and removes kernels of guests, or prints their cache key or path.
 pub fn kernel(command: &KernelCommand) -> Exit {
     let done = unless_interrupted(async {
         let cache = Cache::of_environment()?;
@@ -48,7 +48,7 @@ pub fn kernel(command: &KernelCommand) -> Exit {
     }
 }
 
-/// Every kernel that is kept, and of those that apt has, what is newer.
+/// Lists all cached kernels, and the kernels from apt that are not cached.
 async fn list(cache: &Cache) -> Result<String, KernelError> {
     let kept = guest::kept(cache);
     let mut text = String::new();
@@ -77,7 +77,7 @@ async fn list(cache: &Cache) -> Result<String, KernelError> {
             }
         }
         Err(error) if kept.is_empty() => return Err(error.into()),
-        // What is kept can be used without apt.
+        // Cached kernels are usable without apt.
         Err(error) => tracing::info!("{error}"),
     }
     Ok(text)
@@ -88,7 +88,7 @@ async fn fetch(cache: &Cache, kernels: &[String], boot: bool) -> Result<String, 
     for wanted in wanted(cache, kernels).await? {
         let entry = match guest::find(&wanted).await {
             Ok(package) => guest::fetch(cache, &package, false).await?,
-            // One that is kept does without apt.
+            // A cached kernel does not require apt.
             Err(error) => guest::whole(cache, &wanted).ok_or(error)?,
         };
         if boot {
@@ -102,8 +102,7 @@ async fn fetch(cache: &Cache, kernels: &[String], boot: bool) -> Result<String, 
     Ok(text)
 }
 
-/// What is meant by names on the command line: the newest by none, every series
-/// by `all`.
+/// Resolves the names on the command line: no name is the newest kernel, `all` is every series.
 async fn wanted(cache: &Cache, kernels: &[String]) -> Result<Vec<Wanted>, GuestError> {
     if kernels.is_empty() {
         return Ok(vec![Wanted::Newest]);
@@ -137,7 +136,7 @@ async fn remove(cache: &Cache, kernels: &[String], all: bool) -> Result<String, 
     Ok(text)
 }
 
-/// What names all that guests are made of, in one line.
+/// Returns the cache key for the content of guests, in one line.
 async fn key(kernel: Option<&str>) -> Result<String, KernelError> {
     let wanted = match kernel {
         Some(series) => Wanted::Series(series.to_owned()),
@@ -146,7 +145,7 @@ async fn key(kernel: Option<&str>) -> Result<String, KernelError> {
     Ok(format!("{}\n", guest::key(&wanted).await?))
 }
 
-/// Where a kept kernel lies; without a name, where the cache does.
+/// Returns the path of a cached kernel; without a name, of the cache.
 fn path(cache: &Cache, kernel: Option<&str>) -> Result<String, KernelError> {
     let Some(name) = kernel else {
         return Ok(format!("{}\n", cache.directory().display()));

@@ -1,5 +1,4 @@
-//! Reading and preparing what a user chose, with everything that is wrong told
-//! at once.
+//! Loads and prepares the selected labs, and reports all their errors.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -14,20 +13,20 @@ use svclab_runner::run::{
 };
 use svclab_scenario::MAX_DIAGNOSTICS;
 
-/// A lab that was chosen.
+/// Selected lab.
 pub struct Selected {
-    /// The lab; `None` of one that is wrong, whose only case has no verdict.
+    /// Lab and selection; `None` for an invalid lab, whose only case has an error as its result.
     pub lab: Option<Chosen>,
-    /// Its chosen cases, in order.
+    /// Selected cases in order.
     pub cases: Vec<Given>,
 }
 
-/// The labs that are named, after telling what their files make one wonder about.
+/// Loads the named labs and prints their warnings.
 ///
 /// # Errors
 ///
-/// What the command ends with, after telling on standard error why: when a name leads to
-/// nothing, or a lab is wrong.
+/// Returns the exit code if a name matches nothing or a lab is invalid. The error is printed to
+/// standard error.
 pub fn chosen(names: &[String], directory: &Path) -> Result<Vec<Chosen>, Exit> {
     let labs = choose(names, directory).map_err(|error| refuse(&error))?;
     for lab in &labs {
@@ -36,13 +35,12 @@ pub fn chosen(names: &[String], directory: &Path) -> Result<Vec<Chosen>, Exit> {
     Ok(labs)
 }
 
-/// As [`chosen`], but a lab that is wrong, of which it is told, too, keeps no other from
-/// being run.
+/// Loads the named labs like [`chosen`], but an invalid lab does not prevent others from running.
+/// Its diagnostics are printed.
 ///
 /// # Errors
 ///
-/// What the command ends with, after telling on standard error that a name leads to
-/// nothing.
+/// Returns the exit code if a name matches nothing. The error is printed to standard error.
 pub fn chosen_each(names: &[String], directory: &Path) -> Result<Vec<Found>, Exit> {
     let labs = choose_each(names, directory).map_err(|error| refuse(&error))?;
     for lab in &labs {
@@ -54,13 +52,13 @@ pub fn chosen_each(names: &[String], directory: &Path) -> Result<Vec<Found>, Exi
     Ok(labs)
 }
 
-/// The chosen labs with their prepared cases, in order; labs and cases that are wrong have
-/// no verdict, after telling on standard error why.
+/// Loads the selected labs and prepares their cases, in order. Invalid labs and cases have an error
+/// as their result. Their diagnostics are printed to standard error.
 ///
 /// # Errors
 ///
-/// What the command ends with, after telling on standard error why: when a name leads to
-/// nothing, or there is no case.
+/// Returns the exit code if a name matches nothing or there is no case. The error is printed to
+/// standard error.
 pub fn selected(common: &Common, selection: &Selection) -> Result<Vec<Selected>, Exit> {
     let mut all = Vec::new();
     for lab in chosen_each(&selection.names, &common.topologies)? {
@@ -82,16 +80,16 @@ pub fn selected(common: &Common, selection: &Selection) -> Result<Vec<Selected>,
     Ok(all)
 }
 
-/// As [`selected`], where everything has to be right.
+/// Loads and prepares like [`selected`], but requires that all labs and cases are valid.
 ///
 /// # Errors
 ///
-/// As [`selected`]; and when anything is wrong.
+/// Returns the exit code as [`selected`] does, and also if a lab or case is invalid.
 pub fn prepared(
     common: &Common,
     selection: &Selection,
 ) -> Result<Vec<(Chosen, Vec<Prepared>)>, Exit> {
-    // Nothing is prepared where not even all labs can be read.
+    // No case is prepared if any lab is invalid.
     let labs = chosen(&selection.names, &common.topologies)?;
     let mut all = Vec::new();
     let mut wrong = false;
@@ -110,9 +108,9 @@ pub fn prepared(
     Ok(all)
 }
 
-/// The cases of a lab, after telling what is wrong with them.
+/// Prepares the cases of a lab and prints their diagnostics.
 fn prepare_all(lab: &Chosen, selection: &Selection) -> Vec<Given> {
-    // A problem that several cases share is printed once.
+    // A diagnostic of several cases is printed once.
     let mut told = HashSet::new();
     let all = lab.cases.iter().map(|at| {
         let case = &lab.scenario.cases()[*at];
@@ -148,20 +146,21 @@ fn refuse(error: &SelectError) -> Exit {
     }
 }
 
-/// Shows what is wrong with a lab on standard error. The panic hook has printed a panic.
+/// Prints the diagnostics of an invalid lab to standard error. The panic hook prints panics.
 fn tell_wrong(wrong: &WrongLab) {
     tell(&wrong.sources, &wrong.diagnostics);
 }
 
-/// Shows diagnostics on standard error: at most [`MAX_DIAGNOSTICS`] errors and as many
-/// warnings, and how many more there are.
+/// Prints diagnostics to standard error: at most [`MAX_DIAGNOSTICS`] errors and as many warnings.
+/// Adds the number of remaining diagnostics.
 pub fn tell(sources: &Sources, diagnostics: &[Diagnostic]) {
     let limit = |is_error: bool| {
         let of_kind = diagnostics
             .iter()
             .filter(|diagnostic| diagnostic.is_error() == is_error);
         let count = of_kind.count();
-        // A list that was cut before ends with a line of its own that says so.
+        // A list that was already truncated ends with an extra entry that states the number of the
+        // rest.
         let is_cut = count > MAX_DIAGNOSTICS + 1;
         (count, if is_cut { MAX_DIAGNOSTICS } else { count })
     };
@@ -181,7 +180,7 @@ pub fn tell(sources: &Sources, diagnostics: &[Diagnostic]) {
     }
 }
 
-/// How diagnostics are shown: in colour on a terminal, unless the user wants none.
+/// Returns the options for rendering diagnostics: coloured on a terminal, unless `NO_COLOR` is set.
 #[must_use]
 pub fn rendering() -> Rendering {
     Rendering {

@@ -1,7 +1,7 @@
-//! The command: what users type, and the exit codes they get.
+//! Implements the `svclab` command: arguments, subcommands and exit codes.
 
-/// Prints a line to standard error, without the control characters of what it
-/// repeats. In the commands it takes the place of the standard library's macro.
+/// Prints a line to standard error without control characters. In this module, the macro replaces
+/// that of the standard library.
 macro_rules! eprintln {
     ($($text:tt)*) => {
         $crate::cli::output::message(format_args!($($text)*))
@@ -47,7 +47,7 @@ use exit::Exit;
 
 use svclab_diagnostic::bug;
 
-/// Runs the command that the process was started with.
+/// Runs the command from the arguments of the process.
 #[must_use]
 pub fn main() -> ExitCode {
     if is_read_by_runner() {
@@ -57,7 +57,7 @@ pub fn main() -> ExitCode {
     let arguments = match panic::catch_unwind(Arguments::try_parse) {
         Ok(Ok(arguments)) => arguments,
         Ok(Err(error)) => {
-            // Help and version are not errors; all else is wrong input.
+            // Help and version are not errors; all other results are invalid input.
             return output::usage(&error).into();
         }
         Err(_) => return Exit::Bug.into(),
@@ -66,8 +66,8 @@ pub fn main() -> ExitCode {
     unless_panicked(|| command(&arguments)).into()
 }
 
-/// What a command ends with: whatever it made of a panic, in whichever thread or task, that
-/// is a bug.
+/// Returns the exit code of a command. If a panic occurred in any thread or task, the exit code is
+/// that of a bug.
 fn unless_panicked(command: impl FnOnce() -> Exit) -> Exit {
     let exit = panic::catch_unwind(AssertUnwindSafe(command));
     match exit {
@@ -102,21 +102,22 @@ fn command(arguments: &Arguments) -> Exit {
     }
 }
 
-/// What svclab is doing, on standard error, for those who ask by `SVCLAB_LOG`.
+/// Enables logging to standard error if `SVCLAB_LOG` is set.
 fn log() {
     if let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("SVCLAB_LOG") {
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(|| output::Messages)
             .without_time()
-            // It would tell of a closed standard error by a panic.
+            // With internal errors, a closed standard error would cause a panic.
             .log_internal_errors(false)
             .init();
     }
 }
 
-/// Whether GitHub's runner reads what is printed, by its own word or by `--format`.
-/// Known before the arguments are parsed, whose errors repeat them.
+/// Whether GitHub's runner reads the output, according to its environment variable or to
+/// `--format`. The result is needed before the arguments are parsed, because parse errors repeat
+/// arguments.
 fn is_read_by_runner() -> bool {
     std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true")
         || std::env::args_os().any(|argument| argument == "github" || argument == "--format=github")
@@ -124,7 +125,7 @@ fn is_read_by_runner() -> bool {
 
 fn completions(shell: clap_complete::Shell) -> Exit {
     use clap::CommandFactory as _;
-    // To memory first: the generator panics when a disk is full.
+    // The generator panics if a write fails, so the script is written to memory first.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "svclab", &mut script);
     output::print(&String::from_utf8_lossy(&script))

@@ -1,4 +1,4 @@
-//! Writing to standard output and standard error, which may go away.
+//! Writes to standard output and standard error, either of which may be closed.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
@@ -16,19 +16,19 @@ use svclab_runner::results::RunError;
 /// Whether GitHub's runner reads standard error.
 static IS_READ_BY_RUNNER: AtomicBool = AtomicBool::new(false);
 
-/// Keeps the lines of standard error from being commands to GitHub's runner, which
-/// reads it like standard output.
+/// Prevents GitHub's runner from interpreting lines of standard error as commands. The runner reads
+/// standard error like standard output.
 pub fn defuse_messages() {
     IS_READ_BY_RUNNER.store(true, Ordering::Relaxed);
 }
 
-/// Writes a line to standard error without the control characters that it holds.
-/// `eprintln!` of all commands is this function. A reader that has gone is no error.
+/// Writes a line to standard error without control characters. `eprintln!` in all commands calls
+/// this function. A disconnected reader is not an error.
 pub fn message(text: fmt::Arguments<'_>) {
     let _ = Messages.write_all(format!("{text}\n").as_bytes());
 }
 
-/// Standard error for whole lines of text, without their control characters.
+/// Standard error for whole lines of text, without control characters.
 pub struct Messages;
 
 impl Write for Messages {
@@ -53,13 +53,12 @@ impl Write for Messages {
     }
 }
 
-/// Whether standard error takes colours.
+/// Whether standard error supports colours.
 pub fn has_colour_on_stderr() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Writes what clap says: help and version to standard output, errors, which repeat
-/// arguments, to standard error.
+/// Writes a message of clap: help and version to standard output, errors to standard error.
 pub fn usage(error: &clap::Error) -> Exit {
     let text = error.render();
     if !error.use_stderr() {
@@ -79,8 +78,8 @@ pub fn usage(error: &clap::Error) -> Exit {
     Exit::Input
 }
 
-/// Writes text to standard output, without control characters but svclab's own colours
-/// where they are wanted. A reader that has seen enough is no error.
+/// Writes text to standard output without control characters, except for svclab's own colours if
+/// they are enabled. A disconnected reader is not an error.
 pub fn print(text: &str) -> Exit {
     if colour() {
         print_safe(&styled(text))
@@ -94,7 +93,7 @@ fn print_safe(text: &str) -> Exit {
     written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Writes a document to standard output as JSON, its last line ended.
+/// Writes a document to standard output as JSON with a final newline.
 pub fn print_json(document: &impl Serialize) -> Exit {
     match serde_json::to_string_pretty(document) {
         Ok(text) => print_safe(&(printable::json(&text) + "\n")),
@@ -105,7 +104,7 @@ pub fn print_json(document: &impl Serialize) -> Exit {
     }
 }
 
-/// What a command ends with after writing.
+/// Returns the exit code for the result of a write.
 pub fn written(written: io::Result<()>) -> Exit {
     match written {
         Ok(()) => Exit::Success,
@@ -117,7 +116,7 @@ pub fn written(written: io::Result<()>) -> Exit {
     }
 }
 
-/// Tells of an error and what to do about it.
+/// Prints an error with its help, and returns its exit code.
 pub fn told(error: &RunError) -> Exit {
     eprintln!("error: {}", error.message);
     if let Some(remedy) = &error.remedy {
@@ -126,12 +125,12 @@ pub fn told(error: &RunError) -> Exit {
     Exit::Of(error.trouble.exit_code())
 }
 
-/// Prints a note to standard error, which may be closed.
+/// Prints a note to standard error.
 pub fn note(text: &str) {
     eprintln!("note: {text}");
 }
 
-/// What a command ends with that the system gives nothing to work with.
+/// Prints an error of the system at the start of a command, and returns its exit code.
 pub fn refused(error: &io::Error) -> Exit {
     eprintln!("error: svclab cannot begin: {error}");
     if let Some(remedy) = shortage::remedy(error) {
@@ -140,12 +139,13 @@ pub fn refused(error: &io::Error) -> Exit {
     Exit::Machine
 }
 
-/// Whether standard output takes colours.
+/// Whether standard output supports colours.
 pub fn colour() -> bool {
     AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
-/// How wide standard output is, in columns.
+/// Returns the width of standard output in columns: 100 unless it is a terminal and `COLUMNS` is
+/// set.
 pub fn width() -> usize {
     let columns = std::env::var("COLUMNS")
         .ok()

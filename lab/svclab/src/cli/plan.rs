@@ -1,4 +1,4 @@
-//! `svclab plan`
+//! Implements `svclab plan`.
 
 use super::args::{Common, PlanArguments};
 use super::exit::Exit;
@@ -6,7 +6,7 @@ use super::labs::prepared;
 use super::output::print;
 use svclab_planner::print::print as shown;
 
-/// Shows what the chosen cases would apply.
+/// Prints the plans of the selected cases.
 pub fn plan(common: &Common, arguments: &PlanArguments) -> Exit {
     match prepared(common, &arguments.selection) {
         Err(exit) => exit,

@@ -1,4 +1,4 @@
-//! `svclab probe`
+//! Implements `svclab probe`.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,8 @@ use crate::live::{Ask, CallError, Probed, Told, Wish, call};
 use svclab_judge::observed_words;
 use svclab_model::evidence::Verdict;
 
-/// Tries one thing in a lab that stands. Ends with 0 if every connection was
-/// answered, else with 1.
+/// Runs one probe in a running lab. The exit code is 0 if every connection was answered, otherwise
+/// 1.
 pub fn probe(arguments: &ProbeArguments) -> Exit {
     match unless_interrupted(attempt(arguments)) {
         Ok(Some(Ok(probed))) => {
@@ -22,7 +22,7 @@ pub fn probe(arguments: &ProbeArguments) -> Exit {
                 .iter()
                 .all(|attempt| matches!(attempt.verdict, Verdict::Connected | Verdict::Answered));
             let printed = match (arguments.format, &probed.explained) {
-                // A program finds the verdicts in there.
+                // The JSON document already contains the verdicts.
                 (Explanation::Json, Some(_)) => Exit::Success,
                 (Explanation::Human, Some(_)) => print(&(text(arguments, &probed) + "\n")),
                 (_, None) => print(&text(arguments, &probed)),
@@ -68,11 +68,11 @@ async fn attempt(arguments: &ProbeArguments) -> Result<Probed, Exit> {
     answer.await.map_err(|error| uncalled(&error))
 }
 
-/// What became of it, in the words of a run.
+/// Renders the result in the format of a run.
 fn text(arguments: &ProbeArguments, probed: &Probed) -> String {
     let seen = observed_words(&probed.observed);
     let mut text = format!("{} → {}", arguments.from, arguments.to);
-    // A name's address tells which of several it is.
+    // A name can have several addresses, so the address is printed too.
     let address = match probed.target.port {
         0 => probed.target.address.to_string(),
         _ => probed.target.socket().to_string(),
@@ -84,7 +84,7 @@ fn text(arguments: &ProbeArguments, probed: &Probed) -> String {
     let mut errors: Vec<&str> = probed
         .attempts
         .iter()
-        // The other verdicts say all that the kernel did.
+        // For other verdicts, the error adds no information.
         .filter(|attempt| attempt.verdict == Verdict::Unreachable)
         .filter_map(|attempt| attempt.error.as_deref())
         .collect();

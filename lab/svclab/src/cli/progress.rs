@@ -1,5 +1,5 @@
-//! How far a run has come, on a terminal: nothing of it anywhere else, and nothing
-//! of a run that is over within a second.
+//! Shows the progress of a run on a terminal. Nothing is shown without a terminal, or in the first
+//! second.
 
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
@@ -11,24 +11,24 @@ use tokio::time::Instant;
 use svclab_diagnostic::printable::one_line;
 use svclab_runner::results::Event;
 
-/// After how long it is shown.
+/// Delay before the progress appears.
 const SOON: Duration = Duration::from_secs(1);
 
-/// A line on standard error.
+/// Progress line on standard error.
 pub struct Progress {
     bar: ProgressBar,
-    /// When it is shown; never where there is no terminal.
+    /// Time at which the line appears; `None` without a terminal or after it appeared.
     due: Option<Instant>,
     running: IndexSet<String>,
 }
 
 impl Progress {
-    /// Of a run that begins now.
+    /// Creates the progress of a run that starts now.
     pub fn begin() -> Self {
         Self::of("{pos}/{len} {wide_msg}")
     }
 
-    /// Of something that begins now, of which nobody knows how much there is.
+    /// Creates the progress of trials that start now, whose total number is unknown.
     pub fn of_trials() -> Self {
         Self::of("{wide_msg}")
     }
@@ -46,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// Shows it when it is time to.
+    /// Waits for the delay and shows the line.
     pub async fn show(&mut self) {
         match self.due {
             Some(due) => tokio::time::sleep_until(due).await,
@@ -57,31 +57,31 @@ impl Progress {
         self.bar.tick();
     }
 
-    /// The line, for what is said beside it.
+    /// Returns a handle of the line for messages.
     pub fn line(&self) -> Line {
         Line(self.bar.clone())
     }
 
-    /// Says how many cases there are.
+    /// Sets the total number of cases.
     pub fn all(&self, cases: usize) {
         self.bar
             .set_length(u64::try_from(cases).unwrap_or(u64::MAX));
     }
 
-    /// Notes that a case begins.
+    /// Records the start of a case.
     pub fn begun(&mut self, case: &str) {
         self.running.insert(case.to_owned());
         self.bar.set_message(words(&self.running));
     }
 
-    /// Notes that a case has ended.
+    /// Records the end of a case.
     pub fn ended(&mut self, case: &str) {
         self.running.shift_remove(case);
         self.bar.inc(1);
         self.bar.set_message(words(&self.running));
     }
 
-    /// Notes what happens, which is told by `tell` on the same terminal.
+    /// Updates the line for an event. `tell` prints the event on the same terminal.
     pub fn event<T>(&mut self, event: &Event, tell: impl FnOnce() -> T) -> T {
         match event {
             Event::Begun { cases } => self.all(*cases),
@@ -96,12 +96,12 @@ impl Progress {
     }
 }
 
-/// What the line says.
+/// Handle of the progress line.
 #[derive(Clone)]
 pub struct Line(ProgressBar);
 
 impl Line {
-    /// Says this, and prints what `tell` tells on the same terminal.
+    /// Sets the message of the line, after `tell` prints to the same terminal.
     pub fn say(&self, words: &str, tell: impl FnOnce()) {
         self.0.suspend(tell);
         self.0.set_message(one_line(words).into_owned());
@@ -114,7 +114,7 @@ impl Drop for Progress {
     }
 }
 
-/// The case that has been running longest, and how many more there are.
+/// Returns the case that has been running longest, and the number of other running cases.
 fn words(running: &IndexSet<String>) -> String {
     match (running.first(), running.len()) {
         (None, _) => String::new(),

@@ -1,4 +1,4 @@
-//! `svclab ps`
+//! Implements `svclab ps`.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::output::{print, print_json, refused};
 use super::which::{misplaced, uncalled};
 use crate::live::{About, Directory, document, standing};
 
-/// Lists the labs that stand.
+/// Prints the running labs.
 pub fn ps(arguments: &PsArguments) -> Exit {
     let directory = match Directory::of_environment() {
         Ok(directory) => directory,
@@ -27,7 +27,7 @@ pub fn ps(arguments: &PsArguments) -> Exit {
     }
 }
 
-/// The labs as people read them.
+/// Renders the labs as a table.
 fn table(labs: &[About]) -> String {
     if labs.is_empty() {
         return "no lab stands; `svclab up LAB/CASE` builds one\n".to_owned();

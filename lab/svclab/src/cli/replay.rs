@@ -1,4 +1,4 @@
-//! `svclab replay`
+//! Implements `svclab replay`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,10 +30,10 @@ use svclab_scenario::lab::Probe;
 use svclab_scenario::objects::Objects;
 use svclab_scenario::{Case, Scenario};
 
-/// What a lab is called that was not written by anybody.
+/// Name of a generated lab that is not written to a file.
 const NAME: &str = "replay";
 
-/// A dump as it was given.
+/// Dump from the command line.
 #[derive(Clone)]
 pub(super) struct Given {
     node: Option<String>,
@@ -41,7 +41,7 @@ pub(super) struct Given {
     pub(super) dump: dumped::Given,
 }
 
-/// Builds dumped nodes again, tries what is to be tried, and tells what became of it.
+/// Builds dumped nodes in a lab, runs the probes and explains the results.
 pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
     let given = match dumps(arguments) {
         Ok(given) => given,
@@ -74,7 +74,7 @@ pub fn replay(common: &Common, arguments: &ReplayArguments) -> Exit {
             );
             Exit::Nothing
         }
-        // A lab of its own says what is expected of it.
+        // A generated lab has no expectations, so only a given lab is judged.
         Ok(prepared) => {
             let judged = of_lab && arguments.probe.is_empty();
             tried(arguments, prepared, judged, keep.as_ref())
@@ -88,12 +88,12 @@ fn wrong(message: &str, remedy: &str) -> Exit {
     Exit::Input
 }
 
-/// Reads the dumps and tells what is wrong with them.
+/// Reads the dumps and prints their diagnostics.
 pub(super) fn dumps(arguments: &ReplayArguments) -> Result<Vec<Given>, Exit> {
     read_all(&arguments.dumps, arguments.lenient)
 }
 
-/// Reads dumps, `[NODE=]DUMP` each, and tells what is wrong with them.
+/// Reads dumps in the form `[NODE=]DUMP` and prints their diagnostics.
 pub(super) fn read_all(names: &[String], lenient: bool) -> Result<Vec<Given>, Exit> {
     let mut all = Vec::new();
     let (mut lines, mut files) = (0_usize, 0_usize);
@@ -147,7 +147,7 @@ pub(super) fn read_all(names: &[String], lenient: bool) -> Result<Vec<Given>, Ex
     }
 }
 
-/// How many there are, and what they are called next.
+/// Returns a count with its noun, and the pronoun for a later reference.
 fn several(count: usize, one: &str, more: &str) -> (String, &'static str) {
     match count {
         1 => (format!("one {one}"), "it"),
@@ -155,7 +155,7 @@ fn several(count: usize, one: &str, more: &str) -> (String, &'static str) {
     }
 }
 
-/// Whether a name is that of a lab or a case and not that of a file of objects.
+/// Whether a name is that of a lab or a case, and not that of a file of objects.
 fn is_lab(name: &str) -> bool {
     let Ok((bytes, _)) = Location::anywhere(name).read(MAX_BYTES) else {
         return true;
@@ -164,7 +164,7 @@ fn is_lab(name: &str) -> bool {
     text.lines().any(|line| line.trim_end() == "kind: Lab")
 }
 
-/// The case of a lab, with the dumps in its nodes' places.
+/// Prepares the case of a lab with its nodes replaced by the dumps.
 fn in_lab(
     common: &Common,
     arguments: &ReplayArguments,
@@ -190,7 +190,7 @@ fn in_lab(
     prepared(lab, &case, arguments, dumps)
 }
 
-/// Dumps by the nodes of a case that they are of.
+/// Assigns the dumps to the nodes of a case.
 pub(super) fn by_node(
     case: &Case,
     given: Vec<Given>,
@@ -207,7 +207,7 @@ pub(super) fn by_node(
     Ok(dumps)
 }
 
-/// The error that two dumps are of the same node.
+/// Reports two dumps of the same node.
 fn two_dumps(node: &str) -> Exit {
     wrong(
         &format!("two of the dumps are of the node `{node}`"),
@@ -232,7 +232,7 @@ fn prepared(
     })
 }
 
-/// The case with what the user wants to try besides.
+/// Adds the probes of the command line to the case.
 fn with_probes(case: &Case, arguments: &ReplayArguments) -> Case {
     let mut case = case.clone();
     let spec = Arc::make_mut(&mut case.spec);
@@ -252,7 +252,7 @@ fn with_probes(case: &Case, arguments: &ReplayArguments) -> Case {
     case
 }
 
-/// The nodes of the objects with their addresses.
+/// Returns the nodes of the objects with their internal addresses.
 fn addresses(objects: &Objects) -> Vec<(String, Vec<IpAddr>)> {
     let nodes = objects.nodes.iter().map(|node| {
         let status = node.value.status.as_ref();
@@ -268,7 +268,7 @@ fn addresses(objects: &Objects) -> Vec<(String, Vec<IpAddr>)> {
     nodes.collect()
 }
 
-/// Which node a dump is of.
+/// Returns the name of the node that a dump belongs to.
 fn named(given: &Given, nodes: &[(String, Vec<IpAddr>)]) -> Result<String, Exit> {
     let known = |name: &&String| nodes.iter().any(|(known, _)| known == *name);
     let path = given.path.display();
@@ -299,7 +299,7 @@ fn named(given: &Given, nodes: &[(String, Vec<IpAddr>)]) -> Result<String, Exit>
     }
 }
 
-/// The case of a lab of the dumps and the objects, and the text of that lab.
+/// Generates a lab from the dumps and the objects. Returns its case and its text.
 pub(super) fn alone(
     arguments: &ReplayArguments,
     given: &[Given],
@@ -366,8 +366,8 @@ pub(super) fn alone(
     Ok((prepared(&lab, &case, arguments, dumps.collect())?, whole))
 }
 
-/// A dump's path from where a lab is written: below its directory as it is there, else
-/// the whole path.
+/// Returns the path of a dump for use in a lab file: relative if the dump is below the lab's
+/// directory, otherwise absolute.
 fn seen_from(lab: Option<&Path>, dump: &Path) -> PathBuf {
     let whole = |path: &Path| fs::canonicalize(path).ok();
     let dump = whole(dump).unwrap_or_else(|| dump.to_owned());
@@ -380,7 +380,7 @@ fn seen_from(lab: Option<&Path>, dump: &Path) -> PathBuf {
     below.unwrap_or(dump)
 }
 
-/// The lab with its objects behind it.
+/// Appends the objects to the text of the lab.
 fn with_objects(mut text: String, objects: &[Source]) -> String {
     for source in objects {
         let objects = printable(source.text());
@@ -394,7 +394,7 @@ fn with_objects(mut text: String, objects: &[Source]) -> String {
     text
 }
 
-/// Writes the lab, with what was seen as what it expects.
+/// Writes the lab with the observed results as its expectations.
 fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
     let text = expecting(text, &evidence.attempts);
     files::write(file, |out| out.write_all(text.as_bytes())).map_err(|error| {
@@ -402,7 +402,7 @@ fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
         eprintln!("  what to do: name a file that can be written with --write");
         Exit::Machine
     })?;
-    // The path of a dump that is not below the lab's directory is written whole.
+    // The lab contains an absolute path for a dump outside its directory.
     let outside = if text.contains("{dump: /") || text.contains("{dump: \"/") {
         " --allow-outside"
     } else {
@@ -416,7 +416,7 @@ fn write(file: &Path, text: &str, evidence: &Evidence) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Tries everything and tells where the packets went.
+/// Runs the probes and explains where the packets went.
 fn tried(
     arguments: &ReplayArguments,
     prepared: Prepared,
@@ -466,7 +466,7 @@ fn tried(
     print(&text)
 }
 
-/// What is real, what stands in and what is left out of each node.
+/// Lists the replayed, simulated and omitted parts of each node.
 fn told(prepared: &Prepared) -> String {
     let mut text = String::new();
     for account in &prepared.accounts {
@@ -475,7 +475,7 @@ fn told(prepared: &Prepared) -> String {
     text
 }
 
-/// The probes that are told of: where the user names some, those.
+/// Returns the names of the probes from the command line; empty if there are none.
 fn wanted(arguments: &ReplayArguments) -> Vec<String> {
     let count = arguments.probe.len();
     (1..=count).map(|at| format!("probe-{at}")).collect()

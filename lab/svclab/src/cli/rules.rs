@@ -1,4 +1,4 @@
-//! `svclab rules`
+//! Implements `svclab rules`.
 
 use std::fs;
 use std::io;
@@ -30,12 +30,12 @@ use svclab_runner::run::trouble;
 use svclab_scenario::objects::{Object, Objects};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
-/// Prints what kube-proxy writes on a node, or what is known of a version.
+/// Prints the rules that kube-proxy writes on a node, or the history of a version.
 pub fn rules(arguments: &RulesArguments) -> Exit {
     if let Some(version) = arguments.about {
         return print(&about(version, width()));
     }
-    // One of both is required.
+    // clap requires one of both.
     let Some(version) = arguments.kube_version else {
         return Exit::Input;
     };
@@ -90,10 +90,10 @@ fn read(arguments: &RulesArguments) -> Result<(Sources, Objects), Exit> {
     }
 }
 
-/// The kube-proxy that the arguments speak of.
+/// Returns the configuration of kube-proxy from the arguments.
 fn proxy(arguments: &RulesArguments, version: Version) -> KubeProxy {
     let defaults = KubeProxy::new(version);
-    // Of its flags, nftables mode heeds those that are not named for another mode.
+    // nftables mode ignores flags with the name of another mode.
     let (masquerade_all, masquerade_bit) = if arguments.proxy_mode == Mode::Nftables {
         let heeded = version.has(&NFT_OBEYS_MASQUERADE_FLAG);
         (arguments.masquerade_all && heeded, defaults.masquerade_bit)
@@ -145,7 +145,7 @@ fn values<T: Clone>(objects: &[Object<T>]) -> Vec<T> {
     values.cloned().collect()
 }
 
-/// The node that is meant.
+/// Returns the name of the selected node.
 fn node<'a>(arguments: &'a RulesArguments, objects: &'a Objects) -> Result<&'a str, Diagnostic> {
     let names = objects.nodes.iter().map(|node| node.name.as_str());
     match (&arguments.node, objects.nodes.as_slice()) {
@@ -164,7 +164,7 @@ fn node<'a>(arguments: &'a RulesArguments, objects: &'a Objects) -> Result<&'a s
     }
 }
 
-/// Where the file says what kube-proxy does not take.
+/// Builds a diagnostic for an error of kube-proxy, with the span of the invalid value.
 fn pointed_at(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
     let (kind, object, value) = match error {
         KubeProxyError::Service { service, value, .. } => (ObjectKind::Service, service, value),
@@ -201,7 +201,7 @@ fn pointed_at(error: &KubeProxyError, objects: &Objects) -> Diagnostic {
     }
 }
 
-/// Says on standard error what was passed by.
+/// Prints the objects that kube-proxy ignores to standard error.
 fn mention(objects: &Objects, version: Version) {
     for service in &objects.services {
         if let Some(why) = passed_by(&service.value, version) {
@@ -235,7 +235,7 @@ async fn load(arguments: &RulesArguments, plan: Plan) -> Result<Evidence, Kernel
     session.probe().await
 }
 
-/// Writes what was read back, and removes the files of an earlier time.
+/// Writes the rules that the kernel returned, and removes the files of earlier runs.
 fn save(directory: &Path, evidence: &Evidence, node: &str) -> Exit {
     let write = || -> io::Result<()> {
         files::make_directory(directory)?;

@@ -1,4 +1,4 @@
-//! `svclab run`
+//! Implements `svclab run`.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -25,11 +25,11 @@ use svclab_runner::kernel::{Choice, Witness, enter};
 use svclab_runner::results::{Event, Results};
 use svclab_runner::run::{Given, Kept, Options, execute};
 
-/// Cases that stand at once for each processor: most of a case's time is
-/// waiting for packets that do not come.
+/// Number of parallel cases per processor. A case spends most of its time waiting for packets that
+/// do not arrive.
 const JOBS_PER_CORE: usize = 8;
 
-/// Runs the chosen cases and prints what became of them.
+/// Runs the selected cases and prints their results.
 pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
     let labs = match selected(common, &arguments.selection) {
         Ok(labs) => labs,
@@ -64,7 +64,7 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
         }
         (results, printed)
     });
-    // All that the run held is let go of: now it can be said what is left.
+    // At this point, all resources of the run are released, so the certificate can list leftovers.
     let ran = match (ran, witness) {
         (Ok((results, Ok(took))), Some(witness)) => {
             certified(results, took.unwrap_or_default(), witness, &mut writer)
@@ -76,7 +76,7 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
             if results.interrupted {
                 eprintln!("interrupted");
             }
-            // An output that could not be written is no success.
+            // A failed write of the output is not a success.
             match written(printed) {
                 Exit::Success => Exit::Of(results.exit_code()),
                 other => other,
@@ -90,8 +90,8 @@ pub fn run(common: &Common, arguments: &RunArguments) -> Exit {
     }
 }
 
-/// Results with their certificate, and the end of the run told with it; none if
-/// the user does not wait for the certificate either.
+/// Adds the certificate to the results and reports the end of the run. `None` if the user
+/// interrupts.
 fn certified(
     mut results: Results,
     took: Duration,
@@ -108,8 +108,7 @@ fn certified(
     }))
 }
 
-/// Runs the cases until the user wants it to end; who listens is told of the end
-/// by the channel's.
+/// Runs the cases until they end or the user interrupts. Dropping the sender ends the receiver.
 pub async fn running(
     cases: Vec<Given>,
     options: &Options,
@@ -119,8 +118,8 @@ pub async fn running(
     execute(cases, options, &tell, interrupts.next()).await
 }
 
-/// Prints what happens. The end, if it is withheld, is for the caller to tell,
-/// with the time that the run took.
+/// Writes the events of a run. With `withhold`, the final event is not written: the caller writes
+/// it with the returned duration of the run.
 pub async fn print(
     writer: &mut dyn Writer,
     mut events: mpsc::UnboundedReceiver<Event>,
@@ -144,17 +143,16 @@ pub async fn print(
             }
             event => writer.event(event),
         });
-        // One that takes no more, such as a closed pipe, keeps no file from being whole.
+        // An output that fails, such as a closed pipe, must not stop the other outputs.
         printed = printed.and(told);
     }
 }
 
-/// What writes to standard output and to files.
+/// Returns the writers to standard output and to files.
 ///
 /// # Errors
 ///
-/// What the command ends with where a file cannot be written, after telling on
-/// standard error why.
+/// Returns the exit code if a file cannot be written. The error is printed to standard error.
 fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit> {
     let mut files = HashSet::new();
     for written in &arguments.write {
@@ -191,8 +189,8 @@ fn writers(arguments: &RunArguments) -> Result<Vec<Box<dyn Writer>>, Exit> {
     Ok(writers)
 }
 
-/// A file to write results to, and the directory that it is in. What an earlier run
-/// wrote is removed at once: it is not this run's, however this one ends.
+/// Creates a file for results and its directory. The results of an earlier run are removed
+/// immediately, so that they are not mistaken for those of an incomplete run.
 fn create(file: &Path) -> io::Result<(File, Unfinished)> {
     if let Some(directory) = file.parent() {
         std::fs::create_dir_all(directory)?;
@@ -204,7 +202,7 @@ fn create(file: &Path) -> io::Result<(File, Unfinished)> {
     }
 }
 
-/// The file that GitHub shows as a step's summary, for appending; no link is followed.
+/// Opens GitHub's step summary file for appending, without following links.
 fn summary() -> Option<File> {
     let file = File::options()
         .append(true)
@@ -215,7 +213,7 @@ fn summary() -> Option<File> {
     file.metadata().ok()?.is_file().then_some(file)
 }
 
-/// How the run is told.
+/// Returns the options for printing the results.
 fn manner(arguments: &RunArguments) -> svclab_report::Options<'static> {
     let is_github = arguments.format == Format::Github;
     let summary = is_github.then(summary).flatten();
@@ -227,7 +225,7 @@ fn manner(arguments: &RunArguments) -> svclab_report::Options<'static> {
     }
 }
 
-/// The command that runs a case again, with what it depends on.
+/// Returns the command that runs a case again with the same options.
 fn again(arguments: &RunArguments) -> String {
     let patience = arguments.selection.patience;
     let patience = if patience == Patience::SETTLED {
@@ -252,7 +250,7 @@ fn again(arguments: &RunArguments) -> String {
     format!("svclab run{patience}{proxy}{timeout}{outside}{place}")
 }
 
-/// Says how to enter what was kept, and waits for Ctrl-C.
+/// Prints the commands to enter labs that are kept running, and waits for Ctrl-C.
 async fn wait_with(kept: &[Kept], interrupts: &mut Interrupts) {
     for lab in kept {
         eprintln!("\n{} is left standing:", lab.case);
@@ -266,7 +264,7 @@ async fn wait_with(kept: &[Kept], interrupts: &mut Interrupts) {
     interrupts.next().await;
 }
 
-/// How a run uses this machine.
+/// Returns the options for a run on this machine.
 pub fn options(jobs: Option<u16>, keep: bool, kernels: Choice) -> Options {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let jobs = jobs.map_or(cores * JOBS_PER_CORE, usize::from);

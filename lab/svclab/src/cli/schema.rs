@@ -1,4 +1,4 @@
-//! `svclab schema`
+//! Implements `svclab schema`.
 
 use super::args::Described;
 use super::exit::Exit;

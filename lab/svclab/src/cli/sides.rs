@@ -1,5 +1,5 @@
-//! What good and bad are: two cases, two dumps laid over a node of one, or two dumps of
-//! which all else is made of objects.
+//! Loads the two sides of a bisection: two cases, two dumps that replace a node of a case, or two
+//! dumps in a lab generated from objects.
 
 use std::path::Path;
 
@@ -22,19 +22,19 @@ use svclab_ruleset::tool::Format;
 use svclab_runner::results::{RunError, Trouble};
 use svclab_runner::run::{Chosen, Prepared};
 
-/// What is bisected, and the cases that good and bad are, if they are two of one lab.
+/// Task of the bisection, with its cases if both sides are cases of one lab.
 pub struct Sides {
-    /// What is bisected.
+    /// Plans and names of both sides, and the probe.
     pub task: Task,
-    /// The lab, and its cases.
+    /// Lab with the good and the bad case; `None` for dumps and for cases of different labs.
     pub cases: Option<(Chosen, [Prepared; 2])>,
 }
 
-/// What is bisected.
+/// Loads the sides of a bisection.
 ///
 /// # Errors
 ///
-/// The exit code, once it is told what is wrong.
+/// Returns the exit code if the input is invalid. The error is printed.
 pub fn sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, Exit> {
     let names = [&arguments.good, &arguments.bad];
     let task = |[good, bad]: [Plan; 2], over, probe| Task {
@@ -89,7 +89,7 @@ pub fn sides(common: &Common, arguments: &BisectArguments) -> Result<Sides, Exit
     }
 }
 
-/// Tells what is wrong and what to do.
+/// Prints an input error with its help.
 pub fn wrong(message: &str, remedy: &str) -> Exit {
     told(&RunError {
         trouble: Trouble::Input,
@@ -111,7 +111,7 @@ fn is_dump(name: &str) -> bool {
     is_dump(Path::new(name)) || of_node.is_some_and(is_dump)
 }
 
-/// The plan in which a node is what was dumped.
+/// Returns the plan with a node replaced by a dump.
 fn laid(plan: &Plan, node: &str, name: &str, arguments: &BisectArguments) -> Result<Plan, Exit> {
     let dump = dumped(name, arguments)?;
     let (plan, account) = over(plan, node, name, &dump).map_err(|error| {
@@ -122,7 +122,7 @@ fn laid(plan: &Plan, node: &str, name: &str, arguments: &BisectArguments) -> Res
     Ok(plan)
 }
 
-/// Tells what of a dump is not there, where packets may fare otherwise for that.
+/// Warns about omitted parts of a dump that can affect packets.
 fn warn(name: &str, account: &Account) {
     let all = account.left_out.iter();
     for left in all.filter(|left| !left.affects.is_empty()) {
@@ -133,7 +133,7 @@ fn warn(name: &str, account: &Account) {
     }
 }
 
-/// A dump of a whole node, or rules, which may name sets that the lab has, and sets.
+/// Reads a dump of a whole node, or of rules and sets only. The rules may refer to sets of the lab.
 fn dumped(name: &str, arguments: &BisectArguments) -> Result<NodeDump, Exit> {
     let read = || {
         Folder::read(Path::new(name)).map_err(|error| {
@@ -159,13 +159,13 @@ fn dumped(name: &str, arguments: &BisectArguments) -> Result<NodeDump, Exit> {
     })
 }
 
-/// What could be read, after telling what is wrong with it; none if it cannot be.
+/// Prints the diagnostics of a dump and returns the dump; `None` if it is not complete.
 fn checked(read: Read) -> Option<NodeDump> {
     tell(&read.sources, &read.diagnostics);
     read.is_whole().then_some(read.dump)
 }
 
-/// Two dumps as `svclab replay` builds them, each by itself.
+/// Prepares both dumps independently, as `svclab replay` does.
 fn replayed(arguments: &BisectArguments) -> Result<[Plan; 2], Exit> {
     let plan = |name: &str, node: Option<&String>| -> Result<(String, Plan), Exit> {
         let named = match node {
@@ -193,7 +193,7 @@ fn replayed(arguments: &BisectArguments) -> Result<[Plan; 2], Exit> {
         return Err(two_nodes(good, bad));
     }
     let (good, one) = plan(&arguments.good, arguments.node.as_ref())?;
-    // Without objects nothing but its file says whose the other is.
+    // Without objects, only the file name of the second dump identifies its node.
     let same = arguments
         .node
         .as_ref()
@@ -205,13 +205,13 @@ fn replayed(arguments: &BisectArguments) -> Result<[Plan; 2], Exit> {
     Ok([one, other])
 }
 
-/// Whose a dump is said to be: `NODE=DUMP`.
+/// Returns the node name in `NODE=DUMP`; `None` without one.
 fn own_node(name: &str) -> Option<&str> {
     let named = name.split_once('=').map(|(node, _)| node);
     named.filter(|_| !Path::new(name).exists())
 }
 
-/// How a dump is replayed.
+/// Returns the arguments of `svclab replay` for a dump.
 fn replaying(name: &str, arguments: &BisectArguments) -> Result<ReplayArguments, Exit> {
     let probe = match (&arguments.over, &arguments.probe) {
         (Some(_), _) => Vec::new(),
@@ -242,7 +242,7 @@ fn replaying(name: &str, arguments: &BisectArguments) -> Result<ReplayArguments,
     })
 }
 
-/// The one case that a name stands for.
+/// Returns the single case that a name selects.
 fn one(
     common: &Common,
     name: &str,

@@ -1,4 +1,4 @@
-//! `svclab up`
+//! Implements `svclab up`.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -28,11 +28,11 @@ use svclab_runner::kernel::{Choice, Kernel, KernelError, Kernels, NoRoom, Sessio
 use svclab_runner::results::{RunError, Trouble};
 use svclab_runner::run::{Prepared, at_hand, trouble};
 
-/// The byte by which a holder in the background says that its lab stands; after it
-/// comes what the user is told.
+/// Byte that the background daemon writes when its lab is running. The message for the user
+/// follows.
 const STANDS: u8 = b'+';
 
-/// Builds one case and holds it.
+/// Builds one case and keeps it running.
 pub fn up(common: &Common, arguments: &UpArguments) -> Exit {
     let case = match chosen(common, arguments) {
         Ok(case) => case,
@@ -51,7 +51,7 @@ pub fn up(common: &Common, arguments: &UpArguments) -> Exit {
     }
 }
 
-/// The one case that is meant.
+/// Returns the single selected case.
 fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
     let wrong = |message: String, remedy: String| {
         told(&RunError {
@@ -76,7 +76,8 @@ fn chosen(common: &Common, arguments: &UpArguments) -> Result<Prepared, Exit> {
     }
     let selection = Selection {
         names: vec![arguments.name.clone()],
-        // What stands may be changed by hand: nothing of it is proven by its plan.
+        // The user may change a running lab, so its plan does not prove that an answer cannot
+        // arrive.
         patience: Patience::SETTLED.longest.into(),
         kube_proxy: arguments.kube_proxy.clone(),
         allow_outside: arguments.allow_outside,
@@ -109,7 +110,7 @@ fn now() -> String {
     humantime::format_rfc3339_seconds(now).to_string()
 }
 
-/// Holds the lab until its end.
+/// Runs the daemon of a lab until the lab ends.
 async fn held(arguments: &UpArguments, directory: &Directory, case: Prepared) -> Exit {
     let mut interrupts = Interrupts::listen();
     let mut berth = match directory.take(&case.case.id) {
@@ -117,7 +118,7 @@ async fn held(arguments: &UpArguments, directory: &Directory, case: Prepared) ->
         Err(error) => return misplaced(&error),
     };
     if let Some(log) = &arguments.held {
-        // It stays open; from now on it is found by the case's name.
+        // The log file stays open. The new name is derived from the case.
         let _ = fs::rename(log, directory.log(&case.case.id));
     }
     let holder = Holder::new(about(&case));
@@ -213,7 +214,7 @@ async fn build(
     }
     let agent = kernel.start().await?;
     let release = agent.surroundings().kernel.clone();
-    // What the lab changes in its steps is for a run: what stands is changed by hand.
+    // Steps are only for runs. The user changes a running lab.
     let mut plan = case.plan.clone();
     plan.steps.clear();
     let session = agent.build(plan).await?;
@@ -221,10 +222,10 @@ async fn build(
     Ok(session)
 }
 
-/// Says that the lab stands: to the user, or to who waits in the foreground.
+/// Announces the running lab: to the user, or to the parent process in the foreground.
 fn announce(arguments: &UpArguments, words: &str) {
     if arguments.held.is_none() {
-        // A user who does not read on has the lab all the same.
+        // The lab keeps running if the user's output is closed.
         print(words);
         return;
     }
@@ -233,14 +234,14 @@ fn announce(arguments: &UpArguments, words: &str) {
     let _ = out.write_all(words.as_bytes());
     let _ = out.flush();
     drop(out);
-    // Who waits is to see its end.
+    // The parent process waits for the end of this stream.
     if let Ok(null) = File::options().write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stdout(null);
     }
     let _ = std::env::set_current_dir("/");
 }
 
-/// Which real kube-proxies run on which nodes, and what they were refused.
+/// Describes the nodes of each real kube-proxy, and the requests that were refused.
 fn proxies(plan: &Plan, refused: &[Refused]) -> String {
     let mut programs: Vec<(&str, Vec<&str>)> = Vec::new();
     for proxy in &plan.proxies {
@@ -260,7 +261,7 @@ fn proxies(plan: &Plan, refused: &[Refused]) -> String {
     text
 }
 
-/// Where the lab stands, and what to type next.
+/// Renders the message for the user: kernel and namespaces of the lab, and example commands.
 fn words(about: &About, case: &Prepared, proxies: &str, several: bool, detached: bool) -> String {
     let quoted = |text: &str| {
         let plain = |each: char| each.is_ascii_alphanumeric() || "/-_.=,:".contains(each);
@@ -335,7 +336,7 @@ fn words(about: &About, case: &Prepared, proxies: &str, several: bool, detached:
     text
 }
 
-/// Starts this program again in the background and waits until its lab stands.
+/// Starts this program as a daemon in the background, and waits until its lab is running.
 fn detached(directory: &Directory, case: &str) -> Exit {
     let log = directory.first_log(std::process::id());
     let exit = match in_background(&log) {
@@ -349,7 +350,7 @@ fn detached(directory: &Directory, case: &str) -> Exit {
                 Exit::Interrupted
             }
             Ok(Waited::Ended(code)) => {
-                // It is elsewhere if it had its place already.
+                // The daemon may have renamed its log already.
                 let place = directory.log(case);
                 let log = if log.exists() { &log } else { &place };
                 let _ = Messages.write_all(&fs::read(log).unwrap_or_default());
@@ -379,21 +380,20 @@ fn in_background(log: &Path) -> io::Result<Child> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log_file);
-    // SAFETY: between fork and exec one system call is made, which may be made
-    // there.
+    // SAFETY: between fork and exec, only `setsid` is called, which is async-signal-safe.
     unsafe {
         command.pre_exec(|| Ok(nix::unistd::setsid().map(drop)?));
     }
     command.spawn()
 }
 
-/// What became of a holder in the background.
+/// Result of waiting for the background daemon.
 enum Waited {
-    /// Its lab stands; that is what the user is told.
+    /// The lab is running. Contains the message for the user.
     Stands(String),
-    /// It ended, with this exit code.
+    /// The daemon ended with this exit code.
     Ended(u8),
-    /// The user did not wait.
+    /// The user interrupted.
     Interrupted,
 }
 
@@ -418,7 +418,7 @@ async fn until_it_stands(mut child: Child) -> Waited {
         waited = told.recv() => waited.unwrap_or(Waited::Ended(70)),
         () = interrupts.next() => {
             let _ = kill(process, Signal::SIGTERM);
-            // It ends by itself; it is waited for so that nothing is left.
+            // Wait for the daemon to end after its signal, so that no resources remain.
             let _ = told.recv().await;
             Waited::Interrupted
         }

@@ -1,4 +1,4 @@
-//! `svclab verify`
+//! Implements `svclab verify`.
 
 use std::path::Path;
 
@@ -20,10 +20,10 @@ use svclab_runner::kernel::Host;
 use svclab_runner::results::{RunError, Trouble};
 use svclab_runner::run::{Chosen, Found, Options, WrongLab, trouble};
 
-/// The labs that hold the table of flows, below the directory of labs.
+/// Name of the directory with the table of flows, inside the directory of labs.
 const TABLE: &str = "conformance";
 
-/// Compares two kube-proxies by what packets do, and prints what differs.
+/// Compares two kube-proxies by the results of flows, and prints the differences.
 pub fn compare(common: &Common, arguments: &VerifyArguments) -> Exit {
     let labs = match labs(common, &arguments.names) {
         Ok(labs) => labs,
@@ -103,7 +103,7 @@ fn end(verification: &Verification, arguments: &VerifyArguments) -> Exit {
     }
 }
 
-/// The labs that are named; without any, all, and the table of flows with them.
+/// Loads the named labs; without names, all labs and the table of flows.
 fn labs(common: &Common, names: &[String]) -> Result<Vec<Found>, Exit> {
     let mut labs = chosen_each(names, &common.topologies)?;
     let table = common.topologies.join(TABLE);
@@ -113,7 +113,7 @@ fn labs(common: &Common, names: &[String]) -> Result<Vec<Found>, Exit> {
     Ok(labs)
 }
 
-/// A lab that is wrong, of which no case is compared.
+/// Returns the failure entry of an invalid lab, none of whose cases is compared.
 fn failed(lab: &WrongLab) -> Failed {
     Failed {
         case: lab.name.clone(),

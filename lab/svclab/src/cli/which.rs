@@ -1,15 +1,15 @@
-//! The lab that stands and is meant, and how a user is told that none is.
+//! Selects a running lab, and reports errors of the selection and of requests to daemons.
 
 use super::exit::Exit;
 use super::output::told;
 use crate::live::{About, CallError, Directory, PickError, PlaceError, pick, standing};
 use svclab_runner::results::{RunError, Trouble};
 
-/// The directory of the sockets, and the lab of that name.
+/// Returns the socket directory and the selected lab.
 ///
 /// # Errors
 ///
-/// What the command ends with, after telling on standard error why.
+/// Returns the exit code if there is no such lab. The error is printed to standard error.
 pub async fn which(name: Option<&str>, with: &'static str) -> Result<(Directory, About), Exit> {
     let directory = Directory::of_environment().map_err(|error| misplaced(&error))?;
     let mut labs = standing(&directory)
@@ -19,7 +19,7 @@ pub async fn which(name: Option<&str>, with: &'static str) -> Result<(Directory,
     Ok((directory, labs.swap_remove(at)))
 }
 
-/// There is no directory of sockets.
+/// Reports an error of the socket directory.
 pub fn misplaced(error: &PlaceError) -> Exit {
     let trouble = match error {
         PlaceError::Up { .. } => Trouble::Input,
@@ -32,7 +32,7 @@ pub fn misplaced(error: &PlaceError) -> Exit {
     })
 }
 
-/// It is not known which lab is meant.
+/// Reports that no lab or several labs match.
 pub fn unpicked(error: &PickError) -> Exit {
     eprintln!("error: {error}");
     match error {
@@ -41,7 +41,7 @@ pub fn unpicked(error: &PickError) -> Exit {
     }
 }
 
-/// A holder did not do what was asked.
+/// Reports a failed request to a daemon.
 pub fn uncalled(error: &CallError) -> Exit {
     match error {
         CallError::Place(error) => misplaced(error),

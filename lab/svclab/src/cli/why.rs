@@ -1,4 +1,4 @@
-//! `svclab why`
+//! Implements `svclab why`.
 
 use tokio::sync::mpsc;
 
@@ -17,13 +17,13 @@ use svclab_report::why::human;
 use svclab_runner::results::RunError;
 use svclab_runner::run::{Options, Wishes, no_such_probe, prepare_or_tell};
 
-/// Finds what makes the chosen cases work, and prints it.
+/// Finds changes that fix the selected cases, and prints them.
 pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
     let labs = match chosen_each(&arguments.names, &common.topologies) {
         Ok(labs) => labs,
         Err(exit) => return exit,
     };
-    // Errors of wrong labs are already printed.
+    // Errors of invalid labs are already printed.
     let mut worst = labs.iter().filter_map(|lab| lab.as_ref().err());
     let mut worst = worst.next().map(|wrong| wrong.error.trouble);
     let dumps = match read_all(&arguments.dump, arguments.lenient) {
@@ -103,7 +103,7 @@ pub fn find(common: &Common, arguments: &WhyArguments) -> Exit {
     }
 }
 
-/// What is found of all cases, and on a terminal how far it has come.
+/// Runs the search for all cases, and shows the progress on a terminal.
 async fn found(
     asked: Vec<Asked<'_>>,
     options: &Options,
@@ -125,7 +125,7 @@ async fn found(
         }
     };
     let finding = async {
-        // Who listens ends after this.
+        // Dropping the sender ends the progress loop.
         let found = why(asked, options, |stage| drop(tell.send(stage))).await;
         drop(tell);
         found

@@ -1,4 +1,4 @@
-//! A user's side of the conversation with a holder.
+//! Client of the daemon of a running lab.
 
 use std::io;
 use std::os::unix::net::UnixStream as Blocking;
@@ -18,31 +18,31 @@ use svclab_model::protocol::framing;
 use svclab_report::ps::About;
 use svclab_runner::results::RunError;
 
-/// How long a holder may take to say what it holds. It is on this machine and
-/// does nothing that takes time.
+/// Maximum time for a daemon to describe its lab. The daemon runs on this machine, and the request
+/// requires no work.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Why a holder did not answer.
+/// Error of a request to a daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The directory of sockets is of no use.
+    /// The socket directory cannot be used.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// The conversation broke.
+    /// The connection failed.
     #[error("the holder of the lab cannot be spoken to: {0}")]
     Broken(#[from] io::Error),
-    /// The holder is gone.
+    /// The daemon ended.
     #[error("the lab is gone: its holder ended")]
     Ended,
-    /// The holder said no.
+    /// The daemon refused the request.
     #[error("{}", .0.message)]
     Refused(RunError),
-    /// The holder said something else than was asked.
+    /// The reply does not fit the request.
     #[error("the holder of the lab answered something else")]
     Nonsense,
 }
 
-/// A connection to a holder.
+/// Connection to a daemon.
 pub struct Line {
     pub(super) reading: FramedRead<OwnedReadHalf, LengthDelimitedCodec>,
     pub(super) writing: FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>,
@@ -57,26 +57,26 @@ impl Line {
         }
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
     ///
-    /// When nobody is there.
+    /// Returns an error if the daemon closed the connection.
     pub async fn say(&mut self, word: &impl Serialize) -> io::Result<()> {
         say(&mut self.writing, word).await
     }
 
-    /// What is told next.
+    /// Receives the next message.
     ///
     /// # Errors
     ///
-    /// When the holder has ended, refuses what was asked, or speaks nonsense.
+    /// Returns an error if the daemon ended, refused the request or sent an invalid message.
     pub async fn hear(&mut self) -> Result<Told, CallError> {
         hear(&mut self.reading).await
     }
 
-    /// Both directions apart. What is told is read from now on, whatever its reader
-    /// does: two that wait for each other to read would wait for ever.
+    /// Splits the connection into its directions. A task receives all messages from now on, even if
+    /// the caller does not: two peers that both wait for the other to read would deadlock.
     #[must_use]
     pub fn split(self) -> (Hearing, Saying) {
         let mut reading = self.reading;
@@ -94,29 +94,29 @@ impl Line {
     }
 }
 
-/// One direction of a [`Line`].
+/// Receiving direction of a [`Line`].
 pub struct Hearing(mpsc::UnboundedReceiver<Result<Told, CallError>>);
 
 impl Hearing {
-    /// What is told next.
+    /// Receives the next message.
     ///
     /// # Errors
     ///
-    /// As of [`Line::hear`].
+    /// Returns the errors of [`Line::hear`].
     pub async fn next(&mut self) -> Result<Told, CallError> {
         self.0.recv().await.unwrap_or(Err(CallError::Ended))
     }
 }
 
-/// The other direction of a [`Line`].
+/// Sending direction of a [`Line`].
 pub struct Saying(FramedWrite<OwnedWriteHalf, LengthDelimitedCodec>);
 
 impl Saying {
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
     ///
-    /// When nobody is there.
+    /// Returns an error if the daemon closed the connection.
     pub async fn say(&mut self, word: &impl Serialize) -> io::Result<()> {
         say(&mut self.0, word).await
     }
@@ -156,11 +156,11 @@ async fn ask(stream: Blocking, ask: &Ask) -> Result<Line, CallError> {
     Ok(line)
 }
 
-/// All labs of this user's that stand or are being built, by their names.
+/// Returns all labs of this user that are running or being built, by name.
 ///
 /// # Errors
 ///
-/// When the directory of sockets is of no use.
+/// Returns an error if the socket directory cannot be used.
 pub async fn standing(directory: &Directory) -> Result<Vec<About>, CallError> {
     let mut labs = Vec::new();
     for stream in directory.connect_all()? {
@@ -168,7 +168,7 @@ pub async fn standing(directory: &Directory) -> Result<Vec<About>, CallError> {
             let mut line = ask(stream, &Ask::About).await?;
             line.hear().await
         };
-        // One that ends at this moment is gone; one that was stopped says nothing.
+        // A daemon that ends at this moment is omitted. A suspended daemon does not reply.
         if let Ok(Ok(Told::About { about })) = tokio::time::timeout(SOON, about).await {
             labs.push(*about);
         }
@@ -177,11 +177,11 @@ pub async fn standing(directory: &Directory) -> Result<Vec<About>, CallError> {
     Ok(labs)
 }
 
-/// Asks the holder of a case.
+/// Sends a request to the daemon of a case.
 ///
 /// # Errors
 ///
-/// When it is gone.
+/// Returns an error if the daemon ended or the connection failed.
 pub async fn call(directory: &Directory, case: &str, wanted: &Ask) -> Result<Line, CallError> {
     match directory.connect(case)? {
         Some(stream) => ask(stream, wanted).await,

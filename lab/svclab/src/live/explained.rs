@@ -1,5 +1,5 @@
-//! What is said of packets in a lab that stands, by who holds it: only that one knows
-//! the names that the lab's file gives to addresses.
+//! Explains packets in a running lab. The daemon does this, because only the daemon has the names
+//! that the lab's file gives to addresses.
 
 use super::talk::{Explained, Form};
 use svclab_journey::journey::{Journey, journeys};
@@ -10,8 +10,8 @@ use svclab_report::journey::Telling;
 use svclab_runner::results::journeys::{CaseJourneys, Head};
 use svclab_runner::run::Prepared;
 
-/// Of these probes, or of one of them, what was seen of their packets in a lab whose
-/// every namespace was watched.
+/// Renders the journeys of these probes, or of the probe `wanted`. All namespaces must have been
+/// captured and traced.
 pub fn explained(
     prepared: &Prepared,
     kernel: String,

@@ -1,5 +1,4 @@
-//! Who holds a lab: it answers on a socket, as often as somebody connects, until
-//! the lab is to go or is lost.
+//! Daemon of a running lab: serves requests on a socket until the lab is stopped or lost.
 
 use std::future::Future;
 use std::io;
@@ -29,13 +28,13 @@ use svclab_runner::results::{RunError, Trouble};
 use svclab_runner::run::{Prepared, caught, no_such_probe, trouble};
 use svclab_scenario::lab;
 
-/// How long those are waited for who are told that the lab is gone.
+/// Maximum time for sending the last replies after the lab ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// The name that a probe of a user's has in the plan.
+/// Name of a user's probe in the plan.
 const PROBE: &str = "probe";
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub struct Holder {
     about: Mutex<About>,
@@ -44,7 +43,7 @@ pub struct Holder {
     gone: watch::Sender<bool>,
 }
 
-/// A lab that stands.
+/// Lab that is running.
 #[derive(Debug)]
 struct Standing {
     prepared: Prepared,
@@ -52,7 +51,7 @@ struct Standing {
     probes: mpsc::UnboundedSender<Trial>,
 }
 
-/// Probes that somebody waits for.
+/// Probes that a client waits for.
 #[derive(Debug)]
 struct Trial {
     probes: Vec<Probe>,
@@ -60,19 +59,19 @@ struct Trial {
     done: oneshot::Sender<Result<Evidence, KernelError>>,
 }
 
-/// Why a lab is not held any more.
+/// Reason for the end of a running lab.
 #[derive(Debug)]
 pub enum Ending {
-    /// Somebody asked for it, by `svclab down`.
+    /// A client requested it with `svclab down`.
     Down,
-    /// Whoever holds it was to end.
+    /// The daemon's process was interrupted.
     Enough,
-    /// It was lost.
+    /// The lab was lost.
     Lost(KernelError),
 }
 
 impl Holder {
-    /// Of a lab that is going to be built.
+    /// Creates the daemon of a lab that is about to be built.
     #[must_use]
     pub fn new(about: About) -> Arc<Self> {
         Arc::new(Self {
@@ -83,7 +82,7 @@ impl Holder {
         })
     }
 
-    /// What it holds.
+    /// Returns the description of the lab.
     #[must_use]
     pub fn about(&self) -> About {
         self.about
@@ -92,17 +91,17 @@ impl Holder {
             .clone()
     }
 
-    /// Waits until somebody wants the lab to go.
+    /// Waits until a client requests the end of the lab.
     pub async fn down(&self) {
-        // It fails when nobody can want it any more.
+        // `wait_for` fails only if the sender is dropped.
         let _ = self.down.subscribe().wait_for(|down| *down).await;
     }
 
-    /// Answers who connects, until the lab is gone; what is attached goes on meanwhile.
+    /// Serves clients until the lab ends. Attached streams continue in the meantime.
     ///
     /// # Errors
     ///
-    /// When the socket cannot be waited for.
+    /// Returns an error if the socket cannot be polled.
     pub async fn answer(self: Arc<Self>, listener: UnixListener) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let mut talks = JoinSet::new();
@@ -110,7 +109,7 @@ impl Holder {
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
-                    // Without a descriptor for it there is nobody to tell.
+                    // Without a free descriptor, no reply can be sent.
                     if let Ok((stream, _)) = accepted && is_allowed(&stream) {
                         talks.spawn(Arc::clone(&self).talk(stream));
                     }
@@ -132,7 +131,8 @@ impl Holder {
             _ => return,
         };
         let answer = match asked {
-            // A panic ends this talk with an answer, and the holder in the end as a bug.
+            // A panic ends this connection with a reply. In the end, the daemon exits with the code
+            // for a bug.
             Ok(ask) => caught(self.act(ask, &mut line))
                 .await
                 .and_then(|answer| answer),
@@ -141,7 +141,7 @@ impl Holder {
         match answer {
             Ok(Some(Told::Gone)) => {
                 let _ = say(&mut line.writing, &Told::Gone).await;
-                // Who asked for it waits for the end of this process.
+                // The client waits until this process ends and closes the connection.
                 std::mem::forget(line);
             }
             Ok(Some(told)) => drop(say(&mut line.writing, &told).await),
@@ -150,7 +150,7 @@ impl Holder {
         }
     }
 
-    /// Does what is asked. What is left to say is returned.
+    /// Executes a request, and returns the final reply if it is not sent yet.
     async fn act(&self, ask: Ask, line: &mut Line) -> Result<Option<Told>, RunError> {
         Ok(match ask {
             Ask::About => Some(Told::About {
@@ -203,7 +203,7 @@ impl Holder {
         })
     }
 
-    /// Passes on what a stream and who is attached to it have to say to each other.
+    /// Forwards messages between a stream of the lab and its client.
     async fn attach(
         &self,
         standing: &Standing,
@@ -255,14 +255,14 @@ impl Holder {
             remedy: error.help,
         })?;
         let watch = match explain {
-            // Who wants to see packets captures them.
+            // Users who need packets use `svclab capture`.
             None => Watch::default(),
             Some(_) => Watch::everything(plan),
         };
         let evidence = self.attempt(standing, vec![probe.clone()], watch).await?;
         let book = Book::new(cluster, plan);
         let (mut observed, _) = observe(&evidence.attempts, PROBE, &book);
-        // As of a run that expects nothing of them.
+        // Like a run without expectations for source ports.
         observed.source_ports.clear();
         Ok(Probed {
             from: probe.from.clone(),
@@ -277,7 +277,7 @@ impl Holder {
         })
     }
 
-    /// Tries what the lab's file says is to be tried.
+    /// Runs the probes of the lab's file.
     async fn explain(
         &self,
         wanted: Option<&str>,
@@ -305,7 +305,7 @@ impl Holder {
         Ok(explained(prepared, kernel, probes, &evidence, wanted, form))
     }
 
-    /// What is seen of probes in the lab as it stands.
+    /// Runs probes in the lab's current state and returns the evidence.
     async fn attempt(
         &self,
         standing: &Standing,
@@ -330,7 +330,7 @@ impl Holder {
     }
 }
 
-/// What is wanted, by who says it in this version.
+/// Parses a request, and refuses clients of another version.
 fn asked(frame: &[u8]) -> Result<Ask, RunError> {
     let bug = |message: String| RunError {
         trouble: Trouble::Bug,
@@ -360,15 +360,15 @@ fn asked(frame: &[u8]) -> Result<Ask, RunError> {
     })
 }
 
-/// Whether who connects is this user or root: whoever else could come by the
-/// directory is turned away.
+/// Whether the client is this user or root. Other users are refused even if they can access the
+/// directory.
 fn is_allowed(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials)
         .is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw())
 }
 
-/// Holds a lab that has been built until it is to go, `enough` ends, or it is lost.
-/// When this returns, nothing stands any more, and who asked has been told.
+/// Keeps a built lab running until it is stopped, `enough` completes, or the lab is lost. When this
+/// function returns, the lab is removed and all clients have their replies.
 pub async fn hold(
     holder: &Holder,
     prepared: Prepared,
@@ -394,7 +394,7 @@ pub async fn hold(
     };
     drop(asked);
     if !matches!(ending, Ending::Lost(_)) {
-        // It ends with this process in any case.
+        // The lab ends with this process even if the wait times out.
         let _ = tokio::time::timeout(FAREWELL, session.end()).await;
     }
     holder.gone.send_replace(true);
@@ -402,12 +402,12 @@ pub async fn hold(
 }
 
 impl Holder {
-    /// The lab will not stand: who waits for its end is told.
+    /// Reports to waiting clients that the lab will not be built.
     pub fn give_up(&self) {
         self.gone.send_replace(true);
     }
 
-    /// The lab stands on that kernel, which is a guest's or this host's.
+    /// Records the kernel of the lab, which is that of a guest or of this host.
     pub fn stands_on(&self, kernel: &str, guest: bool) {
         let mut about = self.about.lock().unwrap_or_else(PoisonError::into_inner);
         about.kernel = Some(kernel.to_owned());
@@ -415,7 +415,7 @@ impl Holder {
     }
 }
 
-/// Tries what is asked, one after the other, until the lab is lost.
+/// Runs the requested probes one after the other, until the lab is lost.
 async fn try_all(session: &mut Session, asked: &mut mpsc::UnboundedReceiver<Trial>) -> KernelError {
     loop {
         tokio::select! {
@@ -428,7 +428,7 @@ async fn try_all(session: &mut Session, asked: &mut mpsc::UnboundedReceiver<Tria
                 }
                 let _ = done.send(tried);
             }
-            // What balancers find is not for here.
+            // Backend health changes need no action here.
             turned = session.turned() => {
                 if let Err(error) = turned {
                     return error;

@@ -1,6 +1,6 @@
-//! Labs that stand until somebody takes them away: who holds one answers on a
-//! socket in the user's runtime directory, and what is done in the lab goes
-//! through that one, whether it stands on this host or in a guest.
+//! Running labs, which exist until a user stops them. The daemon of a lab serves requests on a
+//! socket in the user's runtime directory. All access to the lab goes through the daemon, both on
+//! this host and in a guest.
 
 mod call;
 mod explained;

@@ -1,4 +1,4 @@
-//! What users call the namespaces and interfaces of a lab that stands.
+//! Resolves the user's names for namespaces and interfaces of a running lab.
 
 use super::talk::Interface;
 use svclab_diagnostic::suggest::did_you_mean;
@@ -7,12 +7,11 @@ use svclab_model::protocol::stream::Captured;
 use svclab_planner::cluster::Cluster;
 use svclab_runner::results::{RunError, Trouble};
 
-/// The namespace of that name: as the plan calls it, or as the lab's file calls who
-/// is in it.
+/// Returns the namespace with this name, which is from the plan or from the lab's file.
 ///
 /// # Errors
 ///
-/// When there is none; all that there are are named.
+/// Returns an error with all namespaces if there is no such namespace.
 pub fn namespace<'p>(
     plan: &'p Plan,
     cluster: &Cluster,
@@ -28,12 +27,12 @@ pub fn namespace<'p>(
     })
 }
 
-/// What is to be captured, and the interfaces that have packets then. Without
-/// names, everything.
+/// Returns the namespaces and interfaces to capture, and all interfaces whose packets the capture
+/// contains. Without names, that is everything.
 ///
 /// # Errors
 ///
-/// When a name is no namespace's and no interface's; all that there are are named.
+/// Returns an error with all valid names if a name is neither a namespace nor an interface.
 pub fn capturable(
     plan: &Plan,
     cluster: &Cluster,
@@ -51,7 +50,7 @@ pub fn capturable(
     }
     wanted.sort();
     wanted.dedup();
-    // Who wants all of a namespace wants each of its interfaces once.
+    // A whole namespace replaces its single interfaces.
     let whole: Vec<String> = wanted
         .iter()
         .filter(|each| each.interface.is_none())
@@ -99,7 +98,7 @@ fn one(plan: &Plan, cluster: &Cluster, name: &str) -> Result<Captured, RunError>
     let Some((before, interface)) = name.rsplit_once('/') else {
         return Err(unknown);
     };
-    // Of two unknown names the whole one is told of.
+    // If neither name is known, the error names the whole text.
     let Ok(namespace) = namespace(plan, cluster, before) else {
         return Err(unknown);
     };

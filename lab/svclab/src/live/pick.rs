@@ -1,29 +1,29 @@
-//! Which of the labs that stand a user means.
+//! Selects one of the running labs by name.
 
 use svclab_report::ps::About;
 
-/// Why it is not known which lab is meant.
+/// Error of selecting a running lab.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PickError {
-    /// None stands.
+    /// No lab is running.
     #[error("no lab stands; `svclab up LAB/CASE` builds one")]
     None,
-    /// None of that name does.
+    /// No running lab has this name.
     #[error("{name} is not up; there {}", these(up))]
     Unknown {
-        /// As the user wrote it.
+        /// Name from the user.
         name: String,
-        /// Those that are.
+        /// Cases of the running labs.
         up: Vec<String>,
     },
-    /// Several do.
+    /// Several running labs match.
     #[error("{}; say with {with} which is meant: {}", several(name.as_deref()), up.join(" "))]
     Several {
-        /// As the user wrote it.
+        /// Name from the user.
         name: Option<String>,
-        /// How to say which: `--lab`.
+        /// Argument that selects a lab, such as `--lab`.
         with: &'static str,
-        /// Those that are meant perhaps.
+        /// Cases of the labs that match.
         up: Vec<String>,
     },
 }
@@ -42,13 +42,13 @@ fn several(name: Option<&str>) -> String {
     }
 }
 
-/// The lab of that name: a case's whole name, a lab's, or a lab's with some of the
-/// case's values, as `run` takes them; without a name the only one there is. `with`
-/// is how one says which.
+/// Returns the index of the lab with this name: a case, a lab, or a lab with some of the case's
+/// values, in the format of `run`. Without a name, returns the only lab. `with` is the argument to
+/// recommend in an error.
 ///
 /// # Errors
 ///
-/// When there is none, or more than one.
+/// Returns an error if no lab or more than one lab matches.
 pub fn pick(labs: &[About], name: Option<&str>, with: &'static str) -> Result<usize, PickError> {
     if labs.is_empty() {
         return Err(PickError::None);

@@ -1,5 +1,4 @@
-//! Where holders of labs are found: sockets in a directory that is the user's
-//! alone.
+//! Directory for the sockets of daemons, which only its user can access.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -13,45 +12,45 @@ use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 use sha2::{Digest as _, Sha256};
 
-/// Why there is no place to be found at.
+/// Error of the socket directory.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// The directory is somebody else's, or no directory.
+    /// The path belongs to another user, or is not a directory.
     #[error("{} is not a directory of this user's own: it {what}", path.display())]
     Foreign {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// What it is: `is a symbolic link`.
+        /// Description of the problem, such as `is a symbolic link`.
         what: String,
     },
-    /// Others may look into it.
+    /// Other users can access the directory.
     #[error("{} is open to others: its mode is {mode:03o}", path.display())]
     Open {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// Its permissions.
+        /// Permission bits of the directory.
         mode: u32,
     },
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot {doing} {}: {source}", path.display())]
     Refused {
-        /// What was tried: `make`.
+        /// Verb of the failed action, such as `make`.
         doing: &'static str,
-        /// With what.
+        /// Path of the action.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Somebody holds that case.
+    /// The case already has a daemon.
     #[error("{case} is up already")]
     Up {
-        /// The case.
+        /// Identifier of the case.
         case: String,
     },
 }
 
 impl PlaceError {
-    /// What to do about it.
+    /// Returns help for the user.
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
@@ -70,13 +69,13 @@ impl PlaceError {
     }
 }
 
-/// The directory of the sockets.
+/// Directory of the sockets.
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
-/// Where that directory is to be: in the runtime directory if that is the user's,
-/// else where root, or this user, has one of its own. A root who came by `sudo -E`
-/// still has the runtime directory of the user it was.
+/// Returns the path of the socket directory. It is inside the runtime directory if that belongs to
+/// the user, otherwise at a fixed path for root or this user. With `sudo -E`, root still has the
+/// runtime directory of the original user.
 fn locate(runtime: Option<OsString>, user: u32, owner: impl Fn(&Path) -> Option<u32>) -> PathBuf {
     let runtime = runtime.map(PathBuf::from);
     let own = runtime.filter(|path| path.is_absolute() && owner(path) == Some(user));
@@ -88,22 +87,22 @@ fn locate(runtime: Option<OsString>, user: u32, owner: impl Fn(&Path) -> Option<
 }
 
 impl Directory {
-    /// The user's, which is made if it is not there.
+    /// Returns the user's directory, and creates it if necessary.
     ///
     /// # Errors
     ///
-    /// When it is not the user's alone, or cannot be made.
+    /// Returns an error if other users own or can access the directory, or if it cannot be created.
     pub fn of_environment() -> Result<Self, PlaceError> {
         let owner = |path: &Path| fs::metadata(path).ok().map(|about| about.uid());
         let runtime = std::env::var_os("XDG_RUNTIME_DIR");
         Self::at(locate(runtime, geteuid().as_raw(), owner))
     }
 
-    /// That one.
+    /// Returns the directory at a path, and creates it if necessary.
     ///
     /// # Errors
     ///
-    /// When it is not the user's alone, or cannot be made.
+    /// Returns an error if other users own or can access the directory, or if it cannot be created.
     pub fn at(path: PathBuf) -> Result<Self, PlaceError> {
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -131,26 +130,25 @@ impl Directory {
         Ok(Self(path))
     }
 
-    /// What belongs to a case.
+    /// Returns the path of a file for a case.
     fn file(&self, case: &str, extension: &str) -> PathBuf {
         let name = HEXLOWER.encode(&Sha256::digest(case)[..8]);
         self.0.join(name).with_extension(extension)
     }
 
-    /// Where the holder of a case writes what happens to it, when it holds it in the
-    /// background.
+    /// Returns the path of the log of a case's background daemon.
     #[must_use]
     pub fn log(&self, case: &str) -> PathBuf {
         self.file(case, "log")
     }
 
-    /// Where a holder writes that has not yet got its place.
+    /// Returns the path of the log for a daemon that has not bound its socket yet.
     #[must_use]
     pub fn first_log(&self, process: u32) -> PathBuf {
         self.0.join(format!("begun-{process}.log"))
     }
 
-    /// Nobody else binds or removes a socket while this is held.
+    /// Locks the directory. Sockets are bound and removed only with this lock.
     fn lock(&self) -> Result<File, PlaceError> {
         let path = self.0.join("lock");
         let mut options = File::options();
@@ -161,12 +159,11 @@ impl Directory {
         Ok(lock)
     }
 
-    /// Connections to all holders that live. What is left of those that died is
-    /// removed.
+    /// Connects to all live daemons, and removes the sockets of dead ones.
     ///
     /// # Errors
     ///
-    /// When the directory cannot be read.
+    /// Returns an error if the directory cannot be read.
     pub fn connect_all(&self) -> Result<Vec<UnixStream>, PlaceError> {
         let _lock = self.lock()?;
         let entries = fs::read_dir(&self.0).map_err(refused("read", &self.0))?;
@@ -185,21 +182,21 @@ impl Directory {
         Ok(living)
     }
 
-    /// A connection to the holder of a case; none if it has none.
+    /// Connects to the daemon of a case; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// When the system refuses it.
+    /// Returns an error if a system call fails.
     pub fn connect(&self, case: &str) -> Result<Option<UnixStream>, PlaceError> {
         let _lock = self.lock()?;
         connect(&self.file(case, "sock"))
     }
 
-    /// Takes the place of a case's holder.
+    /// Binds the socket of a case.
     ///
     /// # Errors
     ///
-    /// When somebody has it.
+    /// Returns [`PlaceError::Up`] if the case already has a daemon.
     pub fn take(&self, case: &str) -> Result<Berth, PlaceError> {
         let _lock = self.lock()?;
         let socket = self.file(case, "sock");
@@ -220,8 +217,8 @@ impl Directory {
     }
 }
 
-/// A connection to a holder; none if there is none any more, of which nothing is
-/// left then. The caller holds the lock.
+/// Connects to a daemon. Returns `None` if it has ended, and removes its socket. The caller holds
+/// the lock.
 fn connect(socket: &Path) -> Result<Option<UnixStream>, PlaceError> {
     match UnixStream::connect(socket) {
         Ok(stream) => Ok(Some(stream)),
@@ -243,7 +240,7 @@ fn refused(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceE
     }
 }
 
-/// The place of a case's holder, which is free again when this is dropped.
+/// Bound socket of a case's daemon. Dropping removes the socket.
 #[derive(Debug)]
 pub struct Berth {
     directory: Directory,
@@ -252,7 +249,7 @@ pub struct Berth {
 }
 
 impl Berth {
-    /// What others connect to; once.
+    /// Returns the listener; `None` after the first call.
     pub fn listener(&mut self) -> Option<UnixListener> {
         self.listener.take()
     }
@@ -260,8 +257,8 @@ impl Berth {
 
 impl Drop for Berth {
     fn drop(&mut self) {
-        // Without the lock somebody may take the socket for a dead holder's in
-        // between, and removes it as well.
+        // Without the lock, another process may classify the socket as stale before this call, and
+        // also remove it.
         let _lock = self.directory.lock();
         let _ = fs::remove_file(&self.socket);
     }
@@ -333,7 +330,7 @@ mod tests {
         assert_eq!(directory.connect_all().unwrap().len(), 2);
         drop(other);
         assert_eq!(directory.connect_all().unwrap().len(), 1);
-        // As if it had been killed: nobody listens, and the socket is left.
+        // Simulates a killed daemon: the socket exists without a listener.
         drop(berth.listener());
         let socket = berth.socket.clone();
         assert!(socket.exists());

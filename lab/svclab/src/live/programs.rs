@@ -1,11 +1,10 @@
-//! The programs that guests of standing labs have besides those that labs need:
-//! what one looks around with.
+//! Additional programs for guests of running labs, for inspection by the user.
 
 use std::path::PathBuf;
 
 use svclab_agent::find_program;
 
-/// By name; those that this machine lacks are left out.
+/// Names of the programs. Programs that this machine does not have are omitted.
 const PROGRAMS: [&str; 36] = [
     "sh",
     "bash",
@@ -45,8 +44,8 @@ const PROGRAMS: [&str; 36] = [
     "ip6tables-legacy",
 ];
 
-/// Where they lie on this machine. Scripts are left out: what runs them would have
-/// to come along.
+/// Returns the paths of the programs on this machine. Scripts are omitted, because a guest may not
+/// have their interpreters.
 #[must_use]
 pub fn of_guests() -> Vec<PathBuf> {
     let is_binary = |path: &PathBuf| {

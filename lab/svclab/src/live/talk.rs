@@ -1,5 +1,5 @@
-//! What is said on a holder's socket: length-prefixed JSON. Who connects says
-//! first what it wants, and then, if it is attached to something, [`ToStream`]s.
+//! Protocol of a daemon's socket: length-prefixed JSON. A client first sends a [`Greeting`] with
+//! its request. After it attaches to a stream, the client sends [`ToStream`] messages.
 
 use std::time::Duration;
 
@@ -13,155 +13,154 @@ use svclab_report::ps::About;
 use svclab_runner::results::RunError;
 use svclab_runner::results::journeys::CaseJourneys;
 
-/// The version of this conversation.
+/// Version of the protocol.
 pub const VERSION: u32 = 2;
 
-/// The first that is said.
+/// First message of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
-    /// [`VERSION`].
+    /// Version of the client, [`VERSION`].
     pub version: u32,
-    /// What is wanted. Text, so that a holder of another version can say no.
+    /// Request as untyped JSON, so that a daemon of another version can parse the greeting and
+    /// refuse.
     pub ask: serde_json::Value,
 }
 
-/// What is wanted of a holder.
+/// Request to a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "ask")]
 pub enum Ask {
-    /// Say what you hold. Answered by [`Told::About`].
+    /// Describes the lab. The reply is [`Told::About`].
     About,
-    /// Run a program. Answered by [`Told::Heard`] until it is over.
+    /// Runs a program. The replies are [`Told::Heard`] until the program ends.
     Exec {
-        /// The program; its namespace as users name it.
+        /// Program to run, with the user's name of its namespace.
         exec: Box<Exec>,
     },
-    /// Tell of packets. Answered by [`Told::Capturing`] and then by
-    /// [`Told::Heard`] until it is over.
+    /// Captures packets. The replies are [`Told::Capturing`], then [`Told::Heard`] until the
+    /// capture ends.
     Capture {
-        /// Namespaces, and interfaces as `NAMESPACE/INTERFACE`; everything without
-        /// any.
+        /// Namespaces, and interfaces in the form `NAMESPACE/INTERFACE`; empty for everything.
         of: Vec<String>,
     },
-    /// Try something. Answered by [`Told::Probed`].
+    /// Runs one probe. The reply is [`Told::Probed`].
     Probe {
-        /// What.
+        /// Probe to run.
         wish: Wish,
-        /// Whether its packets are to be told of, and how.
+        /// Form of the explanation; `None` for no explanation.
         explain: Option<Form>,
     },
-    /// Try what the lab's file says is to be tried, in the lab as it stands. Answered
-    /// by [`Told::Explained`].
+    /// Runs the probes of the lab's file in the lab's current state. The reply is
+    /// [`Told::Explained`].
     Explain {
-        /// The probe whose connections are wanted; all of them without a name.
+        /// Name of the probe to explain; `None` for all.
         probe: Option<String>,
-        /// How long an answer is waited for by probes that say nothing of it.
+        /// Maximum wait for an answer, for probes without their own.
         patience: Duration,
-        /// How they are told.
+        /// Form of the explanation.
         form: Form,
     },
-    /// Take the lab away. Answered by [`Told::Gone`]; the connection ends with the
-    /// holder.
+    /// Stops the lab. The reply is [`Told::Gone`]. The connection stays open until the daemon ends.
     Down,
 }
 
-/// A probe as a user asks for it.
+/// Probe that a user requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wish {
-    /// Who calls.
+    /// Name of the source.
     pub from: String,
-    /// Whom.
+    /// Name or address of the target, with its port.
     pub to: String,
-    /// What is spoken.
+    /// Protocol of the probe.
     pub protocol: Protocol,
-    /// How often.
+    /// Number of connections.
     pub connections: u32,
-    /// How long an answer is waited for.
+    /// Maximum wait for an answer.
     pub patience: Duration,
 }
 
-/// How packets are told of.
+/// Form of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Form {
-    /// As text for people.
+    /// Text for people.
     Text {
-        /// Every packet, every namespace and every rule.
+        /// Whether every packet, namespace and rule is included.
         verbose: bool,
     },
-    /// As data.
+    /// Data for JSON output.
     Data,
 }
 
-/// Packets, told of.
+/// Explanation of packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Explained {
-    /// As text, with colours as escape sequences.
+    /// Text with colours as escape sequences.
     Text(String),
-    /// As data.
+    /// Journeys of the case.
     Data(Box<CaseJourneys>),
 }
 
-/// What a holder says.
+/// Reply of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "tell")]
 pub enum Told {
-    /// What it holds.
+    /// Description of the lab.
     About {
-        /// That.
+        /// Name, state and kernel of the lab.
         about: Box<About>,
     },
-    /// What was asked cannot be done.
+    /// The request cannot be executed.
     Refused {
-        /// Why.
+        /// Error for the user.
         error: RunError,
     },
-    /// What is captured.
+    /// The capture starts.
     Capturing {
-        /// The interfaces.
+        /// Interfaces whose packets the capture contains.
         interfaces: Vec<Interface>,
     },
-    /// What a stream says.
+    /// Message of an attached stream.
     Heard {
-        /// That.
+        /// Content of the message.
         word: FromStream,
     },
-    /// What became of a probe.
+    /// Result of a probe.
     Probed {
-        /// That.
+        /// Verdicts, and the explanation if requested.
         probed: Box<Probed>,
     },
-    /// What became of the packets of the lab's own probes.
+    /// Explanation of the lab's own probes.
     Explained {
-        /// That.
+        /// Explanation in the requested form.
         explained: Explained,
     },
-    /// The lab is no more.
+    /// The lab was removed.
     Gone,
 }
 
-/// An interface of a lab.
+/// Interface of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Its namespace.
+    /// Name of its namespace.
     pub namespace: String,
-    /// Its name there.
+    /// Name of the interface.
     pub name: String,
 }
 
-/// What became of a probe.
+/// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Probed {
-    /// The namespace it started in.
+    /// Namespace of the source.
     pub from: String,
-    /// Where it went.
+    /// Address and port of the target.
     pub target: Target,
-    /// What was seen.
+    /// Summary of the verdicts, endpoints and sources.
     pub observed: Observed,
-    /// Each connection.
+    /// Result of each connection.
     pub attempts: Vec<Attempt>,
-    /// Its packets, if they were asked for.
+    /// Explanation of the packets; `None` if not requested.
     pub explained: Option<Explained>,
 }

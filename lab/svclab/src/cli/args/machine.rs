@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub enum KernelCommand {
-    /// List cached kernels and newer ones that apt can provide
+    /// List cached kernels, and kernels that apt can provide
     List,
     /// Download kernels from packages of the distribution into the cache, without installing them
     Fetch {
