@@ -1,4 +1,4 @@
-//! One case: a lab with the patches of one combination of axis values applied.
+//! Cases of a lab: a lab with the patches of one combination of axis values applied.
 
 use std::sync::Arc;
 

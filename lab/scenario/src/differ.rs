@@ -45,7 +45,7 @@ pub struct Field {
 }
 
 impl Case {
-    /// Returns the differences between two cases. Each field of the lab is a difference of its own.
+    /// Returns the differences between two cases. Each field of the lab is a separate difference.
     /// All fields of an object are one difference.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Said> {

@@ -11,7 +11,7 @@ pub const MAX_CASES: usize = 4096;
 /// Maximum number of combinations before `exclude` is applied.
 pub const MAX_COMBINATIONS: usize = 65_536;
 
-/// One combination of axis values.
+/// Combination of axis values, one of each axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Combination {
     /// Value of each axis, in the order of the axes.

@@ -25,9 +25,9 @@ pub struct SetExpectation {
     /// verdict`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// All members, in any order. The format is that of `ipset save`, such as
-    /// `172.18.96.4,tcp:443`, or that of `nft list ruleset` without comments, such as `172.18.96.4
-    /// . tcp . 443 : drop`.
+    /// All members, in any order. An ipset has the format of `ipset save`, such as
+    /// `172.18.96.4,tcp:443`. A set of nftables has the format of `nft list ruleset` without
+    /// comments, such as `172.18.96.4 . tcp . 443 : drop`.
     pub members: Vec<String>,
 }
 

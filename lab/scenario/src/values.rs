@@ -236,7 +236,7 @@ impl JsonSchema for SysctlValue {
     }
 }
 
-/// One or several values of an axis; each of them matches. Numbers and booleans need no quotes:
+/// Axis values, each of which matches. Numbers and booleans need no quotes:
 /// `rpFilter: 0` matches the value `"0"` of an axis `{"0": [], "1": []}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AxisValues(pub Vec<String>);

@@ -330,7 +330,7 @@ fn scalar_of(
     })
 }
 
-/// Checks that a list or map has no tag, or the tag of its own type.
+/// Checks that a list or map has no tag, or the tag of its type.
 fn collection_tag(tag: Option<&Tag>, own: &str, at: Span) -> Result<(), YamlError> {
     match tag {
         Some(tag) if tag.core_suffix() != Some(own) => Err(YamlError::Tag {

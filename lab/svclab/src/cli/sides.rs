@@ -1,5 +1,5 @@
-//! Loads the two sides of a bisection: two cases, two dumps that replace a node of a case, or two
-//! dumps in a lab generated from objects.
+//! Loads the two sides of a bisection. They are two cases, two dumps that replace a node of a case,
+//! or two dumps in a lab generated from objects.
 
 use std::path::Path;
 

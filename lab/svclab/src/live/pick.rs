@@ -42,9 +42,9 @@ fn several(name: Option<&str>) -> String {
     }
 }
 
-/// Returns the index of the lab with this name: a case, a lab, or a lab with some of the case's
-/// values, in the format of `run`. Without a name, returns the only lab. `with` is the argument to
-/// recommend in an error.
+/// Returns the index of the lab with this name. The name is a case, a lab, or a lab with some of
+/// the case's values, in the format of `run`. Without a name, returns the only lab. `with` is the
+/// argument to recommend in an error.
 ///
 /// # Errors
 ///

@@ -10,7 +10,7 @@ use svclab_rules::kube_proxy::{
     Cidrs, ConfigError, DetectLocalMode, Mode, NodePortAddress, Version,
 };
 
-/// Arguments of `svclab rules`. Arguments for kube-proxy have the names of its own flags.
+/// Arguments of `svclab rules`. Arguments for kube-proxy have the names of its flags.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of kube-proxy's, of its surroundings or of the printing"
@@ -19,7 +19,8 @@ use svclab_rules::kube_proxy::{
 #[command(arg_required_else_help = true)]
 pub struct RulesArguments {
     /// Objects of the cluster, YAML or JSON in the format of `kubectl get -o yaml`: nodes,
-    /// services, service CIDRs, and endpoint slices or the pods that services select
+    /// services, service CIDRs, endpoint slices. Pods that services select may replace endpoint
+    /// slices
     #[arg(value_name = "FILE", required_unless_present = "about")]
     pub files: Vec<PathBuf>,
     /// Print how a version's rules are verified, and what changed in that version

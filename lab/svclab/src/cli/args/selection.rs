@@ -15,7 +15,7 @@ use svclab_scenario::duration;
 #[derive(Debug, Args)]
 pub struct Selection {
     /// Labs or cases: NAME, NAME/axis=value,…, the path of a lab's file, or a directory of labs. A
-    /// directory, such as conformance, stands for its files *.yaml and *.yml, without
+    /// directory, such as conformance, selects its files *.yaml and *.yml, without
     /// subdirectories. By default, all labs directly in the directory of labs
     #[arg(value_name = "LAB[/CASE]")]
     pub names: Vec<String>,
@@ -31,8 +31,8 @@ pub struct Selection {
     /// Also read dumps that a lab names outside its own directory
     #[arg(long)]
     pub allow_outside: bool,
-    /// Maximum time for a kube-proxy to write its rules, at the start and after each step, such as
-    /// 5m, from 1s to 1h [default: the lab's value, otherwise 2m]
+    /// Maximum time for a kube-proxy to write its rules, at the start and after each step: 1s to
+    /// 1h, such as 5m [default: the lab's value, otherwise 2m]
     #[arg(long, value_name = "DURATION", value_parser = sync_timeout)]
     pub kube_proxy_timeout: Option<Duration>,
 }
@@ -52,9 +52,9 @@ impl Selection {
 /// Kernels that run the cases.
 #[derive(Debug, Clone, Args)]
 pub struct PlaceArguments {
-    /// Kernel for the cases: `host`; the version of a guest (6.12), or the path of its kernel file;
-    /// `auto` for the host if possible, otherwise the newest guest; `all` for the host and a guest
-    /// of every version
+    /// Kernel for the cases: `host`, a guest's version (6.12), the path of a guest's kernel file,
+    /// `auto` or `all`. `auto` is the host if possible, otherwise the newest guest. `all` is the
+    /// host and a guest of every version
     #[arg(long, default_value_t, value_name = "KERNEL", env = "SVCLAB_KERNEL")]
     pub kernel: Choice,
     /// Directory of the modules, if --kernel is a path

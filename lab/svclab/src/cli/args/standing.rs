@@ -57,8 +57,8 @@ pub struct UpArguments {
     /// Also read dumps that the lab names outside its own directory
     #[arg(long)]
     pub allow_outside: bool,
-    /// Maximum time for a kube-proxy to write its rules, at the start and after each step, such as
-    /// 5m, from 1s to 1h [default: the lab's value, otherwise 2m]
+    /// Maximum time for a kube-proxy to write its rules, at the start and after each step: 1s to
+    /// 1h, such as 5m [default: the lab's value, otherwise 2m]
     #[arg(long, value_name = "DURATION", value_parser = sync_timeout)]
     pub kube_proxy_timeout: Option<Duration>,
     /// Path of an additional program for the lab, which is not installed on the system. Can be

@@ -18,12 +18,12 @@ pub struct VerifyArguments {
     /// Path of the kube-proxy to verify
     #[arg(long, value_name = "PATH")]
     pub kube_proxy: PathBuf,
-    /// Maximum time for a kube-proxy to write its rules, at the start and after each step, such as
-    /// 5m, from 1s to 1h [default: the lab's value, otherwise 2m]
+    /// Maximum time for a kube-proxy to write its rules, at the start and after each step: 1s to
+    /// 1h, such as 5m [default: the lab's value, otherwise 2m]
     #[arg(long, value_name = "DURATION", value_parser = sync_timeout)]
     pub kube_proxy_timeout: Option<Duration>,
-    /// Reference for the comparison: the path, with a slash, of another kube-proxy; or a version,
-    /// such as v1.36.2, whose rules svclab generates [default: the version of --kube-proxy]
+    /// Reference for the comparison: the path of another kube-proxy, with a slash, or a version
+    /// whose rules svclab generates, such as v1.36.2 [default: the version of --kube-proxy]
     #[arg(long, value_name = "PATH|VERSION", value_parser = against)]
     pub against: Option<AgainstWord>,
     /// Also read dumps that a lab names outside its own directory
