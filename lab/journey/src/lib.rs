@@ -1,8 +1,7 @@
-//! From evidence to packets' journeys, and to verdicts that no packet can change any more.
+//! Derives packet journeys from evidence, and finds attempts whose result can no longer change.
 //!
-//! [`journey`] follows the packets of each attempt through namespaces and rules;
-//! [`settled`] proves that no answer can arrive. Pure functions; the agent uses them while
-//! a lab runs.
+//! [`journey`] follows the packets of each attempt through namespaces and rules. [`settled`] proves
+//! that no reply can arrive. All functions are pure; the agent also calls them while a lab runs.
 
 pub mod journey;
 mod packet;

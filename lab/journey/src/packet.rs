@@ -1,4 +1,4 @@
-//! Reading a frame: who to whom, and what kind of packet.
+//! Parses Ethernet frames and IP packets into addresses, ports, packet kind and identifying fields.
 
 use std::hash::Hasher as _;
 use std::net::IpAddr;
@@ -16,85 +16,85 @@ use pnet::packet::vlan::VlanPacket;
 
 use svclab_model::evidence::PacketKind;
 
-/// The ports that VXLAN goes by: flannel's, which is the kernel's default, and
-/// the one that IANA gave.
+/// UDP ports of VXLAN: flannel's port, which is the default of the kernel, and the port that IANA
+/// assigned.
 const VXLAN_PORTS: [u16; 2] = [8472, 4789];
 
-/// The length of a VXLAN header, in bytes.
+/// Length of a VXLAN header in bytes.
 const VXLAN_HEADER: usize = 8;
 
 /// The IP packet of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Its source address.
+    /// Source address of the IP header.
     pub source: IpAddr,
-    /// Its destination address.
+    /// Destination address of the IP header.
     pub destination: IpAddr,
-    /// The source and destination ports, of TCP and UDP.
+    /// Source and destination port of TCP or UDP; `None` for other protocols.
     pub ports: Option<(u16, u16)>,
-    /// The identifier of an ICMP echo.
+    /// Identifier of an ICMP echo; `None` for other packets.
     pub identifier: Option<u16>,
-    /// What it is.
+    /// Kind of the transport payload.
     pub payload: Payload,
-    /// The code of an ICMP destination unreachable.
+    /// Code of an ICMP destination unreachable; `None` for other packets.
     pub code: Option<u8>,
-    /// What its TCP header says, if it has one.
+    /// Fields of the TCP header; `None` for other protocols.
     pub segment: Option<Segment>,
-    /// The packet it carries through a tunnel.
+    /// Packet that this packet carries through a VXLAN tunnel.
     pub inner: Option<Box<Frame>>,
-    /// The beginning of the packet that an ICMP error speaks of.
+    /// Beginning of the packet that an ICMP error quotes.
     pub quoted: Option<Box<Frame>>,
-    /// By what a packet is known wherever it is seen.
+    /// Fields that identify the packet wherever it is seen.
     pub marks: Marks,
 }
 
-/// What no router and no rewriting of addresses and ports changes of a packet.
+/// Fields of a packet that neither routers nor NAT change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Marks {
-    /// The IPv4 header's identification.
+    /// Identification field of the IPv4 header; 0 for IPv6.
     pub identification: u16,
-    /// The sequence and acknowledgment numbers of TCP, and its flags.
+    /// TCP sequence number, acknowledgment number and flags.
     pub segment: Option<(u32, u32, u8)>,
-    /// The sequence number of an ICMP echo.
+    /// Sequence number of an ICMP echo.
     pub echo: Option<u16>,
-    /// The length of what UDP or an ICMP error carries, in bytes, and a digest of it.
+    /// Length in bytes and digest of a UDP payload.
     pub data: Option<(usize, u64)>,
 }
 
-/// What a TCP header says besides ports and flags.
+/// Fields of a TCP header except ports and flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// The sequence number.
+    /// Sequence number of the first byte.
     pub sequence: u32,
-    /// The next that it expects.
+    /// Acknowledgment number: the next sequence number that the sender expects.
     pub acknowledgment: u32,
-    /// The window as it stands there, not scaled.
+    /// Window field as sent, without window scaling.
     pub window: u16,
-    /// The maximum segment size it offers, in bytes.
+    /// Offered maximum segment size in bytes; `None` without the MSS option.
     pub mss: Option<u16>,
 }
 
-/// What an IP packet carries.
+/// Payload of an IP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Payload {
-    /// TCP, with its flags.
+    /// TCP, with the flags of its header.
     Tcp(u8),
-    /// UDP.
+    /// UDP datagram.
     Udp,
-    /// An ICMP echo request.
+    /// ICMP echo request.
     Ping,
-    /// An ICMP echo reply.
+    /// ICMP echo reply.
     Pong,
     /// ICMP destination unreachable.
     Unreachable,
-    /// Anything else, a later fragment among it.
+    /// Any other payload, including a fragment that is not the first.
     #[default]
     Other,
 }
 
 impl Frame {
-    /// Reads an Ethernet frame; none if it holds no IP packet, or too little of
-    /// one.
+    /// Parses an Ethernet frame, with at most one VLAN tag. `None` if the frame holds no IP packet,
+    /// or an incomplete IP header.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let frame = EthernetPacket::new(bytes)?;
@@ -107,7 +107,7 @@ impl Frame {
         }
     }
 
-    /// Reads an IP packet, or the beginning of one.
+    /// Parses an IP packet or the beginning of one. `None` if the bytes hold no complete IP header.
     #[must_use]
     pub fn of_ip(bytes: &[u8]) -> Option<Self> {
         let kind = match bytes.first()? >> 4 {
@@ -124,7 +124,7 @@ impl Frame {
                 let packet = Ipv4Packet::new(bytes)?;
                 let (source, destination) =
                     (packet.get_source().into(), packet.get_destination().into());
-                // The header's own length of the packet: a frame may be padded.
+                // Uses the length in the IP header, because a frame may be padded.
                 let header = usize::from(packet.get_header_length()) * 4;
                 let end = usize::from(packet.get_total_length())
                     .clamp(header.min(bytes.len()), bytes.len());
@@ -189,7 +189,7 @@ impl Frame {
         }
     }
 
-    /// Whether it is a packet of that kind.
+    /// Whether the packet is of this kind.
     #[must_use]
     pub fn is(&self, kind: PacketKind) -> bool {
         self.payload.is(kind)
@@ -197,7 +197,7 @@ impl Frame {
 }
 
 impl Payload {
-    /// Whether it is that of a packet of that kind.
+    /// Whether the payload belongs to a packet of this kind.
     #[must_use]
     pub fn is(self, kind: PacketKind) -> bool {
         let flags = |flags: u8| match self {
@@ -242,7 +242,7 @@ fn segment(bytes: &[u8]) -> Option<Segment> {
     })
 }
 
-/// What there is above the IP header.
+/// Parsed transport header and payload.
 #[derive(Default)]
 struct Transport {
     payload: Payload,
@@ -298,13 +298,13 @@ fn transport(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Transport {
         _ => None,
     };
     read.unwrap_or_else(|| Transport {
-        // Of what an ICMP error speaks it quotes no more than the ports.
+        // The quote in an ICMP error may end after the ports.
         ports: ports(protocol, bytes),
         ..Transport::default()
     })
 }
 
-/// Type, code, checksum; of an echo, identifier and sequence number.
+/// Length in bytes of type, code and checksum, and of an echo's identifier and sequence number.
 const ICMP_HEADER: usize = 8;
 
 fn icmp_of(payload: Payload, bytes: &[u8]) -> Transport {
@@ -344,7 +344,7 @@ fn ports(protocol: IpNextHeaderProtocol, bytes: &[u8]) -> Option<(u16, u16)> {
     ))
 }
 
-/// The length of some bytes, and what tells them from others of that length.
+/// Returns the length of the bytes and a hash.
 fn digest(bytes: &[u8]) -> (usize, u64) {
     let mut hasher = std::hash::DefaultHasher::new();
     hasher.write(bytes);
@@ -403,7 +403,7 @@ mod tests {
                 mss: None
             })
         );
-        // Six words of header: the option is the sixth.
+        // A header of six words; the MSS option is the sixth.
         syn[12] = 0x60;
         syn.extend_from_slice(&[2, 4, 0xff, 0xd7]);
         let frame = Frame::read(&ethernet(&ipv4(6, &syn))).unwrap();
@@ -426,7 +426,7 @@ mod tests {
     fn a_torn_or_foreign_frame_is_none() {
         let whole = ethernet(&ipv4(6, &tcp(0x02)));
         for length in 0..whole.len() {
-            // Whatever is left of it, reading it does not panic.
+            // The result is not checked: parsing a truncated frame must not panic.
             let _ = Frame::read(&whole[..length]);
         }
         assert_eq!(Frame::read(&[0; 14]), None);

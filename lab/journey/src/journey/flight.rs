@@ -1,4 +1,4 @@
-//! Packets gathered from where they were seen: one flight for each that set out.
+//! Groups the sightings of packets into tracks: one track for each packet sent.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,34 +9,33 @@ use crate::packet::Payload;
 use svclab_model::evidence::Flow;
 use svclab_model::evidence::PacketKind;
 
-/// What a packet is.
+/// Kind of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
-    /// A TCP segment that begins a connection.
+    /// TCP segment with SYN and without ACK.
     Syn,
-    /// Its answer.
+    /// TCP segment with SYN and ACK.
     SynAck,
-    /// A segment that resets.
+    /// TCP segment with RST.
     Rst,
-    /// A segment that ends one side.
+    /// TCP segment with FIN.
     Fin,
-    /// Any other segment.
+    /// Any other TCP segment.
     Segment,
-    /// A datagram of UDP.
+    /// UDP datagram.
     Datagram,
-    /// An ICMP echo request.
+    /// ICMP echo request.
     Ping,
-    /// Its answer.
+    /// ICMP echo reply.
     Pong,
     /// ICMP destination unreachable.
     Unreachable,
-    /// Anything else.
+    /// Any other packet.
     Other,
 }
 
 impl Kind {
-    /// What a packet is that carries that.
     pub(super) fn of(payload: Payload) -> Self {
         [
             (PacketKind::Rst, Self::Rst),
@@ -54,7 +53,7 @@ impl Kind {
         .map_or(Self::Other, |(_, kind)| kind)
     }
 
-    /// As people write it.
+    /// Returns the usual name of the kind, such as `SYN-ACK`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -72,45 +71,44 @@ impl Kind {
     }
 }
 
-/// The sightings of one packet that set out, in order: one in each stay in a
-/// namespace.
+/// All sightings of one packet, in order of time and grouped by hop.
 #[derive(Debug)]
 pub struct Track<'s, 'e> {
     pub identity: Identity,
-    /// By stays: in another namespace, or in the same one by another entry.
+    /// Sightings per hop. A new hop begins in another namespace, or when the packet enters the same
+    /// namespace again.
     pub stays: Vec<Vec<&'s Sighting<'e>>>,
 }
 
 impl<'s, 'e> Track<'s, 'e> {
-    /// Where it was seen first.
+    /// Returns the first sighting of the packet.
     pub fn first(&self) -> &'s Sighting<'e> {
         self.stays[0][0]
     }
 
-    /// All its sightings.
     pub fn sightings(&self) -> impl Iterator<Item = &'s Sighting<'e>> {
         self.stays.iter().flatten().copied()
     }
 }
 
-/// Namespace, interface, whether it left, whether it was wrapped, and its addresses
-/// there: a packet that was rewritten meanwhile may come by once more.
+/// Namespace, interface, whether the packet was sent there, whether it was encapsulated, and its
+/// addresses there. The addresses are included because a rewritten packet may cross the same
+/// interface again.
 type Place<'e> = (&'e str, &'e str, bool, bool, Flow);
 
-/// Within how long, in nanoseconds, packets that are alike are taken to come by in the
-/// order in which they set out: queues keep it. What has not been seen for longer was
-/// lost, and sent again: no TCP does that sooner (Linux v6.12, `include/net/tcp.h`,
-/// `TCP_RTO_MIN`, 200 ms).
+/// Time, in nanoseconds, for which identical packets are assumed to be seen in the order in which
+/// they were sent, because queues keep the order. A packet not seen for longer was lost, and the
+/// next identical packet is a retransmission: no TCP retransmits sooner (Linux v6.12,
+/// `include/net/tcp.h`, `TCP_RTO_MIN`, 200 ms).
 const IN_ORDER: u64 = 150_000_000;
 
-/// Gathers sightings, which are in the order of time, into the packets that set out,
-/// in that order, too.
+/// Groups sightings, which must be in order of time, into tracks in the order of sending.
 ///
-/// A packet that is seen a second time in the same place, with the same addresses, is
-/// another one, sent again with all its numbers, or one that goes round in a circle.
+/// A packet seen again at the same place with the same addresses is another packet: an exact
+/// retransmission, or a packet in a routing loop.
 pub fn tracks<'s, 'e>(sightings: &'s [Sighting<'e>]) -> Vec<Track<'s, 'e>> {
     let mut tracks: Vec<Track<'s, 'e>> = Vec::new();
-    // By packet, those that are alike, each with where it was seen.
+    // Per packet identity: the identical packets, each with the places where it was seen.
     let mut open: HashMap<Identity, Vec<(usize, HashSet<Place<'_>>)>> = HashMap::new();
     for sighting in sightings {
         let place = (
@@ -157,7 +155,7 @@ mod tests {
     use svclab_model::evidence::{Direction, Packet};
     use svclab_model::plan::Plan;
 
-    /// The same reset, somewhere, so many milliseconds after it began.
+    /// Returns the same RST at an interface, `at` milliseconds after the start.
     fn seen(namespace: &str, interface: &str, direction: Direction, at: u64) -> Packet {
         let mut bytes = vec![0; 12];
         bytes.extend([0x08, 0x00]);
@@ -175,7 +173,7 @@ mod tests {
         }
     }
 
-    /// How often each of them was seen, and when last, in milliseconds.
+    /// Returns for each packet the number of sightings and the time of the last, in milliseconds.
     fn followed(packets: &[Packet]) -> Vec<(usize, u64)> {
         let plan = Plan::default();
         let sightings = super::super::sighting::all(packets, &plan);

@@ -1,4 +1,4 @@
-//! From what was seen to the journeys of a case's connections.
+//! Builds the journeys of a case's attempts from its evidence.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ use crate::packet::Frame;
 use svclab_model::evidence::{Attempt, Dropped, Drops, Evidence, Flow};
 use svclab_model::plan::{Plan, Probe, Protocol};
 
-/// Counters that grow when a kernel drops packets on their way, or has no route for the
-/// answer to one that it took in.
+/// Counters that grow when the kernel drops packets in transit, or has no route for the reply to a
+/// received packet.
 const LOSSES: [&str; 5] = [
     "TcpExtIPReversePathFilter",
     "IpExtInNoRoutes",
@@ -23,12 +23,12 @@ const LOSSES: [&str; 5] = [
     "IpOutNoRoutes",
 ];
 
-/// The counter of errors about connections that the kernel does not know (Linux v6.12,
+/// Counter of ICMP errors about connections that the kernel does not have (Linux v6.12,
 /// `net/ipv4/tcp_ipv4.c`, `tcp_v4_err`).
 const IGNORED: &str = "IcmpInErrors";
 
-/// Follows every packet that belongs to an attempt of a probe. The evidence is of a
-/// plan whose every namespace was watched.
+/// Follows every packet that belongs to an attempt of a probe. The evidence must come from a plan
+/// with captures and traces in every namespace.
 #[must_use]
 pub fn journeys(plan: &Plan, evidence: &Evidence) -> Vec<Journey> {
     let book = RuleBook::of(evidence);
@@ -55,7 +55,7 @@ pub fn journeys(plan: &Plan, evidence: &Evidence) -> Vec<Journey> {
         .collect()
 }
 
-/// A packet with its way, before it is known to whom it belongs.
+/// A packet and its hops, not yet assigned to an attempt.
 struct Flown<'s> {
     identity: Identity,
     time: u64,
@@ -63,7 +63,7 @@ struct Flown<'s> {
     code: Option<u8>,
     quoted: Option<Flow>,
     hops: Vec<Hop>,
-    /// Where it was seen last.
+    /// Last sighting; `None` if no interface carried the packet.
     last: Option<&'s Sighting<'s>>,
 }
 
@@ -80,7 +80,8 @@ impl<'s> Flown<'s> {
             .map(|stay| {
                 let first = stay.first()?;
                 let namespace = first.namespace;
-                // Where it was never unwrapped, rules met what it was wrapped in.
+                // If the packet was encapsulated throughout the hop, the rules matched the outer
+                // packet.
                 let carrier = first.outer.filter(|_| stay.iter().all(|each| each.wrapped));
                 let met = visits.take(namespace, carrier.unwrap_or(track.identity));
                 hop(evidence, namespace, stay, met)
@@ -97,7 +98,7 @@ impl<'s> Flown<'s> {
         })
     }
 
-    /// A packet that no interface carried: it ended where it set out.
+    /// Builds a packet that no interface carried: it ended in the namespace that sent it.
     fn unseen(
         evidence: &Evidence,
         namespace: &str,
@@ -124,11 +125,11 @@ impl<'s> Flown<'s> {
     }
 }
 
-/// What is known of how packets ended.
+/// Ends of all packets.
 struct Ends {
-    /// Each flight's, by its place among all.
+    /// End of each packet, by its index among all packets.
     by_flight: Vec<End>,
-    /// Why the kernel dropped what it answered, likewise.
+    /// Drop reason of the kernel for each rejected packet, by the same index.
     reasons: Vec<Option<String>>,
 }
 
@@ -141,7 +142,7 @@ impl Ends {
                 known(evidence, &drops, flown, all).or_else(|| waiting(plan, evidence, flown))
             })
             .collect();
-        // What is left has no end of its own: a counter of the namespace may tell.
+        // The other packets have no end of their own; a counter of the namespace may explain them.
         let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
         for (flown, end) in all.iter().zip(&by_flight) {
             if end.is_none()
@@ -187,7 +188,7 @@ impl Ends {
     }
 }
 
-/// How a packet ended, as far as that can be seen of it.
+/// Returns the end of a packet as far as the packets, drops and rules show it.
 fn known(
     evidence: &Evidence,
     drops: &DropsBy<'_>,
@@ -201,7 +202,7 @@ fn known(
     if flown.last.is_some_and(|last| last.out) {
         return Some(dropped(evidence, drops, flown, hop).unwrap_or(End::Gone));
     }
-    // Whoever got it speaks to the one who sent it.
+    // A host that received the packet sends to its sender.
     let answers: Vec<usize> = all
         .iter()
         .enumerate()
@@ -210,12 +211,13 @@ fn known(
                 && other.hops[0].namespace == hop.namespace
                 && other.hops[0].seen.first().is_none_or(|seen| seen.out)
                 && (other.before() == hop.after.reversed()
-                    // As it came, where it was rewritten on its way and an error is back.
+                    // An ICMP error may quote the addresses as received, if the packet was
+                    // rewritten in this namespace.
                     || other.quoted.is_some_and(|quoted| [hop.before, hop.after].contains(&quoted)))
         })
         .map(|(at, _)| at)
         .collect();
-    // What came after it was sent again answers that one.
+    // Replies after a retransmission belong to the retransmission.
     let again = all
         .iter()
         .filter(|other| other.time > flown.time && repeats(other, flown))
@@ -239,8 +241,8 @@ fn known(
             | Kind::Segment
             | Kind::Datagram
     );
-    // An error quotes the packet as it was where the error was made, and is rewritten
-    // with it on its way back but for what is done last.
+    // An ICMP error quotes the packet as it was where the error was created. The quote is rewritten
+    // together with the error on its way back, except by the last rewrite.
     let quoted = flown.last.and_then(|last| last.quoted);
     let wanted = quoted.unwrap_or(hop.after.reversed());
     let is_asked = || {
@@ -251,8 +253,7 @@ fn known(
         })
     };
     let arrives = ends_there && is_asked();
-    // To a kernel, a reset or an error is a packet that it drops once it has
-    // understood it.
+    // The kernel reports a reset or an error as dropped after processing it.
     let understood = matches!(flown.kind, Kind::Rst | Kind::Unreachable)
         && drop_of(drops, flown, hop).is_none_or(|drop| !is_on_the_way(&drop.reason));
     if understood && arrives {
@@ -264,7 +265,7 @@ fn known(
         .or_else(|| reached.then_some(End::Delivered))
 }
 
-/// The end of a packet that waits for a neighbour.
+/// Returns the end of a packet that waits for neighbour resolution.
 fn waiting(plan: &Plan, evidence: &Evidence, flown: &Flown<'_>) -> Option<End> {
     let hop = flown.hops.last()?;
     let unresolved = evidence.unresolved.get(&hop.namespace)?;
@@ -281,9 +282,9 @@ fn waiting(plan: &Plan, evidence: &Evidence, flown: &Flown<'_>) -> Option<End> {
     unresolved.iter().find(next).copied().map(End::Waiting)
 }
 
-/// Whether a kernel only did away with a packet that it had no more use for, such as a
-/// FIN after the last one (Linux v6.12, `net/ipv4/tcp_ipv4.c`, `tcp_v4_rcv`), or what
-/// nobody has read when a socket closes.
+/// Whether the kernel discarded a packet that needed no further processing. Examples are a FIN
+/// after the last FIN (Linux v6.12, `net/ipv4/tcp_ipv4.c`, `tcp_v4_rcv`), or unread data when a
+/// socket closes.
 fn is_put_away(end: &End) -> bool {
     matches!(
         end,
@@ -292,14 +293,14 @@ fn is_put_away(end: &End) -> bool {
     )
 }
 
-/// Whether two packets are one that was sent twice.
+/// Whether one of two packets is a retransmission of the other.
 fn repeats(one: &Flown<'_>, other: &Flown<'_>) -> bool {
     one.identity.repeated() == other.identity.repeated()
         && one.before() == other.before()
         && one.kind == other.kind
 }
 
-/// What the kernel said that it dropped, by namespace and packet, in the order of time.
+/// Reported drops by namespace and packet, in order of time.
 type DropsBy<'e> = HashMap<(&'e str, Identity), Vec<&'e Dropped>>;
 
 fn drops(evidence: &Evidence) -> DropsBy<'_> {
@@ -319,7 +320,7 @@ fn drops(evidence: &Evidence) -> DropsBy<'_> {
     by
 }
 
-/// What the kernel itself says of a packet's end.
+/// Returns the end of a packet that the kernel reported as dropped.
 fn dropped(evidence: &Evidence, drops: &DropsBy<'_>, flown: &Flown<'_>, hop: &Hop) -> Option<End> {
     let drop = drop_of(drops, flown, hop)?;
     Some(End::Dropped {
@@ -329,8 +330,8 @@ fn dropped(evidence: &Evidence, drops: &DropsBy<'_>, flown: &Flown<'_>, hop: &Ho
     })
 }
 
-/// Whether a kernel gives that reason for packets that it has not understood yet (Linux
-/// v6.12, `include/net/dropreason-core.h`).
+/// Whether the kernel gives this reason for packets that it has not processed yet (Linux v6.12,
+/// `include/net/dropreason-core.h`).
 fn is_on_the_way(reason: &str) -> bool {
     let before = ["IP_", "NETFILTER_", "NEIGH_", "TC_", "XFRM_"];
     before.iter().any(|before| reason.starts_with(before))
@@ -342,7 +343,7 @@ fn drop_of<'e>(drops: &DropsBy<'e>, flown: &Flown<'_>, hop: &'e Hop) -> Option<&
     drops.find(|drop| drop.time >= flown.time).copied()
 }
 
-/// The packets of one connection.
+/// Builds the journey of one attempt from its packets.
 fn journey(probe: &Probe, attempt: &Attempt, all: &[Flown<'_>], ends: &Ends) -> Journey {
     let called = attempt.local.map(|local| {
         let mut destination = probe.to.socket();
@@ -389,9 +390,9 @@ fn journey(probe: &Probe, attempt: &Attempt, all: &[Flown<'_>], ends: &Ends) -> 
     }
 }
 
-/// Which packets belong to a connection, and whether each goes the way of the call:
-/// those that set out as it was called, what they become on their way, what answers
-/// any of that, and so on.
+/// Returns the indices of the packets of an attempt, each with whether it travels in request
+/// direction. These are packets sent with the addresses of the attempt, their rewritten forms, the
+/// replies to them, and so on until no packet is added.
 fn belonging(called: Flow, from: &str, all: &[Flown<'_>]) -> Vec<(usize, bool)> {
     let mut outward = HashSet::from([called]);
     let mut inward = HashSet::from([called.reversed()]);
@@ -403,7 +404,7 @@ fn belonging(called: Flow, from: &str, all: &[Flown<'_>]) -> Vec<(usize, bool)> 
                 continue;
             }
             let before = flown.before();
-            // Another host may call with the same numbers.
+            // Another host may use the same addresses and ports.
             let starts = before != called || flown.hops[0].namespace == from;
             let goes = if outward.contains(&before) && starts {
                 true
@@ -435,8 +436,9 @@ fn belonging(called: Flow, from: &str, all: &[Flown<'_>]) -> Vec<(usize, bool)> 
     }
 }
 
-/// The interface by which a packet came to a hop's own addresses and routes, if it
-/// came: that of the bridge, not its port; that of the tunnel, not the cable.
+/// Returns the interface through which a packet reached the addresses and routes of a hop: the
+/// bridge and not its port, the tunnel and not the interface below. `None` if the packet was sent
+/// in this namespace.
 #[must_use]
 pub fn came_by(hop: &Hop) -> Option<&Seen> {
     let came = hop.seen.iter().take_while(|seen| !seen.out);

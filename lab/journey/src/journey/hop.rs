@@ -1,4 +1,5 @@
-//! What one namespace did with a packet.
+//! Derives what one namespace did with a packet: the addresses before and after, and the cause of a
+//! rewrite.
 
 use std::collections::HashMap;
 
@@ -10,19 +11,19 @@ use super::{Hop, Rewritten, Seen, Step};
 use crate::packet::{Frame, Payload};
 use svclab_model::evidence::{Evidence, Flow, Met};
 
-/// The targets that rewrite a packet's addresses.
+/// Targets that rewrite the addresses of a packet.
 const REWRITES: [&str; 5] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP"];
 
-/// The steps that packets took in each namespace, by packet, stay by stay.
+/// Rule matches in each namespace, by packet and hop.
 pub struct Visits<'e> {
     by_packet: HashMap<(&'e str, Identity), Streams>,
 }
 
 impl<'e> Visits<'e> {
-    /// Takes the evidence's steps apart.
+    /// Groups the rule matches of the evidence by namespace and packet.
     pub fn of(evidence: &'e Evidence, book: &RuleBook<'_>) -> Self {
         let mut by_packet: HashMap<(&str, Identity), Streams> = HashMap::new();
-        // A pass tells the packet once, and then what changes.
+        // A trace reports the whole packet once, and after that only what changes.
         let mut passes: HashMap<(&str, u32), Frame> = HashMap::new();
         for met in &evidence.met {
             let Some(frame) = told(met, &mut passes) else {
@@ -36,7 +37,7 @@ impl<'e> Visits<'e> {
         Self { by_packet }
     }
 
-    /// The next stay of that packet in that namespace that was not taken yet.
+    /// Removes and returns the matches of the packet's next hop in the namespace.
     pub fn take(&mut self, namespace: &'e str, packet: Identity) -> Visit {
         self.by_packet
             .get_mut(&(namespace, packet.beginning()))
@@ -44,7 +45,7 @@ impl<'e> Visits<'e> {
             .unwrap_or_default()
     }
 
-    /// What nobody took: packets that no interface carried.
+    /// Returns the remaining matches: those of packets that no interface carried.
     pub fn rest(self) -> impl Iterator<Item = (&'e str, Identity, Visit)> {
         self.by_packet
             .into_iter()
@@ -57,7 +58,7 @@ impl<'e> Visits<'e> {
     }
 }
 
-/// The packet of a step.
+/// Returns the packet of a trace event.
 fn told<'e>(met: &'e Met, passes: &mut HashMap<(&'e str, u32), Frame>) -> Option<Frame> {
     let key = (met.namespace.as_str(), met.pass);
     if let Some(frame) = met.packet.as_deref().and_then(Frame::of_ip) {
@@ -67,8 +68,7 @@ fn told<'e>(met: &'e Met, passes: &mut HashMap<(&'e str, u32), Frame>) -> Option
     passes.get(&key).cloned()
 }
 
-/// What one namespace did with a packet that was seen there in `stay`, and took these
-/// steps.
+/// Builds the hop of a packet with the sightings `stay` and the rule matches `met`.
 pub fn hop(
     evidence: &Evidence,
     namespace: &str,
@@ -79,8 +79,8 @@ pub fn hop(
     let came = first.is_some_and(|first| !first.out);
     let before = match (first, met.first()) {
         (Some(first), _) if came => first.flow,
-        // What set out here was rewritten before any interface saw it, and later
-        // packets of a connection before any rule did.
+        // A packet sent here was rewritten before any interface carried it. Later packets of a
+        // connection were rewritten before any rule matched.
         (_, step) => {
             let left = last.filter(|last| last.out).map(|last| last.flow);
             let reply = first.is_some_and(|first| first.frame.payload == Payload::Pong);
@@ -89,7 +89,7 @@ pub fn hop(
         }
     };
     let after = match (last, met.last()) {
-        // Rules that met the tunnel's packet have other addresses.
+        // Rules that matched the outer packet of a tunnel report other addresses.
         (Some(last), _) if last.out || last.wrapped => last.flow,
         (_, Some(step)) => step.flow,
         (Some(last), None) => last.flow,
@@ -97,11 +97,11 @@ pub fn hop(
     };
     let delivered = last.is_none_or(|last| !last.out) && !met.iter().any(|step| step.dropped);
     let after = match remembered(evidence, namespace, before) {
-        // On its way to a socket it is rewritten after the last rule, too.
+        // On delivery to a socket, conntrack also rewrites the packet after the last rule.
         Some(other) if delivered => other,
         _ => after,
     };
-    // Of a rule that draws where it sends a packet, the kernel tells where it came to.
+    // A rule with a random map reports no entry; the rewritten destination shows which was chosen.
     for step in met.iter_mut().filter(|step| step.entries.is_empty()) {
         let rule = step.rule.as_deref().filter(|rule| rule.contains(" map {"));
         let drawn = rule.and_then(|rule| native::drawn(rule, after.destination));
@@ -125,7 +125,7 @@ pub fn hop(
     })
 }
 
-/// What rewrote a packet.
+/// Returns what rewrote the addresses of a packet.
 fn rewritten(
     evidence: &Evidence,
     namespace: &str,
@@ -174,8 +174,8 @@ fn rewritten(
     }
 }
 
-/// As a packet was before conntrack rewrote it on its way out of the namespace that it
-/// set out in: rules see only the first of a connection as it was.
+/// Returns the addresses of a sent packet before conntrack rewrote it on its way out of the
+/// namespace. Rules see only the first packet of a connection before the rewrite.
 fn set_out(evidence: &Evidence, namespace: &str, left: Flow, reply: bool) -> Option<Flow> {
     let mut own = evidence
         .connections
@@ -190,14 +190,14 @@ fn set_out(evidence: &Evidence, namespace: &str, left: Flow, reply: bool) -> Opt
         .map(|connection| connection.original)
 }
 
-/// As conntrack knows a packet's connection from its other side, if it does and that
-/// is something else.
+/// Returns the addresses that conntrack gives to a packet of a tracked connection. `None` if the
+/// packet belongs to no entry or is not rewritten.
 fn remembered(evidence: &Evidence, namespace: &str, before: Flow) -> Option<Flow> {
     evidence
         .connections
         .iter()
         .filter(|connection| connection.namespace == namespace)
-        // Who speaks to itself: both directions look the same.
+        // In a connection from an address to itself, both directions have the same addresses.
         .filter(|connection| connection.original != connection.original.reversed())
         .find_map(|connection| {
             if before == connection.reply {

@@ -1,5 +1,6 @@
-//! Where packets went: each followed across interfaces and namespaces, through NAT,
-//! tunnels and IPVS, with the rules that it met, to its end.
+//! Follows packets across interfaces and namespaces, through NAT, tunnels and IPVS, to their end.
+//! Input: a plan and its evidence. Output: one [`Journey`] for each attempt, with the rules that
+//! its packets matched.
 
 mod flight;
 mod follow;
@@ -20,198 +21,198 @@ pub use follow::{came_by, journeys};
 use svclab_model::evidence::{self, Flow};
 use svclab_model::plan::Backend;
 
-/// One connection of a probe and all packets that belong to it.
+/// One attempt of a probe and all packets that belong to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Journey {
-    /// The probe, by name.
+    /// Name of the probe.
     pub probe: String,
-    /// Which of its connections, from 0.
+    /// Number of the attempt, from 0.
     pub number: u32,
-    /// What became of it.
+    /// Result of the attempt.
     pub verdict: evidence::Verdict,
-    /// What the system said when it would not call.
+    /// Error of the operating system if it rejected the connection before sending a packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// From where to where it called, as its own socket has it; none if it never had
-    /// an address.
+    /// Addresses of the connection in the source's own socket; absent if the socket never had an
+    /// address.
     pub called: Option<Flow>,
-    /// The namespace it called from.
+    /// Namespace of the source.
     pub from: String,
-    /// Its packets, each with its way, in the order in which they set out.
+    /// Packets of the attempt, in the order in which they were sent.
     pub flights: Vec<Flight>,
 }
 
-/// A packet's way from where it set out to its end.
+/// Packet path: one packet from its sender to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Flight {
-    /// What it is.
+    /// Kind of the packet.
     pub kind: Kind,
-    /// When it set out, in nanoseconds since the epoch.
+    /// Time of sending, in nanoseconds since the Unix epoch.
     pub time: u64,
-    /// Which it repeats, counted in the journey's flights from 0.
+    /// Index, from 0, of the packet in this journey of which this packet is a retransmission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeats: Option<usize>,
-    /// Whether it goes the way of the call, not of its answers.
+    /// Whether the packet travels in request direction; otherwise in reply direction.
     pub outward: bool,
-    /// Namespace by namespace.
+    /// Hops of the packet, one for each namespace it passed, in order.
     pub hops: Vec<Hop>,
-    /// How it ended.
+    /// End of the packet.
     pub end: End,
-    /// Of an ICMP error, its code, which says what cannot be reached (RFC 792, RFC 4443).
+    /// Code of an ICMP error, which states what is unreachable (RFC 792, RFC 4443).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u8>,
-    /// Why the kernel dropped it, in its own word, though it answered it.
+    /// Drop reason of the kernel for a packet that the kernel also answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What one namespace did with a packet.
+/// Part of a packet path inside one namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hop {
-    /// The namespace.
+    /// Name of the namespace.
     pub namespace: String,
-    /// The interfaces it was seen on, in order: those it came in by, then those it
-    /// left by.
+    /// Interfaces that the packet crossed, in order: first those that received it, then those that
+    /// sent it.
     pub seen: Vec<Seen>,
-    /// Its addresses as it came, or as it set out.
+    /// Addresses as received, or as sent if the packet was sent here.
     pub before: Flow,
-    /// Its addresses as it left, or as it ended.
+    /// Addresses as sent on, or at the end of the packet.
     pub after: Flow,
-    /// What rewrote it, if it was rewritten.
+    /// What rewrote the addresses; absent if they were not rewritten.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<Rewritten>,
-    /// The rules it met, in order.
+    /// Rules that the packet matched, in order.
     pub met: Vec<Step>,
 }
 
-/// A packet on an interface.
+/// Crossing of an interface by a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Seen {
-    /// The interface.
+    /// Name of the interface.
     pub interface: String,
-    /// Whether it left by it.
+    /// Whether the packet was sent through the interface; otherwise it was received.
     pub out: bool,
-    /// Whether it was wrapped by a tunnel there.
+    /// Whether the packet was encapsulated by a tunnel there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wrapped: bool,
-    /// Which packet of [`svclab_model::evidence::Evidence::packets`] that is.
+    /// Index of the packet in [`svclab_model::evidence::Evidence::packets`].
     pub packet: usize,
 }
 
-/// What rewrote a packet's addresses.
+/// What rewrote the addresses of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Rewritten {
-    /// These rules, by their places in [`Hop::met`].
+    /// Rules, as indices into [`Hop::met`].
     ByRules(Vec<usize>),
-    /// IPVS, and perhaps rules besides.
+    /// IPVS, possibly together with rules.
     ByIpvs {
-        /// What it was sent to.
+        /// Address of the virtual server.
         server: SocketAddr,
-        /// The real server that was chosen.
+        /// Address of the selected real server.
         real: SocketAddr,
-        /// The rules that rewrote its source.
+        /// Rules that rewrote the source, as indices into [`Hop::met`].
         rules: Vec<usize>,
     },
-    /// The kernel remembers the connection, which a packet before this one began.
+    /// The conntrack entry of the connection, which an earlier packet created.
     AsRemembered,
-    /// It is not known.
+    /// The cause is unknown.
     Unknown,
 }
 
-/// A rule that a packet met.
+/// Match of a rule by a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// Which of the kernel's two filters it is of.
+    /// Backend of the table: legacy iptables or `nf_tables`.
     pub by: Backend,
-    /// The table, led by its family if it is one that no iptables knows: `inet fw`, `ip
-    /// kube-proxy`.
+    /// Name of the table. A table that iptables cannot print is prefixed with its family:
+    /// `inet fw`, `ip kube-proxy`.
     pub table: String,
-    /// The chain.
+    /// Name of the chain.
     pub chain: String,
-    /// The rule's number in its chain, from 1; none at the chain's end.
+    /// Number of the rule in its chain, from 1; absent at the end of the chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<u32>,
-    /// The rule's own text from its first match on; none where the rules were not
-    /// read or have changed since.
+    /// Text of the rule from its first match on. Absent if the rules were not read back or have
+    /// changed since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Its target: `RETURN`; of a chain's end, `return` or `policy`.
+    /// Target of the rule, such as `RETURN`. At the end of a chain: `return` or `policy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The entries of sets and maps by which it matched: `KUBE-CLUSTER-IP
-    /// 10.96.0.1,tcp:443`.
+    /// Entries of sets and maps that matched, such as `KUBE-CLUSTER-IP 10.96.0.1,tcp:443`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<String>,
-    /// The service and its port that it is for, `ns1/nginx:http`, in kube-proxy's own
-    /// table of nftables. Rules of iptables say it in their comments.
+    /// Service port of the rule, such as `ns1/nginx:http`, for tables of kube-proxy in nftables
+    /// mode. Rules of iptables have it in their comments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// The packet's addresses at that moment.
+    /// Addresses of the packet at the match.
     pub flow: Flow,
-    /// Its mark at that moment.
+    /// Mark of the packet at the match.
     pub mark: u32,
-    /// Whether it ended the packet.
+    /// Whether the rule ended the packet.
     pub dropped: bool,
 }
 
-/// How a packet ended.
+/// End of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum End {
-    /// In a socket.
+    /// Delivered to a socket.
     Delivered,
-    /// The kernel there answered it with an error or a reset, of these flights.
+    /// Rejected: the receiving kernel replied with an error or a reset. Lists the indices of these
+    /// replies in the journey.
     Answered(Vec<usize>),
-    /// A rule dropped it: the last of its last hop.
+    /// Dropped by a rule: the last rule match of the last hop.
     ByRule,
-    /// The kernel dropped it and says why.
+    /// Dropped by the kernel, with a reported reason.
     Dropped {
-        /// The kernel's word: `IP_RPFILTER`.
+        /// Reason as the kernel names it, such as `IP_RPFILTER`.
         reason: String,
-        /// The kernel's function.
+        /// Kernel function that dropped the packet.
         place: Option<String>,
-        /// The settings that decide on it, as they were.
+        /// Sysctls that control this drop, with their values at that time.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         settings: Vec<Setting>,
     },
-    /// The kernel does not say what it did with it, but it counted so many of this
-    /// kind in that namespace while so many packets were lost there.
+    /// Counted drop: the kernel reported no reason, but a counter of the namespace grew while
+    /// packets were lost there.
     Counted {
-        /// The counter: `TcpExtIPReversePathFilter`.
+        /// Name of the counter, such as `TcpExtIPReversePathFilter`.
         counter: String,
-        /// By how much it grew.
+        /// Increase of the counter.
         by: u64,
-        /// How many packets were lost there.
+        /// Number of packets lost in the namespace.
         lost: u64,
-        /// The settings that decide on it, as they were.
+        /// Sysctls that control this drop, with their values at that time.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         settings: Vec<Setting>,
     },
-    /// It left by an interface from which nobody got it.
+    /// Sent through an interface, but not received in any namespace.
     Gone,
-    /// When watching ended, it waited there for this neighbour, its destination or the
-    /// gateway to it, to say its hardware address.
+    /// Still queued when recording ended: this neighbour, the destination or its gateway, had not
+    /// resolved to a hardware address.
     Waiting(IpAddr),
-    /// It came there, and what became of it is not known.
+    /// Received, but its end was not recorded.
     Unknown,
 }
 
-/// A setting of a namespace.
+/// A sysctl of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Setting {
-    /// `net.ipv4.conf.eth0.rp_filter`.
+    /// Name of the sysctl, such as `net.ipv4.conf.eth0.rp_filter`.
     pub name: String,
-    /// Its value.
+    /// Value of the sysctl.
     pub value: String,
 }
 
-/// The socket address of a frame's end.
+/// Returns a socket address; port 0 if the frame has no ports.
 fn socket(address: IpAddr, port: Option<u16>) -> SocketAddr {
     SocketAddr::new(address, port.unwrap_or(0))
 }

@@ -1,5 +1,4 @@
-//! The rules that were met, by their own texts, and the set entries by which they
-//! matched.
+//! Looks up the text of rules that packets matched, and the set entries by which the rules matched.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -14,17 +13,17 @@ use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Dump, Rule};
 use svclab_ruleset::text::Text;
 
-/// The rules and sets of all namespaces, as they were read back.
+/// Index of the rules and sets of all namespaces, as read back from the kernel.
 pub struct RuleBook<'e> {
     rules: HashMap<(&'e str, Backend, u8), Dump>,
-    /// By namespace, rules that no iptables prints.
+    /// Native nftables rules by namespace.
     native: HashMap<&'e str, Listing>,
-    /// By namespace, what each set's entries are made of.
+    /// Type of each set, such as `hash:ip,port`, by namespace and name.
     sets: HashMap<&'e str, BTreeMap<String, String>>,
 }
 
 impl<'e> RuleBook<'e> {
-    /// Those of the evidence; a dump that cannot be read is none.
+    /// Indexes the rules of the evidence. A dump that cannot be parsed is left out.
     pub fn of(evidence: &'e Evidence) -> Self {
         let rules = evidence
             .rules
@@ -61,8 +60,8 @@ impl<'e> RuleBook<'e> {
         }
     }
 
-    /// A step that was told of, with its rule; `flow` and `payload` are the packet's
-    /// at that moment.
+    /// Builds the rule match of a trace event. `flow` and `payload` are those of the packet at that
+    /// moment.
     pub fn step(&self, met: &Met, flow: Flow, payload: Payload) -> Step {
         let (number, end) = match met.at {
             At::Rule(number) => (Some(number), None),
@@ -96,7 +95,7 @@ impl<'e> RuleBook<'e> {
         }
     }
 
-    /// A step in a table that no iptables knows.
+    /// Builds the rule match of a trace event in a native nftables table.
     fn native_step(
         &self,
         met: &Met,
@@ -136,9 +135,9 @@ impl<'e> RuleBook<'e> {
         }
     }
 
-    /// How far a packet has come through a namespace when it is at a hook's own chain;
-    /// none at another. IPVS sends on what was on its way to this machine as if it were
-    /// this machine's own.
+    /// Returns the stage of a packet in a namespace, from 0 (ingress) to 3 (egress), if the chain
+    /// belongs to a hook; `None` for other chains. IPVS sends packets from the input hook on
+    /// through the output hook.
     pub fn stage(&self, met: &Met) -> Option<u8> {
         let hook = if self.is_native(met) {
             let chain = self.native.get(met.namespace.as_str())?.chain(met)?;
@@ -155,7 +154,7 @@ impl<'e> RuleBook<'e> {
         }
     }
 
-    /// Whether a table is one that no iptables knows.
+    /// Whether the table of a trace event is a native nftables table.
     fn is_native(&self, met: &Met) -> bool {
         if met.by == Backend::Legacy {
             return false;
@@ -180,7 +179,7 @@ impl<'e> RuleBook<'e> {
         chain.rules.get(at)
     }
 
-    /// Whether it is the end of a chain whose policy is to drop.
+    /// Whether the trace event is the end of a chain with policy DROP.
     fn drops(&self, met: &Met) -> bool {
         let policy = || {
             let dump = self.rules.get(&(met.namespace.as_str(), met.by, met.ip))?;
@@ -190,7 +189,7 @@ impl<'e> RuleBook<'e> {
         met.at == At::Policy && met.verdict.is_none() && policy() == Some("DROP")
     }
 
-    /// For each set that a rule asks for, the entry that the packet must have hit.
+    /// Returns, for each set that a rule looks up, the entry that matches the packet.
     fn entries(&self, namespace: &str, rule: &Rule, flow: Flow, payload: Payload) -> Vec<String> {
         let parts = rule.parts();
         let asked = parts
@@ -213,8 +212,8 @@ impl<'e> RuleBook<'e> {
     }
 }
 
-/// What a set of this kind is asked for when a packet is looked up by `directions`
-/// (`dst,dst`), written as `ipset save` writes its entries.
+/// Returns the key by which a set of type `kind` looks up a packet with `directions` (`dst,dst`),
+/// in the format of entries in `ipset save`.
 fn entry(kind: &str, directions: &str, flow: Flow, payload: Payload) -> Option<String> {
     let protocol = match payload {
         Payload::Tcp(_) => "tcp",
@@ -222,7 +221,7 @@ fn entry(kind: &str, directions: &str, flow: Flow, payload: Payload) -> Option<S
         _ => "icmp",
     };
     let (_, parts) = kind.split_once(':')?;
-    // A port stands with its protocol only where an address does, too.
+    // A port is prefixed with its protocol only next to an address.
     let alone = parts == "port";
     let part = |(part, direction): (&str, &str)| {
         let end: SocketAddr = match direction {

@@ -1,13 +1,14 @@
-//! The settings that decide whether a packet is taken in or passed on.
+//! Finds the sysctls that control whether a packet is accepted or forwarded.
 
 use super::{Hop, Setting, came_by};
 use svclab_model::evidence::Evidence;
 
-/// Those that decide on what a kernel gives that reason for, or counts so, as they were
-/// for the interface by which the packet came: the reverse path filter is the stricter
-/// of the interface's and everybody's, and only `all` of them together let it through
-/// (Linux v6.12, `include/linux/inetdevice.h`, `IN_DEV_RPFILTER`); what does not forward
-/// takes what is not its own for wrong (`net/ipv4/route.c`, `ip_error`).
+/// Returns the sysctls that control a drop reason or a drop counter, as they were for the ingress
+/// interface.
+///
+/// For the reverse path filter, the stricter of the values of the interface and of `all` applies
+/// (Linux v6.12, `include/linux/inetdevice.h`, `IN_DEV_RPFILTER`). An interface that does not
+/// forward treats packets for other addresses as errors (`net/ipv4/route.c`, `ip_error`).
 pub fn deciding(evidence: &Evidence, hop: &Hop, word: &str) -> Vec<Setting> {
     let Some(came) = came_by(hop) else {
         return Vec::new();

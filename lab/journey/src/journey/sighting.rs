@@ -1,4 +1,4 @@
-//! A packet on an interface, read.
+//! Parses captured frames into sightings: one packet on one interface.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use crate::packet::{Frame, Marks, Payload};
 use svclab_model::evidence::{Direction, Flow, Packet};
 use svclab_model::plan::{LinkKind, Mac, Plan};
 
-/// What is the same of a packet wherever it is seen.
+/// Properties that identify a packet and stay the same wherever it is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     payload: Payload,
@@ -15,12 +15,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// That of a frame.
     pub fn of(frame: &Frame) -> Self {
         let mut marks = frame.marks;
         if let Some(quoted) = &frame.quoted {
-            // An error is known by what it speaks of; addresses in there are
-            // rewritten along with its own.
+            // An ICMP error is identified by the packet it quotes. Addresses in the quote are
+            // rewritten together with its own.
             marks.segment = quoted.marks.segment;
             marks.echo = quoted.marks.echo;
         }
@@ -30,18 +29,18 @@ impl Identity {
         }
     }
 
-    /// What it carries.
     pub const fn payload(self) -> Payload {
         self.payload
     }
 
-    /// The same, as far as the beginning of a packet tells.
+    /// Returns the identity without the part that needs more than the beginning of the packet.
     pub fn beginning(mut self) -> Self {
         self.marks.data = None;
         self
     }
 
-    /// What repeats it has, but for what a sender counts up.
+    /// Returns the identity that retransmissions share, without the IP identification that the
+    /// sender increments.
     pub fn repeated(mut self) -> Self {
         self.marks.identification = 0;
         self
@@ -55,20 +54,20 @@ pub struct Sighting<'e> {
     pub namespace: &'e str,
     pub interface: &'e str,
     pub out: bool,
-    /// It was wrapped by a tunnel.
+    /// Whether the packet was encapsulated by a tunnel.
     pub wrapped: bool,
     pub flow: Flow,
-    /// What it quotes, if it is an error.
+    /// Addresses of the packet that an ICMP error quotes.
     pub quoted: Option<Flow>,
     pub identity: Identity,
-    /// What the packet of the tunnel is known by that it is wrapped in.
+    /// Identity of the tunnel packet that encapsulates this packet.
     pub outer: Option<Identity>,
     pub frame: Frame,
-    /// Which packet of the evidence it is.
+    /// Index of the packet in the evidence.
     pub packet: usize,
 }
 
-/// The addresses of a frame.
+/// Returns the addresses of a frame. The identifier of an ICMP echo replaces the ports.
 pub fn flow(frame: &Frame) -> Flow {
     let echo = frame.identifier.map(|identifier| (identifier, identifier));
     let ports = frame.ports.or(echo);
@@ -78,8 +77,8 @@ pub fn flow(frame: &Frame) -> Flow {
     }
 }
 
-/// All IP packets of the evidence, but for those that a bridge handed to somebody who
-/// is not meant.
+/// Parses all IP packets of the evidence, except those that a bridge flooded to interfaces with
+/// another hardware address.
 pub fn all<'e>(packets: &'e [Packet], plan: &Plan) -> Vec<Sighting<'e>> {
     let own: HashMap<(&str, &str), Mac> = plan
         .namespaces

@@ -1,9 +1,9 @@
-//! The steps that a packet took in one namespace, stay by stay.
+//! Groups the rule matches of a packet in one namespace by hop.
 //!
-//! Packets can be the same in everything, such as an answer that is sent again: then
-//! what they meet, one after the other, tells where one's steps end and the next one's
-//! begin. Each of the kernel's two filters tells its steps in their order, and nobody
-//! how the two were mixed.
+//! Packets can be identical, for example a retransmitted reply. The order of the rule matches then
+//! shows where the matches of one packet end and those of the next begin. Each backend, `nf_tables`
+//! and legacy iptables, reports its matches in order. No source reports how matches of the two
+//! backends interleave.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,30 +12,30 @@ use svclab_model::evidence::Met;
 use svclab_model::evidence::met::At;
 use svclab_model::plan::Backend;
 
-/// The steps of one stay.
+/// Rule matches of one hop.
 pub type Visit = Vec<Step>;
 
-/// What both filters tell of a packet in a namespace.
+/// Rule matches of a packet in a namespace, by backend.
 #[derive(Debug, Default)]
 pub struct Streams {
     nft: Stream,
     legacy: Stream,
 }
 
-/// What one of them tells.
+/// Rule matches reported by one backend.
 #[derive(Debug, Default)]
 struct Stream {
-    /// Each step with how far the packet had come.
+    /// Matches per hop, each with the stage of the packet.
     visits: VecDeque<Vec<(u8, Step)>>,
-    /// How far it has come in the last of them.
+    /// Stage of the last match.
     stage: u8,
-    /// The last number in each of the hooks' own chains there, by table.
+    /// Last rule number in each hook chain of the current hop, by table.
     numbers: HashMap<(bool, String, String), u32>,
 }
 
 impl Streams {
-    /// Adds a step, which came after all others of its filter; `stage` is how far the
-    /// packet has come, at a hook's own chain.
+    /// Adds a rule match, later than all others of its backend. `stage` is the stage of the packet
+    /// if the chain belongs to a hook.
     pub fn add(&mut self, met: &Met, stage: Option<u8>, step: Step) {
         match met.by {
             Backend::Nft => self.nft.add(met, stage, step),
@@ -43,8 +43,8 @@ impl Streams {
         }
     }
 
-    /// The first stay that was not taken yet: of both, hook by hook. What ended the
-    /// packet comes last.
+    /// Removes and returns the first hop, with the matches of both backends sorted by stage. The
+    /// backend that dropped the packet comes last.
     pub fn take(&mut self) -> Option<Visit> {
         let of_both = [self.nft.visits.pop_front(), self.legacy.visits.pop_front()];
         let mut of_both: Vec<_> = of_both.into_iter().flatten().collect();
@@ -75,11 +75,11 @@ impl Stream {
         }
     }
 
-    /// Whether it had come as far in a hook's own chain already: a packet goes through
-    /// each once.
+    /// Whether this hook chain has already been passed to this rule number in the current hop. A
+    /// packet passes each hook chain once.
     fn was_at(&mut self, met: &Met) -> bool {
         let number = match met.at {
-            // It is not known which.
+            // The rule number is unknown.
             At::Rule(0) => return false,
             At::Rule(number) => number,
             At::Return | At::Policy => u32::MAX,
@@ -164,7 +164,7 @@ mod tests {
         ];
         let told = "filter FORWARD 2, filter DROPS 1";
         assert_eq!(visits(&[one, one, one].concat()), [told; 3]);
-        // Several tables at one hook, and back to the chain that was jumped from.
+        // Several tables at one hook, and a return to the chain that jumped.
         let one = [
             (Nft, "raw", "PREROUTING", At::Policy),
             (Nft, "nat", "PREROUTING", At::Rule(1)),

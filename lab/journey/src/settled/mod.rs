@@ -1,13 +1,15 @@
-//! Whether a timeout is proven before anybody's patience is over.
+//! Decides whether a timeout is proven before the maximum wait has passed.
 //!
-//! A connection that is not answered at once may be answered when its SYN is sent
-//! again: whatever was dropped before conntrack had confirmed it is decided anew. So it
-//! is proven only where the end of every packet was seen, and where every packet that
-//! is sent again meets what the one before it met: either a kernel remembers what was
-//! chosen for it, or there was nothing to choose. A datagram and an echo request are
-//! sent once; that their packets have ended is enough.
+//! The kernel may answer a connection only after the SYN is retransmitted, because every decision
+//! made before conntrack confirmed the packet is made again. A timeout of TCP is therefore proven
+//! under two conditions:
 //!
-//! What is not understood proves nothing.
+//! - The end of every packet was recorded.
+//! - Every retransmission matches the same rules with the same result, because the kernel keeps the
+//!   earlier choice or because there is no choice.
+//!
+//! A datagram and an echo request are sent once, so the end of their packets is sufficient proof.
+//! Anything that this module cannot interpret proves nothing.
 
 mod native;
 
@@ -22,28 +24,28 @@ use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Chain, Dump, Rule};
 use svclab_ruleset::ipvs::Virtual;
 
-/// Reasons for which a kernel drops a packet by its settings alone (Linux v6.12,
-/// `include/net/dropreason-core.h`): the same packet comes to the same end.
+/// Reasons for which a kernel drops a packet by its sysctls alone (Linux v6.12,
+/// `include/net/dropreason-core.h`). An identical packet has the same end.
 const LASTING: [&str; 1] = ["IP_RPFILTER"];
 
-/// States of conntrack's in which a SYN that is sent again belongs to the entry (Linux
-/// v6.12, `net/netfilter/nf_conntrack_proto_tcp.c`, `tcp_conntracks`): of a closed one
-/// it makes a new one, for which everything is chosen anew.
+/// Conntrack states in which a retransmitted SYN belongs to the entry (Linux v6.12,
+/// `net/netfilter/nf_conntrack_proto_tcp.c`, `tcp_conntracks`). For a closed connection, the SYN
+/// creates a new entry, and every choice is made again.
 const KEPT: [&str; 3] = ["SYN_SENT", "SYN_RECV", "ESTABLISHED"];
 
-/// States of IPVS's in which it is sent to where the one before it was
+/// IPVS states in which a retransmitted SYN is sent to the same real server
 /// (`net/netfilter/ipvs/ip_vs_core.c`, `is_new_conn_expected`).
 const BALANCED: [&str; 2] = ["SYN_RECV", "ESTABLISHED"];
 
-/// For how many seconds more a kernel must remember: longer than the pauses after which
-/// a SYN is sent again while anybody still waits.
+/// Minimum remaining lifetime of a kernel entry in seconds. It exceeds the retransmission intervals
+/// of a SYN within the maximum wait.
 const LONG: u32 = 30;
 
-/// `IPS_SEEN_REPLY`.
+/// Conntrack status bit `IPS_SEEN_REPLY`.
 const ANSWERED: u32 = 1 << 1;
 
-/// Matches that say the same of the same packet every time, unless somebody changes a
-/// setting, a set or an address.
+/// Matches that give the same result for identical packets, as long as sysctls, sets and addresses
+/// do not change.
 const STEADY: [&str; 25] = [
     "addrtype",
     "ah",
@@ -60,8 +62,8 @@ const STEADY: [&str; 25] = [
     "mac",
     "mark",
     "multiport",
-    // It only counts, unless who made its object gave it a quota, and no lab does
-    // (Linux v6.12, `net/netfilter/xt_nfacct.c`, `nfacct_mt`).
+    // `nfacct` only counts, unless its object has a quota, and no lab sets a quota (Linux v6.12,
+    // `net/netfilter/xt_nfacct.c`, `nfacct_mt`).
     "nfacct",
     "owner",
     "physdev",
@@ -74,57 +76,58 @@ const STEADY: [&str; 25] = [
     "udp",
 ];
 
-/// Targets that do the same with the same packet every time.
+/// Targets that always do the same to identical packets.
 const STEADILY: [&str; 8] = [
     "ACCEPT", "CT", "DNAT", "DROP", "MARK", "NOTRACK", "RETURN", "TCPMSS",
 ];
 
-/// Why a timeout is not proven.
+/// Reason why a timeout is not proven.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unproven {
-    /// Some of what happened was not kept.
+    /// Some packets, trace events or drops were not recorded.
     #[error("something was not kept of what was seen")]
     LeftOut,
-    /// Nothing was seen of it.
+    /// No packet of the attempt was captured.
     #[error("none of its packets was seen")]
     Unseen,
-    /// A packet's end was not seen, or is one that may be another the next time.
+    /// The end of a packet was not recorded, or may differ for a retransmission.
     #[error("a {} may not have ended for good: {}", .0.word(), .1)]
     Open(Kind, String),
-    /// A packet that is sent again may be treated otherwise.
+    /// A rule may decide differently for a retransmission.
     #[error("a {} that is sent again may meet something else in {namespace}: {why}", .kind.word())]
     Chosen {
-        /// What packet.
+        /// Kind of the packet.
         kind: Kind,
-        /// Where.
+        /// Namespace with the rule.
         namespace: String,
-        /// By what.
+        /// Cause of the possible difference.
         why: String,
     },
 }
 
-/// Holds attempts that have not ended against what was seen so far.
+/// Checks unfinished attempts against the evidence recorded so far.
 pub struct Proof<'e> {
     plan: &'e Plan,
     evidence: &'e Evidence,
-    /// By namespace, those of each iptables for IPv4 and for IPv6.
+    /// Rules of each iptables backend for IPv4 and IPv6, by namespace.
     rules: HashMap<&'e str, HashMap<(Backend, u8), Dump>>,
-    /// By namespace, tables that no iptables knows.
+    /// Native nftables tables by namespace.
     tables: HashMap<&'e str, Tables>,
 }
 
-/// What a kernel knows of a connection when its SYN is sent again.
+/// State of a connection in the kernel when its SYN is retransmitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// Nothing: it is as the first.
+    /// The kernel has no entry: the retransmission is treated like the first SYN.
     No,
-    /// That there is one.
+    /// The kernel has an entry without a reply.
     Begun,
-    /// That it was answered: it is another one to rules that ask for that.
+    /// The kernel has an entry with a reply, so matches on the connection state give another
+    /// result.
     Answered,
 }
 
-/// A chain of either kind.
+/// A chain of iptables or nftables.
 #[derive(Clone, Copy)]
 enum Rules<'s> {
     Iptables(&'s Chain),
@@ -132,8 +135,8 @@ enum Rules<'s> {
 }
 
 impl<'e> Proof<'e> {
-    /// The evidence is of a plan whose every namespace is watched and traced, and whose
-    /// rules, sets and settings nobody changes.
+    /// Creates a proof. The evidence must come from a plan with captures and traces in every
+    /// namespace. Rules, sets and sysctls must not change meanwhile.
     #[must_use]
     pub fn new(plan: &'e Plan, evidence: &'e Evidence) -> Self {
         let mut rules: HashMap<&str, HashMap<(Backend, u8), Dump>> = HashMap::new();
@@ -153,11 +156,11 @@ impl<'e> Proof<'e> {
         }
     }
 
-    /// Whether no answer can come to a connection any more, of which none has come.
+    /// Checks that no reply can arrive any more for an attempt that has received none.
     ///
     /// # Errors
     ///
-    /// Why that is not proven.
+    /// Fails with the reason if the timeout is not proven.
     pub fn timeout(&self, journey: &Journey) -> Result<(), Unproven> {
         let kept = match &self.evidence.drops {
             Drops::Watched { lost, .. } => *lost == 0,
@@ -177,7 +180,7 @@ impl<'e> Proof<'e> {
             if !has_ended(flight, &journey.flights, again) {
                 return Err(Unproven::Open(flight.kind, format!("{:?}", flight.end)));
             }
-            // What resets the other side is of no use to the caller.
+            // A reset of the target cannot end the wait of the source.
             let repeated = again && (flight.kind != Kind::Rst || !flight.outward);
             for hop in flight.hops.iter().filter(|_| repeated) {
                 self.is_the_same(flight, hop)
@@ -191,7 +194,7 @@ impl<'e> Proof<'e> {
         Ok(())
     }
 
-    /// Whether a packet that is sent again meets in a namespace what it met before.
+    /// Checks that a retransmission gets the same result in a namespace as the packet before.
     fn is_the_same(&self, flight: &Flight, hop: &Hop) -> Result<(), String> {
         let namespace = self
             .plan
@@ -229,9 +232,8 @@ impl<'e> Proof<'e> {
         Ok(())
     }
 
-    /// Whether a step is one that the kernel takes only with the first packet of a
-    /// connection. In a table that no iptables knows, the hook's own chain says so,
-    /// behind which `before` all others come.
+    /// Whether the rule match is in a chain that only the first packet of a connection traverses.
+    /// For native nftables, the hook chain decides; `before` is the value of the last hook chain.
     fn is_of_nat(&self, step: &Step, hop: &Hop, before: bool) -> bool {
         let place = (step.by, step.table.as_str(), step.chain.as_str());
         match self.chain(hop, place) {
@@ -240,7 +242,7 @@ impl<'e> Proof<'e> {
         }
     }
 
-    /// Where IPVS chooses, it must remember what it chose.
+    /// Checks that IPVS keeps its choice, if IPVS selected a real server.
     fn is_balanced_again(&self, namespace: &Namespace, hop: &Hop) -> Result<(), String> {
         if let Some(Rewritten::ByIpvs { server, real, .. }) = &hop.rewritten {
             let remembers = |entry: &&Balanced| {
@@ -275,7 +277,7 @@ impl<'e> Proof<'e> {
         Ok(())
     }
 
-    /// Whether a rule that was met, and those before it, say the same again.
+    /// Checks that the matched rule and the rules before it in its chain are deterministic.
     fn is_steady<'s>(
         &self,
         step: &'s Step,
@@ -323,9 +325,8 @@ impl<'e> Proof<'e> {
 }
 
 impl Rules<'_> {
-    /// Whether its rules up to this number, or all of them, say the same of the same
-    /// packet every time; then, whether the last of them leaves nothing to choose of
-    /// where it sends a packet. A rule that came and went has the number nought.
+    /// Checks that the rules up to this number, or all rules, are deterministic. Returns whether
+    /// the last rule has a fixed destination. A rule without a known position has the number 0.
     fn steady(self, number: Option<usize>, known: Known) -> Result<bool, String> {
         let gone = "a rule is not in the plan";
         match self {
@@ -349,20 +350,20 @@ impl Rules<'_> {
     }
 }
 
-/// Whether what is sent again belongs to a connection.
+/// Whether a retransmission belongs to this conntrack entry.
 fn is_lasting(connection: &Connection) -> bool {
     let kept = |state: &str| KEPT.contains(&state);
     connection.expires.is_some_and(|expires| expires >= LONG)
         && connection.state.as_deref().is_some_and(kept)
 }
 
-/// A chain: whose it is, its table's name and its own.
+/// Key of a chain: backend, table name and chain name.
 type Place<'s> = (Backend, &'s str, &'s str);
 
-/// The chains that a packet came to in one namespace.
+/// Chains that a packet passed in one namespace.
 #[derive(Default)]
 struct Visits<'s> {
-    /// How often it was sent there, and how many steps it took there.
+    /// Number of jumps to each chain and number of rule matches in it.
     chains: HashMap<Place<'s>, (usize, usize)>,
 }
 
@@ -375,8 +376,8 @@ impl<'s> Visits<'s> {
         self.chains.entry(place).or_default().0 += 1;
     }
 
-    /// Those of which it is not known up to which rule it came there: it took no step,
-    /// or came several times.
+    /// Returns the chains in which the last rule that the packet passed is unknown: chains without
+    /// a match, or entered several times.
     fn unseen(self) -> impl Iterator<Item = Place<'s>> {
         self.chains
             .into_iter()
@@ -385,8 +386,8 @@ impl<'s> Visits<'s> {
     }
 }
 
-/// Whether a rule says the same of the same packet every time. `answered`: but for
-/// whether its connection was answered by then.
+/// Checks that a rule is deterministic. With `answered`, the connection has received a reply since
+/// the first packet.
 fn steady(rule: &Rule, answered: bool) -> Result<(), String> {
     let parts = rule.parts();
     let unsteady = parts
@@ -407,7 +408,7 @@ fn steady(rule: &Rule, answered: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a rule leaves nothing to choose of where it sends a packet.
+/// Whether the destination of a rule leaves no choice.
 fn has_one_destination(rule: &Rule) -> bool {
     let parts = rule.parts();
     let choices = parts.target.iter().flat_map(|target| &target.choices);
@@ -418,11 +419,11 @@ fn has_one_destination(rule: &Rule) -> bool {
         && !rule.written().contains("--random")
 }
 
-/// Whether a packet has ended, and one like it would end so again. `again`: whether it
-/// is a TCP connection's.
+/// Whether a packet has ended, and a retransmission would end in the same way. `again` is true for
+/// TCP.
 fn has_ended(flight: &Flight, all: &[Flight], again: bool) -> bool {
-    // An error that a kernel sends for it may come late, or for the next one only: where a
-    // lab limits them, it sends so many a second.
+    // The ICMP error of a kernel may come late, or only for the next packet: a lab can limit the
+    // rate of ICMP errors.
     let in_silence = || {
         let last = flight.hops.last().and_then(|hop| hop.met.last());
         last.is_some_and(|step| step.target.as_deref() != Some("REJECT"))
@@ -433,7 +434,7 @@ fn has_ended(flight: &Flight, all: &[Flight], again: bool) -> bool {
             !again || kind == Kind::Rst || LASTING.contains(&reason.as_str())
         }
         (End::Answered(by), _) => !again || by.iter().all(|at| all[*at].kind == Kind::Rst),
-        // Delivered: whoever called with it or got it answers, and that is a packet too.
+        // A delivered packet causes a reply or nothing, and a reply is a packet of its own.
         (End::Delivered, Kind::Syn | Kind::Datagram | Kind::Ping) => flight.outward,
         (End::Delivered, Kind::Rst) => again && flight.outward,
         _ => false,

@@ -1,7 +1,7 @@
-//! Whether rules of nftables say the same of the same packet every time.
+//! Checks whether native nftables rules are deterministic: the same result for identical packets.
 //!
-//! Only words that are known to are let pass: a rule draws (`numgen`), counts (`limit`,
-//! `quota`, `ct count`) or remembers (`update @affinity { … }`) by others.
+//! Only an allowlist of words passes. Rules that draw at random (`numgen`), count (`limit`,
+//! `quota`, `ct count`) or keep state (`update @affinity { … }`) contain other words.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,7 @@ use super::Known;
 use svclab_ruleset::nft::{self, Word, words};
 use svclab_ruleset::nft::{Chain, Rule, Set, Table};
 
-/// Words of matches that are the packet's own, the interface's, the address's or the
-/// connection's, and what stands between them.
+/// Words of matches on the packet, interface, address or connection, and their separators.
 const STEADY: [&str; 45] = [
     "ip",
     "ip6",
@@ -59,14 +58,14 @@ const STEADY: [&str; 45] = [
     "bytes",
 ];
 
-/// Words of statements that do the same with the same packet every time. What `dnat`
-/// and `reject` have behind them is looked at besides.
+/// Words of statements that always do the same to identical packets. The arguments of `dnat` and
+/// `reject` are checked separately.
 const STEADILY: [&str; 11] = [
     "accept", "drop", "return", "jump", "goto", "vmap", "counter", "set", "to", "reject",
     "continue",
 ];
 
-/// The tables of one namespace that can be read without a doubt.
+/// Tables of one namespace that parse without error.
 #[derive(Debug, Default)]
 pub struct Tables(Vec<Table>);
 
@@ -78,14 +77,13 @@ pub struct Place<'t> {
 }
 
 impl Tables {
-    /// Reads what `nft list ruleset` printed. A table of which anything cannot be read
-    /// is left out.
+    /// Parses the output of `nft list ruleset`. A table with anything unparsable is left out.
     pub fn read(text: &str) -> Self {
         let tables = nft::tables(text).filter_map(|(_, text)| nft::parse(text).ok());
         Self(tables.flat_map(|ruleset| ruleset.tables).collect())
     }
 
-    /// A chain of a table that is called by its family and name: `ip kube-proxy`.
+    /// Returns a chain of a table that is named by family and name, such as `ip kube-proxy`.
     pub fn chain(&self, table: &str, chain: &str) -> Option<Place<'_>> {
         let (family, name) = table.split_once(' ')?;
         let mut all = self.0.iter();
@@ -97,24 +95,25 @@ impl Tables {
 }
 
 impl Place<'_> {
-    /// Whether the kernel asks this chain only of a connection that it does not know
-    /// yet, if it is a hook's own.
+    /// Whether the kernel evaluates this chain only for the first packet of a connection (type
+    /// `nat`). `None` if the chain has no hook.
     pub fn is_of_nat(&self) -> Option<bool> {
         Some(self.chain.hook.as_ref()?.kind == "nat")
     }
 
-    /// Whether a rule of this chain says the same of the same packet every time, when
-    /// its connection is known by then.
+    /// Checks that a rule of this chain is deterministic, given the conntrack state of the
+    /// connection.
     ///
     /// # Errors
     ///
-    /// What it may say something else by.
+    /// Fails with the part of the rule that may give another result.
     pub fn steady(&self, rule: &Rule, known: Known) -> Result<(), String> {
         let words = words(&rule.text).map_err(|_| format!("`{rule}` cannot be read"))?;
         for (at, word) in words.iter().enumerate() {
             let before = at.checked_sub(1).and_then(|at| words.get(at));
             let asks = before.is_some_and(|before| before.is("ct"));
-            // What was done to a connection is not known of its first packet, at first.
+            // The kernel sets the connection status only after it has evaluated the rules for the
+            // first packet.
             let is_the_same = match word.text {
                 _ if !asks => self.is_steady(word, before),
                 "state" => true,
@@ -148,8 +147,8 @@ impl Place<'_> {
         !word.quoted && (is_value(word.text) || is_known(word.text))
     }
 
-    /// Whether all that comes of a rule, where it matches, is that the packet ends or
-    /// goes on: whoever got by it would also get by without it.
+    /// Whether a matching rule only drops the packet or continues, so that a packet that passed
+    /// would also pass without the rule.
     fn only_ends<'s>(&'s self, rule: &'s Rule, seen: &mut HashSet<&'s str>) -> bool {
         let Ok(words) = words(&rule.text) else {
             return false;
@@ -169,7 +168,7 @@ impl Place<'_> {
         let mut led: Vec<&str> = Vec::new();
         for (at, word) in words.iter().enumerate() {
             let before = at.checked_sub(1).and_then(|at| words.get(at));
-            // `ct status dnat` asks.
+            // `ct status dnat` is a match.
             let asks = before.is_some_and(|before| before.is("status"));
             if !asks && does_more(word) {
                 return false;
@@ -198,7 +197,7 @@ impl Place<'_> {
             let Some(chain) = self.table.chains.iter().find(|chain| chain.name == name) else {
                 return false;
             };
-            // One that was looked at says nothing new.
+            // A chain that was already checked is skipped.
             !seen.insert(chain.name.as_str())
                 || chain.rules.iter().all(|rule| self.only_ends(rule, seen))
         })
@@ -209,7 +208,7 @@ fn is_known(word: &str) -> bool {
     STEADY.contains(&word) || STEADILY.contains(&word)
 }
 
-/// Whether nobody but who wrote a set adds to it.
+/// Whether only the owner of a set adds elements to it.
 fn is_fixed(set: &Set) -> bool {
     !set.flags
         .iter()
@@ -217,7 +216,7 @@ fn is_fixed(set: &Set) -> bool {
         && set.timeout.is_none()
 }
 
-/// A number, an address with or without port, a network, a range.
+/// Whether a word is a number, an address with or without a port, a network or a range.
 fn is_value(word: &str) -> bool {
     word.starts_with(|first: char| first.is_ascii_hexdigit() || first == '[' || first == ':')
         && word
@@ -226,8 +225,7 @@ fn is_value(word: &str) -> bool {
         && word.contains(|each: char| each.is_ascii_digit() || each == ':')
 }
 
-/// Whether a rule leaves nothing to choose of where it sends a packet: `dnat` to one
-/// address.
+/// Whether the destination of a rule leaves no choice: `dnat` to one address.
 pub fn has_one_destination(rule: &Rule) -> bool {
     let Ok(words) = words(&rule.text) else {
         return false;

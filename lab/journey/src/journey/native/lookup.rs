@@ -1,4 +1,4 @@
-//! The entries of sets and maps by which a rule matched.
+//! Finds the entries of sets and maps by which a rule matched a packet.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,17 +10,15 @@ use svclab_model::evidence::met::Verdict;
 use svclab_ruleset::nft::{Element, Set, Table};
 use svclab_ruleset::nft::{Word, words};
 
-/// A packet at the moment it met a rule.
+/// A packet at the moment of a rule match.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet {
-    /// Its addresses.
     pub flow: Flow,
-    /// What it carries.
     pub payload: Payload,
 }
 
 impl Packet {
-    /// What it has in a field, as nft writes it; none of a field that is not known here.
+    /// Returns the value of a packet field as nft prints it; `None` for an unsupported field.
     fn field(&self, of: &str, field: &str) -> Option<String> {
         let Flow {
             source,
@@ -44,7 +42,7 @@ impl Packet {
     }
 }
 
-/// For each set and map that a rule asks, the entry that the packet must have hit.
+/// Returns, for each set and map that a rule looks up, the entry that matches the packet.
 pub fn entries(
     table: &Table,
     rule: &str,
@@ -79,7 +77,8 @@ pub fn entries(
     found
 }
 
-/// The packet's fields that words ask for, joined by dots, and what follows them.
+/// Returns the packet's values of a concatenation of fields at the start of `words`, and the words
+/// after them. `None` if the words are no supported field.
 fn key<'w, 't>(
     mut words: &'w [Word<'t>],
     packet: &Packet,
@@ -97,7 +96,7 @@ fn key<'w, 't>(
     }
 }
 
-/// The entry of a set that a key belongs to.
+/// Returns the entry of a set that contains the key.
 fn entry<'s>(set: &'s Set, key: &[String]) -> Option<&'s Element> {
     let whole = key.join(" . ");
     let same = set.elements.iter().find(|element| element.key == whole);
@@ -113,9 +112,9 @@ fn entry<'s>(set: &'s Set, key: &[String]) -> Option<&'s Element> {
     })
 }
 
-/// Whether a value is what a part of an entry says, or lies in it.
+/// Whether a value equals one part of an entry, or lies in its range or network.
 fn is_within(part: &str, value: &str) -> bool {
-    // An entry that stays for a time says so behind its key.
+    // An entry with a timeout has the timeout after its key.
     let part = part.split(' ').next().unwrap_or_default();
     if part == value {
         return true;
@@ -131,7 +130,7 @@ fn is_within(part: &str, value: &str) -> bool {
         .is_ok_and(|network| network.contains(value))
 }
 
-/// The entries of a map within a rule, as pairs of key and value.
+/// Returns the entries of a map inside a rule as pairs of key and value.
 fn inside<'t>(words: &[Word<'t>]) -> Vec<(&'t str, String)> {
     let is = |text: &'static str| move |word: &Word<'t>| word.is(text);
     let maps = words
@@ -155,7 +154,7 @@ fn inside<'t>(words: &[Word<'t>]) -> Vec<(&'t str, String)> {
         .collect()
 }
 
-/// The entry of a map within a rule that led to a chain.
+/// Returns the entry of a map inside a rule that leads to the chain of the verdict.
 fn numbered(words: &[Word<'_>], verdict: Option<&Verdict>) -> Option<String> {
     let to = match verdict? {
         Verdict::Goto(chain) => format!("goto {chain}"),
@@ -167,7 +166,7 @@ fn numbered(words: &[Word<'_>], verdict: Option<&Verdict>) -> Option<String> {
     Some(format!("{key} : {value}"))
 }
 
-/// The entry of a map within a rule that a packet was sent to.
+/// Returns the entry of a map inside a rule whose value is the destination `to`.
 pub fn drawn(rule: &str, to: SocketAddr) -> Option<String> {
     let words = words(rule).ok()?;
     let wanted = format!("{} . {}", to.ip(), to.port());

@@ -1,4 +1,5 @@
-//! Rules of tables that no iptables knows, as `nft -a -s list ruleset` prints them.
+//! Reads native nftables rules, which iptables cannot print, from the output of
+//! `nft -a -s list ruleset`.
 
 mod lookup;
 mod service;
@@ -15,12 +16,12 @@ use svclab_ruleset::text::Text;
 pub use lookup::{Packet, drawn, entries};
 pub use service::service;
 
-/// The tables of one namespace.
+/// Native tables of one namespace, by family and name.
 #[derive(Debug, Default)]
 pub struct Listing(HashMap<(String, String), Table>);
 
 impl Listing {
-    /// Reads a listing as far as it can be read.
+    /// Parses the output of nft and ignores lines that cannot be parsed.
     pub fn read(text: &str) -> Self {
         let ruleset = nft::read(&Text::new(text), &mut Vec::new());
         let tables = ruleset.tables.into_iter();
@@ -31,19 +32,19 @@ impl Listing {
         )
     }
 
-    /// The table of a step.
+    /// Returns the table of a trace event.
     pub fn table(&self, met: &Met) -> Option<&Table> {
         let key = (family(met)?.to_owned(), met.table.clone());
         self.0.get(&key)
     }
 
-    /// The chain of a step.
+    /// Returns the chain of a trace event.
     pub fn chain(&self, met: &Met) -> Option<&Chain> {
         self.table(met)?.chain(&met.chain)
     }
 }
 
-/// The family of a step's table, in nft's word; none if it is none of `nf_tables`.
+/// Returns the nft name of the table family of a trace event; `None` for legacy iptables.
 pub fn family(met: &Met) -> Option<&'static str> {
     Some(match (met.by, met.inet, met.ip) {
         (Backend::Legacy, ..) => return None,
@@ -53,14 +54,14 @@ pub fn family(met: &Met) -> Option<&'static str> {
     })
 }
 
-/// A rule of a chain by its number, from 1.
+/// Returns a rule of a chain by its number, from 1.
 pub fn rule(chain: &Chain, number: u32) -> Option<&Rule> {
     let at = usize::try_from(number).ok()?.checked_sub(1)?;
     chain.rules.get(at)
 }
 
-/// What a rule does, in the word that iptables has for it; what it led to, where that
-/// came of an entry.
+/// Returns the target of a rule as iptables names it. If the rule itself has none, the verdict that
+/// an entry led to supplies the target.
 pub fn target(rule: Option<&Rule>, verdict: Option<&Verdict>) -> Option<String> {
     let done = rule.and_then(|rule| statement(&rule.text));
     let led = || {
@@ -75,8 +76,9 @@ pub fn target(rule: Option<&Rule>, verdict: Option<&Verdict>) -> Option<String> 
     done.map(str::to_owned).or_else(led)
 }
 
-/// The statement of a rule by which it does something. What ends a chain comes before
-/// what only marks, and what stands between braces is done only where it was looked up.
+/// Returns the iptables name of the statement by which a rule acts. A terminal statement takes
+/// precedence over a mark. Statements inside braces are ignored, because they apply only to some
+/// map entries.
 fn statement(rule: &str) -> Option<&'static str> {
     let words = nft::words(rule).ok()?;
     let mut depth = 0_usize;
@@ -86,7 +88,7 @@ fn statement(rule: &str) -> Option<&'static str> {
             "{" => depth += 1,
             "}" => depth = depth.saturating_sub(1),
             _ if depth > 0 => {}
-            // `ct status dnat` asks what was done before.
+            // `ct status dnat` is a match on an earlier rewrite.
             _ if before == "status" => {}
             "drop" => return Some("DROP"),
             "reject" => return Some("REJECT"),

@@ -1,17 +1,17 @@
-//! The Service that a step in kube-proxy's own table is for.
+//! Finds the Service of a rule match in kube-proxy's own nftables table.
 //!
-//! Chains are named after the port of a service that they are for, and entries of
-//! services without endpoints have it as their comment (kubernetes/kubernetes
-//! `pkg/proxy/nftables/proxier.go` v1.29.1 to v1.36.2, `servicePortChainNameBase`).
+//! Chain names contain the service port. Entries of services without endpoints have the service
+//! port as their comment (kubernetes/kubernetes `pkg/proxy/nftables/proxier.go` v1.29.1 to v1.36.2,
+//! `servicePortChainNameBase`).
 
 use svclab_model::plan::NFTABLES_TABLE as TABLE;
 use svclab_ruleset::nft::Table;
 
-/// How the names of its chains begin that are of one service port.
+/// Prefixes of the chain names that contain a service port.
 const CHAINS: [&str; 5] = ["service-", "local-", "external-", "firewall-", "endpoint-"];
 
-/// The service and its port, `ns1/nginx:http`, by the chain, by what the rule led to, or
-/// by the entry that it asked for.
+/// Returns the service port, such as `ns1/nginx:http`. The sources are, in this order: the chain,
+/// the target of the rule, the comment of a matching entry.
 pub fn service(
     table: &Table,
     chain: &str,
@@ -32,7 +32,8 @@ pub fn service(
     of_chain(chain).or_else(led).or_else(of_entry)
 }
 
-/// `service-JH563WHK-ns1/nginx/tcp/http` is of `ns1/nginx:http`.
+/// Parses the service port of a chain name: `service-JH563WHK-ns1/nginx/tcp/http` gives
+/// `ns1/nginx:http`.
 fn of_chain(chain: &str) -> Option<String> {
     let hashed = CHAINS
         .iter()
