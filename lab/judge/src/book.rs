@@ -1,4 +1,4 @@
-//! Which names stand for which addresses, in one case.
+//! Resolves names to addresses and addresses to names in one case.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 use svclab_model::plan::Plan;
 use svclab_planner::cluster::{Cluster, NameError, Reference};
 
-/// The names and addresses of one case.
+/// Names and addresses of one case.
 #[derive(Debug, Clone, Copy)]
 pub struct Book<'a> {
     cluster: &'a Cluster,
@@ -16,18 +16,18 @@ pub struct Book<'a> {
 }
 
 impl<'a> Book<'a> {
-    /// The names of a cluster and of the interfaces that its plan gives it.
+    /// Creates the address book of a cluster and of the interfaces in its plan.
     #[must_use]
     pub fn new(cluster: &'a Cluster, plan: &'a Plan) -> Self {
         Self { cluster, plan }
     }
 
-    /// The addresses that a name stands for: those of a pod, machine or service,
-    /// those of one interface (`node-1/flannel.1`), or an address itself.
+    /// Returns the addresses of a name. The name is a pod, node, host or service, an interface such
+    /// as `node-1/flannel.1`, or an IP address.
     ///
     /// # Errors
     ///
-    /// When nothing has that name.
+    /// Fails if no object has the name, or if the name contains a port.
     pub fn addresses(&self, name: &str) -> Result<BTreeSet<IpAddr>, NameError> {
         if let Some(addresses) = self.interface(name) {
             return Ok(addresses);
@@ -58,13 +58,13 @@ impl<'a> Book<'a> {
         Some(link.addresses.iter().map(IpNetwork::ip).collect())
     }
 
-    /// The namespace that a name's packets cross.
+    /// Returns the namespace in which captures for a name run.
     #[must_use]
     pub fn netns(&self, name: &str) -> String {
         self.cluster.start(name).unwrap_or_else(|_| name.to_owned())
     }
 
-    /// What a user calls an address.
+    /// Returns the name of an address as users write it; the address itself if it has no name.
     #[must_use]
     pub fn name(&self, address: IpAddr) -> String {
         self.cluster

@@ -1,17 +1,17 @@
-//! Something that was expected besides verdicts.
+//! Defines the result of an expectation other than a verdict.
 
 use serde::{Deserialize, Serialize};
 
-/// One thing that was expected besides a probe's verdict.
+/// Result of comparing an expectation, other than a verdict, with the evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Check {
-    /// Where it was looked for: an interface, a namespace.
+    /// Interface, namespace or node to which the expectation applies.
     pub on: String,
-    /// What was expected.
+    /// Expectation as text.
     pub expected: String,
-    /// What was seen.
+    /// Observation as text.
     pub observed: String,
-    /// Whether that is what was expected.
+    /// Whether the observation meets the expectation.
     pub holds: bool,
 }

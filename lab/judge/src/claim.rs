@@ -1,8 +1,8 @@
-//! What one case says about the claims of a write-up.
+//! Defines the result of one case for the claims of a write-up.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether a case bears a claim out.
+/// Result of one case for one claim.
 #[derive(
     Debug,
     Clone,
@@ -18,16 +18,16 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub enum ClaimVerdict {
-    /// Packets did what it says.
+    /// The packets behaved as claimed.
     Confirmed,
-    /// Packets did something else.
+    /// The packets behaved otherwise.
     Refuted,
-    /// The case did not come out as expected, so it says nothing.
+    /// The case did not meet its own expectations, so it neither confirms nor refutes the claim.
     Unsettled,
 }
 
 impl ClaimVerdict {
-    /// The word reports use.
+    /// Returns the word that reports use.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -38,18 +38,18 @@ impl ClaimVerdict {
     }
 }
 
-/// What one case says about one claim.
+/// Result of one case for one claim, with details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimOutcome {
-    /// The claim: `S2-30`.
+    /// Identifier of the claim, such as `S2-30`.
     pub id: String,
-    /// Whether it is borne out.
+    /// Whether the case confirms or refutes the claim.
     pub verdict: ClaimVerdict,
-    /// The part of the claim that is meant, where it says several things.
+    /// Part of the claim to which the result applies, if the claim has several parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// What the claim makes one expect and what was seen instead, where they differ.
+    /// Claimed and observed results where they differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! A journey in plain words: where it ended, and what on its way decided that.
+//! Describes a journey in sentences: where its packets ended, and which rules decided that.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use svclab_model::evidence::{Flow, Verdict, bare};
 use svclab_model::plan::Backend;
 use svclab_model::plan::NFTABLES_TABLE as TABLE;
 
-/// The word of a kernel that gives no reason.
+/// Drop reason of the kernel when it gives none.
 const UNSPECIFIED: &str = "NOT_SPECIFIED";
 
-/// What a person should know of a connection first, a sentence each.
+/// Returns the most important facts about an attempt, one sentence each.
 #[must_use]
 pub fn conclusion(journey: &Journey, book: &Book<'_>) -> Vec<String> {
     let Some(request) = request(journey) else {
@@ -26,7 +26,7 @@ pub fn conclusion(journey: &Journey, book: &Book<'_>) -> Vec<String> {
     };
     if let Some(answer) = answer {
         if unreachable(request, journey).is_some() && told(answer) {
-            // That has been said.
+            // The description of the request states the error already.
             return said;
         }
         said.push(return_of(answer, request, journey, book));
@@ -44,7 +44,7 @@ pub fn conclusion(journey: &Journey, book: &Book<'_>) -> Vec<String> {
     said
 }
 
-/// The first packet of the call.
+/// Returns the first packet of the request; `None` if no packet was sent.
 #[must_use]
 pub fn request(journey: &Journey) -> Option<&Flight> {
     journey.flights.iter().find(|flight| {
@@ -56,7 +56,7 @@ pub fn request(journey: &Journey) -> Option<&Flight> {
     })
 }
 
-/// The first packet that answers it, from where it had come to.
+/// Returns the first packet of the reply, preferably from the namespace in which the request ended.
 #[must_use]
 pub fn answer<'j>(journey: &'j Journey, request: &Flight) -> Option<&'j Flight> {
     let there = &request.hops.last()?.namespace;
@@ -70,7 +70,7 @@ pub fn answer<'j>(journey: &'j Journey, request: &Flight) -> Option<&'j Flight> 
     inward.clone().find(from_there).or_else(|| inward.next())
 }
 
-/// Of a call of which no packet set out.
+/// Describes an attempt without any packet.
 fn unsent(journey: &Journey) -> String {
     if journey.called.is_some() {
         return "nothing was seen of it".to_owned();
@@ -82,8 +82,8 @@ fn unsent(journey: &Journey) -> String {
     let Some(error) = &journey.error else {
         return refused;
     };
-    // What an address is answered with that no route leads to (Linux v6.12,
-    // `net/ipv4/fib_semantics.c`, `fib_props`).
+    // Error for a destination without a route (Linux v6.12, `net/ipv4/fib_semantics.c`,
+    // `fib_props`).
     let words = if error.ends_with("(os error 101)") {
         "no route: "
     } else {
@@ -92,8 +92,8 @@ fn unsent(journey: &Journey) -> String {
     format!("{refused}: {words}{error}")
 }
 
-/// What an ICMP error says cannot be reached, if that is what a packet was answered
-/// with on its way, and not by whom it was for.
+/// Returns the meaning of the ICMP error that rejected a packet. `None` if no such error rejected
+/// the packet, or if its code has no description here.
 fn unreachable(flight: &Flight, journey: &Journey) -> Option<&'static str> {
     let End::Answered(by) = &flight.end else {
         return None;
@@ -110,7 +110,7 @@ fn unreachable(flight: &Flight, journey: &Journey) -> Option<&'static str> {
     })
 }
 
-/// That a packet was answered so.
+/// Describes the ICMP error that rejected a packet.
 fn refusal(flight: &Flight, journey: &Journey, book: &Book<'_>) -> Option<String> {
     let what = unreachable(flight, journey)?;
     let hop = flight.hops.last()?;
@@ -127,7 +127,7 @@ fn refusal(flight: &Flight, journey: &Journey, book: &Book<'_>) -> Option<String
     ))
 }
 
-/// Where the request came to.
+/// Describes the end of the request.
 fn fate(request: &Flight, journey: &Journey, book: &Book<'_>) -> String {
     let kind = request.kind.word();
     let Some(hop) = request.hops.last() else {
@@ -155,7 +155,7 @@ fn fate(request: &Flight, journey: &Journey, book: &Book<'_>) -> String {
     }
 }
 
-/// What became of the answer.
+/// Describes the end of the reply.
 fn return_of(answer: &Flight, request: &Flight, journey: &Journey, book: &Book<'_>) -> String {
     let kind = answer.kind.word();
     let Some(hop) = answer.hops.last() else {
@@ -184,7 +184,7 @@ fn return_of(answer: &Flight, request: &Flight, journey: &Journey, book: &Book<'
         return seen + &bypassed(answer, request);
     }
     let sender = &answer.hops[0].namespace;
-    // An error comes from who made it, and is known by what it quotes.
+    // An ICMP error has the address of the kernel that created it; the quoted packet identifies it.
     if answer.kind == Kind::Unreachable || Some(hop.after) == expected {
         return match answer.kind {
             Kind::Rst | Kind::Unreachable => format!("{sender} refused with {kind}"),
@@ -208,7 +208,7 @@ fn return_of(answer: &Flight, request: &Flight, journey: &Journey, book: &Book<'
     said + &bypassed(answer, request)
 }
 
-/// Who rewrote the request and never saw its answer.
+/// Names the namespaces that rewrote the request but did not receive the reply.
 fn bypassed(answer: &Flight, request: &Flight) -> String {
     let way: BTreeSet<&str> = answer
         .hops
@@ -231,8 +231,7 @@ fn bypassed(answer: &Flight, request: &Flight) -> String {
     }
 }
 
-/// If the rule that dropped a packet asked for its mark, the one that sent it to be
-/// marked, or marked it.
+/// Returns the rule that set the mark on which the dropping rule matched, or the jump to that rule.
 fn marked_by(hop: &Hop) -> Option<&Step> {
     let (last, before) = hop.met.split_last()?;
     if last.mark == 0 || !last.rule.as_ref()?.contains("--mark") {
@@ -248,7 +247,7 @@ fn marked_by(hop: &Hop) -> Option<&Step> {
     Some(jump.unwrap_or(mark))
 }
 
-/// A packet that did not arrive.
+/// Describes the end of a packet that was not delivered.
 fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
     let namespace = &hop.namespace;
     let came = came_by(hop).map_or_else(String::new, |seen| format!(" by {}", seen.interface));
@@ -328,14 +327,14 @@ fn ended(kind: &str, hop: &Hop, end: &End, book: &Book<'_>) -> String {
     }
 }
 
-/// What a machine does that is set not to pass packets on.
+/// Describes a drop caused by disabled forwarding.
 fn forwarding(settings: &[Setting]) -> Option<&'static str> {
     let off = |setting: &Setting| setting.name.ends_with(".forwarding");
     let words = "it is for another machine, and this one does not forward";
     settings.iter().any(off).then_some(words)
 }
 
-/// Settings, as they end a sentence.
+/// Returns sysctls as the end of a sentence.
 fn set(settings: &[Setting]) -> String {
     let all: Vec<String> = settings
         .iter()
@@ -348,8 +347,8 @@ fn set(settings: &[Setting]) -> String {
     }
 }
 
-/// Of a hop that rewrote where a call goes and not from where it comes: which rules
-/// returned before one could mark or masquerade it.
+/// Describes why a hop rewrote the destination of the request but not the source: the rules that
+/// returned before a rule could mark or masquerade the packet. `None` for other hops.
 fn kept_source(hop: &Hop, request: &Flight) -> Option<String> {
     hop.rewritten.as_ref()?;
     if hop.before.source != hop.after.source || hop.before.destination == hop.after.destination {
@@ -365,7 +364,7 @@ fn kept_source(hop: &Hop, request: &Flight) -> Option<String> {
         return None;
     }
     let said = format!("{} kept its source {}", hop.namespace, source.ip());
-    // Only of who had a mind to rewrite it: a balancer keeps sources on purpose.
+    // Only for kube-proxy; load balancers keep the source on purpose.
     let by_kube_proxy = |step: &Step| {
         let target = step.target.as_deref().unwrap_or_default();
         let own = step.table.split_once(' ').map(|(_, table)| table);
@@ -394,15 +393,15 @@ fn kept_source(hop: &Hop, request: &Flight) -> Option<String> {
     ))
 }
 
-/// Whether a step is a rule that let a packet off; not one that only looks whether it
-/// was marked before.
+/// Whether the rule returned before masquerading. Rules that only match on an earlier mark do not
+/// count.
 fn decides(step: &Step) -> bool {
     let asks_for_mark = |rule: &String| rule.contains("--mark") || rule.starts_with("meta mark & ");
     step.target.as_deref() == Some("RETURN") && !step.rule.as_ref().is_some_and(asks_for_mark)
 }
 
-/// A rule that was met in a hop, and where it stands. Where both iptables have a say,
-/// so does the sentence.
+/// Describes a matched rule and its position. Names the iptables backend if rules of both backends
+/// matched in the hop.
 #[must_use]
 pub fn place(step: &Step, hop: &Hop) -> String {
     let number = step.number.map_or_else(
@@ -432,7 +431,7 @@ pub fn place(step: &Step, hop: &Hop) -> String {
     )
 }
 
-/// What rewrote a packet in a hop, in short, as it goes on after "it became this".
+/// Describes briefly what rewrote a packet in a hop, as a continuation of "became ADDRESS".
 #[must_use]
 pub fn rewriting(hop: &Hop) -> Option<String> {
     let rules = |at: &[usize]| -> Vec<String> {
@@ -460,7 +459,7 @@ pub fn rewriting(hop: &Hop) -> Option<String> {
     })
 }
 
-/// An address with what a user calls it.
+/// Returns an address with its name in parentheses.
 fn named(address: SocketAddr, book: &Book<'_>) -> String {
     let name = book.name(address.ip());
     let address = bare(address);
@@ -471,7 +470,7 @@ fn named(address: SocketAddr, book: &Book<'_>) -> String {
     }
 }
 
-/// What the kernel's word for a drop means.
+/// Returns the meaning of a drop reason of the kernel.
 fn reason_words(reason: &str) -> Option<&'static str> {
     Some(match reason {
         "IP_RPFILTER" => "reverse path filtering (rp_filter)",
@@ -487,7 +486,7 @@ fn reason_words(reason: &str) -> Option<&'static str> {
     })
 }
 
-/// What a counter counts.
+/// Returns the meaning of a drop counter.
 fn counter_words(counter: &str) -> &'static str {
     match counter {
         "TcpExtIPReversePathFilter" => "reverse path filtering (rp_filter)",

@@ -1,7 +1,7 @@
-//! What does not hold and may be due to a busy machine.
+//! Finds failed checks that a busy machine may explain.
 //!
-//! The kernel resends packets by its own clock, also while svclab waits for a processor, so
-//! that more are seen than on a quiet machine. A program that applies a step takes longer, too.
+//! The kernel retransmits by its own clock, also while svclab waits for a processor, so a capture
+//! may hold more packets than on an idle machine. A program that applies a step also runs longer.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use svclab_model::evidence::Evidence;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::Expected;
 
-/// The first pause before a segment is resent (Linux v6.12, `include/net/tcp.h`,
-/// `TCP_RTO_MIN`). Nothing of a shorter exchange is resent.
+/// First retransmission interval of a segment (Linux v6.12, `include/net/tcp.h`, `TCP_RTO_MIN`). No
+/// segment of a shorter exchange is retransmitted.
 const RESENT: Duration = Duration::from_millis(200);
 
-/// Returns the first expectation that is not met and may be met on a machine that is less
-/// busy; nothing if a delay cannot be the reason.
+/// Returns the first failed expectation that may hold on a less busy machine. `None` if a delay
+/// cannot be the cause.
 pub fn find(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
     let later = evidence.steps.iter().map(|step| &*step.evidence);
     let mut stages = std::iter::once(evidence).chain(later);
@@ -39,7 +39,7 @@ pub fn find(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> 
     steps(expected, judgement, evidence).or_else(|| resends.then(resent).flatten())
 }
 
-/// The checks whose result retransmissions can change.
+/// Returns the checks whose result retransmissions can change.
 fn timed<'j>(expected: &'j Expected, judgement: &'j Judgement) -> impl Iterator<Item = &'j Check> {
     let wire = expected.wire.iter().flat_map(|wire| {
         let pauses = wire.resent.is_some().then_some(true);
@@ -56,13 +56,14 @@ fn timed<'j>(expected: &'j Expected, judgement: &'j Judgement) -> impl Iterator<
     pairs.filter_map(|(check, timed)| timed.then_some(check))
 }
 
-/// Whether more packets than are expected may be the same ones, resent. Where none are
-/// expected, none can be.
+/// Whether retransmissions may explain additional packets. If no packet is expected,
+/// retransmissions cannot.
 fn may_grow(count: Count) -> bool {
     count.max().is_some_and(|max| max > 0)
 }
 
-/// A step after which traffic moved too late only because programs waited for a processor.
+/// Returns a step after which traffic shifted too late only because programs waited for a
+/// processor.
 fn steps(expected: &Expected, judgement: &Judgement, evidence: &Evidence) -> Option<String> {
     let mut all = judgement.steps.iter().zip(&evidence.steps);
     all.find_map(|(outcome, seen)| {
@@ -139,7 +140,7 @@ mod tests {
                  for a processor meanwhile"
             )
         );
-        // Nobody was late, or nothing was resent.
+        // No delay, or no retransmission.
         assert_eq!(find(&expected, &judgement, &evidence(0, long)), None);
         let short = Duration::from_millis(50);
         assert_eq!(find(&expected, &judgement, &evidence(late, short)), None);

@@ -1,5 +1,4 @@
-//! Holding what a kernel said of its sets, virtual servers and interfaces
-//! against what was expected of them.
+//! Compares sets, virtual servers and interfaces, as read from a kernel, with expectations.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -11,9 +10,8 @@ use svclab_model::evidence::{Held, HeldLink};
 use svclab_ruleset::ipvs::Virtual;
 use svclab_scenario::expectation::{LinkExpectation, SetExpectation, VirtualServerExpectation};
 
-/// The flags of an interface by the names and in the order in which `ip link`
-/// prints them; `RUNNING` it does not print. (iproute2 v6.1, `print_link_flags` in
-/// `ip/ipaddress.c`.)
+/// Flags of an interface with the names and in the order that `ip link` prints. `ip link` does not
+/// print `RUNNING` (iproute2 v6.1, `print_link_flags` in `ip/ipaddress.c`).
 const FLAGS: [(u32, &str); 16] = [
     (1 << 3, "LOOPBACK"),
     (1 << 1, "BROADCAST"),
@@ -33,7 +31,7 @@ const FLAGS: [(u32, &str); 16] = [
     (1 << 17, "DORMANT"),
 ];
 
-/// Holds a set against what is expected of it.
+/// Compares a set with its expectation.
 pub fn set(expected: &SetExpectation, held: &Held) -> Check {
     let seen = match &expected.table {
         Some(table) => tables::set_of(held, table, &expected.set),
@@ -59,7 +57,7 @@ pub fn set(expected: &SetExpectation, held: &Held) -> Check {
     }
 }
 
-/// The type and the members of a set in what `ipset save` prints.
+/// Parses the type and the members of a set from the output of `ipset save`.
 fn set_of(saved: &str, set: &str) -> Option<(String, BTreeSet<String>)> {
     let mut found: Option<(String, BTreeSet<String>)> = None;
     for line in saved.lines() {
@@ -77,7 +75,7 @@ fn set_of(saved: &str, set: &str) -> Option<(String, BTreeSet<String>)> {
     found
 }
 
-/// Holds a virtual server against what is expected of it.
+/// Compares a virtual server with its expectation.
 pub fn virtual_server(expected: &VirtualServerExpectation, held: &Held) -> Check {
     let seen: String = held
         .ipvs
@@ -113,7 +111,7 @@ fn address(takes: &Virtual) -> Option<SocketAddr> {
     }
 }
 
-/// Holds an interface against what is expected of it.
+/// Compares an interface with its expectation.
 pub fn link(expected: &LinkExpectation, held: &Held) -> Check {
     let seen = held
         .links

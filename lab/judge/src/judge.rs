@@ -1,4 +1,4 @@
-//! Holding evidence against what is expected.
+//! Compares the evidence of a case with its expectations. Output: a [`Judgement`].
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,34 +20,35 @@ use svclab_scenario::lab::{LabSpec, Probe};
 use svclab_scenario::tree::Step;
 use svclab_scenario::wire::{Overlay, Peer, Sight, WireExpectation};
 
-/// The groups of counters that `/proc/net/netstat` and `/proc/net/snmp` have.
+/// Prefixes of the counter names in `/proc/net/netstat` and `/proc/net/snmp`.
 const COUNTER_GROUPS: [&str; 8] = [
     "TcpExt", "IpExt", "MPTcpExt", "Ip", "IcmpMsg", "Icmp", "Tcp", "Udp",
 ];
 
-/// What became of a case.
+/// Result of a case.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Judgement {
-    /// Every probe, whether anything was expected of it or not.
+    /// Results of all probes, with or without expectations.
     pub probes: Vec<ProbeOutcome>,
-    /// What was expected on interfaces.
+    /// Results of expectations about packets on interfaces.
     pub wire: Vec<Check>,
-    /// What was expected of counters.
+    /// Results of expectations about counters.
     pub counters: Vec<Check>,
-    /// What was expected of rules.
+    /// Results of expectations about rules and chains.
     pub rules: Vec<Check>,
-    /// What was expected of sets, virtual servers and interfaces.
+    /// Results of expectations about sets, virtual servers and interfaces.
     pub held: Vec<Check>,
-    /// When traffic moved after each step.
+    /// Traffic shifts after each step.
     pub steps: Vec<StepOutcome>,
-    /// What the case says of claims.
+    /// Results for claims.
     pub claims: Vec<ClaimOutcome>,
-    /// What does not hold and may be due to a busy machine.
+    /// Description of a failed expectation that a busy machine may explain; `None` if there is
+    /// none.
     pub doubtful: Option<String>,
 }
 
 impl Judgement {
-    /// Whether everything came out as expected.
+    /// Whether all expectations hold.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.probes.iter().all(|probe| probe.holds)
@@ -55,7 +56,7 @@ impl Judgement {
             && self.steps.iter().all(|step| step.holds)
     }
 
-    /// Every check that is not a probe's.
+    /// Returns all checks except those of probes.
     pub fn checks(&self) -> impl Iterator<Item = &Check> {
         self.wire
             .iter()
@@ -65,19 +66,19 @@ impl Judgement {
     }
 }
 
-/// What exists at one time of a case, and how it stands then.
+/// Cluster and plan at one stage of a case.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
-    /// What exists.
+    /// Cluster at this stage.
     pub cluster: &'a Cluster,
-    /// How it stands, and what is tried in it.
+    /// Plan of the namespaces and probes at this stage.
     pub plan: &'a Plan,
 }
 
-/// A case that is judged.
+/// Input of a judge: one case.
 #[derive(Debug, Clone)]
 pub struct Subject<'a> {
-    /// The case as it begins, with the plan that was run.
+    /// Stage 0, with the plan that was run.
     pub first: Moment<'a>,
     /// What it is after each step.
     pub after: Vec<Moment<'a>>,
@@ -89,11 +90,11 @@ pub struct Subject<'a> {
     pub row_at: usize,
 }
 
-/// Knows what is expected of a case, every name in it found.
+/// Judge of one case, with all names in its expectations resolved.
 #[derive(Debug)]
 pub struct Judge<'a> {
     book: Book<'a>,
-    /// The names after each step.
+    /// Address books after each step.
     books: Vec<Book<'a>>,
     subject: Subject<'a>,
     plan: &'a Plan,
@@ -101,11 +102,11 @@ pub struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// A judge of one case.
+    /// Creates the judge of one case.
     ///
     /// # Errors
     ///
-    /// Names in the expectations that nothing has.
+    /// Returns a problem for each unknown name in the expectations.
     pub fn new(subject: Subject<'a>) -> Result<Self, Vec<Problem>> {
         let book = |moment: &Moment<'a>| Book::new(moment.cluster, moment.plan);
         let (row, row_at) = (subject.row, subject.row_at);
@@ -199,13 +200,13 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// How the case stands at each time.
+    /// Returns the plans of all stages.
     fn plans(&self) -> impl Iterator<Item = &'a Plan> {
         let after = self.subject.after.iter().map(|moment| moment.plan);
         std::iter::once(self.plan).chain(after)
     }
 
-    /// The addresses that a name stands for at any time.
+    /// Returns the addresses that a name has at any stage.
     fn addresses(&self, name: &str) -> Result<BTreeSet<IpAddr>, NameError> {
         let mut all = self.book.addresses(name);
         for book in &self.books {
@@ -218,8 +219,8 @@ impl<'a> Judge<'a> {
         all
     }
 
-    /// After which step a probe is tried, or spoken on for the last time; none of one
-    /// that is over before the first.
+    /// Returns the index of the step after which a probe runs, or in which a probe across steps
+    /// ends. `None` for a probe that ends before the first step.
     fn step_of(&self, name: &str, probe: &Probe) -> Option<usize> {
         let mut steps = self.subject.spec.steps.iter();
         match &probe.across {
@@ -228,7 +229,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What became of the case.
+    /// Compares all evidence of the case with its expectations.
     #[must_use]
     pub fn judge(&self, evidence: &Evidence) -> Judgement {
         let mut judgement = self.hold(&self.row.expected, evidence);
@@ -237,7 +238,7 @@ impl<'a> Judge<'a> {
         judgement
     }
 
-    /// When traffic moved after each step, whatever is expected of that.
+    /// Returns the traffic shifts after each step, without comparing them with expectations.
     #[must_use]
     pub fn moved(&self, evidence: &Evidence) -> Vec<StepOutcome> {
         self.steps(&Expected::default(), evidence)
@@ -267,7 +268,7 @@ impl<'a> Judge<'a> {
         self.row.claims.iter().map(one).collect()
     }
 
-    /// Holds evidence against one set of expectations.
+    /// Compares the evidence with one set of expectations.
     fn hold(&self, expected: &Expected, evidence: &Evidence) -> Judgement {
         let probes = self
             .subject
@@ -326,7 +327,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// When traffic moved after each step.
+    /// Returns the traffic shifts after each step, compared with the expectations.
     fn steps(&self, expected: &Expected, evidence: &Evidence) -> Vec<StepOutcome> {
         let moments = std::iter::once(&self.subject.first).chain(&self.subject.after);
         let mut outcomes = Vec::new();
@@ -334,7 +335,7 @@ impl<'a> Judge<'a> {
             let within = self.subject.spec.steps.get(at);
             let within = within.and_then(|step| Some((step, expected.steps.get(&step.name)?)));
             let Some(seen) = evidence.steps.get(at) else {
-                // Nothing was seen of the step: whatever is expected of it did not come.
+                // Without evidence of the step, its expectation is not met.
                 outcomes.extend(within.map(|(step, expected)| StepOutcome {
                     name: step.name.clone(),
                     applied_us: 0,
@@ -368,7 +369,7 @@ impl<'a> Judge<'a> {
         outcomes
     }
 
-    /// What was tried before a step, each with its probe.
+    /// Returns the attempts before a step, each with its probe.
     fn earlier<'e>(&self, at: usize, evidence: &'e Evidence) -> Vec<(&'e PlannedProbe, &'e Attempt)>
     where
         'a: 'e,
@@ -388,7 +389,7 @@ impl<'a> Judge<'a> {
         .collect()
     }
 
-    /// What is expected of sets, virtual servers and interfaces.
+    /// Compares sets, virtual servers and interfaces with the expectations.
     fn held(&self, expected: &Expected, evidence: &Evidence) -> Vec<Check> {
         let nothing = Held::default();
         let of = |name: &str| {
@@ -417,7 +418,8 @@ impl<'a> Judge<'a> {
             .collect()
     }
 
-    /// How often something was seen, and how long after each other.
+    /// Compares the number of matching packets, and the intervals between retransmissions, with an
+    /// expectation.
     fn on_wire(&self, wire: &WireExpectation, evidence: &Evidence) -> Vec<Check> {
         let netns = self.book.netns(&wire.on.of);
         let packets = evidence.packets.iter();
@@ -433,7 +435,7 @@ impl<'a> Judge<'a> {
             .filter(|(_, frame)| self.matches(&wire.sight, frame) && says(wire, frame))
             .collect();
         let seen = u32::try_from(frames.len()).unwrap_or(u32::MAX);
-        // What was left out could have been one of those.
+        // An unrecorded packet might match.
         let complete = left_out == 0;
         let left_out = if complete {
             String::new()
@@ -444,7 +446,7 @@ impl<'a> Judge<'a> {
             on: wire.on.to_string(),
             expected: format!("{} {wire}", times(&wire.count.to_string())),
             observed: format!("{}{left_out}", times(&seen.to_string())),
-            // More of them would not matter where there is no upper bound.
+            // Without an upper bound, additional packets do not matter.
             holds: wire.count.contains(seen) && (complete || wire.count.max().is_none()),
         }];
         if let Some(expected) = &wire.resent {
@@ -472,7 +474,7 @@ impl<'a> Judge<'a> {
         checks
     }
 
-    /// For how long each TCP probe waited at least.
+    /// Returns the shortest maximum wait of all TCP probes.
     fn patience(&self) -> Duration {
         let steps = self.plan.steps.iter();
         let later = steps.flat_map(|step| step.probes.iter().chain(&step.open));
@@ -576,7 +578,7 @@ impl<'a> Judge<'a> {
                 } else {
                     rule::hits(&evidence.rules, &netns, rule)
                 };
-                // What was not kept of a trace could have met it.
+                // An unrecorded trace event might be a match of the rule.
                 let left_out = if own { evidence.met_left_out } else { 0 };
                 let complete = left_out == 0 || rule.hits.max().is_none();
                 Check {
@@ -606,12 +608,12 @@ fn within_words(expected: &StepExpectation) -> String {
     format!("within {}", humantime::format_duration(expected.within))
 }
 
-/// Whether a table is one of nftables' own, called by its family and name.
+/// Whether a table name is that of a native nftables table: family and name.
 fn is_of_nftables(table: &str) -> bool {
     table.contains(' ')
 }
 
-/// What was seen last, which says what is there in the end.
+/// Returns the evidence of the last stage, which has the final kernel state.
 fn last(evidence: &Evidence) -> &Evidence {
     evidence
         .steps
@@ -619,7 +621,7 @@ fn last(evidence: &Evidence) -> &Evidence {
         .map_or(evidence, |step| &step.evidence)
 }
 
-/// The first rule in which two chains differ.
+/// Describes the first difference between two chains.
 fn first_difference(wanted: &[String], seen: &[String]) -> String {
     let at = wanted
         .iter()
@@ -640,7 +642,7 @@ fn first_difference(wanted: &[String], seen: &[String]) -> String {
     )
 }
 
-/// Whether a packet's TCP header says what is asked of it besides.
+/// Whether the TCP header of a packet has the expected window and maximum segment size.
 fn says(wire: &WireExpectation, frame: &Frame) -> bool {
     let segment = match wire.sight.via {
         Some(Overlay::Vxlan) => frame.inner.as_ref().and_then(|inner| inner.segment),
@@ -657,7 +659,7 @@ fn times(count: &str) -> String {
     format!("{count} ×")
 }
 
-/// What did not come out as a claim has it: expected and seen, side by side.
+/// Returns the failed expectations of a claim, each with its observation.
 fn differences(judged: &Judgement) -> String {
     let probes = judged
         .probes

@@ -1,5 +1,5 @@
-//! Evidence against expectations: whether a case ended as its lab says, and what of a
-//! write-up's claims the case confirms.
+//! Compares evidence with expectations: whether a case meets its expectations, and which claims of
+//! a write-up the case confirms.
 
 mod book;
 mod check;

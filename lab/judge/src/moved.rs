@@ -1,5 +1,6 @@
-//! When traffic moved after a step: how long after the change the first packet took a
-//! way that there was not before, and none took one any more that there is no longer.
+//! Measures when the traffic of a probe shifts after a step: the delay from the change to the first
+//! packet after which every attempt has a result that is possible after the step. A shift requires
+//! a result that was not possible before, or one that is no longer possible.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,47 +13,46 @@ use svclab_model::evidence::{Attempt, Direction, Packet, StepEvidence, Verdict};
 use svclab_model::plan::{Plan, Probe};
 use svclab_planner::cluster::Cluster;
 
-/// What became of a step.
+/// Result of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepOutcome {
-    /// Its name in the lab.
+    /// Name of the step in the lab.
     pub name: String,
-    /// How long it took until everybody had acted on the change, in microseconds: what
-    /// svclab took to change rules that it generates itself, and what real kube-proxies
-    /// took otherwise.
+    /// Duration in microseconds until all programs had applied the change. For rules that svclab
+    /// generates, the time that svclab needed; otherwise the time that real kube-proxies needed.
     pub applied_us: u64,
-    /// When traffic moved, probe by probe, of those that another way is open to.
+    /// Traffic shifts of the probes that the step affects.
     pub moved: Vec<Moved>,
-    /// What was expected, in the lab's words, if anything was.
+    /// Expectation as text; absent if the lab states none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
-    /// Whether that is what came.
+    /// Whether the expectation is met.
     pub holds: bool,
 }
 
-/// When the traffic of one probe moved.
+/// Traffic shift of one probe after a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Moved {
-    /// The probe.
+    /// Name of the probe.
     pub probe: String,
-    /// From the change to the first packet from which on every one went a way that there
-    /// is since, in microseconds.
+    /// Delay from the change to the first packet after which every attempt has a result that is
+    /// possible since the change, in microseconds.
     pub us: u64,
-    /// Where that packet went: who answered, or what became of it.
+    /// Endpoint that answered this packet; its verdict if no endpoint answered.
     pub to: String,
 }
 
 impl StepOutcome {
-    /// When the traffic of all probes had moved.
+    /// Returns the delay until the traffic of all probes had shifted. `None` if no traffic shifted.
     #[must_use]
     pub fn moved(&self) -> Option<Duration> {
         let all = self.moved.iter().map(|moved| moved.us);
         all.max().map(Duration::from_micros)
     }
 
-    /// What was seen, in words.
+    /// Describes the traffic shifts.
     #[must_use]
     pub fn seen(&self) -> String {
         let all: Vec<String> = self
@@ -71,7 +71,7 @@ impl StepOutcome {
     }
 }
 
-/// A duration as people read it: `1.02 s`, `35 ms`.
+/// Renders a duration, such as `1.02 s` or `35 ms`.
 #[must_use]
 pub fn words(duration: Duration) -> String {
     if duration >= Duration::from_secs(1) {
@@ -83,23 +83,23 @@ pub fn words(duration: Duration) -> String {
     }
 }
 
-/// What is known of a step.
+/// Clusters, attempts and packets of one step.
 pub struct Change<'a> {
-    /// What existed before it, and what exists since.
+    /// Clusters before and after the step.
     before: &'a Cluster,
     after: &'a Cluster,
-    /// How it stands since.
+    /// Plan after the step.
     plan: &'a Plan,
-    /// What was tried before it, each with its probe.
+    /// Attempts before the step, each with its probe.
     earlier: Vec<(&'a Probe, &'a Attempt)>,
-    /// What was seen, and its packets since the change.
+    /// Evidence of the step, and its packets since the change.
     seen: &'a StepEvidence,
     frames: Vec<(&'a Packet, Frame)>,
 }
 
 impl<'a> Change<'a> {
-    /// A step from one cluster to another, which stands as `plan` has it. `earlier` is
-    /// what was tried before, each with its probe.
+    /// Creates the context of a step between two clusters. `plan` is the plan after the step.
+    /// `earlier` holds the attempts before the step, each with its probe.
     #[must_use]
     pub fn new(
         (before, after): (&'a Cluster, &'a Cluster),
@@ -121,8 +121,8 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// When the traffic of a probe moved that was tried after the step; none where no
-    /// other way is open to it, or nothing was seen of it.
+    /// Returns the traffic shift of a probe that ran after the step. `None` if the step changed
+    /// nothing for the probe, or if no attempt with a new result was captured.
     #[must_use]
     pub fn moved(&self, probe: &Probe) -> Option<Moved> {
         let own = attempts_of(&self.seen.evidence.attempts, probe);
@@ -167,8 +167,8 @@ impl<'a> Change<'a> {
         })
     }
 
-    /// When an exchange's packet came to who answered it; of one that nobody answered
-    /// when it was refused, or when it set out.
+    /// Returns the time at which the packet of an attempt reached the endpoint that answered.
+    /// Without an answer: the time of the rejection, or of sending.
     fn time(&self, probe: &Probe, attempt: &Attempt) -> Option<u64> {
         let answered = attempt.endpoint.as_ref().and_then(|endpoint| {
             let servers = self.plan.servers.iter();
@@ -210,7 +210,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// When the first packet after the change was seen that is so.
+    /// Returns the time of the first matching packet after the change.
     fn first(&self, is_so: impl Fn(&Packet, &Frame) -> bool) -> Option<u64> {
         self.frames
             .iter()
@@ -226,7 +226,7 @@ fn attempts_of<'s>(all: &'s [Attempt], probe: &Probe) -> Vec<&'s Attempt> {
         .collect()
 }
 
-/// Whether a packet refuses what was sent from a socket.
+/// Whether a packet rejects a packet sent from the socket.
 fn refuses(frame: &Frame, is_local: &impl Fn(std::net::IpAddr, Option<u16>) -> bool) -> bool {
     match frame.payload {
         Payload::Unreachable => frame
@@ -241,29 +241,29 @@ fn refuses(frame: &Frame, is_local: &impl Fn(std::net::IpAddr, Option<u16>) -> b
     }
 }
 
-/// The ways that were open to a probe, and those that are.
+/// Results of a probe before and after a step.
 struct Ways<'a> {
-    /// Who could answer before, and who can now, where it calls a service.
+    /// Possible endpoints before and after the step; `None` if the target is no service.
     then: Option<BTreeSet<String>>,
     now: Option<BTreeSet<String>>,
-    /// What became of the same calls before the step.
+    /// Attempts with the same addresses before the step.
     earlier: Vec<&'a Attempt>,
-    /// What became of them once it was made.
+    /// Attempts of the probe after the step.
     own: Vec<&'a Attempt>,
 }
 
 impl Ways<'_> {
-    /// Whether an exchange took a way that there was not before.
+    /// Whether an attempt has a result that was not possible before the step.
     fn is_new(&self, attempt: &Attempt) -> bool {
         is_foreign(attempt, self.then.as_ref(), &self.earlier)
     }
 
-    /// Whether it took a way that there is no longer.
+    /// Whether an attempt has a result that is not possible after the step.
     fn is_old(&self, attempt: &Attempt) -> bool {
         is_foreign(attempt, self.now.as_ref(), &self.own)
     }
 
-    /// Whether a way that was there is there no longer.
+    /// Whether a result that was possible before the step is not possible after the step.
     fn vanished(&self) -> bool {
         let gone = match (&self.then, &self.now) {
             (Some(then), Some(now)) => !then.is_subset(now),
@@ -273,9 +273,9 @@ impl Ways<'_> {
     }
 }
 
-/// Whether an exchange fared as none can of which it is known who may answer, and what
-/// became of `known`. Which endpoint answers may be drawn; what becomes of a call with
-/// one, and whether any answers, is not.
+/// Whether the result of an attempt is not possible, given the possible endpoints and the attempts
+/// `known`. The choice of the endpoint may be random. The verdict for one endpoint, and whether any
+/// endpoint answers, are not random.
 fn is_foreign(attempt: &Attempt, answerers: Option<&BTreeSet<String>>, known: &[&Attempt]) -> bool {
     let Some(endpoint) = &attempt.endpoint else {
         return !known.is_empty() && known.iter().all(|one| one.verdict != attempt.verdict);
@@ -293,7 +293,8 @@ fn is_foreign(attempt: &Attempt, answerers: Option<&BTreeSet<String>>, known: &[
     alike.peek().is_some() && alike.all(|one| keeps_source(one) != keeps_source(attempt))
 }
 
-/// Whether whoever answered saw the caller's own address; none where nobody did.
+/// Whether the endpoint received the source address unchanged; `None` if no endpoint reported a
+/// source.
 fn keeps_source(attempt: &Attempt) -> Option<bool> {
     Some(attempt.seen_source?.ip() == attempt.local?.ip())
 }
@@ -377,7 +378,7 @@ mod tests {
             own: vec![&refused],
         };
         assert!(ways.is_new(&refused) && ways.vanished());
-        // And back again.
+        // The reverse step.
         let ways = Ways {
             then: Some(names(&[])),
             now: Some(names(&["a"])),
@@ -397,7 +398,7 @@ mod tests {
             own: vec![&b],
         };
         assert!(!ways.vanished() && !ways.is_new(&b));
-        // Of whom nothing is known nothing is said.
+        // Without possible endpoints, nothing is new or old.
         let ways = Ways {
             then: None,
             now: None,

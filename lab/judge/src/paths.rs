@@ -1,5 +1,5 @@
-//! Who may answer a call, by what the objects say: every endpoint that some kube-proxy
-//! may send it to.
+//! Finds the possible endpoints of a probe: every endpoint to which some version of kube-proxy may
+//! send its packets, given the objects of the cluster.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -11,12 +11,11 @@ use svclab_model::plan::{Probe, Protocol};
 use svclab_planner::cluster::Cluster;
 use svclab_rules::service::{cluster_ips, external_ips, ingress_ips};
 
-/// The label by which an endpoint slice names its service.
+/// Label of an endpoint slice with the name of its service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// The names of those who may answer a probe's calls; none where it calls no service, so
-/// that nothing is known of it. Rather too many than too few: an endpoint that terminates
-/// counts where one may be fallen back to.
+/// Returns the names of the possible endpoints of a probe; `None` if its target is no service. The
+/// result may be too large: a terminating endpoint counts wherever kube-proxy may fall back to it.
 #[must_use]
 pub fn answerers(cluster: &Cluster, probe: &Probe) -> Option<BTreeSet<String>> {
     let (service, port) = called_service(cluster, probe)?;
@@ -63,7 +62,7 @@ pub fn answerers(cluster: &Cluster, probe: &Probe) -> Option<BTreeSet<String>> {
     Some(ready)
 }
 
-/// Returns the service that a probe calls, and its port.
+/// Returns the service and service port that a probe targets. `None` if its target is no service.
 #[must_use]
 pub fn called_service<'c>(
     cluster: &'c Cluster,
@@ -75,7 +74,7 @@ pub fn called_service<'c>(
 
 type Conditions = k8s_openapi::api::discovery::v1::EndpointConditions;
 
-/// The port of a service that a probe calls, if it calls the service.
+/// Returns the port of the service that the probe targets, if its target is this service.
 fn port_of<'s>(cluster: &Cluster, service: &'s Service, probe: &Probe) -> Option<&'s ServicePort> {
     let spec = service.spec.as_ref()?;
     let to = probe.to;
@@ -102,7 +101,7 @@ fn port_of<'s>(cluster: &Cluster, service: &'s Service, probe: &Probe) -> Option
     spec.ports.iter().flatten().find(called)
 }
 
-/// How those call themselves who serve at an endpoint.
+/// Returns the names of the servers at the addresses of an endpoint.
 fn names(cluster: &Cluster, endpoint: &Endpoint, ports: &[u16]) -> BTreeSet<String> {
     let addresses = endpoint
         .addresses
@@ -118,7 +117,7 @@ fn names(cluster: &Cluster, endpoint: &Endpoint, ports: &[u16]) -> BTreeSet<Stri
         .collect()
 }
 
-/// How whoever serves there calls itself.
+/// Returns the name of the server at an address.
 fn served_by(cluster: &Cluster, at: SocketAddr) -> Option<String> {
     let pods = cluster.pods.iter().filter(|pod| !pod.host_network);
     let pod = pods.into_iter().find(|pod| pod.ips.contains(&at.ip()));

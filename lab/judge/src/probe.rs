@@ -1,4 +1,4 @@
-//! What became of a probe, and whether that was expected.
+//! Summarizes the attempts of a probe and compares them with its expectation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,46 +9,46 @@ use super::book::Book;
 use svclab_model::evidence::{Attempt, Verdict};
 use svclab_scenario::expectation::{ANY, ProbeExpectation, SourcePort};
 
-/// What was seen of a probe's connections.
+/// Observed results of a probe's attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Observed {
-    /// How many connections came to each verdict; those without any are left out.
+    /// Number of attempts for each verdict; a verdict without attempts is absent.
     #[serde(flatten)]
     pub verdicts: BTreeMap<Verdict, u32>,
-    /// Who answered.
+    /// Endpoints that answered.
     pub endpoints: BTreeSet<String>,
-    /// The sources that those who answered saw, by name where they have one.
+    /// Source addresses that the endpoints received, by name if they have one.
     pub seen_sources: BTreeSet<String>,
-    /// What became of the callers' ports on the way to those who answered; left out
-    /// where nothing is expected of them.
+    /// Whether source ports were kept or changed on the way to the endpoints; absent without an
+    /// expectation about source ports.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub source_ports: BTreeSet<SourcePort>,
 }
 
-/// A probe, what was expected of it, and what was seen.
+/// Result of a probe, with its expectation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeOutcome {
-    /// Its name in the lab.
+    /// Name of the probe in the lab.
     pub name: String,
-    /// Who called.
+    /// Source of the probe.
     pub from: String,
-    /// Whom.
+    /// Target of the probe.
     pub to: String,
-    /// The step after which it was tried, or across which it was open.
+    /// Step after which the probe ran, or across which its connections were open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// What was expected, in the lab's words, or `any`. Only a claim's own words may
-    /// leave a probe out; it is absent then.
+    /// Expectation in the notation of the lab, or `any`. Absent only for a probe that the
+    /// expectations of a claim do not mention.
     pub expected: Option<String>,
-    /// What was seen.
+    /// Observed results.
     pub observed: Observed,
-    /// Whether that is what was expected.
+    /// Whether the expectation is met.
     pub holds: bool,
 }
 
-/// What was seen of one probe.
+/// Returns the observed results of one probe, and the source addresses that endpoints received.
 #[must_use]
 pub fn observe(attempts: &[Attempt], probe: &str, book: &Book<'_>) -> (Observed, BTreeSet<IpAddr>) {
     let mut observed = Observed::default();
@@ -73,9 +73,8 @@ pub fn observe(attempts: &[Attempt], probe: &str, book: &Book<'_>) -> (Observed,
     (observed, sources)
 }
 
-/// Whether what was seen is what was expected. `sources` are the addresses
-/// behind `observed.seen_sources`, and `expected_sources` those that each
-/// expected name stands for.
+/// Whether the observation meets the expectation. `sources` are the addresses behind
+/// `observed.seen_sources`. `expected_sources` are the addresses of each expected name.
 #[must_use]
 pub fn holds(
     expected: &ProbeExpectation,
@@ -116,8 +115,8 @@ pub fn holds(
     verdicts_hold && endpoints_hold && sources_hold && port_holds
 }
 
-/// Whether `pod/default/web` is what a user calls `web`, `default/web` or
-/// `pod/default/web`.
+/// Whether `written` is the name `full` or a suffix of its parts: `web`, `default/web` and
+/// `pod/default/web` for `pod/default/web`.
 #[must_use]
 pub fn is_called(full: &str, written: &str) -> bool {
     full == written
@@ -126,7 +125,7 @@ pub fn is_called(full: &str, written: &str) -> bool {
             .is_some_and(|front| front.ends_with('/'))
 }
 
-/// An expectation in one line, in the lab's own words.
+/// Renders an expectation in one line, in the notation of the lab.
 #[must_use]
 pub fn expected_words(expected: &ProbeExpectation) -> String {
     if expected.any {
@@ -149,7 +148,7 @@ pub fn expected_words(expected: &ProbeExpectation) -> String {
     words.join(", ")
 }
 
-/// What was seen in one line, in the same words.
+/// Renders the observed results in one line, in the same notation.
 #[must_use]
 pub fn observed_words(observed: &Observed) -> String {
     let mut words: Vec<String> = observed

@@ -1,21 +1,22 @@
-//! When a packet is sent again: the pauses between it and those that repeat it.
+//! Measures retransmissions: the intervals between a packet and its copies.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use svclab_journey::Frame;
 
-/// A timer is never early, but its packet's time stamp and its own clock are two.
+/// Lower bound of observed to expected interval. A timer never fires early, but packet time stamps
+/// come from another clock.
 const EARLY: f64 = 0.9;
 
-/// A busy machine is late; a pause twice as long is another pause.
+/// Upper bound of observed to expected interval. A busy machine delays packets, but twice the
+/// interval is another interval.
 const LATE: f64 = 1.9;
 
-/// So near its end the patience of a probe no longer tells whether a packet is
-/// still sent.
+/// Time before the end of the maximum wait in which a retransmission is optional.
 const UNCERTAIN: Duration = Duration::from_millis(500);
 
-/// What tells a packet from all but those that repeat it.
+/// Fields that a packet shares with its retransmissions only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     source: IpAddr,
@@ -24,8 +25,8 @@ struct Identity {
     sequence: Option<u32>,
 }
 
-/// The pauses of each packet that was seen, in the order in which they were first
-/// seen. `packets` are frames with their times, in nanoseconds, in order.
+/// Returns the intervals of each packet, in the order in which the packets were first captured.
+/// `packets` are frames with their times in nanoseconds, in order of time.
 pub fn pauses<'a>(packets: impl Iterator<Item = (u64, &'a Frame)>) -> Vec<Vec<Duration>> {
     let mut seen: Vec<(Identity, u64, Vec<Duration>)> = Vec::new();
     for (time, frame) in packets {
@@ -45,8 +46,8 @@ pub fn pauses<'a>(packets: impl Iterator<Item = (u64, &'a Frame)>) -> Vec<Vec<Du
     seen.into_iter().map(|(_, _, pauses)| pauses).collect()
 }
 
-/// Whether the pauses of a packet are those that are expected, as far as
-/// `patience` goes. A busy machine resends packets after it, which count for nothing.
+/// Whether the intervals of a packet match the expected intervals within the maximum wait. Later
+/// retransmissions, as seen on a busy machine, are ignored.
 pub fn hold(expected: &[Duration], seen: &[Duration], patience: Duration) -> bool {
     let mut sum = Duration::ZERO;
     let asked = expected
@@ -70,7 +71,7 @@ pub fn hold(expected: &[Duration], seen: &[Duration], patience: Duration) -> boo
         })
 }
 
-/// `1 s, 2.02 s`
+/// Renders intervals, such as `1 s, 2.02 s`.
 pub fn words(pauses: &[Duration]) -> String {
     let each: Vec<String> = pauses
         .iter()
@@ -104,7 +105,7 @@ mod tests {
     #[test]
     fn patience_decides_how_many_pauses_are_asked_for() {
         assert!(holds(&[1.02], 3));
-        // The second ends with the patience: it may come or not.
+        // The second interval ends together with the maximum wait, so it is optional.
         assert!(holds(&[1.02, 2.01], 3));
         assert!(!holds(&[], 3));
         assert!(holds(&[1.02, 2.01, 4.2], 8));

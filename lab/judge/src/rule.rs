@@ -1,10 +1,10 @@
-//! What a namespace's rules were, and how often packets met them.
+//! Reads rules and their packet counters from saved iptables rules.
 
 use svclab_model::evidence::SavedRules;
 use svclab_scenario::expectation::RuleExpectation;
 
-/// The rules of a chain, in order, without their counters; none if the table or
-/// the chain is not there.
+/// Returns the rules of a chain in order, without counters. `None` if the table or the chain does
+/// not exist.
 #[must_use]
 pub fn rules_of(
     saved: &[SavedRules],
@@ -41,8 +41,8 @@ pub fn rules_of(
     found
 }
 
-/// The packets that met rules of a chain whose text holds `rule.rule`; none if
-/// there is no such rule.
+/// Returns the number of packets that matched rules of a chain whose text contains `rule.rule`.
+/// `None` if there is no such rule.
 #[must_use]
 pub fn hits(saved: &[SavedRules], netns: &str, rule: &RuleExpectation) -> Option<u64> {
     saved
@@ -63,7 +63,7 @@ fn in_text(text: &str, rule: &RuleExpectation) -> Option<u64> {
         if table != rule.table {
             continue;
         }
-        // `[packets:bytes] -A CHAIN …`
+        // Format: `[packets:bytes] -A CHAIN …`
         let Some((counter, appended)) = line
             .strip_prefix('[')
             .and_then(|line| line.split_once("] "))
@@ -74,7 +74,7 @@ fn in_text(text: &str, rule: &RuleExpectation) -> Option<u64> {
             continue;
         };
         if own.contains(rule.rule.trim()) {
-            // A counter that is no number has counted nobody knows what.
+            // An unparsable counter makes the sum meaningless.
             let packets: u64 = counter.split(':').next()?.parse().ok()?;
             found = Some(found.unwrap_or(0).saturating_add(packets));
         }

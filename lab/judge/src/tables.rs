@@ -1,5 +1,5 @@
-//! What tables of nftables' own held, and how often packets met their rules. They have
-//! no counters but those that somebody wrote: the kernel's trace tells it.
+//! Reads native nftables tables, and counts how many packets matched their rules. Most rules have
+//! no counter, so the kernel's trace events are counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,29 +10,30 @@ use svclab_ruleset::nft::Table;
 use svclab_ruleset::nft::{canonical, parse, tables};
 use svclab_scenario::expectation::RuleExpectation;
 
-/// A table by its family and name, `ip kube-proxy`, of what `nft list ruleset` printed.
+/// Returns the table with a family and name, such as `ip kube-proxy`, from the output of
+/// `nft list ruleset`.
 fn table(held: &Held, name: &str) -> Option<Table> {
     let (_, text) = tables(&held.nft).find(|(known, _)| *known == name)?;
     let ruleset = parse(text).ok()?;
     ruleset.tables.into_iter().next()
 }
 
-/// The rules of a chain, in order, with their comments; none if it is not there.
+/// Returns the rules of a chain in order, with their comments. `None` if the chain does not exist.
 pub fn rules_of(held: &Held, name: &str, chain: &str) -> Option<Vec<String>> {
     let table = table(held, name)?;
     let rules = table.chain(chain)?.rules.iter();
     Some(rules.map(ToString::to_string).collect())
 }
 
-/// Whether rules mean the same, however `nft` writes them.
+/// Whether two lists of rules have the same meaning, regardless of the notation of `nft`.
 pub fn are_same(one: &[String], other: &[String]) -> bool {
     let means =
         |rules: &[String]| -> Vec<String> { rules.iter().map(|rule| canonical(rule)).collect() };
     means(one) == means(other)
 }
 
-/// What a set or map holds, `ipv4_addr . inet_service : verdict`, and its entries
-/// without their comments; none if it is not there.
+/// Returns the type of a set or map, such as `ipv4_addr . inet_service : verdict`, and its entries
+/// without comments. `None` if it does not exist.
 pub fn set_of(held: &Held, name: &str, set: &str) -> Option<(String, BTreeSet<String>)> {
     let table = table(held, name)?;
     let set = table.set(set)?;
@@ -44,8 +45,8 @@ pub fn set_of(held: &Held, name: &str, set: &str) -> Option<(String, BTreeSet<St
     Some((kind.to_owned(), entries.collect()))
 }
 
-/// The packets that met rules of a chain whose text holds `rule.rule`; none if there is
-/// no such rule.
+/// Returns the number of packets that matched rules of a chain whose text contains `rule.rule`.
+/// `None` if there is no such rule.
 pub fn hits(evidence: &Evidence, netns: &str, rule: &RuleExpectation) -> Option<u64> {
     let rules = rules_of(evidence.held.get(netns)?, &rule.table, &rule.chain)?;
     let (family, name) = rule.table.split_once(' ')?;
