@@ -1,5 +1,5 @@
-//! The plan of one node on which nothing runs but kube-proxy: its rules, sets, tables,
-//! virtual servers and the addresses it binds.
+//! Builds the plan of one node with kube-proxy only: its rules, sets, tables, virtual servers and
+//! bound addresses.
 
 use svclab_model::plan::{Backend, Iptables, Namespace, Plan, Watch};
 use svclab_rules::kube_proxy::{self, KubeProxy, KubeProxyError, Mode, Objects};
@@ -8,8 +8,8 @@ use svclab_ruleset::iptables::script::{Script, Table};
 
 use super::rules::holder;
 
-/// What `proxy` writes where it sees `objects`, in a namespace called like the
-/// node, which is read back whole.
+/// Returns the plan of what `proxy` generates from `objects`. The plan has one namespace with the
+/// name of the node, and reads back all of its state.
 ///
 /// # Errors
 ///
@@ -75,8 +75,8 @@ pub fn kube_proxy_alone(
     })
 }
 
-/// Adds what kube-proxies leave to the kubelet: up to v1.19 nat `KUBE-MARK-DROP`
-/// must be there before their rules are loaded.
+/// Declares the chain that kube-proxies up to v1.19 expect from the kubelet: `KUBE-MARK-DROP` in
+/// table nat must exist before their rules are loaded.
 pub fn with_the_kubelets_chain(plan: &mut Plan) {
     let rules = plan
         .namespaces

@@ -1,10 +1,9 @@
-//! Load balancers: real IPVS in the router between the nodes, or, for public
-//! ones, in a router beyond it.
+//! Builds load balancers: IPVS in the router between the nodes, or, for public balancers, in a
+//! router beyond it.
 //!
-//! A balancer that keeps the source is answered to the client's own address. It
-//! works because everything between machines crosses the router, which turns the
-//! rewriting round; that is also how a cloud's fabric behaves, and why an answer
-//! that never leaves the node is lost.
+//! A balancer that keeps the source receives replies addressed to the client. This works because
+//! all packets between machines cross the router, which reverses the rewrite. The fabric of a cloud
+//! does the same, and therefore loses a reply that never leaves the node.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -20,42 +19,39 @@ use svclab_ruleset::iptables::script::{Script, Table};
 use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Virtual};
 use svclab_scenario::lab::NoBackend;
 
-/// The interface that holds balancers' addresses.
+/// Interface that has the addresses of the balancers.
 const HOLDER: &str = "lb";
 
-/// The first mark. Each port of each address takes one, and one more for each
-/// backend whose own packets must not come back to it.
+/// First firewall mark. Each port of each address uses one mark. With `skipOwnSource`, each backend
+/// uses one more, so that its own packets do not return to it.
 const FIRST_MARK: u32 = 100;
 
-/// How often a backend is asked, unless the lab says otherwise.
+/// Default interval of health checks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The cable between the router and what is public.
+/// Link between the router and the public router.
 const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 const CABLE: u8 = 30;
 
-/// What balancers make in one namespace.
+/// Rules and virtual servers of the balancers in one namespace.
 #[derive(Debug, Default)]
 pub struct Balancing {
-    /// Their rules.
     pub script: Script,
-    /// Their virtual servers.
     pub ipvs: Vec<VirtualServer>,
 }
 
-/// What all balancers of a cluster make.
+/// All objects of the balancers of a cluster.
 #[derive(Debug, Default)]
 pub struct Made {
-    /// By namespace.
     pub namespaces: IndexMap<&'static str, Balancing>,
-    /// What they ask of their backends.
+    /// Health checks of the backends.
     pub health: Vec<HealthCheck>,
-    /// Those on layer 7.
+    /// Balancers on layer 7.
     pub servers: Vec<Server>,
 }
 
-/// Where a balancer stands.
+/// Returns the namespace of a balancer.
 fn place_of(balancer: &Balancer) -> &'static str {
     if balancer.spec.public.is_some() {
         INTERNET
@@ -64,7 +60,7 @@ fn place_of(balancer: &Balancer) -> &'static str {
     }
 }
 
-/// Gives every balancer its addresses, and what is public its router.
+/// Adds the addresses of all balancers to the topology, and the router of public balancers.
 pub fn place(topology: &mut Topology, cluster: &Cluster) {
     if cluster
         .balancers
@@ -123,7 +119,7 @@ pub fn place(topology: &mut Topology, cluster: &Cluster) {
     }
 }
 
-/// The balancers' rules, virtual servers, health checks and proxies.
+/// Builds the rules, virtual servers, health checks and layer 7 proxies of all balancers.
 #[must_use]
 pub fn make(cluster: &Cluster) -> Made {
     let mut made = Made::default();
@@ -175,8 +171,8 @@ pub fn make(cluster: &Cluster) -> Made {
     made
 }
 
-/// One virtual server for everybody, and one for each backend's own packets if
-/// those must not come back: its mark, that backend's address, and the server.
+/// Builds the virtual servers of a port: one for all sources, and with `skipOwnSource` one for each
+/// backend's own packets. Each result has the mark, the address of that backend, and the server.
 fn services(
     balancer: &Balancer,
     port: &BalancerPort,
@@ -217,8 +213,8 @@ fn services(
         .collect()
 }
 
-/// Marks a balancer's packets: the last mark that is set counts, so those for
-/// one source stand behind that for all.
+/// Adds the rule that marks the packets of a balancer. The last matching rule sets the mark, so
+/// rules for one source must follow the rule for all sources.
 fn marking(
     script: &mut Script,
     address: IpAddr,
@@ -234,7 +230,8 @@ fn marking(
     ));
 }
 
-/// With no backend left IPVS answers with an ICMP error; most clouds say nothing.
+/// Drops the ICMP errors that IPVS sends without a backend, unless the lab expects them: most
+/// clouds do not reply at all.
 fn unreachable_or_not(made: &mut Made, balancer: &Balancer) {
     if balancer.spec.no_backend == NoBackend::Refuse || balancer.spec.retry_after.is_some() {
         return;
@@ -256,9 +253,9 @@ fn unreachable_or_not(made: &mut Made, balancer: &Balancer) {
     }
 }
 
-/// A security group drops what a balancer sends on, by the source that the client had. A
-/// balancer on layer 7 makes connections of its own, so there it drops what the balancer
-/// receives.
+/// Adds the security group of a balancer. A security group drops packets that the balancer sends
+/// on, by the source address of the client. A balancer on layer 7 opens its own connections, so its
+/// security group drops packets that the balancer receives.
 fn security(made: &mut Made, balancer: &Balancer) {
     let Some(group) = &balancer.spec.security_group else {
         return;
@@ -294,7 +291,7 @@ fn security(made: &mut Made, balancer: &Balancer) {
     }
 }
 
-/// The addresses and ports before which a security group decides.
+/// Returns the addresses and ports that a security group protects.
 fn guarded_by_security(balancer: &Balancer) -> Vec<(SocketAddr, &str)> {
     let of_port = |port: &BalancerPort| -> Vec<SocketAddr> {
         if balancer.spec.retry_after.is_some() {
@@ -314,7 +311,7 @@ fn guarded_by_security(balancer: &Balancer) -> Vec<(SocketAddr, &str)> {
         .collect()
 }
 
-/// What leaves the cluster for a public balancer gets another source.
+/// Adds the source NAT of packets that leave the cluster for a public balancer.
 fn egress(made: &mut Made, cluster: &Cluster, balancer: &Balancer) {
     let Some(public) = &balancer.spec.public else {
         return;
@@ -365,8 +362,8 @@ fn proxy(
     }
 }
 
-/// One check a backend: of the node's health port where the service has one,
-/// else of the very port that packets are sent to.
+/// Builds one health check for each backend. The check uses the node's health check port if the
+/// service has one, otherwise the port of the backend.
 fn health(balancer: &Balancer, guarded: &[(BalancerBackend, Guarded)]) -> Vec<HealthCheck> {
     let Some(check) = &balancer.spec.health_check else {
         return Vec::new();
