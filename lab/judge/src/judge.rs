@@ -80,13 +80,13 @@ pub struct Moment<'a> {
 pub struct Subject<'a> {
     /// Stage 0, with the plan that was run.
     pub first: Moment<'a>,
-    /// What it is after each step.
+    /// Stages after each step.
     pub after: Vec<Moment<'a>>,
-    /// The lab.
+    /// Lab document.
     pub spec: &'a LabSpec,
-    /// What is expected.
+    /// Expectations of the case.
     pub row: &'a Row,
-    /// Which row of the lab that is, from 0.
+    /// Index of the expectations in the lab's list, from 0.
     pub row_at: usize,
 }
 
