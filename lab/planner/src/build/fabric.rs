@@ -1,5 +1,4 @@
-//! What lies between machines: a router, and a switch where several share a
-//! subnet.
+//! Builds the fabric: the router between machines, and a bridge for subnets with several members.
 
 use std::net::IpAddr;
 
@@ -9,16 +8,16 @@ use super::topology::{Port, Topology, dev_name, everywhere};
 use crate::cluster::{Cluster, FABRIC, Member, Subnet};
 use svclab_model::plan::LinkKind;
 
-/// The interface that leads a machine out.
+/// Interface that connects a machine to the fabric.
 pub const UPLINK: &str = "eth0";
 
-/// Subnets whose machines hear each other: those that share a member.
+/// Subnets on one bridge: those that share a member.
 struct Switch<'a> {
     subnets: Vec<&'a Subnet>,
     members: Vec<Member>,
 }
 
-/// Lays the fabric and connects every node and host to it.
+/// Adds the fabric to the topology and connects every node and host to it.
 pub fn lay(topology: &mut Topology, cluster: &Cluster) {
     topology.namespace(FABRIC);
     for (at, switch) in switches(&cluster.fabric.subnets).iter().enumerate() {
@@ -31,8 +30,8 @@ pub fn lay(topology: &mut Topology, cluster: &Cluster) {
     }
 }
 
-/// The interface of the fabric through which it reaches a node, and the node's
-/// address there.
+/// Returns a node's address and the interface of the fabric that has a network with this address.
+/// `None` if the node has no address of the family, or is not in a subnet of the fabric.
 pub fn port_of(
     topology: &mut Topology,
     cluster: &Cluster,

@@ -1,4 +1,4 @@
-//! Ports that kube-proxies keep others away from.
+//! Builds the ports that kube-proxies hold open to prevent other programs from using them.
 
 #[cfg(test)]
 mod tests;
@@ -15,11 +15,10 @@ use svclab_rules::kube_proxy::node_ports::Serving;
 use svclab_rules::kube_proxy::services::{self, ServicePort};
 use svclab_rules::kube_proxy::{Family, KubeProxy};
 
-/// Listeners that nobody accepts from, on each node port and on the ports of
-/// external IPs that are the node's own. A connection that no rule takes is made
-/// with them, and nobody says a word. Where `taken` has a server already,
-/// kube-proxy could not open the port, and passed it by.
-/// (`syncProxyRules` of `pkg/proxy/iptables/proxier.go` and
+/// Builds a listening socket for each node port, and for the ports of external IPs that the node
+/// itself has. No program accepts from these sockets: a connection that matches no rule is
+/// established and stays silent. If a server in `taken` already uses the port, kube-proxy cannot
+/// open it and skips it. (`syncProxyRules` of `pkg/proxy/iptables/proxier.go` and
 /// `pkg/proxy/ipvs/proxier.go`, v1.9.0 to v1.23.4.)
 pub fn held(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server]) -> Vec<Server> {
     let mut held: Vec<Server> = Vec::new();
@@ -32,13 +31,13 @@ pub fn held(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server]) -> Ve
             .iter()
             .filter(|namespace| namespace.name == node.name)
             .flat_map(|namespace| &namespace.links)
-            // What kube-proxy itself binds is there when it has looked.
+            // kube-proxy reads the node's addresses before it binds its own.
             .filter(|link| link.name != DUMMY)
             .flat_map(|link| link.addresses.iter().map(IpNetwork::ip))
             .collect();
         let families = [Some(Family::V4), cluster.speaks_v6().then_some(Family::V6)];
         for family in families.into_iter().flatten() {
-            // What cannot be read was told of when the rules were written.
+            // Errors were already reported when the rules were built.
             let ports = services::service_ports(&cluster.services, proxy.version, family);
             for (address, port, protocol) in ports
                 .iter()
@@ -66,7 +65,7 @@ pub fn held(cluster: &Cluster, namespaces: &[Namespace], taken: &[Server]) -> Ve
     held
 }
 
-/// Whether a listener on an address keeps one from another.
+/// Whether a listening socket on one address prevents a listening socket on the other.
 fn meets(there: Option<IpAddr>, address: IpAddr) -> bool {
     there.is_none_or(|there| {
         there == address
@@ -75,7 +74,7 @@ fn meets(there: Option<IpAddr>, address: IpAddr) -> bool {
     })
 }
 
-/// Where one service port is held: address, port, protocol.
+/// Returns where one service port is held: address, port, protocol.
 fn of_port(
     proxy: &KubeProxy,
     service: &ServicePort,
@@ -96,7 +95,8 @@ fn of_port(
     held
 }
 
-/// The addresses on which node ports are held; the unspecified one is all.
+/// Returns the addresses on which node ports are held. The unspecified address covers all
+/// addresses.
 fn node_addresses(proxy: &KubeProxy, own: &[IpAddr], family: Family) -> Vec<IpAddr> {
     let serving = Serving::of(proxy, family);
     if serving == Serving::All || proxy.version.has(&HOLDS_PORTS_EVERYWHERE) {

@@ -1,4 +1,4 @@
-//! From a cluster to the plan that builds it.
+//! Builds a plan from a cluster.
 
 mod alone;
 mod balancer;
@@ -32,43 +32,43 @@ pub use rules::SOURCE_CHECK;
 use stages::Stage;
 use topology::Topology;
 
-/// What of a case a plan is made of.
+/// Input of a plan: the parts of a case.
 #[derive(Debug, Clone, Copy)]
 pub struct Order<'a> {
-    /// The case's name, for messages.
+    /// Name of the case, used in messages.
     pub case: &'a str,
-    /// The cluster.
+    /// Cluster at stage 0.
     pub cluster: &'a Cluster,
-    /// What to try, by name.
+    /// Probes by name.
     pub probes: &'a IndexMap<String, Probe>,
-    /// What is expected of it, which decides what is watched.
+    /// Expectations of the case, which decide what is recorded.
     pub row: &'a Row,
-    /// Which row of the lab that is, from 0.
+    /// Index of the expectations in the lab's list, from 0.
     pub row_at: usize,
-    /// How long a probe waits that says nothing of its own.
+    /// Maximum wait of probes without their own `patience`.
     pub patience: Patience,
-    /// What changes while it stands.
+    /// Steps of the case, in order.
     pub steps: &'a [After<'a>],
 }
 
-/// What a case is after a step.
+/// A step: the case after it, and its probes.
 #[derive(Debug, Clone, Copy)]
 pub struct After<'a> {
-    /// The step's name.
+    /// Name of the step.
     pub name: &'a str,
-    /// What exists then.
+    /// Cluster after the step.
     pub cluster: &'a Cluster,
-    /// What to try then, by name.
+    /// Probes after the step, by name.
     pub probes: &'a IndexMap<String, Probe>,
 }
 
-/// The plan of one case, its steps included, and what the lab is after each of them: the
-/// plan of which it would be built so at once.
+/// Builds the plan of a case with its steps, and one plan for each stage after a step. The plan of
+/// a later stage is the one from which the stage could be built at once.
 ///
 /// # Errors
 ///
-/// Everything in it that cannot be built, with its place; a step that a standing lab
-/// cannot take.
+/// Returns all problems, each with its location: objects that cannot be built, and steps that
+/// cannot be applied to a running case.
 pub fn plan(order: &Order<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
     let stages = stages::stages(order)?;
     let mut problems: Vec<Problem> = Vec::new();
@@ -77,7 +77,7 @@ pub fn plan(order: &Order<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
         let mut own = Vec::new();
         plans.push(stage(order, cluster, &mut own));
         for problem in own {
-            // What is wrong with the lab is found again on every node and in every step.
+            // A problem of the lab occurs again on every node and in every step.
             if problems.iter().any(|known| problem.is_as(known)) {
                 continue;
             }
@@ -104,7 +104,8 @@ pub fn plan(order: &Order<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
     );
     plan.watch = watch::watch(order, &plan.namespaces, &mut problems);
     if !order.steps.is_empty() {
-        // Where traffic moves is not known beforehand.
+        // The interfaces on which traffic shifts are unknown in advance, so all namespaces are
+        // captured.
         let all = plan.namespaces.iter();
         plan.watch.packets = all.map(|namespace| namespace.name.clone()).collect();
     }
@@ -120,7 +121,7 @@ pub fn plan(order: &Order<'_>) -> Result<(Plan, Vec<Plan>), Vec<Problem>> {
     }
 }
 
-/// What stands at one time, without what is tried in it.
+/// Builds the plan of one stage without its probes.
 fn stage(order: &Order<'_>, stage: &Stage<'_>, problems: &mut Vec<Problem>) -> Plan {
     let (cluster, ground) = (stage.cluster, &*stage.ground);
     let mut topology = Topology::default();
@@ -158,7 +159,7 @@ fn stage(order: &Order<'_>, stage: &Stage<'_>, problems: &mut Vec<Problem>) -> P
     }
 }
 
-/// A server for each port that is served.
+/// Returns a server for each served port.
 fn servers(cluster: &Cluster) -> Vec<Server> {
     cluster
         .serving
@@ -175,8 +176,8 @@ fn servers(cluster: &Cluster) -> Vec<Server> {
         .collect()
 }
 
-/// The port on which a kube-proxy says whether its node has endpoints of a
-/// service, for each service that has one.
+/// Returns the health check servers of kube-proxies: one on each node for each service with a
+/// health check node port.
 fn health_ports(cluster: &Cluster) -> Vec<Server> {
     let mut servers = Vec::new();
     for service in &cluster.services {
@@ -213,7 +214,7 @@ fn health_ports(cluster: &Cluster) -> Vec<Server> {
     servers
 }
 
-/// How many ready endpoints of a service are on a node.
+/// Returns the number of ready endpoints of a service on a node.
 fn local_endpoints(cluster: &Cluster, namespace: &str, service: &str, node: &str) -> usize {
     cluster
         .slices

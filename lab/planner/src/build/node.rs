@@ -1,4 +1,4 @@
-//! What a node has besides its uplink.
+//! Builds the interfaces of a node other than its uplink.
 
 use ipnetwork::IpNetwork;
 
@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use svclab_model::plan::LinkKind;
 use svclab_rules::docker;
 
-/// Puts Docker's bridge on every node of a lab that has Docker.
+/// Adds Docker's bridge to every node if the lab has Docker.
 pub fn place(topology: &mut Topology, cluster: &Cluster) {
     let Some(docker) = &cluster.docker else {
         return;

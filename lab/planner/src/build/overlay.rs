@@ -1,4 +1,4 @@
-//! How one node's pods reach another's: through flannel's tunnels, or by routes.
+//! Connects the pod networks of nodes, by flannel's VXLAN tunnels or by routes.
 
 use std::net::IpAddr;
 
@@ -11,11 +11,10 @@ use svclab_model::plan::{LinkKind, Mac, Route, RouteKind};
 use svclab_rules::flannel::{Flannel, Lease, overlay};
 use svclab_scenario::lab::FabricKind;
 
-/// What a VXLAN header takes off a packet's room, in bytes; flannel's interface
-/// has the underlay's 1500 less that.
+/// MTU of flannel's interface in bytes: 1500 of the underlay minus the VXLAN overhead.
 const MTU: u32 = 1450;
 
-/// Connects the nodes' pod networks.
+/// Connects the pod networks of all nodes.
 pub fn lay(topology: &mut Topology, cluster: &Cluster) {
     if let Some(flannel) = &cluster.flannel {
         tunnel(topology, cluster, flannel);
@@ -77,8 +76,7 @@ fn tunnel(topology: &mut Topology, cluster: &Cluster, flannel: &Flannel) {
     }
 }
 
-/// Routes as a cloud's router has them, and, where nodes share a switch, the
-/// nodes too.
+/// Adds routes to the router, as in a cloud. If nodes share a bridge, the nodes get the routes too.
 fn route(topology: &mut Topology, cluster: &Cluster) {
     for (at, node) in cluster.nodes.iter().enumerate() {
         for cidr in &node.pod_cidrs {

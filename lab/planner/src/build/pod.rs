@@ -1,5 +1,4 @@
-//! How pods hang on their nodes: on a bridge, or each by a route of its own as
-//! calico has it.
+//! Connects pods to their nodes: through a bridge, or as in calico through one route for each pod.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,22 +11,22 @@ use super::topology::{Port, Topology, everywhere};
 use crate::cluster::{Cluster, Node, Pod};
 use svclab_model::plan::{LinkKind, Mac};
 
-/// The bridge that flannel's CNI plugin makes.
+/// Bridge of flannel's CNI plugin.
 const CNI_BRIDGE: &str = "cni0";
 
-/// The bridge that kubenet and its kin make.
+/// Bridge of kubenet and related plugins.
 const KUBENET_BRIDGE: &str = "cbr0";
 
-/// The address that calico's pods hold to be their router; the node answers for
-/// it. projectcalico/calico v3.28.0, `cni-plugin/pkg/dataplane/linux/dataplane_linux.go`.
+/// Gateway address of calico's pods. The node answers neighbour requests for it
+/// (projectcalico/calico v3.28.0, `cni-plugin/pkg/dataplane/linux/dataplane_linux.go`).
 const CALICO_GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
-/// The link-layer address of the node's end of every calico pod's cable, and the
-/// link-local address that follows from it.
+/// Hardware address of the node's end of every calico veth pair, and the link-local address derived
+/// from it.
 const CALICO_MAC: Mac = Mac([0xee; 6]);
 const CALICO_LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0xecee, 0xeeff, 0xfeee, 0xeeee);
 
-/// Connects every pod that has a network of its own.
+/// Connects every pod that does not use the host network.
 pub fn attach(topology: &mut Topology, cluster: &Cluster) {
     for (at, node) in cluster.nodes.iter().enumerate() {
         let pods: Vec<&Pod> = cluster
@@ -73,8 +72,8 @@ fn plug_in(topology: &mut Topology, node: &Node, pods: &[&Pod], bridge: &str) {
         topology.cable(&inner, addresses, &outer, vec![]);
         if let Some(port) = topology.link_mut(&outer) {
             port.bridge = Some(bridge.dev.clone());
-            // The bridge plugin's hairpinMode, which flannel's manifest sets
-            // and kubenet's default has.
+            // `hairpinMode` of the bridge plugin: set by flannel's manifest and by default in
+            // kubenet.
             port.hairpin = true;
         }
         for router in routers
@@ -95,8 +94,8 @@ fn plug_in(topology: &mut Topology, node: &Node, pods: &[&Pod], bridge: &str) {
 
 fn route_to(topology: &mut Topology, node: &Node, pod: &Pod) {
     let inner = Port::new(pod.reference(), UPLINK);
-    // projectcalico/calico v3.28.0, `libcalico-go/lib/names/workloadendpoint.go`
-    // with the CNI plugin's `VethNameForWorkload`.
+    // Name as in projectcalico/calico v3.28.0, `libcalico-go/lib/names/workloadendpoint.go`, and
+    // `VethNameForWorkload` of the CNI plugin.
     let outer = Port::new(&node.name, format!("cali{}", &digest(pod)[..11]));
     let addresses: Vec<IpNetwork> = pod.ips.iter().map(|ip| IpNetwork::from(*ip)).collect();
     topology.cable(&inner, addresses, &outer, vec![]);
@@ -119,7 +118,7 @@ fn route_to(topology: &mut Topology, node: &Node, pod: &Pod) {
     }
 }
 
-/// The first host of a pod network, which the bridge has.
+/// Returns the first host address of a pod network, which the bridge uses.
 fn first_of(cidr: IpNetwork) -> Option<IpNetwork> {
     let first: IpAddr = match cidr {
         IpNetwork::V4(cidr) => cidr.nth(1)?.into(),
@@ -132,7 +131,7 @@ fn digest(pod: &Pod) -> String {
     HEXLOWER.encode(&Sha1::digest(format!("{}.{}", pod.namespace, pod.name)))
 }
 
-/// Whether an interface's name is that of a calico pod's cable.
+/// Whether an interface name is that of the node's end of a calico veth pair.
 #[must_use]
 pub fn is_calico(dev: &str) -> bool {
     dev.starts_with("cali")

@@ -1,4 +1,4 @@
-//! From the names in a lab's probes to namespaces and addresses.
+//! Resolves the names in the probes of a lab to namespaces and addresses.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use svclab_scenario::tree::Step;
 
 use super::Order;
 
-/// Probes that begin together, and what exists then.
+/// Probes that start together, with the cluster at that stage.
 pub struct Group<'a> {
     cluster: &'a Cluster,
-    /// Each with the map that it is written in: its probes, and its place.
+    /// Probes, each with the map that contains it.
     probes: Vec<(&'a String, &'a lab::Probe, Within<'a>)>,
-    /// After which step that is.
+    /// Index of the step before the probes; `None` for stage 0.
     step: Option<usize>,
 }
 
-/// A map of probes, and the step that it belongs to.
+/// A map of probes, and the index of its step.
 type Within<'a> = (&'a IndexMap<String, lab::Probe>, Option<usize>);
 
 impl<'a> Group<'a> {
-    /// What is tried first.
+    /// Returns the probes of stage 0.
     pub fn first(order: &Order<'a>) -> Self {
         Self {
             cluster: order.cluster,
@@ -40,7 +40,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// What is tried after a step.
+    /// Returns the probes after a step.
     pub fn after(order: &Order<'a>, at: usize) -> Self {
         Self {
             cluster: order
@@ -54,7 +54,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// What is open across a step.
+    /// Returns the probes whose connections stay open across a step.
     pub fn across(order: &Order<'a>, at: usize) -> Self {
         let before = at.checked_sub(1);
         let name = order.steps.get(at).map(|step| step.name);
@@ -85,7 +85,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Every probe of a group, in the lab's order.
+/// Resolves all probes of a group, in the order of the lab.
 pub fn resolve(
     order: &Order<'_>,
     group: &Group<'_>,
@@ -136,12 +136,12 @@ fn one(
     Ok(planned)
 }
 
-/// A probe as a user writes it, with namespaces and addresses for its names. One
-/// that says nothing of it waits for `patience`.
+/// Resolves a probe of a lab to namespaces and addresses. `patience` is the maximum wait of a probe
+/// without its own.
 ///
 /// # Errors
 ///
-/// The field that names nothing, and why.
+/// Returns the field with an invalid value, and the reason.
 pub fn probe_of(
     cluster: &Cluster,
     namespaces: &[Namespace],
@@ -181,7 +181,7 @@ pub fn probe_of(
     })
 }
 
-/// A chain of `after` must end, and at a probe that is there.
+/// Checks that the chain of `after` references ends, and that each refers to an existing probe.
 fn waits(probes: &IndexMap<String, lab::Probe>, name: &str, after: &str) -> Result<(), NameError> {
     let mut next = Some(after);
     for _ in 0..=probes.len() {
@@ -205,7 +205,7 @@ fn waits(probes: &IndexMap<String, lab::Probe>, name: &str, after: &str) -> Resu
 fn target(cluster: &Cluster, own: &[IpAddr], probe: &lab::Probe) -> Result<Target, NameError> {
     let reference = Reference::parse(&probe.to)?;
     let addresses = cluster.addresses(&reference.name)?;
-    // Of several, one of a family that the caller speaks; the first is meant.
+    // Uses the first address of a family that the source has, otherwise the first address.
     let address = addresses
         .iter()
         .find(|address| own.iter().any(|mine| mine.is_ipv4() == address.is_ipv4()))
@@ -245,7 +245,7 @@ fn target(cluster: &Cluster, own: &[IpAddr], probe: &lab::Probe) -> Result<Targe
     Ok(Target { address, port })
 }
 
-/// The service whose port this is, if all services with that port there speak SCTP.
+/// Returns the service at this address and port if all such services use SCTP.
 fn sctp_only(cluster: &Cluster, address: IpAddr, port: u16) -> Option<String> {
     let has_address = |service: &core::Service| {
         let own = [
@@ -281,7 +281,7 @@ fn sctp_only(cluster: &Cluster, address: IpAddr, port: u16) -> Option<String> {
     found
 }
 
-/// A service's port by its name.
+/// Resolves the name of a service port to its number.
 fn named_port(cluster: &Cluster, reference: &Reference, port: &str) -> Result<u16, NameError> {
     let ports = cluster
         .service(&reference.name)
@@ -325,7 +325,7 @@ fn bound(cluster: &Cluster, own: &[IpAddr], bind: &str, to: IpAddr) -> Result<Ip
         })
 }
 
-/// Whether a row expects somebody to answer.
+/// Whether an expectation requires a reply.
 fn wants_answer(expected: &ProbeExpectation) -> bool {
     let some =
         |count: Option<svclab_scenario::count::Count>| count.is_some_and(|count| count.min() > 0);
@@ -337,9 +337,9 @@ fn wants_answer(expected: &ProbeExpectation) -> bool {
             .is_some_and(|pods| !pods.is_empty())
 }
 
-/// Whether a timeout of a probe may be told before its patience is over: where one is
-/// expected, so that all is watched that proves it, and nothing is expected of what a
-/// longer wait would show.
+/// Whether a timeout of a probe may be settled before the maximum wait has passed. The lab must
+/// expect a timeout, so that all necessary evidence is recorded, and must not expect
+/// retransmissions.
 fn may_settle(order: &Order<'_>, name: &str, probe: &lab::Probe) -> bool {
     let expected = order.row.expected.probes.get(name);
     let timeout = expected.and_then(|expected| expected.timeout);
@@ -352,7 +352,7 @@ fn may_settle(order: &Order<'_>, name: &str, probe: &lab::Probe) -> bool {
         .chain([&order.row.expected])
         .flat_map(|expected| &expected.wire)
         .any(|wire| wire.resent.is_some());
-    // What a real kube-proxy does next is not in the plan.
+    // The plan does not contain what a real kube-proxy does next.
     let generated = order.cluster.nodes.iter().all(|node| {
         let proxy = node.kube_proxy.as_ref();
         proxy.is_none_or(|proxy| proxy.binary.is_none())
@@ -364,7 +364,7 @@ fn may_settle(order: &Order<'_>, name: &str, probe: &lab::Probe) -> bool {
         && timeout.is_some_and(|count| count.max() != Some(0))
 }
 
-/// Where a row expects an answer, there must be somebody who could give it.
+/// Checks that a server exists for a probe that must receive a reply.
 fn somebody_serves(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Result<(), NameError> {
     let reference = Reference::parse(&probe.to)?;
     if probe.protocol == Protocol::Ping {
@@ -375,7 +375,7 @@ fn somebody_serves(cluster: &Cluster, probe: &lab::Probe, to: Target) -> Result<
     }
     let netns = match &reference.name {
         Name::Pod(..) => cluster.start(&reference.name.to_string())?,
-        // A node's port may be a node port, which rules answer.
+        // A port of a node may be a node port, which rules serve.
         Name::Machine(name) if cluster.hosts.iter().any(|host| host.name == *name) => name.clone(),
         _ => return Ok(()),
     };

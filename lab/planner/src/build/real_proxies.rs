@@ -1,4 +1,4 @@
-//! Real kube-proxies in place of generated rules.
+//! Builds the real kube-proxies that run instead of generated rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,11 +11,11 @@ use svclab_model::plan::{API, Heard, RealProxy};
 use svclab_rules::kube_proxy::history::{CONNTRACK_RECONCILED, ENDPOINTS_OBJECTS};
 use svclab_rules::kube_proxy::{Version, config_file, flags, needs_config_file};
 
-/// After which time a kube-proxy is taken not to come to write rules any more. Without
-/// KVM a sync in a guest takes some seconds.
+/// Default time limit for the rules of a kube-proxy. Without KVM, a sync in a guest lasts some
+/// seconds.
 const WITHIN: Duration = Duration::from_mins(2);
 
-/// Those of the cluster's nodes, and the objects that they are told of.
+/// Returns the real kube-proxies of all nodes, and the objects that their API server serves.
 pub fn real_proxies(
     cluster: &Cluster,
     problems: &mut Vec<Problem>,
@@ -58,7 +58,7 @@ pub fn real_proxies(
             );
         }
         if !proxy.bind_load_balancer_ips {
-            // Of the node's iptables and kernel it finds out by itself.
+            // A kube-proxy detects the iptables backend and kernel of its node by itself.
             problems.push(
                 Problem::in_lab(
                     place!["spec", "kubeProxy", "bindLoadBalancerIPs"],
@@ -89,11 +89,11 @@ pub fn real_proxies(
     (proxies, objects.collect())
 }
 
-/// Of how many changes each kube-proxy of a cluster hears at least when the objects that
-/// its API server has become others, by node.
+/// Returns, for each node with a real kube-proxy, the minimum number of changes that the kube-proxy
+/// receives when the objects of its API server change.
 pub fn hears_of(cluster: &Cluster, before: &[Value], after: &[Value]) -> BTreeMap<String, Heard> {
     let mut store = Store::new();
-    // What an API server does not take is told when it is given it.
+    // Objects that the API server rejects are reported when they are loaded.
     let mut changes: Vec<&Change> = Vec::new();
     if store.replace(before.to_vec()).is_ok() {
         let then = store.version();
@@ -121,7 +121,8 @@ pub fn hears_of(cluster: &Cluster, before: &[Value], after: &[Value]) -> BTreeMa
     real.collect()
 }
 
-/// The node of a kube-proxy that calls `conntrack` when endpoints change, if any does.
+/// Returns the node of a kube-proxy that runs `conntrack` when endpoints change; `None` if there is
+/// none.
 pub fn calls_conntrack(cluster: &Cluster) -> Option<String> {
     let mut nodes = cluster.nodes.iter();
     let node = nodes.find(|node| {
@@ -133,7 +134,7 @@ pub fn calls_conntrack(cluster: &Cluster) -> Option<String> {
     Some(node.name.clone())
 }
 
-/// Whether every kube-proxy hears of a change.
+/// Whether every kube-proxy receives a change.
 fn is_heard(change: &Change) -> bool {
     let watched = |object: &Value| {
         let labelled = |label: &&str| object["metadata"]["labels"].get(label).is_some();
@@ -145,14 +146,14 @@ fn is_heard(change: &Change) -> bool {
     }
 }
 
-/// Labels that keep objects from kube-proxies, of some version or another.
+/// Labels of objects that some versions of kube-proxy do not watch.
 const UNWATCHED: [&str; 2] = [
     "service.kubernetes.io/service-proxy-name",
     "service.kubernetes.io/headless",
 ];
 
-/// What every kube-proxy of that version watches: services that have an address, and
-/// whose endpoints, unless a label keeps them from it.
+/// Returns the number of objects that every kube-proxy of the version watches: services with an
+/// address and the endpoints of services, except objects with one of these labels.
 fn heard(cluster: &Cluster, version: Version) -> Heard {
     let is_watched = |labels: Option<&BTreeMap<String, String>>| {
         let labelled = |label: &str| labels.is_some_and(|labels| labels.contains_key(label));
@@ -186,7 +187,7 @@ fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// An object as the API has it; what was read from YAML can be written as JSON.
+/// Converts an object to JSON. Objects parsed from YAML always convert.
 fn value<T: serde::Serialize>(object: &T) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! A dumped node's rules once kube-proxy has started anew there: it writes its own chains,
-//! sets and virtual servers again, and leaves all else as it is.
+//! Regenerates the rules of a dumped node as after a restart of kube-proxy. kube-proxy rewrites its
+//! own chains, sets and virtual servers and leaves all others unchanged.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,8 +17,8 @@ use svclab_rules::kube_proxy::ipvs::DUMMY;
 use svclab_rules::kube_proxy::{KubeProxyError, Mode, Objects};
 use svclab_ruleset::nft::Ruleset;
 
-/// How chains begin that kube-proxy makes for a service or an endpoint, and deletes when
-/// it finds them without one (Kubernetes v1.30, `pkg/proxy/iptables/proxier.go`,
+/// Prefixes of the chains that kube-proxy creates for a service or endpoint. kube-proxy deletes
+/// such a chain without a service or endpoint (Kubernetes v1.30, `pkg/proxy/iptables/proxier.go`,
 /// `isServiceChainName`).
 const OF_SERVICES: [&str; 6] = [
     "KUBE-SVC-",
@@ -29,27 +29,27 @@ const OF_SERVICES: [&str; 6] = [
     "KUBE-EXT-",
 ];
 
-/// Why it cannot be told what kube-proxy would write.
+/// Reason why the rules of kube-proxy cannot be regenerated.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RestartError {
-    /// There is no such node.
+    /// The node does not exist.
     #[error("the lab has no node {0}")]
     NoNode(String),
-    /// The lab does not say which kube-proxy it has.
+    /// The lab does not state the version and mode of kube-proxy.
     #[error(
         "the lab does not say which kube-proxy {0} has; say it beside `nodes`: \
          `kubeProxy: {{version: v1.30, mode: iptables}}`"
     )]
     NoProxy(String),
-    /// kube-proxy would not write rules for this.
+    /// kube-proxy does not generate rules for these objects.
     #[error(transparent)]
     Proxy(#[from] KubeProxyError),
-    /// What is there cannot be followed.
+    /// The existing rules cannot be parsed.
     #[error("what {0} holds cannot be read")]
     Unreadable(String),
 }
 
-/// Has a node's kube-proxy write its rules again, as the cluster is.
+/// Regenerates the kube-proxy rules of a node from the cluster.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub fn restart(plan: &mut Plan, cluster: &Cluster, name: &str) -> Result<(), Res
         .iter()
         .map(|node| node.object.clone())
         .collect();
-    // What kube-proxy itself binds is no address that node ports are held on.
+    // kube-proxy does not hold node ports on the addresses that it binds itself.
     let links = own.links.iter().filter(|link| link.name != DUMMY);
     let addresses = links.flat_map(|link| &link.addresses);
     let loopback = [
@@ -96,7 +96,7 @@ pub fn restart(plan: &mut Plan, cluster: &Cluster, name: &str) -> Result<(), Res
     put(own, fresh, proxy.mode, backend)
 }
 
-/// The rules that kube-proxy's are among.
+/// Returns the iptables backend that contains the rules of kube-proxy.
 fn holding(own: &Namespace) -> Option<&Iptables> {
     let mut both = own.iptables.iter().chain(&own.beside);
     let first = both.clone().next();
@@ -149,7 +149,7 @@ fn put(
     Ok(())
 }
 
-/// Sets of those names in place of the ones that are there; the others stay.
+/// Replaces the sets with the names in `fresh`; other sets stay.
 fn sets(there: &str, fresh: &str) -> String {
     let name = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
     let names: BTreeSet<String> = fresh.lines().filter_map(name).collect();
@@ -160,8 +160,8 @@ fn sets(there: &str, fresh: &str) -> String {
     kept + fresh
 }
 
-/// The rules that are there, with kube-proxy's chains as it writes them; none where they
-/// cannot be followed.
+/// Replaces kube-proxy's chains in the existing rules. `None` if either set of rules cannot be
+/// interpreted.
 fn with(there: &str, fresh: &str) -> Option<String> {
     let (there, fresh) = (read(there), read(fresh));
     let mut names: Vec<&str> = there.keys().copied().collect();
@@ -199,14 +199,14 @@ fn table(text: &mut String, name: &str, old: &Table<'_>, new: &Table<'_>) {
                     !own.iter().any(|known| leads(known, to))
                 })
                 .collect();
-            // kube-proxy puts its jumps first.
+            // kube-proxy inserts its jumps first.
             let missing: Vec<String> = missing.into_iter().cloned().collect();
             own.splice(0..0, missing);
         } else {
             chains.insert(chain, rules.clone());
         }
     }
-    // What led to a chain that is gone is gone with it.
+    // Jumps to removed chains are removed too.
     let known: BTreeSet<String> = chains.keys().map(|chain| (*chain).to_owned()).collect();
     for rules in chains.values_mut() {
         rules.retain(|rule| {

@@ -1,4 +1,4 @@
-//! Which ports are held, where and by which version.
+//! Tests which ports each version of kube-proxy holds, and on which addresses.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use svclab_model::plan::ServerKind;
 use svclab_scenario::Scenario;
 use svclab_scenario::objects::Object;
 
-/// A lab with one node and one service of it.
+/// A lab with one node and one service.
 struct Lab {
-    /// What it says of kube-proxy.
+    /// Fields of `kubeProxy`.
     proxy: &'static str,
-    /// The node's addresses.
+    /// Addresses of the node.
     addresses: &'static [&'static str],
-    /// What the service says besides its ports.
+    /// Fields of the service spec, except its ports.
     service: &'static str,
-    /// The service's ports.
+    /// Ports of the service.
     ports: &'static str,
-    /// Further objects.
+    /// Further objects of the lab.
     objects: &'static str,
 }
 
@@ -74,7 +74,7 @@ spec: {{type: NodePort, selector: {{app: none}}, {service}, ports: [{ports}]}}
         )
     }
 
-    /// What is held on the node, each as address, protocol and port.
+    /// Returns the held ports of the node as address, protocol and port.
     fn held(&self) -> Vec<String> {
         let source = Source::from_bytes("<test>", self.text().into()).expect("a source");
         let (scenario, _) = Scenario::load(&Sources::from(source)).expect("a lab");
@@ -181,7 +181,8 @@ fn the_port_of_an_external_ip_is_held_if_the_address_is_the_nodes_own() {
             ports: "{port: 80}",
             ..LAB
         };
-        // What kube-proxy binds in ipvs mode, 198.51.100.7 too, is not the node's own.
+        // In ipvs mode, kube-proxy itself binds both addresses; 198.51.100.7 does not count as the
+        // node's own.
         assert_eq!(lab.held(), ["192.168.50.11 tcp 80"], "{proxy}");
     }
 }
