@@ -45,7 +45,7 @@ pub struct Order<'a> {
     pub row: &'a Row,
     /// Index of the expectations in the lab's list, from 0.
     pub row_at: usize,
-    /// Maximum wait of probes without their own `patience`.
+    /// Maximum wait of probes without their own maximum wait.
     pub patience: Patience,
     /// Steps of the case, in order.
     pub steps: &'a [After<'a>],

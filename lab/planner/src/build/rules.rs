@@ -1,5 +1,5 @@
-//! The rules of every namespace, by the components that run there, in the order
-//! in which they start.
+//! Builds the rules of every namespace from the components that run there, in the order in which
+//! the components start.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -23,10 +23,10 @@ use svclab_scenario::lab::{FabricKind, FlannelLeftover, ForeignSources};
 use super::balancer::Made;
 use super::topology::dev_name;
 
-/// How the chains of the underlay begin that look at the source of what a node sends.
+/// Prefix of the chains in the underlay that check the source addresses of a node's packets.
 pub const SOURCE_CHECK: &str = "SOURCE-";
 
-/// Writes the rules of the nodes and of the fabric.
+/// Builds the rules of all nodes and of the fabric.
 pub fn write(
     namespaces: &mut [Namespace],
     cluster: &Cluster,
@@ -121,8 +121,8 @@ pub fn write(
     }
 }
 
-/// kube-proxy's dummy interface. It is left down; what is on it is the node's own
-/// address all the same.
+/// Returns the dummy interface of kube-proxy. The interface stays down; its addresses still count
+/// as the node's own.
 pub(super) fn holder(node: &str, bound: &[IpAddr]) -> Link {
     Link {
         name: kube_proxy::ipvs::DUMMY.to_owned(),
@@ -139,12 +139,12 @@ pub(super) fn holder(node: &str, bound: &[IpAddr]) -> Link {
     }
 }
 
-/// Whether a real kube-proxy will write rules of iptables.
+/// Whether a real kube-proxy will write iptables rules.
 fn writes_iptables(proxy: &KubeProxy) -> bool {
     proxy.binary.is_some() && proxy.mode != Mode::Nftables
 }
 
-/// Names the tables that a kube-proxy writes, so that they are known to be there.
+/// Declares the tables that a kube-proxy writes, so that the plan contains them.
 fn with_tables(text: &mut String) {
     for table in ["nat", "filter"] {
         let begin = format!("*{table}\n");
@@ -170,29 +170,29 @@ fn loaded(cluster: &Cluster, v4: &Script, v6: &Script) -> Option<Iptables> {
     })
 }
 
-/// One node's rules in the making.
+/// Builder of the rules of one node.
 struct Work<'a> {
     cluster: &'a Cluster,
     node: &'a Node,
     objects: Objects<'a>,
     problems: &'a mut Vec<Problem>,
-    /// The names of its interfaces.
+    /// Names of the node's interfaces.
     links: Vec<String>,
-    /// The sets that components make.
+    /// Sets that components create.
     sets: IpsetScript,
-    /// kube-proxy's virtual servers, in ipvs mode.
+    /// Virtual servers of kube-proxy in ipvs mode.
     servers: Vec<VirtualServer>,
-    /// The addresses on its dummy interface.
+    /// Addresses on kube-proxy's dummy interface.
     bound: Vec<IpAddr>,
-    /// What kube-proxy's rules count with, in both families alike.
+    /// Accounting objects (`nfacct`) of kube-proxy's rules, for both families.
     accounting: BTreeSet<&'static str>,
-    /// kube-proxy's tables, in nftables mode.
+    /// Tables of kube-proxy in nftables mode.
     nft: Ruleset,
 }
 
 impl Work<'_> {
-    /// All IPv4 rules: what was left over, then Docker, the kubelet, kube-proxy,
-    /// calico, flannel and ip-masq-agent as they start one after the other.
+    /// Builds all IPv4 rules: leftovers, then Docker, the kubelet, kube-proxy, calico, flannel and
+    /// ip-masq-agent in the order in which they start.
     fn v4(&mut self) -> Script {
         let mut script = Script::new();
         let standing = self.left_by_flannel(&mut script);
@@ -215,7 +215,8 @@ impl Work<'_> {
             }
         }
         if self.node.writes_itself() {
-            // They come after its rules; whether they are lines is asked all the same.
+            // These rules are loaded after those of the real kube-proxy; here they are only
+            // checked.
             self.written(&mut Script::new(), "byHand", &self.node.by_hand.iptables);
         } else {
             self.written(&mut script, "byHand", &self.node.by_hand.iptables);
@@ -253,7 +254,7 @@ impl Work<'_> {
         self.written(script, "leftovers", &self.node.leftovers.iptables);
     }
 
-    /// What a person wrote of the node's rules, under one of its fields.
+    /// Adds rules from a field of the lab.
     fn written(&mut self, script: &mut Script, field: &str, lines: &[String]) {
         let mut table = None;
         for (at, line) in lines.iter().enumerate() {
@@ -266,7 +267,7 @@ impl Work<'_> {
         }
     }
 
-    /// The kubelet and kube-proxy, in one family.
+    /// Builds the rules of the kubelet and of kube-proxy for one family.
     fn proxy(&mut self, family: Family) -> Script {
         let Some(proxy) = &self.node.kube_proxy else {
             return Script::new();
@@ -286,7 +287,7 @@ impl Work<'_> {
                 let known = self.links.iter().map(String::as_str);
                 let help = did_you_mean(bridge, known)
                     .unwrap_or_else(|| format!("it has {}", self.links.join(", ")));
-                // Once for both families.
+                // Reported once for both families.
                 if family == Family::V4 {
                     let place = place!["spec", "kubeProxy", "bridgeInterface"];
                     self.problems
@@ -317,8 +318,8 @@ impl Work<'_> {
         script
     }
 
-    /// The pods' bridge, if rules name it by its number and the node has none of that
-    /// name.
+    /// Returns the pod bridge if kube-proxy's rules refer to it by interface index and the node has
+    /// no interface with this name.
     fn lacking_bridge<'p>(&self, proxy: &'p KubeProxy) -> Option<&'p str> {
         let by_number = proxy.detect_local_mode == DetectLocalMode::BridgeInterface
             && !proxy.version.has(&NFT_INTERFACES_BY_NAME);
@@ -326,7 +327,7 @@ impl Work<'_> {
         (!self.links.iter().any(|link| link == bridge)).then_some(bridge)
     }
 
-    /// What ipvs mode leaves besides its rules.
+    /// Adds the rules, sets, servers and addresses of ipvs mode.
     fn ipvs(&mut self, script: &mut Script, rules: IpvsRules) {
         script.append(rules.script);
         if let Err(error) = self.sets.append(rules.sets) {
@@ -363,8 +364,8 @@ impl Work<'_> {
         match flannel::start(config, lease, &standing) {
             Ok(started) => {
                 script.append(started.script);
-                // Felix looks at its jumps now and then and puts them back on
-                // top, whoever started after it.
+                // Felix checks its jumps periodically and moves them to the top again, whichever
+                // program started later.
                 if self.cluster.calico.is_some() {
                     script.append(calico::refresh(&started.standing.chains));
                 }
@@ -391,7 +392,7 @@ impl Work<'_> {
     }
 }
 
-/// Adds one line of `iptables-save` to a script.
+/// Adds one line in the format of `iptables-save` to a script.
 fn line_of_save(script: &mut Script, table: &mut Option<Table>, line: &str) -> Result<(), String> {
     let line = line.trim();
     if let Some(name) = line.strip_prefix('*') {
@@ -428,10 +429,10 @@ fn line_of_save(script: &mut Script, table: &mut Option<Table>, line: &str) -> R
     Ok(())
 }
 
-/// Adds a line `:CHAIN POLICY [PACKETS:BYTES]`, without its colon. `iptables-restore
-/// --noflush` sets the policy of a built-in chain and leaves its rules; it makes another
-/// chain, or empties the one that is there. (iptables v1.8.9 `iptables/iptables-restore.c`,
-/// `ip46tables_restore_main`.)
+/// Adds a line `:CHAIN POLICY [PACKETS:BYTES]`, without its colon. `iptables-restore --noflush`
+/// sets the policy of a built-in chain and keeps its rules. The command creates any other chain, or
+/// flushes the existing chain (iptables v1.8.9 `iptables/iptables-restore.c`,
+/// `ip46tables_restore_main`).
 fn declaration(script: &mut Script, table: Table, declared: &str) -> Result<(), String> {
     let mut words = declared.split_whitespace();
     let name = words.next().unwrap_or_default();
@@ -462,9 +463,9 @@ fn declaration(script: &mut Script, table: Table, declared: &str) -> Result<(), 
     Ok(())
 }
 
-/// How the underlay drops a packet whose source is not its sender's: at the
-/// port of each node, unless the source is the node's own, or a pod's where
-/// pods' packets travel bare.
+/// Builds the rules by which the underlay drops packets with a foreign source address, at the port
+/// of each node. Allowed sources are the node's own addresses, and its pods' networks if packets of
+/// pods are not encapsulated.
 fn source_check(cluster: &Cluster) -> (Script, Script) {
     let (mut v4, mut v6) = (Script::new(), Script::new());
     if cluster.fabric.foreign_sources == ForeignSources::Pass {

@@ -1,6 +1,6 @@
-//! What stands at the beginning and after each step, so that one can be turned into the
-//! next: pods that come later are there from the beginning, and those that went stay,
-//! without an interface that is up.
+//! Builds the stages of a case such that each can be changed into the next. Pods of later stages
+//! exist from the beginning with their interfaces down. Pods of earlier stages remain in the same
+//! way.
 
 use std::borrow::Cow;
 
@@ -9,21 +9,21 @@ use super::{Order, Server, ServerKind};
 use crate::cluster::{Cluster, Pod, Problem, place};
 use svclab_model::plan::{Mac, Namespace, Plan};
 
-/// A moment between two steps.
+/// A stage: the state of the case between two steps.
 pub struct Stage<'a> {
-    /// What exists.
+    /// Cluster at this stage.
     pub cluster: &'a Cluster,
-    /// The same with the pods of all other stages: what cables are laid for.
+    /// Cluster with the pods of all stages, for which veth pairs are created.
     pub ground: Cow<'a, Cluster>,
-    /// The pods of other stages, those of `ground` beyond the cluster's own.
+    /// Pods of `ground` that are absent from the cluster at this stage.
     absent: Vec<Pod>,
 }
 
-/// The stages of a case, at least one.
+/// Returns the stages of a case, at least one.
 ///
 /// # Errors
 ///
-/// A step with which nodes come or go.
+/// Returns a problem for each step that adds or removes nodes.
 pub fn stages<'a>(order: &Order<'a>) -> Result<Vec<Stage<'a>>, Vec<Problem>> {
     let names = |cluster: &Cluster| -> Vec<String> {
         cluster.nodes.iter().map(|node| node.name.clone()).collect()
@@ -61,7 +61,7 @@ pub fn stages<'a>(order: &Order<'a>) -> Result<Vec<Stage<'a>>, Vec<Problem>> {
             .filter(|pod| !pod.host_network && !cluster.pods.iter().any(|own| is(own, pod)))
             .cloned()
             .collect();
-        // Those of all stages come in one order in every one of them.
+        // The pods must have the same order in every stage.
         let mut pods: Vec<Pod> = Vec::with_capacity(all.len());
         for pod in &all {
             let own = cluster.pods.iter().find(|own| is(own, pod));
@@ -88,14 +88,14 @@ fn is(one: &Pod, other: &Pod) -> bool {
     (&one.namespace, &one.name) == (&other.namespace, &other.name)
 }
 
-/// Takes the interfaces of pods down that are not there. Their nodes' ends of the cables
-/// stay, as do the neighbours that are known by them: nobody asks for addresses in a
-/// lab, so what is sent to such a pod is lost without a word.
+/// Sets the interfaces of absent pods down. The nodes' ends of the veth pairs and the neighbour
+/// entries remain. The lab performs no neighbour resolution, so packets to such a pod are dropped
+/// silently.
 pub fn unplug(stage: &Stage<'_>, namespaces: &mut [Namespace]) {
     for pod in &stage.absent {
         let name = pod.reference();
         let mac = Mac::of(&name, UPLINK);
-        // Another pod may have its address.
+        // Another pod may use the address.
         let is_reused = stage
             .cluster
             .pods
@@ -128,8 +128,8 @@ pub fn unplug(stage: &Stage<'_>, namespaces: &mut [Namespace]) {
     }
 }
 
-/// Keeps the servers of pods that declare no ports: such a pod serves what it served before,
-/// also if no service sends it traffic any more.
+/// Keeps the servers of pods that declare no ports. Such a pod serves the same ports as before,
+/// even if no service sends traffic to it any more.
 pub fn keep_serving(stages: &[Stage<'_>], plans: &mut [Plan]) {
     for (at, stage) in stages.iter().enumerate().skip(1) {
         let (before, after) = plans.split_at_mut(at);

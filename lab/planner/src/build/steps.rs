@@ -1,4 +1,4 @@
-//! From what stands before and after each step to what is done in between.
+//! Builds the steps of a case from the stages before and after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use svclab_model::plan::{Delta, Forget, Step, Told};
 use svclab_rules::kube_proxy::{self, Objects, conntrack};
 use svclab_scenario::tree::Step as At;
 
-/// What each step does. `stages` and `plans` are those before the first and after each.
+/// Builds all steps. `stages` and `plans` contain stage 0 and the stage after each step.
 pub fn steps(
     order: &Order<'_>,
     stages: &[Stage<'_>],
@@ -112,12 +112,12 @@ pub fn steps(
     steps
 }
 
-/// What a real kube-proxy was started with.
+/// Returns the namespace, program and arguments of a real kube-proxy.
 fn flags(proxy: &svclab_model::plan::RealProxy) -> (&str, &str, &[String]) {
     (&proxy.namespace, &proxy.program, &proxy.arguments)
 }
 
-/// What kube-proxies whose rules are generated have conntrack forget, by node.
+/// Returns, by node, which conntrack entries kube-proxies with generated rules delete.
 fn forget(
     before: &Cluster,
     after: &Cluster,

@@ -1,5 +1,4 @@
-//! Every kernel setting that decides a packet's way, because a new namespace
-//! copies some of them from the host.
+//! Sets all sysctls that affect packets, because a new namespace copies some values from the host.
 
 use crate::cluster::{Cluster, FABRIC, INTERNET, Node, Problem, place};
 use svclab_diagnostic::suggest::did_you_mean;
@@ -8,9 +7,9 @@ use svclab_rules::kube_proxy::{self, Mode};
 
 use super::pod::is_calico;
 
-/// IPv4 settings of an interface, with the value that changes no packet's way.
-/// Those that a kernel takes together (by maximum, or, and) from `all` and from
-/// the interface are zero on both, so that a lab decides by setting `all`.
+/// IPv4 sysctls of an interface, with the value that has no effect on packets. For sysctls that the
+/// kernel combines from `all` and the interface (by maximum, OR or AND), both are 0, so that a lab
+/// can set `all` only.
 const V4: [(&str, &str); 14] = [
     ("rp_filter", "0"),
     ("accept_local", "0"),
@@ -28,8 +27,7 @@ const V4: [(&str, &str); 14] = [
     ("drop_unicast_in_l2_multicast", "0"),
 ];
 
-/// IPv6 settings of an interface: addresses are the plan's alone, and usable at
-/// once.
+/// IPv6 sysctls of an interface: only addresses of the plan, usable immediately.
 const V6: [(&str, &str); 5] = [
     ("accept_dad", "0"),
     ("dad_transmits", "0"),
@@ -38,23 +36,24 @@ const V6: [(&str, &str); 5] = [
     ("router_solicitations", "0"),
 ];
 
-/// By family, how many ICMP errors a kernel sends, and which of them it counts; with the
-/// value `0` none that there is. It sends one caller the first six, and then one a second, and all callers of the
-/// machine some fifty at once (Linux v6.12, `net/ipv4/icmp.c`, `icmpv4_xrlim_allow` and
-/// `icmp_global_allow`; `net/ipv6/icmp.c`). A probe makes many calls at once where a cluster
-/// has many callers: which of them are refused, and which time out, would hang on when they
-/// come. What a router without a route says stays limited, by settings that no namespace has
+/// Rate limit of ICMP errors and mask of the limited types, by family. The mask `0` limits no type.
+///
+/// By default, the kernel sends one host six errors and then one per second, and all hosts about
+/// fifty in a burst (Linux v6.12, `net/ipv4/icmp.c`, `icmpv4_xrlim_allow` and `icmp_global_allow`;
+/// `net/ipv6/icmp.c`). A cluster has many sources, but a probe sends many connections from one.
+/// With the limit, the split into refused and timed-out connections would depend on timing.
+///
+/// Errors of a router without a route stay limited, by sysctls that no namespace has
 /// (`net/ipv4/route.c`, `ip_error`). `ICMPv6` has no type 0.
 pub const ICMP_LIMITS: [(&str, &str); 2] = [
     ("net.ipv4.icmp_ratelimit", "net.ipv4.icmp_ratemask"),
     ("net.ipv6.icmp.ratelimit", "net.ipv6.icmp.ratemask"),
 ];
 
-/// The oldest kernel that a lab is run on.
+/// Oldest kernel version on which labs run.
 const KERNEL: kube_proxy::ipvs::Kernel = (6, 1);
 
-/// Sets everything in a namespace: what its role asks for first, what the lab
-/// says of it last.
+/// Sets all sysctls of a namespace: first the values of its role, last those of the lab.
 pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Problem>) {
     let node = cluster
         .nodes
@@ -69,19 +68,19 @@ pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Prob
         .collect();
     let mut settings = Settings { made: Vec::new() };
     let yes_no = |yes: bool| if yes { "1" } else { "0" };
-    // Writing it resets others, so it comes first.
+    // Comes first, because writing this sysctl resets others.
     settings.plain("net.ipv4.ip_forward", yes_no(forwards), false);
     settings.plain("net.ipv4.ip_nonlocal_bind", "0", false);
     settings.plain("net.ipv4.fwmark_reflect", "0", false);
     settings.plain("net.ipv4.ping_group_range", "0 0", false);
-    // A bridge that snoops joins a group of its own and says so, sooner or later,
-    // which would count among the packets that rules have met (Linux v6.12,
-    // `net/bridge/br_multicast.c`, `br_ip4_multicast_join_snoopers`). Without
-    // multicast there is no such setting and nothing is said.
+    // A bridge with multicast snooping joins a multicast group and sends a report at some time,
+    // which would count as a packet in rules (Linux v6.12, `net/bridge/br_multicast.c`,
+    // `br_ip4_multicast_join_snoopers`). Without multicast, neither the sysctl nor the report
+    // exists.
     settings.plain("net.ipv4.igmp_link_local_mcast_reports", "0", true);
     let own = |key: &str| node.is_some_and(|node| node.sysctls.iter().any(|(own, _)| own == key));
     for (limit, mask) in ICMP_LIMITS {
-        // Who sets a limit gets the kernel's usual mask.
+        // A lab that sets a limit gets the default mask of the kernel.
         if !own(limit) && (v6 || mask.starts_with("net.ipv4.")) {
             settings.plain(mask, "0", false);
         }
@@ -93,7 +92,7 @@ pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Prob
         for (key, value) in V4 {
             settings.of(4, place, key, value, key == "drop_unicast_in_l2_multicast");
         }
-        // A kernel without IPv6 has none of these, and no IPv6 either.
+        // A kernel without IPv6 has none of these sysctls, and needs none.
         settings.of(6, place, "disable_ipv6", yes_no(!v6), !v6);
         if v6 {
             for (key, value) in V6 {
@@ -112,8 +111,7 @@ pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Prob
         bridge(&mut settings, node.is_some(), namespace.iptables.is_some());
     }
     if !namespace.ipvs.is_empty() {
-        // Rules may rewrite what IPVS has rewritten only where it keeps
-        // connections known to conntrack.
+        // Rules can rewrite packets of IPVS only if IPVS keeps conntrack entries.
         let rewrites = cluster
             .balancers
             .iter()
@@ -127,8 +125,8 @@ pub fn set(namespace: &mut Namespace, cluster: &Cluster, problems: &mut Vec<Prob
     namespace.sysctls = settings.made;
 }
 
-/// A node passes bridged packets through its rules, which kubelet asks for and
-/// without which no service can be reached on the same bridge. A switch does not.
+/// Sets whether bridged packets traverse iptables rules. Nodes require this, as the kubelet does:
+/// without it, no service is reachable from the same bridge. A bridge of the fabric does not.
 fn bridge(settings: &mut Settings, node: bool, rules: bool) {
     let (value, optional) = if node || rules {
         ("1", false)
@@ -140,32 +138,31 @@ fn bridge(settings: &mut Settings, node: bool, rules: bool) {
     settings.plain("net.bridge.bridge-nf-call-arptables", "0", true);
 }
 
-/// What components of the node set.
+/// Sets the sysctls that components of a node set.
 fn as_node(settings: &mut Settings, node: &Node, links: &[String]) {
     let proxy = node.generated_proxy();
     if proxy.is_some_and(|proxy| proxy.mode == Mode::Iptables && proxy.localhost_node_ports) {
-        // kubernetes v1.20.2, `pkg/proxy/iptables/proxier.go`, `NewProxier`: so
-        // that node ports answer on 127.0.0.1.
+        // kubernetes v1.20.2, `pkg/proxy/iptables/proxier.go`, `NewProxier`: node ports serve on
+        // 127.0.0.1.
         settings.of(4, "all", "route_localnet", "1", false);
     }
     if let Some(proxy) = proxy.filter(|proxy| proxy.mode == Mode::Ipvs) {
         for setting in kube_proxy::ipvs::sysctls(proxy) {
-            // A kernel that a lab runs on is newer than any for which kube-proxy
-            // makes a difference.
+            // Labs run on kernels newer than any that kube-proxy distinguishes.
             if setting.is_set_on(KERNEL) {
                 settings.plain(setting.key, setting.value, false);
             }
         }
     }
     for link in links.iter().filter(|link| is_calico(link)) {
-        // Felix, `dataplane/linux/endpoint_mgr.go`, `configureInterface`: the
-        // node answers for the pod's made-up router.
+        // Felix, `dataplane/linux/endpoint_mgr.go`, `configureInterface`: the node replies to ARP
+        // requests for the gateway of the pod.
         settings.of(4, link, "proxy_arp", "1", false);
         settings.of(4, link, "route_localnet", "1", false);
     }
 }
 
-/// What the lab says of the node.
+/// Sets the sysctls of the lab for a node.
 fn overrides(settings: &mut Settings, node: &Node, links: &[String], problems: &mut Vec<Problem>) {
     for (key, value) in &node.sysctls {
         let at = || place!["spec", "nodes", &node.name, "sysctls", key];
@@ -206,14 +203,14 @@ fn overrides(settings: &mut Settings, node: &Node, links: &[String], problems: &
     }
 }
 
-/// Whether a kernel that lacks a setting behaves as if it were set so: kernels
-/// before 6.5 never resent a SYN every second.
+/// Whether a kernel without this sysctl behaves as with this value: kernels before 6.5 never
+/// retransmit a SYN every second.
 fn behaves_so_without(key: &str, value: &str) -> bool {
     (key, value) == ("net.ipv4.tcp_syn_linear_timeouts", "0")
 }
 
-/// The family, interface and last part of `net.ipv4.conf.eth0.rp_filter`. An
-/// interface whose name holds a dot may be written with a dot or a slash.
+/// Splits `net.ipv4.conf.eth0.rp_filter` into family, interface and last part. A dot in the
+/// interface name may be written as a dot or a slash. `None` for other keys.
 fn interface_of(key: &str) -> Option<(u8, String, String)> {
     let (family, rest) = key
         .strip_prefix("net.ipv4.conf.")
@@ -228,7 +225,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// Sets what speaks of no interface that is yet to be made.
+    /// Sets a sysctl that belongs to no created interface.
     fn plain(&mut self, key: &str, value: &str, optional: bool) {
         self.put(Sysctl {
             key: key.to_owned(),
@@ -238,7 +235,7 @@ impl Settings {
         });
     }
 
-    /// Sets what speaks of an interface, or of all, or of those to come.
+    /// Sets a sysctl of an interface, of `all` or of `default`.
     fn of(&mut self, family: u8, dev: &str, last: &str, value: &str, optional: bool) {
         self.put(Sysctl {
             key: format!("net.ipv{family}.conf.{}.{last}", dev.replace('.', "/")),
@@ -248,7 +245,7 @@ impl Settings {
         });
     }
 
-    /// The last word counts, at the first word's place.
+    /// Replaces an existing value in its position, so the last value applies.
     fn put(&mut self, setting: Sysctl) {
         match self.made.iter_mut().find(|made| made.key == setting.key) {
             Some(made) => *made = setting,

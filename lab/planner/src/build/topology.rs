@@ -1,4 +1,4 @@
-//! Namespaces and what connects them, while a plan is being made.
+//! Collects namespaces, links, routes and neighbours of a plan.
 
 use std::net::IpAddr;
 
@@ -8,24 +8,23 @@ use sha2::{Digest, Sha256};
 
 use svclab_model::plan::{Forwarding, Link, LinkKind, Mac, Namespace, Neighbour, Route, RouteKind};
 
-/// The longest name an interface can have, in bytes.
+/// Maximum length of an interface name in bytes.
 const LONGEST: usize = 15;
 
-/// Up to so many machines on one switch know each other without asking; on a
-/// larger one only the first, the router, and each of the others do.
+/// Maximum number of interfaces on a bridge for which all have neighbour entries for each other. On
+/// a larger bridge, only the router, which is first, and each other interface have entries.
 const MESH: usize = 64;
 
 /// One interface of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
-    /// The namespace.
+    /// Name of the namespace.
     pub namespace: String,
-    /// The interface.
+    /// Name of the interface.
     pub dev: String,
 }
 
 impl Port {
-    /// That interface of that namespace.
     pub fn new(namespace: impl Into<String>, dev: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -34,7 +33,7 @@ impl Port {
     }
 }
 
-/// The namespaces so far, and who hears whom.
+/// Namespaces so far, and the link-layer segments between them.
 #[derive(Debug, Default)]
 pub struct Topology {
     namespaces: IndexMap<String, Namespace>,
@@ -42,7 +41,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The namespace of that name, made if it is not there yet.
+    /// Returns the namespace with the name, and creates the namespace if needed.
     pub fn namespace(&mut self, name: &str) -> &mut Namespace {
         self.namespaces
             .entry(name.to_owned())
@@ -52,7 +51,6 @@ impl Topology {
             })
     }
 
-    /// Adds an interface.
     pub fn link(&mut self, at: &Port, kind: LinkKind, addresses: Vec<IpNetwork>) -> &mut Link {
         let link = Link {
             name: at.dev.clone(),
@@ -70,7 +68,7 @@ impl Topology {
         &mut links[last]
     }
 
-    /// Runs a cable from one namespace to another.
+    /// Adds a veth pair between two namespaces.
     pub fn cable(
         &mut self,
         one: &Port,
@@ -86,7 +84,7 @@ impl Topology {
         self.link(other, end(one), theirs);
     }
 
-    /// An interface that is there.
+    /// Returns an existing interface.
     pub fn link_mut(&mut self, at: &Port) -> Option<&mut Link> {
         self.namespaces
             .get_mut(&at.namespace)?
@@ -95,12 +93,12 @@ impl Topology {
             .find(|link| link.name == at.dev)
     }
 
-    /// Says that these interfaces hear each other, the router's first.
+    /// Declares that these interfaces share a link-layer segment. The router's interface comes
+    /// first.
     pub fn segment(&mut self, ports: Vec<Port>) {
         self.segments.push(ports);
     }
 
-    /// Adds a route.
     pub fn route(&mut self, namespace: &str, to: IpNetwork, via: Option<IpAddr>, dev: &str) {
         self.namespace(namespace).routes.push(Route {
             to,
@@ -114,7 +112,7 @@ impl Topology {
         });
     }
 
-    /// Adds a neighbour that is on no segment.
+    /// Adds a neighbour entry outside of any segment.
     pub fn neighbour(&mut self, at: &Port, address: IpAddr, mac: Mac) {
         self.namespace(&at.namespace).neighbours.push(Neighbour {
             address,
@@ -132,7 +130,7 @@ impl Topology {
         });
     }
 
-    /// The namespaces, with the neighbours that segments make.
+    /// Returns the namespaces, with the neighbour entries of all segments.
     pub fn finish(mut self) -> Vec<Namespace> {
         let known: Vec<(Port, Mac, Vec<IpAddr>)> = self
             .namespaces
@@ -171,7 +169,7 @@ impl Topology {
     }
 }
 
-/// A default route's destination, in an address's family.
+/// Returns the destination of a default route in the family of an address.
 #[must_use]
 pub fn everywhere(family_of: IpAddr) -> IpNetwork {
     let any: IpAddr = match family_of {
@@ -181,8 +179,8 @@ pub fn everywhere(family_of: IpAddr) -> IpNetwork {
     IpNetwork::new(any, 0).unwrap_or_else(|_| any.into())
 }
 
-/// An interface's name from somebody's: as it is where it fits, else its
-/// beginning and a few characters that tell it from others.
+/// Returns the interface name for an object. A name that is too long or has other characters is
+/// truncated and gets a unique suffix.
 #[must_use]
 pub fn dev_name(name: &str) -> String {
     let plain: String = name

@@ -1,13 +1,13 @@
-//! What is typed on nodes by hand, as far as it is not among the rules already.
+//! Builds the commands that run on nodes, from the `byHand` fields of a lab.
 
 use crate::cluster::{Cluster, Node, Problem, place};
 use svclab_model::plan::{CommandLimits, Typed};
 use svclab_model::tools::iptables_program;
 
-/// The commands of all nodes, in the nodes' order and each node's own.
+/// Returns the commands of all nodes, in the order of the nodes and of each node's list.
 ///
-/// Rules that are typed where svclab writes all others are written with them; where a
-/// real kube-proxy writes, they come once it has written.
+/// If svclab generates the rules of a node, its `byHand` rules are part of them. If a real
+/// kube-proxy writes rules, a command adds the `byHand` rules afterwards.
 pub fn typed(cluster: &Cluster, problems: &mut Vec<Problem>) -> Vec<Typed> {
     let mut all = Vec::new();
     for node in &cluster.nodes {
@@ -38,7 +38,7 @@ pub fn typed(cluster: &Cluster, problems: &mut Vec<Problem>) -> Vec<Typed> {
     all
 }
 
-/// What each command on a node may take.
+/// Returns the limits of each command on a node.
 fn limits(node: &Node) -> CommandLimits {
     let default = CommandLimits::default();
     let said = &node.by_hand;
@@ -57,7 +57,7 @@ fn no_command(node: &Node, at: usize, line: &str) -> Problem {
     .help("give a program and its arguments, with quotes that end".to_owned())
 }
 
-/// Lines as they were given, each table committed.
+/// Returns the lines with `COMMIT` after each table.
 fn batches(lines: &[String]) -> String {
     let mut text = String::new();
     let mut open = false;

@@ -1,4 +1,4 @@
-//! What must be watched to hold the evidence against what is expected.
+//! Determines which evidence must be recorded to check the expectations.
 
 use crate::cluster::{Problem, place};
 use svclab_diagnostic::suggest::did_you_mean;
@@ -8,8 +8,7 @@ use svclab_scenario::wire::Tap;
 
 use super::Order;
 
-/// The namespaces that a row's expectations, and those of the claims it speaks
-/// of, look into.
+/// Returns the evidence that the expectations of a row, and of its claims, require.
 pub fn watch(order: &Order<'_>, namespaces: &[Namespace], problems: &mut Vec<Problem>) -> Watch {
     let mut watch = Watch::default();
     let claims = order
@@ -58,7 +57,7 @@ fn look(
             list.push(name.to_owned());
         }
     };
-    // The namespace an interface is in, which may lack it.
+    // Returns the namespace of an interface, and reports a missing interface.
     let interface = |tap: &Tap, problems: &mut Vec<Problem>| {
         let Some(namespace) = find(&tap.of) else {
             problems.push(unknown(&tap.of));
@@ -106,7 +105,7 @@ fn look(
             None => problems.push(unknown(&rule.on)),
             Some(namespace) => {
                 add(&mut watch.rules, &namespace.name);
-                // Rules of nftables' own tables have no counters.
+                // Rules of native tables have no counters.
                 if rule.table.contains(' ') {
                     add(&mut watch.trace, &namespace.name);
                 }
@@ -122,7 +121,7 @@ fn look(
     for set in &expected.sets {
         match find(&set.on) {
             None => problems.push(unknown(&set.on)),
-            // Sets of nftables are read with its rules.
+            // Sets of nftables are read together with its rules.
             Some(namespace) if set.table.is_some() => add(&mut watch.rules, &namespace.name),
             Some(namespace) => add(&mut watch.sets, &namespace.name),
         }
