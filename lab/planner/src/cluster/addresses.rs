@@ -1,4 +1,4 @@
-//! No two things may have one address, and no two networks share one.
+//! Checks that no two objects share an address and no two networks overlap.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::{Host, Node, Pod};
 use svclab_rules::service::{cluster_ips, name_of, namespace_of};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
-/// No two machines, pods or cluster IPs may have one address.
+/// Reports addresses that several nodes, hosts, pods or cluster IPs share.
 pub(super) fn unique(
     nodes: &[Node],
     pods: &[Pod],
@@ -77,7 +77,7 @@ pub(super) fn unique(
     }
 }
 
-/// Where a subnet's first member says its address.
+/// Returns a problem without a message at the address of a subnet's first member.
 fn place_of(subnet: &Subnet, nodes: &[Node], inputs: &Inputs<'_>) -> Problem {
     match subnet.members.first() {
         Some(Member::Host(at)) => {
@@ -93,7 +93,7 @@ fn place_of(subnet: &Subnet, nodes: &[Node], inputs: &Inputs<'_>) -> Problem {
     }
 }
 
-/// Subnets, pod networks and cluster IPs may not overlap.
+/// Reports overlaps between subnets, pod networks and cluster IPs.
 pub(super) fn disjoint(
     nodes: &[Node],
     subnets: &[Subnet],

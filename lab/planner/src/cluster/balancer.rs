@@ -1,4 +1,4 @@
-//! Load balancers: what they stand for and what stands behind them.
+//! Resolves the load balancers of a lab: their addresses, ports and backends.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,54 +15,55 @@ use svclab_scenario::lab::{LoadBalancerSpec, Target};
 /// A load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Balancer {
-    /// Its name in the lab.
+    /// Name of the balancer in the lab.
     pub name: String,
-    /// The service, as namespace and name.
+    /// Kubernetes namespace and name of the service.
     pub service: (String, String),
-    /// Its addresses.
+    /// Addresses from the service's `status.loadBalancer.ingress`.
     pub addresses: Vec<IpAddr>,
-    /// Its ports, each with what stands behind it.
+    /// Ports of the service, each with its backends.
     pub ports: Vec<BalancerPort>,
-    /// The port on which nodes say whether they have endpoints of the service;
-    /// the service has one when its traffic policy is `Local`.
+    /// Port on which nodes report whether they have endpoints of the service. `None` unless the
+    /// service has traffic policy `Local`.
     pub health_check_node_port: Option<u16>,
-    /// What the lab says of it.
+    /// Specification in the lab.
     pub spec: LoadBalancerSpec,
 }
 
-/// A port of a balancer.
+/// A port of a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BalancerPort {
-    /// The port.
+    /// Port number of the service.
     pub port: u16,
-    /// `tcp` or `udp`.
+    /// Protocol: `tcp`, `udp` or `sctp`.
     pub protocol: String,
-    /// What stands behind it.
+    /// Backends of the port.
     pub backends: Vec<Backend>,
 }
 
-/// What stands behind a balancer's port.
+/// A backend of a balancer port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backend {
-    /// Where packets go.
+    /// Address and port to which the balancer sends packets.
     pub to: SocketAddr,
     /// The node it is, or is on, by index.
     pub node: Option<usize>,
 }
 
-/// What balancers are made of.
+/// Objects from which balancers are built.
 pub(super) struct Ground<'a> {
     pub nodes: &'a [Node],
     pub services: &'a [core::Service],
     pub slices: &'a [EndpointSlice],
 }
 
-/// The schedulers of IPVS (Linux, `net/netfilter/ipvs/Kconfig`).
+/// Schedulers of IPVS (Linux, `net/netfilter/ipvs/Kconfig`).
 pub(super) const SCHEDULERS: [&str; 14] = [
     "rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos",
 ];
 
-/// The balancer that a lab speaks of.
+/// Builds a balancer of the lab. Returns `None` and reports a problem if its service does not
+/// exist.
 pub(super) fn balancer(
     name: &str,
     spec: &LoadBalancerSpec,
@@ -160,7 +161,7 @@ pub(super) fn balancer(
     })
 }
 
-/// Checks that no port of an address belongs to two balancers.
+/// Reports ports of an address that two balancers share.
 pub(super) fn check_apart(balancers: &[Balancer], problems: &mut Vec<Problem>) {
     let mut owners: BTreeMap<(IpAddr, &str, u16), &Balancer> = BTreeMap::new();
     for balancer in balancers {
@@ -219,7 +220,7 @@ fn backend_nodes(
         .collect()
 }
 
-/// The ready endpoints of a service's port.
+/// Returns the ready endpoints of a service port.
 fn pods(ground: &Ground<'_>, service: &core::Service, port: Option<&str>) -> Vec<Backend> {
     ground
         .slices
@@ -278,7 +279,7 @@ fn pods(ground: &Ground<'_>, service: &core::Service, port: Option<&str>) -> Vec
 }
 
 impl Balancer {
-    /// The service's load balancer, as probes name it.
+    /// Returns the name of the balancer in probes.
     #[must_use]
     pub fn reference(&self) -> Name {
         Name::LoadBalancer(self.service.0.clone(), self.service.1.clone())

@@ -1,4 +1,4 @@
-//! From what a user wrote to a [`Cluster`], or to everything that is wrong with it.
+//! Builds a [`Cluster`] from the documents of a case, or reports all problems in them.
 
 use ipnetwork::IpNetwork;
 use k8s_openapi::api::core::v1 as core;
@@ -18,20 +18,20 @@ use svclab_diagnostic::suggest::did_you_mean;
 use svclab_scenario::lab::LabSpec;
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
-/// One case as it was written.
+/// Documents of one case.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
-    /// The lab document.
+    /// Lab document.
     pub spec: &'a LabSpec,
-    /// `Node` objects.
+    /// Objects of kind `Node`.
     pub nodes: &'a [core::Node],
-    /// `Pod` objects.
+    /// Objects of kind `Pod`.
     pub pods: &'a [core::Pod],
-    /// `Service` objects.
+    /// Objects of kind `Service`.
     pub services: &'a [core::Service],
-    /// `EndpointSlice` objects, those that were derived among them.
+    /// Objects of kind `EndpointSlice`, including derived objects.
     pub slices: &'a [EndpointSlice],
-    /// The networks that cluster IPs are taken from.
+    /// Objects of kind `ServiceCIDR`: the networks of cluster IPs.
     pub service_cidrs: &'a [ServiceCIDR],
 }
 
@@ -39,7 +39,7 @@ pub struct Inputs<'a> {
 ///
 /// # Errors
 ///
-/// Everything that is wrong, each with its place.
+/// Returns all problems, each with its location.
 pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
     let mut problems = Vec::new();
     let nodes: Vec<Node> = inputs
@@ -49,7 +49,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
         .collect();
     known_nodes(inputs, &nodes, &mut problems);
     let hosts = hosts(inputs.spec, &nodes, &mut problems);
-    // An unknown node has been told of; what hangs on it would only repeat it.
+    // An unknown node is already reported, so objects that refer to it add no problem.
     let pods: Vec<Pod> = inputs
         .pods
         .iter()
@@ -110,7 +110,7 @@ pub fn build(inputs: &Inputs<'_>) -> Result<Cluster, Vec<Problem>> {
     })
 }
 
-/// What the lab says of nodes must be said of nodes that are there.
+/// Reports nodes of the lab document without a `Node` object, and nodes with a reserved name.
 fn known_nodes(inputs: &Inputs<'_>, nodes: &[Node], problems: &mut Vec<Problem>) {
     let is_there = |name: &String| {
         let mut objects = inputs.nodes.iter();
@@ -139,7 +139,7 @@ fn known_nodes(inputs: &Inputs<'_>, nodes: &[Node], problems: &mut Vec<Problem>)
     }
 }
 
-/// Machines outside; their names are nobody else's.
+/// Builds the external hosts, and reports names that other machines use.
 fn hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<Host> {
     let taken = |name: &str| is_reserved(name) || nodes.iter().any(|node| node.name == name);
     for name in spec.hosts.keys().filter(|name| taken(name)) {
@@ -172,8 +172,8 @@ fn hosts(spec: &LabSpec, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<Hos
         .collect()
 }
 
-/// The highest VNI for which the interface `flannel.VNI` has a name of at most 15 bytes
-/// (Linux, `include/uapi/linux/if.h`, `IFNAMSIZ`).
+/// Highest VNI for which the interface name `flannel.VNI` has at most 15 bytes (Linux,
+/// `include/uapi/linux/if.h`, `IFNAMSIZ`).
 const MAX_VNI: u32 = 9_999_999;
 
 const SHARED_NAMES: &str =
@@ -183,7 +183,7 @@ fn is_reserved(name: &str) -> bool {
     [FABRIC, INTERNET].contains(&name)
 }
 
-/// What components need of the nodes.
+/// Reports nodes that do not meet the requirements of components.
 fn components(spec: &LabSpec, nodes: &[Node], pods: &[Pod], problems: &mut Vec<Problem>) {
     if let Some(vni) = spec.flannel.as_ref().map(|flannel| flannel.vni)
         && vni > MAX_VNI

@@ -1,4 +1,4 @@
-//! What a kube-proxy of a version and mode cannot be told, or would not heed.
+//! Reports fields of a kube-proxy that its version or mode does not support or ignores.
 
 use super::balancer::SCHEDULERS;
 use super::problem::{Problem, place};
@@ -7,7 +7,7 @@ use svclab_rules::kube_proxy::{DetectLocalMode, KubeProxy, Mode, NodePortAddress
 use svclab_scenario::lab::LabSpec;
 use svclab_scenario::tree::Step;
 
-/// Checks the kube-proxy of all nodes, and those that nodes have of their own.
+/// Checks the kube-proxy of all nodes, and those of single nodes.
 pub(super) fn check(spec: &LabSpec, problems: &mut Vec<Problem>) {
     if let Some(proxy) = &spec.kube_proxy {
         one(proxy, &place!["spec", "kubeProxy"], problems);
@@ -94,8 +94,8 @@ fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
             "leave it out, or set it where `mode` is ipvs".to_owned(),
         );
     }
-    // `iif` takes the interface that has that very name (nftables v1.0.6,
-    // `ifindex_type_parse` in `src/meta.c`).
+    // `iif` matches only an interface with exactly this name (nftables v1.0.6, `ifindex_type_parse`
+    // in `src/meta.c`).
     if proxy.binary.is_none()
         && proxy.detect_local_mode == DetectLocalMode::InterfaceNamePrefix
         && !version.has(&NFT_INTERFACES_BY_NAME)
@@ -112,8 +112,7 @@ fn one(proxy: &KubeProxy, at: &[Step], problems: &mut Vec<Problem>) {
     }
 }
 
-/// Whether an interface, or the beginning of one's name, can be called so and stand in a
-/// rule as it is.
+/// Whether the text is a valid interface name, or its prefix, that needs no quotes in a rule.
 fn is_interface(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=15).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(is_plain)

@@ -1,6 +1,6 @@
-//! What exists in one case: nodes, pods, services, outside hosts, and what lies
-//! between them. Checked: whoever holds a [`Cluster`] need not ask again whether
-//! an address overlaps another or a pod's node is there.
+//! Describes the objects of one case: nodes, pods, services, external hosts and the fabric between
+//! them. Input: the documents of the case. Output: a validated [`Cluster`], in which no addresses
+//! overlap and every pod has a node.
 
 mod addresses;
 mod balancer;
@@ -37,75 +37,76 @@ pub use problem::{At, Problem};
 pub use serving::Serving;
 pub use subnets::{Member, Subnet};
 
-/// The namespace of the fabric, in plans and in what users read.
+/// Namespace of the fabric, in plans and in output for users.
 pub const FABRIC: &str = "fabric";
 
-/// The namespace of what is public: the balancers beyond address translation.
+/// Namespace of public load balancers, beyond source NAT.
 pub const INTERNET: &str = "internet";
 
-/// A cluster and what is around it.
+/// A cluster and its environment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cluster {
-    /// The nodes, in the order they were written.
+    /// Nodes, in document order.
     pub nodes: Vec<Node>,
-    /// The pods that run, in the order they were written.
+    /// Running pods, in document order.
     pub pods: Vec<Pod>,
-    /// Machines outside.
+    /// External hosts.
     pub hosts: Vec<Host>,
-    /// The services.
+    /// Objects of kind `Service`.
     pub services: Vec<core::Service>,
-    /// Their endpoints.
+    /// Objects of kind `EndpointSlice`.
     pub slices: Vec<EndpointSlice>,
-    /// The networks that cluster IPs are taken from.
+    /// Objects of kind `ServiceCIDR`: the networks of cluster IPs.
     pub service_cidrs: Vec<ServiceCIDR>,
-    /// Who serves which port, pods and hosts alike.
+    /// Served ports of pods, nodes and hosts.
     pub serving: Vec<Serving>,
-    /// Load balancers.
+    /// Load balancers of the lab.
     pub balancers: Vec<Balancer>,
-    /// What lies between.
+    /// Network between nodes and hosts.
     pub fabric: Fabric,
-    /// Which iptables the nodes have.
+    /// Iptables backend of the nodes.
     pub backend: Backend,
-    /// flannel, on every node.
+    /// Configuration of flannel, which runs on every node; `None` without flannel.
     pub flannel: Option<Flannel>,
-    /// calico, on every node.
+    /// Configuration of calico, which runs on every node; `None` without calico.
     pub calico: Option<Calico>,
-    /// ip-masq-agent, on every node.
+    /// Configuration of ip-masq-agent, which runs on every node; `None` without ip-masq-agent.
     pub ip_masq_agent: Option<IpMasqAgent>,
-    /// Docker, on every node.
+    /// Configuration of Docker, which runs on every node; `None` without Docker.
     pub docker: Option<Docker>,
 }
 
 /// A node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Its name.
+    /// Name of the `Node` object.
     pub name: String,
-    /// The object as it was written.
+    /// `Node` object as written.
     pub object: core::Node,
-    /// Its internal addresses with their subnets' lengths; at least one, at most
-    /// one a family.
+    /// Internal addresses with the prefix length of their subnets: at least one, at most one for
+    /// each family.
     pub addresses: Vec<IpNetwork>,
-    /// The addresses its pods have, at most one network a family.
+    /// Networks of the node's pods, at most one for each family.
     pub pod_cidrs: Vec<IpNetwork>,
-    /// Kernel settings on top of a node's own, by dotted name.
+    /// Additional sysctls of the lab, by dotted name.
     pub sysctls: IndexMap<String, String>,
-    /// What an earlier life of the machine left on it.
+    /// State that earlier components left on the machine.
     pub leftovers: Leftovers,
-    /// What somebody did on it by hand.
+    /// Manual changes on the node.
     pub by_hand: ByHand,
-    /// Its kube-proxy, if it runs one.
+    /// The node's kube-proxy; `None` if the node runs none.
     pub kube_proxy: Option<KubeProxy>,
 }
 
 impl Node {
-    /// Whether a program writes rules on it that svclab does not know.
+    /// Whether a real kube-proxy writes rules on the node that svclab does not generate.
     #[must_use]
     pub fn writes_itself(&self) -> bool {
         self.kube_proxy.is_some() && self.generated_proxy().is_none()
     }
 
-    /// Its kube-proxy, if its rules are generated.
+    /// Returns the kube-proxy whose rules svclab generates. `None` if the node runs a real
+    /// kube-proxy or none.
     #[must_use]
     pub fn generated_proxy(&self) -> Option<&KubeProxy> {
         self.kube_proxy
@@ -114,49 +115,50 @@ impl Node {
     }
 }
 
-/// A pod that runs.
+/// A running pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pod {
-    /// Its Kubernetes namespace.
+    /// Kubernetes namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the `Pod` object.
     pub name: String,
-    /// Its node, by index.
+    /// Index of the pod's node.
     pub node: usize,
-    /// Its addresses, at most one a family; its node's on the host's network.
+    /// Addresses of the pod, at most one for each family. A pod on the host network has its node's
+    /// addresses.
     pub ips: Vec<IpAddr>,
-    /// Whether it shares its node's network.
+    /// Whether the pod shares its node's network.
     pub host_network: bool,
-    /// Whether its containers declare ports. A pod that declares none serves every port that
-    /// it is sent traffic to.
+    /// Whether the containers declare ports. A pod without declared ports serves every port to
+    /// which a service sends traffic.
     pub declares_ports: bool,
 }
 
-/// A machine outside the cluster.
+/// An external host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Its name.
+    /// Name of the host in the lab.
     pub name: String,
-    /// Its address with its subnet's length.
+    /// Address with the prefix length of the subnet.
     pub address: IpNetwork,
 }
 
-/// What lies between nodes and hosts: one router, with a switch for each subnet.
+/// Network between nodes and hosts: one router, with a bridge for each subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fabric {
     /// Whether nodes share a subnet.
     pub kind: FabricKind,
-    /// The subnets, each with its members.
+    /// Subnets with their members.
     pub subnets: Vec<Subnet>,
-    /// What becomes of a packet whose source is not its sender's.
+    /// Treatment of packets whose source address does not belong to the sender.
     pub foreign_sources: ForeignSources,
-    /// Routes to what nobody's subnet holds, such as an address that a node
-    /// announces: the network, and the node by index.
+    /// Routes to networks outside of all subnets, such as an address that a node announces. Each
+    /// has the network and the index of the node.
     pub routes: Vec<(IpNetwork, usize)>,
 }
 
 impl Pod {
-    /// `pod/NAMESPACE/NAME`, as users write it.
+    /// Returns the name of the pod in the notation of users, `pod/NAMESPACE/NAME`.
     #[must_use]
     pub fn reference(&self) -> String {
         format!("pod/{}/{}", self.namespace, self.name)
@@ -164,7 +166,7 @@ impl Pod {
 }
 
 impl Cluster {
-    /// The namespace a pod's packets start in: its own, or its node's.
+    /// Returns the network namespace of a pod: its own, or its node's.
     #[must_use]
     pub fn netns(&self, pod: &Pod) -> String {
         if pod.host_network {
@@ -174,7 +176,7 @@ impl Cluster {
         }
     }
 
-    /// Whether anything here has an IPv6 address.
+    /// Whether any node, host or pod has an IPv6 address.
     #[must_use]
     pub fn speaks_v6(&self) -> bool {
         self.nodes

@@ -1,4 +1,4 @@
-//! The names by which users speak of places: `pod/default/client`, `node-1`,
+//! Resolves the names of probe sources and targets: `pod/default/client`, `node-1`,
 //! `lb/default/nginx:443`, `10.0.0.1:80`.
 
 use std::fmt;
@@ -10,39 +10,39 @@ use svclab_rules::service::{cluster_ips, external_ips, ingress_ips, name_of, nam
 use super::Cluster;
 use svclab_diagnostic::suggest::suggest;
 
-/// Whom a name speaks of.
+/// A parsed name of an object or address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Name {
-    /// `pod/NAMESPACE/NAME`
+    /// `pod/NAMESPACE/NAME`: the addresses of a pod.
     Pod(String, String),
-    /// `node/NAME`, or the name alone; likewise for a host.
+    /// `node/NAME`, `host/NAME` or `NAME`: the addresses of a node or host.
     Machine(String),
-    /// `service/NAMESPACE/NAME`, or `svc/…` as kubectl has it: its cluster IP.
+    /// `service/NAMESPACE/NAME`, or `svc/…` as in kubectl: the cluster IPs of a service.
     Service(String, String),
-    /// `lb/NAMESPACE/NAME`: its load balancer's address.
+    /// `lb/NAMESPACE/NAME`: the load balancer addresses of a service.
     LoadBalancer(String, String),
-    /// `external/NAMESPACE/NAME`: its first external IP.
+    /// `external/NAMESPACE/NAME`: the external IPs of a service.
     External(String, String),
-    /// An address.
+    /// An IP address.
     Address(IpAddr),
 }
 
-/// A name, perhaps with a port.
+/// A name with an optional port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reference {
-    /// Whom.
+    /// Name without the port.
     pub name: Name,
-    /// The port, by number or by the name a service gives it.
+    /// Port, by number or by its name in the service.
     pub port: Option<String>,
 }
 
-/// Why a text is no name of anything here.
+/// Reason why a text is not a valid name in this case.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct NameError {
-    /// What is wrong.
+    /// Error message.
     pub message: String,
-    /// What was probably meant.
+    /// Suggested name or notation.
     pub help: Option<String>,
 }
 
@@ -69,12 +69,11 @@ impl fmt::Display for Name {
 }
 
 impl Reference {
-    /// Reads a name as users write it; whether anything has that name is not
-    /// asked.
+    /// Parses a name in the notation of users. Does not check whether the object exists.
     ///
     /// # Errors
     ///
-    /// When it has no form that a name can have.
+    /// Fails if the text has none of the forms of a name.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self {
@@ -131,7 +130,7 @@ impl Reference {
 }
 
 impl Cluster {
-    /// Every name that has an address of its own, for suggestions.
+    /// Returns all names of objects with addresses, for suggestions.
     fn known(&self) -> Vec<String> {
         let service = |kind: &str, service: &core::Service| {
             format!("{kind}/{}/{}", namespace_of(service), name_of(service))
@@ -167,11 +166,11 @@ impl Cluster {
         }
     }
 
-    /// The addresses of whom a name speaks of, at least one.
+    /// Returns the addresses of a name, at least one.
     ///
     /// # Errors
     ///
-    /// When nothing has that name, or what has it has no address.
+    /// Fails if no object has the name, or if the object has no address.
     pub fn addresses(&self, name: &Name) -> Result<Vec<IpAddr>, NameError> {
         let found = match name {
             Name::Address(address) => vec![*address],
@@ -230,7 +229,7 @@ impl Cluster {
         Ok(found)
     }
 
-    /// The service a name speaks of.
+    /// Returns the service of a service, load balancer or external name; `None` for other names.
     #[must_use]
     pub fn service(&self, name: &Name) -> Option<&core::Service> {
         let (Name::Service(namespace, name)
@@ -244,11 +243,11 @@ impl Cluster {
             .find(|each| name_of(each) == name && namespace_of(each) == namespace)
     }
 
-    /// The namespace that packets of whom a name speaks of start in.
+    /// Returns the network namespace from which the packets of a probe source start.
     ///
     /// # Errors
     ///
-    /// When nothing has that name, or it is no machine or pod.
+    /// Fails if no object has the name, or if it is not a pod, node or host.
     pub fn start(&self, text: &str) -> Result<String, NameError> {
         let reference = Reference::parse(text)?;
         match &reference.name {
@@ -274,8 +273,8 @@ impl Cluster {
         }
     }
 
-    /// The short name of an address, if it is somebody's here: a pod's, a
-    /// node's, a host's, a service's.
+    /// Returns the short name of the pod, node, host or service with an address; `None` if there is
+    /// none.
     #[must_use]
     pub fn name_of(&self, address: IpAddr) -> Option<String> {
         let pod = self

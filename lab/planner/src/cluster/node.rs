@@ -1,4 +1,4 @@
-//! From a `Node` object to a node, or to what is wrong with it.
+//! Builds a node from a `Node` object, or reports the problems in the object.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use super::subnets::{network_of, usual};
 use svclab_scenario::lab::{FabricKind, LabSpec};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
-/// A node with its addresses and what the lab says of it.
+/// Builds a node with its addresses and the settings of the lab.
 pub(super) fn node(
     spec: &LabSpec,
     object: &core::Node,
@@ -43,7 +43,7 @@ pub(super) fn node(
             .iter()
             .any(|other| other.is_ipv4() == ip.is_ipv4())
         {
-            // As kube-proxy does, the first of each family is the node's.
+            // The first address of each family is the node's, as in kube-proxy.
             continue;
         }
         let subnet = said

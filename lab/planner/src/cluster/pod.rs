@@ -1,4 +1,4 @@
-//! From a `Pod` object to a pod that runs somewhere, or to what is wrong with it.
+//! Builds a running pod from a `Pod` object, or reports the problems in the object.
 
 use std::net::IpAddr;
 
@@ -12,8 +12,8 @@ use svclab_scenario::endpoints::declared_ports;
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 use svclab_scenario::tree::Step;
 
-/// A pod that runs; none for one that has ended or was never placed. `is_routed` is
-/// whether nodes route to each pod by itself, as Calico does.
+/// Builds a running pod; `None` if the pod has ended or is not scheduled. `is_routed` states
+/// whether nodes have a route for each pod, as with Calico.
 pub(super) fn pod(
     object: &core::Pod,
     nodes: &[Node],
@@ -76,7 +76,7 @@ pub(super) fn pod(
     })
 }
 
-/// A pod of no node, or of one that is not there.
+/// Returns the problem of a pod without a node, or with an unknown node.
 fn nowhere(document: DocumentRef, name: &str, node_name: &str, nodes: &[Node]) -> Problem {
     if node_name.is_empty() {
         let message = format!("pod `{name}` runs on no node");
@@ -90,7 +90,7 @@ fn nowhere(document: DocumentRef, name: &str, node_name: &str, nodes: &[Node]) -
     ))
 }
 
-/// The addresses as they are written, each with its place.
+/// Returns the addresses in the status, each with its location.
 fn written(status: Option<&core::PodStatus>) -> impl Iterator<Item = (Vec<Step>, &str)> {
     let one = status
         .and_then(|status| status.pod_ip.as_deref())
@@ -109,7 +109,7 @@ fn written(status: Option<&core::PodStatus>) -> impl Iterator<Item = (Vec<Step>,
     one.into_iter().chain(many)
 }
 
-/// An address that a pod of this node cannot have.
+/// Returns a problem if a pod of this node cannot have the address.
 fn misplaced(
     at: At,
     name: &str,
@@ -129,8 +129,7 @@ fn misplaced(
     }
     let of_family = |network: &&IpNetwork| network.is_ipv4() == ip.is_ipv4();
     let Some(cidr) = own.pod_cidrs.iter().find(of_family) else {
-        // Calico routes to each address by itself. A node without any podCIDR is
-        // reported by itself, too.
+        // Calico routes each address separately. A node without any podCIDR is reported on its own.
         if is_routed || own.pod_cidrs.is_empty() {
             return None;
         }

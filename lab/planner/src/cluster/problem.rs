@@ -1,17 +1,17 @@
-//! What is wrong with a cluster, and where it was written.
+//! Describes problems of a cluster and their locations in the documents.
 
 use std::fmt;
 
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 use svclab_scenario::tree::Step;
 
-/// A place in what a user wrote.
+/// A location in the documents of a lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At {
-    /// The document.
+    /// Document that contains the location.
     pub document: DocumentRef,
-    /// The way down from its root. Where it was not written, the nearest place
-    /// above it that was.
+    /// Path from the root of the document. If the document does not contain the path, the nearest
+    /// existing parent is meant.
     pub path: Vec<Step>,
 }
 
@@ -28,24 +28,23 @@ impl fmt::Display for At {
     }
 }
 
-/// Something that cannot be built.
+/// An error in the documents of a lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it was written.
+    /// Location of the error.
     pub at: At,
-    /// What is wrong.
+    /// Error message.
     pub message: String,
-    /// What to do about it.
+    /// Suggested action.
     pub help: Option<String>,
-    /// Whether it is the key that is wrong, not its value.
+    /// Whether the key itself is wrong; otherwise its value is.
     pub key: bool,
-    /// The step, counted from 0, after which it is wrong; none if it is from the
-    /// beginning.
+    /// Index of the step after which the problem occurs; `None` if it occurs from the beginning.
     pub step: Option<usize>,
 }
 
 impl Problem {
-    /// A problem at a place of a document.
+    /// Creates a problem at a path of a document.
     pub fn new<const N: usize>(
         document: DocumentRef,
         path: [Step; N],
@@ -63,39 +62,39 @@ impl Problem {
         }
     }
 
-    /// A problem at a place of the lab document.
+    /// Creates a problem at a path of the lab document, given as a vector.
     pub fn at_path(path: Vec<Step>, message: impl Into<String>) -> Self {
         let mut problem = Self::in_lab([], message);
         problem.at.path = path;
         problem
     }
 
-    /// A problem in the lab document.
+    /// Creates a problem at a path of the lab document.
     pub fn in_lab<const N: usize>(path: [Step; N], message: impl Into<String>) -> Self {
         Self::new(DocumentRef::Lab, path, message)
     }
 
-    /// Says that it is the key at that place that is wrong.
+    /// Marks the key at the location as wrong, instead of its value.
     #[must_use]
     pub fn of_key(mut self) -> Self {
         self.key = true;
         self
     }
 
-    /// Whether the same is wrong at the same place, after whichever step.
+    /// Whether two problems have the same location and message, regardless of the step.
     #[must_use]
     pub fn is_as(&self, other: &Self) -> bool {
         (&self.at, &self.message) == (&other.at, &other.message)
     }
 
-    /// Says that it is so after a step, counted from 0.
+    /// Sets the index of the step after which the problem occurs.
     #[must_use]
     pub fn after(mut self, step: usize) -> Self {
         self.step = Some(step);
         self
     }
 
-    /// Says what to do about it.
+    /// Sets the suggested action.
     #[must_use]
     pub fn help(mut self, help: impl Into<Option<String>>) -> Self {
         self.help = help.into();
@@ -103,7 +102,7 @@ impl Problem {
     }
 }
 
-/// The document that an object is.
+/// Returns the reference to the document of an object.
 pub(super) fn object_of(
     kind: ObjectKind,
     metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -115,7 +114,7 @@ pub(super) fn object_of(
     )
 }
 
-/// A path from keys and positions.
+/// Builds a path from keys and indices.
 #[macro_export]
 macro_rules! place {
     ($($step:expr),* $(,)?) => { [$(svclab_scenario::tree::Step::from($step)),*] };

@@ -1,5 +1,5 @@
-//! Who serves which port: the ports that a pod's containers declare; every port that an
-//! endpoint sends traffic to, if its pod declares none; and every port a host names.
+//! Determines the served ports. A pod serves the ports that its containers declare. A pod without
+//! declared ports serves every port of its endpoints. A host serves the ports listed in the lab.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -11,27 +11,27 @@ use super::{Host, Node, Pod};
 use svclab_model::plan::Protocol;
 use svclab_scenario::endpoints::declared_ports;
 
-/// A port and who answers on it.
+/// A served port and the object that serves it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Serving {
-    /// The network namespace.
+    /// Network namespace of the server.
     pub netns: String,
-    /// The port.
+    /// Port number.
     pub port: u16,
-    /// TCP or UDP.
+    /// Protocol: TCP or UDP.
     pub protocol: Protocol,
-    /// Who: `pod/default/web`, `node-1`, `laptop`.
+    /// Name of the server: `pod/default/web`, `node-1`, `laptop`.
     pub name: String,
 }
 
-/// What is needed to know who serves.
+/// Machines and pods that can serve ports.
 pub(super) struct Machines<'a> {
     pub nodes: &'a [Node],
     pub pods: &'a [Pod],
     pub hosts: &'a [Host],
 }
 
-/// Every port that somebody serves, sorted.
+/// Returns all served ports, sorted.
 pub(super) fn serving(
     machines: &Machines<'_>,
     objects: &[core::Pod],
@@ -73,7 +73,7 @@ pub(super) fn serving(
     for (host, port) in host_ports {
         of_machines.extend(both(&[port]).map(|port| (host.clone(), port, host.clone())));
     }
-    // A host-network pod and its node share the port; the pod is who answers.
+    // A pod on the host network and its node share the port; the pod answers.
     let mut all = BTreeMap::new();
     for (netns, port, name) in of_pods.into_iter().chain(of_machines) {
         all.entry((netns, port)).or_insert(name);
@@ -88,14 +88,14 @@ pub(super) fn serving(
     .collect()
 }
 
-/// Ports over TCP and UDP alike.
+/// Returns each port with TCP and with UDP.
 fn both(ports: &[u16]) -> impl Iterator<Item = (u16, Protocol)> {
     let of = |port: &u16| [Protocol::Tcp, Protocol::Udp].map(|protocol| (*port, protocol));
     ports.iter().flat_map(of)
 }
 
-/// The ports of each pod that declares some, by `pod/NAMESPACE/NAME`. No protocol is one
-/// that svclab serves nothing over, SCTP.
+/// Returns the declared ports of each pod with any, by `pod/NAMESPACE/NAME`. The protocol is `None`
+/// for protocols that svclab does not serve, such as SCTP.
 fn declared(objects: &[core::Pod]) -> HashMap<String, Vec<(u16, Option<Protocol>)>> {
     let mut all = HashMap::new();
     for object in objects {
@@ -127,8 +127,8 @@ impl Machines<'_> {
         }
     }
 
-    /// The pod that has an endpoint's address: the one that the endpoint refers to, else
-    /// one with an address of its own.
+    /// Returns the pod with an endpoint's address. The pod that the endpoint refers to takes
+    /// precedence over other pods outside the host network.
     fn pod(&self, namespace: &str, endpoint: &Endpoint, address: IpAddr) -> Option<&Pod> {
         let target = endpoint.target_ref.as_ref();
         let target = target.filter(|target| target.kind.as_deref() == Some("Pod"));
@@ -145,7 +145,7 @@ impl Machines<'_> {
             .or_else(|| pods.find(|pod| !pod.host_network && pod.ips.contains(&address)))
     }
 
-    /// The name of the node or host that has an address.
+    /// Returns the name of the node or host with an address.
     fn machine(&self, address: IpAddr) -> Option<String> {
         let node = self
             .nodes

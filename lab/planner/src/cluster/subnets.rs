@@ -1,4 +1,4 @@
-//! The subnets of the fabric: who shares a switch, and what the router is there.
+//! Builds the subnets of the fabric, with their members and the address of the router.
 
 use std::net::IpAddr;
 
@@ -9,35 +9,35 @@ use super::{Host, Node};
 use svclab_scenario::lab::{FabricKind, LabSpec};
 use svclab_scenario::reference::{DocumentRef, ObjectKind};
 
-/// One subnet of the fabric.
+/// A subnet of the fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subnet {
-    /// The network, host bits clear.
+    /// Network address with prefix, host bits clear.
     pub network: IpNetwork,
-    /// The router's address in it: the first that nobody has.
+    /// Address of the router: the first unused address of the subnet.
     pub gateway: IpAddr,
-    /// Who is in it.
+    /// Nodes and hosts in the subnet.
     pub members: Vec<Member>,
 }
 
 /// A machine in a subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member {
-    /// A node, by index.
+    /// Index of a node.
     Node(usize),
-    /// A host, by index.
+    /// Index of a host.
     Host(usize),
 }
 
-/// The network an address lies in, by the prefix length that is written with it
-/// nowhere: 24 bits, or 64 of an IPv6 address.
+/// Returns the default network of an address without a prefix length: 24 bits for IPv4, 64 bits for
+/// IPv6.
 #[must_use]
 pub fn usual(address: IpAddr) -> IpNetwork {
     let prefix = if address.is_ipv4() { 24 } else { 64 };
     network_of(IpNetwork::new(address, prefix).unwrap_or_else(|_| address.into()))
 }
 
-/// The network, host bits clear.
+/// Returns the network with host bits clear.
 #[must_use]
 pub fn network_of(address: IpNetwork) -> IpNetwork {
     IpNetwork::new(address.network(), address.prefix()).unwrap_or(address)
@@ -53,10 +53,10 @@ pub fn overlap(one: IpNetwork, other: IpNetwork) -> bool {
     }
 }
 
-/// The first address of a subnet, after the network's own, that is not taken.
+/// Returns the first unused address of a subnet after the network address.
 #[must_use]
 pub fn first_free(network: IpNetwork, taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
-    // A subnet of two addresses (31 or 127 bits) has no network address.
+    // A subnet with two addresses (31 or 127 bits) has no network address.
     let skip = usize::from(
         !matches!(
             network,
@@ -85,7 +85,7 @@ fn usable_v6(network: Ipv6Network, skip: usize) -> impl Iterator<Item = std::net
     network.iter().skip(skip)
 }
 
-/// The subnets of a lab's machines.
+/// Builds the subnets of all nodes and hosts.
 pub(super) fn subnets(
     spec: &LabSpec,
     nodes: &[Node],
