@@ -1,9 +1,9 @@
-//! From a case of a lab to the plan that an agent applies.
+//! Builds the plan that an agent applies from a case of a lab.
 //!
-//! [`cluster`] resolves a case's objects to nodes, pods, services and balancers; [`build`]
-//! makes the plan; [`needs`] lists what the plan requires of a machine; [`delta`] turns one
-//! plan into another; [`replay`] puts dumped nodes into a plan; [`print`](mod@print)
-//! renders a plan as a script. Pure functions.
+//! [`cluster`] resolves the objects of a case to nodes, pods, services and balancers. [`build`]
+//! builds the plan. [`needs`] lists the requirements of a plan. [`delta`] computes the changes
+//! between two plans. [`replay`] inserts dumped nodes into a plan. [`print`](mod@print) renders a
+//! plan as a script. All functions are pure.
 
 pub mod build;
 pub mod cluster;

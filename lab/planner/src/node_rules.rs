@@ -1,5 +1,5 @@
-//! What is on a node, as texts: what would be handed to programs, and what was
-//! read back.
+//! Renders the state of a node as texts: the input of programs, and the state read back from the
+//! kernel.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use crate::print::{Stage, steps};
 use svclab_model::evidence::{Evidence, HeldLink};
 use svclab_model::plan::Plan;
 
-/// The names of all files that [`read_back`] may give.
+/// Names of all files that [`read_back`] can return.
 pub const FILES: [&str; 6] = [
     "iptables-save",
     "ip6tables-save",
@@ -18,8 +18,8 @@ pub const FILES: [&str; 6] = [
     "ip-addr",
 ];
 
-/// What the programs of a plan's namespace are handed, each under a comment that
-/// says which program reads it.
+/// Returns the inputs of the programs for a plan's namespaces, each after a comment with the
+/// command.
 #[must_use]
 pub fn handed(plan: &Plan) -> String {
     let mut text = String::new();
@@ -29,7 +29,7 @@ pub fn handed(plan: &Plan) -> String {
             Stage::Rules6 => "ip6tables-restore --noflush".to_owned(),
             _ => step.command.join(" "),
         };
-        // That is the namespace's, not kube-proxy's.
+        // This line belongs to the namespace, not to kube-proxy.
         let input = step.text.replace("link set dev lo up\n", "");
         if step.stage == Stage::Links && input.is_empty() {
             continue;
@@ -42,7 +42,7 @@ pub fn handed(plan: &Plan) -> String {
     text
 }
 
-/// What was read back of one node, as files of these names.
+/// Returns the state of one node, as read back, as pairs of file name and content.
 #[must_use]
 pub fn read_back(evidence: &Evidence, node: &str) -> Vec<(&'static str, String)> {
     let mut files = Vec::new();
@@ -76,7 +76,7 @@ pub fn read_back(evidence: &Evidence, node: &str) -> Vec<(&'static str, String)>
     files
 }
 
-/// Without counters, and without the comments that hold the time.
+/// Returns saved rules without counters and without the comments that contain times.
 fn without_counts(saved: &str) -> String {
     let mut text = String::new();
     for line in saved.lines().filter(|line| !line.starts_with('#')) {
@@ -96,7 +96,7 @@ fn without_counts(saved: &str) -> String {
     text
 }
 
-/// As `ip address` prints interfaces, without what only the kernel cares about.
+/// Renders interfaces as `ip address` does, without kernel internals.
 fn interfaces(links: &[HeldLink]) -> String {
     let mut text = String::new();
     for (at, link) in (1..).zip(links) {
@@ -110,8 +110,7 @@ fn interfaces(links: &[HeldLink]) -> String {
     text
 }
 
-/// How far an address is good for, as the kernel decides it for those that it gives
-/// itself.
+/// Returns the scope of an address as the kernel determines it for its own addresses.
 fn scope(address: IpAddr) -> &'static str {
     match address {
         _ if address.is_loopback() => "host",
@@ -120,7 +119,7 @@ fn scope(address: IpAddr) -> &'static str {
     }
 }
 
-/// The flags that `ip` prints (Linux v6.12, `include/uapi/linux/if.h`).
+/// Returns the flags that `ip` prints (Linux v6.12, `include/uapi/linux/if.h`).
 fn flags(flags: u32) -> String {
     let known = [
         (1 << 3, "LOOPBACK"),

@@ -46,7 +46,7 @@ pub struct BalancerPort {
 pub struct Backend {
     /// Address and port to which the balancer sends packets.
     pub to: SocketAddr,
-    /// The node it is, or is on, by index.
+    /// Index of the node that the backend is, or runs on; `None` if unknown.
     pub node: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Interfaces that change, and those that cannot.
+//! Compares the interfaces of two plans of a namespace.
 
 use ipnetwork::IpNetwork;
 
@@ -6,12 +6,13 @@ use super::{Rebuild, swap};
 use svclab_model::plan::delta::{LinkChange, Swap};
 use svclab_model::plan::{Link, Namespace};
 
-/// What changes of a namespace's interfaces, and whether an address goes or an
-/// interface comes up or down: routes go with those.
+/// Returns the changes of a namespace's interfaces. The second value states whether an address is
+/// removed or an interface changes between up and down, because the kernel removes routes in these
+/// cases.
 ///
 /// # Errors
 ///
-/// When there are other interfaces, or they are made otherwise.
+/// Fails if the interfaces differ in number, order or creation parameters.
 pub fn between(there: &Namespace, wanted: &Namespace) -> Result<(Vec<LinkChange>, bool), Rebuild> {
     let name = &wanted.name;
     let names =
@@ -46,22 +47,22 @@ pub fn between(there: &Namespace, wanted: &Namespace) -> Result<(Vec<LinkChange>
     Ok((changes, went))
 }
 
-/// Whether what is given to an interface when it is made is the same.
+/// Whether the creation parameters of two interfaces are equal.
 fn made_alike(old: &Link, new: &Link) -> bool {
     old.kind == new.kind
         && old.mac == new.mac
         && old.bridge == new.bridge
         && old.hairpin == new.hairpin
-        // What the kernel would choose is not known.
+        // The kernel's default MTU is unknown.
         && (old.mtu == new.mtu || new.mtu.is_some())
 }
 
-/// Addresses that go and come. The first of a subnet is the one that packets
-/// are sent with, so order says something.
+/// Returns the addresses to remove and to add. Order matters, because packets are sent with the
+/// first address of a subnet.
 fn addresses(there: &[IpNetwork], wanted: &[IpNetwork]) -> Swap<IpNetwork> {
     let stay: Vec<&IpNetwork> = there.iter().filter(|old| wanted.contains(old)).collect();
     let in_place = wanted.iter().zip(&stay).all(|(new, old)| new == *old) && {
-        // With the first of a subnet the kernel takes the others of it, too.
+        // When the first address of a subnet is removed, the kernel removes the others too.
         let gone = there.iter().filter(|old| !wanted.contains(old));
         gone.into_iter()
             .all(|gone| !stay.iter().any(|kept| of_one_subnet(gone, kept)))

@@ -1,8 +1,8 @@
-//! What turns a running lab of one plan into one of another: rules, sets, sysctls,
-//! addresses, routes, virtual servers, servers, probes. What it cannot reach is
-//! rebuilt, and [`Rebuild`] gives the reason.
+//! Computes the delta from one plan to another: rules, sets, sysctls, addresses, routes, virtual
+//! servers, servers and probes. A running lab applies the delta. For any other difference the lab
+//! must be rebuilt, and [`Rebuild`] gives the reason.
 //!
-//! Connections stay in conntrack; deleting their entries is a request of its own.
+//! A delta leaves conntrack entries in place; their deletion is a separate request.
 
 mod links;
 pub mod rules;
@@ -17,11 +17,11 @@ use std::fmt;
 use svclab_model::plan::delta::{Change, RulesChange, Swap};
 use svclab_model::plan::{Backend, Delta, Iptables, Namespace, Plan};
 
-/// Why a plan cannot be reached from another by changing a standing lab.
+/// Reason why a running lab cannot be changed to a plan and must be rebuilt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{because}")]
 pub struct Rebuild {
-    /// In words, about what changes: `node-1 gets another interface eth1`.
+    /// Message, such as `node-1 gets another interface eth1`.
     pub because: String,
 }
 
@@ -33,7 +33,7 @@ impl Rebuild {
     }
 }
 
-/// From what is there to what shall be, where order says nothing.
+/// Returns the items to remove and to add, for lists in which order does not matter.
 fn swap<T: PartialEq + Clone>(there: &[T], wanted: &[T]) -> Swap<T> {
     Swap {
         remove: without(there, wanted),
@@ -41,7 +41,7 @@ fn swap<T: PartialEq + Clone>(there: &[T], wanted: &[T]) -> Swap<T> {
     }
 }
 
-/// What is in `all` and not in `known`.
+/// Returns the items of `all` that are not in `known`.
 fn without<T: PartialEq + Clone>(all: &[T], known: &[T]) -> Vec<T> {
     if all == known {
         return Vec::new();
@@ -50,11 +50,11 @@ fn without<T: PartialEq + Clone>(all: &[T], known: &[T]) -> Vec<T> {
     missing.cloned().collect()
 }
 
-/// What turns a lab of the plan `there` into one of the plan `wanted`.
+/// Returns the delta from the plan `there` to the plan `wanted`.
 ///
 /// # Errors
 ///
-/// When the lab has to be rebuilt.
+/// Fails if the lab must be rebuilt.
 pub fn between(there: &Plan, wanted: &Plan) -> Result<Delta, Rebuild> {
     let names = |plan: &Plan| -> Vec<String> {
         let all = plan.namespaces.iter();
@@ -63,7 +63,7 @@ pub fn between(there: &Plan, wanted: &Plan) -> Result<Delta, Rebuild> {
     if names(there) != names(wanted) {
         return Err(Rebuild::because("it has other namespaces"));
     }
-    // What a command did is not known, and so not undone.
+    // The effect of a command on a node is unknown and cannot be undone.
     if let Some(typed) = there.typed.iter().chain(&wanted.typed).next() {
         return Err(Rebuild::because(format_args!(
             "on {} something is typed by hand",
@@ -82,7 +82,8 @@ pub fn between(there: &Plan, wanted: &Plan) -> Result<Delta, Rebuild> {
         .map(|change| change.namespace.as_str())
         .collect();
     let servers = swap(&there.servers, &wanted.servers);
-    // What a check found of a real server is not in any plan.
+    // The health of real servers is not part of a plan, so checks restart if virtual servers
+    // change.
     let checked_anew = there.health != wanted.health
         || wanted
             .health
@@ -102,8 +103,7 @@ fn change(there: &Namespace, wanted: &Namespace) -> Result<Change, Rebuild> {
     let name = &wanted.name;
     let (links, addresses_went) = links::between(there, wanted)?;
     let routes = if addresses_went {
-        // The kernel takes routes away with an address that they lean on;
-        // which ones is its to know.
+        // The kernel removes the routes that depend on a removed address.
         Swap {
             remove: there.routes.clone(),
             add: wanted.routes.clone(),

@@ -1,5 +1,5 @@
-//! Rules that change: from the text that loaded them to the text of as few
-//! commands as bring the others about.
+//! Compares the iptables rules of two plans. Output: the shortest list of commands for
+//! `iptables-restore --noflush`.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -7,25 +7,24 @@ use std::ops::Range;
 use indexmap::{IndexMap, IndexSet};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-/// What chains of one table hold, as far as it can be told from a script.
+/// Chains of one table, as far as a script determines them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table<'a> {
-    /// The rules of each chain, as they are written.
+    /// Rules of each chain, as written.
     pub chains: IndexMap<&'a str, Vec<String>>,
-    /// What chains do with packets that reach their end, where it was said.
+    /// Policies of chains, where the script sets them.
     pub policies: IndexMap<&'a str, &'a str>,
-    /// The lines that led there, for a table that is filled anew.
+    /// Lines of the script, for a table that is rebuilt.
     lines: Vec<&'a str>,
     /// A command was met whose effect cannot be told from the text alone.
     pub opaque: bool,
 }
 
-/// Input for `iptables-restore --noflush` that turns what one input left in a
-/// new namespace into what another would leave; empty when they leave the same.
+/// Returns the input for `iptables-restore --noflush` that changes the rules of `there`, as loaded
+/// into a new namespace, into those of `wanted`. The input is empty if both give the same rules.
 ///
-/// Rules are compared as they are written. A table in which either input uses
-/// another command than `-A`, `-I`, `-D`, `-F`, `-N`, `-X` and `-P` is emptied
-/// and filled anew.
+/// Rules are compared as written. A table is flushed and rebuilt if either script uses a command
+/// other than `-A`, `-I`, `-D`, `-F`, `-N`, `-X` and `-P`.
 #[must_use]
 pub fn between(there: &str, wanted: &str) -> String {
     if there == wanted {
@@ -53,7 +52,7 @@ pub fn between(there: &str, wanted: &str) -> String {
     batches
 }
 
-/// Empties a table and fills it.
+/// Returns the commands that flush a table and fill it again.
 fn anew(old: &Table<'_>, new: &Table<'_>) -> String {
     let mut commands = "-F\n-X\n".to_owned();
     for chain in old.policies.keys() {
@@ -65,13 +64,13 @@ fn anew(old: &Table<'_>, new: &Table<'_>) -> String {
     commands
 }
 
-/// The commands that change what differs: chains that come, rules that come and
-/// go, chains that nobody names any more.
+/// Returns the commands for the differences: new chains, changed policies, changed rules, and
+/// removed chains.
 fn changed(old: &Table<'_>, new: &Table<'_>) -> String {
     let mut commands = String::new();
     let none = Vec::new();
     for name in new.chains.keys() {
-        // A built-in chain is there already, and declaring it is left alone.
+        // Built-in chains always exist and are not declared.
         if !old.chains.contains_key(name) && !is_built_in(name) {
             let _ = writeln!(commands, ":{name} - [0:0]");
         }
@@ -103,8 +102,8 @@ fn changed(old: &Table<'_>, new: &Table<'_>) -> String {
     commands
 }
 
-/// Rules are numbered from 1 as they stand when a command is met, so a chain is
-/// changed from its end on.
+/// Changes a chain from its end, because a rule number refers to the chain at the time of the
+/// command.
 fn edit(commands: &mut String, chain: &str, there: &[String], wanted: &[String]) {
     if there == wanted {
         return;
@@ -115,7 +114,7 @@ fn edit(commands: &mut String, chain: &str, there: &[String], wanted: &[String])
             let _ = writeln!(commands, "-D {chain} {}", old.start + 1);
         }
         for (rule, number) in wanted[new.clone()].iter().zip(old.start + 1..) {
-            // Only where nothing stands behind it yet.
+            // Appends only if no rule follows.
             let _ = if at + 1 == steps.len() && old.end == there.len() {
                 writeln!(commands, "-A {chain} {rule}")
             } else {
@@ -125,9 +124,9 @@ fn edit(commands: &mut String, chain: &str, there: &[String], wanted: &[String])
     }
 }
 
-/// Which rules go, and which come in their place, in the order of the chain. The
-/// places are counted here: those that a difference names for what comes or goes
-/// alone are not exact (similar v2.7, after its compaction).
+/// Returns the ranges of removed rules and of the rules that replace them, in order of the chain.
+/// The positions are counted here, because those that similar reports for pure insertions and
+/// deletions are inexact (similar v2.7, after its compaction).
 fn steps(there: &[String], wanted: &[String]) -> Vec<(Range<usize>, Range<usize>)> {
     let (mut old, mut new) = (0, 0);
     let mut steps = Vec::new();
@@ -142,13 +141,13 @@ fn steps(there: &[String], wanted: &[String]) -> Vec<(Range<usize>, Range<usize>
     steps
 }
 
-/// Whether a chain is there before anybody makes it.
+/// Whether a chain is built in.
 #[must_use]
 pub fn is_built_in(chain: &str) -> bool {
     ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"].contains(&chain)
 }
 
-/// What a script leaves in each table, as far as it can be told from the text alone.
+/// Parses a script into the resulting tables, as far as the text determines them.
 pub fn read(text: &str) -> IndexMap<&str, Table<'_>> {
     let mut tables: IndexMap<&str, Table<'_>> = IndexMap::new();
     let mut open = "";
@@ -164,7 +163,7 @@ pub fn read(text: &str) -> IndexMap<&str, Table<'_>> {
 }
 
 impl<'a> Table<'a> {
-    /// The lines that led there.
+    /// Returns the lines of the script for this table.
     pub fn lines(&self) -> impl Iterator<Item = &'a str> {
         self.lines.iter().copied()
     }
@@ -176,7 +175,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Does what a line says; none when that cannot be told.
+    /// Applies one line; `None` if its effect is not determined.
     fn understand(&mut self, line: &'a str) -> Option<()> {
         if let Some(declared) = line.strip_prefix(':') {
             let mut words = declared.split_whitespace();
@@ -187,7 +186,7 @@ impl<'a> Table<'a> {
             }
             return Some(());
         }
-        // What `iptables-save -c` counted decides nothing.
+        // Counters of `iptables-save -c` are ignored.
         let counted = line
             .strip_prefix('[')
             .and_then(|rest| rest.split_once("] "));
@@ -225,7 +224,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The number that a rule begins with, and the rest.
+/// Splits the leading rule number from the rest.
 fn numbered(rest: &str) -> (Option<usize>, &str) {
     let (first, others) = rest.split_once(' ').unwrap_or((rest, ""));
     first
@@ -239,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// What a batch leaves of what another left.
+    /// Returns the chains after a script and then a batch.
     fn after<'a>(first: &'a str, batch: &'a str) -> IndexMap<&'a str, Vec<String>> {
         let mut tables = read(first);
         let mut open = "";
@@ -258,7 +257,7 @@ mod tests {
         filled(table.chains)
     }
 
-    /// A built-in chain is there whether it is named or not.
+    /// Removes empty built-in chains, which exist in any case.
     fn filled(mut chains: IndexMap<&str, Vec<String>>) -> IndexMap<&str, Vec<String>> {
         chains.retain(|name, rules| !is_built_in(name) || !rules.is_empty());
         chains

@@ -1,4 +1,4 @@
-//! Sets that change: from the text that made them to lines for ipset.
+//! Compares the sets of two plans. Output: lines for ipset.
 
 use std::fmt::Write as _;
 
@@ -6,22 +6,21 @@ use indexmap::{IndexMap, IndexSet};
 
 use svclab_model::plan::delta::SetsChange;
 
-/// A set: what is said when it is made, and its members with their options.
+/// A set: its type, options and members.
 #[derive(Debug, Default)]
 pub struct Set<'a> {
-    /// What is said when it is made: its type and options.
+    /// Type and options in its `create` line.
     pub made: &'a str,
-    /// Its members with their options.
+    /// Members with their options.
     pub members: IndexSet<&'a str>,
 }
 
-/// What comes from the sets of one `ipset restore` to those of another; none
-/// when the two read alike.
+/// Returns the changes from the sets of one input for `ipset restore` to those of another. `None`
+/// if the inputs are equal.
 ///
 /// # Errors
 ///
-/// In words, when a set is of another type or a line is neither `create` nor
-/// `add`.
+/// Returns a message if a set has another type, or if a line is neither `create` nor `add`.
 pub fn between(there: &str, wanted: &str) -> Result<Option<SetsChange>, String> {
     if there == wanted {
         return Ok(None);
@@ -47,7 +46,7 @@ pub fn between(there: &str, wanted: &str) -> Result<Option<SetsChange>, String> 
             .flatten()
             .filter(|old| !set.members.contains(*old))
         {
-            // A member is named without its options.
+            // A member is deleted without its options.
             let member = gone.split_whitespace().next().unwrap_or_default();
             let _ = writeln!(lines.before, "del {name} {member}");
         }
@@ -57,7 +56,8 @@ pub fn between(there: &str, wanted: &str) -> Result<Option<SetsChange>, String> 
             }
         }
     }
-    // A set of sets is made after those that it names.
+    // In the input, a set of sets follows the sets that it refers to, so the order of deletion is
+    // reversed.
     for name in there
         .keys()
         .rev()
@@ -68,11 +68,11 @@ pub fn between(there: &str, wanted: &str) -> Result<Option<SetsChange>, String> 
     Ok(Some(lines))
 }
 
-/// Sets by name.
+/// Parses the input of `ipset restore` into sets by name.
 ///
 /// # Errors
 ///
-/// In words, when a line is neither `create` nor `add`.
+/// Returns a message if a line is neither `create` nor `add`.
 pub fn read(text: &str) -> Result<IndexMap<&str, Set<'_>>, String> {
     let mut sets: IndexMap<&str, Set<'_>> = IndexMap::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {

@@ -1,18 +1,18 @@
-//! Settings that change.
+//! Compares the sysctls of two plans.
 
 use super::Rebuild;
 use svclab_model::plan::Sysctl;
 
-/// What to write, in order, to come from one list of settings to another.
+/// Returns the sysctls to write, in order, to change one list into another.
 ///
-/// Some settings reach others: `default` and `all` reach interfaces, forwarding
-/// reaches much (Linux v6.12, `net/ipv4/devinet.c`, `devinet_conf_proc` and
-/// `devinet_sysctl_forward`; `net/ipv6/addrconf.c`, `addrconf_sysctl_forward`).
-/// When one of those changes, all are written again in their order.
+/// Some sysctls change others: `default` and `all` affect interfaces, and forwarding affects many
+/// (Linux v6.12, `net/ipv4/devinet.c`, `devinet_conf_proc` and `devinet_sysctl_forward`;
+/// `net/ipv6/addrconf.c`, `addrconf_sysctl_forward`). If one of these changes, all sysctls are
+/// written again in their order.
 ///
 /// # Errors
 ///
-/// When a setting goes: what it was before is not known.
+/// Fails if a sysctl is removed, because its earlier value is unknown.
 pub fn between(name: &str, there: &[Sysctl], wanted: &[Sysctl]) -> Result<Vec<Sysctl>, Rebuild> {
     if there == wanted {
         return Ok(Vec::new());
@@ -38,7 +38,7 @@ pub fn between(name: &str, there: &[Sysctl], wanted: &[Sysctl]) -> Result<Vec<Sy
     Ok(others.into_iter().chain(of_links).cloned().collect())
 }
 
-/// Whether the same keys come in the same order, once each.
+/// Whether both lists have the same keys in the same order.
 fn same_order(there: &[Sysctl], wanted: &[Sysctl]) -> bool {
     there.len() == wanted.len()
         && there

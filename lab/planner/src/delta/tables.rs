@@ -1,13 +1,13 @@
-//! Tables of nftables that change: one that differs in anything goes and comes again,
-//! with sets and counters as they were made.
+//! Compares the nftables tables of two plans. A table with any difference is deleted and created
+//! again, with its initial sets and counters.
 
 use indexmap::IndexMap;
 
 use svclab_model::plan::delta::TablesChange;
 use svclab_ruleset::nft::tables;
 
-/// What comes from the tables of one text for `nft -f` to those of another; none when
-/// they are the same.
+/// Returns the changes from the tables of one input for `nft -f` to those of another. `None` if the
+/// inputs are equal.
 pub fn between(there: &str, wanted: &str) -> Option<TablesChange> {
     if there == wanted {
         return None;

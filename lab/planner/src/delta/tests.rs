@@ -1,4 +1,4 @@
-//! What is changed, and what is built anew.
+//! Tests which differences give a delta and which require a rebuild.
 
 use super::*;
 use ipnetwork::IpNetwork;

@@ -1,11 +1,11 @@
-//! Virtual servers that change.
+//! Compares the virtual servers of two plans.
 
 use super::{Swap, without};
 use svclab_model::plan::VirtualServer;
 
-/// What comes from one list of virtual servers to another. One that changes in
-/// anything goes and comes again: where a round robin stands, and who stays with
-/// which real server, is not in any plan, and so begins anew.
+/// Returns the virtual servers to remove and to add. A server with any difference is removed and
+/// added again: the position of a round robin and the affinity of clients are not part of a plan
+/// and start again.
 pub fn between(there: &[VirtualServer], wanted: &[VirtualServer]) -> Swap<VirtualServer> {
     Swap {
         remove: without(there, wanted),

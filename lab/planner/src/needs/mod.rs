@@ -1,11 +1,9 @@
-//! What a plan needs of a kernel and of a machine: modules that building it
-//! would make the kernel load, and programs the agent would start. Whether they
-//! are there is the kernel's side to say (`kernel::modules`).
+//! Lists the requirements of a plan: modules that the kernel loads to build the plan, and programs
+//! that the agent starts. The kernel side (`kernel::modules`) checks whether they are available.
 //!
-//! A module goes by the name under which the kernel itself asks for it
-//! (`request_module`), which is often an alias: `ipt_comment`,
-//! `ip_set_hash:ip`. `modprobe` takes those too, and each kernel's own list
-//! says which module answers to them.
+//! A module has the name by which the kernel requests it (`request_module`). The name is often an
+//! alias, such as `ipt_comment` or `ip_set_hash:ip`. `modprobe` accepts aliases, and the module
+//! list of each kernel maps them to modules.
 
 mod nft;
 mod rules;
@@ -21,15 +19,15 @@ use svclab_model::plan::{Backend, Iptables, LinkKind, Namespace, Plan};
 use svclab_model::tools::iptables_program;
 use svclab_rules::kube_proxy::Mode;
 
-/// The longest piece of a rule that a message quotes, in characters.
+/// Maximum number of characters of a rule that a message quotes.
 const QUOTED: usize = 100;
 
-/// Who asks for something first; for messages.
+/// First requester of a module or program, for messages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Asker {
-    /// The namespace; empty when it is the plan as a whole.
+    /// Name of the namespace; empty for the plan as a whole.
     pub namespace: String,
-    /// What in it, in words: "the interface `cni0`".
+    /// Requesting object, such as "the interface `cni0`".
     pub what: String,
 }
 
@@ -43,17 +41,15 @@ impl fmt::Display for Asker {
     }
 }
 
-/// What a plan needs, each with who asks for it first, in the order of the
-/// plan.
+/// Requirements of a plan, in order of the plan, each with its first requester.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Needs {
     modules: IndexMap<String, Asker>,
     programs: IndexMap<String, Asker>,
 }
 
-/// Modules without which a kube-proxy takes iptables mode for ipvs mode (kubernetes
-/// v1.20.2, `pkg/proxy/ipvs/proxier.go`, `CanUseIPVSProxier`), and what it makes
-/// addresses and sets of.
+/// Modules without which kube-proxy falls back from ipvs mode to iptables mode (kubernetes v1.20.2,
+/// `pkg/proxy/ipvs/proxier.go`, `CanUseIPVSProxier`), and those of its addresses and sets.
 const IPVS: [&str; 7] = [
     "ip_vs",
     "ip_vs_rr",
@@ -65,7 +61,7 @@ const IPVS: [&str; 7] = [
 ];
 
 impl Needs {
-    /// What building a plan and running its probes would ask for.
+    /// Returns the requirements for building a plan and running its probes.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
         let mut needs = Self::default();
@@ -92,9 +88,9 @@ impl Needs {
         needs
     }
 
-    /// What a lab of this plan that is changed and forgets its connections would
-    /// ask for. Conntrack's own netlink is asked for by number, and answers to
-    /// its name (Linux v6.12, `net/netfilter/nfnetlink.c`, `nfnetlink_rcv_msg`).
+    /// Returns the requirements of a running lab, which can also delete conntrack entries. The
+    /// kernel requests the netlink interface of conntrack by number, which is an alias of this
+    /// module (Linux v6.12, `net/netfilter/nfnetlink.c`, `nfnetlink_rcv_msg`).
     #[must_use]
     pub fn of_standing(plan: &Plan) -> Self {
         let mut needs = Self::of(plan);
@@ -104,18 +100,18 @@ impl Needs {
         needs
     }
 
-    /// Modules, by the names under which a kernel asks for them.
+    /// Returns the modules, by the names that the kernel requests, with their first requesters.
     pub fn modules(&self) -> impl Iterator<Item = (&str, &Asker)> {
         self.modules.iter().map(|(name, by)| (name.as_str(), by))
     }
 
-    /// Programs, by file name.
+    /// Returns the programs, by file name, with their first requesters.
     pub fn programs(&self) -> impl Iterator<Item = (&str, &Asker)> {
         self.programs.iter().map(|(name, by)| (name.as_str(), by))
     }
 
-    /// Who asks first for IPVS or its settings, which the kernel gives to the
-    /// machine's own root only.
+    /// Returns the first requester of IPVS or its sysctls, which the kernel allows only for root of
+    /// the initial user namespace. `None` if the plan does not use IPVS.
     #[must_use]
     pub fn ipvs_by(&self) -> Option<&Asker> {
         self.modules.get("ip_vs")
@@ -129,8 +125,8 @@ impl Needs {
         put(&mut self.programs, name, namespace, what);
     }
 
-    /// Linux v6.12, `net/netfilter/ipvs/`: the family of the control interface
-    /// and each scheduler is asked for by its name.
+    /// Adds the modules of virtual servers. The kernel requests the family of the control interface
+    /// and each scheduler by name (Linux v6.12, `net/netfilter/ipvs/`).
     fn ipvs(&mut self, namespace: &Namespace) {
         if namespace.ipvs_timeouts.is_some() {
             self.module("ip_vs", &namespace.name, || "a time for IPVS".to_owned());
@@ -149,9 +145,8 @@ impl Needs {
     fn links(&mut self, namespace: &Namespace) {
         for link in &namespace.links {
             let what = || format!("the interface `{}`", link.name);
-            // `rtnl_link_ops_get` fails and `rtnl-link-KIND` is asked for (Linux
-            // v6.12, `net/core/rtnetlink.c`); all three modules bear their
-            // kind's name.
+            // If `rtnl_link_ops_get` finds no type, the kernel requests `rtnl-link-KIND` (Linux
+            // v6.12, `net/core/rtnetlink.c`). Each of these modules has the name of its kind.
             let module = match link.kind {
                 LinkKind::Veth { .. } => "veth",
                 LinkKind::Bridge => "bridge",
@@ -167,7 +162,7 @@ impl Needs {
         }
     }
 
-    /// What a real kube-proxy asks for when it starts, in each of its modes.
+    /// Adds the requirements of real kube-proxies at startup, by mode.
     fn proxies(&mut self, plan: &Plan) {
         for proxy in &plan.proxies {
             let what = || format!("kube-proxy in {} mode", proxy.mode);
@@ -194,7 +189,7 @@ impl Needs {
         }
     }
 
-    /// What changes of a lab that stands ask for beyond what it stands on.
+    /// Adds the additional requirements of steps.
     fn steps(&mut self, plan: &Plan) {
         let mut chains: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for namespace in &plan.namespaces {
@@ -258,8 +253,8 @@ impl Needs {
         }
     }
 
-    /// Settings that a module brings along. Writing one loads nothing; without
-    /// the module it is not there to be written.
+    /// Adds the modules that provide sysctls. Writing a sysctl loads no module; without the module,
+    /// the sysctl does not exist.
     fn sysctls(&mut self, namespace: &Namespace) {
         for setting in namespace.sysctls.iter().filter(|setting| !setting.optional) {
             let module = if setting.key.starts_with("net.bridge.") {
@@ -279,8 +274,8 @@ impl Needs {
         }
     }
 
-    /// netfilter's netlink asks for each of its parts by number, and the part
-    /// answers to its name (Linux v6.12, `net/netfilter/nfnetlink_acct.c`).
+    /// Adds the module of accounting objects. The kernel requests each netfilter netlink subsystem
+    /// by number, which is an alias of this module (Linux v6.12, `net/netfilter/nfnetlink_acct.c`).
     fn accounting(&mut self, namespace: &Namespace) {
         if let Some(name) = namespace.accounting.first() {
             self.module("nfnetlink_acct", &namespace.name, || {
@@ -289,8 +284,9 @@ impl Needs {
         }
     }
 
-    /// Parts of netfilter's netlink are asked for as `nfnetlink_acct` is, above.
-    /// Logging to one that is not there loads nothing, and only legacy rules log.
+    /// Adds the modules of traces. The kernel requests netfilter netlink subsystems as in the case
+    /// of `nfnetlink_acct`. A log to a missing subsystem loads no module, and only legacy rules
+    /// log.
     fn trace(&mut self, plan: &Plan) {
         let what = || "the trace".to_owned();
         for name in &plan.watch.trace {
@@ -320,7 +316,7 @@ impl Needs {
     }
 }
 
-/// The chains that a text declares.
+/// Returns the chains that a script declares.
 fn declared(text: &str) -> impl Iterator<Item = &str> {
     let lines = text
         .lines()
@@ -328,8 +324,8 @@ fn declared(text: &str) -> impl Iterator<Item = &str> {
     lines.filter_map(|line| line.split_whitespace().next())
 }
 
-/// The text with these chains declared in each of its tables: what changes says nothing
-/// of those that are there.
+/// Returns the script with the chains declared in each table. The commands of a delta do not
+/// declare existing chains.
 fn with_chains(text: &str, chains: &BTreeSet<&str>) -> String {
     let mut all = String::new();
     for line in text.lines() {
@@ -361,7 +357,7 @@ fn put(
     }
 }
 
-/// A line as a message quotes it.
+/// Quotes a line for a message, truncated to [`QUOTED`] characters.
 fn quoted(kind: &str, line: &str) -> String {
     if line.chars().count() <= QUOTED {
         return format!("the {kind} `{line}`");

@@ -1,15 +1,15 @@
-//! What tables of nftables need: the modules of their chains and expressions.
+//! Lists the requirements of native nftables tables: the modules of their chains and expressions.
 //!
-//! A kernel asks for an expression by its family first (`nft-expr-2-fib`) and then
-//! without (`nft-expr-ct`), and a module answers to one of both (Linux v6.12,
-//! `__nft_expr_type_get` in `net/netfilter/nf_tables_api.c` and `MODULE_ALIAS_NFT_EXPR`,
-//! `MODULE_ALIAS_NFT_AF_EXPR` in the modules).
+//! The kernel requests an expression first with the family (`nft-expr-2-fib`), then without
+//! (`nft-expr-ct`). A module has an alias for one of the two (Linux v6.12, `__nft_expr_type_get` in
+//! `net/netfilter/nf_tables_api.c`, and `MODULE_ALIAS_NFT_EXPR` and `MODULE_ALIAS_NFT_AF_EXPR` in
+//! the modules).
 
 use super::Needs;
 use svclab_model::plan::Namespace;
 
-/// Words of rules, and the expression that each asks for; those that a family has of
-/// its own, and those that are for all.
+/// Keywords of rules and the expressions that they require: expressions of one family here,
+/// expressions of all families in [`FOR_ALL`].
 const OF_FAMILY: [(&str, &str); 2] = [("fib", "fib"), ("reject", "reject")];
 const FOR_ALL: [(&str, &str); 5] = [
     ("ct", "ct"),
@@ -19,7 +19,7 @@ const FOR_ALL: [(&str, &str); 5] = [
     ("numgen", "numgen"),
 ];
 
-/// Adds what a namespace's tables need.
+/// Adds the requirements of a namespace's tables.
 pub(super) fn look(needs: &mut Needs, namespace: &Namespace) {
     if namespace.nft.is_empty() {
         return;

@@ -1,7 +1,7 @@
-//! What rules need: the modules of their tables, matches and targets.
+//! Lists the requirements of iptables rules: the modules of their tables, matches and targets.
 //!
-//! Which request makes which kernel load what was recorded in guests (see
-//! `tests/recorded/modules`); the tests hold this file against those records.
+//! Recordings from guests show which request loads which module on which kernel (see
+//! `tests/recorded/modules`). The tests compare this file with those recordings.
 
 use std::collections::HashSet;
 
@@ -9,11 +9,11 @@ use super::{Needs, quoted};
 use svclab_model::plan::{Backend, Namespace};
 use svclab_ruleset::iptables::words;
 
-/// Targets that are words of the tables themselves.
+/// Targets that are built into the tables.
 const VERDICTS: [&str; 3] = ["ACCEPT", "DROP", "RETURN"];
 
-/// Adds what the rules of one family need. A line that cannot be divided into
-/// words is left for its program to refuse.
+/// Adds the requirements of the rules of one family. A line that cannot be split into words is
+/// ignored; iptables rejects such a line.
 pub fn look(needs: &mut Needs, namespace: &Namespace, backend: Backend, family: u8, text: &str) {
     let mut look = Look {
         needs,
@@ -35,14 +35,14 @@ pub fn look(needs: &mut Needs, namespace: &Namespace, backend: Backend, family: 
     }
 }
 
-/// One text on its way through.
+/// State while a script is read.
 struct Look<'a> {
     needs: &'a mut Needs,
     namespace: &'a str,
     backend: Backend,
-    /// `ip` or `ip6`, with which the kernel begins the names it asks for.
+    /// Prefix of the module names that the kernel requests: `ip` or `ip6`.
     prefix: &'static str,
-    /// The chains that the table declares: a jump there is no target.
+    /// Declared chains of the table: a jump to such a chain is no target module.
     chains: HashSet<&'a str>,
 }
 
@@ -52,10 +52,10 @@ impl<'a> Look<'a> {
             .module(module, self.namespace, || quoted(kind, line));
     }
 
-    /// What the program asks for whatever it is to load.
+    /// Adds the modules that the program always requests.
     fn base(&mut self) {
         let modules: &[&str] = match (self.backend, self.prefix) {
-            // Up to Linux 5.17 every rule's counter was a module of its own.
+            // Up to Linux 5.17, the counter of a rule was a separate module.
             (Backend::Nft, _) => &["nfnetlink", "nf_tables", "nft_counter"],
             (Backend::Legacy, "ip6") => &["ip6_tables"],
             (Backend::Legacy, _) => &["ip_tables"],
@@ -70,7 +70,7 @@ impl<'a> Look<'a> {
 
     fn table(&mut self, line: &str, table: &str) {
         match self.backend {
-            // The other kinds of chain are part of nf_tables (Linux v6.12,
+            // Other chain types are part of nf_tables (Linux v6.12,
             // `net/netfilter/nft_chain_filter.c`).
             Backend::Nft if table == "nat" => {
                 let family = if self.prefix == "ip6" { 10 } else { 2 };
@@ -92,7 +92,7 @@ impl<'a> Look<'a> {
         while let Some(word) = words.next() {
             match word {
                 "-N" | "--new-chain" => {
-                    // The line itself outlives the words made of it.
+                    // Reads the name from the line, which outlives its words.
                     self.chains.extend(line.split_whitespace().nth(1));
                     return;
                 }
@@ -117,7 +117,7 @@ impl<'a> Look<'a> {
                 _ => implied |= is_of_a_protocol(word),
             }
         }
-        // `-p tcp --dport 80` means `-p tcp -m tcp --dport 80`.
+        // `-p tcp --dport 80` implies `-m tcp`.
         if implied
             && !explicit
             && let Some(name) = protocol.and_then(spoken)
@@ -126,12 +126,12 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// A match or target. The kernel asks for it by the name of its family
-    /// (Linux v6.12, `net/netfilter/x_tables.c`, `xt_request_find_match`,
-    /// `xt_request_find_target`); so does `nft_compat` on behalf of iptables-nft,
-    /// which asks for the revisions of an extension even when it then puts it
-    /// into the words of `nf_tables` (`nfnl_compat_get_rcu`; iptables v1.8.9,
-    /// `iptables/nft.c`, `nft_compatible_revision`).
+    /// Adds the module of a match or target. The kernel requests the module by a name with the
+    /// family (Linux v6.12, `net/netfilter/x_tables.c`, `xt_request_find_match`,
+    /// `xt_request_find_target`). `nft_compat` does the same for iptables-nft. iptables-nft
+    /// requests the revisions of an extension even if it then translates the rule to native
+    /// expressions (`nfnl_compat_get_rcu`; iptables v1.8.9, `iptables/nft.c`,
+    /// `nft_compatible_revision`).
     fn extension(&mut self, name: &str, line: &str) {
         let name = in_the_kernel(name);
         if self.backend == Backend::Nft {
@@ -143,7 +143,7 @@ impl<'a> Look<'a> {
             ("limit", Backend::Nft, _) => &["nft_limit"],
             ("NFLOG", Backend::Nft, _) => &["nft_log", "nfnetlink_log"],
             ("NFLOG", Backend::Legacy, _) => &["nfnetlink_log"],
-            // Who writes to the kernel's log, by protocol family.
+            // Backend of the kernel log, by protocol family.
             ("LOG" | "TRACE", _, "ip6") => &["nf-logger-10-0"],
             ("LOG" | "TRACE", ..) => &["nf-logger-2-0"],
             // `net/netfilter/xt_physdev.c`, `physdev_mt_check`.
@@ -156,7 +156,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// What the kernel calls an extension that the programs have another name for.
+/// Returns the kernel name of an extension that has another name in the programs.
 fn in_the_kernel(name: &str) -> &str {
     match name {
         "state" => "conntrack",
@@ -166,7 +166,7 @@ fn in_the_kernel(name: &str) -> &str {
     }
 }
 
-/// The match that speaks of a protocol's own fields.
+/// Returns the match with the fields of a protocol; `None` for other protocols.
 fn spoken(protocol: &str) -> Option<&'static str> {
     Some(match protocol {
         "tcp" | "6" => "tcp",
@@ -179,7 +179,7 @@ fn spoken(protocol: &str) -> Option<&'static str> {
     })
 }
 
-/// Options that only a protocol's own match has.
+/// Whether an option belongs to the match of a protocol only.
 fn is_of_a_protocol(word: &str) -> bool {
     [
         "--dport",
@@ -216,7 +216,7 @@ mod tests {
                 "ip_tables",
                 "iptable_nat",
                 "iptable_filter",
-                // Not a chain of this table.
+                // `LATER` is not a chain of this table.
                 "ipt_LATER"
             ]
         );

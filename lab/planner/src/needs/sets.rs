@@ -1,9 +1,9 @@
-//! What sets of addresses need: the module of each set's type.
+//! Lists the requirements of address sets: the module of each set type.
 
 use super::{Needs, quoted};
 use svclab_model::plan::Namespace;
 
-/// Adds what the sets of a namespace need.
+/// Adds the requirements of a namespace's sets.
 pub fn look(needs: &mut Needs, namespace: &Namespace) {
     if namespace.ipset.is_empty() {
         return;
@@ -19,9 +19,8 @@ pub fn look(needs: &mut Needs, namespace: &Namespace) {
             continue;
         }
         if let Some(kind) = words.nth(1) {
-            // The kernel asks for `ip_set_` and the type's name as the tool
-            // writes it (Linux v6.12, `net/netfilter/ipset/ip_set_core.c`,
-            // `load_settype`).
+            // The kernel requests `ip_set_` and the type name of the tool (Linux v6.12,
+            // `net/netfilter/ipset/ip_set_core.c`, `load_settype`).
             needs.module(&format!("ip_set_{kind}"), &namespace.name, || {
                 quoted("set", line)
             });
