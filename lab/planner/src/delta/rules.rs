@@ -16,7 +16,7 @@ pub struct Table<'a> {
     pub policies: IndexMap<&'a str, &'a str>,
     /// Lines of the script, for a table that is rebuilt.
     lines: Vec<&'a str>,
-    /// A command was met whose effect cannot be told from the text alone.
+    /// Whether the script contains a command whose effect depends on other state.
     pub opaque: bool,
 }
 

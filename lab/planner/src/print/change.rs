@@ -1,4 +1,4 @@
-//! What a step changes, in the words of the tools that could change it by hand.
+//! Renders the changes of a step in the formats of the tools that can apply them by hand.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use svclab_model::plan::delta::Change;
 use svclab_model::plan::{HealthCheck, Plan, Step};
 use svclab_model::tools::iptables_program;
 
-/// The steps of a plan, one after the other.
+/// Renders all steps of a plan.
 pub fn steps(plan: &Plan) -> String {
     plan.steps.iter().map(step).collect()
 }
@@ -65,7 +65,7 @@ fn check(check: &HealthCheck) -> String {
     format!("{} by {}", check.backend, check.namespace)
 }
 
-/// What changes in one namespace, in the order in which it is applied.
+/// Renders the changes of one namespace in the order in which they are applied.
 fn namespace(change: &Change) -> String {
     let name = netns(&change.namespace);
     let mut text = String::new();

@@ -1,9 +1,8 @@
-//! A plan in the formats of the tools that could apply it by hand: `sysctl`,
-//! `ip -batch`, `bridge -batch`, `ipvsadm -R`, `ipset restore`,
-//! `iptables-restore`, `nft -f`.
+//! Renders a plan in the formats of the tools that can apply it by hand: `sysctl`, `ip -batch`,
+//! `bridge -batch`, `ipvsadm -R`, `ipset restore`, `iptables-restore`, `nft -f`.
 //!
-//! The agent speaks netlink itself; a test applies what is printed here with the
-//! tools and holds both against each other.
+//! The agent itself uses netlink. A test applies this output with the tools and compares the
+//! results.
 
 mod change;
 pub mod words;
@@ -18,31 +17,31 @@ use svclab_model::plan::{
 };
 use svclab_model::tools::iptables_program;
 
-/// When a step is due. Each is done in all namespaces before the next is begun
-/// in any: a cable needs both its namespaces, a route its interface.
+/// Phase in which a command runs. All namespaces finish a phase before the next phase starts: a
+/// veth pair requires both namespaces, a route its interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Settings that speak of no interface.
+    /// Sysctls without an interface.
     Settings,
-    /// Interfaces, none of them up.
+    /// Interfaces, all down.
     Links,
-    /// Settings of interfaces.
+    /// Sysctls of interfaces.
     LinkSettings,
-    /// Bridge ports, addresses; up; then neighbours and routes.
+    /// Bridge ports, addresses, interfaces up, then neighbours and routes.
     Addresses,
     /// Routing rules.
     Lookups,
     /// Forwarding entries of tunnels.
     Forwarding,
-    /// Virtual servers.
+    /// IPVS timeouts and virtual servers.
     VirtualServers,
-    /// Sets of addresses.
+    /// Address sets (ipset).
     Sets,
-    /// Objects that rules count with.
+    /// Accounting objects (`nfacct`) of rules.
     Accounting,
-    /// IPv4 rules.
+    /// IPv4 rules of iptables.
     Rules4,
-    /// IPv6 rules.
+    /// IPv6 rules of iptables.
     Rules6,
     /// Tables of nftables.
     Nft,
@@ -51,25 +50,24 @@ pub enum Stage {
 /// Input for one program in one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The namespace, as [`netns`] names it.
+    /// Name of the namespace as returned by [`netns`].
     pub netns: String,
-    /// When it is due.
+    /// Phase in which the command runs.
     pub stage: Stage,
-    /// The command that reads `text` from its standard input, apart from being
-    /// inside the namespace.
+    /// Command that reads `text` from its standard input, without `ip netns exec`.
     pub command: Vec<String>,
-    /// Its input; every line ends.
+    /// Input of the command; every line ends with a newline.
     pub text: String,
 }
 
-/// A namespace's name as `ip netns` takes it: a name of Kubernetes' never holds
-/// an underscore, and a file's never a slash.
+/// Returns the name of a namespace for `ip netns`, with `_` instead of `/`. Kubernetes names
+/// contain no underscore, and file names contain no slash.
 #[must_use]
 pub fn netns(name: &str) -> String {
     name.replace('/', "_")
 }
 
-/// What applies a plan, namespace by namespace, and within each by stage.
+/// Returns the commands that apply a plan, by namespace and then by phase.
 #[must_use]
 pub fn steps(plan: &Plan) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -83,7 +81,7 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
             });
             lines(chosen.map(|setting| format!("{} = {}", setting.key, setting.value)))
         };
-        // With `-e`, what the kernel lacks is passed over.
+        // With `-e`, sysctl ignores keys that the kernel does not have.
         let (all, known) = (&["sysctl", "-p", "-"][..], &["sysctl", "-e", "-p", "-"][..]);
         let ip = &["ip", "-batch", "-"][..];
         step(Stage::Settings, all, settings(false, false));
@@ -92,7 +90,7 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
         step(Stage::LinkSettings, all, settings(true, false));
         step(Stage::LinkSettings, known, settings(true, true));
         step(Stage::Addresses, ip, addresses(namespace));
-        // A rule for all sources does not tell its family.
+        // A routing rule for all sources does not state its family.
         for (family, v6) in [("-4", false), ("-6", true)] {
             let own = namespace.policy.iter().filter(|rule| rule.v6 == v6);
             let ip = &["ip", family, "-batch", "-"][..];
@@ -136,7 +134,7 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
     steps
 }
 
-/// A step, unless it has nothing to do.
+/// Returns a command; `None` if it has no input.
 fn filled(namespace: &str, stage: Stage, command: &[&str], text: String) -> Option<Step> {
     (!text.is_empty()).then(|| Step {
         netns: netns(namespace),
@@ -146,8 +144,8 @@ fn filled(namespace: &str, stage: Stage, command: &[&str], text: String) -> Opti
     })
 }
 
-/// The whole plan for a person to read, or to feed to the tools piece by piece:
-/// what is not the tools' is a comment to all of them.
+/// Renders the whole plan, for reading or as input for the tools. All other lines are comments for
+/// every tool.
 #[must_use]
 pub fn print(plan: &Plan) -> String {
     let mut text = format!("# {}\n", on_one_line(&plan.case));
@@ -195,8 +193,8 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
     })
 }
 
-/// A line in which a newline is written `\n`: names, arguments and values are a lab's
-/// own, and none of them ends a comment or begins a line for a tool.
+/// Replaces newlines by `\n`. Names, arguments and values come from a lab; none may end a comment
+/// or start a line of a tool's input.
 fn on_one_line(text: &str) -> Cow<'_, str> {
     if text.contains(['\n', '\r']) {
         Cow::Owned(text.replace('\n', "\\n").replace('\r', "\\r"))
@@ -205,8 +203,8 @@ fn on_one_line(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// How a program is called in a namespace: a comment of one line, its words quoted as a
-/// shell reads them.
+/// Returns a comment with the command that runs a program in a namespace. Words are quoted as for a
+/// shell.
 fn call(netns: &str, command: &[&str]) -> String {
     let quoted = |word: &&str| {
         let quoted = shlex::try_quote(word);
@@ -225,8 +223,8 @@ fn ended(text: &str) -> String {
     }
 }
 
-/// Interfaces of one namespace. A cable is made once, with its other end, by the
-/// namespace that comes first.
+/// Returns the commands that create the interfaces of one namespace. The namespace that comes first
+/// creates both ends of a veth pair.
 fn links(plan: &Plan, at: usize) -> String {
     let namespace = &plan.namespaces[at];
     let mut made = vec!["link set dev lo up".to_owned()];
@@ -364,7 +362,7 @@ fn policy(rule: &PolicyRule) -> String {
     format!("rule add {rule} protocol static")
 }
 
-/// The network itself: `ip` takes no host bits.
+/// Returns the network address, because `ip` rejects host bits.
 fn destination(to: IpNetwork) -> String {
     format!("{}/{}", to.network(), to.prefix())
 }
@@ -389,7 +387,7 @@ mod tests {
         insta::assert_snapshot!(print(&small()));
     }
 
-    /// Puts a text into each string of a document, map keys apart.
+    /// Appends newlines to the string with index `wanted` in a document, not counting map keys.
     fn poisoned(value: &mut serde_json::Value, at: &mut usize, wanted: usize) {
         match value {
             serde_json::Value::String(text) => {
@@ -405,7 +403,7 @@ mod tests {
             }
             serde_json::Value::Object(all) => {
                 for (key, one) in all {
-                    // What tools load is text of several lines by itself.
+                    // The input of tools legitimately has several lines.
                     if !["ipset", "nft", "v4", "v6"].contains(&key.as_str()) {
                         poisoned(one, at, wanted);
                     }
@@ -436,7 +434,7 @@ mod tests {
             if wanted >= count {
                 break;
             }
-            // An address takes no such text.
+            // An address cannot contain newlines.
             let Ok(plan) = serde_json::from_value::<Plan>(plan) else {
                 continue;
             };

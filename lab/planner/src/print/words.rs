@@ -1,11 +1,11 @@
-//! What no tool has a format for, in words.
+//! Describes in sentences the parts of a plan for which no tool has a format.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use svclab_model::plan::{Plan, Probe, Protocol, RealProxy, Server, ServerKind, Typed};
 
-/// One server.
+/// Describes a server.
 pub fn server(server: &Server) -> String {
     let address = server
         .address
@@ -35,7 +35,7 @@ pub fn server(server: &Server) -> String {
     )
 }
 
-/// One probe.
+/// Describes a probe.
 #[must_use]
 pub fn probe(probe: &Probe) -> String {
     let to = if probe.protocol == Protocol::Ping {
@@ -70,7 +70,7 @@ pub fn probe(probe: &Probe) -> String {
     line
 }
 
-/// A real kube-proxy, as it is called.
+/// Renders the command line of a real kube-proxy.
 #[must_use]
 pub fn real_proxy(proxy: &RealProxy) -> String {
     let words = std::iter::once(&proxy.program).chain(&proxy.arguments);
@@ -80,7 +80,7 @@ pub fn real_proxy(proxy: &RealProxy) -> String {
     format!("{}: {}", proxy.namespace, words.join(" "))
 }
 
-/// A command, and the lines that it reads.
+/// Renders a command and its input lines.
 #[must_use]
 pub fn typed(typed: &Typed) -> Vec<String> {
     let command = format!("{}: {typed}", typed.namespace);
@@ -88,7 +88,7 @@ pub fn typed(typed: &Typed) -> Vec<String> {
     std::iter::once(command).chain(input).collect()
 }
 
-/// What is looked at while probing, a line for each kind.
+/// Describes the recorded evidence, one line for each kind.
 #[must_use]
 pub fn watched(plan: &Plan) -> Vec<String> {
     let watch = &plan.watch;

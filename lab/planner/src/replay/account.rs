@@ -1,4 +1,5 @@
-//! What of a replayed node is real, what stands in, and what is missing.
+//! Reports which parts of a replayed node come from the dump, which are simulated, and which are
+//! omitted.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -7,41 +8,41 @@ use serde::{Deserialize, Serialize};
 
 use super::ways::InChain;
 
-/// What became of what was dumped of a node.
+/// Replay report of a dumped node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Account {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// What is as it was dumped: `83 rules of iptables-nft-save`.
+    /// Replayed parts, built as dumped, such as `83 rules of iptables-nft-save`.
     pub real: Vec<String>,
-    /// What stands in for what was not dumped.
+    /// Simulated parts, used for data that the dump lacks.
     pub stands_in: Vec<String>,
-    /// What was dumped and is not built.
+    /// Omitted parts, which were dumped but are not built.
     pub left_out: Vec<LeftOut>,
 }
 
-/// Something that was dumped and is not built.
+/// A dumped item that is not built.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LeftOut {
-    /// Where it stands in the dump, if it is one line.
+    /// Line in the dump, if the item is a single line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<At>,
-    /// What it is.
+    /// Description of the item.
     pub what: String,
-    /// Why.
+    /// Reason for the omission.
     pub because: String,
-    /// What may come out otherwise for that; empty if nothing does.
+    /// Possible effect on results; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub affects: String,
-    /// Of a rule, the chain that it stood in.
+    /// Chain of an omitted rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_chain: Option<InChain>,
-    /// The probes of which packets came to that chain; none before anything was tried.
+    /// Probes with packets that reached the chain; absent before a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed_by: Option<BTreeSet<String>>,
-    /// The word by which what is real counts it: `setting`, or the file of rules.
+    /// Word that counts such items in `real`: `setting`, or the file of the rules.
     #[serde(skip)]
     pub(super) counted_as: String,
 }
@@ -51,14 +52,14 @@ pub struct LeftOut {
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub struct At {
-    /// The file; one in a tarball behind a colon.
+    /// Name of the file; a file in an archive follows the archive name and a colon.
     pub file: String,
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
 impl LeftOut {
-    /// Something of which nothing more is known than that it is not there.
+    /// Creates an item with the default effect: packets pass as if the item did not exist.
     #[must_use]
     pub fn of(at: Option<At>, what: impl Into<String>, because: impl Into<String>) -> Self {
         Self {
@@ -70,14 +71,14 @@ impl LeftOut {
         }
     }
 
-    /// By which word what is real counts it.
+    /// Sets the word that counts such items in `real`.
     #[must_use]
     pub(super) fn counted_as(mut self, word: impl Into<String>) -> Self {
         self.counted_as = word.into();
         self
     }
 
-    /// Of a rule, what stands in its chain and how packets come there.
+    /// Sets the chain of an omitted rule, and its effect from the jumps to the chain.
     #[must_use]
     pub fn in_chain(mut self, chain: InChain) -> Self {
         self.affects = if chain.by.is_empty() {
@@ -89,21 +90,21 @@ impl LeftOut {
         self
     }
 
-    /// Notes the probes of which packets came to the chain that it stood in.
+    /// Sets the probes whose packets reached the chain of the rule.
     pub fn seen(&mut self, by: impl Fn(&InChain) -> BTreeSet<String>) {
         self.passed_by = self.in_chain.as_ref().map(by);
     }
 }
 
-/// How packets fare without something.
+/// Effect of an omission inside a chain.
 const FARE: &str = "fare as if it were not there";
 
-/// The same of whoever met it.
+/// Effect of any other omission.
 const AS_IF_NOT: &str = "packets fare as if it were not there";
 
 impl LeftOut {
-    /// In lines: what it is and where, why, and what that means. What is of no line is told
-    /// in one.
+    /// Renders the description with its location, the reason and the effect as lines. An item
+    /// without a location gives one line.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let Some(at) = &self.at else {
@@ -132,7 +133,7 @@ impl LeftOut {
     }
 }
 
-/// `FILE:LINE`
+/// Renders `FILE:LINE`.
 impl std::fmt::Display for At {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
@@ -155,7 +156,7 @@ impl Account {
         self.stands_in.push(what.into());
     }
 
-    /// Something was dumped and is not built.
+    /// Adds an omitted item.
     pub fn left_out(
         &mut self,
         what: impl Into<String>,
@@ -172,7 +173,7 @@ impl Account {
 }
 
 impl Account {
-    /// Notes what a kernel refused of what was to be real.
+    /// Moves items that the kernel rejected from the replayed to the omitted parts.
     pub fn without(&mut self, left: Vec<LeftOut>) {
         for real in &mut self.real {
             let words: Vec<&str> = real.split(' ').collect();
@@ -195,7 +196,7 @@ impl Account {
     }
 }
 
-/// How many there are of something.
+/// Renders a count with the noun in singular or plural.
 pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
     match count {
         0 => format!("no {several}"),
@@ -204,7 +205,7 @@ pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
     }
 }
 
-/// For people, lines ended.
+/// Renders the report as lines of text.
 impl std::fmt::Display for Account {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "{}", self.node)?;

@@ -1,4 +1,4 @@
-//! The lab document of dumped nodes that come without one.
+//! Writes a lab document for dumped nodes that come without one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,21 +13,21 @@ use svclab_model::plan::Backend;
 use svclab_ruleset::tool::{Backing, Ip};
 use svclab_scenario::expectation::ANY;
 
-/// A node's dump.
+/// Dump of one node.
 #[derive(Debug, Clone, Copy)]
 pub struct Dumped<'a> {
-    /// The node.
+    /// Name of the node.
     pub node: &'a str,
-    /// Where its dump lies, as the lab is to name it.
+    /// Path of the dump as the lab refers to it.
     pub path: &'a str,
-    /// The dump.
+    /// Parsed dump.
     pub dump: &'a NodeDump,
-    /// Whether what cannot be built is left out.
+    /// Whether parts that cannot be built are omitted.
     pub lenient: bool,
 }
 
-/// The node of these, with their addresses, whose dump it is: one of its interfaces has
-/// its address.
+/// Returns the node that belongs to a dump: the first node with an address of a dumped interface.
+/// `nodes` are names with addresses.
 #[must_use]
 pub fn node_of<'n>(dump: &NodeDump, nodes: &'n [(String, Vec<IpAddr>)]) -> Option<&'n str> {
     let links = dump.links.as_ref()?;
@@ -40,12 +40,12 @@ pub fn node_of<'n>(dump: &NodeDump, nodes: &'n [(String, Vec<IpAddr>)]) -> Optio
     Some(name)
 }
 
-/// A lab of dumped nodes: the document, and behind it a Node object of each that is not
-/// among `objects`. `probes` are what is tried, from whom and to whom.
+/// Returns the YAML of a lab of dumped nodes, with a `Node` object for each that is not in
+/// `objects`. `probes` are pairs of source and target.
 ///
 /// # Errors
 ///
-/// The name of a node of which neither an object nor the dump tells an address.
+/// Returns the name of a node whose address is in neither an object nor the dump.
 pub fn lab(
     name: &str,
     dumps: &[Dumped<'_>],
@@ -124,8 +124,8 @@ pub fn lab(
     Ok(text)
 }
 
-/// A lab that expects nothing yet, expecting what was seen: so many of each verdict of
-/// each probe.
+/// Returns the lab with the observed number of each verdict as the expectation of each probe. The
+/// lab must expect nothing yet.
 #[must_use]
 pub fn expecting(lab: &str, seen: &[Attempt]) -> String {
     let mut counts: BTreeMap<&str, BTreeMap<Verdict, usize>> = BTreeMap::new();
@@ -145,13 +145,13 @@ pub fn expecting(lab: &str, seen: &[Attempt]) -> String {
     lab
 }
 
-/// The line of a row for a probe whose outcome is not known yet.
+/// Returns the expectation line of a probe without a known result.
 fn undecided(probe: &str) -> String {
     format!("{probe}: {ANY}\n")
 }
 
-/// What other nodes' kube-proxies are told: what those of the dumped ones were, where the
-/// dumps say it.
+/// Returns the `kubeProxy` field for nodes without a dump: the flags of the dumped kube-proxies, if
+/// known.
 fn kube_proxy(dumps: &[Dumped<'_>]) -> String {
     let said = |flag: &str| {
         let mut all = dumps
@@ -176,7 +176,7 @@ fn kube_proxy(dumps: &[Dumped<'_>]) -> String {
     format!("  kubeProxy: {{version: v1.30, {}}}\n", fields.join(", "))
 }
 
-/// As YAML has it, whatever is in it.
+/// Quotes a string for YAML.
 fn quoted(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }
@@ -186,7 +186,7 @@ fn has_link(dump: &NodeDump, begins: &str) -> bool {
     links.into_iter().any(|name| name.starts_with(begins))
 }
 
-/// Which iptables wrote the rules: of both, the one that has some.
+/// Returns the iptables backend of the rules. If both have output, the backend with rules.
 fn backend(dump: &NodeDump) -> Backend {
     let filled = |backing| {
         let rules = dump.rules.get(&(Ip::V4, backing));
@@ -199,8 +199,8 @@ fn backend(dump: &NodeDump) -> Backend {
     }
 }
 
-/// The address by which the node is known, with its network: that of its object, else
-/// that of the interface that its default route leads out by.
+/// Returns the address of the node with its network. With an object, the object's address;
+/// otherwise the first address of the interface of the default route.
 fn own(dump: &NodeDump, known: Option<&[IpAddr]>) -> Option<IpNetwork> {
     let links = dump.links.as_ref()?;
     if let Some(known) = known {
@@ -215,8 +215,8 @@ fn own(dump: &NodeDump, known: Option<&[IpAddr]>) -> Option<IpNetwork> {
     Some(first.network)
 }
 
-/// The network that the first dumped node shares with another: then they hear each
-/// other.
+/// Returns the network that the first dumped node shares with another node; the nodes are then on
+/// one bridge.
 fn shared(dumps: &[Dumped<'_>], objects: &[(String, Vec<IpAddr>)]) -> Option<IpNetwork> {
     let first = dumps.first()?;
     let known = objects.iter().find(|(name, _)| name == first.node);

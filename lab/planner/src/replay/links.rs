@@ -1,5 +1,5 @@
-//! Interfaces and addresses of a dumped node. A cable that the plan runs to the fabric or
-//! to a pod stands in for the node's hardware, and for the ends of its pods' cables.
+//! Replays interfaces and addresses of a dumped node. Veth pairs of the plan to the fabric or to a
+//! pod simulate the node's hardware and the veth pairs of its pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,23 +15,23 @@ use svclab_model::plan::{
 use svclab_ruleset::link::kind::Kind;
 use svclab_ruleset::link::{Link as Dumped, Links};
 
-/// Where a cable ends that leads to nobody the lab knows.
+/// Prefix of namespaces behind interfaces with an unknown peer.
 const BEYOND: &str = "beyond";
 
-/// Its interface there.
+/// Interface in such a namespace.
 const FAR: &str = "eth0";
 
-/// The router of what is at such an end.
+/// Gateway address in such a namespace.
 const ROUTER: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
-/// Devices that modules make in each namespace (Linux v6.12, `net/ipv4/ip_tunnel.c`,
-/// `ip_tunnel_init_net`, and its kin).
+/// Devices that kernel modules create in each namespace (Linux v6.12, `net/ipv4/ip_tunnel.c`,
+/// `ip_tunnel_init_net`, and related functions).
 const FALLBACK: [&str; 10] = [
     "tunl0", "sit0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6tnl0", "ip6gre0",
     "teql0",
 ];
 
-/// Gives the node the interfaces and addresses of the dump.
+/// Replaces the interfaces and addresses of the node with those of the dump.
 pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) {
     let Some(links) = &dump.links else {
         account.stands_in("interfaces and addresses as the lab has them: `ip addr` was not dumped");
@@ -68,7 +68,7 @@ fn namespace<'p>(plan: &'p Plan, node: &str) -> Option<&'p Namespace> {
         .find(|namespace| namespace.name == node)
 }
 
-/// Which interface of the plan stands in for which of the dump, by their names.
+/// Returns the interface of the plan for each interface of the dump, by name.
 fn pairs(plan: &Plan, node: &str, dump: &NodeDump, links: &Links) -> BTreeMap<String, String> {
     let mut pairs: BTreeMap<String, String> = BTreeMap::new();
     let Some(namespace) = namespace(plan, node) else {
@@ -110,7 +110,7 @@ fn pairs(plan: &Plan, node: &str, dump: &NodeDump, links: &Links) -> BTreeMap<St
     pairs
 }
 
-/// The single addresses that routes say are behind an interface.
+/// Returns the host addresses that routes have behind an interface.
 fn hosts(dump: &NodeDump, dev: &str) -> Vec<IpAddr> {
     let all = dump.routes.values().flatten();
     let on_link = |route: &&svclab_ruleset::route::Route| {
@@ -126,7 +126,7 @@ fn hosts(dump: &NodeDump, dev: &str) -> Vec<IpAddr> {
     single.collect()
 }
 
-/// What kind of interface it is, by what was dumped or, failing that, by its name.
+/// Returns the kind of an interface, from the dump or else guessed from its name.
 fn kind(dump: &NodeDump, name: &str) -> Option<String> {
     if let Some(kinds) = &dump.kinds {
         return kinds.get(name)?.is.as_deref().map(str::to_owned);
@@ -151,10 +151,10 @@ fn kind(dump: &NodeDump, name: &str) -> Option<String> {
     Some(guessed.to_owned())
 }
 
-/// What the plan has of one interface, apart from its place.
+/// Returns the addresses of an interface that the plan contains.
 fn addresses(link: &Dumped) -> Vec<IpNetwork> {
     let all = link.addresses.iter();
-    // The kernel makes link-local ones itself, from a hardware address that is another.
+    // The kernel creates link-local addresses itself, and from another hardware address.
     let lasting = all.filter(|address| {
         !matches!(address.network, IpNetwork::V6(six) if six.ip().is_unicast_link_local())
     });
@@ -179,7 +179,8 @@ impl Making<'_> {
         all.find(|namespace| namespace.name == self.node)
     }
 
-    /// Those that the plan has: cables stay where they lead, all else is as it was.
+    /// Updates interfaces that the plan has. Veth pairs keep their peers; everything else is
+    /// replaced.
     fn paired(&mut self, pairs: &BTreeMap<String, String>) {
         let links = self.links;
         let kinds = self.dump.kinds.as_ref();
@@ -221,7 +222,7 @@ impl Making<'_> {
                 .and_then(|mtu| mtu.parse().ok());
             if let Some(mtu) = mtu.filter(|mtu| *mtu != link.mtu.unwrap_or(1500)) {
                 link.mtu = Some(mtu);
-                // A cable carries what both its ends do.
+                // A veth pair carries only packets that fit the MTU of both ends.
                 if let LinkKind::Veth { namespace, peer } = &link.kind {
                     far.push((namespace.clone(), peer.clone(), mtu));
                 }
@@ -237,7 +238,7 @@ impl Making<'_> {
         }
     }
 
-    /// Those that the plan lacks.
+    /// Adds interfaces that the plan does not have.
     fn unknown(&mut self, pairs: &BTreeMap<String, String>) {
         let mut down = 0_usize;
         let mut ports: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -359,8 +360,8 @@ impl Making<'_> {
         }
     }
 
-    /// A cable to a namespace of its own, where the addresses are that routes say are
-    /// behind it.
+    /// Adds a veth pair to a namespace of its own, which has the addresses that routes have behind
+    /// the interface.
     fn dead_end(&mut self, name: &str, dumped: &Dumped) {
         let there = format!("{BEYOND}/{}/{name}", self.node);
         let far = LinkKind::Veth {
@@ -437,8 +438,8 @@ impl Making<'_> {
         });
     }
 
-    /// Those of the plan that the node has not: its pods' cables stay, where a bridge or
-    /// a route leads to them.
+    /// Removes interfaces of the plan that the dump does not have. Veth pairs of pods remain, with
+    /// their bridges.
     fn gone(&mut self, pairs: &BTreeMap<String, String>) {
         let Some(namespace) = self.namespace() else {
             return;
@@ -483,7 +484,7 @@ impl Making<'_> {
     }
 }
 
-/// Some of them, and how many more there are.
+/// Renders the first names and the number of the others.
 pub fn listed(names: &[String]) -> String {
     const MOST: usize = 6;
     let first = names[..names.len().min(MOST)].join(", ");

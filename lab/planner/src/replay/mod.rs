@@ -1,5 +1,5 @@
-//! Dumped nodes, built again: what a dump says of a node takes the place of what a plan
-//! has of it.
+//! Replays dumped nodes: replaces parts of a plan with the contents of a node dump. Output: the
+//! changed plan and a replay report.
 
 mod account;
 mod lab;
@@ -21,10 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use svclab_dump::NodeDump;
 use svclab_model::plan::Plan;
 
-/// Puts what was dumped of a node in place of what the plan has of it, and tells what is
-/// real, what stands in for what was not dumped, and what could not be built.
+/// Replaces a node of the plan with the contents of its dump. Returns a report of the replayed,
+/// simulated and omitted parts.
 ///
-/// The plan must have a namespace of the node's name; without it nothing changes.
+/// The plan must have a namespace with the name of the node; otherwise nothing changes.
 pub fn graft(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
     let mut account = Account::of(node);
     if plan.namespace(node).is_none() {
@@ -41,7 +41,7 @@ pub fn graft(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
         let beside = "its rules are those of the dump";
         account.is_real(format!("kube-proxy was told {}: {beside}", told.join(" ")));
     }
-    // What components would write, and what was typed, is in the dump already.
+    // The dump already contains the rules of components and of manual commands.
     if plan.proxies.iter().any(|proxy| proxy.namespace == node) {
         account.left_out("the real kube-proxy", "the rules are those of the dump", "");
     }
@@ -54,8 +54,8 @@ pub fn graft(plan: &mut Plan, node: &str, dump: &NodeDump) -> Account {
 #[cfg(test)]
 mod tests;
 
-/// Takes rules out of a dump that stand at these places: files with lines from 1. Returns
-/// the chain that each stood in.
+/// Removes the rules at these locations, given as files with lines from 1, from a dump. Returns the
+/// chain of each removed rule.
 pub fn leave_out(
     dump: &mut NodeDump,
     places: &BTreeSet<(String, u32)>,

@@ -1,8 +1,8 @@
-//! Interfaces of a plan that get the names they have in a dump.
+//! Renames interfaces of a plan to their names in a dump.
 
 use svclab_model::plan::{LinkKind, Plan};
 
-/// Calls an interface of a namespace otherwise, wherever the plan names it.
+/// Renames an interface of a namespace everywhere in the plan.
 pub fn rename(plan: &mut Plan, node: &str, old: &str, new: &str) {
     let change = |name: &mut String| {
         if name == old {
@@ -48,7 +48,7 @@ pub fn rename(plan: &mut Plan, node: &str, old: &str, new: &str) {
     }
 }
 
-/// An interface's name as the names of settings have it.
+/// Returns the interface name as sysctl keys contain it.
 pub fn in_key(dev: &str) -> String {
     dev.replace('.', "/")
 }
