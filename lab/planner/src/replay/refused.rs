@@ -1,4 +1,5 @@
-//! What a kernel refused of a replayed node, taken out of the plan and found in the dump.
+//! Removes from a plan what the kernel rejected of a replayed node, and finds the lines in the
+//! dump.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,8 +15,8 @@ use svclab_ruleset::iptables::{Rule, TableDump};
 use svclab_ruleset::nft;
 use svclab_ruleset::tool::{Backing, Format, Ip};
 
-/// Takes out of a node what was refused of it, and what cannot be without it. Returns what
-/// that was; nothing if the dump has it not.
+/// Removes the rejected items from a node, with all items that depend on them. Returns the removed
+/// items; none if the dump does not contain them.
 pub fn without(plan: &mut Plan, dump: &NodeDump, rejected: &Rejected) -> Vec<LeftOut> {
     let mut namespaces = plan.namespaces.iter_mut();
     let Some(namespace) = namespaces.find(|ns| ns.name == rejected.namespace) else {
@@ -39,8 +40,8 @@ pub fn without(plan: &mut Plan, dump: &NodeDump, rejected: &Rejected) -> Vec<Lef
     taking.left
 }
 
-/// Takes out of a node what asks for these modules, which no module of the kernel answers
-/// to: schedulers, types of sets, matches and targets.
+/// Removes the items of a node that require these modules, which the kernel does not have:
+/// schedulers, set types, matches and targets.
 pub fn without_modules(
     plan: &mut Plan,
     node: &str,
@@ -84,8 +85,8 @@ pub fn without_modules(
     taking.left
 }
 
-/// Where the rules of the table stand that a program was about to commit in this line of
-/// its input, and which of that program's tables it is.
+/// Returns the position of a table in the program's input and the rules of the table. `None` unless
+/// the rejected line is the `COMMIT` of a table.
 #[must_use]
 pub fn committed(plan: &Plan, rejected: &Rejected) -> Option<(usize, Vec<String>)> {
     let namespace = plan.namespace(&rejected.namespace)?;
@@ -101,7 +102,7 @@ pub fn committed(plan: &Plan, rejected: &Rejected) -> Option<(usize, Vec<String>
     Some((which, rules.map(|line| (*line).to_owned()).collect()))
 }
 
-/// The plan with so many rules only of the table that the program fills as its `which`th.
+/// Returns the plan with only the first `count` rules of the program's table at position `which`.
 #[must_use]
 pub fn with_rules(plan: &Plan, rejected: &Rejected, which: usize, count: usize) -> Plan {
     let mut plan = plan.clone();
@@ -128,7 +129,7 @@ pub fn with_rules(plan: &Plan, rejected: &Rejected, which: usize, count: usize) 
     plan
 }
 
-/// The lines of each table, from its `*` to its `COMMIT`.
+/// Returns the line range of each table, from its `*` to its `COMMIT`.
 fn tables(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut begun = 0;
     let lines = text.lines().enumerate();
@@ -171,7 +172,7 @@ fn text_of<'n>(namespace: &'n Namespace, program: &str) -> Option<&'n str> {
     found.map(|(_, _, text)| text.as_str())
 }
 
-/// Whether a rule has a match or a target of that name.
+/// Whether a rule has a match or target with this name.
 fn extends(rule: &Rule, name: &str) -> bool {
     let same = |own: &str| {
         own == name
@@ -184,7 +185,7 @@ fn extends(rule: &Rule, name: &str) -> bool {
         || parts.target.is_some_and(|target| same(&target.name))
 }
 
-/// What a rule is made of: its matches and, if it is no chain of the table, its target.
+/// Returns the names of a rule's matches and of its target or chain.
 fn made_of(rule: &Rule) -> (Vec<String>, Option<String>) {
     let parts = rule.parts();
     let matches = parts.matches.iter();
@@ -235,7 +236,8 @@ impl Taking<'_> {
         let Some(like) = like else {
             return;
         };
-        // Of what is named with it, only what is made of the same is as surely wrong.
+        // Of the rules rejected together, only those with the same matches and target are certainly
+        // wrong.
         let all: BTreeSet<&str> = std::iter::once(line)
             .chain(others)
             .map(String::as_str)
@@ -268,7 +270,7 @@ impl Taking<'_> {
         self.take(program, |_, line, rule| go(line, rule));
     }
 
-    /// Takes lines out of a program's text, and finds each in the dump.
+    /// Removes matching lines from the program's input, and finds each in the dump.
     fn take(&mut self, program: &str, go: impl Fn(&str, &str, &Rule) -> bool) {
         let (ip, backing) = kept_by(self.dump, program);
         let dump = self.dump;
@@ -314,7 +316,8 @@ impl Taking<'_> {
         self.left.append(&mut left);
     }
 
-    /// A line of `ipset restore`. With a set go its entries and the rules that name it.
+    /// Removes the item of a line for `ipset restore`. Removing a set removes its entries and the
+    /// rules that refer to it.
     fn set(&mut self, line: &str) {
         let mut words = line.split(' ');
         let (verb, name) = (words.next(), words.next().unwrap_or_default());
@@ -327,7 +330,7 @@ impl Taking<'_> {
             let (verb, of, what) = (words.next(), words.next(), words.next());
             match verb {
                 Some("create") => of == Some(name),
-                // A list has other sets for entries.
+                // Entries of a list are names of other sets.
                 _ => of == Some(name) || what == Some(name),
             }
         };
@@ -355,7 +358,8 @@ impl Taking<'_> {
         }
     }
 
-    /// Lines of `nft -f`: rules, or else the whole table that they are in.
+    /// Removes the rules at lines for `nft -f`, or otherwise the whole table that contains the
+    /// lines.
     fn nft(&mut self, rejected: &Rejected) {
         let Some(dumped) = &self.dump.nft else {
             return;
@@ -413,7 +417,7 @@ impl Taking<'_> {
         self.left.append(&mut left);
     }
 
-    /// Settings that come with a module.
+    /// Removes the sysctls that a missing module provides.
     fn settings_of(&mut self, begins: &str) {
         let own = self.namespace.sysctls.iter();
         let own = own.filter(|own| own.key.starts_with(begins) && !own.optional);
@@ -447,7 +451,7 @@ impl Taking<'_> {
         }
     }
 
-    /// Routes, routing rules, addresses: what is printed of them.
+    /// Removes routes, routing rules or addresses whose text is the rejected line.
     fn ground(&mut self, rejected: &Rejected) {
         let line = &rejected.line;
         let namespace = &mut *self.namespace;
@@ -531,7 +535,7 @@ impl Taking<'_> {
     }
 }
 
-/// A rule's line with its table, as the plan has it.
+/// Returns the line of a rule after the name of its table, as the plan contains it.
 fn in_table(table: &TableDump, chain: &str, rule: &Rule) -> String {
     let counters = match (rule.packets, rule.bytes) {
         (Some(packets), Some(bytes)) => format!("[{packets}:{bytes}] "),
@@ -541,7 +545,7 @@ fn in_table(table: &TableDump, chain: &str, rule: &Rule) -> String {
     format!("{} {counters}-A {chain} {words}", table.table)
 }
 
-/// Which of a dump's rules a program has loaded.
+/// Returns the family and kind of the dumped rules that a program loads.
 fn kept_by(dump: &NodeDump, program: &str) -> (Ip, Backing) {
     let ip = if program.starts_with("ip6") {
         Ip::V6

@@ -1,4 +1,4 @@
-//! Routes and routing rules of a dumped node.
+//! Replays routes and routing rules of a dumped node.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,11 +16,11 @@ use svclab_ruleset::route::Route as Dumped;
 use svclab_ruleset::route::rule::PolicyRule as DumpedRule;
 use svclab_ruleset::tool::Ip;
 
-/// The kernel's own tables (iproute2, `etc/iproute2/rt_tables`).
+/// Built-in routing tables (iproute2, `etc/iproute2/rt_tables`).
 const TABLES: [(&str, u32); 3] = [("local", 255), ("main", 254), ("default", 253)];
 
-/// Routes that the kernel has when an interface is up: those to itself, to all on a
-/// link, to groups, and the one that says that there is no other.
+/// Whether the kernel itself adds a route for an interface that is up: to local, link, broadcast
+/// and multicast addresses, and the route without a match.
 fn is_kernels(route: &Dumped) -> bool {
     let kind = route.kind.as_deref();
     let by_kernel = route.attributes.get("proto") == Some("kernel");
@@ -33,7 +33,7 @@ fn is_kernels(route: &Dumped) -> bool {
                 || matches!(kind, Some("local" | "broadcast" | "anycast" | "multicast"))))
 }
 
-/// Gives the node the routes and routing rules of the dump.
+/// Replaces the routes and routing rules of the node with those of the dump.
 pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) {
     if dump.routes.is_empty() {
         account.stands_in("routes as the lab has them: `ip route` was not dumped");
@@ -71,7 +71,7 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
     let unrouted = unrouted(namespace, dump);
     kept.extend(routes);
     if !dump.routes.is_empty() {
-        // A next hop must be reached by a route that is there already.
+        // A next hop must be reachable by an earlier route.
         kept.sort_by_key(|route| route.via.is_some());
     }
     let ways = spread.iter().flat_map(|route: &Spread| &route.ways);
@@ -110,8 +110,11 @@ pub fn put(plan: &mut Plan, node: &str, dump: &NodeDump, account: &mut Account) 
     }
 }
 
-/// A route as a plan has it; none where the kernel makes it with an address, and why it
-/// cannot be.
+/// Returns the route for the plan; `None` if the kernel adds the route with an address.
+///
+/// # Errors
+///
+/// Returns the reason if the route cannot be replayed.
 pub(super) fn planned(
     namespace: &Namespace,
     dump: &NodeDump,
@@ -168,7 +171,7 @@ pub(super) fn planned(
     Ok(Some(Route {
         to,
         via,
-        // Nothing is sent: which interface is told of it means nothing.
+        // Such a route sends no packets, so its interface has no meaning.
         dev: if kind.is_unicast() || kind == RouteKind::Local {
             dev.to_owned()
         } else {
@@ -182,8 +185,8 @@ pub(super) fn planned(
     }))
 }
 
-/// Whether a route may be the kernel's own to what is on a link; busybox' `ip` does not print
-/// whose it is.
+/// Whether a route may be the kernel's own route to a link. busybox' `ip` does not print the
+/// protocol.
 fn is_on_link(route: &Dumped) -> bool {
     let attributes = &route.attributes;
     route.table() == "main"
@@ -192,8 +195,8 @@ fn is_on_link(route: &Dumped) -> bool {
         && matches!(attributes.get("proto"), Some("kernel") | None)
 }
 
-/// Whether a route to what is on a link is as the kernel makes it with an address: those
-/// that others add in its place have a metric (`NetworkManager`, `systemd-networkd`).
+/// Whether a route to a link is as the kernel adds it with an address. Routes that other programs
+/// (`NetworkManager`, `systemd-networkd`) add instead have a metric.
 fn is_made_so(route: &Dumped) -> bool {
     let metric = route.attributes.get("metric");
     match route.ip {
@@ -202,10 +205,10 @@ fn is_made_so(route: &Dumped) -> bool {
     }
 }
 
-/// The networks on links, with their interfaces, to which the node has no route, or has
-/// another: who manages the addresses has taken the kernel's away, as the AWS VPC CNI does
-/// with those of its secondary interfaces (amazon-vpc-cni-k8s at
-/// 00892598b, `pkg/networkutils/network.go`, `setupENINetwork`).
+/// Returns the networks on links, with their interfaces, to which the node has no kernel route: a
+/// program that manages the addresses has removed the route. The AWS VPC CNI removes those of its
+/// secondary interfaces (amazon-vpc-cni-k8s at 00892598b, `pkg/networkutils/network.go`,
+/// `setupENINetwork`).
 fn unrouted(namespace: &Namespace, dump: &NodeDump) -> Vec<(IpNetwork, String)> {
     let mut found = Vec::new();
     let own = |link: &&Link| {
@@ -240,7 +243,7 @@ fn unrouted(namespace: &Namespace, dump: &NodeDump) -> Vec<(IpNetwork, String)> 
     found
 }
 
-/// A route of several ways.
+/// Returns a multipath route for the plan.
 pub(super) fn several(
     namespace: &Namespace,
     dump: &NodeDump,
@@ -286,11 +289,11 @@ pub(super) fn several(
     })
 }
 
-/// The first number of tables whose names only the node knows: a table's number is no more
-/// than another name of it.
+/// First number for tables with names that only the node resolves. The actual number of a table has
+/// no effect.
 const NAMED: u32 = 1 << 20;
 
-/// The number of a table.
+/// Returns the number of a routing table.
 fn table(name: &str, dump: &NodeDump) -> u32 {
     if let Some((_, number)) = TABLES.iter().find(|(known, _)| *known == name) {
         return *number;
@@ -306,7 +309,8 @@ fn table(name: &str, dump: &NodeDump) -> u32 {
     NAMED.saturating_add(u32::try_from(before).unwrap_or(u32::MAX))
 }
 
-/// Next hops that the plan knows no hardware address of: whoever is at the other end.
+/// Returns neighbour entries for next hops without one in the plan. Each gets the hardware address
+/// at the other end of the interface.
 fn next_hops<'r>(
     plan: &Plan,
     node: &str,
@@ -333,8 +337,8 @@ fn next_hops<'r>(
     found
 }
 
-/// The hardware address of what is at the other end of a cable: the bridge if it is a
-/// port there.
+/// Returns the hardware address at the other end of a veth pair, or of the bridge if that end is a
+/// bridge port.
 fn far_end(plan: &Plan, namespace: &Namespace, dev: &str) -> Option<Mac> {
     let link = namespace.links.iter().find(|link| link.name == dev)?;
     let LinkKind::Veth {
@@ -351,7 +355,7 @@ fn far_end(plan: &Plan, namespace: &Namespace, dev: &str) -> Option<Mac> {
     Some(bridge.unwrap_or(end).mac)
 }
 
-/// The routing rules but for the kernel's own three.
+/// Returns the routing rules, except the kernel's own three.
 fn policy(dump: &NodeDump, left: &mut Vec<(String, &'static str)>) -> Vec<PolicyRule> {
     let mut rules = Vec::new();
     for (ip, dumped) in &dump.policy {
@@ -377,7 +381,7 @@ fn in_a_line(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What svclab's routing rules look at.
+/// Attributes of routing rules that svclab supports.
 const LOOKED_AT: [&str; 14] = [
     "from",
     "to",

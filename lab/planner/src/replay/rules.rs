@@ -1,4 +1,4 @@
-//! Rules, sets, tables of nftables and virtual servers of a dumped node.
+//! Replays rules, sets, nftables tables and virtual servers of a dumped node.
 
 use std::fmt::Write as _;
 
@@ -13,10 +13,10 @@ use svclab_ruleset::nft::Ruleset;
 use svclab_ruleset::text::attributes::Attributes;
 use svclab_ruleset::tool::{Backing, Format, Ip};
 
-/// The tables that iptables-nft keeps in nftables.
+/// Tables of iptables-nft in nftables.
 const IPTABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
-/// Gives the node what the dump says.
+/// Replaces the rules, sets, tables and virtual servers of the node with those of the dump.
 pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
     if dump.rules.is_empty() && dump.nft.is_none() {
         account.stands_in("rules as the lab's components write them: none were dumped");
@@ -68,7 +68,7 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
     }
 }
 
-/// The rules of both kinds, those of the default first.
+/// Replaces the rules of both backends; the default backend comes first.
 fn iptables(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
     let planned = namespace.iptables.take();
     let assumed = planned
@@ -99,7 +99,7 @@ fn iptables(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
                 count(dumped, ip, backing, dump, account);
                 continue;
             }
-            // What was not dumped of the other family stays.
+            // A family that was not dumped keeps the rules of the plan.
             if let Some(own) = planned.as_ref().filter(|own| own.backend == backend) {
                 let own = if ip == Ip::V4 { &own.v4 } else { &own.v6 };
                 text.clone_from(own);
@@ -142,7 +142,7 @@ fn count(
     }
 }
 
-/// The objects that rules count with.
+/// Returns the accounting objects that rules refer to.
 fn nfacct(text: &str) -> Vec<String> {
     let words = text.split("--nfacct-name ").skip(1);
     words
@@ -151,7 +151,7 @@ fn nfacct(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The tables that iptables does not keep: those are in its own dump.
+/// Returns the tables that do not belong to iptables, whose own dump contains those.
 fn own_tables(nft: &Ruleset, dump: &NodeDump) -> Ruleset {
     let kept = |family: &str, name: &str| {
         let ip = match family {
@@ -166,7 +166,8 @@ fn own_tables(nft: &Ruleset, dump: &NodeDump) -> Ruleset {
     own
 }
 
-/// What `ipset restore` reads. All sets come first: one may be an entry of another.
+/// Renders the input of `ipset restore`. All sets come before the entries, because an entry can
+/// refer to another set.
 fn restore(sets: &Sets) -> String {
     let mut text = String::new();
     for (name, set) in sets {

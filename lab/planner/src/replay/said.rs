@@ -1,14 +1,13 @@
-//! What a program said of what it refused, in a line.
+//! Extracts the reason from the output of a program that rejected its input.
 
 use svclab_model::protocol::{IP_ADDR, IP_ROUTE, IP_RULE, IPVSADM, Rejected, SYSCTL};
 
-/// Whether no program said it but the agent, which tells the kernel itself.
+/// Whether the agent itself applied the item by netlink or sysctl.
 fn is_agents(program: &str) -> bool {
     [SYSCTL, IP_ROUTE, IP_RULE, IP_ADDR, IPVSADM].contains(&program)
 }
 
-/// What a program said, in a line: without its own name and version, and without what to
-/// read about it.
+/// Returns the reason in one line, without program name, version and usage hints.
 pub fn because(rejected: &Rejected) -> String {
     let Rejected { program, said, .. } = rejected;
     let lines = said.lines().map(|line| {
@@ -56,7 +55,7 @@ pub fn because(rejected: &Rejected) -> String {
     }
 }
 
-/// The word in quotes behind one of these beginnings: ``Couldn't load match `geoip'``.
+/// Returns the quoted word after one of the prefixes: ``Couldn't load match `geoip'``.
 pub fn named<'s>(said: &'s str, begins: &[&str]) -> Option<&'s str> {
     begins.iter().find_map(|begins| {
         let (_, rest) = said.split_once(begins)?;

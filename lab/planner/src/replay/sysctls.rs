@@ -1,4 +1,4 @@
-//! Kernel settings of a dumped node: those that decide a packet's way.
+//! Replays the sysctls of a dumped node that affect packets.
 
 use super::account::{Account, counted};
 use super::naming::in_key;
@@ -6,7 +6,7 @@ use crate::build::sysctls::ICMP_LIMITS;
 use svclab_dump::NodeDump;
 use svclab_model::plan::{Namespace, Sysctl};
 
-/// Settings besides those of interfaces, by the beginnings of their names.
+/// Sysctls that do not belong to an interface, by prefix.
 const PLAIN: [&str; 17] = [
     "net.ipv4.ip_forward",
     "net.ipv4.ip_nonlocal_bind",
@@ -27,7 +27,7 @@ const PLAIN: [&str; 17] = [
     "net.ipv6.conf.all.forwarding",
 ];
 
-/// Settings of interfaces, by their last part.
+/// Sysctls of interfaces, by their last part.
 const OF_LINKS: [&str; 16] = [
     "accept_local",
     "accept_redirects",
@@ -47,10 +47,10 @@ const OF_LINKS: [&str; 16] = [
     "src_valid_mark",
 ];
 
-/// What IPVS tells of itself, and does not take.
+/// Read-only and debugging sysctls of IPVS.
 const TOLD: [&str; 2] = ["net.ipv4.vs.cache_bypass", "net.ipv4.vs.debug_level"];
 
-/// Gives the node the settings of the dump.
+/// Replaces the sysctls of the node with those of the dump.
 pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
     let Some(dumped) = &dump.sysctls else {
         account.stands_in("kernel settings as the lab has them: `sysctl -a` was not dumped");
@@ -94,7 +94,7 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
             }),
         }
     }
-    // Those of no interface are written before interfaces are made, in any case.
+    // Sysctls without an interface are always written before interfaces are created.
     namespace.sysctls.extend(more);
     let settings = counted(taken, "kernel setting", "kernel settings");
     account.is_real(format!("{settings} of those that decide a packet's way"));
@@ -113,10 +113,10 @@ pub fn put(namespace: &mut Namespace, dump: &NodeDump, account: &mut Account) {
     }
 }
 
-/// Whether a kernel that has not the setting behaves as if it were set so: bridges are not
-/// looked at without the module that does it, and a SYN was first sent again every second in
-/// Linux v6.5 (`net/ipv4/tcp_timer.c`, `tcp_retransmit_timer`). Whether there is IPv6 at all
-/// is for the addresses to say.
+/// Whether a kernel without the sysctl behaves as with this value. Without its module, a bridge
+/// does not pass packets to iptables. Linux v6.5 was the first to retransmit a SYN every second
+/// (`net/ipv4/tcp_timer.c`, `tcp_retransmit_timer`). For IPv6 sysctls, the addresses decide whether
+/// IPv6 is required.
 fn is_nothing_without(key: &str, value: &str) -> bool {
     let later = ["net.bridge.", "net.ipv4.tcp_syn_linear_timeouts"];
     key.starts_with("net.ipv6.")
@@ -128,16 +128,16 @@ enum Of<'k> {
     Link(&'k str),
 }
 
-/// Whether a setting decides a packet's way, and of which interface it is.
+/// Returns the interface of a sysctl that affects packets; `None` for other sysctls.
 fn decides(key: &str) -> Option<Of<'_>> {
     if PLAIN.iter().any(|begins| key.starts_with(begins)) {
         return Some(Of::Nobody);
     }
     let (family, rest) = key.strip_prefix("net.")?.split_once(".conf.")?;
     let (dev, last) = rest.rsplit_once('.')?;
-    // Forwarding of all is what `ip_forward` is, and writing it sets the others' anew.
+    // Forwarding for `all` is the same as `ip_forward`, and writing it resets other sysctls.
     let again = dev == "all" && last == "forwarding" && family == "ipv4";
-    // As a kernel without IPv6 has it, for the plan to say.
+    // The plan decides about IPv6, as on a kernel without IPv6.
     let v6 = family == "ipv6" && last != "disable_ipv6" && last != "forwarding";
     if !OF_LINKS.contains(&last) || again || v6 {
         return None;

@@ -1,4 +1,4 @@
-//! A node of somebody's, laid over a plan.
+//! Tests the replacement of a node in a plan by a dump.
 
 use super::*;
 use svclab_dump::node::File;
@@ -6,7 +6,7 @@ use svclab_model::plan::{
     Backend, Iptables, Link, LinkKind, Lookup, Mac, Namespace, Neighbour, Route, RouteKind, Sysctl,
 };
 
-/// One end of a cable.
+/// Returns one end of a veth pair.
 fn cable(at: &str, dev: &str, to: &str, peer: &str, addresses: &[&str]) -> Link {
     Link {
         name: dev.to_owned(),
@@ -36,7 +36,7 @@ fn route(to: &str, via: Option<&str>, dev: &str) -> Route {
     }
 }
 
-/// A node with one pod, as a lab with Calico has it.
+/// Returns the plan of a node with one pod, as in a lab with Calico.
 fn planned() -> Plan {
     Plan {
         namespaces: vec![
@@ -107,7 +107,7 @@ fn planned() -> Plan {
     }
 }
 
-/// What was collected of a node whose interfaces are called otherwise.
+/// Tool outputs of a node with other interface names.
 const FILES: [(&str, &str); 8] = [
     (
         "ip-addr",
@@ -198,7 +198,7 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
     let account = graft(&mut plan, "node-1", &dump());
     let node = plan.namespace("node-1").unwrap();
     let link = |name: &str| node.links.iter().find(|link| link.name == name).unwrap();
-    // Cables lead where they led, under the names of the dump.
+    // Veth pairs keep their peers, with the names of the dump.
     assert!(link("ens5").leads_to("fabric"));
     assert_eq!(link("ens5").mtu, Some(9001));
     assert!(link("caliabc").leads_to("pod/default/web"));
@@ -217,7 +217,7 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
         (&link("kube-ipvs0").kind, link("kube-ipvs0").down),
         (&LinkKind::Dummy, true)
     );
-    // Of what nobody tells, somebody stands at the other end.
+    // Unknown peers are simulated at the other end.
     assert_eq!(
         plan.namespace("beyond/node-1/calidef").unwrap().links[0].addresses,
         ["10.1.0.6/32".parse().unwrap()]
@@ -225,7 +225,7 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
     assert!(link("ens6").leads_to("beyond/node-1/ens6"));
     let names: Vec<&str> = node.links.iter().map(|link| link.name.as_str()).collect();
     assert_eq!(names, ["ens5", "caliabc", "ens6", "kube-ipvs0", "calidef"]);
-    // Routes whose next hops are reached by others come after those.
+    // Routes with next hops follow the routes to these next hops.
     let routes: Vec<(String, u32, RouteKind)> = node
         .routes
         .iter()
@@ -238,7 +238,7 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
         ("10.1.0.0/26", 254, RouteKind::Blackhole),
         ("0.0.0.0/0", 254, RouteKind::Unicast),
         ("0.0.0.0/0", 200, RouteKind::Unicast),
-        // Its name is the node's, and any number will do for it.
+        // Only the node resolves this name, so any number is valid.
         ("10.7.0.0/16", (1 << 20) + 4, RouteKind::Unicast),
     ];
     assert_eq!(
@@ -265,7 +265,7 @@ fn a_node_takes_the_place_of_what_the_plan_has() {
     );
     assert_eq!(node.policy.len(), 1);
     assert_eq!(node.policy[0].then, Lookup::Table(200));
-    // Both kinds of rules, and what they name.
+    // Rules of both backends, and the sets they refer to.
     assert_eq!(
         node.iptables.as_ref().map(|rules| rules.backend),
         Some(Backend::Nft)
@@ -308,7 +308,7 @@ fn routes_of_several_ways_and_those_that_are_not_there_are_taken_over() {
             "10.2.0.0/16 nexthop via 10.0.0.2 dev ens5 weight 1 nexthop via 10.0.0.3 dev ens5 weight 1"
         ]
     );
-    // What the kernel would make with an address is there with a metric, and not at all.
+    // The route that the kernel would add with an address exists only with a metric, or not at all.
     let unrouted = [("10.0.0.0/24", "ens5"), ("10.5.0.0/24", "ens6")];
     let unrouted = unrouted.map(|(to, dev)| (to.parse().unwrap(), dev.to_owned()));
     assert_eq!(node.unrouted, unrouted);
@@ -380,7 +380,7 @@ fn what_kube_proxy_was_told_is_told_and_goes_for_other_nodes() {
     };
     let line = "  kubeProxy: {version: v1.30, mode: \"iptables\", clusterCIDR: \"10.1.0.0/16\"}\n";
     assert!(as_lab(&read.dump).contains(line), "{}", as_lab(&read.dump));
-    // What a lab cannot say is not said.
+    // Values that a lab does not support are left out.
     files[3].text = "mode: userspace\nclusterCIDR: all\n".to_owned();
     let read = NodeDump::read(files);
     assert!(!as_lab(&read.dump).contains("kubeProxy"));

@@ -1,5 +1,4 @@
-//! By which chains packets come to a chain: from where the kernel calls one to where a
-//! rule stands.
+//! Finds the shortest paths of jumps to a chain, from the chains that the kernel calls.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use svclab_ruleset::iptables::TableDump;
 use svclab_ruleset::nft;
 
-/// A chain in which something stood, and how packets come there.
+/// A chain, with the paths of jumps that lead to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InChain {
-    /// The table: `nat`, or with its family `inet fw` where no iptables knows it.
+    /// Name of the table: `nat`, or with its family, `inet fw`, for native nftables tables.
     pub table: String,
-    /// The chain.
+    /// Name of the chain.
     pub chain: String,
-    /// The shortest way there from each chain that the kernel calls itself:
-    /// `PREROUTING > KUBE-SERVICES`. Empty if none leads there.
+    /// Shortest path of jumps from each chain that the kernel calls, such as
+    /// `PREROUTING > KUBE-SERVICES`; empty if no jump leads to the chain.
     pub by: Vec<String>,
 }
 
-/// The chain of a table of iptables.
+/// Returns a chain of an iptables table with the jumps to it.
 pub fn of_iptables(table: &TableDump, chain: &str) -> InChain {
     let mut jumps: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for from in &table.chains {
@@ -40,7 +39,7 @@ pub fn of_iptables(table: &TableDump, chain: &str) -> InChain {
     }
 }
 
-/// The chain of a table of nftables.
+/// Returns a chain of an nftables table with the jumps to it.
 pub fn of_nft(table: &nft::Table, chain: &str) -> InChain {
     let mut jumps: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut lead = |from: &str, text: &str| {
@@ -59,7 +58,7 @@ pub fn of_nft(table: &nft::Table, chain: &str) -> InChain {
     for from in &table.chains {
         for rule in &from.rules {
             lead(&from.name, &rule.text);
-            // What a map leads to, the rules that ask it lead to.
+            // A rule that looks up a map can jump to each chain in the map.
             for set in table.sets.iter().filter(|set| set.map) {
                 if rule.text.contains(&format!("@{}", set.name)) {
                     for element in &set.elements {
@@ -82,8 +81,8 @@ pub fn of_nft(table: &nft::Table, chain: &str) -> InChain {
     }
 }
 
-/// The shortest way from each chain that is called by the kernel; `jumps` are the chains
-/// that lead to each.
+/// Returns the shortest path from each chain that the kernel calls. `jumps` maps each chain to the
+/// chains that jump to it.
 fn ways(
     jumps: &BTreeMap<String, BTreeSet<String>>,
     chain: &str,
@@ -108,7 +107,7 @@ fn ways(
     found
 }
 
-/// `packets that come to nat A, by OUTPUT > A,`
+/// Renders the table and chain with at most two paths, such as `nat A (OUTPUT > A)`.
 impl std::fmt::Display for InChain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { table, chain, by } = self;
