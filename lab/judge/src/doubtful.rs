@@ -1,7 +1,8 @@
 //! Finds failed checks that a busy machine may explain.
 //!
-//! The kernel retransmits by its own clock, also while svclab waits for a processor, so a capture
-//! may hold more packets than on an idle machine. A program that applies a step also runs longer.
+//! The kernel retransmits by its own clock, also while svclab waits for a processor. A capture may
+//! therefore contain more packets than on an idle machine. A program that applies a step also runs
+//! longer.
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ pub use follow::{came_by, journeys};
 use svclab_model::evidence::{self, Flow};
 use svclab_model::plan::Backend;
 
-/// One attempt of a probe and all packets that belong to it.
+/// An attempt of a probe and all packets that belong to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Journey {
@@ -81,7 +81,7 @@ pub struct Hop {
     pub before: Flow,
     /// Addresses as sent on, or at the end of the packet.
     pub after: Flow,
-    /// What rewrote the addresses; absent if they were not rewritten.
+    /// Cause of an address rewrite; absent if they were not rewritten.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewritten: Option<Rewritten>,
     /// Rules that the packet matched, in order.
@@ -103,7 +103,7 @@ pub struct Seen {
     pub packet: usize,
 }
 
-/// What rewrote the addresses of a packet.
+/// Cause of an address rewrite.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Rewritten {

@@ -15,7 +15,7 @@ const LONGEST: usize = 15;
 /// a larger bridge, only the router, which is first, and each other interface have entries.
 const MESH: usize = 64;
 
-/// One interface of one namespace.
+/// An interface of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// Name of the namespace.
