@@ -273,9 +273,9 @@ impl Ways<'_> {
     }
 }
 
-/// Whether the result of an attempt is not possible, given the possible endpoints and the attempts
-/// `known`. The choice of the endpoint may be random. The verdict for one endpoint, and whether any
-/// endpoint answers, are not random.
+/// Whether the result of an attempt is not possible, given the possible endpoints and other
+/// attempts. The choice of the endpoint may be random. The verdict for one endpoint, and whether
+/// any endpoint answers, are not random.
 fn is_foreign(attempt: &Attempt, answerers: Option<&BTreeSet<String>>, known: &[&Attempt]) -> bool {
     let Some(endpoint) = &attempt.endpoint else {
         return !known.is_empty() && known.iter().all(|one| one.verdict != attempt.verdict);

@@ -155,7 +155,7 @@ mod tests {
     use svclab_model::evidence::{Direction, Packet};
     use svclab_model::plan::Plan;
 
-    /// Returns the same RST at an interface, `at` milliseconds after the start.
+    /// Returns the same RST at an interface, a number of milliseconds after the start.
     fn seen(namespace: &str, interface: &str, direction: Direction, at: u64) -> Packet {
         let mut bytes = vec![0; 12];
         bytes.extend([0x08, 0x00]);

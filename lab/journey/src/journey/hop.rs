@@ -68,7 +68,7 @@ fn told<'e>(met: &'e Met, passes: &mut HashMap<(&'e str, u32), Frame>) -> Option
     passes.get(&key).cloned()
 }
 
-/// Builds the hop of a packet with the sightings `stay` and the rule matches `met`.
+/// Builds the hop of a packet from its sightings and rule matches in a namespace.
 pub fn hop(
     evidence: &Evidence,
     namespace: &str,

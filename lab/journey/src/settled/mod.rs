@@ -233,7 +233,7 @@ impl<'e> Proof<'e> {
     }
 
     /// Whether the rule match is in a chain that only the first packet of a connection traverses.
-    /// For native nftables, the hook chain decides; `before` is the value of the last hook chain.
+    /// For native nftables, the last hook chain before the match decides.
     fn is_of_nat(&self, step: &Step, hop: &Hop, before: bool) -> bool {
         let place = (step.by, step.table.as_str(), step.chain.as_str());
         match self.chain(hop, place) {
@@ -386,8 +386,8 @@ impl<'s> Visits<'s> {
     }
 }
 
-/// Checks that a rule is deterministic. With `answered`, the connection has received a reply since
-/// the first packet.
+/// Checks that a rule is deterministic. The flag states whether the connection has received a reply
+/// since the first packet.
 fn steady(rule: &Rule, answered: bool) -> Result<(), String> {
     let parts = rule.parts();
     let unsteady = parts
@@ -419,8 +419,8 @@ fn has_one_destination(rule: &Rule) -> bool {
         && !rule.written().contains("--random")
 }
 
-/// Whether a packet has ended, and a retransmission would end in the same way. `again` is true for
-/// TCP.
+/// Whether a packet has ended, and a retransmission would end in the same way. The flag states
+/// whether the packet belongs to TCP, which retransmits.
 fn has_ended(flight: &Flight, all: &[Flight], again: bool) -> bool {
     // The ICMP error of a kernel may come late, or only for the next packet: a lab can limit the
     // rate of ICMP errors.

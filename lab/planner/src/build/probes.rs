@@ -136,7 +136,7 @@ fn one(
     Ok(planned)
 }
 
-/// Resolves a probe of a lab to namespaces and addresses. `patience` is the maximum wait of a probe
+/// Resolves a probe of a lab to namespaces and addresses. The given maximum wait applies to a probe
 /// without its own.
 ///
 /// # Errors

@@ -149,7 +149,7 @@ fn put(
     Ok(())
 }
 
-/// Replaces the sets with the names in `fresh`; other sets stay.
+/// Replaces existing sets by generated sets of the same name; other sets stay.
 fn sets(there: &str, fresh: &str) -> String {
     let name = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
     let names: BTreeSet<String> = fresh.lines().filter_map(name).collect();

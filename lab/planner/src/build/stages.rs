@@ -15,7 +15,7 @@ pub struct Stage<'a> {
     pub cluster: &'a Cluster,
     /// Cluster with the pods of all stages, for which veth pairs are created.
     pub ground: Cow<'a, Cluster>,
-    /// Pods of `ground` that are absent from the cluster at this stage.
+    /// Pods of other stages, absent from the cluster at this stage.
     absent: Vec<Pod>,
 }
 

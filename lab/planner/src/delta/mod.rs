@@ -41,7 +41,7 @@ fn swap<T: PartialEq + Clone>(there: &[T], wanted: &[T]) -> Swap<T> {
     }
 }
 
-/// Returns the items of `all` that are not in `known`.
+/// Returns the items of the first list that are not in the second.
 fn without<T: PartialEq + Clone>(all: &[T], known: &[T]) -> Vec<T> {
     if all == known {
         return Vec::new();
@@ -50,7 +50,7 @@ fn without<T: PartialEq + Clone>(all: &[T], known: &[T]) -> Vec<T> {
     missing.cloned().collect()
 }
 
-/// Returns the delta from the plan `there` to the plan `wanted`.
+/// Returns the delta from the first plan, which a running lab has, to the second.
 ///
 /// # Errors
 ///

@@ -20,8 +20,9 @@ pub struct Table<'a> {
     pub opaque: bool,
 }
 
-/// Returns the input for `iptables-restore --noflush` that changes the rules of `there`, as loaded
-/// into a new namespace, into those of `wanted`. The input is empty if both give the same rules.
+/// Returns the input for `iptables-restore --noflush` that changes the rules of the first script,
+/// as loaded into a new namespace, into those of the second. The input is empty if both give the
+/// same rules.
 ///
 /// Rules are compared as written. A table is flushed and rebuilt if either script uses a command
 /// other than `-A`, `-I`, `-D`, `-F`, `-N`, `-X` and `-P`.
@@ -125,7 +126,7 @@ fn edit(commands: &mut String, chain: &str, there: &[String], wanted: &[String])
 }
 
 /// Returns the ranges of removed rules and of the rules that replace them, in order of the chain.
-/// The positions are counted here, because those that similar reports for pure insertions and
+/// The positions are counted here: those that the crate `similar` reports for pure insertions and
 /// deletions are inexact (similar v2.7, after its compaction).
 fn steps(there: &[String], wanted: &[String]) -> Vec<(Range<usize>, Range<usize>)> {
     let (mut old, mut new) = (0, 0);

@@ -357,7 +357,7 @@ fn put(
     }
 }
 
-/// Quotes a line for a message, truncated to [`QUOTED`] characters.
+/// Quotes a line for a message, truncated to the maximum length.
 fn quoted(kind: &str, line: &str) -> String {
     if line.chars().count() <= QUOTED {
         return format!("the {kind} `{line}`");

@@ -8,8 +8,8 @@
 use super::Needs;
 use svclab_model::plan::Namespace;
 
-/// Keywords of rules and the expressions that they require: expressions of one family here,
-/// expressions of all families in [`FOR_ALL`].
+/// Keywords of rules and the expressions that they require. The first list has expressions with a
+/// family, the second list expressions of all families.
 const OF_FAMILY: [(&str, &str); 2] = [("fib", "fib"), ("reject", "reject")];
 const FOR_ALL: [(&str, &str); 5] = [
     ("ct", "ct"),

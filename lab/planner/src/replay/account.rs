@@ -42,7 +42,7 @@ pub struct LeftOut {
     /// Probes with packets that reached the chain; absent before a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed_by: Option<BTreeSet<String>>,
-    /// Word that counts such items in `real`: `setting`, or the file of the rules.
+    /// Word that counts such items in the replayed parts: `setting`, or the file of the rules.
     #[serde(skip)]
     pub(super) counted_as: String,
 }
@@ -71,7 +71,7 @@ impl LeftOut {
         }
     }
 
-    /// Sets the word that counts such items in `real`.
+    /// Sets the word that counts such items in the replayed parts.
     #[must_use]
     pub(super) fn counted_as(mut self, word: impl Into<String>) -> Self {
         self.counted_as = word.into();

@@ -166,7 +166,7 @@ fn numbered(words: &[Word<'_>], verdict: Option<&Verdict>) -> Option<String> {
     Some(format!("{key} : {value}"))
 }
 
-/// Returns the entry of a map inside a rule whose value is the destination `to`.
+/// Returns the entry of a map inside a rule whose value is the destination of the packet.
 pub fn drawn(rule: &str, to: SocketAddr) -> Option<String> {
     let words = words(rule).ok()?;
     let wanted = format!("{} . {}", to.ip(), to.port());
