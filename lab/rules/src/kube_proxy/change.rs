@@ -1,48 +1,49 @@
-//! What a difference between versions of kube-proxy is, as data.
+//! Defines the data type of a difference between versions of kube-proxy.
 
 use super::version::{NEWEST_MINOR, OLDEST_MINOR};
 
-/// A behaviour that only some versions of kube-proxy have.
+/// Behaviour that only some versions of kube-proxy have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// The first minor version that has it.
+    /// First minor version with the behaviour.
     since: u8,
-    /// The last minor version that has it.
+    /// Last minor version with the behaviour.
     until: u8,
-    /// Patch releases of earlier minor versions, `(minor, patch)`, from which on
-    /// they have it too.
+    /// Backports: `(minor, patch)` pairs. Each earlier minor version `minor` has the behaviour from
+    /// that patch release on.
     early: &'static [(u8, u8)],
 }
 
 impl Change {
-    /// Whether `v1.minor` has it, at that patch release or, without one, at its
-    /// newest.
+    /// Whether `v1.minor` has the behaviour. Without a patch number, its newest patch release
+    /// decides.
     pub(super) fn holds(&self, minor: u8, patch: Option<u8>) -> bool {
         let early = |&(of, from): &(u8, u8)| of == minor && patch.is_none_or(|own| own >= from);
         (self.since..=self.until).contains(&minor) || self.early.iter().any(early)
     }
 
-    /// The first minor version that has it; none when it was there before the known
-    /// ones.
+    /// Returns the first minor version with the behaviour, or `None` if [`OLDEST_MINOR`] already
+    /// has it.
     #[must_use]
     pub fn came(&self) -> Option<u8> {
         (self.since > OLDEST_MINOR).then_some(self.since)
     }
 
-    /// The first minor version that has it no more; none when it is still there.
+    /// Returns the first minor version without the behaviour, or `None` if [`NEWEST_MINOR`] still
+    /// has it.
     #[must_use]
     pub fn went(&self) -> Option<u8> {
         (self.until < NEWEST_MINOR).then_some(self.until + 1)
     }
 
-    /// Patch releases of earlier minor versions, `(minor, patch)`, from which on
-    /// they have it too.
+    /// Returns the backports: `(minor, patch)` pairs. Each earlier minor version `minor` has the
+    /// behaviour from that patch release on.
     #[must_use]
     pub const fn early_in(&self) -> &'static [(u8, u8)] {
         self.early
     }
 
-    /// Came with `minor` and stayed.
+    /// Creates a change that `minor` introduces and [`NEWEST_MINOR`] still has.
     pub(super) const fn since(minor: u8) -> Self {
         Self {
             since: minor,
@@ -51,7 +52,7 @@ impl Change {
         }
     }
 
-    /// Was there before the known versions and went after `minor`.
+    /// Creates a change that [`OLDEST_MINOR`] already has and that `minor` is the last to have.
     pub(super) const fn until(minor: u8) -> Self {
         Self {
             since: OLDEST_MINOR,
@@ -60,7 +61,7 @@ impl Change {
         }
     }
 
-    /// Came with `first` and went after `last`.
+    /// Creates a change that `first` introduces and that `last` is the last to have.
     pub(super) const fn between(first: u8, last: u8) -> Self {
         Self {
             since: first,
@@ -69,24 +70,24 @@ impl Change {
         }
     }
 
-    /// Was also in patch releases of earlier minor versions.
+    /// Adds backports to patch releases of earlier minor versions.
     pub(super) const fn early(self, early: &'static [(u8, u8)]) -> Self {
         Self { early, ..self }
     }
 }
 
-/// A change as history tells it.
+/// Named and documented change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noted {
-    /// What the code calls it.
+    /// Name of the constant in [`super::history`].
     pub name: &'static str,
-    /// When it came and went.
+    /// First and last versions with the behaviour.
     pub change: Change,
-    /// What it is, and where that was read.
+    /// Documentation of the constant: the behaviour and its sources.
     pub text: &'static str,
 }
 
-/// Names changes, each with what its documentation says, and lists them.
+/// Defines the constants of changes and a list of them, each with its doc comment as text.
 macro_rules! history {
     (
         $(#[doc = $about:literal])+

@@ -1,5 +1,5 @@
-//! What a user says about kube-proxy in a lab file, in the words of its own
-//! configuration.
+//! Defines the kube-proxy configuration of a lab file, with the field names of
+//! `KubeProxyConfiguration`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -17,11 +17,11 @@ use super::family::Family;
 use super::ipvs::Timeout;
 use super::version::Version;
 
-/// One node's kube-proxy.
+/// kube-proxy of one node.
 ///
-/// Names and defaults are those of `KubeProxyConfiguration` (flattened), except
-/// `version`, `bindLoadBalancerIPs`, `randomFully`, `accounting`, `binary` and `args`,
-/// which say what binary and node it meets.
+/// Names and defaults are those of `KubeProxyConfiguration` (flattened). The fields `version`,
+/// `bindLoadBalancerIPs`, `randomFully`, `accounting`, `binary`, `timeout` and `args` are
+/// additions: they describe the program and the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(
@@ -29,85 +29,84 @@ use super::version::Version;
     reason = "each is a switch of kube-proxy's own configuration"
 )]
 pub struct KubeProxy {
-    /// Its version: `v1.18`, or `v1.18.2`.
+    /// Version of kube-proxy: `v1.18`, or `v1.18.2`.
     pub version: Version,
-    /// What it writes rules with.
+    /// Backend that kube-proxy writes rules with.
     #[serde(default)]
     pub mode: Mode,
-    /// The pods' addresses, `10.244.0.0/16`, or one per IP family,
-    /// `10.244.0.0/16,fd00:10:244::/56`. Without it kube-proxy cannot tell pods
-    /// from strangers.
+    /// Pod addresses: `10.244.0.0/16`, or one network per IP family,
+    /// `10.244.0.0/16,fd00:10:244::/56`. Without it, kube-proxy cannot distinguish pods from other
+    /// sources.
     #[serde(
         default,
         rename = "clusterCIDR",
         skip_serializing_if = "Option::is_none"
     )]
     pub cluster_cidr: Option<Cidrs>,
-    /// How it tells that traffic comes from a pod of this node's cluster.
+    /// Method by which kube-proxy detects traffic from local pods.
     #[serde(default)]
     pub detect_local_mode: DetectLocalMode,
-    /// The pods' bridge, for `detectLocalMode: BridgeInterface`.
+    /// Bridge of the pods, for `detectLocalMode: BridgeInterface`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bridge_interface: Option<String>,
-    /// How pods' interfaces are called, for `detectLocalMode: InterfaceNamePrefix`.
+    /// Name prefix of the pods' interfaces, for `detectLocalMode: InterfaceNamePrefix`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_name_prefix: Option<String>,
-    /// Masquerade all traffic to cluster IPs. Of nftables mode it is what the
-    /// configuration file says: up to v1.30 that mode does not heed the flag.
+    /// Whether to masquerade all traffic to cluster IPs. In nftables mode this is the setting of
+    /// the configuration file: up to v1.30 that mode ignores the flag.
     #[serde(default)]
     pub masquerade_all: bool,
-    /// The bit of the packet mark that asks for masquerading, 0 to 31.
+    /// Bit of the packet mark that requests masquerading, 0 to 31.
     #[serde(
         default = "default_masquerade_bit",
         deserialize_with = "deserialize_masquerade_bit"
     )]
     #[schemars(range(min = 0, max = 31))]
     pub masquerade_bit: u8,
-    /// Whether load balancers' addresses are bound to `kube-ipvs0` (ipvs mode).
-    /// TKE's kube-proxy does not.
+    /// Whether load balancer addresses are bound to `kube-ipvs0` (ipvs mode). TKE's kube-proxy does
+    /// not bind them.
     #[serde(default = "yes", rename = "bindLoadBalancerIPs")]
     pub bind_load_balancer_ips: bool,
-    /// Which of the node's addresses serve node ports: networks, or `primary`.
-    /// Empty means all; in nftables mode, from v1.30 on, `primary`.
+    /// Addresses of the node that serve node ports: networks, or `primary`. Empty means all
+    /// addresses; in nftables mode, from v1.30 on, `primary`.
     #[serde(default)]
     pub node_port_addresses: Vec<NodePortAddress>,
-    /// The scheduler of virtual servers (ipvs mode). Empty means `rr`.
+    /// Scheduler of virtual servers (ipvs mode). Empty means `rr`.
     #[serde(default)]
     pub ipvs_scheduler: String,
-    /// How long IPVS remembers a TCP connection that says nothing (ipvs mode, from
-    /// v1.18): `15m`. The kernel's own time without it.
+    /// IPVS timeout of an idle TCP connection, as `15m` (ipvs mode, from v1.18). Default: the
+    /// kernel's own.
     #[serde(default, skip_serializing_if = "Timeout::is_zero")]
     pub tcp_timeout: Timeout,
-    /// The same after a FIN (ipvs mode, from v1.18).
+    /// IPVS timeout of a TCP connection after a FIN, as `2m` (ipvs mode, from v1.18). Default: the
+    /// kernel's own.
     #[serde(default, skip_serializing_if = "Timeout::is_zero")]
     pub tcp_fin_timeout: Timeout,
-    /// The same for UDP (ipvs mode, from v1.18).
+    /// IPVS timeout of an idle UDP flow, as `5m` (ipvs mode, from v1.18). Default: the kernel's
+    /// own.
     #[serde(default, skip_serializing_if = "Timeout::is_zero")]
     pub udp_timeout: Timeout,
-    /// Whether the node answers ARP only for addresses of the interface asked
-    /// (ipvs mode).
+    /// Whether an interface answers ARP only for its own addresses (ipvs mode).
     #[serde(default, rename = "strictARP")]
     pub strict_arp: bool,
     /// Whether node ports answer on 127.0.0.0/8 (iptables mode, from v1.26).
     #[serde(default = "yes")]
     pub localhost_node_ports: bool,
-    /// `conntrack.tcpBeLiberal`: keep packets that conntrack calls invalid (from
-    /// v1.29).
+    /// `conntrack.tcpBeLiberal`: whether to keep packets in conntrack state INVALID (from v1.29).
     #[serde(default)]
     pub tcp_be_liberal: bool,
-    /// Whether the node's iptables knows `--random-fully` (1.6.2 and newer do).
+    /// Whether the node's iptables supports `--random-fully` (1.6.2 and newer do).
     #[serde(default = "yes")]
     pub random_fully: bool,
-    /// Whether the node's kernel has nfacct, which kube-proxy counts with from
-    /// v1.31.
+    /// Whether the node's kernel has nfacct, whose counters kube-proxy uses from v1.31 on.
     #[serde(default = "yes")]
     pub accounting: bool,
-    /// The program itself, by its path, seen from the lab's file: it runs on the node in
-    /// place of generated rules, told what is said here by its flags.
+    /// Path of a kube-proxy program, relative to the lab file. The program runs on the node in
+    /// place of generated rules; its flags follow from this configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binary: Option<PathBuf>,
-    /// How long the program may take to write its rules, at first and after each step:
-    /// `5m`. 2 minutes without it.
+    /// Maximum time in which the program must write its rules, at the start and after each step, as
+    /// `5m`. Default: 2 minutes.
     #[serde(
         default,
         with = "sync_timeout",
@@ -115,43 +114,43 @@ pub struct KubeProxy {
     )]
     #[schemars(with = "String")]
     pub timeout: Option<Duration>,
-    /// Further flags for it, behind those.
+    /// Further flags of the program, after the generated ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
 }
 
-/// How kube-proxy tells traffic of the cluster's own pods.
+/// Method by which kube-proxy detects traffic from local pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 pub enum DetectLocalMode {
-    /// By the cluster's pod addresses.
+    /// Source address in the cluster CIDR.
     #[default]
     ClusterCIDR,
-    /// By the node's own pod addresses.
+    /// Source address in the node's pod CIDR.
     NodeCIDR,
-    /// By the bridge it came through.
+    /// Input interface is the pods' bridge.
     BridgeInterface,
-    /// By the name of the interface it came through.
+    /// Input interface has the configured name prefix.
     InterfaceNamePrefix,
 }
 
-/// At most one network of each IP family, written with a comma between them.
+/// At most one network of each IP family, separated by a comma.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Cidrs(Vec<IpNetwork>);
 
-/// Why a text in the configuration is not what it should be.
+/// Error of parsing a network or a list of networks.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// Not a network.
+    /// Text is not a network.
     #[error("`{0}` is not a network: write it as 10.244.0.0/16")]
     Network(String),
-    /// Two networks of one IP family, or more than two networks.
+    /// Two networks have the same IP family.
     #[error("`{0}` has more than one network of an IP family")]
     Family(String),
 }
 
 impl Cidrs {
-    /// The network of `family`, if there is one.
+    /// Returns the network of `family`, or `None` if there is none.
     #[must_use]
     pub fn of(&self, family: Family) -> Option<IpNetwork> {
         self.0
@@ -212,14 +211,14 @@ impl JsonSchema for Cidrs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum NodePortAddress {
-    /// The node's primary address of each IP family (from v1.31, alone).
+    /// Primary address of the node in each IP family (from v1.31, as the only entry).
     Primary,
-    /// Those within a network.
+    /// Addresses in a network.
     Within(IpNetwork),
 }
 
 impl NodePortAddress {
-    /// Whether the node's address `ip` is meant, its primary one being `primary`.
+    /// Whether the entry covers the node's address `ip`. `primary` is the node's primary address.
     #[must_use]
     pub fn covers(self, ip: IpAddr, primary: Option<IpAddr>) -> bool {
         match self {
@@ -264,7 +263,7 @@ impl JsonSchema for NodePortAddress {
     }
 }
 
-/// A network, which must say its prefix length as kube-proxy demands.
+/// Parses a network. The prefix length is mandatory, as in kube-proxy.
 fn network(text: &str) -> Result<IpNetwork, ConfigError> {
     let bad = || ConfigError::Network(text.to_owned());
     if !text.contains('/') {
@@ -273,11 +272,11 @@ fn network(text: &str) -> Result<IpNetwork, ConfigError> {
     text.parse().map_err(|_| bad())
 }
 
-/// How long a kube-proxy may take to write its rules: from 1 s to 1 h.
+/// Parses the maximum time in which a kube-proxy must write its rules: 1 s to 1 h.
 ///
 /// # Errors
 ///
-/// What the text should be.
+/// Returns a message if the text is not a time in this range.
 pub fn sync_timeout(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).ok();
     time.filter(|time| (Duration::from_secs(1)..=Duration::from_hours(1)).contains(time))
@@ -311,7 +310,7 @@ fn default_masquerade_bit() -> u8 {
     14
 }
 
-/// Reads the number of a bit of a packet mark, which has 32.
+/// Deserializes the number of a bit of a packet mark, 0 to 31.
 fn deserialize_masquerade_bit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
     let bit = u8::deserialize(deserializer)?;
     if bit < 32 {
@@ -324,7 +323,7 @@ fn deserialize_masquerade_bit<'de, D: Deserializer<'de>>(deserializer: D) -> Res
 }
 
 impl KubeProxy {
-    /// A kube-proxy of this version as it runs without any flag.
+    /// Creates the configuration of a kube-proxy that runs without any flag.
     #[must_use]
     pub fn new(version: Version) -> Self {
         Self {

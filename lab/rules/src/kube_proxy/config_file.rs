@@ -1,10 +1,10 @@
-//! What a real kube-proxy reads from a configuration file, since it has no flag for it.
+//! Writes the configuration file of a real kube-proxy, for settings that have no flag.
 //!
-//! In nftables mode up to v1.30 no flag sets `masqueradeAll` and the sync periods, and in
-//! no version one sets the masquerade bit: the flags are those of the other modes
-//! (`cmd/kube-proxy/app/server.go` and `server_linux.go`, v1.30.5; `options.go`,
-//! v1.36.2). With a file all flags are ignored but those of logging,
-//! `--hostname-override` and `--master` (`Complete`, the same files).
+//! In nftables mode up to v1.30, no flag sets `masqueradeAll` and the sync periods. In no version
+//! does a flag set the masquerade bit: the flags are those of the other modes
+//! (`cmd/kube-proxy/app/server.go` and `server_linux.go`, v1.30.5; `options.go`, v1.36.2). With a
+//! file, kube-proxy ignores all flags except those of logging, `--hostname-override` and `--master`
+//! (`Complete`, the same files).
 
 use serde_json::{Value, json};
 
@@ -12,13 +12,13 @@ use super::change::Change;
 use super::config::{DetectLocalMode, KubeProxy, Mode};
 use super::flags::GATED;
 
-/// The flags of iptables mode set nothing of nftables mode.
+/// Flags of iptables mode have no effect on nftables mode.
 const FLAGS_IGNORED: Change = Change::until(30);
 
-/// The bit that nftables mode has without a configuration file.
+/// Default masquerade bit of nftables mode.
 const DEFAULT_BIT: u8 = 14;
 
-/// Whether no flag sets a rule that `proxy` writes.
+/// Whether `proxy` has a setting that affects the rules and has no flag.
 #[must_use]
 pub fn is_needed(proxy: &KubeProxy) -> bool {
     proxy.mode == Mode::Nftables
@@ -26,8 +26,8 @@ pub fn is_needed(proxy: &KubeProxy) -> bool {
             || proxy.masquerade_all && proxy.version.has(&FLAGS_IGNORED))
 }
 
-/// The configuration file with which a kube-proxy works as `proxy` says; `None` if it has
-/// flags for all of it.
+/// Returns the configuration file that makes a kube-proxy behave as `proxy` configures, or `None`
+/// if flags are sufficient.
 #[must_use]
 pub fn config_file(proxy: &KubeProxy) -> Option<String> {
     let is_useful =

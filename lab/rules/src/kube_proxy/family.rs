@@ -1,9 +1,9 @@
-//! IP families. kube-proxy writes the rules of each apart from the other's.
+//! Defines IP families. kube-proxy writes the rules of each family separately.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An IP family.
+/// IP family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4, for `iptables-restore`.
@@ -13,7 +13,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of an address.
+    /// Returns the family of an address.
     #[must_use]
     pub fn of(ip: IpAddr) -> Self {
         match ip {
@@ -22,7 +22,7 @@ impl Family {
         }
     }
 
-    /// Its name in Kubernetes objects: `IPv4` or `IPv6`.
+    /// Returns the name in Kubernetes objects: `IPv4` or `IPv6`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl Family {
         }
     }
 
-    /// The address that stands for any: `0.0.0.0` or `::`.
+    /// Returns the unspecified address: `0.0.0.0` or `::`.
     #[must_use]
     pub fn unspecified(self) -> IpAddr {
         match self {
@@ -40,7 +40,7 @@ impl Family {
         }
     }
 
-    /// The addresses of loopback interfaces, in the notation of iptables.
+    /// Returns the loopback network in the notation of iptables.
     #[must_use]
     pub fn loopback(self) -> &'static str {
         match self {

@@ -1,28 +1,27 @@
-//! How a real kube-proxy is told what a lab says of it.
+//! Converts the kube-proxy configuration of a lab to command-line flags of a real kube-proxy.
 //!
-//! Flags are those of `cmd/kube-proxy/app/server.go` (v1.20.2; `options.go` of later
-//! versions).
+//! The flags are those of `cmd/kube-proxy/app/server.go` (v1.20.2; `options.go` in later versions).
 
 use std::net::SocketAddr;
 
 use super::change::Change;
 use super::config::{DetectLocalMode, KubeProxy, Mode};
 
-/// nftables mode must be asked for by its gate, too. (`NFTablesProxyMode` in
+/// nftables mode also requires its feature gate. (`NFTablesProxyMode` in
 /// `pkg/features/kube_features.go`, v1.30.5, v1.31.0.)
 pub(super) const GATED: Change = Change::until(30);
 
-/// The flags with which a kube-proxy on `node` works as `proxy` says, with the API
-/// server there.
+/// Returns the flags that make a kube-proxy on `node` behave as `proxy` configures. `api` is the
+/// address of the API server.
 #[must_use]
 pub fn flags(proxy: &KubeProxy, node: &str, api: SocketAddr) -> Vec<String> {
     let mut words = vec![
         format!("--master=http://{api}"),
         format!("--hostname-override={node}"),
         format!("--proxy-mode={}", proxy.mode),
-        // A namespace's root may not change how many connections the kernel follows.
+        // Inside a namespace, root cannot set the kernel's maximum number of conntrack entries.
         "--conntrack-max-per-core=0".to_owned(),
-        // Every change is written at once, and nothing else ever is.
+        // kube-proxy writes each change at once and does no periodic sync.
         "--iptables-min-sync-period=1ms".to_owned(),
         "--iptables-sync-period=1h".to_owned(),
         "--ipvs-min-sync-period=1ms".to_owned(),

@@ -1,4 +1,4 @@
-//! How well the rules of each version of kube-proxy are known.
+//! Records how the rules of each version of kube-proxy were verified.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use super::config::Mode;
 use super::history::NFTABLES_MODE;
 use super::version::{OLDEST_MINOR, Version};
 
-/// How it is known what a version writes.
+/// Evidence for the rules of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// Kube-proxies of these releases were run and what they wrote was recorded.
+    /// Releases of kube-proxy that were run and whose rules were recorded.
     Recorded(&'static [&'static str]),
-    /// It was read in the source of this release.
+    /// Release whose source was read.
     Read(&'static str),
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for Known {
 
 use Known::{Read, Recorded};
 
-/// From v1.9 on: `pkg/proxy/iptables/proxier.go`.
+/// `pkg/proxy/iptables/proxier.go`, from v1.9 on.
 const IPTABLES: [Known; 28] = [
     Read("v1.9.4"),
     Read("v1.10.6"),
@@ -58,7 +58,7 @@ const IPTABLES: [Known; 28] = [
     Recorded(&["v1.36.2"]),
 ];
 
-/// From v1.9 on: `pkg/proxy/ipvs/proxier.go`.
+/// `pkg/proxy/ipvs/proxier.go`, from v1.9 on.
 const IPVS: [Known; 28] = [
     Read("v1.9.4"),
     Read("v1.10.6"),
@@ -90,7 +90,7 @@ const IPVS: [Known; 28] = [
     Recorded(&["v1.36.2"]),
 ];
 
-/// From v1.29 on: `pkg/proxy/nftables/proxier.go`.
+/// `pkg/proxy/nftables/proxier.go`, from v1.29 on.
 const NFTABLES: [Known; 8] = [
     Read("v1.29.1"),
     Recorded(&["v1.30.5"]),
@@ -102,8 +102,8 @@ const NFTABLES: [Known; 8] = [
     Recorded(&["v1.36.2"]),
 ];
 
-/// How it is known what a version writes in a mode; none for a mode that the
-/// version does not have.
+/// Returns the evidence for the rules of a version in a mode, or `None` if the version does not
+/// have the mode.
 #[must_use]
 pub fn known(version: Version, mode: Mode) -> Option<Known> {
     let (of, first): (&[Known], u8) = match mode {

@@ -1,7 +1,8 @@
-//! What kube-proxy writes on a node, by version.
+//! Computes the rules that kube-proxy writes on a node, by version.
 //!
-//! [`KubeProxy`] is what a user says about it, [`Objects`] what it sees of the
-//! cluster, [`rules`] what it then writes. [`version`] is its history.
+//! The input is [`KubeProxy`], the configuration from the lab, and [`Objects`], the cluster's
+//! objects. The output is the rule set of one IP family: [`rules`], [`ipvs_rules`] or
+//! [`nftables_rules`]. [`history`] lists the differences between versions.
 
 use std::net::IpAddr;
 
@@ -44,124 +45,121 @@ use svclab_ruleset::iptables::script::Script;
 use svclab_ruleset::nft;
 use topology::Place;
 
-/// What kube-proxy sees of a cluster, and of the node it runs on.
+/// Objects of a cluster that kube-proxy reads, and the node it runs on.
 #[derive(Debug, Clone, Copy)]
 pub struct Objects<'a> {
-    /// The name of the node it runs on.
+    /// Name of the node that kube-proxy runs on.
     pub node: &'a str,
-    /// The cluster's nodes; only the one called `node` is looked at.
+    /// Nodes of the cluster; only the node named `node` is used.
     pub nodes: &'a [core::Node],
-    /// The cluster's services.
+    /// Services of the cluster.
     pub services: &'a [core::Service],
-    /// The cluster's endpoint slices. Versions that watched `Endpoints` read
-    /// from these what the endpoints controller would have written.
+    /// Endpoint slices of the cluster. For versions that watch `Endpoints`, the objects that the
+    /// endpoints controller would write are derived from these slices.
     pub endpoint_slices: &'a [discovery::EndpointSlice],
-    /// The networks that cluster IPs are taken from, for nftables mode from v1.33 on.
+    /// Networks from which cluster IPs are allocated, for nftables mode from v1.33 on.
     pub service_cidrs: &'a [networking::ServiceCIDR],
-    /// The addresses of all the node's interfaces, for `nodePortAddresses`.
-    /// Without it (empty) those of the `Node` object and the loopback ones
-    /// stand in.
+    /// Addresses of all interfaces of the node, for `nodePortAddresses`. If empty, the addresses of
+    /// the `Node` object and the loopback addresses are used.
     pub interface_addresses: &'a [IpAddr],
 }
 
-/// What one kube-proxy writes in one IP family.
+/// Rules of kube-proxy's iptables mode for one IP family.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// What it hands to `iptables-restore` or `ip6tables-restore`.
+    /// Input of `iptables-restore` or `ip6tables-restore`.
     ///
-    /// Up to v1.24 it may lead packets to nat `KUBE-MARK-DROP`, whose rule is
-    /// the kubelet's; up to v1.19 it also leaves it to the kubelet to make that
-    /// chain.
+    /// Up to v1.24, rules can jump to nat `KUBE-MARK-DROP`, whose rule the kubelet writes. Up to
+    /// v1.19 the kubelet also creates that chain.
     pub script: Script,
-    /// The names of the nfacct objects that must exist before the script is
-    /// loaded.
+    /// Names of the nfacct objects that must exist before the script is loaded.
     pub accounting: Vec<&'static str>,
 }
 
-/// Why no rules can be written.
+/// Error of computing the rules.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum KubeProxyError {
-    /// A field of a service that the API server would not have accepted.
+    /// Field of a service has a value that the API server rejects.
     #[error("service {service}: {field} `{value}` is not valid")]
     Service {
-        /// `namespace/name`.
+        /// Service, as `namespace/name`.
         service: String,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What it says.
+        /// Invalid value.
         value: String,
     },
-    /// A field of an endpoint slice that the API server would not have accepted.
+    /// Field of an endpoint slice has a value that the API server rejects.
     #[error("endpoint slice {slice}: {field} `{value}` is not valid")]
     EndpointSlice {
-        /// `namespace/name`.
+        /// Endpoint slice, as `namespace/name`.
         slice: String,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What it says.
+        /// Invalid value.
         value: String,
     },
-    /// No node of that name.
+    /// No node has the name [`Objects::node`].
     #[error("there is no Node `{0}` for kube-proxy to run on")]
     NoSuchNode(String),
-    /// A network of a node that is none.
+    /// Pod CIDR of a node is not a network.
     #[error("node {node}: podCIDR `{value}` is not a network")]
     PodCidr {
-        /// The node's name.
+        /// Node name.
         node: String,
-        /// What it says.
+        /// Invalid value.
         value: String,
     },
-    /// A way to tell local traffic that lacks its parameter.
+    /// `detectLocalMode` needs a parameter that is not set.
     #[error("kube-proxy: detectLocalMode {mode:?} needs {field}")]
     DetectLocal {
-        /// The way.
+        /// Configured `detectLocalMode`.
         mode: DetectLocalMode,
-        /// The parameter.
+        /// Name of the missing parameter.
         field: &'static str,
     },
-    /// A way to tell local traffic that the version does not know.
+    /// `detectLocalMode` has a value that the version does not support.
     #[error("kube-proxy {version}: detectLocalMode {mode:?} is not known before v1.{since}")]
     DetectLocalUnknown {
-        /// The version.
+        /// Version of kube-proxy.
         version: Version,
-        /// The way.
+        /// Configured `detectLocalMode`.
         mode: DetectLocalMode,
-        /// The first minor version that knows it.
+        /// First minor version that supports the value.
         since: u8,
     },
-    /// Another mode than the one that was asked for.
+    /// Configuration has another mode than the called function computes.
     #[error("kube-proxy: these are not the rules of mode {0}")]
     Mode(Mode),
-    /// A mode that the version does not have.
+    /// Version does not have the configured mode.
     #[error("kube-proxy {version}: mode {mode} is not known before v1.{since}")]
     ModeUnknown {
-        /// The version.
+        /// Version of kube-proxy.
         version: Version,
-        /// The mode.
+        /// Configured mode.
         mode: Mode,
-        /// The first minor version that has it.
+        /// First minor version that has the mode.
         since: u8,
     },
-    /// A network of a `ServiceCIDR` that is none.
+    /// Entry of a `ServiceCIDR` object is not a network.
     #[error("service CIDR {name}: `{value}` is not a network")]
     ServiceCidr {
-        /// The object's name.
+        /// Name of the object.
         name: String,
-        /// What it says.
+        /// Invalid value.
         value: String,
     },
-    /// Sets that cannot stand together.
+    /// Sets of ipvs mode conflict or are invalid.
     #[error("kube-proxy: {0}")]
     Sets(#[from] IpsetError),
 }
 
-/// What `proxy`, in its iptables mode, writes for `family` where it sees
-/// `objects`.
+/// Computes the rules that `proxy` writes in iptables mode for `family` and `objects`.
 ///
 /// # Errors
 ///
-/// See [`KubeProxyError`].
+/// Returns a [`KubeProxyError`] if the mode is not iptables, or if the configuration or an object
+/// is invalid.
 pub fn rules(
     proxy: &KubeProxy,
     objects: &Objects<'_>,
@@ -176,15 +174,15 @@ pub fn rules(
     iptables::rules(proxy, &node, &ports, &endpoints, family)
 }
 
-/// What `proxy`, in its ipvs mode, leaves on the node for `family` where it sees
-/// `objects`.
+/// Computes the rules that `proxy` writes in ipvs mode for `family` and `objects`.
 ///
-/// It is what one sync leaves on a node without anything of kube-proxy's; see
+/// The result is the state after one sync on a node without earlier state of kube-proxy; see
 /// [`ipvs`].
 ///
 /// # Errors
 ///
-/// See [`KubeProxyError`].
+/// Returns a [`KubeProxyError`] if the mode is not ipvs, or if the configuration or an object is
+/// invalid.
 pub fn ipvs_rules(
     proxy: &KubeProxy,
     objects: &Objects<'_>,
@@ -199,11 +197,12 @@ pub fn ipvs_rules(
     ipvs::rules(proxy, &node, &ports, &endpoints, family)
 }
 
-/// What `proxy`, in its nftables mode, writes for `family` where it sees `objects`.
+/// Computes the table that `proxy` writes in nftables mode for `family` and `objects`.
 ///
 /// # Errors
 ///
-/// See [`KubeProxyError`].
+/// Returns a [`KubeProxyError`] if the mode is not nftables or the version does not have it, or if
+/// the configuration or an object is invalid.
 pub fn nftables_rules(
     proxy: &KubeProxy,
     objects: &Objects<'_>,
@@ -229,13 +228,12 @@ pub fn nftables_rules(
     nftables::rules(proxy, &node, &ports, &endpoints, &cidrs, family)
 }
 
-/// The IP families that `proxy` writes rules for: both from v1.21 on, before
-/// that the one of its cluster CIDR, or else of the node's first address.
+/// Returns the IP families for which `proxy` writes rules: both from v1.21 on. Before v1.21 it is
+/// the family of the cluster CIDR or, without one, of the node's first address.
 ///
-/// Before v1.21 it was the family of the address that kube-proxy was told to bind
-/// (IPv4 unless told; the node's own from v1.20 on), which nothing here says; but a
-/// cluster CIDR of another family was an error from v1.10 on.
-/// (`cmd/kube-proxy/app/server_others.go` v1.9.0 to v1.20.8.)
+/// Before v1.21, kube-proxy used the family of its bind address. That is IPv4 by default, and the
+/// node's own from v1.20 on. [`KubeProxy`] has no bind address, but from v1.10 on a cluster CIDR of
+/// another family is an error. (`cmd/kube-proxy/app/server_others.go` v1.9.0 to v1.20.8.)
 #[must_use]
 pub fn families(proxy: &KubeProxy, objects: &Objects<'_>) -> Vec<Family> {
     if proxy.version.has(&history::DUAL_STACK) {
@@ -255,15 +253,15 @@ pub fn families(proxy: &KubeProxy, objects: &Objects<'_>) -> Vec<Family> {
     vec![of_cidr.or_else(of_node).unwrap_or(Family::V4)]
 }
 
-/// The node kube-proxy runs on, in one IP family.
+/// Node that kube-proxy runs on, in one IP family.
 #[derive(Debug)]
 struct Node<'a> {
     name: &'a str,
     object: &'a core::Node,
-    /// Its address, by which kube-proxy tells whether a source range admits the
-    /// node itself.
+    /// Address of the node, with which kube-proxy checks whether a source range admits the node
+    /// itself.
     ip: Option<IpAddr>,
-    /// The addresses of its interfaces.
+    /// Addresses of the node's interfaces in this family.
     interfaces: Vec<IpAddr>,
 }
 
@@ -293,8 +291,8 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// Whether source ranges let the node itself in, by the address that
-    /// kube-proxy thinks it has.
+    /// Whether source ranges admit the node itself, by the address that kube-proxy uses for the
+    /// node.
     fn is_admitted(&self, ranges: &[IpNetwork], version: Version, family: Family) -> bool {
         let node = if version.has(&history::BIND_ADDRESS_FOR_NODE) {
             Some(family.unspecified())
@@ -319,8 +317,8 @@ fn named(node: &core::Node, name: &str) -> bool {
     node.metadata.name.as_deref() == Some(name)
 }
 
-/// The addresses of a node, internal ones first, as `GetNodeHostIPs` of
-/// kubernetes/kubernetes `pkg/util/node` prefers them.
+/// Returns the addresses of a node, internal ones first: the preference of `GetNodeHostIPs` in
+/// kubernetes/kubernetes `pkg/util/node`.
 fn addresses(node: &core::Node) -> Vec<IpAddr> {
     let listed = node
         .status

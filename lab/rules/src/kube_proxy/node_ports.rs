@@ -1,26 +1,25 @@
-//! Where a kube-proxy serves node ports: what `nodePortAddresses` comes to. The same
-//! for every mode.
+//! Evaluates `nodePortAddresses`: the node addresses on which kube-proxy serves node ports, in
+//! every mode.
 //!
-//! Follows `GetNodeAddresses` of kubernetes/kubernetes `pkg/proxy/util/utils.go`
-//! (v1.10.0 to v1.27.1) and `NodePortAddresses` of
-//! `pkg/proxy/util/nodeport_addresses.go` after it.
+//! Follows `GetNodeAddresses` of kubernetes/kubernetes `pkg/proxy/util/utils.go` (v1.10.0 to
+//! v1.27.1) and `NodePortAddresses` of `pkg/proxy/util/nodeport_addresses.go` after it.
 
 use std::net::IpAddr;
 
 use super::history::{NODE_PORT_ADDRESSES, NODE_PORT_ADDRESSES_BY_FAMILY};
 use super::{Family, KubeProxy, NodePortAddress};
 
-/// The addresses of a node that serve node ports.
+/// Addresses of a node that serve node ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Serving {
-    /// Every address.
+    /// Every address of the node.
     All,
-    /// Those that one of these covers.
+    /// Addresses that one of these entries covers.
     Within(Vec<NodePortAddress>),
 }
 
 impl Serving {
-    /// Where `proxy` serves node ports of `family`.
+    /// Returns the addresses on which `proxy` serves node ports of `family`.
     #[must_use]
     pub fn of(proxy: &KubeProxy, family: Family) -> Self {
         let version = proxy.version;
@@ -45,8 +44,7 @@ impl Serving {
         }
     }
 
-    /// Whether the node's address `ip` is one of them, its primary one being
-    /// `primary`.
+    /// Whether the node's address `ip` serves node ports. `primary` is the node's primary address.
     #[must_use]
     pub fn covers(&self, ip: IpAddr, primary: Option<IpAddr>) -> bool {
         match self {

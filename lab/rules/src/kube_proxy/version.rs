@@ -1,4 +1,4 @@
-//! Which kube-proxy: its version, as users write it.
+//! Parses and prints versions of kube-proxy as users write them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,15 +9,14 @@ use thiserror::Error;
 
 use super::change::Change;
 
-/// The oldest minor version whose rules are known.
+/// Oldest supported minor version.
 pub const OLDEST_MINOR: u8 = 9;
-/// The newest minor version whose rules are known.
+/// Newest supported minor version.
 pub const NEWEST_MINOR: u8 = 36;
 
-/// A version of kube-proxy, `v1.18` or `v1.18.2`.
+/// Version of kube-proxy, `v1.18` or `v1.18.2`.
 ///
-/// Without a patch number it stands for the newest patch release of its minor
-/// version.
+/// Without a patch number, the version means the newest patch release of its minor version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Version {
@@ -25,23 +24,23 @@ pub struct Version {
     patch: Option<u8>,
 }
 
-/// Why a text is not a [`Version`].
+/// Error of parsing a [`Version`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum VersionError {
-    /// Not of the form `v1.MINOR` or `v1.MINOR.PATCH`.
+    /// Text is not of the form `v1.MINOR` or `v1.MINOR.PATCH`.
     #[error("`{0}` is not a kube-proxy version: write it as v1.18 or v1.18.2")]
     Form(String),
-    /// A version whose rules are not known.
+    /// Version is outside the supported range.
     #[error("kube-proxy {0} is not known: versions v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR} are")]
     Unknown(String),
 }
 
 impl Version {
-    /// `v1.MINOR`, at its newest patch release.
+    /// Creates `v1.MINOR`, which means its newest patch release.
     ///
     /// # Errors
     ///
-    /// [`VersionError::Unknown`] outside the known range.
+    /// Returns [`VersionError::Unknown`] outside [`OLDEST_MINOR`] to [`NEWEST_MINOR`].
     pub fn minor(minor: u8) -> Result<Self, VersionError> {
         if (OLDEST_MINOR..=NEWEST_MINOR).contains(&minor) {
             Ok(Self { minor, patch: None })
@@ -50,13 +49,13 @@ impl Version {
         }
     }
 
-    /// The number after `v1.`.
+    /// Returns the minor version, the number after `v1.`.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.minor
     }
 
-    /// Whether this version shows `change`.
+    /// Whether this version has the behaviour `change`.
     #[must_use]
     pub fn has(self, change: &Change) -> bool {
         change.holds(self.minor, self.patch)
