@@ -1,6 +1,5 @@
-//! A node's chains as a list of rules each, and what a [`Script`] does to them:
-//! enough of iptables to say in which order rules stand once several components
-//! have written, without a kernel.
+//! Models the chains of a node as lists of rules, and the effect of a [`Script`] on them. The model
+//! gives the order of rules that several components write, without a kernel.
 
 use std::fmt;
 
@@ -8,52 +7,51 @@ use indexmap::IndexMap;
 
 use svclab_ruleset::iptables::script::{Script, Table};
 
-/// The rules of each chain of a node, in order.
+/// Rules of each chain of a node, in order.
 ///
-/// A rule is its text after the chain's name (`-s 10.0.0.0/8 -j RETURN`). Two
-/// rules are the same when their texts are: components that look for a rule of
-/// their own write it the same way each time. Built-in chains need not be
-/// declared.
+/// A rule is its text after the chain name (`-s 10.0.0.0/8 -j RETURN`). Rules are equal if their
+/// texts are equal: a component that searches for its own rule writes the same text each time.
+/// Built-in chains need not be declared.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Chains(IndexMap<(Table, String), Vec<String>>);
 
-/// A command the node would have refused, or one this model does not know.
+/// Command that iptables rejects or that the model does not support.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainsError {
-    /// `-D` of a rule that is not there.
+    /// `-D` of a rule that the chain does not contain.
     #[error("table {table}: `{command}`: no such rule in that chain")]
     NoSuchRule {
-        /// The command's table.
+        /// Table of the command.
         table: Table,
-        /// The command as written.
+        /// Text of the command.
         command: String,
     },
-    /// A rule for a chain that is neither built in nor declared.
+    /// Rule for a chain that is neither built in nor declared.
     #[error("table {table}: `{command}`: no such chain; declare it first")]
     NoSuchChain {
-        /// The command's table.
+        /// Table of the command.
         table: Table,
-        /// The command as written.
+        /// Text of the command.
         command: String,
     },
-    /// Anything but `-A`, `-I`, `-D` and `-F`.
+    /// Command other than `-A`, `-I`, `-D` and `-F`.
     #[error("table {table}: `{command}`: only -A, -I, -D and -F are modelled")]
     Unknown {
-        /// The command's table.
+        /// Table of the command.
         table: Table,
-        /// The command as written.
+        /// Text of the command.
         command: String,
     },
 }
 
 impl Chains {
-    /// A node on which nothing was ever written.
+    /// Creates a node without rules.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The rules of one chain, first to last; none if there is no such chain.
+    /// Returns the rules of a chain in order, or an empty slice if the chain does not exist.
     #[must_use]
     pub fn rules(&self, table: Table, chain: &str) -> &[String] {
         self.0
@@ -61,25 +59,24 @@ impl Chains {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the chain is there: built in, declared, or written to before.
+    /// Whether the chain exists: built in, declared, or with rules.
     #[must_use]
     pub fn has_chain(&self, table: Table, chain: &str) -> bool {
         is_built_in(table, chain) || self.0.contains_key(&(table, chain.to_owned()))
     }
 
-    /// Whether the chain holds this rule.
+    /// Whether the chain contains this rule.
     #[must_use]
     pub fn has_rule(&self, table: Table, chain: &str, rule: &str) -> bool {
         self.rules(table, chain).iter().any(|known| known == rule)
     }
 
-    /// Loads a script the way `iptables-restore --noflush` does: a declared
-    /// chain is made, or emptied if it was there, and then the commands run in
-    /// order.
+    /// Loads a script as `iptables-restore --noflush` does: creates or empties each declared chain,
+    /// then runs the commands in order.
     ///
     /// # Errors
     ///
-    /// The first command that would fail, by its text; nothing is rolled back.
+    /// Returns the first command that fails; earlier changes are not rolled back.
     pub fn load(&mut self, script: &Script) -> Result<(), ChainsError> {
         for (table, block) in script.tables() {
             for chain in &block.chains {
@@ -92,12 +89,12 @@ impl Chains {
         Ok(())
     }
 
-    /// Runs one command, `-A CHAIN RULE`, `-I CHAIN [NUMBER] RULE`, `-D CHAIN
-    /// RULE` or `-F CHAIN`. `-D` takes the first of equal rules.
+    /// Runs one command: `-A CHAIN RULE`, `-I CHAIN [NUMBER] RULE`, `-D CHAIN RULE` or `-F CHAIN`.
+    /// `-D` deletes the first of equal rules.
     ///
     /// # Errors
     ///
-    /// A rule or chain that is not there, or a command this model does not know.
+    /// Fails if a rule or chain does not exist, or if the model does not support the command.
     pub fn run(&mut self, table: Table, command: &str) -> Result<(), ChainsError> {
         let unknown = || ChainsError::Unknown {
             table,
@@ -134,29 +131,28 @@ impl Chains {
         Ok(())
     }
 
-    /// Puts a rule at the end of a chain.
+    /// Appends a rule to a chain.
     pub fn append(&mut self, table: Table, chain: &str, rule: &str) {
         self.chain(table, chain).push(rule.to_owned());
     }
 
-    /// Puts a rule before the one that is at `place`, counted from nought.
+    /// Inserts a rule at index `place`, which starts at 0.
     ///
     /// # Panics
     ///
-    /// If there is no such place, as [`Vec::insert`].
+    /// Panics if the index is greater than the number of rules, like [`Vec::insert`].
     pub fn insert(&mut self, table: Table, chain: &str, place: usize, rule: &str) {
         self.chain(table, chain).insert(place, rule.to_owned());
     }
 
-    /// Takes the first of equal rules out of a chain; says whether there was
-    /// one.
+    /// Deletes the first of equal rules from a chain. Returns whether the chain contained the rule.
     pub fn delete(&mut self, table: Table, chain: &str, rule: &str) -> bool {
         let rules = self.chain(table, chain);
         let place = rules.iter().position(|known| known == rule);
         place.map(|place| rules.remove(place)).is_some()
     }
 
-    /// Makes a chain, or empties it if it is there.
+    /// Creates a chain, or empties an existing one.
     pub fn clear(&mut self, table: Table, chain: &str) {
         self.chain(table, chain).clear();
     }
@@ -167,7 +163,7 @@ impl Chains {
 }
 
 impl fmt::Display for Chains {
-    /// One `-A` line a rule, as `iptables-save` prints them, table by table.
+    /// Writes one `-A` line per rule, as `iptables-save` prints them, table by table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for ((table, chain), rules) in &self.0 {
             for rule in rules {
@@ -178,7 +174,8 @@ impl fmt::Display for Chains {
     }
 }
 
-/// Where `-I CHAIN 3 RULE` puts its rule, counted from nought, and the rule.
+/// Parses the optional position of `-I CHAIN 3 RULE`. Returns the index, which starts at 0, and the
+/// rule.
 fn place_of(rule: &str) -> (usize, &str) {
     match rule.split_once(' ') {
         Some((number, rest)) => match number.parse::<usize>() {
@@ -189,7 +186,7 @@ fn place_of(rule: &str) -> (usize, &str) {
     }
 }
 
-/// The chains the kernel itself calls, by table.
+/// Whether the kernel itself calls the chain from a hook of the table.
 fn is_built_in(table: Table, chain: &str) -> bool {
     table.built_in_chains().contains(&chain)
 }
@@ -245,7 +242,7 @@ mod tests {
             chains(&["-A MINE -j RETURN"]),
             Err(ChainsError::NoSuchChain { .. })
         ));
-        // nat has no FORWARD.
+        // The nat table has no FORWARD chain.
         assert!(matches!(
             chains(&["-A FORWARD -j RETURN"]),
             Err(ChainsError::NoSuchChain { .. })

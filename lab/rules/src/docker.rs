@@ -1,18 +1,15 @@
-//! docker: what dockerd writes in nat for its default bridge.
+//! Computes the nat rules that dockerd writes for its default bridge.
 //!
-//! Read in moby/moby v20.10.0, `libnetwork/drivers/bridge/setup_ip_tables.go`
-//! and `libnetwork/iptables/iptables.go` (under `vendor/github.com/docker`);
-//! v1.13.1 to v28.0.0 write the same nat rules for a bridge without published
-//! ports.
+//! The source is moby/moby v20.10.0, `libnetwork/drivers/bridge/setup_ip_tables.go` and
+//! `libnetwork/iptables/iptables.go` (under `vendor/github.com/docker`). v1.13.1 to v28.0.0 write
+//! the same nat rules for a bridge without published ports.
 //!
-//! The filter table is left alone. dockerd's rules there name docker0 on one
-//! side or the other, so no pod's packet meets more of them than returns and
-//! jumps. What does reach pods is FORWARD's policy: since 1.13 dockerd sets it
-//! to DROP, *but only if it was dockerd that switched `net.ipv4.ip_forward` on*
-//! (`setup_ip_forwarding.go`; kubernetes/kubernetes#40182). A node
-//! of a cluster has forwarding on before dockerd starts, or it has not, and the
-//! rules do not tell which. So the policy is the lab's to say, as part of the
-//! node, and not a by-product of having docker.
+//! The filter table is not modelled. dockerd's rules in it match docker0 as input or output
+//! interface, so a pod's packet traverses only jumps and returns. Only the policy of FORWARD
+//! affects pods. Since 1.13, dockerd sets the policy to DROP, *but only if dockerd itself enabled
+//! `net.ipv4.ip_forward`* (`setup_ip_forwarding.go`; kubernetes/kubernetes#40182). Whether a
+//! cluster node has forwarding enabled before dockerd starts does not follow from the rules.
+//! Therefore the lab sets the policy as part of the node; docker does not change it.
 
 use ipnetwork::Ipv4Network;
 use schemars::JsonSchema;
@@ -20,15 +17,15 @@ use serde::{Deserialize, Serialize};
 
 use svclab_ruleset::iptables::script::{Script, Table};
 
-/// The name of the default bridge.
+/// Name of the default bridge.
 pub const BRIDGE: &str = "docker0";
 
-/// How dockerd runs on a node; everything else is at its default, the userland
-/// proxy on and masquerading too.
+/// Configuration of dockerd on a node. All other settings have their defaults, including the
+/// userland proxy and masquerading.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Docker {
-    /// `--bip`: the bridge's own address and its network's length.
+    /// `--bip`: address of the bridge, with the prefix length of its network.
     #[serde(default = "default_bip")]
     #[schemars(with = "String")]
     pub bip: Ipv4Network,
@@ -36,7 +33,7 @@ pub struct Docker {
 
 fn default_bip() -> Ipv4Network {
     let address = std::net::Ipv4Addr::new(172, 17, 0, 1);
-    // Length 16 is one, so the fallback, a /32, is never taken.
+    // Length 16 is valid, so the fallback to a /32 is never used.
     Ipv4Network::new(address, 16).unwrap_or_else(|_| Ipv4Network::from(address))
 }
 
@@ -46,10 +43,10 @@ impl Default for Docker {
     }
 }
 
-/// What dockerd writes when it starts, before any container.
+/// Returns the rules that dockerd writes when it starts, before any container.
 ///
-/// MASQUERADE is inserted on top of POSTROUTING, the jumps of PREROUTING and
-/// OUTPUT are appended: whoever starts first stands first in those two.
+/// dockerd inserts MASQUERADE at the top of POSTROUTING and appends the jumps of PREROUTING and
+/// OUTPUT. In those two chains, the component that starts first has the first rule.
 #[must_use]
 pub fn script(config: &Docker) -> Script {
     let network = format!("{}/{}", config.bip.network(), config.bip.prefix());
@@ -61,7 +58,7 @@ pub fn script(config: &Docker) -> Script {
     ));
     nat.command(format!("-I DOCKER -i {BRIDGE} -j RETURN"));
     nat.command("-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER");
-    // Loopback addresses are left to the userland proxy.
+    // The userland proxy handles loopback addresses.
     nat.command("-A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER");
     script
 }

@@ -1,18 +1,18 @@
-//! ip-masq-agent: the chain that says which destinations a pod's packet keeps
-//! its own address for.
+//! Computes the chain of ip-masq-agent, which lists the destinations for which a pod's packet keeps
+//! its source address.
 //!
-//! Read in kubernetes-sigs/ip-masq-agent, `cmd/ip-masq-agent/ip-masq-agent.go`.
-//! What changed, by the first tag that has it:
+//! The source is kubernetes-sigs/ip-masq-agent, `cmd/ip-masq-agent/ip-masq-agent.go`. Changes, by
+//! the first tag that has them:
 //!
 //! | tag | change |
 //! |---|---|
 //! | v0.4.0 | each rule repeats the jump's `! --dst-type LOCAL` |
 //! | v2.0.1 | the rules no longer repeat it, and have shorter comments |
-//! | v2.10.0 | MASQUERADE says `--random-fully`; the jump's comment has quotation marks in it, by a slip |
-//! | v2.11.0 | `--random-fully=false` leaves it out |
-//! | v2.12.2 | the jump's comment is as it was |
+//! | v2.10.0 | MASQUERADE has `--random-fully`; the jump's comment contains quotation marks, by mistake |
+//! | v2.11.0 | `--random-fully=false` omits the option |
+//! | v2.12.2 | the jump's comment is correct again |
 //!
-//! `--to-ports` (v2.12.0), another chain's name and IPv6 are not modelled.
+//! `--to-ports` (v2.12.0), other chain names and IPv6 are not modelled.
 
 use ipnetwork::Ipv4Network;
 use schemars::JsonSchema;
@@ -22,10 +22,10 @@ use svclab_ruleset::iptables::script::{Script, Table};
 
 use crate::version::Version;
 
-/// The name of the chain.
+/// Name of the chain in nat.
 pub const CHAIN: &str = "IP-MASQ-AGENT";
 
-/// How many networks the agent takes, not counting link-local.
+/// Maximum number of networks that the agent accepts, not counting link-local.
 pub const LIMIT: usize = 64;
 
 const LINK_LOCAL: &str = "169.254.0.0/16";
@@ -33,20 +33,19 @@ const SHORT: Version = Version::new(2, 0, 1);
 const RANDOM_FULLY: Version = Version::new(2, 10, 0);
 const QUOTED_COMMENT_REPAIRED: Version = Version::new(2, 12, 2);
 
-/// The agent's config map, and which agent it is.
+/// Configuration of ip-masq-agent: its version and its config map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IpMasqAgent {
-    /// The tag. Later than v2.12.6 writes as v2.12.6 does.
+    /// Tag of the agent. Versions later than v2.12.6 write the same rules as v2.12.6.
     #[serde(default = "default_version")]
     pub version: Version,
-    /// Destinations for which a packet keeps its source. Left out: the three
-    /// private networks of RFC 1918. An empty list masquerades everything that
-    /// is not local to the node.
+    /// Destinations for which a packet keeps its source address. Default: the three private
+    /// networks of RFC 1918. An empty list masquerades all traffic that is not local to the node.
     #[serde(default = "private_networks", rename = "nonMasqueradeCIDRs")]
     #[schemars(with = "Vec<String>")]
     pub non_masquerade_cidrs: Vec<Ipv4Network>,
-    /// Whether link-local destinations are masqueraded too.
+    /// Whether to masquerade traffic to link-local destinations too.
     #[serde(default)]
     pub masq_link_local: bool,
 }
@@ -76,24 +75,24 @@ impl Default for IpMasqAgent {
     }
 }
 
-/// A config map the agent refuses. It logs so and leaves the rules as they are.
+/// Config map that the agent rejects. The agent logs the error and does not change the rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IpMasqAgentError {
-    /// More networks than it takes.
+    /// Config map has more networks than the agent accepts ([`LIMIT`]).
     #[error("ip-masq-agent: nonMasqueradeCIDRs has {0} networks, {LIMIT} are the most it takes")]
     TooMany(usize),
-    /// A network with host bits.
+    /// Network has host bits set.
     #[error("ip-masq-agent: nonMasqueradeCIDRs: {0} has host bits set; write {network}/{prefix}",
             network = .0.network(), prefix = .0.prefix())]
     HostBits(Ipv4Network),
 }
 
-/// What the agent writes when it starts: the jump at the end of POSTROUTING, and
-/// its chain.
+/// Returns the rules that the agent writes when it starts: the jump at the end of POSTROUTING, and
+/// the chain.
 ///
 /// # Errors
 ///
-/// A config map the agent refuses.
+/// Returns an [`IpMasqAgentError`] for a config map that the agent rejects.
 pub fn script(config: &IpMasqAgent) -> Result<Script, IpMasqAgentError> {
     let networks = &config.non_masquerade_cidrs;
     if networks.len() > LIMIT {
@@ -162,7 +161,7 @@ mod tests {
             .collect()
     }
 
-    /// S0's node, without what damaged its dump: two networks, no link-local.
+    /// Rules of node S0, without the damage in its dump: two networks, no link-local.
     #[test]
     fn the_rules_of_an_early_agent() {
         let commands = commands(&config(

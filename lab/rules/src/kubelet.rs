@@ -1,25 +1,24 @@
-//! What the kubelet writes on a node beside kube-proxy: the rules that drop
-//! what is marked for dropping, and those that guard 127.0.0.0/8.
+//! Computes the rules that the kubelet writes on a node: rules that drop marked packets, and rules
+//! that protect 127.0.0.0/8.
 //!
 //! Follows `syncNetworkUtil` and `syncIPTablesRules` of kubernetes/kubernetes
 //! `pkg/kubelet/kubelet_network_linux.go` (v1.14.0, v1.20 to v1.36).
 //!
-//! The kubelet starts before kube-proxy; what both write (masquerading, and the
-//! localnet guard from v1.27) is kube-proxy's in the end and left to it here.
+//! The kubelet starts before kube-proxy. Both write the masquerading rules and, from v1.27, the
+//! localnet rule. kube-proxy writes them last, so this module omits them.
 
 use super::kube_proxy::history::{KUBELET_CANARY, KUBELET_DROPS, KUBELET_HINT, KUBELET_LOCALNET};
 use super::kube_proxy::version::Version;
 use super::kube_proxy::{Family, chains};
 use svclab_ruleset::iptables::script::{Script, Table};
 
-/// The bit of the packet mark that asks for dropping, unless a kubelet is told
-/// otherwise (`--iptables-drop-bit`).
+/// Default bit of the packet mark that requests a drop (`--iptables-drop-bit` of the kubelet).
 pub const DROP_BIT: u8 = 15;
 
-/// What a kubelet of `version` writes in `family`, to be loaded before
-/// kube-proxy's rules ([`Script::append`] kube-proxy's to this).
+/// Returns the rules that a kubelet of `version` writes in `family`. They must be loaded before
+/// kube-proxy's rules: [`Script::append`] adds kube-proxy's script to this one.
 ///
-/// `drop_bit` is 0 to 31 and must not be kube-proxy's masquerade bit.
+/// `drop_bit` is 0 to 31 and must differ from kube-proxy's masquerade bit.
 #[must_use]
 pub fn rules(version: Version, family: Family, drop_bit: u8) -> Script {
     let mut script = Script::new();

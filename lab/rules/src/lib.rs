@@ -1,6 +1,9 @@
-//! What each component of a cluster would write on a node: kube-proxy, flannel,
-//! calico, ip-masq-agent, docker. Pure functions from the cluster's objects to
-//! the text that the real tools (`iptables-restore`, `ipset restore`) load.
+//! Computes the rules that each component of a cluster writes on a node: kube-proxy, flannel,
+//! calico, ip-masq-agent, kubelet and docker.
+//!
+//! The modules are pure functions. The input is the cluster's objects and the component's
+//! configuration. The output is the text that the real tools (`iptables-restore`, `ipset restore`,
+//! `nft`) load.
 
 pub mod calico;
 pub mod chains;

@@ -1,18 +1,18 @@
-//! Where a Service is reached: its cluster IPs, external IPs and load balancer addresses.
+//! Reads the addresses of a Service: cluster IPs, external IPs and load balancer addresses.
 //!
-//! Texts that are not addresses are left out; whoever reads a user's objects reports them.
+//! Invalid addresses are omitted; the readers of the objects report them.
 
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as core;
 
-/// A service's Kubernetes namespace.
+/// Returns the Kubernetes namespace of a service, `default` if it has none.
 #[must_use]
 pub fn namespace_of(service: &core::Service) -> &str {
     service.metadata.namespace.as_deref().unwrap_or("default")
 }
 
-/// A service's name.
+/// Returns the name of a service, empty if it has none.
 #[must_use]
 pub fn name_of(service: &core::Service) -> &str {
     service.metadata.name.as_deref().unwrap_or_default()
@@ -28,7 +28,7 @@ fn parsed<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<IpAddr> {
     addresses
 }
 
-/// A service's cluster IPs.
+/// Returns the cluster IPs of a service, each once.
 #[must_use]
 pub fn cluster_ips(service: &core::Service) -> Vec<IpAddr> {
     let spec = service.spec.as_ref();
@@ -37,7 +37,7 @@ pub fn cluster_ips(service: &core::Service) -> Vec<IpAddr> {
     parsed(one.into_iter().chain(all.into_iter().flatten()))
 }
 
-/// The addresses of a service's load balancer.
+/// Returns the load balancer addresses of a service, each once.
 #[must_use]
 pub fn ingress_ips(service: &core::Service) -> Vec<IpAddr> {
     let status = service
@@ -53,7 +53,7 @@ pub fn ingress_ips(service: &core::Service) -> Vec<IpAddr> {
     )
 }
 
-/// A service's external IPs.
+/// Returns the external IPs of a service, each once.
 #[must_use]
 pub fn external_ips(service: &core::Service) -> Vec<IpAddr> {
     parsed(

@@ -1,31 +1,30 @@
-//! A component's version as it is tagged upstream: `v0.25.1`.
+//! Parses and prints versions of components as upstream tags them: `v0.25.1`.
 
 use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A released version, ordered as releases are.
+/// Released version, ordered by its numbers.
 ///
-/// Written `v0.25.1`; the `v` and a missing last number may be left out, so
-/// `1.18` is `v1.18.0`. Pre-releases are not versions: what a release candidate
-/// writes is not worth a lab.
+/// The text form is `v0.25.1`. The `v` and a missing last number can be omitted: `1.18` means
+/// `v1.18.0`. Pre-releases are not supported, because labs do not need release candidates.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String", extend("pattern" = r"^v?[0-9]+\.[0-9]+(\.[0-9]+)?$"))]
 pub struct Version {
-    /// The first number.
+    /// Major version.
     pub major: u16,
-    /// The second number.
+    /// Minor version.
     pub minor: u16,
-    /// The third number.
+    /// Patch release.
     pub patch: u16,
 }
 
 impl Version {
-    /// `v{major}.{minor}.{patch}`.
+    /// Creates `v{major}.{minor}.{patch}`.
     #[must_use]
     pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
         Self {
@@ -36,7 +35,7 @@ impl Version {
     }
 }
 
-/// A version nobody could have tagged.
+/// Text that is not a version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a version; write it as upstream tags it, like v0.25.1")]
 pub struct VersionError(String);
@@ -51,7 +50,7 @@ impl FromStr for Version {
             .unwrap_or(text)
             .split('.')
             .map(|number| {
-                // `u16` alone would also read `+1`.
+                // Parsing as `u16` alone would accept `+1`.
                 if number.bytes().all(|byte| byte.is_ascii_digit()) {
                     number.parse().map_err(|_| wrong())
                 } else {

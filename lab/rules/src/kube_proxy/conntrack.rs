@@ -1,13 +1,13 @@
-//! Which flows of UDP kube-proxy has conntrack forget when services or endpoints
-//! change, so that none goes on to an endpoint that is no more, or to nobody.
+//! Computes which UDP conntrack entries kube-proxy deletes when services or endpoints change.
+//! Without the deletion, a flow would continue to a removed endpoint or to no endpoint.
 //!
-//! Up to v1.31 it forgets what belongs to what went or came
-//! (`detectStaleConnections` of `pkg/proxy/endpoints.go`, `deleteEndpointConnections`
-//! and the end of `syncProxyRules` in `pkg/proxy/{iptables,ipvs}/proxier.go`, v1.13.4,
-//! v1.15.5 and v1.21.2; `pkg/proxy/conntrack/cleanup.go` v1.30.5), from v1.32 on
-//! whatever leads to no endpoint that serves (`CleanStaleEntries` there, v1.36.2). Of
-//! TCP it forgets nothing: a connection goes on to its endpoint as long as that
-//! answers. What it does with flows of SCTP is not modelled.
+//! Up to v1.31, kube-proxy deletes entries of the services and endpoints that changed
+//! (`detectStaleConnections` of `pkg/proxy/endpoints.go`, `deleteEndpointConnections` and the end
+//! of `syncProxyRules` in `pkg/proxy/{iptables,ipvs}/proxier.go`, v1.13.4, v1.15.5 and v1.21.2;
+//! `pkg/proxy/conntrack/cleanup.go` v1.30.5). From v1.32 on, it deletes every entry that does not
+//! lead to a serving endpoint (`CleanStaleEntries` in the same file, v1.36.2). It deletes no TCP
+//! entries: a connection continues to its endpoint as long as the endpoint answers. The handling of
+//! SCTP entries is not modelled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -22,12 +22,12 @@ use super::services::{Protocol, ServicePort, service_ports};
 use super::{Family, KubeProxy, KubeProxyError, Mode, Objects, Version};
 use svclab_model::plan::{AnsweredBy, Forget};
 
-/// What `proxy` has conntrack forget for `family` when the objects that it sees change.
-/// The changes of one call are one sync's.
+/// Returns the conntrack entries that `proxy` deletes for `family` when the objects change from
+/// `before` to `after`. All changes of one call belong to one sync.
 ///
 /// # Errors
 ///
-/// See [`KubeProxyError`].
+/// Returns a [`KubeProxyError`] if an object is invalid.
 pub fn stale(
     proxy: &KubeProxy,
     before: &Objects<'_>,
@@ -61,7 +61,7 @@ pub fn stale(
     })
 }
 
-/// Ports of UDP by their names, each with its endpoints.
+/// UDP service ports by name, each with its endpoints.
 type Known = BTreeMap<String, (ServicePort, Vec<Endpoint>)>;
 
 struct Work {
@@ -73,7 +73,8 @@ struct Work {
 }
 
 impl Work {
-    /// What leads to no endpoint that serves. A service that has none is left alone.
+    /// Returns filters for entries that lead to no serving endpoint. Entries of a service without
+    /// serving endpoints are kept.
     fn reconciled(&self) -> BTreeSet<Forget> {
         let mut all = BTreeSet::new();
         for (port, endpoints) in self.after.values() {
@@ -105,8 +106,8 @@ impl Work {
         all
     }
 
-    /// What belonged to services and endpoints that went, and to services that had no
-    /// endpoints and have some now.
+    /// Returns filters for entries of removed services and endpoints, and of services that had no
+    /// endpoints and now have some.
     fn of_events(&self) -> BTreeSet<Forget> {
         let mut all = BTreeSet::new();
         for (name, (port, _)) in &self.before {
@@ -128,14 +129,14 @@ impl Work {
         all
     }
 
-    /// Whether flows may lead to an endpoint, as this version sees it.
+    /// Whether flows can lead to an endpoint, according to this version.
     fn takes_traffic(&self, endpoint: &Endpoint) -> bool {
         if self.version.has(&CONNTRACK_SERVING) {
             endpoint.serving
         } else if self.version.has(&CONNTRACK_READY) {
             endpoint.ready
         } else {
-            // Whatever it keeps.
+            // Every endpoint that the version keeps.
             true
         }
     }
@@ -214,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// A service of DNS and its endpoints, each with whether it is ready, serving and
+    /// Returns a DNS service and its endpoints, each with the conditions ready, serving and
     /// terminating.
     fn objects(
         kind: &str,
@@ -362,7 +363,7 @@ mod tests {
             &[("10.244.1.5", LEAVING), ("10.244.2.5", UP)],
         );
         for (version, forgets) in [
-            // Up to v1.20 what is not ready is not there.
+            // Up to v1.20, unready endpoints are not kept.
             ("v1.20.2", true),
             ("v1.21", false),
             ("v1.22", true),
@@ -373,7 +374,7 @@ mod tests {
             let told = iptables(version, Some(before), Some(after));
             assert_eq!(!told.is_empty(), forgets, "{version}: {told:?}");
         }
-        // From v1.32 on it is named among those that flows may lead to.
+        // From v1.32 on, the endpoint is among those that may answer.
         let told = iptables("v1.32", Some(before), Some(after));
         assert!(told[0].ends_with("unless answered by 10.244.1.5, 10.244.2.5"));
     }

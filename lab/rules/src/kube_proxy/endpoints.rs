@@ -1,9 +1,9 @@
-//! kube-proxy's view of endpoints: those of one service port in one IP family,
-//! and which of them serve whose traffic. The same for every mode.
+//! Reads endpoint slices as kube-proxy does, in every mode: the endpoints of each service port in
+//! one IP family.
 //!
-//! Follows kubernetes/kubernetes `pkg/proxy/endpointslicecache.go` (v1.19.2 to
-//! v1.36) and, for versions that watched `Endpoints` objects, what the
-//! endpoints controller makes of the same pods.
+//! Follows kubernetes/kubernetes `pkg/proxy/endpointslicecache.go` (v1.19.2 to v1.36). For versions
+//! that watch `Endpoints` objects, follows what the endpoints controller derives from the same
+//! pods.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,41 +19,41 @@ use super::history::{
 use super::services::{HEADLESS, PROXY_NAME, Protocol, ServicePort};
 use super::version::Version;
 
-/// The label by which an endpoint slice names its service.
+/// Label with the name of the service to which an endpoint slice belongs.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// One address and port that serves a service port.
+/// Address and port that serve a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "the conditions of an endpoint vary independently of each other"
 )]
 pub struct Endpoint {
-    /// Where it listens.
+    /// Address and port on which the endpoint listens.
     pub address: SocketAddr,
-    /// Whether it is on this node.
+    /// Whether the endpoint is on this node.
     pub local: bool,
-    /// Whether it takes traffic.
+    /// Condition `ready`: whether the endpoint receives traffic.
     pub ready: bool,
-    /// Whether it would take traffic, were it not terminating.
+    /// Condition `serving`: whether the endpoint could receive traffic if it were not terminating.
     pub serving: bool,
-    /// Whether its pod is going away.
+    /// Condition `terminating`: whether the pod is terminating.
     pub terminating: bool,
-    /// The zones that should prefer it.
+    /// Zones that should prefer the endpoint.
     pub zone_hints: Vec<String>,
-    /// The nodes that should prefer it.
+    /// Nodes that should prefer the endpoint.
     pub node_hints: Vec<String>,
 }
 
 impl Endpoint {
-    /// Its address without the port.
+    /// Returns the IP address without the port.
     #[must_use]
     pub fn ip(&self) -> IpAddr {
         self.address.ip()
     }
 }
 
-/// The endpoints of every service port, by what names them.
+/// Endpoints of every service port, by namespace, service, port name and protocol.
 #[derive(Debug, Default)]
 pub struct EndpointMap {
     by_port: HashMap<Key, Vec<Endpoint>>,
@@ -68,11 +68,11 @@ struct Key {
 }
 
 impl EndpointMap {
-    /// Reads `slices` as kube-proxy on the node called `node` does.
+    /// Reads `slices` as kube-proxy on the node named `node` does.
     ///
     /// # Errors
     ///
-    /// An address or protocol that the API server would not have accepted.
+    /// Returns a [`KubeProxyError`] for an address or protocol that the API server rejects.
     pub fn new(
         slices: &[discovery::EndpointSlice],
         node: &str,
@@ -92,8 +92,8 @@ impl EndpointMap {
         }
         for endpoints in map.by_port.values_mut() {
             if version.has(&ENDPOINTS_OBJECTS) {
-                // Where a port has several numbers, `Endpoints` have several subsets,
-                // which come in the order of a hash that is not followed here.
+                // If a port has several numbers, an `Endpoints` object has several subsets. Their
+                // order follows from a hash that is not modelled.
                 endpoints
                     .sort_by_key(|endpoint| (endpoint.ip().to_string(), endpoint.address.port()));
             } else {
@@ -103,7 +103,7 @@ impl EndpointMap {
         Ok(map)
     }
 
-    /// The endpoints of `port`, in the order kube-proxy keeps them in.
+    /// Returns the endpoints of `port`, in the order in which kube-proxy keeps them.
     #[must_use]
     pub fn of(&self, port: &ServicePort) -> &[Endpoint] {
         let key = Key {
@@ -145,8 +145,7 @@ impl EndpointMap {
             };
             let known = self.by_port.entry(key).or_default();
             for endpoint in slice.endpoints.as_deref().unwrap_or(&[]) {
-                // Further addresses of one endpoint have no meaning for
-                // kube-proxy.
+                // kube-proxy ignores further addresses of an endpoint.
                 let Some(text) = endpoint.addresses.first() else {
                     continue;
                 };
@@ -161,8 +160,8 @@ impl EndpointMap {
     }
 }
 
-/// Whether the labels of a slice, or those of the `Endpoints` that it stands for,
-/// let kube-proxy see it.
+/// Whether kube-proxy watches a slice, by the labels of the slice or of the `Endpoints` object from
+/// which the controller derives it.
 fn is_watched(slice: &discovery::EndpointSlice, version: Version) -> bool {
     let labels = slice.metadata.labels.as_ref();
     let labelled = |label| labels.is_some_and(|labels| labels.contains_key(label));
@@ -171,12 +170,12 @@ fn is_watched(slice: &discovery::EndpointSlice, version: Version) -> bool {
     !headless && !other
 }
 
-/// Adds an endpoint, or decides which of two in one place is kept: pods can share
-/// an address for a moment, one going and one come, and pods in the node's network
-/// always do.
+/// Adds an endpoint. If two endpoints have the same address, decides which one is kept. A
+/// terminating pod and a new pod can share an address for a moment; pods in the host network always
+/// do.
 ///
-/// kube-proxy takes the slices of a service in the random order of a Go map; here
-/// they come as they are listed.
+/// kube-proxy iterates over the slices of a service in the random order of a Go map. This function
+/// is called in the order in which the slices are listed.
 fn add(known: &mut Vec<Endpoint>, endpoint: Endpoint, version: Version) {
     let by_ip = version.has(&ENDPOINTS_BY_IP);
     let twin = known
@@ -230,8 +229,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// The endpoints of `ns/svc`, each as `IP:port` and whether it is ready, of
-    /// slices that hold one endpoint each on a port.
+    /// Returns the endpoints of `ns/svc` as `IP:port`, each with its readiness, of slices that
+    /// contain one endpoint each.
     fn of(version: &str, endpoints: &[(u16, Value)]) -> Vec<(String, bool)> {
         let slices: Vec<discovery::EndpointSlice> = endpoints
             .iter()
@@ -273,7 +272,7 @@ mod tests {
             ("v1.35", "there", [leaves("there"), comes("there")], false),
             ("v1.36", "there", [leaves("there"), comes("there")], true),
             ("v1.21", "there", [leaves("there"), comes("there")], false),
-            // Up to v1.20, what is not ready is not there.
+            // Up to v1.20, unready endpoints are not kept.
             ("v1.20", "there", [leaves("there"), comes("there")], true),
             ("v1.20", "here", [comes("here"), leaves("here")], true),
             ("v1.18", "here", [comes("here"), leaves("here")], true),

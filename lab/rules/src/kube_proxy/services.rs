@@ -1,9 +1,8 @@
-//! kube-proxy's view of services: one [`ServicePort`] for each port of each
-//! service that it serves in an IP family. The same for every mode.
+//! Reads services as kube-proxy does, in every mode: one [`ServicePort`] for each port of each
+//! service that kube-proxy serves in an IP family.
 //!
-//! Follows `newBaseServiceInfo` and `ServicePort` of kubernetes/kubernetes
-//! `pkg/proxy/service.go` (v1.14.0 to v1.29.1) and `pkg/proxy/serviceport.go`
-//! (v1.30.3 to v1.36).
+//! Follows `newBaseServiceInfo` and `ServicePort` of kubernetes/kubernetes `pkg/proxy/service.go`
+//! (v1.14.0 to v1.29.1) and `pkg/proxy/serviceport.go` (v1.30.3 to v1.36).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,33 +19,32 @@ use super::history::{
 };
 use super::version::Version;
 
-/// How long the API server lets client affinity last unless told otherwise, in
-/// seconds (`DefaultClientIPServiceAffinitySeconds`).
+/// Default timeout of client affinity in the API server, in seconds
+/// (`DefaultClientIPServiceAffinitySeconds`).
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
 
-/// The longest client affinity that the API server takes, in seconds.
-/// (`validateAffinityTimeout` of kubernetes/kubernetes
-/// `pkg/apis/core/validation/validation.go`)
+/// Longest timeout of client affinity that the API server accepts, in seconds.
+/// (`validateAffinityTimeout` of kubernetes/kubernetes `pkg/apis/core/validation/validation.go`)
 const MAX_AFFINITY_SECONDS: u32 = 86_400;
 
-/// Services labelled so are another proxy's.
+/// Label of services that another proxy serves.
 pub(super) const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-/// Services labelled so, and their endpoints, have nothing to be proxied.
+/// Label of headless services and of their endpoints, for which no proxy writes rules.
 pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// A transport protocol.
+/// Transport protocol of a service port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// TCP, what a port has that says nothing.
+    /// TCP, the default of a port without a protocol.
     Tcp,
-    /// UDP.
+    /// UDP, `udp` in rules.
     Udp,
-    /// SCTP.
+    /// SCTP, `sctp` in rules.
     Sctp,
 }
 
 impl Protocol {
-    /// Its name in iptables and in the hashes of chain names: `tcp`.
+    /// Returns the name in iptables and in the hashes of chain names: `tcp`, `udp` or `sctp`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,7 +54,8 @@ impl Protocol {
         }
     }
 
-    /// Reads the name that objects use; none means TCP.
+    /// Parses the name that Kubernetes objects use; no name means TCP. Returns `None` for an
+    /// unknown name.
     pub(super) fn of(name: Option<&str>) -> Option<Self> {
         match name {
             None | Some("TCP" | "") => Some(Self::Tcp),
@@ -73,47 +72,46 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A port of a service, in one IP family.
+/// Port of a service, in one IP family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServicePort {
-    /// The service's namespace.
+    /// Kubernetes namespace of the service.
     pub namespace: String,
-    /// The service's name.
+    /// Name of the service.
     pub service: String,
-    /// The port's name; empty when it has none.
+    /// Name of the port; empty if the port has no name.
     pub port_name: String,
-    /// What rules call it, and what is hashed into chain names:
-    /// `namespace/name:port`.
+    /// Identifier `namespace/name:port`, used in comments of rules and hashed into chain names.
     pub name: String,
-    /// Its protocol.
+    /// Transport protocol of the port.
     pub protocol: Protocol,
-    /// The service's cluster IP.
+    /// Cluster IP of the service in this family.
     pub cluster_ip: IpAddr,
-    /// The port on cluster, external and load balancer IPs.
+    /// Port on cluster IP, external IPs and load balancer addresses.
     pub port: u16,
-    /// The port on the node's addresses.
+    /// Port on the node's addresses; `None` without a node port.
     pub node_port: Option<u16>,
-    /// Addresses somebody outside routes to the nodes.
+    /// External IPs of the service, which other systems route to the nodes.
     pub external_ips: Vec<IpAddr>,
-    /// Addresses of the load balancer that packets still carry when they
-    /// arrive.
+    /// Load balancer addresses that packets still have as their destination when they arrive at the
+    /// node.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Who may use the load balancer's addresses; empty means anyone.
+    /// Source networks that may use the load balancer addresses; empty means any source.
     pub source_ranges: Vec<IpNetwork>,
-    /// Whether traffic from outside meets local endpoints only.
+    /// Whether traffic from outside reaches local endpoints only.
     pub external_local: bool,
-    /// Whether traffic to the cluster IP meets local endpoints only.
+    /// Whether traffic to the cluster IP reaches local endpoints only.
     pub internal_local: bool,
-    /// For how many seconds a client stays with its endpoint, if it does.
+    /// Timeout of client affinity in seconds; `None` without affinity.
     pub affinity_seconds: Option<u32>,
-    /// Where the load balancer asks whether this node has local endpoints.
+    /// Port at which the load balancer checks whether this node has local endpoints.
     pub health_check_node_port: Option<u16>,
-    /// Whether topology hints of its endpoints may be obeyed.
+    /// Whether kube-proxy may use topology hints of the endpoints.
     pub topology_hints: bool,
 }
 
 impl ServicePort {
-    /// Whether anything but the cluster IP leads to it.
+    /// Whether the service has any address besides the cluster IP.
     #[must_use]
     pub fn externally_accessible(&self) -> bool {
         self.node_port.is_some()
@@ -121,22 +119,22 @@ impl ServicePort {
             || !self.external_ips.is_empty()
     }
 
-    /// Whether any of its traffic meets endpoints of all nodes. With the policy
-    /// `Local` for outside traffic, pods and the node itself still do.
+    /// Whether any traffic of the port reaches endpoints of all nodes. With `externalTrafficPolicy:
+    /// Local`, traffic from pods and from the node itself still does.
     #[must_use]
     pub fn uses_cluster_endpoints(&self) -> bool {
         !self.internal_local || self.externally_accessible()
     }
 
-    /// Whether any of its traffic meets local endpoints only.
+    /// Whether any traffic of the port reaches local endpoints only.
     #[must_use]
     pub fn uses_local_endpoints(&self) -> bool {
         self.internal_local || (self.external_local && self.externally_accessible())
     }
 }
 
-/// Why kube-proxy of `version` passes a service by, in words that follow its name;
-/// none if it serves it.
+/// Returns the reason for which kube-proxy of `version` ignores a service, or `None` if kube-proxy
+/// serves it. The reason is a predicate that follows the service's name.
 #[must_use]
 pub fn passed_by(service: &core::Service, version: Version) -> Option<&'static str> {
     let spec = service.spec.as_ref()?;
@@ -157,17 +155,17 @@ pub fn passed_by(service: &core::Service, version: Version) -> Option<&'static s
     }
 }
 
-/// The service ports that kube-proxy serves in `family`, sorted by namespace,
-/// service, port name and protocol. (kube-proxy itself takes them in the random
-/// order of a Go map; sorted, the same cluster always gets the same rules.)
+/// Returns the service ports that kube-proxy serves in `family`, sorted by namespace, service, port
+/// name and protocol. (kube-proxy itself iterates in the random order of a Go map. The sort gives a
+/// cluster the same rules every time.)
 ///
-/// Headless and `ExternalName` services, those whose labels say so ([`passed_by`])
-/// and those without an address in the family are left out.
+/// The result omits headless and `ExternalName` services, services that kube-proxy ignores by their
+/// labels ([`passed_by`]), and services without an address in the family.
 ///
 /// # Errors
 ///
-/// An address, network, port or protocol that the API server would not have
-/// accepted.
+/// Returns a [`KubeProxyError`] for an address, network, port or protocol that the API server
+/// rejects.
 pub fn service_ports(
     services: &[core::Service],
     version: Version,
@@ -197,7 +195,7 @@ pub fn service_ports(
     Ok(ports)
 }
 
-/// One service, as read by one version for one family.
+/// Service as one version reads it for one family.
 struct View<'a> {
     service: &'a core::Service,
     version: Version,
@@ -229,8 +227,8 @@ impl View<'_> {
         }
     }
 
-    /// The cluster IP in the family; none if kube-proxy does not serve this
-    /// service there.
+    /// Returns the cluster IP in the family, or `None` if kube-proxy does not serve the service in
+    /// this family.
     fn cluster_ip(&self) -> Result<Option<IpAddr>, KubeProxyError> {
         let Some(spec) = self.spec() else {
             return Ok(None);
@@ -255,7 +253,7 @@ impl View<'_> {
         text.parse().map_err(|_| self.wrong(field, text))
     }
 
-    /// Those of `texts` that are addresses of the family.
+    /// Parses `texts` and returns the addresses of the family.
     fn ips<'t>(
         &self,
         field: &'static str,
@@ -307,7 +305,7 @@ impl View<'_> {
         })
     }
 
-    /// A port number; none for 0.
+    /// Parses a port number; 0 gives `None`.
     fn number(&self, field: &'static str, number: i32) -> Result<Option<u16>, KubeProxyError> {
         let number = u16::try_from(number).map_err(|_| self.wrong(field, &number))?;
         Ok((number != 0).then_some(number))

@@ -1,8 +1,8 @@
-//! Which endpoints serve whose traffic on a node.
+//! Selects the endpoints that serve each kind of traffic on a node.
 //!
-//! Follows `CategorizeEndpoints` of kubernetes/kubernetes
-//! `pkg/proxy/topology.go` (v1.24.0 to v1.36) and, before it, `FilterEndpoints`
-//! (v1.21.0 to v1.23.4) with the loops of `pkg/proxy/iptables/proxier.go`.
+//! Follows `CategorizeEndpoints` of kubernetes/kubernetes `pkg/proxy/topology.go` (v1.24.0 to
+//! v1.36). For older versions, follows `FilterEndpoints` (v1.21.0 to v1.23.4) with the loops of
+//! `pkg/proxy/iptables/proxier.go`.
 
 use super::endpoints::Endpoint;
 use super::history::{
@@ -11,29 +11,29 @@ use super::history::{
 use super::services::ServicePort;
 use super::version::Version;
 
-/// Where a node is, for endpoints that prefer to be near.
+/// Locality of a node, which topology hints refer to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// The node's name.
+    /// Name of the node.
     pub node: &'a str,
-    /// The value of its label `topology.kubernetes.io/zone`.
+    /// Value of the node's label `topology.kubernetes.io/zone`.
     pub zone: Option<&'a str>,
 }
 
-/// The endpoints of a service port, sorted out for one node.
+/// Endpoints of a service port, selected for one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chosen<'a> {
-    /// Those for traffic that may go to any node.
+    /// Endpoints for traffic that may leave the node.
     pub cluster: Vec<&'a Endpoint>,
-    /// Those for traffic that must stay on the node.
+    /// Endpoints for traffic that must stay on the node.
     pub local: Vec<&'a Endpoint>,
-    /// Those that get a chain of their own: the union of both.
+    /// Endpoints that have a chain of their own: the union of `cluster` and `local`.
     pub reachable: Vec<&'a Endpoint>,
-    /// Whether there is an endpoint anywhere in the cluster.
+    /// Whether the cluster has a usable endpoint on any node.
     pub any: bool,
 }
 
-/// Sorts out the `endpoints` of `port` for a node at `place`.
+/// Selects `endpoints` of `port` for a node at `place`.
 #[must_use]
 pub fn choose<'a>(
     endpoints: &'a [Endpoint],
@@ -48,8 +48,8 @@ pub fn choose<'a>(
     }
 }
 
-/// Up to v1.23: a policy for internal traffic filters only services without one
-/// for external traffic.
+/// Selects endpoints as versions up to v1.23 do. A `Local` policy for internal traffic takes effect
+/// only if the policy for external traffic is not `Local`.
 fn choose_before_categories<'a>(
     endpoints: &'a [Endpoint],
     port: &ServicePort,
@@ -80,7 +80,7 @@ fn choose_before_categories<'a>(
     }
 }
 
-/// From v1.24.
+/// Selects endpoints as versions from v1.24 on do.
 fn categorize<'a>(
     endpoints: &'a [Endpoint],
     port: &ServicePort,
@@ -124,7 +124,7 @@ fn categorize<'a>(
     chosen
 }
 
-/// Which hints are obeyed.
+/// Scope of the topology hints that kube-proxy obeys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nearness {
     Anywhere,
@@ -145,8 +145,8 @@ impl Nearness {
     }
 }
 
-/// Hints are obeyed only if every ready endpoint has one and at least one is
-/// hinted for this place.
+/// Returns the scope of hints. kube-proxy obeys hints only if every ready endpoint has one and at
+/// least one hint names this zone or node.
 fn nearness(
     endpoints: &[Endpoint],
     port: &ServicePort,
