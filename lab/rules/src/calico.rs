@@ -1,29 +1,26 @@
-//! calico: the part of Felix that a node with canal has in nat.
+//! Computes the nat rules and the ipsets that calico's Felix writes on a node with canal.
 //!
-//! Canal is flannel for the packets' way and Felix for policy; Felix still
-//! manages masquerading, with its own idea of which pools there are. Here are
-//! the nat chains and the two sets they match. The filter, raw and mangle
-//! chains that carry policy are out of scope: labs are about services, and an
-//! allow-all policy changes no packet.
+//! Canal uses flannel for routing and Felix for policy. Felix still manages masquerading, with its
+//! own list of pools. This module computes the nat chains and the two sets that they match. The
+//! filter, raw and mangle chains that implement policy are out of scope: labs are about services,
+//! and an allow-all policy changes no packet.
 //!
-//! Read in projectcalico/felix (`rules/static.go`, `rules/nat.go`,
-//! `iptables/rules.go`, `ipsets/ipset_defs.go`, `dataplane/linux/masq_mgr.go`)
-//! up to v3.21.1 and projectcalico/calico (`felix/…`) from v3.22.0 to v3.32.0.
-//! What changed, by the first tag that has it:
+//! The sources are projectcalico/felix (`rules/static.go`, `rules/nat.go`, `iptables/rules.go`,
+//! `ipsets/ipset_defs.go`, `dataplane/linux/masq_mgr.go`) up to v3.21.1 and projectcalico/calico
+//! (`felix/…`) from v3.22.0 to v3.32.0. Changes, by the first tag that has them:
 //!
 //! | tag | change |
 //! |---|---|
-//! | 2.1.0 | the oldest read here; sets are called `cali4-…` |
-//! | 3.1.0 | sets are called `cali40…`: after the family comes a version of the sets' format, and `-` was version nought (commit 947079509) |
-//! | v3.2.4 | MASQUERADE says `--random-fully` where iptables (1.6.2) and the kernel (3.14) know it |
+//! | 2.1.0 | the oldest supported tag; sets are named `cali4-…` |
+//! | 3.1.0 | sets are named `cali40…`: a version of the set format follows the family, and `-` was version 0 (commit 947079509) |
+//! | v3.2.4 | MASQUERADE has `--random-fully` if iptables (1.6.2) and the kernel (3.14) support it |
 //!
-//! So `cali4-masq-ipam-pools` in an old dump is no misprint of
-//! `cali40masq-ipam-pools`. The hash beside it tells the same: it covers the
-//! set's name, and `cali:Wd76s91357Uv7N3v` is what the older name gives.
+//! Therefore `cali4-masq-ipam-pools` in an old dump is not a misprint of `cali40masq-ipam-pools`.
+//! The hash in the rule's comment confirms this: it covers the set name, and
+//! `cali:Wd76s91357Uv7N3v` is the hash with the older name.
 //!
-//! Not modelled, being off with canal: tunnels of Felix's own (IPIP, VXLAN,
-//! Wireguard), `natPortRange`, `natOutgoingAddress`, floating addresses,
-//! `chainInsertMode: Append`, eBPF.
+//! Not modelled, because canal does not use them: Felix's own tunnels (IPIP, VXLAN, Wireguard),
+//! `natPortRange`, `natOutgoingAddress`, floating addresses, `chainInsertMode: Append`, eBPF.
 
 mod rule_hash;
 
@@ -43,29 +40,28 @@ const OLDEST: Version = Version::new(2, 1, 0);
 const NUMBERED_SETS: Version = Version::new(3, 1, 0);
 const RANDOM_FULLY: Version = Version::new(3, 2, 4);
 
-/// The chains of nat that Felix jumps out of.
+/// Built-in chains of nat from which Felix jumps to its own chains.
 const HOOKED: [&str; 3] = ["PREROUTING", "POSTROUTING", "OUTPUT"];
 
-/// Felix's `MaxIpsetSize`, in entries.
+/// Maximum number of entries of a set (`MaxIpsetSize` in Felix).
 const MAX_IPSET_SIZE: u32 = 1_048_576;
 
-/// How Felix runs on a node, and the pools it knows.
+/// Configuration of Felix on a node, with its pools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Calico {
-    /// The tag of Felix, or of Calico, which ships the Felix of that number;
-    /// v2.1.0 or later. Later than v3.32.0 writes as v3.32.0 does.
+    /// Tag of Felix, or of Calico, which contains the Felix of the same number; v2.1.0 or later.
+    /// Versions later than v3.32.0 write the same rules as v3.32.0.
     pub version: Version,
-    /// `natOutgoing` of the pools. Canal's pool has it on.
+    /// `natOutgoing` of the pools. Canal enables it for its pool.
     #[serde(default = "yes")]
     pub nat_outgoing: bool,
-    /// The pools' networks. With canal this should be flannel's network, but
-    /// nothing makes sure of that.
+    /// Networks of the pools. With canal this should be flannel's network, but no component ensures
+    /// that.
     #[schemars(with = "Vec<String>")]
     pub pools: Vec<Ipv4Network>,
-    /// Whether MASQUERADE says `--random-fully`. Left out: as the version does
-    /// on a node with iptables 1.6.2 or later. No: as on a node with an older
-    /// one.
+    /// Whether MASQUERADE has `--random-fully`. Default: the behaviour of the version on a node
+    /// with iptables 1.6.2 or later. `false`: the behaviour on a node with an older iptables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_fully: Option<bool>,
 }
@@ -74,22 +70,22 @@ fn yes() -> bool {
     true
 }
 
-/// What no Felix does.
+/// Configuration that no Felix supports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CalicoError {
-    /// Older than anything known here.
+    /// Version is older than the oldest supported one.
     #[error("calico {0} is not known; the oldest is {OLDEST}")]
     TooOld(Version),
-    /// `randomFully: true` before it existed.
+    /// `randomFully: true` with a version that lacks the option.
     #[error("calico {0} never writes --random-fully; that began with {RANDOM_FULLY}")]
     NoRandomFully(Version),
-    /// A set that cannot be.
+    /// Set is invalid.
     #[error("calico: {0}")]
     Set(#[from] IpsetError),
 }
 
 impl Calico {
-    /// Felix with masquerading for the pools.
+    /// Creates the configuration of a Felix that masquerades traffic of `pools`.
     #[must_use]
     pub fn new(version: Version, pools: Vec<Ipv4Network>) -> Self {
         Self {
@@ -100,7 +96,7 @@ impl Calico {
         }
     }
 
-    /// The name Felix gives the IPv4 set with that identity.
+    /// Returns the name that Felix gives to the IPv4 set with this identity.
     fn set_name(&self, identity: &str) -> String {
         let token = if self.version < NUMBERED_SETS {
             '-'
@@ -110,13 +106,14 @@ impl Calico {
         format!("cali4{token}{identity}")
     }
 
-    /// The set of all pools: what is masqueraded must go elsewhere.
+    /// Returns the name of the set of all pools. The masquerading rule matches destinations outside
+    /// this set.
     #[must_use]
     pub fn all_pools_set(&self) -> String {
         self.set_name("all-ipam-pools")
     }
 
-    /// The set of the pools whose packets are masqueraded.
+    /// Returns the name of the set of pools whose packets are masqueraded.
     #[must_use]
     pub fn masqueraded_pools_set(&self) -> String {
         self.set_name("masq-ipam-pools")
@@ -124,7 +121,8 @@ impl Calico {
 
     /// # Errors
     ///
-    /// An unknown version, or a `randomFully` it cannot honour.
+    /// Returns a [`CalicoError`] for an unsupported version, or for `randomFully` that the version
+    /// lacks.
     fn check(&self) -> Result<(), CalicoError> {
         if self.version < OLDEST {
             Err(CalicoError::TooOld(self.version))
@@ -136,11 +134,12 @@ impl Calico {
     }
 }
 
-/// The two sets. They are there even when nothing is masqueraded.
+/// Returns the two sets. Felix creates them even if no traffic is masqueraded.
 ///
 /// # Errors
 ///
-/// An unknown version, or a `randomFully` it cannot honour.
+/// Returns a [`CalicoError`] for an unsupported version, or for `randomFully` that the version
+/// lacks.
 pub fn ipsets(config: &Calico) -> Result<IpsetScript, CalicoError> {
     config.check()?;
     let mut all = Set::new(SetType::HashNet, Family::Inet).maxelem(MAX_IPSET_SIZE);
@@ -158,12 +157,13 @@ pub fn ipsets(config: &Calico) -> Result<IpsetScript, CalicoError> {
     Ok(script)
 }
 
-/// What Felix writes in nat when it starts. Its jumps are inserted on top; see
-/// [`refresh`] for what keeps them there.
+/// Returns the nat rules that Felix writes when it starts. Felix inserts its jumps at the top;
+/// [`refresh`] computes how it keeps them there.
 ///
 /// # Errors
 ///
-/// An unknown version, or a `randomFully` it cannot honour.
+/// Returns a [`CalicoError`] for an unsupported version, or for `randomFully` that the version
+/// lacks.
 pub fn script(config: &Calico) -> Result<Script, CalicoError> {
     config.check()?;
     let random = if config
@@ -188,7 +188,7 @@ pub fn script(config: &Calico) -> Result<Script, CalicoError> {
     let mut script = Script::new();
     let nat = script.table(Table::Nat);
     for (chain, rules) in [
-        // No floating addresses: Kubernetes has none for pods.
+        // There are no floating addresses: Kubernetes has none for pods.
         ("cali-fip-dnat", vec![]),
         ("cali-fip-snat", vec![]),
         ("cali-PREROUTING", vec![jump("cali-fip-dnat")]),
@@ -210,12 +210,12 @@ pub fn script(config: &Calico) -> Result<Script, CalicoError> {
     Ok(script)
 }
 
-/// What Felix writes in nat when it looks again, every
-/// `iptablesRefreshInterval` (90 s by default, 60 s in canal's manifest): in
-/// each chain in which its jump is not on top, the jump is moved there.
+/// Returns the nat rules that Felix writes at a refresh, every `iptablesRefreshInterval` (90 s by
+/// default, 60 s in canal's manifest). In each chain in which Felix's jump is not the first rule,
+/// Felix moves the jump to the top.
 ///
-/// So whoever inserts before it, as kube-proxy does when it starts later, is
-/// second after at most that time (`iptables/table.go`, 2.1.0 to v3.21.1).
+/// A component that inserts its rule before the jump, such as a kube-proxy that starts later, is
+/// therefore second after at most that interval (`iptables/table.go`, 2.1.0 to v3.21.1).
 #[must_use]
 pub fn refresh(standing: &Chains) -> Script {
     let mut script = Script::new();
@@ -234,12 +234,12 @@ pub fn refresh(standing: &Chains) -> Script {
     script
 }
 
-/// Felix's jump out of a built-in chain.
+/// Returns Felix's jump from a built-in chain.
 fn hook(chain: &str) -> String {
     hashed(chain, &[format!("--jump cali-{chain}")]).concat()
 }
 
-/// A chain's rules, each with its hash in front.
+/// Returns the rules of a chain, each with a comment that contains its hash.
 fn hashed(chain: &str, rules: &[String]) -> Vec<String> {
     rules
         .iter()
@@ -267,7 +267,7 @@ mod tests {
             .collect()
     }
 
-    /// Both rules of S2's node, hash by hash and name by name.
+    /// Both rules of node S2, with the same hashes and names.
     #[test]
     fn the_rules_of_the_write_up() {
         for version in ["v2.1.0", "v2.6.8", "v3.0.12"] {
@@ -305,7 +305,7 @@ mod tests {
                 .find(|command| command.starts_with("-A cali-nat-outgoing"))
         };
         let later = outgoing(&calico("v3.8.0")).expect("a rule");
-        // As dumps of clusters with a recent Calico have it.
+        // Dumps of clusters with a recent Calico contain this hash.
         assert!(later.contains("cali:flqWnvo8yq4ULQLa"), "{later}");
         assert!(later.ends_with("--jump MASQUERADE --random-fully"));
         let mut plain = calico("v3.8.0");

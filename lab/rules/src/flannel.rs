@@ -1,26 +1,25 @@
-//! flannel: what a flanneld of a given version writes on a node when it starts,
-//! and what it leaves behind when it is killed.
+//! Computes the rules that a flanneld of a given version writes on a node when it starts, and the
+//! rules that remain after it is killed.
 //!
-//! Read in flannel-io/flannel, `network/iptables.go` and `main.go` up to
-//! v0.20.2, `pkg/iptables/iptables.go` from v0.21.0 to v0.24.2, and
-//! `pkg/trafficmngr/iptables/iptables.go` from v0.24.3 on. What changed, by the
-//! first tag that has it:
+//! The source is flannel-io/flannel: `network/iptables.go` and `main.go` up to v0.20.2,
+//! `pkg/iptables/iptables.go` from v0.21.0 to v0.24.2, and `pkg/trafficmngr/iptables/iptables.go`
+//! from v0.24.3 on. Changes, by the first tag that has them:
 //!
 //! | tag | change |
 //! |---|---|
-//! | v0.9.0 | four rules at the end of nat POSTROUTING, looked after: if one is missing, all its own are taken out and appended anew |
+//! | v0.9.0 | four rules at the end of nat POSTROUTING, checked periodically: if one is missing, flanneld deletes all of its rules and appends them again |
 //! | v0.9.1 | two rules in filter FORWARD that accept the network |
-//! | v0.11.0 | `--random-fully` where the node's iptables knows it (1.6.2); the rules of the lease before are taken out on start, but only if network *and* lease differ |
-//! | v0.16.2 | every rule carries a comment, `flanneld masq` or `flanneld forward`; by a slip one says `flannel masq` until v0.17.0, and only with `--random-fully` |
-//! | v0.19.0 | one `iptables-restore` instead of single calls: rules already there are moved to the end, on every start |
-//! | v0.20.0 | chains of its own, FLANNEL-POSTRTG and FLANNEL-FWD, emptied on start; the jumps are inserted on top |
-//! | v0.20.2 | what kube-proxy marked 0x4000 returns before anything else |
-//! | v0.21.0 | other rules in another order: from and to this node's lease returns first, then what comes from outside |
+//! | v0.11.0 | `--random-fully` if the node's iptables supports it (1.6.2); flanneld deletes the rules of the previous lease when it starts, but only if network *and* lease differ |
+//! | v0.16.2 | every rule has a comment, `flanneld masq` or `flanneld forward`; until v0.17.0 one comment is `flannel masq` by mistake, and only with `--random-fully` |
+//! | v0.19.0 | one `iptables-restore` instead of single calls: existing rules are moved to the end, on every start |
+//! | v0.20.0 | chains of its own, FLANNEL-POSTRTG and FLANNEL-FWD, flushed on start; the jumps are inserted at the top |
+//! | v0.20.2 | packets with kube-proxy's mark 0x4000 return before all other rules |
+//! | v0.21.0 | other rules in another order: returns for traffic from and to this node's lease first, then traffic from outside |
 //! | v0.21.3 | the jumps are appended, no longer inserted |
-//! | v0.25.2 | the rules of the lease before are taken out if network *or* lease differ |
+//! | v0.25.2 | flanneld deletes the rules of the previous lease if network *or* lease differ |
 //!
-//! v0.25.0 added a second way to write, with nftables; it is off by default and
-//! is not modelled. IPv6 rules (from v0.15.0) are not modelled either.
+//! v0.25.0 added a second backend, nftables, which is off by default and not modelled. IPv6 rules
+//! (from v0.15.0) are not modelled either.
 
 mod leftovers;
 mod masquerade;
@@ -37,41 +36,40 @@ pub use vxlan::{Lease, OVERHEAD as VXLAN_OVERHEAD, Overlay, Peer, overlay};
 
 use super::version::Version;
 
-/// The first version whose rules are known here.
+/// Oldest supported version.
 const OLDEST: Version = Version::new(0, 9, 0);
-/// The first that writes `--random-fully`.
+/// First version that writes `--random-fully`.
 const RANDOM_FULLY: Version = Version::new(0, 11, 0);
-/// From here until [`PLAIN_WORKS`] the rules without `--random-fully` end in an
-/// empty argument, which iptables refuses.
+/// First version whose rules without `--random-fully` end in an empty argument, which iptables
+/// rejects. [`PLAIN_WORKS`] is the first fixed version.
 const PLAIN_BROKEN: Version = Version::new(0, 21, 0);
-/// Where that was repaired.
+/// First version with the fix for [`PLAIN_BROKEN`].
 const PLAIN_WORKS: Version = Version::new(0, 21, 4);
 
-/// How flannel runs on a node: its flags and its `net-conf.json`.
+/// Configuration of flannel on a node: its flags and its `net-conf.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Flannel {
-    /// The tag, v0.9.0 or later. Later than v0.28.9 writes as v0.28.9 does.
+    /// Tag of flannel, v0.9.0 or later. Versions later than v0.28.9 write the same rules as
+    /// v0.28.9.
     pub version: Version,
-    /// `Network`: all pods of the cluster.
+    /// `Network`: network of all pods of the cluster.
     #[schemars(with = "String")]
     pub network: Ipv4Network,
-    /// `--ip-masq`: whether it writes nat rules. flanneld's own default is no,
-    /// every manifest sets it.
+    /// `--ip-masq`: whether flannel writes nat rules. flanneld's own default is `false`, but every
+    /// manifest sets it.
     #[serde(default = "yes")]
     pub ip_masq: bool,
-    /// `Backend.VNI`: the VXLAN network identifier, and the number in the
-    /// interface's name.
+    /// `Backend.VNI`: VXLAN network identifier, and the number in the interface name.
     #[serde(default = "default_vni")]
     pub vni: u32,
-    /// `Backend.Port`: the UDP port. 8472 is what Linux takes when flannel asks
-    /// for none.
+    /// `Backend.Port`: UDP port of VXLAN. 8472 is the Linux default if flannel requests no port.
     #[serde(default = "default_port")]
     pub port: u16,
-    /// Whether MASQUERADE says `--random-fully`. Left out: as the version does
-    /// on a node with iptables 1.6.2 or later, so from v0.11.0 on. No: as on a
-    /// node with an older iptables, like `CentOS` 7's 1.4.21, or with
-    /// `--ip-masq-fully-random-disable` (v0.27.4).
+    /// Whether MASQUERADE has `--random-fully`. Default: the behaviour of the version on a node
+    /// with iptables 1.6.2 or later, so `true` from v0.11.0 on. `false`: the behaviour on a node
+    /// with an older iptables, like `CentOS` 7's 1.4.21, or with `--ip-masq-fully-random-disable`
+    /// (v0.27.4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_fully: Option<bool>,
 }
@@ -88,24 +86,24 @@ fn default_port() -> u16 {
     8472
 }
 
-/// What no flannel does.
+/// Configuration that no flannel supports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlannelError {
-    /// Older than anything known here.
+    /// Version is older than the oldest supported one.
     #[error("flannel {0} is not known; the oldest is {OLDEST}")]
     TooOld(Version),
-    /// A lease elsewhere.
+    /// Lease is not in the network.
     #[error("flannel: lease {lease} is not inside the network {network}")]
     LeaseOutside {
-        /// The node's lease.
+        /// Lease of the node.
         lease: Ipv4Network,
-        /// The network it should be a part of.
+        /// Network that must contain the lease.
         network: Ipv4Network,
     },
-    /// `randomFully: true` before it existed.
+    /// `randomFully: true` with a version that lacks the option.
     #[error("flannel {0} never writes --random-fully; that began with {RANDOM_FULLY}")]
     NoRandomFully(Version),
-    /// `randomFully: false` while it was broken.
+    /// `randomFully: false` with a version whose rules are then invalid.
     #[error(
         "flannel {0} cannot write its rules without --random-fully: \
          iptables refuses the empty argument in its place (repaired in {PLAIN_WORKS})"
@@ -114,7 +112,7 @@ pub enum FlannelError {
 }
 
 impl Flannel {
-    /// A flannel with every default.
+    /// Creates a configuration with every default.
     #[must_use]
     pub fn new(version: Version, network: Ipv4Network) -> Self {
         Self {
@@ -127,17 +125,17 @@ impl Flannel {
         }
     }
 
-    /// Whether MASQUERADE says `--random-fully`.
+    /// Whether MASQUERADE has `--random-fully`.
     fn is_random_fully(&self) -> bool {
         self.random_fully.unwrap_or(self.version >= RANDOM_FULLY)
     }
 
-    /// Says whether a flannel can run like this on the node that has `lease`.
+    /// Checks that a flannel with this configuration can run on the node that has `lease`.
     ///
     /// # Errors
     ///
-    /// An unknown version, a lease outside the network, or a `randomFully` the
-    /// version cannot honour.
+    /// Returns a [`FlannelError`] for an unsupported version, a lease outside the network, or a
+    /// `randomFully` that the version lacks.
     pub fn check(&self, lease: Ipv4Network) -> Result<(), FlannelError> {
         if self.version < OLDEST {
             return Err(FlannelError::TooOld(self.version));
@@ -160,10 +158,10 @@ impl Flannel {
     }
 }
 
-/// A network without host bits, as flannel keeps every CIDR it reads
+/// Returns a network without host bits, as flannel keeps every CIDR that it reads
 /// (`pkg/ip/ipnet.go`, v0.11.0).
 fn masked(network: Ipv4Network) -> Ipv4Network {
-    // The prefix is a network's own, so it cannot be out of range.
+    // The prefix comes from a valid network, so it cannot be out of range.
     Ipv4Network::new(network.network(), network.prefix()).unwrap_or(network)
 }
 

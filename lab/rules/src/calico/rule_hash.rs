@@ -1,28 +1,27 @@
-//! The hash Felix writes into each of its rules' comments, by which it finds
-//! them again.
+//! Computes the hash that Felix writes into the comment of each of its rules, and by which it
+//! recognises its rules.
 //!
-//! Read in projectcalico/felix v3.8.0, `iptables/rules.go`; the same from 2.1.0
-//! to v3.32.0 (`felix/generictables/rules.go` there).
+//! The source is projectcalico/felix v3.8.0, `iptables/rules.go`. The hash is the same from 2.1.0
+//! to v3.32.0 (`felix/generictables/rules.go` in the latter).
 
 use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha224};
 
-/// How many characters of the hash are kept, 6 bits each.
+/// Number of characters of the hash that are kept, 6 bits each.
 const LENGTH: usize = 16;
 
-/// One hash a rule of `chain`, in order.
+/// Returns one hash per rule of `chain`, in order.
 ///
-/// `rules` are as Felix spells them after the comment (`--jump`, long options,
-/// its own order of matches). Each hash covers the one before, and the first
-/// covers the chain's name: so a hash names a rule *at its place*, and any
-/// change further up changes it.
+/// `rules` have Felix's spelling after the comment (`--jump`, long options, Felix's order of
+/// matches). Each hash covers the previous one, and the first covers the chain name. Therefore a
+/// hash identifies a rule *at its position*, and any change to an earlier rule changes the hash.
 #[must_use]
 pub fn rule_hashes(chain: &str, rules: &[impl AsRef<str>]) -> Vec<String> {
     let mut hash = Sha224::digest(chain);
     rules
         .iter()
         .map(|rule| {
-            // The comment would hold the hash itself; a fixed word stands in.
+            // The comment would contain the hash itself; the word HASH replaces it.
             let spelled = format!("-A {chain} HASH {}", rule.as_ref());
             hash = Sha224::new()
                 .chain_update(hash)
@@ -39,7 +38,7 @@ pub fn rule_hashes(chain: &str, rules: &[impl AsRef<str>]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Hashes that any node with Calico shows.
+    /// Hashes from nodes with Calico.
     #[test]
     fn gives_what_nodes_show() {
         for (chain, rules, hashes) in [

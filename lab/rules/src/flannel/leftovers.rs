@@ -1,5 +1,4 @@
-//! What stands on a node before flanneld starts, and how an earlier flanneld
-//! came to leave it.
+//! Defines the state of a node before flanneld starts, including rules of an earlier flanneld.
 
 use ipnetwork::Ipv4Network;
 use schemars::JsonSchema;
@@ -11,52 +10,51 @@ use super::{Flannel, FlannelError, start};
 use crate::chains::Chains;
 use crate::version::Version;
 
-/// What flanneld finds when it starts.
+/// State of a node that flanneld reads when it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Standing {
-    /// The node's rules, everybody's. Only the chains flannel writes to matter;
-    /// the others' rules in them decide where flannel's come to stand.
+    /// Rules of all components on the node. Only chains that flannel writes to are relevant: rules
+    /// of other components in these chains determine the position of flannel's rules.
     pub chains: Chains,
-    /// `/run/flannel/subnet.env`, if it is there. flanneld reads it before it
-    /// writes its own, and so learns which rules an earlier one wrote.
+    /// `/run/flannel/subnet.env`, or `None` if the file does not exist. flanneld reads the file
+    /// before it writes its own, and derives from it which rules an earlier flanneld wrote.
     ///
-    /// `/run` is a tmpfs on most hosts: a reboot takes the file *and* the rules.
-    /// On a node that was reused without one, the file stays as long as nobody
-    /// removes it.
+    /// `/run` is a tmpfs on most hosts: a reboot removes the file *and* the rules. On a node that
+    /// is reused without a reboot, the file remains until an administrator deletes it.
     pub subnet_file: Option<SubnetFile>,
 }
 
-/// The two lines of `subnet.env` that a later flanneld looks at.
+/// The two lines of `subnet.env` that a later flanneld reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubnetFile {
-    /// `FLANNEL_NETWORK`.
+    /// `FLANNEL_NETWORK`: network of all pods.
     pub network: Ipv4Network,
-    /// `FLANNEL_SUBNET`. The file has the first host of the subnet
+    /// `FLANNEL_SUBNET`: lease of the node. The file contains the first host of the subnet
     /// (192.168.66.1/24); flanneld reads it back as the subnet.
     pub subnet: Ipv4Network,
 }
 
-/// A flannel that ran on the node in an earlier cluster and was killed.
+/// Flannel that ran on the node in an earlier cluster and was killed.
 ///
-/// Hardly any flanneld takes its rules away when it stops: up to v0.24.4 the
-/// clean-up is deferred to the end of a function that a signal never lets it
-/// reach (`network/iptables.go`, v0.11.0). v0.25.0 to v0.26.7 do clean up on a
-/// signal; v0.27.0 stopped doing so. None does when it is killed.
+/// Few versions of flanneld delete their rules when they stop. Up to v0.24.4 the clean-up is
+/// deferred to the end of a function that does not return after a signal (`network/iptables.go`,
+/// v0.11.0). v0.25.0 to v0.26.7 do clean up on a signal; v0.27.0 and later do not. No version
+/// cleans up when it is killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EarlierFlannel {
-    /// Which flannel it was.
+    /// Tag of the earlier flannel.
     pub version: Version,
-    /// The network it was configured with.
+    /// Network that the earlier flannel was configured with.
     #[schemars(with = "String")]
     pub network: Ipv4Network,
-    /// The lease the node had.
+    /// Lease that the node had.
     #[schemars(with = "String")]
     pub lease: Ipv4Network,
-    /// As [`Flannel::random_fully`].
+    /// Whether MASQUERADE had `--random-fully`; see [`Flannel::random_fully`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_fully: Option<bool>,
-    /// Whether `/run/flannel/subnet.env` is still there.
+    /// Whether `/run/flannel/subnet.env` still exists.
     #[serde(default = "yes")]
     pub subnet_file: bool,
 }
@@ -66,12 +64,12 @@ fn yes() -> bool {
 }
 
 impl EarlierFlannel {
-    /// The rules it wrote on a node that was new then, and what a flannel that
-    /// starts now finds of it.
+    /// Returns the rules that the earlier flannel wrote on a new node, and the state of the node
+    /// that a later flannel reads.
     ///
     /// # Errors
     ///
-    /// As [`start`].
+    /// Returns the same errors as [`start`].
     pub fn left_behind(&self) -> Result<(Script, Standing), FlannelError> {
         let mut config = Flannel::new(self.version, self.network);
         config.random_fully = self.random_fully;

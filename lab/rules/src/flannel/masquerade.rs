@@ -1,4 +1,4 @@
-//! The rules one version of flannel wants, in the order it wants them.
+//! Computes the rules of one version of flannel, in flannel's order.
 
 use ipnetwork::Ipv4Network;
 
@@ -20,14 +20,14 @@ const MARK: Version = Version::new(0, 20, 2);
 const REORDERED: Version = Version::new(0, 21, 0);
 const JUMPS_APPENDED: Version = Version::new(0, 21, 3);
 
-/// A rule flannel looks for, takes out and writes.
+/// Rule that flannel checks, deletes and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
     pub table: Table,
     pub chain: &'static str,
-    /// Everything after the chain's name.
+    /// Text after the chain name.
     pub text: String,
-    /// Written on top of the chain, not at its end.
+    /// Whether the rule is inserted at the top of the chain instead of appended.
     pub insert: bool,
 }
 
@@ -42,15 +42,15 @@ impl Rule {
     }
 }
 
-/// A network and the part of it one node holds. `None` stands for what flannel
-/// knows of an earlier life when there is no subnet file.
+/// Pod network and the lease of one node. `None` if flannel has no subnet file and so no data about
+/// an earlier run.
 pub(super) type Ground = Option<(Ipv4Network, Ipv4Network)>;
 
-/// The nat rules of a flannel on that ground.
+/// Returns the nat rules of a flannel with this network and lease.
 ///
-/// Without ground only the rules that name no network are there: upstream
-/// either fills in no network at all (v0.21.0 to v0.24.4) or 0.0.0.0/0, and
-/// nobody has rules of that form.
+/// Without them, the result contains only the rules that match no network. In this case upstream
+/// writes either an empty network (v0.21.0 to v0.24.4) or 0.0.0.0/0, and no node has rules of this
+/// form.
 pub(super) fn masquerade(config: &Flannel, ground: Ground) -> Vec<Rule> {
     let version = config.version;
     let mut rules = Vec::new();
@@ -91,8 +91,8 @@ pub(super) fn masquerade(config: &Flannel, ground: Ground) -> Vec<Rule> {
     } else {
         ""
     };
-    // One of the comments was mistyped, and only in the half of the code that
-    // writes --random-fully (network/iptables.go, v0.16.2 and v0.16.3).
+    // One comment was mistyped, and only in the branch that writes --random-fully
+    // (network/iptables.go, v0.16.2 and v0.16.3).
     let slip = if !random.is_empty() && (COMMENTS..COMMENT_SLIP_REPAIRED).contains(&version) {
         " -m comment --comment \"flannel masq\""
     } else {
@@ -125,8 +125,8 @@ pub(super) fn masquerade(config: &Flannel, ground: Ground) -> Vec<Rule> {
     rules
 }
 
-/// The filter rules. flannel writes them because dockerd since 1.13 may have
-/// set FORWARD's policy to DROP.
+/// Returns the filter rules. flannel writes them because dockerd since 1.13 can set FORWARD's
+/// policy to DROP.
 pub(super) fn forward(config: &Flannel) -> Vec<Rule> {
     let version = config.version;
     if version < FORWARD {

@@ -1,5 +1,5 @@
-//! One start of flanneld: from the rules it finds to the rules that stand
-//! afterwards, by the calls it makes.
+//! Models one start of flanneld: computes the iptables calls and the resulting rules from the rules
+//! that exist before.
 
 use ipnetwork::Ipv4Network;
 
@@ -10,48 +10,45 @@ use super::{Flannel, FlannelError, Standing, SubnetFile, masked};
 use crate::chains::Chains;
 use crate::version::Version;
 
-/// From here on an earlier lease's rules are taken out, if both differ.
+/// First version that deletes the rules of an earlier lease if network and lease both differ.
 const RECYCLES_IF_BOTH: Version = Version::new(0, 11, 0);
-/// From here on if either differs (commit 2092b830).
+/// First version that deletes the rules of an earlier lease if either differs (commit 2092b830).
 const RECYCLES_IF_EITHER: Version = Version::new(0, 25, 2);
-/// From here on all rules go through one `iptables-restore`.
+/// First version that writes all rules with one `iptables-restore`.
 const RESTORES: Version = Version::new(0, 19, 0);
 
-/// A flanneld that has started.
+/// Result of a start of flanneld.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// What it had the node's iptables do, on top of what it found.
+    /// Commands that flanneld passes to iptables, relative to the existing rules.
     pub script: Script,
-    /// What stands now: all chains it found, with its changes, and its own
-    /// subnet file. A later flannel finds this.
+    /// State of the node after the start: all existing chains with flanneld's changes, and
+    /// flanneld's subnet file. A later flannel reads this state.
     pub standing: Standing,
 }
 
-/// Starts flanneld on a node that has `lease` and on which `before` stands.
+/// Starts flanneld on a node with `lease` and the state `before`.
 ///
-/// A start goes through up to three steps, nat first:
+/// A start has up to three steps, first for nat:
 ///
-/// 1. If the subnet file tells of another network and lease, the rules they
-///    would have had are taken out. They are spelled as *this* version would
-///    spell them, so rules of a version that spelled them otherwise stay.
-///    v0.11.0 to v0.25.1 only do so if the network and the lease both changed:
-///    a node that came back to its old network with another lease keeps the
-///    old rules. v0.25.2 does so if either changed.
-/// 2. From v0.20.0 on its own chain is made, or emptied.
-/// 3. Up to v0.18.1: if all its rules are there, nothing happens; otherwise
-///    those that are there are taken out and all are appended. From v0.19.0 on:
-///    each that is there is taken out, and each is written, in one go.
+/// 1. If the subnet file contains another network and lease, flanneld deletes their rules. It uses
+///    the spelling of *its own* version, so rules that another version spelled differently remain.
+///    v0.11.0 to v0.25.1 do this only if network and lease both changed: a node that returned to
+///    its old network with another lease keeps the old rules. v0.25.2 does it if either changed.
+/// 2. From v0.20.0 on, flanneld creates or flushes its own chain.
+/// 3. Up to v0.18.1: if all its rules exist, flanneld does nothing; otherwise it deletes the
+///    existing ones and appends all. From v0.19.0 on: it deletes each existing rule and writes each
+///    rule, in one transaction.
 ///
-/// Then the last two for the filter rules. Every few seconds flanneld looks
-/// again, and repeats the third step if one of its rules is missing; that
-/// changes nothing as long as nobody else takes one out.
+/// Then steps 2 and 3 follow for the filter rules. Every few seconds flanneld checks its rules, and
+/// repeats step 3 if one is missing. This has no effect unless another program deletes a rule.
 ///
-/// Other components' rules are left where they are, and so are flannel's own
-/// surplus ones: what it does not look for it does not see.
+/// Rules of other components remain in place. Surplus rules of an earlier flannel remain too,
+/// because flannel does not search for them.
 ///
 /// # Errors
 ///
-/// As [`Flannel::check`].
+/// Returns the same errors as [`Flannel::check`].
 pub fn start(
     config: &Flannel,
     lease: Ipv4Network,
@@ -87,7 +84,7 @@ pub fn start(
     })
 }
 
-/// The node's chains as they change, and the commands that changed them.
+/// Chains of the node as they change, and the commands that changed them.
 struct Run {
     chains: Chains,
     script: Script,
@@ -98,7 +95,7 @@ impl Run {
         let ground = earlier.map(|file| (masked(file.network), masked(file.subnet)));
         let (other_network, other_lease) = match ground {
             Some((network, subnet)) => (network != masked(config.network), subnet != masked(lease)),
-            // Read as 0.0.0.0/0, which is neither.
+            // Upstream reads a missing file as 0.0.0.0/0, which differs from both.
             None => (true, true),
         };
         let recycles = if config.version >= RECYCLES_IF_EITHER {
@@ -108,7 +105,7 @@ impl Run {
         };
         if recycles {
             for rule in masquerade(config, ground) {
-                // What is in its own chain goes when that is emptied, next.
+                // Flushing the chain, next, removes the rules in it.
                 if rule.chain != OWN_POSTROUTING && self.has(&rule) {
                     self.delete(&rule);
                 }
@@ -119,8 +116,8 @@ impl Run {
     fn set_up(&mut self, version: Version, rules: &[Rule]) {
         let there: Vec<bool> = rules.iter().map(|rule| self.has(rule)).collect();
         if version >= RESTORES {
-            // What is there was asked before the first change; then each rule
-            // is moved, one after the other.
+            // Which rules exist is determined before the first change. Then each rule is moved, one
+            // after the other.
             for (rule, there) in rules.iter().zip(there) {
                 if there {
                     self.delete(rule);
@@ -134,7 +131,7 @@ impl Run {
                 }
             }
             for rule in rules {
-                // Twice the same rule is one rule here: AppendUnique.
+                // A duplicate rule is written once: AppendUnique.
                 if !self.has(rule) {
                     self.write(rule);
                 }
@@ -144,8 +141,8 @@ impl Run {
 
     fn clear_chain(&mut self, table: Table, chain: &str) {
         self.script.table(table).chain(chain);
-        // Declaring a chain empties it too, but several components' scripts
-        // may have become one whose chains are all declared first.
+        // Declaring a chain flushes it too, but scripts of several components can be merged into
+        // one script that declares all chains first.
         if !self.chains.rules(table, chain).is_empty() {
             self.script.table(table).command(format!("-F {chain}"));
         }
@@ -211,8 +208,8 @@ mod tests {
         }
     }
 
-    /// Starts `version` in 192.168.64.0/20 with 192.168.64.0/24 after another
-    /// flannel, and checks that the script says what the model says.
+    /// Starts `version` in 192.168.64.0/20 with 192.168.64.0/24 after another flannel. Checks that
+    /// the script has the same result as the model.
     fn postrouting_after(version: &str, earlier: &EarlierFlannel) -> Vec<String> {
         let (script, before) = earlier.left_behind().expect("a known flannel");
         let plain = earlier.random_fully;
@@ -244,7 +241,7 @@ mod tests {
         chain.to_vec()
     }
 
-    /// S2: the network is the same, the lease is another.
+    /// Node S2: the same network, another lease.
     #[test]
     fn a_reused_node_keeps_the_old_return_in_front() {
         let earlier = earlier("v0.11.0", "192.168.64.0/20", "192.168.66.0/24", true);
@@ -259,9 +256,9 @@ mod tests {
     fn v0_11_recycles_only_if_network_and_lease_both_changed() {
         let both = earlier("v0.11.0", "10.10.0.0/16", "10.10.3.0/24", true);
         assert_eq!(postrouting_after("v0.11.0", &both), OURS);
-        // Before that nothing was recycled: four old rules in front.
+        // Before v0.11.0 no rules were deleted: the four old rules remain in front.
         assert_eq!(postrouting_after("v0.10.0", &both).len(), 8);
-        // The network alone is not enough.
+        // A change of the network alone is not sufficient.
         let network = earlier("v0.11.0", "192.168.0.0/16", "192.168.64.0/24", true);
         assert_eq!(postrouting_after("v0.11.0", &network).len(), 8);
     }
@@ -273,8 +270,8 @@ mod tests {
         assert_eq!(postrouting_after("v0.11.0", &both).len(), 8);
     }
 
-    /// From v0.20.0 on the chain is emptied on every start, so the comparison
-    /// that v0.25.2 repaired had long stopped to matter for the rules in it.
+    /// From v0.20.0 on every start flushes the chain. The comparison that v0.25.2 fixed no longer
+    /// mattered for the rules in it.
     #[test]
     fn a_chain_of_its_own_keeps_no_surplus() {
         for version in ["v0.20.0", "v0.21.2", "v0.24.4", "v0.25.1", "v0.25.2"] {
@@ -295,8 +292,8 @@ mod tests {
         }
     }
 
-    /// A newer flannel spells its rules otherwise, so it never finds the old
-    /// ones, repaired comparison or not.
+    /// A newer flannel spells its rules differently, so it does not find the old rules, with or
+    /// without the fixed comparison.
     #[test]
     fn an_upgrade_leaves_rules_of_another_spelling() {
         let before = earlier("v0.11.0", "10.10.0.0/16", "10.10.3.0/24", false);
@@ -328,7 +325,7 @@ mod tests {
         }
     }
 
-    /// v0.19.0 moves its rules behind whatever came after them.
+    /// v0.19.0 moves its rules behind rules that other components appended.
     #[test]
     fn a_restart_moves_the_rules_to_the_end_from_v0_19() {
         let lease = net("192.168.64.0/24");

@@ -1,5 +1,5 @@
-//! flannel's VXLAN overlay on one node: the interface, and what leads through it
-//! to every other node (`backend/vxlan`, v0.11.0; `pkg/backend/vxlan` later).
+//! Computes flannel's VXLAN overlay on one node: the interface, and the entries for every other
+//! node (`backend/vxlan`, v0.11.0; `pkg/backend/vxlan` later).
 
 use std::net::Ipv4Addr;
 
@@ -8,59 +8,59 @@ use serde::{Deserialize, Serialize};
 
 use super::{Flannel, masked};
 
-/// What VXLAN over IPv4 adds to each packet, in bytes.
+/// Bytes that VXLAN over IPv4 adds to each packet.
 pub const OVERHEAD: u32 = 50;
 
-/// What every flanneld knows of a node.
+/// Data about a node that every flanneld has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The node's part of the network.
+    /// Subnet of the pod network that belongs to the node.
     pub subnet: Ipv4Network,
-    /// The node's address on the underlay.
+    /// Address of the node on the underlay.
     pub public_ip: Ipv4Addr,
-    /// The link-layer address of the node's VXLAN interface.
+    /// Link-layer address of the node's VXLAN interface.
     pub vtep_mac: [u8; 6],
 }
 
-/// How to reach another node's pods through the overlay.
+/// Entries that lead to the pods of another node through the overlay.
 ///
-/// Three entries, all on the VXLAN interface: a route to `subnet` via `gateway`
-/// with the flag onlink, a permanent neighbour `gateway` at `mac`, and a
-/// permanent forwarding entry that sends `mac` to `remote`.
+/// All three entries are on the VXLAN interface: a route to `subnet` via `gateway` with the flag
+/// onlink, a permanent neighbour `gateway` at `mac`, and a permanent forwarding entry that sends
+/// `mac` to `remote`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// The other node's lease.
+    /// Lease of the other node.
     pub subnet: Ipv4Network,
-    /// The lease's first address, which the other node's interface has.
+    /// First address of the lease, which the other node's interface has.
     pub gateway: Ipv4Addr,
-    /// The other interface's link-layer address.
+    /// Link-layer address of the other node's VXLAN interface.
     pub mac: [u8; 6],
-    /// The other node's address on the underlay.
+    /// Address of the other node on the underlay.
     pub remote: Ipv4Addr,
 }
 
-/// A node's side of the overlay.
+/// Overlay as configured on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overlay {
-    /// `flannel.` and the VNI.
+    /// Interface name: `flannel.` and the VNI.
     pub device: String,
-    /// The VXLAN network identifier.
+    /// VXLAN network identifier.
     pub vni: u32,
-    /// The UDP port.
+    /// UDP port of VXLAN.
     pub port: u16,
-    /// The underlay address packets leave from. Learning is off.
+    /// Underlay source address of encapsulated packets. Learning is off.
     pub local: Ipv4Addr,
-    /// The interface's link-layer address.
+    /// Link-layer address of the interface.
     pub mac: [u8; 6],
-    /// The interface's own address, with prefix 32, so that it brings no route
-    /// along. The node's own packets into the overlay get it as their source.
+    /// Address of the interface, with prefix 32 so that the kernel adds no connected route. The
+    /// node's own packets into the overlay have this source address.
     pub address: Ipv4Network,
-    /// The other nodes, in the order of the leases.
+    /// Other nodes, in the order of the leases.
     pub peers: Vec<Peer>,
 }
 
-/// The overlay as the node with lease `own` sees it. `leases` are everybody's;
-/// its own among them is left out.
+/// Returns the overlay of the node with lease `own`. `leases` are those of all nodes; the own lease
+/// among them is skipped.
 #[must_use]
 pub fn overlay(config: &Flannel, own: &Lease, leases: &[Lease]) -> Overlay {
     let first = masked(own.subnet).network();

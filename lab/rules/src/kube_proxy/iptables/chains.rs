@@ -1,7 +1,6 @@
-//! The names of kube-proxy's chains: fixed ones, and those made by hashing, so
-//! that they fit into the 28 characters a chain's name may have.
-//! (`portProtoHash` in kubernetes/kubernetes `pkg/proxy/iptables/proxier.go`,
-//! unchanged from v1.9 to v1.36.)
+//! Names kube-proxy's chains: fixed names, and names with a hash, so that they fit into the 28
+//! characters of a chain name. (`portProtoHash` in kubernetes/kubernetes
+//! `pkg/proxy/iptables/proxier.go`, unchanged from v1.9 to v1.36.)
 
 use data_encoding::BASE32;
 use sha2::{Digest, Sha256};
@@ -9,59 +8,60 @@ use sha2::{Digest, Sha256};
 use crate::kube_proxy::endpoints::Endpoint;
 use crate::kube_proxy::services::{Protocol, ServicePort};
 
-/// All service addresses.
+/// Rules for all service addresses.
 pub const SERVICES: &str = "KUBE-SERVICES";
-/// Addresses that come from outside: external, load balancer, node port.
+/// Rules for addresses that are used from outside: external IPs, load balancer addresses, node
+/// ports.
 pub const EXTERNAL_SERVICES: &str = "KUBE-EXTERNAL-SERVICES";
-/// Node ports.
+/// Rules for node ports.
 pub const NODE_PORTS: &str = "KUBE-NODEPORTS";
-/// Masquerading of what is marked.
+/// Rules that masquerade marked packets.
 pub const POSTROUTING: &str = "KUBE-POSTROUTING";
-/// Marks for masquerading.
+/// Rule that marks packets for masquerading.
 pub const MARK_MASQ: &str = "KUBE-MARK-MASQ";
-/// Marks for dropping; its rule is the kubelet's.
+/// Rule that marks packets for dropping; the kubelet writes it.
 pub const MARK_DROP: &str = "KUBE-MARK-DROP";
-/// What may be forwarded.
+/// Rules for forwarded packets.
 pub const FORWARD: &str = "KUBE-FORWARD";
-/// Traffic that a source range does not admit.
+/// Rules for traffic that source ranges do not admit.
 pub const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
-/// The kubelet's firewall.
+/// Firewall rules of the kubelet.
 pub const FIREWALL: &str = "KUBE-FIREWALL";
-/// By whose absence kube-proxy notices that somebody flushed its rules.
+/// Chain without rules. If it is missing, kube-proxy knows that its rules were flushed.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";
 
-/// `KUBE-SVC-…`: all endpoints of a service port.
+/// Returns `KUBE-SVC-…`: the chain of all endpoints of a service port.
 #[must_use]
 pub fn service(port: &ServicePort) -> String {
     of_port("KUBE-SVC-", &port.name, port.protocol)
 }
 
-/// `KUBE-SVL-…`: the local endpoints of a service port.
+/// Returns `KUBE-SVL-…`: the chain of local endpoints of a service port.
 #[must_use]
 pub fn local(port: &ServicePort) -> String {
     of_port("KUBE-SVL-", &port.name, port.protocol)
 }
 
-/// `KUBE-EXT-…`: traffic from outside to a service port.
+/// Returns `KUBE-EXT-…`: the chain of traffic from outside to a service port.
 #[must_use]
 pub fn external(port: &ServicePort) -> String {
     of_port("KUBE-EXT-", &port.name, port.protocol)
 }
 
-/// `KUBE-XLB-…`: traffic from outside to a service port with the policy
+/// Returns `KUBE-XLB-…`: the chain of traffic from outside to a service port with the policy
 /// `Local`, up to v1.23.
 #[must_use]
 pub fn external_local(port: &ServicePort) -> String {
     of_port("KUBE-XLB-", &port.name, port.protocol)
 }
 
-/// `KUBE-FW-…`: traffic to a load balancer's address.
+/// Returns `KUBE-FW-…`: the chain of traffic to a load balancer address.
 #[must_use]
 pub fn firewall(port: &ServicePort) -> String {
     of_port("KUBE-FW-", &port.name, port.protocol)
 }
 
-/// `KUBE-SEP-…`: one endpoint of a service port.
+/// Returns `KUBE-SEP-…`: the chain of one endpoint of a service port.
 #[must_use]
 pub fn endpoint(port: &ServicePort, endpoint: &Endpoint) -> String {
     let hashed = format!("{}{}{}", port.name, port.protocol, endpoint.address);
@@ -72,7 +72,7 @@ fn of_port(prefix: &str, name: &str, protocol: Protocol) -> String {
     format!("{prefix}{}", hash(&format!("{name}{protocol}")))
 }
 
-/// The first 16 characters of a text's SHA-256 in base 32.
+/// Returns the first 16 characters of a text's SHA-256 in base 32.
 fn hash(text: &str) -> String {
     let mut encoded = BASE32.encode(&Sha256::digest(text.as_bytes()));
     encoded.truncate(16);

@@ -1,5 +1,5 @@
-//! What iptables mode writes for a service port from v1.24 on, when all traffic
-//! from outside goes through `KUBE-EXT-` and local endpoints have `KUBE-SVL-`.
+//! Writes the rules of iptables mode for a service port from v1.24 on. In these versions, all
+//! traffic from outside passes through `KUBE-EXT-`, and local endpoints have `KUBE-SVL-`.
 
 use std::net::IpAddr;
 
@@ -52,11 +52,11 @@ pub(super) fn service(
     }
 }
 
-/// Where traffic of one kind goes.
+/// Target of one kind of traffic.
 struct Way<'a> {
-    /// The chain of the endpoints it may meet.
+    /// Chain of the endpoints that the traffic can reach.
     chain: &'a str,
-    /// Whether there are any.
+    /// Whether there are such endpoints.
     open: bool,
 }
 
@@ -73,21 +73,21 @@ struct Writer<'a> {
     context: &'a Context<'a>,
     port: &'a ServicePort,
     chosen: &'a Chosen<'a>,
-    /// Traffic to the cluster IP.
+    /// Target of traffic to the cluster IP.
     internal: Way<'a>,
-    /// Traffic from outside, past `from_outside`.
+    /// Target of traffic from outside, after `from_outside`.
     external: Way<'a>,
     from_outside: String,
     firewall: String,
     all: String,
     local: String,
-    /// Whether what has no way is dropped in the filter table; if not, it runs
-    /// into `KUBE-MARK-DROP`.
+    /// Whether the filter table drops traffic without endpoints. Otherwise the traffic jumps to
+    /// `KUBE-MARK-DROP`.
     drops_in_filter: bool,
 }
 
 impl Writer<'_> {
-    /// A rule of `chain` for packets to the port on `ip`.
+    /// Starts a rule of `chain` that matches packets to the port on `ip`.
     fn to(&self, chain: &str, comment: &str, ip: IpAddr) -> Rule {
         Rule::append(chain)
             .comment(comment)
@@ -100,14 +100,14 @@ impl Writer<'_> {
         format!("{} {what}", self.port.name)
     }
 
-    /// Whether rules in nat lead on to `way`. In v1.24 they also lead to a
-    /// chain of local endpoints that has none, and that marks for dropping.
+    /// Whether nat contains rules that lead to `way`. In v1.24, rules also lead to a chain of local
+    /// endpoints without endpoints, which marks packets for dropping.
     fn leads_to(&self, way: &Way<'_>) -> bool {
         way.open || (self.chosen.any && !self.drops_in_filter)
     }
 
-    /// What the filter table does with packets that cannot go `way`, and why;
-    /// nothing if they can, or if nat marked them.
+    /// Returns the target and the comment of the filter rule for packets that cannot reach `way`,
+    /// or `None` if they can or if nat marks them.
     fn verdict_without(&self, way: &Way<'_>) -> Option<(&'static str, String)> {
         if !self.chosen.any {
             Some(("REJECT", self.called("has no endpoints")))
@@ -149,7 +149,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether source ranges restrict the load balancer's addresses.
+    /// Whether source ranges restrict the load balancer addresses.
     fn fenced(&self) -> bool {
         self.chosen.any
             && !self.port.load_balancer_ips.is_empty()
@@ -242,8 +242,8 @@ impl Writer<'_> {
         }
     }
 
-    /// `KUBE-EXT-`: whose source address is kept, and who may meet all
-    /// endpoints in spite of the policy `Local`.
+    /// Writes `KUBE-EXT-`: which source addresses are kept, and which traffic reaches all endpoints
+    /// in spite of the policy `Local`.
     fn external_chain(&self, script: &mut Script) {
         if !self.port.externally_accessible() {
             return;
@@ -282,7 +282,7 @@ impl Writer<'_> {
         }
     }
 
-    /// `KUBE-FW-`: which sources may use the load balancer's addresses.
+    /// Writes `KUBE-FW-`: which sources may use the load balancer addresses.
     fn firewall_chain(&self, script: &mut Script) {
         if !self.fenced() {
             return;
@@ -295,8 +295,8 @@ impl Writer<'_> {
                 nat(script, rule.jump(&self.from_outside));
             }
         };
-        // What the node sends to the load balancer's address may loop back with
-        // that address as its source.
+        // A packet from the node to the load balancer address can loop back with that address as
+        // its source.
         let admits_node = self.context.admits_node(&self.port.source_ranges);
         let looped = |ip: IpAddr, script: &mut Script| {
             if admits_node {

@@ -1,26 +1,26 @@
-//! How kube-proxy tells that a packet comes from a pod of the cluster.
-//! (kubernetes/kubernetes `pkg/proxy/util/iptables/traffic.go` v1.18.2 to
-//! v1.27.1, `pkg/proxy/util/localdetector.go` v1.36; which one runs is decided
-//! in `cmd/kube-proxy/app/server_linux.go`.)
+//! Evaluates `detectLocalMode`: the match with which kube-proxy detects packets from local pods.
+//! (kubernetes/kubernetes `pkg/proxy/util/iptables/traffic.go` v1.18.2 to v1.27.1,
+//! `pkg/proxy/util/localdetector.go` v1.36; `cmd/kube-proxy/app/server_linux.go` selects the
+//! detector.)
 
 use ipnetwork::IpNetwork;
 
 use crate::kube_proxy::history::{DETECT_LOCAL_BY_INTERFACE, DETECT_LOCAL_MODE};
 use crate::kube_proxy::{DetectLocalMode, Family, KubeProxy, KubeProxyError, Node};
 
-/// What traffic from local pods is told by.
+/// Property that identifies traffic from local pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::kube_proxy) enum LocalTraffic {
-    /// Its source.
+    /// Source network of the packet.
     Source(IpNetwork),
-    /// The interface that it comes through.
+    /// Name of the input interface.
     Interface(String),
-    /// How the name of that interface begins.
+    /// Prefix of the name of the input interface.
     InterfacePrefix(String),
 }
 
 impl LocalTraffic {
-    /// The detector of `proxy` on `node`; none if it has nothing to go by.
+    /// Returns the detector of `proxy` on `node`, or `None` if no network is configured.
     pub fn of(
         proxy: &KubeProxy,
         node: &Node<'_>,
@@ -64,7 +64,7 @@ impl LocalTraffic {
         })
     }
 
-    /// Words of iptables that match what comes from a local pod.
+    /// Returns iptables arguments that match packets from local pods.
     pub fn if_local(&self) -> String {
         match self {
             Self::Source(network) => format!("-s {network}"),
@@ -73,7 +73,7 @@ impl LocalTraffic {
         }
     }
 
-    /// Words of iptables that match what does not.
+    /// Returns iptables arguments that match packets from other sources.
     pub fn if_not_local(&self) -> String {
         format!("! {}", self.if_local())
     }

@@ -1,8 +1,8 @@
-//! kube-proxy's iptables mode.
+//! Computes the rules of kube-proxy's iptables mode.
 //!
-//! Follows `syncProxyRules` of kubernetes/kubernetes
-//! `pkg/proxy/iptables/proxier.go`. [`node`] is what it writes once,
-//! [`xlb`] what it writes for a service up to v1.23, [`ext`] from v1.24.
+//! Follows `syncProxyRules` of kubernetes/kubernetes `pkg/proxy/iptables/proxier.go`. [`node`]
+//! writes the rules of the node, [`xlb`] the rules of a service up to v1.23, and [`ext`] from v1.24
+//! on.
 
 pub mod chains;
 mod ext;
@@ -24,12 +24,12 @@ use super::{Family, KubeProxy, KubeProxyError, Node, Rules, topology};
 use local::LocalTraffic;
 use svclab_ruleset::iptables::script::{Script, Table};
 
-/// More endpoints than this, and comments are left out of endpoints' rules to
-/// keep the rule set small (`largeClusterEndpointsThreshold`; see
+/// With more endpoints than this, kube-proxy omits comments in endpoint rules to keep the rule set
+/// small (`largeClusterEndpointsThreshold`; see
 /// [`COMMENTS_SPARED`](super::history::COMMENTS_SPARED)).
 const LARGE_CLUSTER_ENDPOINTS: usize = 1000;
 
-/// What the rules of every service depend on.
+/// Inputs of the rules of every service.
 struct Context<'a> {
     proxy: &'a KubeProxy,
     version: Version,
@@ -41,19 +41,19 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Whether source ranges let the node itself in, by the address kube-proxy
-    /// thinks it has.
+    /// Whether source ranges admit the node itself, by the address that kube-proxy uses for the
+    /// node.
     fn admits_node(&self, ranges: &[IpNetwork]) -> bool {
         self.node.is_admitted(ranges, self.version, self.family)
     }
 
-    /// Whether nfacct objects are counted with.
+    /// Whether rules count packets with nfacct objects.
     fn accounting(&self) -> bool {
         self.version.has(&ACCOUNTING) && self.proxy.accounting
     }
 }
 
-/// What kube-proxy writes for `ports` and their `endpoints`.
+/// Computes the rules for `ports` and their `endpoints`.
 pub(super) fn rules(
     proxy: &KubeProxy,
     node: &Node<'_>,

@@ -1,5 +1,5 @@
-//! What iptables mode writes once for the node: its fixed chains, the jumps to
-//! them, masquerading, forwarding, and the end of `KUBE-SERVICES`.
+//! Writes the rules of iptables mode that exist once per node: the fixed chains, the jumps to them,
+//! masquerading, forwarding, and the end of `KUBE-SERVICES`.
 
 use super::rule::Rule;
 use super::{Context, chains, filter, nat};
@@ -15,12 +15,12 @@ use crate::kube_proxy::version::Version;
 use crate::kube_proxy::{Family, NodePortAddress};
 use svclab_ruleset::iptables::script::{Script, Table};
 
-/// Counts packets dropped for their conntrack state.
+/// Counter of packets dropped because of their conntrack state.
 const INVALID_DROPPED_COUNTER: &str = "ct_state_invalid_dropped_pkts";
-/// Counts packets to node ports on 127.0.0.0/8.
+/// Counter of packets to node ports on 127.0.0.0/8.
 pub(super) const LOCALHOST_COUNTER: &str = "localhost_nps_accepted_pkts";
 
-/// The nfacct objects that the rules count with.
+/// Returns the nfacct objects that the rules use.
 pub(super) fn accounting(context: &Context<'_>) -> Vec<&'static str> {
     if context.accounting() {
         vec![INVALID_DROPPED_COUNTER, LOCALHOST_COUNTER]
@@ -50,7 +50,7 @@ pub(super) fn localhost_node_ports(context: &Context<'_>) -> bool {
         && (!context.version.has(&LOCALHOST_FOLLOWS_ADDRESSES) || includes_loopback())
 }
 
-/// Everything that comes before the first service.
+/// Writes all rules that precede the first service.
 pub(super) fn begin(context: &Context<'_>, script: &mut Script) {
     declare(context, script);
     link(context, script);
@@ -59,8 +59,8 @@ pub(super) fn begin(context: &Context<'_>, script: &mut Script) {
         && context.family == Family::V4
         && localhost_node_ports(context)
     {
-        // Node ports on localhost need route_localnet, which would let
-        // neighbours reach what listens on 127.0.0.1 (issue #90259).
+        // Node ports on localhost need route_localnet, with which neighbours could reach programs
+        // that listen on 127.0.0.1 (issue #90259).
         filter(
             script,
             Rule::append(chains::FIREWALL)
@@ -72,7 +72,7 @@ pub(super) fn begin(context: &Context<'_>, script: &mut Script) {
     }
 }
 
-/// Everything that comes after the last service.
+/// Writes all rules that follow the last service.
 pub(super) fn end(context: &Context<'_>, script: &mut Script) {
     node_ports(context, script);
     forward(context, script);
@@ -114,21 +114,21 @@ fn declare(context: &Context<'_>, script: &mut Script) {
     }
 }
 
-/// A jump from a built-in chain.
+/// Jump from a built-in chain.
 struct Jump {
-    /// Whether this version makes it.
+    /// Whether the version has the jump.
     made: bool,
     table: Table,
     from: &'static str,
     to: &'static str,
-    /// Whether only the first packet of a connection takes it.
+    /// Whether only the first packet of a connection matches.
     new_only: bool,
     comment: Option<&'static str>,
 }
 
-/// The jumps from built-in chains, in the order they are made. Each is put
-/// first in its chain, so that the last one made is the first one met.
-/// (`iptablesJumpChains`, from v1.27 also `iptablesKubeletJumpChains`.)
+/// Returns the jumps from built-in chains, in the order of their creation. Each jump is inserted at
+/// the top of its chain, so the kernel evaluates the last one first. (`iptablesJumpChains`, from
+/// v1.27 also `iptablesKubeletJumpChains`.)
 fn jumps(version: Version) -> Vec<Jump> {
     let jump = |made, table, from, to, new_only, comment| Jump {
         made,
@@ -206,19 +206,19 @@ fn link(context: &Context<'_>, script: &mut Script) {
     }
 }
 
-/// The packet mark that asks for masquerading, as iptables writes it.
+/// Returns the packet mark that requests masquerading, in the notation of iptables.
 fn mark(context: &Context<'_>) -> String {
-    // The configuration admits bits 0 to 31; a larger one marks nothing.
+    // The configuration accepts bits 0 to 31; a larger bit sets no mark.
     let mark = 1_u32
         .checked_shl(u32::from(context.proxy.masquerade_bit))
         .unwrap_or(0);
     format!("{mark:#010x}")
 }
 
-/// Masquerades what is marked, and marks.
+/// Writes the rules that masquerade marked packets and the rule that sets the mark.
 ///
-/// Versions before [`MARK_CLEARED`] spell the mark `--set-xmark`; the kernel keeps,
-/// and `iptables-save` prints, the same for both.
+/// Versions before [`MARK_CLEARED`] spell the mark `--set-xmark`. The kernel stores, and
+/// `iptables-save` prints, the same for both spellings.
 fn masquerade(context: &Context<'_>, script: &mut Script) {
     let mark = mark(context);
     let masquerade =
@@ -253,15 +253,15 @@ fn masquerade(context: &Context<'_>, script: &mut Script) {
     );
 }
 
-/// Whether node ports answer on any of the node's addresses.
+/// Whether node ports are served on any of the node's addresses.
 pub(super) fn serves_node_ports(context: &Context<'_>) -> bool {
     let serving = Serving::of(context.proxy, context.family);
     let own = &context.node.interfaces;
     serving == Serving::All || own.iter().any(|ip| serving.covers(*ip, context.node.ip))
 }
 
-/// The end of `KUBE-SERVICES`: what is addressed to the node itself may be for
-/// a node port.
+/// Writes the end of `KUBE-SERVICES`: packets to the node itself continue in the chain of node
+/// ports.
 fn node_ports(context: &Context<'_>, script: &mut Script) {
     let rule = || {
         Rule::append(chains::SERVICES)

@@ -1,6 +1,6 @@
-//! How a chain spreads connections over endpoints, and what an endpoint's own
-//! chain does. (`writeServiceToEndpointRules` and the per-endpoint chains of
-//! kubernetes/kubernetes `pkg/proxy/iptables/proxier.go`.)
+//! Writes the rules that distribute connections over endpoints, and the chain of each endpoint.
+//! (`writeServiceToEndpointRules` and the per-endpoint chains of kubernetes/kubernetes
+//! `pkg/proxy/iptables/proxier.go`.)
 
 use super::rule::Rule;
 use super::{Context, chains, nat, nat_chain};
@@ -11,17 +11,17 @@ use crate::kube_proxy::history::{
 use crate::kube_proxy::services::ServicePort;
 use svclab_ruleset::iptables::script::Script;
 
-/// What comments on the rules that lead to endpoints.
+/// Form of the comments on rules that lead to endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comments {
-    /// The service port, and from v1.24 the endpoint.
+    /// Name of the service port, and from v1.24 on the endpoint.
     Usual,
-    /// `Balancing rule 0 for …`, which a large cluster keeps.
+    /// `Balancing rule 0 for …`, also in a large cluster.
     Numbered,
 }
 
-/// Writes rules that spread connections over `endpoints` into `chain`: first
-/// those that send a client back to where it was, then equal chances.
+/// Writes rules to `chain` that distribute connections over `endpoints`: first the rules for client
+/// affinity, then the rules for equal probabilities.
 pub(super) fn spread(
     context: &Context<'_>,
     port: &ServicePort,
@@ -34,7 +34,7 @@ pub(super) fn spread(
     balance(context, port, chain, endpoints, comments, script);
 }
 
-/// Sends a client back to the endpoint it was at lately.
+/// Writes the rules for client affinity, which send a client to the endpoint that it used last.
 pub(super) fn stay(
     context: &Context<'_>,
     port: &ServicePort,
@@ -63,7 +63,8 @@ pub(super) fn stay(
     }
 }
 
-/// Gives each endpoint the same chance: of `n` left, the first takes 1/n.
+/// Writes rules that give each endpoint the same probability: with `n` endpoints left, the first
+/// rule matches with probability 1/n.
 pub(super) fn balance(
     context: &Context<'_>,
     port: &ServicePort,
@@ -93,8 +94,8 @@ pub(super) fn balance(
     }
 }
 
-/// Writes the endpoint's own chain: masquerade what it sends to itself, then
-/// translate.
+/// Writes the endpoint's own chain: masquerades packets that the endpoint sends to itself, then
+/// translates the destination.
 pub(super) fn endpoint_chain(
     context: &Context<'_>,
     port: &ServicePort,
@@ -146,7 +147,7 @@ fn comment(
     })
 }
 
-/// One in `n`, in the digits kube-proxy writes.
+/// Returns the probability 1/n with the number of digits that kube-proxy writes.
 fn probability(context: &Context<'_>, n: usize) -> String {
     #[expect(clippy::cast_precision_loss, reason = "there are never 2^52 endpoints")]
     let chance = 1.0 / n as f64;

@@ -1,5 +1,5 @@
-//! What single rules depend on. Whole rule sets are compared with recordings in
-//! `tests/kube_proxy_recorded`.
+//! Tests the inputs that single rules depend on. `tests/kube_proxy_recorded` compares whole rule
+//! sets with recordings.
 
 mod early;
 mod nodes;
@@ -12,7 +12,7 @@ use crate::kube_proxy::{Family, KubeProxy, KubeProxyError, Mode, Objects, rules}
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Dump, Rule};
 
-/// A cluster with one service, `ns/svc`, and one slice.
+/// Cluster with one service, `ns/svc`, and one endpoint slice.
 struct World {
     service: Value,
     endpoints: Vec<Value>,
@@ -20,8 +20,8 @@ struct World {
     node_labels: Value,
 }
 
-/// A service of one port called `p`, 80 to 8080, with an endpoint on this node
-/// and one elsewhere.
+/// Returns a cluster whose service has one port `p`, 80 to 8080, with an endpoint on this node and
+/// one on another node.
 fn world(version: &str, spec: &Value) -> World {
     let mut service = json!({
         "metadata": {"namespace": "ns", "name": "svc"},
@@ -85,7 +85,7 @@ impl World {
         self.try_dump().unwrap()
     }
 
-    /// The rules of the one chain in `table` whose name begins with `prefix`.
+    /// Returns the rules of the only chain in `table` whose name begins with `prefix`.
     fn chain(&self, table: Table, prefix: &str) -> Vec<String> {
         let dump = self.dump();
         let chains = &dump.table(table).unwrap().chains;
@@ -99,8 +99,7 @@ impl World {
         self.chain(Table::Nat, prefix)
     }
 
-    /// Where the endpoints of the chain `prefix` are, by the order they are
-    /// tried in.
+    /// Returns the endpoint addresses of the chain `prefix`, in the order of its rules.
     fn endpoints_of(&self, prefix: &str) -> Vec<String> {
         let dump = self.dump();
         let nat = dump.table(Table::Nat).unwrap();
@@ -117,7 +116,7 @@ impl World {
     }
 }
 
-/// The same behind a load balancer at 203.0.113.1, with node port 30080.
+/// Returns the cluster of [`world`] with a load balancer at 203.0.113.1 and node port 30080.
 fn with_balancer(version: &str, policy: &str) -> World {
     let spec = json!({
         "type": "LoadBalancer",

@@ -1,5 +1,5 @@
-//! What iptables mode writes for a service port up to v1.23, when traffic from
-//! outside to a service with the policy `Local` went through `KUBE-XLB-`.
+//! Writes the rules of iptables mode for a service port up to v1.23. In these versions, traffic
+//! from outside to a service with the policy `Local` passes through `KUBE-XLB-`.
 
 use std::net::IpAddr;
 
@@ -57,14 +57,14 @@ struct Writer<'a> {
     context: &'a Context<'a>,
     port: &'a ServicePort,
     chosen: &'a Chosen<'a>,
-    /// The chain of all endpoints.
+    /// Chain of all endpoints.
     all: String,
-    /// The chain of outside traffic under the policy `Local`.
+    /// Chain of traffic from outside with the policy `Local`.
     external_local: String,
 }
 
 impl Writer<'_> {
-    /// Whether nat has rules that lead to the endpoints.
+    /// Whether nat contains rules that lead to the endpoints.
     fn leads(&self) -> bool {
         self.chosen.any || self.context.version.has(&RULES_WITHOUT_ENDPOINTS)
     }
@@ -78,7 +78,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A rule of `chain` for packets to the port on `ip`.
+    /// Starts a rule of `chain` that matches packets to the port on `ip`.
     fn to(&self, chain: &str, what: &str, ip: IpAddr) -> Rule {
         Rule::append(chain)
             .comment(format_args!("{} {what}", self.port.name))
@@ -87,7 +87,8 @@ impl Writer<'_> {
             .port(self.port.port)
     }
 
-    /// Where the rules about masquerading stand that else stand in `front`.
+    /// Returns the chain for the masquerading rules: the service's own chain, or `front` in older
+    /// versions.
     fn masquerade_chain<'c>(&'c self, front: &'c str) -> &'c str {
         if self.context.version.has(&MASQUERADE_IN_SERVICE_CHAIN) {
             &self.all
@@ -96,7 +97,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Where external IPs and node ports without endpoints are refused.
+    /// Returns the chain that rejects traffic to external IPs and node ports without endpoints.
     fn refusing_chain(&self) -> &'static str {
         if self.context.version.has(&ONE_CHAIN_REFUSES) {
             chains::SERVICES
@@ -212,8 +213,8 @@ impl Writer<'_> {
                 for range in &self.port.source_ranges {
                     nat(script, rule().with(format_args!("-s {range}")).jump(chain));
                 }
-                // What the node sends to the load balancer's address may loop
-                // back with that address as its source.
+                // A packet from the node to the load balancer address can loop back with that
+                // address as its source.
                 if self.context.admits_node(&self.port.source_ranges) {
                     nat(script, rule().with(format_args!("-s {ip}")).jump(chain));
                 }
@@ -292,8 +293,8 @@ impl Writer<'_> {
         balance(self.context, self.port, &self.all, ready, usual, script);
     }
 
-    /// What local pods send to a `Local` service's address from outside meets all
-    /// endpoints.
+    /// Writes the rule that sends traffic of local pods to a `Local` service's external address to
+    /// all endpoints.
     fn of_pods(&self, script: &mut Script) {
         if let Some(local) = &self.context.local {
             nat(
@@ -306,7 +307,8 @@ impl Writer<'_> {
         }
     }
 
-    /// What the node itself sends there does, too.
+    /// Writes the rules that send the node's own traffic to a `Local` service's external address to
+    /// all endpoints.
     fn of_the_node(&self, script: &mut Script) {
         if !self.context.version.has(&NODE_TRAFFIC_MEETS_ALL) {
             return;

@@ -1,4 +1,4 @@
-//! Rules that versions up to v1.18 write otherwise than later ones.
+//! Tests rules that versions up to v1.18 write differently from later versions.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ fn in_1_14_a_node_meets_only_local_endpoints() {
         "{}",
         xlb[1]
     );
-    // From v1.15 on, two rules let the node's own traffic meet all of them.
+    // From v1.15 on, two rules send the node's own traffic to all endpoints.
     world.proxy.version = "v1.15".parse().unwrap();
     assert_eq!(world.nat("KUBE-XLB-").len(), 4);
 
@@ -77,8 +77,8 @@ fn five_digits_of_a_third_differ_from_ten() {
     assert!(world.nat("KUBE-SVC-")[0].contains("--probability 0.33333333349"));
 }
 
-/// The first word of the comment of each rule of the one chain of nat whose name
-/// begins with `prefix`; none for a rule without.
+/// Returns the first word of the comment of each rule in the only nat chain whose name begins with
+/// `prefix`; `None` for a rule without a comment.
 fn comments(world: &World, prefix: &str) -> Vec<Option<String>> {
     let rules = world.nat(prefix);
     let comment = |rule: &String| {

@@ -1,4 +1,4 @@
-//! Which addresses of a node answer on node ports, and what is local to it.
+//! Tests which addresses of a node serve node ports, and how local traffic is detected.
 
 use serde_json::json;
 
