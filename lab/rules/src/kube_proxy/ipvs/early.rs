@@ -1,12 +1,12 @@
-//! The rules of iptables in v1.9 and v1.10: `KUBE-SERVICES` holds a rule for
-//! each set, without a comment, and nothing is written to the filter table.
+//! Writes the iptables rules of ipvs mode in v1.9 and v1.10. `KUBE-SERVICES` contains a rule for
+//! each set, without a comment. The filter table has no rules.
 //!
-//! Follows `syncProxyRules` of kubernetes/kubernetes
-//! `pkg/proxy/ipvs/proxier.go` v1.9.4 and v1.10.6, and the dump of a v1.9.11.
+//! Follows `syncProxyRules` of kubernetes/kubernetes `pkg/proxy/ipvs/proxier.go` v1.9.4 and
+//! v1.10.6, and the dump of a v1.9.11.
 //!
-//! The jump from POSTROUTING is not kube-proxy's in these versions but the kubelet's,
-//! with the same comment (`syncNetworkUtil` in `pkg/kubelet/kubelet_network.go`
-//! v1.9.0). A node has both, and without it nothing would be masqueraded.
+//! In these versions, the kubelet writes the jump from POSTROUTING, with the same comment
+//! (`syncNetworkUtil` in `pkg/kubelet/kubelet_network.go` v1.9.0). A node runs both, and without
+//! the jump no traffic would be masqueraded.
 
 use super::masquerade::{mark_for_masquerade, masquerade};
 use super::services::Made;
@@ -17,7 +17,7 @@ use crate::kube_proxy::iptables::rule::Rule;
 use crate::kube_proxy::services::Protocol;
 use svclab_ruleset::iptables::script::{Script, Table};
 
-/// The rules for what was `made` of the services.
+/// Returns the rules for the services in `made`.
 pub(super) fn rules(context: &Context<'_>, made: &Made) -> Script {
     let mut script = Script::new();
     let table = script.table(Table::Nat);
@@ -58,7 +58,7 @@ fn sets(context: &Context<'_>, made: &Made, script: &mut Script) {
         let rule = rule(chains::POSTROUTING, Name::LoopBack, "dst,dst,src");
         table.command(rule.jump("MASQUERADE"));
     }
-    // The set is filled only if one of the two is asked for.
+    // The set has entries only with `masqueradeAll` or a local traffic detector.
     if holds(Name::ClusterIp) {
         let rule = rule(services, Name::ClusterIp, "dst,dst");
         let stranger = context.local.as_ref().map(LocalTraffic::if_not_local);
@@ -76,8 +76,8 @@ fn sets(context: &Context<'_>, made: &Made, script: &mut Script) {
         let rule = rule(services, Name::LoadBalancerMasq, "dst,dst");
         table.command(rule.jump(chains::MARK_MASQ));
     }
-    // The jump to this chain is appended to KUBE-SERVICES just before that is
-    // flushed and filled anew, so that it is lost: source ranges do nothing.
+    // kube-proxy appends the jump to this chain to KUBE-SERVICES just before it flushes and refills
+    // KUBE-SERVICES. The jump is lost, so source ranges have no effect.
     let (networks, addresses) = (holds(Name::SourceCidr), holds(Name::SourceIp));
     for (holds, name) in [(networks, Name::SourceCidr), (addresses, Name::SourceIp)] {
         if holds {

@@ -1,8 +1,7 @@
-//! The rules of the filter table from v1.11 on: what is forwarded, what of
-//! the traffic to services is refused, and what the node may not use.
+//! Writes the rules of the filter table from v1.11 on: forwarded traffic, rejected traffic to
+//! services, and load balancers that the node itself may not use.
 //!
-//! Follows the end of `writeIptablesRules` of kubernetes/kubernetes
-//! `pkg/proxy/ipvs/proxier.go`.
+//! Follows the end of `writeIptablesRules` of kubernetes/kubernetes `pkg/proxy/ipvs/proxier.go`.
 
 use super::masquerade::mark;
 use super::services::Made;
@@ -16,7 +15,7 @@ use crate::kube_proxy::history::{
 use crate::kube_proxy::iptables::rule::Rule;
 use svclab_ruleset::iptables::script::{Script, Table};
 
-/// Adds them to `script`.
+/// Adds the filter rules to `script`.
 pub(super) fn rules(context: &Context<'_>, made: &Made, script: &mut Script) {
     forward(context, script);
     let version = context.version;
@@ -77,8 +76,8 @@ fn forward(context: &Context<'_>, script: &mut Script) {
     }
 }
 
-/// What is addressed to a service's address but to none of its ports would
-/// meet whatever the node itself serves there.
+/// Rejects traffic to a service's address but to none of its ports. Without the rule, the traffic
+/// would reach any server of the node itself on that port.
 fn refuse_other_ports(context: &Context<'_>, made: &Made, script: &mut Script) {
     let version = context.version;
     let local = version.has(&IPVS_FILTER_SPARES_LOCAL_EXTERNAL_IPS);

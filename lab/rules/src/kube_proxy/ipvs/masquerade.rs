@@ -1,20 +1,20 @@
-//! The mark that asks for masquerading, and what happens to what carries it.
+//! Writes the rules that mark packets for masquerading and that masquerade marked packets.
 
 use super::{Context, chains};
 use crate::kube_proxy::history::{MARK_CLEARED, RANDOM_FULLY};
 use crate::kube_proxy::iptables::rule::Rule;
 use svclab_ruleset::iptables::script::{Script, Table};
 
-/// The packet mark that asks for masquerading, as iptables writes it.
+/// Returns the packet mark that requests masquerading, in the notation of iptables.
 pub(super) fn mark(context: &Context<'_>) -> String {
-    // The configuration admits bits 0 to 31; a larger one marks nothing.
+    // The configuration accepts bits 0 to 31; a larger bit sets no mark.
     let mark = 1_u32
         .checked_shl(u32::from(context.proxy.masquerade_bit))
         .unwrap_or(0);
     format!("{mark:#x}")
 }
 
-/// Masquerades what is marked.
+/// Writes the rules that masquerade marked packets.
 pub(super) fn masquerade(context: &Context<'_>, script: &mut Script) {
     let mark = mark(context);
     let table = script.table(Table::Nat);
@@ -39,7 +39,7 @@ pub(super) fn masquerade(context: &Context<'_>, script: &mut Script) {
     }));
 }
 
-/// Marks what comes by.
+/// Writes the rule that marks each packet that reaches its chain.
 pub(super) fn mark_for_masquerade(context: &Context<'_>, script: &mut Script) {
     let mark = mark(context);
     let rule = Rule::append(chains::MARK_MASQ).jump(&format!("MARK --or-mark {mark}"));

@@ -1,34 +1,31 @@
-//! kube-proxy's ipvs mode: virtual servers of IPVS balance, ipsets say which
-//! packets are to be masqueraded or dropped, and a few rules of iptables that
-//! hardly depend on the services do it.
+//! Computes the state of kube-proxy's ipvs mode: virtual servers, ipsets and iptables rules. IPVS
+//! virtual servers balance connections. Ipsets match packets to masquerade or drop. A few iptables
+//! rules, which hardly depend on the services, use the sets.
 //!
-//! Follows `syncProxyRules` of kubernetes/kubernetes
-//! `pkg/proxy/ipvs/proxier.go`. `services` is what it makes of each service,
-//! `script` and
-//! `filter` are the rules from v1.11 on, `early` those before, [`sysctls()`]
-//! and [`timeouts()`] what it sets when it starts.
+//! Follows `syncProxyRules` of kubernetes/kubernetes `pkg/proxy/ipvs/proxier.go`. `services`
+//! computes the state of each service. `script` and `filter` write the rules from v1.11 on, `early`
+//! the rules before. [`sysctls()`] and [`timeouts()`] return the settings that kube-proxy changes
+//! at start.
 //!
-//! # Load balancers' addresses that are not bound
+//! # Unbound load balancer addresses
 //!
-//! With `bindLoadBalancerIPs: false`, as in TKE, a load balancer's address has
-//! its entries in the sets and its virtual server, but is not bound to
-//! `kube-ipvs0` (nor in the set of its addresses, from v1.26 on). So it was for
-//! everybody up to v1.10. A pod's packet to it is not for the node: it passes
-//! PREROUTING, where the sets mark it or not, and leaves by the default route
-//! without ever meeting IPVS, which takes forwarded packets only on their way
-//! into the node. The node's own packets are another matter: IPVS takes them in
-//! OUTPUT, bound or not.
+//! With `bindLoadBalancerIPs: false`, as in TKE, a load balancer address has its entries in the
+//! sets and its virtual server, but is not bound to `kube-ipvs0`. From v1.26 on it is not in the
+//! set of bound addresses either. Up to v1.10 no load balancer address was bound. A pod's packet to
+//! such an address is not for the node: the packet traverses PREROUTING, where rules with the sets
+//! may mark it, and leaves by the default route without IPVS. IPVS handles packets from outside
+//! only if they are delivered to the node. The node's own packets differ: IPVS handles them in
+//! OUTPUT, whether the address is bound or not.
 //!
-//! # What is left out
+//! # Not modelled
 //!
-//! The state is that after one sync on a fresh node. Some versions take a later
-//! sync's node ports off an address that is also an external IP, because that is
-//! bound then; and up to v1.19 each sync flushes nat `KUBE-MARK-DROP`, which the
-//! kubelet fills again.
+//! The state is that after one sync on a new node. In some versions, a later sync removes node
+//! ports from an address that is also an external IP, because the address is bound then. Up to
+//! v1.19 each sync flushes nat `KUBE-MARK-DROP`, which the kubelet fills again.
 //!
-//! Nor does IPv6 go wrong as it did once: up to v1.12 the sets of a kube-proxy for
-//! IPv6 are of family inet, so that no entry gets into them (#68436, v1.13.0), and
-//! before v1.14 it finds no address to serve node ports on (#71035).
+//! Two bugs of IPv6 are not modelled. Up to v1.12 the sets of a kube-proxy for IPv6 have the family
+//! inet, so no entry can be added (#68436, v1.13.0). Before v1.14 kube-proxy finds no IPv6 address
+//! to serve node ports on (#71035).
 
 mod chains;
 mod early;
@@ -59,34 +56,33 @@ pub use chains::IPVS_OUT_FILTER;
 pub use sysctls::{Kernel, Sysctl, sysctls};
 pub use timeouts::{Timeout, TimeoutError, timeouts};
 
-/// The dummy interface that holds the services' addresses, so that packets to
-/// them are delivered on the node, where IPVS takes them.
+/// Dummy interface with the services' addresses. Packets to these addresses are delivered to the
+/// node, where IPVS handles them.
 pub const DUMMY: &str = "kube-ipvs0";
 
-/// What one kube-proxy in ipvs mode leaves on a node in one IP family.
+/// State that a kube-proxy in ipvs mode creates on a node in one IP family.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IpvsRules {
-    /// What it hands to `iptables-restore` or `ip6tables-restore`. It names
-    /// sets of [`IpvsRules::sets`], which must exist first, and up to v1.24 the
-    /// chain nat `KUBE-MARK-DROP`, whose rule is the kubelet's.
+    /// Input of `iptables-restore` or `ip6tables-restore`. The rules refer to sets in
+    /// [`IpvsRules::sets`], which must exist first, and up to v1.24 to the chain nat
+    /// `KUBE-MARK-DROP`, whose rule the kubelet writes.
     pub script: Script,
-    /// The ipsets it makes, all of its version's, empty ones too.
+    /// Ipsets of the version, including empty ones.
     pub sets: IpsetScript,
-    /// The virtual servers it makes, in the order of their addresses.
+    /// Virtual servers in the order of their addresses.
     pub servers: Vec<VirtualServer>,
-    /// The addresses it binds to [`DUMMY`], each with the full prefix length,
-    /// sorted. The interface is made whether there are any or not; it has the
-    /// flag `NOARP` and is left down.
+    /// Addresses bound to [`DUMMY`], each with the full prefix length, sorted. kube-proxy creates
+    /// the interface even if there are none; the interface has the flag `NOARP` and is down.
     pub bound: Vec<IpAddr>,
-    /// Whether each of those addresses got itself as its broadcast address,
-    /// which means nothing but shows in `ip addr`.
+    /// Whether each bound address has itself as its broadcast address. This has no effect but is
+    /// visible in `ip addr`.
     pub broadcast: bool,
 }
 
-/// The scheduler of virtual servers unless another is asked for.
+/// Default scheduler of virtual servers.
 const DEFAULT_SCHEDULER: &str = "rr";
 
-/// What the state of every service depends on.
+/// Inputs of the state of every service.
 struct Context<'a> {
     proxy: &'a KubeProxy,
     version: Version,
@@ -95,11 +91,11 @@ struct Context<'a> {
     endpoints: &'a EndpointMap,
     local: Option<LocalTraffic>,
     scheduler: &'a str,
-    /// The addresses that serve node ports, sorted.
+    /// Addresses that serve node ports, sorted.
     node_ips: Vec<IpAddr>,
 }
 
-/// What kube-proxy leaves for `ports` and their `endpoints`.
+/// Computes the state for `ports` and their `endpoints`.
 pub(super) fn rules(
     proxy: &KubeProxy,
     node: &Node<'_>,
@@ -137,9 +133,8 @@ pub(super) fn rules(
     })
 }
 
-/// The addresses that serve node ports, sorted.
-/// (`NodeIPs` and `GetNodeAddresses` of kubernetes/kubernetes `pkg/proxy/ipvs`
-/// and `pkg/proxy/util`.)
+/// Returns the addresses that serve node ports, sorted. (`NodeIPs` and `GetNodeAddresses` of
+/// kubernetes/kubernetes `pkg/proxy/ipvs` and `pkg/proxy/util`.)
 fn node_ips(proxy: &KubeProxy, node: &Node<'_>, family: Family) -> Vec<IpAddr> {
     let serving = Serving::of(proxy, family);
     let meant = |ip: IpAddr| match (&serving, ip) {

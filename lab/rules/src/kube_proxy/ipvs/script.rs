@@ -1,8 +1,8 @@
-//! The rules of iptables from v1.11 on: which set leads where. Services do not
-//! show in them, save for whether a set is empty.
+//! Writes the iptables rules of ipvs mode from v1.11 on: the target of each set. The rules depend
+//! on services only in that rules for empty sets are omitted.
 //!
-//! Follows `writeIptablesRules` and `createAndLinkKubeChain` of
-//! kubernetes/kubernetes `pkg/proxy/ipvs/proxier.go`.
+//! Follows `writeIptablesRules` and `createAndLinkKubeChain` of kubernetes/kubernetes
+//! `pkg/proxy/ipvs/proxier.go`.
 
 use super::masquerade::{mark_for_masquerade, masquerade};
 use super::services::Made;
@@ -16,14 +16,14 @@ use crate::kube_proxy::iptables::rule::Rule;
 use crate::kube_proxy::services::Protocol;
 use svclab_ruleset::iptables::script::{Script, Table};
 
-/// Destination address and port.
+/// Match directions for destination address and port.
 const TO: &str = "dst,dst";
-/// Destination port.
+/// Match direction for destination port.
 const TO_PORT: &str = "dst";
-/// Destination address and port, source.
+/// Match directions for destination address and port, and source.
 const TO_FROM: &str = "dst,dst,src";
 
-/// The rules for what was `made` of the services.
+/// Returns the rules for the services in `made`.
 pub(super) fn rules(context: &Context<'_>, made: &Made) -> Script {
     let mut writer = Writer {
         context,
@@ -66,8 +66,7 @@ impl Writer<'_> {
         self.script.table(Table::Filter).command(command);
     }
 
-    /// A rule at the end of `chain` for what is in a set, with the set's
-    /// comment.
+    /// Starts a rule at the end of `chain` that matches elements of a set, with the set's comment.
     fn commented(&self, chain: &str, name: Name, by: &str) -> Rule {
         Rule::append(chain)
             .comment(name.comment(self.context.version))
@@ -108,8 +107,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The jumps from built-in chains, in the order they are made. Each is put
-    /// first in its chain, so that the last one made is the first one met.
+    /// Writes the jumps from built-in chains, in the order of their creation. Each jump is inserted
+    /// at the top of its chain, so the kernel evaluates the last one first.
     fn link(&mut self) {
         let version = self.context.version;
         let fence = version.has(&DROPS_IN_FILTER);
@@ -176,8 +175,7 @@ impl Writer<'_> {
         }
     }
 
-    /// One rule for each set that leads somewhere, unless it is empty.
-    /// (`ipsetWithIptablesChain`.)
+    /// Writes one rule for each nonempty set that has a target. (`ipsetWithIptablesChain`.)
     fn by_set(&mut self) {
         self.lead(chains::POSTROUTING, Name::LoopBack, TO_FROM, "MASQUERADE");
         self.lead(
@@ -206,7 +204,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A rule of nat that leads what is in a set from one chain to another.
+    /// Writes a nat rule from one chain to another for elements of a set.
     fn lead(&mut self, from: &str, name: Name, by: &str, to: &str) {
         if !self.made.sets.is_empty(name) {
             let rule = self.commented(from, name, by).jump(to);
@@ -214,7 +212,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The same, for packets of `protocol`.
+    /// Writes a nat rule from one chain to another for elements of a set, limited to packets of
+    /// `protocol`.
     fn lead_protocol(&mut self, from: &str, protocol: Protocol, name: Name, to: &str) {
         if !self.made.sets.is_empty(name) {
             let by = if self.made.sets.is_ports(name) {
@@ -231,8 +230,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Load balancers' addresses with source ranges go from one chain to
-    /// another, in which admitted sources return.
+    /// Writes the jump from one chain to another for load balancer addresses with source ranges. In
+    /// the second chain, admitted sources return.
     fn source_ranges(&mut self, table: Table, from: &str, to: &str) {
         let rules = [
             (from, Name::LoadBalancerFw, TO, to),
@@ -259,7 +258,7 @@ impl Writer<'_> {
         }
         let (sctp, local, all) = (Protocol::Sctp, Name::NodePortLocalSctp, Name::NodePortSctp);
         if !version.has(&IPVS_SCTP_HASHES) {
-            // It only leads to where all traffic to the node is led anyway.
+            // The chain is the target of all traffic to the node anyway.
             self.lead_protocol(chains::SERVICES, sctp, all, chain);
             self.lead_protocol(chain, sctp, local, "RETURN");
         } else if version.has(&IPVS_SCTP_LOCAL_FIRST) {
@@ -279,10 +278,10 @@ impl Writer<'_> {
         let rule = if self.context.proxy.masquerade_all {
             rule(TO)
         } else if let Some(local) = &self.context.local {
-            // Strangers who route the services' network to a node.
+            // Traffic from other hosts that route the service network to a node.
             rule(TO).with(local.if_not_local())
         } else {
-            // The node itself: it took the service's address for its own.
+            // Traffic of the node itself, which uses the service's address as its source.
             rule("src,dst")
         };
         self.nat(rule.jump(chains::MARK_MASQ));
@@ -297,7 +296,7 @@ impl Writer<'_> {
             if masquerade {
                 self.nat(rule.clone().jump(chains::MARK_MASQ));
             }
-            // What comes from off the machine, and what is addressed to it.
+            // Traffic from outside the node, and traffic to the node itself.
             let outside = "-m physdev ! --physdev-is-in -m addrtype ! --src-type LOCAL";
             self.nat(rule.clone().with(outside).jump("ACCEPT"));
             self.nat(rule.with("-m addrtype --dst-type LOCAL").jump("ACCEPT"));
@@ -329,7 +328,7 @@ impl Writer<'_> {
         self.nat(Rule::append(chains::NODE_PORT).jump(chains::MARK_MASQ));
     }
 
-    /// What becomes of packets at the end of chains.
+    /// Writes the last rule of each chain, for packets without an earlier match.
     fn ends(&mut self) {
         self.nat(Rule::append(chains::LOAD_BALANCER).jump(chains::MARK_MASQ));
         if self.context.version.has(&DROPS_IN_FILTER) {
@@ -339,7 +338,7 @@ impl Writer<'_> {
         }
     }
 
-    /// No later rule of nat may touch what IPVS is to have.
+    /// Accepts traffic for IPVS, so that no later nat rule changes the packets.
     /// (`acceptIPVSTraffic`.)
     fn accept(&mut self) {
         for name in [Name::ClusterIp, Name::LoadBalancer] {

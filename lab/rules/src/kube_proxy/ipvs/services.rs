@@ -1,5 +1,5 @@
-//! What ipvs mode makes of each service port: entries of sets, virtual servers,
-//! addresses to bind.
+//! Computes the state of ipvs mode for each service port: set entries, virtual servers and bound
+//! addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,34 +20,32 @@ use crate::kube_proxy::topology;
 use svclab_model::plan::VirtualServer;
 use svclab_ruleset::ipvs::{Forwarding, RealServer, SchedulerFlags, Transport, Virtual};
 
-/// The weight of every real server.
+/// Weight of every real server.
 const WEIGHT: u32 = 1;
 
-/// What the services come to.
+/// State for all services.
 pub(super) struct Made {
-    /// The sets and what is in them.
+    /// Sets with their entries.
     pub sets: Sets,
-    /// The virtual servers.
+    /// Virtual servers by key.
     pub servers: BTreeMap<Virtual, VirtualServer>,
-    /// The addresses of the dummy interface.
+    /// Addresses of the dummy interface.
     pub bound: BTreeSet<IpAddr>,
-    /// Load balancers' addresses that the node itself may not use.
+    /// Load balancer addresses that the node itself may not use, with protocol and port.
     pub closed_to_node: Vec<(IpAddr, Protocol, u16)>,
 }
 
-/// Whether an address is bound to the dummy interface.
+/// Condition under which an address is bound to the dummy interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bind {
-    /// It is.
     Always,
-    /// It is, unless another interface of the node has it: see
+    /// Bound unless another interface of the node has the address; see
     /// [`IPVS_OWN_ADDRESSES_NOT_BOUND`].
     UnlessOwn,
-    /// It is not.
     Never,
 }
 
-/// What `ports` come to.
+/// Computes the state for `ports`.
 pub(super) fn make(context: &Context<'_>, ports: &[ServicePort]) -> Made {
     let mut made = Made {
         sets: Sets::new(context.version, context.family),
@@ -77,7 +75,7 @@ pub(super) fn make(context: &Context<'_>, ports: &[ServicePort]) -> Made {
     made
 }
 
-/// Works on one service port.
+/// Computes the state for one service port.
 struct Maker<'a> {
     context: &'a Context<'a>,
     made: &'a mut Made,
@@ -86,13 +84,13 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// An entry of a set of addresses and ports.
+    /// Returns an entry of a set of addresses and ports.
     fn entry(&self, address: IpAddr) -> String {
         format!("{address},{}:{}", self.port.protocol, self.port.port)
     }
 
-    /// Endpoints of this node: a connection that one makes to itself by way of
-    /// the service must be masqueraded.
+    /// Adds the endpoints of this node. A connection from an endpoint to itself through the service
+    /// must be masqueraded.
     fn loop_back(&mut self) {
         let version = self.context.version;
         for endpoint in self.endpoints {
@@ -171,11 +169,11 @@ impl Maker<'_> {
         }
     }
 
-    /// Who may use a load balancer's `address`.
+    /// Adds the sources that may use a load balancer's `address`.
     fn source_ranges(&mut self, address: IpAddr) {
         let entry = self.entry(address);
         for range in &self.port.source_ranges {
-            // ipset has no such entry, and kube-proxy only logs its refusal.
+            // ipset rejects a network of prefix 0, and kube-proxy only logs the error.
             if range.prefix() == 0 {
                 self.made.sets.refused(Name::SourceCidr);
                 continue;
@@ -192,8 +190,7 @@ impl Maker<'_> {
             ..
         } = self.context;
         if node.is_admitted(&self.port.source_ranges, *version, *family) {
-            // On the node the load balancer's address is also the source that
-            // the kernel picks.
+            // On the node, the kernel selects the load balancer address as source address.
             self.made
                 .sets
                 .add(Name::SourceIp, format!("{entry},{address}"));
@@ -245,7 +242,7 @@ impl Maker<'_> {
         for entry in entries {
             if self.port.external_local {
                 self.made.sets.add(local, entry.clone());
-                // Without chains of its own, a set lists what to masquerade.
+                // Without separate chains, the set contains only ports to masquerade.
                 if !self.context.version.has(&IPVS_CHAINS) {
                     continue;
                 }
@@ -254,7 +251,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Makes a virtual server and binds its address.
+    /// Creates a virtual server and binds its address.
     fn serve(&mut self, address: IpAddr, number: u16, only_local: bool, bind: Bind) {
         let takes = Virtual::Address {
             protocol: match self.port.protocol {
@@ -288,8 +285,8 @@ impl Maker<'_> {
         }
     }
 
-    /// The real servers of a virtual server, in the order of their texts, which
-    /// is the order that versions up to v1.29 add them in. (`syncEndpoint`.)
+    /// Returns the real servers of a virtual server, sorted by text. Versions up to v1.29 add them
+    /// in this order. (`syncEndpoint`.)
     fn real_servers(&self, only_local: bool) -> Vec<RealServer> {
         let version = self.context.version;
         let chosen = topology::choose(
@@ -322,7 +319,7 @@ impl Maker<'_> {
     }
 }
 
-/// A network as `ipset save` writes it.
+/// Renders a network as `ipset save` does.
 fn text(range: IpNetwork) -> String {
     let full = if range.is_ipv4() { 32 } else { 128 };
     if range.prefix() == full {

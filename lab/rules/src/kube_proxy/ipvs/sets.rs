@@ -1,4 +1,4 @@
-//! The ipsets of ipvs mode: what each is called, holds and is for, by version.
+//! Defines the ipsets of ipvs mode by version: name, type, contents and comment.
 //! (kubernetes/kubernetes `pkg/proxy/ipvs/ipset.go` and `ipsetInfo` in
 //! `pkg/proxy/ipvs/proxier.go`.)
 
@@ -14,55 +14,52 @@ use crate::kube_proxy::history::{
 use crate::kube_proxy::version::Version;
 use svclab_ruleset::ipset::{self, IpsetError, IpsetScript, MAX_NAME, SetType};
 
-/// The size kube-proxy gives every hash, in buckets.
+/// Size of every hash in kube-proxy, in buckets.
 const HASH_SIZE: u32 = 1024;
-/// How many entries kube-proxy lets every hash hold.
+/// Maximum number of entries of every hash in kube-proxy.
 const MAX_ENTRIES: u32 = 65_536;
-/// Every port.
+/// Type of a set of ports.
 const PORTS: SetType = SetType::BitmapPort(0, 65_535);
 
-/// One of kube-proxy's sets.
+/// Set of kube-proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Name {
-    /// Endpoints with themselves as the source.
+    /// Endpoints with themselves as source.
     LoopBack,
-    /// Cluster IPs.
     ClusterIp,
-    /// External IPs.
+    /// External IPs; from v1.19 on only those without the policy `Local`.
     ExternalIp,
     /// External IPs with the policy `Local`.
     ExternalIpLocal,
-    /// Load balancers' addresses; up to v1.10 only those with source ranges.
+    /// Load balancer addresses; up to v1.10 only those with source ranges.
     LoadBalancer,
-    /// Load balancers' addresses without the policy `Local`, up to v1.10.
+    /// Load balancer addresses without the policy `Local`, up to v1.10.
     LoadBalancerMasq,
-    /// Load balancers' addresses with source ranges.
+    /// Load balancer addresses with source ranges.
     LoadBalancerFw,
-    /// Load balancers' addresses with the policy `Local`.
+    /// Load balancer addresses with the policy `Local`.
     LoadBalancerLocal,
-    /// Load balancers' addresses with themselves as an admitted source.
+    /// Load balancer addresses with themselves as an admitted source.
     SourceIp,
-    /// Load balancers' addresses with admitted sources.
+    /// Load balancer addresses with admitted source networks.
     SourceCidr,
-    /// TCP node ports.
+    /// TCP node ports; from v1.11 on all, before only those without the policy `Local`.
     NodePortTcp,
     /// TCP node ports with the policy `Local`.
     NodePortLocalTcp,
-    /// UDP node ports.
+    /// UDP node ports; from v1.11 on all, before only those without the policy `Local`.
     NodePortUdp,
     /// UDP node ports with the policy `Local`.
     NodePortLocalUdp,
-    /// SCTP node ports.
     NodePortSctp,
     /// SCTP node ports with the policy `Local`.
     NodePortLocalSctp,
-    /// Health check node ports.
     HealthCheck,
-    /// The addresses of `kube-ipvs0`.
+    /// Addresses of `kube-ipvs0`.
     IpvsIps,
 }
 
-/// All of them, in the order kube-proxy lists them.
+/// All sets in kube-proxy's order.
 const ALL: [Name; 18] = [
     Name::LoopBack,
     Name::ClusterIp,
@@ -85,7 +82,7 @@ const ALL: [Name; 18] = [
 ];
 
 impl Name {
-    /// Whether `version` has it.
+    /// Whether `version` has the set.
     fn is_known(self, version: Version) -> bool {
         match self {
             Self::LoadBalancerMasq => !version.has(&IPVS_CHAINS),
@@ -101,7 +98,7 @@ impl Name {
         }
     }
 
-    /// What it is called for IPv4.
+    /// Returns the name of the IPv4 set.
     fn name(self, version: Version) -> &'static str {
         let hashes = version.has(&IPVS_SCTP_HASHES);
         match self {
@@ -128,7 +125,7 @@ impl Name {
         }
     }
 
-    /// What rules that match it say in their comment.
+    /// Returns the comment of rules that match the set.
     pub fn comment(self, version: Version) -> &'static str {
         let hashes = version.has(&IPVS_SCTP_HASHES);
         match self {
@@ -196,17 +193,17 @@ impl Name {
     }
 }
 
-/// The sets of one version and IP family, being filled.
+/// Sets of one version and IP family, to which entries are added.
 pub(super) struct Sets {
     version: Version,
     family: Family,
     by_name: IndexMap<Name, ipset::Set>,
-    /// Sets that something was meant for.
+    /// Sets to which kube-proxy tried to add an entry.
     meant: HashSet<Name>,
 }
 
 impl Sets {
-    /// All sets that `version` makes, empty.
+    /// Creates all sets of `version`, empty.
     pub fn new(version: Version, family: Family) -> Self {
         let inet = match family {
             Family::V4 => ipset::Family::Inet,
@@ -230,7 +227,7 @@ impl Sets {
         }
     }
 
-    /// Adds an entry. A version without the set keeps no such entry.
+    /// Adds an entry. If the version lacks the set, the entry is discarded.
     pub fn add(&mut self, name: Name, entry: String) {
         if let Some(set) = self.by_name.get_mut(&name) {
             set.add(entry);
@@ -238,25 +235,25 @@ impl Sets {
         }
     }
 
-    /// Notes that kube-proxy tried to add an entry which ipset refused: it
-    /// believes the set to hold something all the same.
+    /// Records that kube-proxy tried to add an entry that ipset rejects. kube-proxy then treats the
+    /// set as nonempty.
     pub fn refused(&mut self, name: Name) {
         if self.by_name.contains_key(&name) {
             self.meant.insert(name);
         }
     }
 
-    /// Whether kube-proxy takes the set for empty.
+    /// Whether kube-proxy treats the set as empty.
     pub fn is_empty(&self, name: Name) -> bool {
         !self.meant.contains(&name)
     }
 
-    /// What kind of entries the set has.
+    /// Whether the elements of the set are ports.
     pub fn is_ports(&self, name: Name) -> bool {
         matches!(name.kind(self.version), SetType::BitmapPort(..))
     }
 
-    /// What the set is called. (`NewIPSet` in `pkg/proxy/ipvs/ipset.go`.)
+    /// Returns the name of the set in the family. (`NewIPSet` in `pkg/proxy/ipvs/ipset.go`.)
     fn name(&self, name: Name) -> String {
         let four = name.name(self.version);
         match (self.family, four.strip_prefix("KUBE-")) {
@@ -269,13 +266,13 @@ impl Sets {
         }
     }
 
-    /// Words of a rule that match what is in the set, by `dst` and `src` for
-    /// each part of its entries.
+    /// Returns iptables arguments that match elements of the set; `by` is `dst` or `src` for each
+    /// part of an element.
     pub fn matching(&self, name: Name, by: &str) -> String {
         format!("-m set --match-set {} {by}", self.name(name))
     }
 
-    /// The sets as `ipset restore` reads them.
+    /// Returns the sets as input of `ipset restore`.
     pub fn into_script(self) -> Result<IpsetScript, IpsetError> {
         let names: Vec<String> = self.by_name.keys().map(|name| self.name(*name)).collect();
         let mut script = IpsetScript::new();

@@ -1,8 +1,7 @@
-//! What ipvs mode sets in the kernel when it starts.
-//! (`NewProxier` of kubernetes/kubernetes `pkg/proxy/ipvs/proxier.go`.)
+//! Computes the sysctls that ipvs mode sets when it starts. (`NewProxier` of kubernetes/kubernetes
+//! `pkg/proxy/ipvs/proxier.go`.)
 //!
-//! `net.bridge.bridge-nf-call-iptables` is not among them: kube-proxy only logs
-//! that it is missing.
+//! `net.bridge.bridge-nf-call-iptables` is not among them: kube-proxy only logs if it is not set.
 
 use std::ops::Range;
 
@@ -12,33 +11,32 @@ use crate::kube_proxy::history::{
     IPVS_CONN_REUSE_FROM_4_1, IPVS_EXPIRES_CONNECTIONS, IPVS_ROUTE_LOCALNET,
 };
 
-/// A kernel's version, the first two numbers of `uname -r`.
+/// Kernel version: the first two numbers of `uname -r`.
 pub type Kernel = (u16, u16);
 
-/// Any kernel.
+/// Range of all kernels.
 const ANY: Range<Kernel> = (0, 0)..(u16::MAX, 0);
 
-/// One setting.
+/// Sysctl that kube-proxy sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
-    /// Dotted, as `sysctl` prints it.
+    /// Dotted name, as `sysctl` prints it.
     pub key: &'static str,
-    /// The value.
+    /// Value as text.
     pub value: &'static str,
-    /// The kernels on which kube-proxy sets it, from the first up to, and not
-    /// with, the last.
+    /// Kernels on which kube-proxy sets the sysctl; the end is exclusive.
     pub kernels: Range<Kernel>,
 }
 
 impl Sysctl {
-    /// Whether kube-proxy sets it on this kernel.
+    /// Whether kube-proxy sets the sysctl on this kernel.
     #[must_use]
     pub fn is_set_on(&self, kernel: Kernel) -> bool {
         self.kernels.contains(&kernel)
     }
 }
 
-/// What `proxy` in ipvs mode sets, in the order it sets it.
+/// Returns the sysctls that `proxy` in ipvs mode sets, in kube-proxy's order.
 #[must_use]
 pub fn sysctls(proxy: &KubeProxy) -> Vec<Sysctl> {
     let version = proxy.version;

@@ -1,5 +1,5 @@
-//! What single rules, entries and servers depend on. Whole states are compared
-//! with recordings in `tests/kube_proxy_recorded`.
+//! Tests the inputs that single rules, entries and servers depend on. `tests/kube_proxy_recorded`
+//! compares whole states with recordings.
 
 mod rules;
 mod servers;
@@ -13,8 +13,7 @@ use crate::kube_proxy::{Family, KubeProxy, KubeProxyError, Mode, Objects, ipvs_r
 use svclab_ruleset::iptables::script::{Script, Table};
 use svclab_ruleset::iptables::{Dump, Rule};
 
-/// A cluster with one service, `ns/svc`, an endpoint on this node and one
-/// elsewhere.
+/// Cluster with one service, `ns/svc`, an endpoint on this node and one on another node.
 struct World {
     service: Value,
     endpoints: Vec<Value>,
@@ -44,7 +43,7 @@ fn world(version: &str, spec: &Value) -> World {
     }
 }
 
-/// The same behind a load balancer at 203.0.113.1, with node port 30443.
+/// Returns the cluster of [`world`] with a load balancer at 203.0.113.1 and node port 30443.
 fn with_balancer(version: &str, policy: &str) -> World {
     let spec = json!({
         "type": "LoadBalancer",
@@ -107,15 +106,15 @@ impl World {
         self.chain(Table::Nat, name)
     }
 
-    /// The entries of a set; none if there is no such set.
+    /// Returns the entries of a set, or `None` if the set does not exist.
     fn set(&self, name: &str) -> Option<Vec<String>> {
         let written = self.written();
         let set = written.sets.get(name)?;
         Some(set.entries().map(str::to_owned).collect())
     }
 
-    /// The real servers behind `address`, written as `ipvsadm` does; none if
-    /// there is no such virtual server.
+    /// Returns the real servers behind `address`, in the notation of `ipvsadm`, or `None` if the
+    /// virtual server does not exist.
     fn behind(&self, address: &str) -> Option<Vec<String>> {
         let written = self.written();
         let server = written

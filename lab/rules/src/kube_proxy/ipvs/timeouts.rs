@@ -1,6 +1,5 @@
-//! How long ipvs mode lets the kernel remember connections: what kube-proxy is
-//! told about it, and what it sets when it starts.
-//! (`NewProxier` of kubernetes/kubernetes `pkg/proxy/ipvs/proxier.go` and
+//! Computes the IPVS connection timeouts that kube-proxy sets when it starts, from its
+//! configuration. (`NewProxier` of kubernetes/kubernetes `pkg/proxy/ipvs/proxier.go` and
 //! `ConfigureTimeouts` of `pkg/util/ipvs/ipvs_linux.go`, from v1.18 on.)
 
 use std::str::FromStr;
@@ -14,28 +13,28 @@ use crate::kube_proxy::KubeProxy;
 use crate::kube_proxy::history::IPVS_TIMEOUTS;
 use svclab_ruleset::ipvs::Timeouts;
 
-/// The longest time that every kernel takes, in seconds: `INT_MAX / HZ`, where `HZ` is at
-/// most 1000. (Linux v6.12, `ip_vs_set_timeout` in `net/netfilter/ipvs/ip_vs_ctl.c`.)
+/// Longest timeout that every kernel accepts, in seconds: `INT_MAX / HZ`, where `HZ` is at most
+/// 1000. (Linux v6.12, `ip_vs_set_timeout` in `net/netfilter/ipvs/ip_vs_ctl.c`.)
 const LONGEST: u32 = i32::MAX.cast_unsigned() / 1000;
 
-/// A time that IPVS is to wait, in whole seconds; zero leaves the kernel's own.
+/// IPVS timeout in whole seconds; 0 keeps the kernel's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Timeout(u32);
 
-/// Why a text is not a [`Timeout`].
+/// Error of parsing a [`Timeout`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is not a time that IPVS can wait: write it as 900s or 15m")]
 pub struct TimeoutError(String);
 
 impl Timeout {
-    /// In seconds.
+    /// Returns the timeout in seconds.
     #[must_use]
     pub const fn seconds(self) -> u32 {
         self.0
     }
 
-    /// Whether it leaves the kernel's own.
+    /// Whether the timeout keeps the kernel's default.
     #[must_use]
     pub const fn is_zero(&self) -> bool {
         self.0 == 0
@@ -84,7 +83,8 @@ impl JsonSchema for Timeout {
     }
 }
 
-/// What `proxy` in ipvs mode sets; nothing unless it is told to.
+/// Returns the timeouts that `proxy` in ipvs mode sets, or `None` if no timeout is configured or
+/// the version does not support them.
 #[must_use]
 pub fn timeouts(proxy: &KubeProxy) -> Option<Timeouts> {
     let asked = Timeouts {

@@ -1,5 +1,5 @@
-//! What nftables mode writes once: the table, the chains that the kernel calls, those
-//! they lead to, and the sets and maps that services are entered in.
+//! Writes the objects of nftables mode that exist once per node: the table, the base chains, the
+//! chains that they jump to, and the sets and maps with the entries of services.
 
 use super::node_ports::NodePorts;
 use super::services::Made;
@@ -11,14 +11,14 @@ use crate::kube_proxy::history::{
 };
 use svclab_ruleset::nft::{Chain, Element, Hook, Rule, Set, Table};
 
-/// The priority of DNAT, and what comes a little before or after it.
+/// Priority of DNAT, relative to which the filter chains are placed.
 const DNAT: i32 = -100;
-/// The priority of SNAT.
+/// Priority of SNAT.
 const SNAT: i32 = 100;
-/// That of filters.
+/// Priority of filters.
 const FILTER: i32 = 0;
 
-/// The table, with what was made of the services.
+/// Returns the table with the objects of the services.
 pub(super) fn table(context: &Context<'_>, made: Made) -> Table {
     let Made {
         entries,
@@ -40,8 +40,8 @@ pub(super) fn table(context: &Context<'_>, made: Made) -> Table {
     }
 }
 
-/// A chain that the kernel calls, and where it leads: of new connections only, or of
-/// all packets.
+/// Returns a base chain with its jumps. Each jump has a prefix that limits it to new connections or
+/// is empty.
 fn base(
     name: &str,
     kind: &str,
@@ -61,7 +61,7 @@ fn base(
         ..Chain::regular(name)
     };
     for (of, to) in jumps {
-        // `cluster-ips-check` is not there before v1.30.
+        // `cluster-ips-check` does not exist before v1.30.
         if *to != names::CLUSTER_IPS_CHECK || context.version.has(&NFT_CLUSTER_IPS) {
             chain.rule(format!("{of}jump {to}"));
         }
@@ -121,7 +121,7 @@ fn base_chains(context: &Context<'_>) -> Vec<Chain> {
     chains
 }
 
-/// The chains that those lead to.
+/// Returns the chains that the base chains jump to.
 fn jumped_to(context: &Context<'_>) -> Vec<Chain> {
     let version = context.version;
     let ip = context.ip();
@@ -168,8 +168,8 @@ fn jumped_to(context: &Context<'_>) -> Vec<Chain> {
     chains
 }
 
-/// Matches what is addressed to the node where node ports are served; `local` matches
-/// that it is for the node itself, which some chains need not ask.
+/// Returns a match for packets to node ports. `local` is the match for packets to the node itself,
+/// which some chains can omit.
 fn to_node_ports(context: &Context<'_>, local: &str) -> String {
     match (&context.node_ports, context.family) {
         (NodePorts::On(_), _) => format!("{} daddr @{}", context.ip(), names::NODE_PORT_IPS),
@@ -178,10 +178,10 @@ fn to_node_ports(context: &Context<'_>, local: &str) -> String {
     }
 }
 
-/// Is addressed to this node.
+/// Match for packets to this node.
 const LOCAL: &str = "fib daddr type local ";
 
-/// The chains that refuse and drop before anything is translated.
+/// Returns the chains that reject and drop traffic before address translation.
 fn checks(context: &Context<'_>) -> Vec<Chain> {
     let version = context.version;
     let ip = context.ip();
@@ -275,7 +275,7 @@ fn masquerading(context: &Context<'_>) -> Chain {
     chain
 }
 
-/// The sets and maps, with their entries.
+/// Returns the sets and maps with their entries.
 fn sets(context: &Context<'_>, entries: super::services::Entries) -> Vec<Set> {
     let version = context.version;
     let address = context.address_type();

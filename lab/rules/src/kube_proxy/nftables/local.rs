@@ -1,18 +1,18 @@
-//! Words of nftables that tell traffic of local pods.
-//! (kubernetes/kubernetes `pkg/proxy/util/iptables/traffic.go` v1.29.1,
-//! `pkg/proxy/util/localdetector.go` v1.31.14 to v1.36.2.)
+//! Renders nftables matches for traffic of local pods. (kubernetes/kubernetes
+//! `pkg/proxy/util/iptables/traffic.go` v1.29.1, `pkg/proxy/util/localdetector.go` v1.31.14 to
+//! v1.36.2.)
 
 use super::Context;
 use crate::kube_proxy::Family;
 use crate::kube_proxy::history::NFT_INTERFACES_BY_NAME;
 use crate::kube_proxy::iptables::local::LocalTraffic;
 
-/// Matches what comes from a local pod; none if that cannot be told.
+/// Returns a match for packets from a local pod, or `None` if no detector is configured.
 pub(super) fn if_local(context: &Context<'_>) -> Option<String> {
     matching(context, "")
 }
 
-/// Matches what does not.
+/// Returns a match for packets from other sources, or `None` if no detector is configured.
 pub(super) fn if_not_local(context: &Context<'_>) -> Option<String> {
     matching(context, "!= ")
 }

@@ -1,12 +1,12 @@
-//! kube-proxy's nftables mode: one table for each IP family.
+//! Computes the table of kube-proxy's nftables mode, one for each IP family.
 //!
 //! Follows `setupNFTables` and `syncProxyRules` of kubernetes/kubernetes
-//! `pkg/proxy/nftables/proxier.go` (v1.29.1 to v1.36.2). [`fixed`] is what it writes
-//! once, [`services`] what it makes of each service port.
+//! `pkg/proxy/nftables/proxier.go` (v1.29.1 to v1.36.2). [`fixed`] writes the objects of the node,
+//! [`services`] the objects of each service port.
 //!
-//! It is what one sync leaves on a node without anything of kube-proxy's. Where two
-//! services ask for one address and port, of which up to v1.30 the kernel refuses all
-//! and later one wins by chance, the last by name has it here.
+//! The result is the state after one sync on a node without earlier state of kube-proxy. If two
+//! services use the same address and port, the last by name is effective here. In reality, the
+//! kernel rejects the whole transaction up to v1.30, and later a random one is effective.
 
 mod fixed;
 mod local;
@@ -30,7 +30,7 @@ use svclab_ruleset::nft::Table;
 
 pub use svclab_model::plan::NFTABLES_TABLE as TABLE;
 
-/// What the rules of every service depend on.
+/// Inputs of the rules of every service.
 struct Context<'a> {
     proxy: &'a KubeProxy,
     version: Version,
@@ -42,7 +42,7 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The family's word for addresses in rules: `ip` or `ip6`.
+    /// Returns the address family in rules: `ip` or `ip6`.
     fn ip(&self) -> &'static str {
         match self.family {
             Family::V4 => "ip",
@@ -50,7 +50,7 @@ impl Context<'_> {
         }
     }
 
-    /// The family's type of addresses.
+    /// Returns the address type in sets: `ipv4_addr` or `ipv6_addr`.
     fn address_type(&self) -> &'static str {
         match self.family {
             Family::V4 => "ipv4_addr",
@@ -58,14 +58,14 @@ impl Context<'_> {
         }
     }
 
-    /// The packet mark that asks for masquerading.
+    /// Returns the packet mark that requests masquerading.
     fn mark(&self) -> String {
-        // The configuration admits bits 0 to 31; a larger one marks nothing.
+        // The configuration accepts bits 0 to 31; a larger bit sets no mark.
         let mark = 1_u32.checked_shl(u32::from(self.proxy.masquerade_bit));
         format!("{:#010x}", mark.unwrap_or(0))
     }
 
-    /// What has a packet masqueraded, as a statement of a rule.
+    /// Returns the statement that requests masquerading of a packet.
     fn masquerade(&self) -> String {
         if self.version.has(&super::history::NFT_ENDPOINT_MAPS) {
             format!("mark set mark or {}", self.mark())
@@ -75,7 +75,7 @@ impl Context<'_> {
     }
 }
 
-/// What kube-proxy writes for `ports` and their `endpoints`.
+/// Computes the table for `ports` and their `endpoints`.
 pub(super) fn rules(
     proxy: &KubeProxy,
     node: &Node<'_>,
@@ -97,8 +97,8 @@ pub(super) fn rules(
     Ok(fixed::table(&context, made))
 }
 
-/// The networks of `family` that `objects` say cluster IPs are taken from, as far as
-/// the version asks for them.
+/// Returns the networks of `family` from which cluster IPs are allocated, according to `objects`.
+/// Returns none if the version does not use them.
 pub(super) fn service_cidrs(
     objects: &[ServiceCIDR],
     version: Version,

@@ -1,8 +1,7 @@
-//! The names of nftables mode: of its fixed chains, sets and maps, and those made
-//! for service ports and endpoints.
-//! (`hashAndTruncate`, `servicePortChainNameBase` and
-//! `servicePortEndpointChainNameBase` in kubernetes/kubernetes
-//! `pkg/proxy/nftables/proxier.go`, alike from v1.29.1 to v1.36.2.)
+//! Names the objects of nftables mode: fixed chains, sets and maps, and the objects of service
+//! ports and endpoints. (`hashAndTruncate`, `servicePortChainNameBase` and
+//! `servicePortEndpointChainNameBase` in kubernetes/kubernetes `pkg/proxy/nftables/proxier.go`, the
+//! same from v1.29.1 to v1.36.2.)
 
 use data_encoding::BASE32;
 use sha2::{Digest, Sha256};
@@ -10,80 +9,80 @@ use sha2::{Digest, Sha256};
 use crate::kube_proxy::endpoints::Endpoint;
 use crate::kube_proxy::services::ServicePort;
 
-/// Dispatch of services.
+/// Chain that dispatches traffic to services.
 pub const SERVICES: &str = "services";
-/// Masquerading of what is marked.
+/// Chain that masquerades marked packets.
 pub const MASQUERADING: &str = "masquerading";
-/// Marks for masquerading, up to v1.35.
+/// Chain that marks packets for masquerading, up to v1.35.
 pub const MARK: &str = "mark-for-masquerade";
-/// What services without endpoints refuse.
+/// Chain that rejects traffic to services without endpoints.
 pub const REJECT: &str = "reject-chain";
-/// Asks for services without endpoints.
+/// Chain that checks for services without endpoints.
 pub const SERVICE_CHECK: &str = "service-endpoints-check";
-/// Asks for node ports without endpoints.
+/// Chain that checks for node ports without endpoints.
 pub const NODE_PORT_CHECK: &str = "nodeport-endpoints-check";
-/// Both in v1.29.
+/// Chain that checks for both in v1.29.
 pub const ENDPOINTS_CHECK: &str = "endpoints-check";
-/// Asks for load balancers with source ranges.
+/// Chain that checks for load balancers with source ranges.
 pub const FIREWALL_CHECK: &str = "firewall-check";
-/// Admits by source range, in v1.29.
+/// Chain that admits sources by source range, in v1.29.
 pub const FIREWALL_ALLOW_CHECK: &str = "firewall-allow-check";
-/// Drops what conntrack calls invalid, in v1.29.
+/// Chain that drops packets in conntrack state INVALID, in v1.29.
 pub const FORWARD: &str = "forward";
-/// Refuses ports of cluster IPs that no service has.
+/// Chain that rejects traffic to ports of cluster IPs that no service has.
 pub const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
 
-/// Cluster IPs that are in use.
+/// Set of cluster IPs in use.
 pub const CLUSTER_IPS: &str = "cluster-ips";
-/// The node's addresses that serve node ports.
+/// Set of the node's addresses that serve node ports.
 pub const NODE_PORT_IPS: &str = "nodeport-ips";
-/// Addresses and ports of services without endpoints.
+/// Map of addresses and ports of services without endpoints.
 pub const NO_ENDPOINT_SERVICES: &str = "no-endpoint-services";
-/// Node ports of services without endpoints.
+/// Map of node ports of services without endpoints.
 pub const NO_ENDPOINT_NODE_PORTS: &str = "no-endpoint-nodeports";
-/// Addresses and ports that source ranges guard.
+/// Map of addresses and ports with source ranges, from v1.30 on.
 pub const FIREWALL_IPS: &str = "firewall-ips";
-/// The same in v1.29, a set.
+/// Set of addresses and ports with source ranges, in v1.29.
 pub const FIREWALL: &str = "firewall";
-/// Who may pass, in v1.29.
+/// Set of admitted sources, in v1.29.
 pub const FIREWALL_ALLOW: &str = "firewall-allow";
-/// Addresses and ports of services.
+/// Map of addresses and ports of services.
 pub const SERVICE_IPS: &str = "service-ips";
-/// Node ports of services.
+/// Map of node ports of services.
 pub const SERVICE_NODE_PORTS: &str = "service-nodeports";
-/// Local endpoints, as they call themselves by a service, from v1.36.
+/// Set of connections of local endpoints to themselves, from v1.36 on.
 pub const HAIRPIN: &str = "hairpin-connections";
 
-/// The longest that a name may be without its prefix: the kernel's 256 less 16 for
-/// the prefix.
+/// Longest name without its prefix: the kernel's limit of 256 minus 16 for the prefix.
 const LONGEST: usize = 240;
 
-/// The names made for a service port.
+/// Names of the objects of a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortNames {
-    /// All endpoints: `service-HASH-namespace/name/protocol/port`.
+    /// Chain of all endpoints: `service-HASH-namespace/name/protocol/port`.
     pub cluster: String,
-    /// The local ones.
+    /// Chain of local endpoints: `local-HASH-…`.
     pub local: String,
-    /// Traffic from outside.
+    /// Chain of traffic from outside: `external-HASH-…`.
     pub external: String,
-    /// Source ranges.
+    /// Chain of source ranges: `firewall-HASH-…`.
     pub firewall: String,
-    /// What endpoints' names begin with.
+    /// Common prefix of the names of endpoints, before the hash is added.
     base: String,
 }
 
-/// The names made for an endpoint of a service port.
+/// Names of the objects of an endpoint of a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointNames {
-    /// Its chain: `endpoint-HASH-…__10.244.1.5/8080`.
+    /// Chain of the endpoint: `endpoint-HASH-…__10.244.1.5/8080`.
     pub chain: String,
 }
 
 impl EndpointNames {
     const CHAIN: &str = "endpoint-";
 
-    /// The set of the clients that stay with it: `affinity-HASH-…__10.244.1.5/8080`.
+    /// Returns the name of the set of clients with affinity to the endpoint:
+    /// `affinity-HASH-…__10.244.1.5/8080`.
     #[must_use]
     pub fn affinity(&self) -> String {
         let hashed = self.chain.strip_prefix(Self::CHAIN).unwrap_or(&self.chain);
@@ -92,7 +91,7 @@ impl EndpointNames {
 }
 
 impl PortNames {
-    /// The names for `port`.
+    /// Creates the names for `port`.
     #[must_use]
     pub fn of(port: &ServicePort) -> Self {
         let base = format!(
@@ -109,12 +108,12 @@ impl PortNames {
         }
     }
 
-    /// The names for one of its endpoints.
+    /// Returns the names for an endpoint of the service port.
     #[must_use]
     pub fn endpoint(&self, endpoint: &Endpoint) -> EndpointNames {
         let mut ip = endpoint.ip().to_string();
         if endpoint.address.is_ipv6() {
-            // A colon may not be in a chain's name.
+            // A chain name must not contain a colon.
             ip = ip.replace(':', ".");
         }
         let name = format!("{}__{ip}/{}", self.base, endpoint.address.port());
@@ -124,12 +123,12 @@ impl PortNames {
     }
 }
 
-/// A name behind the first 8 characters of its SHA-256 in base 32, cut if too long.
+/// Returns a name after the first 8 characters of its SHA-256 in base 32, truncated if too long.
 fn hashed(name: &str) -> String {
     prefixed("", name)
 }
 
-/// The same behind a prefix, which does not count for its length.
+/// Returns a hashed name after a prefix, which does not count for the length limit.
 fn prefixed(prefix: &str, name: &str) -> String {
     let digest = Sha256::digest(name.as_bytes());
     let mut named = String::with_capacity(prefix.len() + 9 + name.len());
@@ -151,7 +150,7 @@ mod tests {
 
     #[test]
     fn names_are_those_kube_proxy_gives() {
-        // From the comments of `servicePortChainNameBase` and recordings.
+        // The names are from comments of `servicePortChainNameBase` and from recordings.
         assert_eq!(hashed("ns1/svc1/tcp/p80"), "ULMVA6XW-ns1/svc1/tcp/p80");
         assert_eq!(
             hashed("ns1/svc1/tcp/p80__10.180.0.1/80"),

@@ -1,26 +1,25 @@
-//! Where nftables mode serves node ports: on all addresses of the node, or on some.
-//! It never does on loopback addresses.
+//! Selects the addresses on which nftables mode serves node ports: all addresses of the node, or
+//! some. Loopback addresses are never included.
 //!
-//! Follows `NodePortAddresses` of kubernetes/kubernetes
-//! `pkg/proxy/util/nodeport_addresses.go` and what `cmd/kube-proxy/app` makes of
-//! `nodePortAddresses` before it gets there.
+//! Follows `NodePortAddresses` of kubernetes/kubernetes `pkg/proxy/util/nodeport_addresses.go`, and
+//! the conversion of `nodePortAddresses` in `cmd/kube-proxy/app`.
 
 use std::net::IpAddr;
 
 use crate::kube_proxy::history::{NFT_NODE_PORTS_ON_PRIMARY, NFT_NODE_PORTS_WITHOUT_PRIMARY};
 use crate::kube_proxy::{Family, KubeProxy, Node, NodePortAddress};
 
-/// The addresses of a node that serve node ports.
+/// Addresses of a node that serve node ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NodePorts {
-    /// Every address but loopback ones.
+    /// Every address except loopback addresses.
     All,
-    /// These, sorted.
+    /// Listed addresses, sorted.
     On(Vec<IpAddr>),
 }
 
 impl NodePorts {
-    /// Where `proxy` serves node ports of `family` on `node`.
+    /// Returns the addresses on which `proxy` serves node ports of `family` on `node`.
     pub fn of(proxy: &KubeProxy, node: &Node<'_>, family: Family) -> Self {
         let version = proxy.version;
         let mut asked: Vec<NodePortAddress> = proxy
@@ -37,7 +36,7 @@ impl NodePorts {
             if proxy.node_port_addresses.is_empty() {
                 asked.extend(primary);
             }
-            // What a family lacks is not asked for.
+            // kube-proxy drops `primary` for a family without a primary address.
             asked.retain(|address| *address != primary[0] || node.ip.is_some());
         } else if asked.is_empty() && version.has(&NFT_NODE_PORTS_ON_PRIMARY) {
             asked.extend(primary);

@@ -1,4 +1,4 @@
-//! What nftables mode makes of each service port: its chains, and its entries in the
+//! Writes the objects of nftables mode for each service port: its chains, and its entries in the
 //! sets and maps.
 
 use std::fmt::Write as _;
@@ -16,16 +16,16 @@ use crate::kube_proxy::services::ServicePort;
 use crate::kube_proxy::topology::{self, Chosen};
 use svclab_ruleset::nft::{Chain, Element, Rule, Set};
 
-/// What was made of the services.
+/// Objects for all services.
 #[derive(Debug, Default)]
 pub(super) struct Made {
     pub entries: Entries,
-    /// The sets of clients that stay with an endpoint.
+    /// Sets of clients with affinity to an endpoint.
     pub affinity: Vec<Set>,
     pub chains: Vec<Chain>,
 }
 
-/// The entries of services in each set and map.
+/// Entries of services in each set and map.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     pub hairpin: Elements,
@@ -38,7 +38,7 @@ pub(super) struct Entries {
     pub service_node_ports: Elements,
 }
 
-/// The entries of one set or map: the last that asks for a key has it.
+/// Entries of one set or map. If several entries have one key, the last is kept.
 #[derive(Debug, Default)]
 pub(super) struct Elements(IndexMap<String, Element>);
 
@@ -47,13 +47,13 @@ impl Elements {
         self.0.insert(element.key.clone(), element);
     }
 
-    /// In the order in which their keys first came.
+    /// Returns the entries in the order in which their keys were first added.
     pub fn into_elements(self) -> Vec<Element> {
         self.0.into_values().collect()
     }
 }
 
-/// Makes what `ports` and their `endpoints` ask for.
+/// Computes the objects for `ports` and their `endpoints`.
 pub(super) fn make(context: &Context<'_>, ports: &[ServicePort], endpoints: &EndpointMap) -> Made {
     let mut made = Made::default();
     for port in ports {
@@ -66,13 +66,13 @@ pub(super) fn make(context: &Context<'_>, ports: &[ServicePort], endpoints: &End
     made
 }
 
-/// One service port, as one node serves it.
+/// Service port as one node serves it.
 struct Service<'a> {
     context: &'a Context<'a>,
     port: &'a ServicePort,
     chosen: &'a Chosen<'a>,
     names: PortNames,
-    /// The endpoints that get names of their own, with those.
+    /// Endpoints that have a chain, with their names.
     named: Vec<(&'a Endpoint, EndpointNames)>,
 }
 
@@ -91,17 +91,17 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Whether what is addressed to the cluster IP finds an endpoint.
+    /// Whether traffic to the cluster IP has an endpoint.
     fn serves_inside(&self) -> bool {
         self.chosen.any && !(self.port.internal_local && self.chosen.local.is_empty())
     }
 
-    /// Whether what comes from outside finds an endpoint.
+    /// Whether traffic from outside has an endpoint.
     fn serves_outside(&self) -> bool {
         self.chosen.any && !(self.port.external_local && self.chosen.local.is_empty())
     }
 
-    /// The chain for traffic from inside.
+    /// Returns the chain for traffic to the cluster IP.
     fn inside(&self) -> &str {
         if self.port.internal_local {
             &self.names.local
@@ -110,7 +110,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// What becomes of traffic that finds no endpoint.
+    /// Returns the verdict for traffic without an endpoint.
     fn refusal(&self) -> String {
         if self.chosen.any {
             "drop".to_owned()
@@ -119,12 +119,12 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// The key of an address and the service's port.
+    /// Returns the key of an address and the service's port.
     fn socket(&self, ip: IpAddr) -> String {
         format!("{ip} . {} . {}", self.port.protocol, self.port.port)
     }
 
-    /// An entry that says whose it is.
+    /// Adds a comment with the service port's name to an entry.
     fn noted(&self, element: Element) -> Element {
         Element {
             comment: Some(self.port.name.clone()),
@@ -185,7 +185,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Enters the load balancer's addresses among those that source ranges guard.
+    /// Adds the load balancer addresses to the addresses with source ranges.
     fn guard(&self, entries: &mut Entries) {
         let version = self.context.version;
         let port = self.port;
@@ -218,7 +218,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Whether source ranges let the node itself in.
+    /// Whether source ranges admit the node itself.
     fn admits_node(&self) -> bool {
         let Self { context, port, .. } = self;
         let node = context.node;
@@ -257,7 +257,7 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// The chains of the endpoints that have one.
+    /// Returns the chains of the endpoints that have one.
     fn endpoints(&self) -> impl Iterator<Item = Chain> + '_ {
         let Self { context, port, .. } = self;
         let ip = context.ip();
@@ -278,8 +278,8 @@ impl<'a> Service<'a> {
         })
     }
 
-    /// The chain that spreads traffic over endpoints. `inside` says whether what is
-    /// addressed to the cluster IP comes by.
+    /// Returns the chain that distributes traffic over endpoints. `inside` is whether traffic to
+    /// the cluster IP traverses the chain.
     fn spread(&self, name: &str, endpoints: &[&Endpoint], inside: bool) -> Chain {
         let Self { context, port, .. } = self;
         let mut chain = Chain::regular(name);
@@ -328,7 +328,7 @@ impl<'a> Service<'a> {
         chain
     }
 
-    /// What masquerades traffic to the cluster IP, up to v1.35.
+    /// Returns the rule that masquerades traffic to the cluster IP, up to v1.35.
     fn masquerade_inside(&self) -> Option<Rule> {
         let Self { context, port, .. } = self;
         if context.version.has(&NFT_ENDPOINT_MAPS) {
@@ -351,7 +351,7 @@ impl<'a> Service<'a> {
         )))
     }
 
-    /// The chain for traffic from outside.
+    /// Returns the chain for traffic from outside.
     fn outside(&self) -> Chain {
         let Self { context, names, .. } = self;
         let masquerade = context.masquerade();
@@ -389,7 +389,7 @@ impl<'a> Service<'a> {
         chain
     }
 
-    /// The chain that drops what source ranges do not admit.
+    /// Returns the chain that drops traffic from sources that the source ranges do not admit.
     fn firewall(&self) -> Chain {
         let Self { context, port, .. } = self;
         let mut admitted: Vec<String> = port.source_ranges.iter().map(network).collect();
@@ -406,7 +406,7 @@ impl<'a> Service<'a> {
     }
 }
 
-/// A network as Go prints one: without what its prefix does not cover.
+/// Renders a network as Go does: without the host bits.
 fn network(range: &ipnetwork::IpNetwork) -> String {
     format!("{}/{}", range.network(), range.prefix())
 }

@@ -1,5 +1,5 @@
-//! nftables mode, by version and configuration: what no recording shows. What is
-//! expected was read in kube-proxy's source.
+//! Tests nftables mode by version and configuration where no recording exists. The expected rules
+//! are from kube-proxy's source.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use crate::kube_proxy::{
 };
 use svclab_ruleset::nft::Table;
 
-/// A node with an address in each of these families, and `ns/svc:p` with two endpoints.
+/// Node with an IPv4 address, and `ns/svc:p` with two endpoints.
 struct Cluster {
     node: Node,
     service: Service,
@@ -97,8 +97,8 @@ fn table(version: &str) -> Table {
     cluster.table(&proxy(version), Family::V4).expect("a table")
 }
 
-/// The rules of a chain, or of the only service's that is called so; none if it is not
-/// there.
+/// Returns the rules of a chain, or of the only service chain whose name begins with `name`; empty
+/// if the chain does not exist.
 fn rules(table: &Table, name: &str) -> Vec<String> {
     let is_it = |known: &str| known == name || known.starts_with(name) && known.contains('/');
     let mut chains = table.chains.iter();
@@ -107,7 +107,7 @@ fn rules(table: &Table, name: &str) -> Vec<String> {
     rules.map(ToString::to_string).collect()
 }
 
-/// The entries of a set or map; none if it is not there.
+/// Returns the entries of a set or map, or `None` if it does not exist.
 fn entries(table: &Table, set: &str) -> Option<Vec<String>> {
     let set = table.set(set)?;
     Some(set.elements.iter().map(ToString::to_string).collect())
@@ -127,7 +127,7 @@ fn versions_before_1_29_have_no_such_mode() {
     assert_eq!(error, KubeProxyError::Mode(Mode::Iptables));
 }
 
-/// A whole table of each shape that no recording shows.
+/// Compares a whole table of each shape that no recording shows.
 #[test]
 fn tables_of_versions_that_were_read() {
     for version in ["v1.29", "v1.33"] {
@@ -201,18 +201,18 @@ fn node_ports_are_served_on_the_primary_address_from_1_30() {
     let primary = Some(vec!["192.0.2.1".to_owned()]);
     assert_eq!(served("v1.29", &[], four), None);
     assert_eq!(served("v1.30", &[], four), primary);
-    // The node has no IPv6 address: nowhere, and later everywhere.
+    // The node has no IPv6 address: not served in v1.30, served everywhere later.
     assert_eq!(served("v1.30", &[], six), Some(Vec::new()));
     assert_eq!(served("v1.31", &[], four), primary);
     assert_eq!(served("v1.31", &[], six), None);
     assert_eq!(served("v1.31", &["primary"], six), None);
-    // Those of the other family say nothing of this one: up to v1.30 it has its
-    // primary address.
+    // Networks of the other family do not affect this family: up to v1.30 the primary address
+    // serves node ports.
     let other = ["2001:db8::/64"];
     assert_eq!(served("v1.30", &other, four), primary);
     assert_eq!(served("v1.31", &other, four), None);
     assert_eq!(served("v1.36", &["0.0.0.0/0"], four), None);
-    // Loopback addresses never are.
+    // Loopback addresses never serve node ports.
     let both = ["127.0.0.0/8", "198.51.100.0/24"];
     let one = Some(vec!["198.51.100.1".to_owned()]);
     assert_eq!(served("v1.36", &both, four), one);

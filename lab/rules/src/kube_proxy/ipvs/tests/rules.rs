@@ -1,4 +1,4 @@
-//! Rules and the sets they name.
+//! Tests iptables rules and the sets that they match.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn read(lines: &str) -> Dump {
     Dump::parse(&format!("{text}{lines}\nCOMMIT\n")).unwrap()
 }
 
-/// Every rule of nat, chain by chain.
+/// Returns every nat rule, sorted.
 fn nat_rules(dump: &Dump) -> Vec<String> {
     let mut rules = Vec::new();
     for chain in &dump.table(Table::Nat).unwrap().chains {
@@ -35,8 +35,8 @@ fn nat_rules(dump: &Dump) -> Vec<String> {
     rules
 }
 
-/// The dump of a node with a v1.9.11 that was started without
-/// `--cluster-cidr`, less what docker and others wrote.
+/// The dump is from a node with a v1.9.11 that ran without `--cluster-cidr`, without the rules of
+/// docker and other programs.
 #[test]
 fn v1_9_without_a_cluster_cidr_masquerades_no_cluster_ip() {
     let recorded = read(
@@ -77,8 +77,8 @@ fn v1_9_without_a_cluster_cidr_masquerades_no_cluster_ip() {
     assert_eq!(world.set("KUBE-CLUSTER-IP").unwrap(), ["10.20.0.1,tcp:443"]);
 }
 
-/// The dump of a healthy node in the same report, said to be a v1.9.2's, has
-/// the form of v1.12 to v1.15.
+/// The dump of a healthy node in the same report, which the report attributes to a v1.9.2, has the
+/// form of v1.12 to v1.15.
 #[test]
 fn v1_13_with_a_cluster_cidr_masquerades_strangers() {
     let recorded = read(
@@ -215,15 +215,15 @@ fn source_ranges_that_admit_the_node_let_it_in() {
             .is_empty()
     );
 
-    // Before v1.25 it is nat that marks for dropping.
+    // Before v1.25, nat marks packets for dropping.
     let old = fenced("v1.20", "198.51.100.0/24");
     let firewall = old.nat("KUBE-FIREWALL");
     assert_eq!(firewall.last().unwrap(), "-j KUBE-MARK-DROP");
     assert!(old.nat("KUBE-LOAD-BALANCER")[0].ends_with("-j KUBE-FIREWALL"));
 }
 
-/// ipset refuses an entry for all addresses, and kube-proxy does not notice:
-/// it shuts everybody out.
+/// ipset rejects an entry for all addresses, and kube-proxy does not handle the error: it drops
+/// traffic from all sources.
 #[test]
 fn a_source_range_of_all_addresses_admits_nobody_until_1_34() {
     for (version, fenced) in [("v1.33", true), ("v1.34", false)] {
@@ -307,7 +307,7 @@ fn sctp_node_ports_are_kept_by_version() {
             "{version}"
         );
     }
-    // v1.15 knows only the node's own address, even where it does not serve.
+    // v1.15 enters only the node's own address, even if the address does not serve node ports.
     let mut one = world("v1.15", &spec);
     one.proxy.node_port_addresses = vec!["127.0.0.0/8".to_owned().try_into().unwrap()];
     for set in ["KUBE-NODE-PORT-SCTP-HASH", "KUBE-NODE-PORT-LOCAL-SCTP-HASH"] {

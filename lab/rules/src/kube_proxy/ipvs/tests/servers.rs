@@ -1,4 +1,4 @@
-//! Virtual servers, who is behind them, and which addresses are bound.
+//! Tests virtual servers, their real servers, and bound addresses.
 
 use serde_json::json;
 
@@ -137,8 +137,7 @@ fn node_ports_are_served_on_the_addresses_asked_for() {
     assert!(served("v1.36", &["192.0.2.0/24"]).is_empty());
 }
 
-/// What one own address of the node is, by version: a load balancer's address, an external
-/// IP, and a cluster IP.
+/// Tests an address of the node as load balancer address, external IP and cluster IP, by version.
 #[test]
 fn own_address_is_bound_by_kind_and_version() {
     const OWN: &str = "10.19.136.10";
@@ -163,7 +162,7 @@ fn own_address_is_bound_by_kind_and_version() {
             );
             let refused = world.set("KUBE-IPVS-IPS").unwrap();
             assert_eq!(refused, world.bound(), "{version} {kind}");
-            // The virtual server is there in any case.
+            // The virtual server exists in any case.
             assert!(world.behind(&format!("-t {OWN}:443")).is_some());
         }
     }
