@@ -1,4 +1,4 @@
-//! In what two dumps differ: where, what, and whose it is.
+//! Defines a difference between two dumps: its location, its content and its owner.
 
 use std::fmt;
 
@@ -7,81 +7,81 @@ use serde::{Deserialize, Serialize};
 
 use svclab_ruleset::tool::{Format, Ip};
 
-/// Something in which two dumps differ.
+/// Difference between two dumps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Difference {
-    /// Where.
+    /// Location of the difference.
     pub place: Place,
-    /// What.
+    /// Content of the difference.
     #[serde(flatten)]
     pub change: Change,
-    /// Whose it is, where the dumps tell.
+    /// Owner of the differing object; absent if the dumps do not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
 }
 
-/// Where dumps differ.
+/// Location of a difference.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(tag = "of", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Place {
-    /// A file that only one of the dumps has.
+    /// Output file that only one of the dumps has.
     File {
-        /// The program whose output it holds: `ipset save`.
+        /// Program whose output the file contains: `ipset save`.
         program: String,
     },
-    /// A chain of iptables or nftables.
+    /// Chain of iptables or nftables.
     Chain {
-        /// The program that prints it: `iptables-save`.
+        /// Program that prints the chain: `iptables-save`.
         program: String,
-        /// Its table: `nat`, `ip kube-proxy`.
+        /// Table of the chain: `nat`, `ip kube-proxy`.
         table: String,
-        /// Its name.
+        /// Name of the chain.
         chain: String,
     },
-    /// A table of nftables.
+    /// Table of nftables.
     NftTable {
-        /// Its family and name: `ip kube-proxy`.
+        /// Family and name of the table: `ip kube-proxy`.
         table: String,
     },
-    /// A set or map of nftables.
+    /// Set or map of nftables.
     NftSet {
-        /// Its table: `ip kube-proxy`.
+        /// Table of the set: `ip kube-proxy`.
         table: String,
-        /// Its name.
+        /// Name of the set or map.
         name: String,
     },
-    /// A set of ipset.
+    /// Set of ipset.
     Set {
-        /// Its name.
+        /// Name of the set.
         name: String,
     },
-    /// A virtual server of IPVS.
+    /// Virtual server of IPVS.
     Server {
-        /// What it takes packets for, as `ipvsadm` says it: `-t 10.96.0.10:80`.
+        /// Key of the virtual server, in the notation of `ipvsadm`: `-t 10.96.0.10:80`.
         server: String,
     },
-    /// An interface.
+    /// Network interface.
     Link {
-        /// Its name.
+        /// Name of the interface.
         name: String,
     },
-    /// A table of routes.
+    /// Routing table.
     Routes {
-        /// Whose addresses.
+        /// Address family of the routes.
         family: Ip,
-        /// Its name or number.
+        /// Name or number of the table.
         table: String,
     },
-    /// The rules that say which table of routes is asked.
+    /// Routing rules, which select the routing table.
     Policy {
-        /// Whose addresses.
+        /// Address family of the rules.
         family: Ip,
     },
-    /// Settings of the kernel.
+    /// Sysctls of the kernel.
     Sysctls,
 }
 
-/// What differs there.
+/// Content of a difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(
     tag = "change",
@@ -89,39 +89,39 @@ pub enum Place {
     rename_all_fields = "camelCase"
 )]
 pub enum Change {
-    /// Only one dump has the place itself: the chain, the set, the file.
+    /// Only one dump has the object itself: the chain, the set, the file.
     Whole {
-        /// Which.
+        /// Dump that has the object.
         only: Side,
-        /// The line where it begins, from 1; 0 if it is of no file.
+        /// First line of the object, from 1; 0 if the object is from no file.
         line: u32,
     },
     /// Only one dump has this rule, entry, server, address or route.
     Item {
-        /// Which.
+        /// Dump that has the item.
         only: Side,
-        /// As it was written.
+        /// Source text of the item.
         item: String,
-        /// Its line, from 1; 0 if it is of no file.
+        /// Line of the item, from 1; 0 if the item is from no file.
         line: u32,
     },
-    /// Both have it, but it stands elsewhere among others.
+    /// Both dumps have the item, at different positions of its list.
     Moved {
-        /// As the first dump writes it.
+        /// Source text of the item in the first dump.
         item: String,
-        /// Its line in the first dump, from 1; 0 if it is of no file.
+        /// Line in the first dump, from 1; 0 if the item is from no file.
         first: u32,
-        /// Its line in the second dump.
+        /// Line in the second dump, from 1; 0 if the item is from no file.
         second: u32,
     },
-    /// A property or a setting.
+    /// Property or sysctl with different values.
     Value {
-        /// Its name: `policy`, `maxelem`, `net.ipv4.ip_forward`.
+        /// Name of the property: `policy`, `maxelem`, `net.ipv4.ip_forward`.
         what: String,
-        /// In the first dump.
+        /// Value in the first dump; absent if unset.
         #[serde(skip_serializing_if = "Option::is_none")]
         first: Option<String>,
-        /// In the second dump.
+        /// Value in the second dump; absent if unset.
         #[serde(skip_serializing_if = "Option::is_none")]
         second: Option<String>,
     },
@@ -131,26 +131,26 @@ pub enum Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// The first.
+    /// First dump.
     First,
-    /// The second.
+    /// Second dump.
     Second,
 }
 
-/// Whose something is.
+/// Owner of an object.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Owner {
-    /// It was written for a port of a Service: `default/web:http`.
+    /// Port of a Service for which the object was written: `default/web:http`.
     Service(String),
-    /// It was written by a component: `kube-proxy`.
+    /// Component that wrote the object: `kube-proxy`.
     Component(String),
 }
 
 impl Side {
-    /// How a difference is marked in a text: `-` for what only the first has.
+    /// Returns the sign in a diff: `-` for the first dump, `+` for the second.
     #[must_use]
     pub const fn sign(self) -> char {
         match self {
@@ -199,7 +199,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// The program that prints it.
+    /// Returns the program that prints the object.
     #[must_use]
     pub fn program(&self) -> &str {
         match self {
@@ -215,7 +215,7 @@ impl Place {
     }
 }
 
-/// As a line of a diff; what has several is joined.
+/// Renders the change as a line of a diff. Values with several lines are joined.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Finding and reading the files of a dump.
+//! Finds and reads the files of a dump.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,90 +12,90 @@ use svclab_diagnostic::printable::one_line;
 use svclab_ruleset::text::limits::{MAX_BYTES, MAX_FILES};
 use svclab_ruleset::tool::Format;
 
-/// The files of a dump, and what else lies beside them.
+/// Files of a dump, and other files next to them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Folder {
-    /// The files.
+    /// Files with the output of known programs.
     pub files: Vec<File>,
-    /// Names of what lies in the directory and is of no known program.
+    /// Names of files in the directory or tarball that belong to no known program.
     pub others: Vec<String>,
-    /// By their names, the files themselves that symbolic links led to.
+    /// Targets of symbolic links, by the names of the links.
     linked_to: BTreeMap<String, PathBuf>,
 }
 
-/// Why a dump cannot be had.
+/// Error of finding or reading the files of a dump.
 #[derive(Debug, Error)]
 pub enum FolderError {
-    /// There is no such file or directory.
+    /// Path does not exist.
     #[error("{0}: there is no such file or directory")]
     Missing(String),
-    /// A directory without any file of a known name.
+    /// Directory contains no file with a known name.
     #[error(
         "{0}: no file in this directory is named as a dump's; expected are names such as iptables-save, ipset-save, nft, ipvsadm-Sn, ip-addr, ip-route, ip-rule, sysctl-a"
     )]
     Nothing(String),
-    /// A tarball without any.
+    /// Tarball contains no file with a known name.
     #[error(
         "{0}: no file in this tarball is named as a dump's; `scripts/collect-node` writes such tarballs"
     )]
     Foreign(String),
-    /// Files of several dumps.
+    /// Location contains files of several dumps.
     #[error(
         "{name}: files of several dumps lie here, and which belong together is not known; they begin with {}: {remedy}",
         begin.join(" and with ")
     )]
     Several {
-        /// The directory or the tarball.
+        /// Path of the directory or the tarball.
         name: String,
-        /// What files begin with, of two of the dumps.
+        /// Name prefixes of two of the dumps.
         begin: Vec<String>,
-        /// What to do.
+        /// Remedy for the user.
         remedy: &'static str,
     },
-    /// More than [`MAX_FILES`].
+    /// Directory has more files than [`MAX_FILES`].
     #[error("{0}: more than {MAX_FILES} files; a dump is a directory of its own")]
     Many(String),
-    /// Larger than [`MAX_BYTES`].
+    /// File is larger than [`MAX_BYTES`].
     #[error("{name}: larger than {} MiB, the most that svclab reads of one file", MAX_BYTES >> 20)]
     Large {
-        /// The file.
+        /// Path of the file.
         name: String,
     },
-    /// A tarball that cannot be read.
+    /// Tarball is invalid.
     #[error("{name}: {source}")]
     Tarball {
-        /// The file.
+        /// Path of the tarball.
         name: String,
-        /// What is wrong with it.
+        /// Defect of the tarball.
         source: TarballError,
     },
-    /// Compressed or packed.
+    /// File is compressed or an archive.
     #[error("{name}: this is {what}; unpack it first, or name a tarball")]
     Packed {
-        /// The file.
+        /// Path of the file.
         name: String,
-        /// What it is: "compressed by gzip".
+        /// Kind of the file: "compressed by gzip".
         what: &'static str,
     },
-    /// Not text.
+    /// File is not UTF-8 text.
     #[error("{name}: line {line} is not UTF-8; no program prints that")]
     NotUtf8 {
-        /// The file.
+        /// Path of the file.
         name: String,
-        /// The first line that is not UTF-8, from 1.
+        /// First line that is not UTF-8, from 1.
         line: usize,
     },
-    /// It is no regular file, it is out of bounds, or the operating system refused.
+    /// Path is not a regular file, is outside the permitted location, or cannot be read.
     #[error("{name}: cannot be read: {source}")]
     Io {
-        /// The path as given.
+        /// Path as given.
         name: String,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: FileError,
     },
 }
 
-/// What `scripts/collect-node` writes besides, for people.
+/// Further files of `scripts/collect-node`, for human readers.
 const BESIDE: [&str; 9] = [
     "versions.txt",
     "missing.txt",
@@ -108,7 +108,7 @@ const BESIDE: [&str; 9] = [
     "proc-ip_vs",
 ];
 
-/// How files begin that are no text.
+/// First bytes of files that are not text, with the kind of file.
 const PACKED: [(&[u8], &str); 6] = [
     (b"\x1f\x8b", "compressed by gzip"),
     (b"\xfd7zXZ", "compressed by xz"),
@@ -119,22 +119,23 @@ const PACKED: [(&[u8], &str); 6] = [
 ];
 
 impl Folder {
-    /// Reads a file, the files of a directory whose names say what they hold, or
-    /// the files whose names begin with `path` and a dot.
+    /// Reads a file, the files of a directory that have known names, or the files whose names begin
+    /// with `path` and a dot.
     ///
     /// # Errors
     ///
-    /// See [`FolderError`].
+    /// Returns a [`FolderError`] if no file is found, files of several dumps are found, or a file
+    /// is not readable text.
     pub fn read(path: &Path) -> Result<Self, FolderError> {
         Self::read_at(&Location::anywhere(path))
     }
 
-    /// As [`Folder::read`], where nothing else may be read than what the location
-    /// permits.
+    /// Reads the files like [`Folder::read`], limited to files that the location permits.
     ///
     /// # Errors
     ///
-    /// See [`FolderError`].
+    /// Returns a [`FolderError`] if no file is found, files of several dumps are found, or a file
+    /// is not readable text.
     pub fn read_at(location: &Location) -> Result<Self, FolderError> {
         let name = shown(location);
         match location.open() {
@@ -165,8 +166,8 @@ impl Folder {
         }
     }
 
-    /// What the files hold, and what is wrong with them. Of files that symbolic links
-    /// led to, no text is shown.
+    /// Parses the files and collects diagnostics. Diagnostics show no text of files that were
+    /// reached through symbolic links.
     #[must_use]
     pub fn parse(self) -> Read {
         let mut read = NodeDump::read(self.files);
@@ -205,7 +206,7 @@ impl Folder {
         let owned = || name.to_owned();
         let wanted = |path: &str| Format::of_name(last(path)).is_some();
         let (files, others) = tarball::files(packed, wanted).map_err(|source| match source {
-            // One file that was compressed.
+            // The file is a single compressed file, not a tarball.
             TarballError::Not(0) if packed.starts_with(PACKED[0].0) => FolderError::Packed {
                 name: owned(),
                 what: PACKED[0].1,
@@ -230,8 +231,8 @@ impl Folder {
         folder.of_one(owned(), "unpack it, and name one of the directories")
     }
 
-    /// The folder, unless files of several dumps are in it: of two nodes there may be rules of
-    /// one and addresses of the other.
+    /// Returns the folder unless it contains files of several dumps. With files of two nodes, rules
+    /// of one node could be combined with addresses of the other.
     fn of_one(self, name: String, remedy: &'static str) -> Result<Self, FolderError> {
         let mut begin: Vec<&str> = self.files.iter().map(|file| begins(&file.name)).collect();
         begin.sort_unstable();
@@ -268,7 +269,7 @@ impl Folder {
     }
 }
 
-/// A path as messages name it.
+/// Returns a path in the form for messages.
 fn shown(location: &Location) -> String {
     one_line(&location.shown().to_string_lossy()).into_owned()
 }
@@ -278,12 +279,12 @@ fn refuse(name: &str) -> impl FnOnce(FileError) -> FolderError + use<> {
     move |source| FolderError::Io { name, source }
 }
 
-/// A path's last part.
+/// Returns the last component of a path.
 fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// What a file's name begins with, up to what says which program printed it.
+/// Returns the part of a file name before the name of the program.
 fn begins(path: &str) -> &str {
     let name = path.strip_suffix(".txt").unwrap_or(path);
     let format = last(name).rsplit('.').next().unwrap_or_default();
@@ -292,7 +293,7 @@ fn begins(path: &str) -> &str {
         .trim_end_matches(['.', '/'])
 }
 
-/// What lies in a directory under names that begin so, by name.
+/// Lists the entries of a directory whose names begin with `begins`, sorted by name.
 fn entries(folder: &Location, begins: &str) -> Result<Vec<Location>, FolderError> {
     let name = shown(folder);
     let mut names = Vec::new();
@@ -309,7 +310,7 @@ fn entries(folder: &Location, begins: &str) -> Result<Vec<Location>, FolderError
     Ok(names.iter().map(|name| folder.child(name)).collect())
 }
 
-/// A file of a dump from what is in it.
+/// Creates a file of a dump from its content.
 fn file(name: String, bytes: Vec<u8>) -> Result<File, FolderError> {
     if let Some((_, what)) = PACKED.iter().find(|(begins, _)| bytes.starts_with(begins)) {
         return Err(FolderError::Packed { name, what });
@@ -317,7 +318,7 @@ fn file(name: String, bytes: Vec<u8>) -> Result<File, FolderError> {
     if bytes.len() > MAX_BYTES {
         return Err(FolderError::Large { name });
     }
-    // Windows' programs begin a text so.
+    // Windows programs begin a text with a byte order mark.
     let bytes = match bytes.strip_prefix(b"\xef\xbb\xbf") {
         Some(rest) => rest.to_vec(),
         None => bytes,

@@ -1,5 +1,7 @@
-//! What a node holds, as the programs print it: read from files, checked, and
-//! compared by what it means.
+//! Reads, checks and compares dumps of nodes.
+//!
+//! A dump is a set of tool outputs in files, directories or tarballs. [`NodeDump`] is a parsed
+//! dump; [`compare()`] lists the differences between two dumps that affect packets.
 
 pub mod compare;
 pub mod difference;

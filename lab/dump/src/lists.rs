@@ -1,22 +1,22 @@
-//! Telling two lists apart: what only one of them has, and what stands elsewhere.
+//! Compares two lists: items that only one list has, and items that moved.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::difference::{Change, Side};
 
-/// Something in a list.
+/// Item of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// What it means: two that mean the same have the same key.
+    /// Canonical text: items with the same meaning have the same key.
     pub key: String,
-    /// As it was written.
+    /// Source text of the item.
     pub written: String,
-    /// Its line, from 1; 0 if it is of no file.
+    /// Line of the item, from 1; 0 if the item is from no file.
     pub line: u32,
 }
 
 impl Item {
-    /// Something that means what it says.
+    /// Creates an item whose source text is its key.
     pub fn plain(written: impl Into<String>, line: u32) -> Self {
         let written = written.into();
         Self {
@@ -35,9 +35,8 @@ impl Item {
     }
 }
 
-/// In what the second list differs from the first, in an order that a person can
-/// follow: what was added comes after what it follows. As little as possible has
-/// moved.
+/// Returns the differences of the second list from the first in reading order: an added item
+/// follows the item that precedes it. The number of moved items is minimal.
 pub fn compare(first: &[Item], second: &[Item]) -> Vec<Change> {
     let mut places: HashMap<&str, VecDeque<usize>> = HashMap::new();
     for (j, item) in second.iter().enumerate() {
@@ -82,11 +81,11 @@ pub fn compare(first: &[Item], second: &[Item]) -> Vec<Change> {
     changes.into_iter().map(|(_, change)| change).collect()
 }
 
-/// Which of the pairs, whose first halves rise, belong to a longest row whose
-/// second halves rise, too. (Patience sorting.)
+/// Returns which pairs belong to a longest subsequence with increasing second elements. The first
+/// elements of the pairs increase. (Patience sorting.)
 fn longest_rising(pairs: &[(usize, usize)]) -> Vec<bool> {
-    // The last pair of the row of each length that ends lowest, and for each pair
-    // the one before it in its row.
+    // For each length, the last pair of the subsequence with the lowest end. For each pair, its
+    // predecessor in the subsequence.
     let mut ends: Vec<usize> = Vec::new();
     let mut before = vec![None; pairs.len()];
     for (at, (_, j)) in pairs.iter().enumerate() {
@@ -141,8 +140,8 @@ mod tests {
     }
 
     proptest! {
-        /// Taking the changes in turns one list into the other, as far as what is
-        /// in them goes, and nothing is told of equal lists.
+        /// Applying the changes to the first list gives the items of the second list. Equal lists
+        /// have no changes.
         #[test]
         fn changes_account_for_everything(
             first in proptest::collection::vec(0_u8..6, 0..12),

@@ -1,5 +1,4 @@
-//! All that was dumped of a node: each file read by the program that printed it,
-//! and all of them checked together.
+//! Parses the files of one node's dump and checks them against each other.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,69 +24,68 @@ use svclab_ruleset::text::{Text, lines};
 use svclab_ruleset::tool::{Backing, Format, Ip};
 use svclab_ruleset::{ipset, iptables, ipvs, link, nft, route, sysctl};
 
-/// What was dumped of a node. What was not dumped is none, which is not the same
-/// as empty.
+/// Parsed dump of a node. `None` means that the object was not dumped, which differs from an empty
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeDump {
-    /// Rules, by family and by the kind of iptables that keeps them.
+    /// iptables rules, by address family and by backend of iptables.
     pub rules: BTreeMap<(Ip, Backing), iptables::Dump>,
-    /// Sets.
+    /// Sets of ipset.
     pub sets: Option<Sets>,
     /// Tables of nftables.
     pub nft: Option<Ruleset>,
     /// Virtual servers of IPVS.
     pub servers: Option<Servers>,
-    /// Interfaces and addresses.
+    /// Interfaces and their addresses.
     pub links: Option<Links>,
-    /// What kinds of interfaces they are.
+    /// Kinds of the interfaces.
     pub kinds: Option<Kinds>,
-    /// Routes, by the file they were in: one file may hold those of both
-    /// families.
+    /// Routes, by the address family of their file. One file can contain routes of both families.
     pub routes: BTreeMap<Ip, Vec<Route>>,
-    /// Routing rules.
+    /// Routing rules, by address family.
     pub policy: BTreeMap<Ip, Vec<PolicyRule>>,
-    /// Settings of the kernel.
+    /// Sysctls of the kernel.
     pub sysctls: Option<Sysctls>,
-    /// What kube-proxy was told.
+    /// Settings of kube-proxy.
     pub proxy: Proxy,
-    /// The names of the files that were read, as messages call them.
+    /// Names of the parsed files in messages.
     pub files: BTreeMap<Format, String>,
 }
 
-/// A file of a dump.
+/// File of a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Its name in messages.
+    /// Name in messages.
     pub name: String,
-    /// What it holds, if its name says so.
+    /// Format according to the file name, or `None` if the name is unknown.
     pub format: Option<Format>,
-    /// What is in it.
+    /// Content of the file.
     pub text: String,
 }
 
-/// A dump as far as it could be read, and what is wrong with it.
+/// Result of parsing a dump: the valid part and the diagnostics.
 #[derive(Debug, Clone)]
 pub struct Read {
-    /// The dump.
+    /// Valid part of the dump.
     pub dump: NodeDump,
-    /// The files that diagnostics point into.
+    /// Files that the diagnostics refer to.
     pub sources: Sources,
-    /// What is wrong, in the order of the files.
+    /// Errors and warnings, in the order of the files.
     pub diagnostics: Vec<Diagnostic>,
-    /// The lines of files at which something is wrong, from 1, also of what is not told any
-    /// more.
+    /// File names and line numbers (from 1) of all problems, including problems that are not listed
+    /// in `diagnostics`.
     pub places: BTreeSet<(String, u32)>,
 }
 
 impl Read {
-    /// Whether everything could be read.
+    /// Whether parsing found no errors.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         !self.diagnostics.iter().any(Diagnostic::is_error)
     }
 
-    /// Keeps what diagnostics repeat of some files from being shown: by their names,
-    /// those that symbolic links led to.
+    /// Redacts the text of files that were reached through symbolic links from the diagnostics.
+    /// `linked_to` contains the targets by file name.
     pub(super) fn hide(&mut self, linked_to: &BTreeMap<String, PathBuf>) {
         let sources = self.sources.iter().map(|(_, source)| {
             let file = linked_to.get(source.name()).cloned();
@@ -99,8 +97,8 @@ impl Read {
 }
 
 impl NodeDump {
-    /// Reads the files of a dump, as far as they can be read. Control characters of
-    /// their text and names are replaced.
+    /// Parses the files of a dump as far as they are valid. Replaces control characters in their
+    /// text and names.
     #[must_use]
     pub fn read(files: Vec<File>) -> Read {
         let safe = |file: File| File {
@@ -186,8 +184,8 @@ impl NodeDump {
         }
     }
 
-    /// The formats of which it has something to compare: what kinds interfaces are of
-    /// is for making them again.
+    /// Returns the formats that can be compared. Kinds of interfaces are not included: they serve
+    /// only for a replay.
     pub fn formats(&self) -> impl Iterator<Item = Format> + '_ {
         let rules = self
             .rules
@@ -207,7 +205,7 @@ impl NodeDump {
             .chain(self.policy.keys().map(|ip| Format::Policy(*ip)))
     }
 
-    /// Leaves out what is of other formats than those wanted.
+    /// Removes data of formats for which `wanted` returns `false`.
     pub fn keep(&mut self, wanted: impl Fn(Format) -> bool) {
         self.rules
             .retain(|(ip, kept), _| wanted(Format::Rules(*ip, *kept)));
@@ -221,7 +219,7 @@ impl NodeDump {
         self.sysctls = self.sysctls.take().filter(|_| wanted(Format::Sysctls));
     }
 
-    /// Whether it has something of that format.
+    /// Whether the dump has comparable data of the format; see [`NodeDump::formats`].
     #[must_use]
     pub fn has(&self, format: Format) -> bool {
         self.formats().any(|known| known == format)
@@ -251,7 +249,7 @@ impl NodeDump {
         }
     }
 
-    /// Finds rules that name sets which the dump, though it has sets, lacks.
+    /// Reports rules that refer to missing sets, if the dump has sets.
     fn check_sets(&self, sources: &Sources, found: &mut [(FileId, Text, Vec<Problem>)]) {
         let (Some(sets), Some(file)) = (&self.sets, self.files.get(&Format::Sets)) else {
             return;
@@ -278,7 +276,7 @@ impl NodeDump {
     }
 }
 
-/// Whether it is what `nft -j` or `ip -json` prints.
+/// Whether the text is output of `nft -j` or `ip -json`.
 fn is_json(text: &str) -> bool {
     matches!(
         text.trim_ascii_start().as_bytes(),
@@ -286,7 +284,7 @@ fn is_json(text: &str) -> bool {
     )
 }
 
-/// The lines at which problems are, which are in their order.
+/// Returns the lines of problems, which must be sorted by position.
 fn lines_of<'p>(text: &'p str, problems: &'p [Problem]) -> impl Iterator<Item = u32> + 'p {
     let (mut at, mut line) = (0, 1);
     problems.iter().map(move |problem| {
@@ -298,13 +296,13 @@ fn lines_of<'p>(text: &'p str, problems: &'p [Problem]) -> impl Iterator<Item = 
     })
 }
 
-/// Two files of one program, of which one is told.
+/// Returns an error for two files of one program.
 fn both(one: &str, other: &str, format: Format) -> Diagnostic {
     let message = format!("{other} holds what `{format}` prints, as {one} does");
     Diagnostic::error(message).help("keep one of them".to_owned())
 }
 
-/// Of rules, the family that they are of.
+/// Completes the format of rules with the address family that their text shows.
 fn with_family(looks: Format, text: &str) -> Format {
     let Format::Rules(_, backing) = looks else {
         return looks;

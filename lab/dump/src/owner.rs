@@ -1,5 +1,5 @@
-//! Whose something is: by comments, by the names of chains and sets, and by the
-//! addresses and ports that rules with comments speak of.
+//! Determines the owner of rules, chains, sets, servers and interfaces. The evidence is comments,
+//! the names of chains and sets, and the addresses and ports in rules with comments.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,8 +11,7 @@ use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Chain, Rule};
 use svclab_ruleset::ipvs::{Transport, Virtual};
 
-/// How the names of kube-proxy's chains begin that are of one service port, or of
-/// one endpoint of it.
+/// Name prefixes of kube-proxy's chains that belong to one service port or one of its endpoints.
 const HASHED: [&str; 6] = [
     "KUBE-SVC-",
     "KUBE-SVL-",
@@ -22,7 +21,7 @@ const HASHED: [&str; 6] = [
     "KUBE-SEP-",
 ];
 
-/// Whose chains and sets are, by how their names begin.
+/// Owners of chains and sets by name prefix.
 const COMPONENTS: [(&str, &str); 20] = [
     ("KUBE-KUBELET-", "kubelet"),
     ("KUBE-IPTABLES-HINT", "kubelet"),
@@ -46,7 +45,7 @@ const COMPONENTS: [(&str, &str); 20] = [
     ("ufw-", "ufw"),
 ];
 
-/// Whose rules are, by how their comments begin.
+/// Owners of rules by comment prefix.
 const COMMENTS: [(&str, &str); 8] = [
     ("kubernetes ", "kube-proxy"),
     ("Kubernetes ", "kube-proxy"),
@@ -58,7 +57,7 @@ const COMMENTS: [(&str, &str); 8] = [
     ("cilium", "cilium"),
 ];
 
-/// Whose interfaces are, by how their names begin.
+/// Owners of interfaces by name prefix.
 const LINKS: [(&str, &str); 11] = [
     ("kube-ipvs", "kube-proxy"),
     ("nodelocaldns", "node-local-dns"),
@@ -73,10 +72,10 @@ const LINKS: [(&str, &str); 11] = [
     ("weave", "weave"),
 ];
 
-/// A transport protocol by its name in rules and sets, an address, a port.
+/// Transport protocol by its name in rules and sets, address, and port.
 type Socket = (&'static str, IpAddr, u16);
 
-/// What dumps tell of owners.
+/// Data from which owners are determined.
 #[derive(Debug, Default)]
 pub struct Owners {
     chains: HashMap<String, String>,
@@ -85,7 +84,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// What all the dumps together tell.
+    /// Collects the data from all the dumps.
     #[must_use]
     pub fn of(dumps: &[&NodeDump]) -> Self {
         let mut owners = Self::default();
@@ -99,7 +98,7 @@ impl Owners {
                 owners.learn(chain, rule);
             }
         }
-        // A service's chains lead to those of its endpoints in at most two steps.
+        // Chains of a service lead to the chains of its endpoints in at most two steps.
         for _ in 0..2 {
             for chain in chains() {
                 let Some(owner) = owners.chains.get(&chain.name).cloned() else {
@@ -149,21 +148,20 @@ impl Owners {
         }
     }
 
-    /// Whose a chain is.
+    /// Returns the owner of a chain, or `None` if it is unknown.
     #[must_use]
     pub fn of_chain(&self, table: Table, chain: &str) -> Option<Owner> {
         if let Some(service) = self.chains.get(chain) {
             return Some(Owner::Service(service.clone()));
         }
-        // The chain of filter is the kubelet's, that of nat kube-proxy's in ipvs
-        // mode.
+        // The chain in filter is the kubelet's; the chain in nat is kube-proxy's in ipvs mode.
         if chain == "KUBE-FIREWALL" && table == Table::Filter {
             return Some(Owner::Component("kubelet".to_owned()));
         }
         component(chain, &COMPONENTS)
     }
 
-    /// Whose a rule is, by its text.
+    /// Returns the owner of a rule by its text, or `None` if it is unknown.
     #[must_use]
     pub fn of_rule(&self, table: Table, chain: &str, rule: &str) -> Option<Owner> {
         if let Ok(rule) = Rule::of_words(rule) {
@@ -187,7 +185,7 @@ impl Owners {
         self.of_chain(table, chain)
     }
 
-    /// Whose a set or one of its entries is.
+    /// Returns the owner of a set or of one of its entries, or `None` if it is unknown.
     #[must_use]
     pub fn of_set(&self, set: &str, entry: Option<&str>) -> Option<Owner> {
         let service = entry.and_then(|entry| {
@@ -208,7 +206,7 @@ impl Owners {
         }
     }
 
-    /// Whose a virtual server is.
+    /// Returns the owner of a virtual server, or `None` if it is unknown.
     #[must_use]
     pub fn of_server(&self, server: &Virtual) -> Option<Owner> {
         let Virtual::Address {
@@ -230,7 +228,7 @@ impl Owners {
     }
 }
 
-/// Whose an interface is.
+/// Returns the owner of an interface, or `None` if it is unknown.
 #[must_use]
 pub fn of_link(name: &str) -> Option<Owner> {
     component(name, &LINKS)

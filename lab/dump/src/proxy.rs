@@ -1,20 +1,19 @@
-//! What a node's kube-proxy was told: by its flags, and by its configuration.
+//! Reads the settings of a node's kube-proxy from its flags and its configuration file.
 
 use std::collections::BTreeMap;
 
-/// What it was told, as far as it decides which rules it writes. Where there is a
-/// configuration, kube-proxy looks at no flag but a few (kubernetes at c57e1156f,
-/// `cmd/kube-proxy/app/options.go`, `Complete`).
+/// Settings that affect the rules. With a configuration file, kube-proxy ignores all flags except a
+/// few (kubernetes at c57e1156f, `cmd/kube-proxy/app/options.go`, `Complete`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Proxy {
-    /// Its flags by name, without dashes: `cluster-cidr`.
+    /// Flags by name, without dashes: `cluster-cidr`.
     pub flags: BTreeMap<String, String>,
-    /// What its configuration says of the same, by the flags' names.
+    /// Settings of the configuration file, by the names of the corresponding flags.
     pub configuration: BTreeMap<String, String>,
 }
 
-/// What of its configuration is told, by the names of the flags that say the same
-/// (kubernetes at c57e1156f, `cmd/kube-proxy/app/options.go`, `AddFlags`).
+/// Fields of the configuration file that are read, each with the corresponding flag (kubernetes at
+/// c57e1156f, `cmd/kube-proxy/app/options.go`, `AddFlags`).
 const FIELDS: [(&str, &str); 10] = [
     ("mode", "proxy-mode"),
     ("clusterCIDR", "cluster-cidr"),
@@ -29,7 +28,7 @@ const FIELDS: [(&str, &str); 10] = [
 ];
 
 impl Proxy {
-    /// Reads its words, one a line. What is no flag means nothing.
+    /// Reads the command line, one argument per line. Arguments that are not flags are ignored.
     pub(super) fn flags(&mut self, text: &str) {
         let mut words = text.lines().skip(1).peekable();
         while let Some(word) = words.next() {
@@ -45,7 +44,7 @@ impl Proxy {
         }
     }
 
-    /// Reads its configuration. What is no YAML, or no configuration, means nothing.
+    /// Reads the configuration file. Invalid YAML and other documents are ignored.
     pub(super) fn configuration(&mut self, text: &str) {
         let Ok(read) = serde_saphyr::from_str::<serde_json::Value>(text) else {
             return;
@@ -69,7 +68,8 @@ impl Proxy {
         }
     }
 
-    /// What it goes by, of a flag: its configuration where there is one.
+    /// Returns the effective value of a flag, from the configuration file if there is one. `None`
+    /// if the flag is unset or empty.
     #[must_use]
     pub fn said(&self, flag: &str) -> Option<&str> {
         let of = if self.configuration.is_empty() {
@@ -82,7 +82,7 @@ impl Proxy {
             .filter(|value| !value.is_empty())
     }
 
-    /// What decides which rules it writes, as flags.
+    /// Returns the effective settings as flags.
     #[must_use]
     pub fn told(&self) -> Vec<String> {
         let said = FIELDS.iter().filter_map(|(_, flag)| {

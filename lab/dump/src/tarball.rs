@@ -1,5 +1,4 @@
-//! The files in a tarball, compressed by gzip or not, as `scripts/collect-node` writes
-//! it.
+//! Reads the files in a tarball of `scripts/collect-node`, with or without gzip compression.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -12,93 +11,94 @@ use tar::{Archive, Entry, EntryType};
 use svclab_diagnostic::printable::one_line;
 use svclab_ruleset::text::limits::{MAX_BYTES, MAX_FILES, MAX_UNPACKED};
 
-/// A file in a tarball.
+/// File in a tarball.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// Its path in the tarball, which names it and nothing else: nothing is written there.
+    /// Path in the tarball. It serves only as a name: no file is written to this path.
     pub path: String,
-    /// What is in it.
+    /// Content of the file.
     pub bytes: Vec<u8>,
 }
 
-/// Why a tarball cannot be read.
+/// Error of reading a tarball.
 #[derive(Debug, thiserror::Error)]
 pub enum TarballError {
-    /// It ends before it should.
+    /// Tarball is truncated.
     #[error("the tarball is cut off: it ends within {0}; collect it again")]
     CutOff(String),
-    /// Its headers are no tarball's.
+    /// Data is not a tarball: a header is invalid.
     #[error("this is no tarball: behind byte {0} comes no header of a file")]
     Not(u64),
-    /// A file's headers can be read in two ways.
+    /// Headers of a file are ambiguous.
     #[error("the headers of {0} in the tarball contradict each other; collect it again")]
     Ambiguous(String),
-    /// Something is behind its end.
+    /// Data follows the end of the tarball.
     #[error("the tarball goes on behind its end; collect it again")]
     GoesOn,
-    /// More files than a dump has, or larger ones.
+    /// Tarball has more files or more data than a dump can have.
     #[error(
         "the tarball holds more than {MAX_FILES} files, one of more than {} MiB, or more than {} MiB in all: it is not a dump",
         MAX_BYTES >> 20,
         MAX_UNPACKED >> 20
     )]
     Large,
-    /// A file of a dump is a link to another.
+    /// File of a dump is a link.
     #[error(
         "{path} in the tarball is a link to {to}, and links are not followed: pack the file itself, with `tar -h`"
     )]
     Link {
-        /// The link.
+        /// Path of the link.
         path: String,
-        /// Where it leads.
+        /// Target of the link.
         to: String,
     },
-    /// A file of a dump is a device, a pipe, or a file with holes.
+    /// File of a dump is a device, a pipe, or a sparse file.
     #[error("{path} in the tarball is {what}; pack a plain file")]
     NotPlain {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// What it is.
+        /// Kind of the file.
         what: &'static str,
     },
-    /// A file of a dump is there twice.
+    /// Tarball contains a file of a dump twice.
     #[error(
         "{0} is twice in the tarball, and which of the two is right is not known: collect it again"
     )]
     Twice(String),
-    /// Decompression failed, or the system did.
+    /// Decompression or reading failed.
     #[error("the tarball cannot be read: {0}")]
     Io(#[from] io::Error),
 }
 
-/// A block of a tarball (POSIX.1-1988, `ustar`).
+/// Block size of a tarball in bytes (POSIX.1-1988, `ustar`).
 const BLOCK: u64 = 512;
 
-/// Whether a file that begins so is a tarball.
+/// Whether a file with these first bytes is a tarball.
 #[must_use]
 pub fn is_tarball(begins: &[u8]) -> bool {
     begins.starts_with(b"\x1f\x8b") || begins.get(257..262) == Some(b"ustar")
 }
 
-/// The plain files in a tarball that are `wanted` by their paths, in their order; and the
-/// paths of the others.
+/// Returns the plain files in a tarball whose paths are `wanted`, in their order, and the paths of
+/// the other files.
 ///
 /// # Errors
 ///
-/// See [`TarballError`].
+/// Returns a [`TarballError`] if the tarball is truncated, invalid, ambiguous or too large, or if a
+/// wanted file is not plain.
 pub fn files(
     bytes: &[u8],
     wanted: impl Fn(&str) -> bool,
 ) -> Result<(Vec<Packed>, Vec<String>), TarballError> {
     if bytes.starts_with(b"\x1f\x8b") {
-        // A file of several members is what `cat` makes of several (RFC 1952, 2.2).
+        // Concatenated gzip files are a gzip file with several members (RFC 1952, 2.2).
         read(Members(GzDecoder::new(bytes)), wanted)
     } else {
         read(bytes, wanted)
     }
 }
 
-/// The members of a gzip file, one after the other.
+/// Reader of all members of a gzip file, one after the other.
 struct Members<'b>(GzDecoder<&'b [u8]>);
 
 impl Read for Members<'_> {
@@ -117,7 +117,7 @@ impl Read for Members<'_> {
     }
 }
 
-/// The first bytes of a stream, and what became of it.
+/// Reader of a limited number of bytes, with the state of the stream.
 struct Bounded<R> {
     from: R,
     left: usize,
@@ -165,10 +165,10 @@ fn read(
             .map_err(|error| found.why(error, state.get()))??;
     }
     if state.get() == State::Ended {
-        // The end of a tarball is a block of zeros.
+        // A tarball ends with a block of zeros.
         return Err(TarballError::CutOff(found.last));
     }
-    // What is left is padding, and the check sum of what was compressed.
+    // The remaining bytes are padding, and the checksum of the compressed data.
     let mut rest = archive.into_inner();
     let mut block = [0; 8192];
     loop {
@@ -181,13 +181,13 @@ fn read(
     }
 }
 
-/// What was found in a tarball so far.
+/// Content of a tarball that was read so far.
 struct Found {
     files: Vec<Packed>,
     others: Vec<String>,
-    /// The path of the entry that was begun last.
+    /// Path of the entry that was started last.
     last: String,
-    /// The byte behind it.
+    /// Offset of the byte after that entry.
     end: u64,
 }
 
@@ -203,7 +203,7 @@ impl Default for Found {
 }
 
 impl Found {
-    /// Takes an entry. The outer error is the stream's.
+    /// Reads an entry. The outer error is an error of the stream.
     fn take(
         &mut self,
         mut entry: Entry<'_, impl Read>,
@@ -234,7 +234,8 @@ impl Found {
                     Err(TarballError::Link { path, to })
                 }
                 EntryType::Directory | EntryType::XGlobalHeader => Ok(()),
-                // The next file's, in a header of another format: they would not count.
+                // These headers describe the next file, but in a mix of formats the `tar` crate
+                // does not apply them.
                 EntryType::XHeader | EntryType::GNULongName | EntryType::GNULongLink => {
                     Err(TarballError::Ambiguous(path))
                 }
@@ -249,7 +250,7 @@ impl Found {
             self.others.push(path);
             return Ok(Ok(()));
         }
-        // GNU tar's own way to pack holes: what follows the headers is not the file.
+        // GNU tar packs sparse files in its own format: the data after the headers is not the file.
         if has_holes {
             return Ok(Err(not_plain(path, EntryType::GNUSparse)));
         }
@@ -269,7 +270,7 @@ impl Found {
         Ok(Ok(()))
     }
 
-    /// What an error of the stream or of its headers means.
+    /// Converts an error of the stream or of its headers.
     fn why(&self, error: io::Error, state: State) -> TarballError {
         let error = match error.downcast() {
             Ok(own) => return own,
@@ -296,9 +297,9 @@ fn not_plain(path: String, kind: EntryType) -> TarballError {
     TarballError::NotPlain { path, what }
 }
 
-/// Whether pax's headers say that the file has holes; `None` if they can be read in two
-/// ways: a record whose length is wrong, as one with a line end in its value is to the
-/// `tar` crate, or one that is there twice.
+/// Whether pax headers declare a sparse file. `None` if the headers are ambiguous: a record has a
+/// wrong length or occurs twice. To the `tar` crate, a record with a line end in its value has a
+/// wrong length.
 fn has_holes(entry: &mut Entry<'_, impl Read>) -> io::Result<Option<bool>> {
     let mut keys = BTreeSet::new();
     if let Some(records) = entry.pax_extensions()? {
@@ -312,12 +313,12 @@ fn has_holes(entry: &mut Entry<'_, impl Read>) -> io::Result<Option<bool>> {
     Ok(Some(keys.iter().any(|key| key.starts_with(b"GNU.sparse."))))
 }
 
-/// A path as it is shown: whoever made the tarball has chosen it.
+/// Returns a path for display. The creator of the tarball controls the path.
 fn name(bytes: &[u8]) -> String {
     one_line(&String::from_utf8_lossy(bytes)).into_owned()
 }
 
-/// The parts of a path that tell it from others.
+/// Returns the components that identify a path.
 fn plain(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !["", "."].contains(part))
 }

@@ -11,7 +11,7 @@ const SYMBOLIC: u8 = b'2';
 const LONG: u8 = b'L';
 const EXTENDED: u8 = b'x';
 
-/// A header and what follows it.
+/// Returns a header and the data after it.
 fn sized(path: &str, kind: u8, to: &str, size: &str, bytes: &[u8]) -> Vec<u8> {
     let mut header = [0; 512];
     header[..path.len()].copy_from_slice(path.as_bytes());
@@ -28,7 +28,7 @@ fn sized(path: &str, kind: u8, to: &str, size: &str, bytes: &[u8]) -> Vec<u8> {
     all
 }
 
-/// A member: its path, its kind, where it leads, what is in it.
+/// Returns a member with its path, kind, link target and content.
 fn member(path: &str, kind: u8, to: &str, bytes: &[u8]) -> Vec<u8> {
     sized(path, kind, to, &format!("{:011o}", bytes.len()), bytes)
 }
@@ -53,7 +53,7 @@ fn is_nft(path: &str) -> bool {
     path.ends_with("nft")
 }
 
-/// The paths that are read, and those that are not.
+/// Returns the paths of the read files and of the other files.
 fn found(members: &[Vec<u8>]) -> (Vec<String>, Vec<String>) {
     let (files, others) = files(&tarball(members), is_nft).unwrap();
     (files.into_iter().map(|file| file.path).collect(), others)
@@ -63,7 +63,7 @@ fn refused(bytes: &[u8]) -> String {
     files(bytes, is_nft).unwrap_err().to_string()
 }
 
-/// What would fill the memory if it were unpacked is given up on the way.
+/// Tests that reading stops at the size limit instead of filling the memory.
 #[test]
 fn tarball_of_zeros_is_refused_before_it_is_unpacked() {
     let size = u64::try_from(MAX_BYTES).unwrap();
@@ -117,7 +117,7 @@ fn tarball_long_path_comes_before_its_file() {
     for before in [
         gnu(),
         pax(&record),
-        // GNU tar writes pax's other records behind a long name of its own.
+        // GNU tar writes other pax records after its own long name header.
         [gnu(), pax("20 atime=1700000000\n")].concat(),
     ] {
         let (files, _) = found(&[before, member("cut", PLAIN, "", b"x")]);

@@ -1,4 +1,4 @@
-//! Telling the rules of two dumps apart by what they mean.
+//! Compares the iptables rules of two dumps by their meaning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,25 +10,25 @@ use svclab_rules::kube_proxy::ipvs::IPVS_OUT_FILTER;
 use svclab_ruleset::iptables::script::Table;
 use svclab_ruleset::iptables::{Chain, Dump, Rule};
 
-/// What the order of rules within a chain means.
+/// Significance of the order of rules within a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Every rule stands where it stands.
+    /// Order of all rules is significant.
     Strict,
-    /// In the chains where kube-proxy lists service after service, in the random
-    /// order of a Go map, services may come in any order; the rules of one
-    /// service keep theirs, and so do rules of no service.
+    /// Order of services is not significant in chains where kube-proxy lists services in the random
+    /// order of a Go map. The order of the rules of one service, and of rules without a service,
+    /// remains significant.
     ServicesInAnyOrder,
 }
 
-/// Something in which the rules of two dumps differ.
+/// Difference between the rules of two dumps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The table.
+    /// Table of the difference.
     pub table: Table,
-    /// The chain.
+    /// Chain of the difference.
     pub chain: String,
-    /// What differs there.
+    /// Content of the difference.
     pub change: Change,
 }
 
@@ -43,10 +43,9 @@ impl fmt::Display for Difference {
     }
 }
 
-/// In what `second` differs from `first`. Counters, the order of tables and
-/// chains, and the way rules are written do not count; neither does a built-in
-/// chain without rules that accepts everything, which is printed or not
-/// depending on what was used.
+/// Returns the differences of `second` from `first`. Counters, the order of tables and chains, and
+/// the notation of rules are ignored. An empty built-in chain with the policy ACCEPT is ignored
+/// too: whether it is printed depends on earlier use of the table.
 #[must_use]
 pub fn compare(first: &Dump, second: &Dump, order: Order) -> Vec<Difference> {
     let (one, other) = (chains_of(first), chains_of(second));
@@ -79,7 +78,7 @@ fn chains_of(dump: &Dump) -> BTreeMap<(Table, &str), &Chain> {
     chains
 }
 
-/// A chain that only one dump has, with all that is in it.
+/// Returns the changes for a chain with its rules that only one dump has.
 fn whole(table: Table, chain: &Chain, only: Side) -> Vec<Change> {
     if chain.rules.is_empty()
         && chain.policy.as_deref() == Some("ACCEPT")
@@ -121,8 +120,7 @@ fn chain(first: &Chain, second: &Chain, order: Order) -> Vec<Change> {
     changes
 }
 
-/// The rules of a chain, brought into an order that does not depend on what means
-/// nothing.
+/// Returns the rules of a chain in an order without insignificant differences.
 #[must_use]
 pub fn in_order(chain: &Chain, order: Order) -> Vec<Item> {
     let free = order == Order::ServicesInAnyOrder
@@ -155,14 +153,14 @@ pub fn in_order(chain: &Chain, order: Order) -> Vec<Item> {
     }
     items.extend(services.into_values().flatten());
     if order == Order::ServicesInAnyOrder && chain.name == IPVS_OUT_FILTER {
-        // One rule for each service, and none says which.
+        // There is one rule for each service, and no rule names its service.
         items.sort_by(|a, b| a.key.cmp(&b.key));
     }
     items
 }
 
-/// The group of each service, named after one of its members. Services with rules for the
-/// same destination, such as an external IP, are one group: the first of the rules decides.
+/// Returns the group of each service, named after one of its members. Services with rules for the
+/// same destination, such as an external IP, form one group: the first of the rules decides.
 fn groups(rules: &[Rule]) -> BTreeMap<String, String> {
     let mut groups: BTreeMap<String, String> = BTreeMap::new();
     let mut owners: BTreeMap<[Option<String>; 3], String> = BTreeMap::new();
@@ -187,7 +185,7 @@ fn groups(rules: &[Rule]) -> BTreeMap<String, String> {
     groups
 }
 
-/// The address, protocol and port that a rule is for.
+/// Returns the address, protocol and port that a rule matches.
 fn destination(rule: &Rule) -> [Option<String>; 3] {
     let parts = rule.parts();
     let port = parts
@@ -197,7 +195,7 @@ fn destination(rule: &Rule) -> [Option<String>; 3] {
     [parts.header("-d"), parts.header("-p"), port].map(|value| value.map(str::to_owned))
 }
 
-/// The service port whose rule this is, by its comment: `namespace/name:port`.
+/// Returns the service port of a rule, according to its comment: `namespace/name:port`.
 pub(crate) fn service(rule: &Rule) -> Option<String> {
     let comment = rule.comment()?;
     let first = comment.split(' ').next()?;
@@ -255,7 +253,7 @@ mod tests {
         let (a, b, other) = (external("a:p", 80), external("b", 80), external("b", 81));
         assert_eq!(told(&[&a, &b], &[&b, &a], any).len(), 1);
         assert!(told(&[&a, &other], &[&other, &a], any).is_empty());
-        // Another service's rules may stand anywhere.
+        // Rules of another service can be at any position.
         let third = "-d 10.0.0.9/32 -m comment --comment \"ns/c cluster IP\" -j SVC-C";
         assert!(told(&[&a, third, &b], &[third, &a, &b], any).is_empty());
         // All rules of the two services keep their order.

@@ -1,4 +1,4 @@
-//! Interfaces and their addresses.
+//! Compares interfaces and their addresses.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -74,8 +74,8 @@ fn flags(link: &Link) -> String {
     flags.join(",")
 }
 
-/// What an interface is tied to. The number of one in another namespace (`if5`)
-/// says nothing.
+/// Returns the interface to which an interface is tied, or `None`. The number of an interface in
+/// another namespace (`if5`) is not significant.
 fn tied(link: &Link) -> Option<&str> {
     let tied = link.tied.as_deref()?;
     let number = tied.strip_prefix("if");
@@ -83,7 +83,7 @@ fn tied(link: &Link) -> Option<&str> {
     Some(if is_number { "another namespace" } else { tied })
 }
 
-/// The kind of the link layer and, of a tunnel, its ends.
+/// Returns the kind of the link layer and, for a tunnel, its ends.
 fn layer(link: &Link) -> Option<String> {
     let (kind, attributes) = link.layer.as_ref()?;
     let hardware = ["ether", "loopback", "infiniband"].contains(&&**kind);
@@ -107,7 +107,8 @@ fn items(link: &Link, free: bool) -> Vec<Item> {
     items
 }
 
-/// An address; which one it is says nothing if it is made of the hardware address.
+/// Returns an address as an item. If the address is derived from the hardware address, its value is
+/// not significant.
 fn item(address: &Address, made: bool) -> Item {
     let Address {
         network,
@@ -137,7 +138,7 @@ fn item(address: &Address, made: bool) -> Item {
     }
 }
 
-/// The link-local address that the kernel makes of a hardware address (RFC 4291,
+/// Returns the link-local address that the kernel derives from a hardware address (RFC 4291,
 /// appendix A).
 fn link_local(link: &Link) -> Option<Ipv6Addr> {
     let bytes: Vec<u8> = link

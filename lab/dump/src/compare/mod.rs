@@ -1,23 +1,22 @@
-//! Telling two nodes' dumps apart by what they mean.
+//! Compares the dumps of two nodes by their meaning.
 //!
-//! What means nothing is left out, and only that:
+//! Only properties without effect are ignored:
 //!
-//! - of rules: counters, the order of tables and chains, how a rule is written,
-//!   an empty built-in chain that accepts; the order in which kube-proxy lists
-//!   services ([`Order::ServicesInAnyOrder`]);
-//! - of sets: the order of sets and, but for lists of sets, of entries; `hashsize`,
-//!   `bucketsize` and `initval`, which the kernel or the program picks; what
-//!   counters count and how long an entry that times out still has;
-//! - of nftables: the order of tables, sets, chains and entries, how a rule is
-//!   written, what counters count and how long an entry that times out still has;
-//! - of virtual servers: the order that `ipvsadm` sorts them in, and their real
-//!   servers;
-//! - of interfaces: their numbers and order, hardware addresses and the link-local
-//!   addresses made of them, numbers of other ends, how much of a lifetime is left,
-//!   the order of the addresses that kube-proxy binds in ipvs mode;
-//! - of routes: their order, but for those to the same place with the same metric;
-//!   how much of a lifetime is left;
-//! - of settings: what is not of the network, what counts, and what is random.
+//! - iptables rules: counters, the order of tables and chains, the notation of rules, empty
+//!   built-in chains with the policy ACCEPT, the order in which kube-proxy lists services
+//!   ([`Order::ServicesInAnyOrder`]);
+//! - sets: the order of sets and of entries (except in lists of sets), `hashsize`, `bucketsize` and
+//!   `initval`, which the kernel or the program chooses, counter values, and remaining timeouts of
+//!   entries;
+//! - nftables: the order of tables, sets, chains and entries, the notation of rules, counter
+//!   values, and remaining timeouts of entries;
+//! - virtual servers: their order and the order of their real servers, which `ipvsadm` sorts;
+//! - interfaces: their numbers and order, hardware addresses and link-local addresses derived from
+//!   them, numbers of peer interfaces, remaining lifetimes, the order of the addresses that
+//!   kube-proxy binds in ipvs mode;
+//! - routes: their order, except among routes to the same destination with the same metric, and
+//!   remaining lifetimes;
+//! - sysctls: sysctls outside `net.`, counters, and random values.
 
 pub mod iptables;
 mod links;
@@ -38,8 +37,8 @@ use super::owner::Owners;
 use iptables::Order;
 use svclab_ruleset::tool::{Backing, Format, Ip};
 
-/// In what the second dump differs from the first. Only what both have is
-/// compared; of what one lacks, that is told.
+/// Returns the differences of the second dump from the first. Only formats that both dumps have are
+/// compared; a format that one dump lacks is one difference.
 #[must_use]
 pub fn compare(first: &NodeDump, second: &NodeDump) -> Vec<Difference> {
     let mut comparison = Comparison {
@@ -58,7 +57,7 @@ pub fn compare(first: &NodeDump, second: &NodeDump) -> Vec<Difference> {
 struct Comparison<'d> {
     first: &'d NodeDump,
     second: &'d NodeDump,
-    /// Most comparisons find nothing and ask for nobody.
+    /// Created on first use, because most comparisons find no difference.
     owners: OnceCell<Owners>,
     found: Vec<Difference>,
 }
@@ -92,7 +91,7 @@ impl Comparison<'_> {
         );
     }
 
-    /// Compares what both have.
+    /// Compares a format that both dumps have.
     fn both(&mut self, format: Format) {
         let (first, second) = (self.first, self.second);
         match format {
@@ -164,7 +163,7 @@ impl Comparison<'_> {
     }
 }
 
-/// A property, if it differs.
+/// Returns a change if a property differs.
 fn value(what: &str, first: Option<&str>, second: Option<&str>) -> Option<Change> {
     (first != second).then(|| Change::Value {
         what: what.to_owned(),
@@ -173,8 +172,7 @@ fn value(what: &str, first: Option<&str>, second: Option<&str>) -> Option<Change
     })
 }
 
-/// Names that one list or the other has, those of the first before those that only
-/// the second has.
+/// Returns the names in either list: names of the first list, then names that only the second has.
 fn names<'n, N: Eq + std::hash::Hash + Copy + 'n>(
     first: impl Iterator<Item = N>,
     second: impl Iterator<Item = N>,

@@ -1,6 +1,6 @@
-//! Telling two rulesets of nftables apart by what they mean: the order of tables, sets,
-//! chains and entries does not count, nor how rules are written ([`canonical()`]); the
-//! order of rules within a chain does.
+//! Compares two nftables rulesets by their meaning. The order of tables, sets, chains and entries
+//! and the notation of rules ([`canonical()`]) are ignored; the order of rules within a chain is
+//! significant.
 
 use indexmap::IndexSet;
 
@@ -9,11 +9,11 @@ use crate::lists::{self, Item};
 use svclab_ruleset::nft::canonical;
 use svclab_ruleset::nft::{Chain, Element, Hook, Other, Ruleset, Set, Table};
 
-/// How many entries the kernel lets a set have that rules add to, unless it says so.
-/// (Linux v6.12, `nft_dynset_init` in `net/netfilter/nft_dynset.c`.)
+/// Default maximum number of entries of a set to which rules add entries. (Linux v6.12,
+/// `nft_dynset_init` in `net/netfilter/nft_dynset.c`.)
 const DYNAMIC_SIZE: u64 = 65_535;
 
-/// In what `second` differs from `first`.
+/// Returns the differences of `second` from `first`.
 #[must_use]
 pub fn compare(first: &Ruleset, second: &Ruleset) -> Vec<Difference> {
     let mut found = Found(Vec::new());
@@ -47,7 +47,7 @@ pub fn compare(first: &Ruleset, second: &Ruleset) -> Vec<Difference> {
     found.0
 }
 
-/// What is in two tables of one name.
+/// Compares the contents of two tables with the same name.
 fn parts(found: &mut Found, table: &str, one: &Table, other: &Table) {
     for (name, pair) in pairs(&one.sets, &other.sets, |set| set.name.clone()) {
         let place = Place::NftSet {
@@ -87,7 +87,7 @@ fn parts(found: &mut Found, table: &str, one: &Table, other: &Table) {
     }
 }
 
-/// What prints all of this.
+/// Program that prints rulesets.
 const PROGRAM: &str = "nft list ruleset";
 
 struct Found(Vec<Difference>);
@@ -119,14 +119,13 @@ impl Found {
     }
 }
 
-/// What both have under one name, or one of them.
+/// Objects with the same name in both rulesets, or an object of one ruleset.
 enum Pair<'n, N> {
     Both(&'n N, &'n N),
     One(Side, &'n N),
 }
 
-/// Pairs by their names, those that the first has before those that only the second
-/// has.
+/// Pairs objects by name: names of the first list, then names that only the second has.
 fn pairs<'n, N>(
     first: &'n [N],
     second: &'n [N],
@@ -213,7 +212,7 @@ fn set(found: &mut Found, place: &Place, pair: &Pair<'_, Set>) {
     }
 }
 
-/// What an entry means, its comment included.
+/// Returns the canonical text of an entry, including its comment.
 fn meaning(element: &Element) -> String {
     let comment = element.comment.as_deref().unwrap_or_default();
     let value = element.value.as_deref().map(canonical).unwrap_or_default();
@@ -297,14 +296,14 @@ fn rules(found: &mut Found, place: &Place, pair: &Pair<'_, Chain>, owner: Option
     }
 }
 
-/// Whose a chain is: by its name, a service's or, of kube-proxy's table, its own.
+/// Returns the owner of a chain by its name: a service or, in kube-proxy's table, kube-proxy.
 fn owner_of(table: &str, chain: &str) -> Option<Owner> {
     let own = table.ends_with(" kube-proxy");
     let component = own.then(|| Owner::Component("kube-proxy".to_owned()));
     service_of(chain).or(component)
 }
 
-/// The service port in a name such as `service-HASH-default/web/tcp/http`.
+/// Returns the service port in a name such as `service-HASH-default/web/tcp/http`.
 fn service_of(name: &str) -> Option<Owner> {
     let (_, rest) = name.split_once('-')?;
     let (_, rest) = rest.split_once('-')?;
@@ -319,7 +318,7 @@ fn service_of(name: &str) -> Option<Owner> {
     }
 }
 
-/// Whose an entry is: its comment says so, or the chain that it leads to.
+/// Returns the owner of an entry, according to its comment or to its target chain.
 fn owner_of_element(written: &str) -> Option<Owner> {
     if let Some((_, rest)) = written.split_once(" comment \"")
         && let Some((name, _)) = rest.split_once('"')

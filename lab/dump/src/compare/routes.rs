@@ -1,4 +1,4 @@
-//! Routes, and the rules that say which table of them is asked.
+//! Compares routes and routing rules.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use svclab_ruleset::route::Route;
 use svclab_ruleset::route::rule::PolicyRule;
 use svclab_ruleset::tool::Ip;
 
-/// What changes by itself.
+/// Attributes that change by themselves.
 const COUNTED: [&str; 1] = ["expires"];
 
 pub(super) fn compare(to: &mut Comparison<'_>, first: &[Route], second: &[Route]) {
@@ -53,16 +53,16 @@ fn differ(to: &mut Comparison<'_>, family: Ip, table: &str, changes: Vec<Change>
     }
 }
 
-/// Whose a route is, by its interface.
+/// Returns the owner of a route, by its interface.
 fn of_route(route: &str) -> Option<Owner> {
     let mut words = route.split_ascii_whitespace();
     words.find(|word| *word == "dev")?;
     owner::of_link(words.next()?)
 }
 
-/// The routes of a table. The kernel looks for the narrowest network and then the
-/// lowest metric, so that only the order of routes equal in both means something
-/// (Linux v6.12, `fib_table_insert` of `net/ipv4/fib_trie.c`).
+/// Returns the routes of a table as items. The kernel prefers the longest prefix and then the
+/// lowest metric. Only the order of routes equal in both is significant (Linux v6.12,
+/// `fib_table_insert` of `net/ipv4/fib_trie.c`).
 fn items(routes: &[&Route]) -> Vec<Item> {
     let place = |route: &Route| {
         let said = |name| route.attributes.get(name).unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! Virtual servers with their real servers, in any order: the program that prints
-//! them sorts them.
+//! Compares virtual servers and their real servers. Their order is ignored, because `ipvsadm` sorts
+//! them.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -76,7 +76,7 @@ fn both(first: &VirtualServer, second: &VirtualServer) -> Vec<Change> {
     changes
 }
 
-/// A scheduler's flags, which ipvsadm prints in an order of its own.
+/// Returns the flags of a scheduler, sorted, because `ipvsadm` prints them in its own order.
 fn flags(server: &VirtualServer) -> Option<String> {
     let mut flags: Vec<&str> = server.flags.as_deref()?.split(',').collect();
     flags.sort_unstable();
@@ -92,8 +92,8 @@ fn items(server: &VirtualServer) -> Vec<Item> {
     items
 }
 
-/// As `ipvsadm` writes it. A tunnel that says nothing of its kind is one of
-/// ipvsadm before 1.30, which knew no other.
+/// Renders a real server as `ipvsadm` does. A tunnel without a kind is ipip: ipvsadm before 1.30
+/// supported no other kind.
 fn written(to: SocketAddr, server: &RealServer) -> String {
     let forwarding = match server.forwarding {
         Forwarding::Masquerade => "-m",

@@ -1,14 +1,14 @@
-//! Sets as sets.
+//! Compares ipsets without regard to the order of entries.
 
 use super::super::difference::{Change, Place, Side};
 use super::super::lists::{self, Item};
 use super::{Comparison, names, value};
 use svclab_ruleset::ipset::saved::{Entry, Set, Sets};
 
-/// What the kernel or the program picks when a set is created.
+/// Options that the kernel or the program chooses when a set is created.
 const PICKED: [&str; 3] = ["hashsize", "bucketsize", "initval"];
 
-/// What an entry's options say that changes by itself.
+/// Options of an entry that change by themselves.
 const COUNTED: [&str; 3] = ["packets", "bytes", "timeout"];
 
 pub(super) fn compare(to: &mut Comparison<'_>, first: &Sets, second: &Sets) {
@@ -69,7 +69,7 @@ fn both(first: &Set, second: &Set) -> Vec<Change> {
     changes
 }
 
-/// What `ipset` prints of a set for which it was not said (ipset 7.17).
+/// Returns the value that `ipset` prints for an option that was not given (ipset 7.17).
 fn default(set: &Set, name: &str) -> Option<String> {
     let hash = set.kind.starts_with("hash:");
     let value = match name {

@@ -1,10 +1,10 @@
-//! Settings of the network.
+//! Compares sysctls of the network.
 
 use super::super::difference::Place;
 use super::{Comparison, names, value};
 use svclab_ruleset::sysctl::Sysctls;
 
-/// What counts, or is picked at random.
+/// Sysctls that count or have random values.
 const COUNTED: [&str; 3] = [
     "net.netfilter.nf_conntrack_count",
     "net.nf_conntrack_count",

@@ -1,9 +1,9 @@
-//! What means the same is no difference, and what does not is one.
+//! Tests that insignificant differences are ignored and significant ones are reported.
 
 use super::super::node::{File, NodeDump};
 use super::compare;
 
-/// How many differences there are between two files of one name.
+/// Returns the number of differences between two files with the same name.
 fn differences(name: &str, first: &str, second: &str) -> usize {
     let read = |text: &str| {
         let read = NodeDump::read(vec![File {
@@ -203,7 +203,7 @@ fn what_sets_and_servers_mean_is_a_difference() {
     ]);
 }
 
-/// Of files of a name, two texts differ in so much, in either order.
+/// Asserts the number of differences between two texts, in either order.
 fn differ(cases: &[(&str, &str, &str, usize)]) {
     for (name, first, second, count) in cases {
         assert_eq!(
