@@ -1,5 +1,5 @@
-// Labs in a Go project's own tests, by the command svclab and the JUnit that it
-// prints: each case of each lab is a subtest. Copy this file with ci/labs beside it.
+// Package labs runs labs as tests of a Go project, through the command svclab and its JUnit
+// output. Each case of each lab is a subtest. Copy this file with ci/labs next to it.
 package labs
 
 import (
@@ -34,7 +34,7 @@ func TestLabs(t *testing.T) {
 		t.Fatalf("no labs: %v", err)
 	}
 	arguments := []string{"run", "--format", "junit"}
-	// The kube-proxy that this project builds, in place of generated rules.
+	// Use the kube-proxy that this project builds instead of generated rules.
 	if proxy := os.Getenv("KUBE_PROXY"); proxy != "" {
 		arguments = append(arguments, "--kube-proxy", proxy)
 	}

@@ -1,7 +1,7 @@
-//! A lab in a project's own tests. Labs are built by the program `svclab-agent`,
-//! which is installed on the machine (`cargo install --path svclab`) or named by the
-//! variable `SVCLAB_AGENT`; to try your own kube-proxy in place of generated rules, add
-//! `.kube_proxy("bin/kube-proxy")` before `.run()`.
+//! Runs a lab as tests of a Rust project. The program `svclab-agent` builds the labs. Install it on
+//! the machine (`cargo install --path svclab`) or name it in the variable `SVCLAB_AGENT`. To test
+//! your own kube-proxy instead of generated rules, add `.kube_proxy("bin/kube-proxy")` before
+//! `.run()`.
 
 use svclab::evidence::Verdict;
 use svclab::{Lab, LabError};
@@ -29,7 +29,7 @@ async fn a_node_port_of_another_node_hides_who_calls() -> Result<(), LabError> {
         let source = attempt.seen_source.expect("who answered saw a source");
         assert_eq!(source.ip().to_string(), "192.168.1.11", "{why}");
     }
-    // Every packet, and the rules that it met.
+    // The evidence contains every packet, and the rules that it matched.
     assert!(!evidence.packets.is_empty());
     assert!(
         evidence
