@@ -127,7 +127,7 @@ pub enum Change {
     },
 }
 
-/// One of two dumps.
+/// Side of a comparison of two dumps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {

@@ -1,5 +1,5 @@
 //! Computes the rules that a flanneld of a given version writes on a node when it starts, and the
-//! rules that remain after it is killed.
+//! rules that remain when it is killed.
 //!
 //! The source is flannel-io/flannel: `network/iptables.go` and `main.go` up to v0.20.2,
 //! `pkg/iptables/iptables.go` from v0.21.0 to v0.24.2, and `pkg/trafficmngr/iptables/iptables.go`

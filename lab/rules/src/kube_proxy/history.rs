@@ -23,7 +23,7 @@ history! {
     /// different ports, only one is kept. (`addEndpointsByIP` in `pkg/proxy/endpointslicecache.go`
     /// v1.19.1, v1.21.2; by `IP:port` in v1.22.0-rc.0.)
     pub const ENDPOINTS_BY_IP: Change = Change::between(19, 21);
-    /// Of two endpoints with the same address and port, the later is kept unless its pod is
+    /// If two endpoints have the same address and port, the later is kept unless its pod is
     /// terminating. Before, the later was kept if it was on this node. (`addEndpoints` in
     /// `pkg/proxy/endpointslicecache.go` v1.35.6, v1.36.2.)
     pub const TERMINATING_TWIN_YIELDS: Change = Change::since(36);
@@ -96,7 +96,7 @@ history! {
     /// `detectLocalMode` can be `BridgeInterface` or `InterfaceNamePrefix`.
     /// (`pkg/proxy/apis/config/types.go` v1.23.4, v1.24.3.)
     pub const DETECT_LOCAL_BY_INTERFACE: Change = Change::since(24);
-    /// One kube-proxy process serves both IP families. (Gate `IPv6DualStack`, on from v1.21:
+    /// A single kube-proxy process serves both IP families. (Gate `IPv6DualStack`, on from v1.21:
     /// `pkg/features/kube_features.go`.)
     pub const DUAL_STACK: Change = Change::since(21);
 }
@@ -143,7 +143,7 @@ history! {
     /// Rules that iptables mode writes once for the node.
     IPTABLES_NODE;
     /// `KUBE-PROXY-CANARY` exists in mangle, nat and filter. If the chain is missing, kube-proxy
-    /// knows that its rules were flushed. (`pkg/proxy/iptables/proxier.go` v1.17, #81517.)
+    /// detects that its rules were flushed. (`pkg/proxy/iptables/proxier.go` v1.17, #81517.)
     pub const CANARY: Change = Change::since(17);
     /// Filter INPUT and OUTPUT jump to `KUBE-SERVICES` with packets of any conntrack state, and
     /// that chain rejects all traffic without endpoints. Later only new connections jump there, and
@@ -252,8 +252,8 @@ history! {
     /// The two rules for the node's own traffic precede the rule for pod traffic; later they follow
     /// it. (`syncProxyRules` v1.15.3, v1.16.3; #78662.)
     pub const NODE_TRAFFIC_BEFORE_PODS: Change = Change::between(15, 15);
-    /// Traffic that the node sends from 127.0.0.0/8 or `::1` to a node port with the policy `Local`
-    /// is masqueraded, because it could not leave the node otherwise. (#57942: absent in
+    /// kube-proxy masquerades traffic that the node sends from 127.0.0.0/8 or `::1` to a node port
+    /// with the policy `Local`. Otherwise the traffic could not leave the node. (#57942: absent in
     /// `pkg/proxy/iptables/proxier.go` v1.9.4, present in v1.10.0.)
     pub const LOOPBACK_MASQUERADED: Change = Change::since(10);
     /// If `nodePortAddresses` match none of the node's addresses, a service port with a node port
@@ -409,9 +409,10 @@ history! {
     /// nftables mode exists. (Gate `NFTablesProxyMode`, off by default in v1.29 and v1.30, on from
     /// v1.31.)
     pub const NFTABLES_MODE: Change = Change::since(29);
-    /// One chain, `endpoints-check`, handles services and node ports without endpoints, and the
-    /// filter chains run directly before DNAT, at priority -101. Later services and node ports have
-    /// a chain each, and only traffic to the node is checked for node ports. (v1.29.1, v1.30.3.)
+    /// A single chain, `endpoints-check`, handles services and node ports without endpoints, and
+    /// the filter chains run directly before DNAT, at priority -101. Later services and node ports
+    /// have a chain each, and only traffic to the node is checked for node ports. (v1.29.1,
+    /// v1.30.3.)
     pub const NFT_ONE_ENDPOINTS_CHECK: Change = Change::between(29, 29);
     /// Source ranges are elements of the sets `firewall` and `firewall-allow`; later the map
     /// `firewall-ips` leads to a chain of the service port. The kernel rejects overlapping elements
@@ -430,9 +431,9 @@ history! {
     /// before DNAT are named `…-pre-dnat`. Before, the filter chains ran before DNAT at priority
     /// -110, and `filter-output-post-dnat` after it. (v1.32.13, v1.33.13.)
     pub const NFT_FILTER_AFTER_DNAT: Change = Change::since(33);
-    /// By default, node ports are served on the node's primary address only, and not at all in a
-    /// family in which the node has no primary address. (`NewNodePortAddresses` in
-    /// `pkg/proxy/util/nodeport_addresses.go` v1.29.1, v1.30.3.)
+    /// Without `nodePortAddresses`, node ports are served on the node's primary address only. In a
+    /// family in which the node has no primary address, they are not served.
+    /// (`NewNodePortAddresses` in `pkg/proxy/util/nodeport_addresses.go` v1.29.1, v1.30.3.)
     pub const NFT_NODE_PORTS_ON_PRIMARY: Change = Change::since(30);
     /// In a family in which the node has no primary address, node ports are served on every
     /// address. (`platformApplyDefaults` in `cmd/kube-proxy/app/server_linux.go` and

@@ -111,7 +111,7 @@ pub struct ServicePort {
 }
 
 impl ServicePort {
-    /// Whether the service has any address besides the cluster IP.
+    /// Whether the service has any address other than the cluster IP.
     #[must_use]
     pub fn externally_accessible(&self) -> bool {
         self.node_port.is_some()

@@ -48,7 +48,7 @@ pub fn choose<'a>(
     }
 }
 
-/// Selects endpoints as versions up to v1.23 do. A `Local` policy for internal traffic takes effect
+/// Selects endpoints as versions up to v1.23 do. A `Local` policy for internal traffic is effective
 /// only if the policy for external traffic is not `Local`.
 fn choose_before_categories<'a>(
     endpoints: &'a [Endpoint],

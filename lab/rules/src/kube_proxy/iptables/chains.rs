@@ -27,7 +27,7 @@ pub const FORWARD: &str = "KUBE-FORWARD";
 pub const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 /// Firewall rules of the kubelet.
 pub const FIREWALL: &str = "KUBE-FIREWALL";
-/// Chain without rules. If it is missing, kube-proxy knows that its rules were flushed.
+/// Chain without rules. If it is missing, kube-proxy detects that its rules were flushed.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";
 
 /// Returns `KUBE-SVC-…`: the chain of all endpoints of a service port.

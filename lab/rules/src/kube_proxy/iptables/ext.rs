@@ -106,8 +106,8 @@ impl Writer<'_> {
         way.open || (self.chosen.any && !self.drops_in_filter)
     }
 
-    /// Returns the target and the comment of the filter rule for packets that cannot reach `way`,
-    /// or `None` if they can or if nat marks them.
+    /// Returns the target and the comment of the filter rule for packets that cannot reach `way`.
+    /// `None` if they can reach it or if nat marks them.
     fn verdict_without(&self, way: &Way<'_>) -> Option<(&'static str, String)> {
         if !self.chosen.any {
             Some(("REJECT", self.called("has no endpoints")))
