@@ -1,9 +1,8 @@
-//! Experiments: labs that are built and probed again and again, each time with something
-//! changed.
+//! Runs experiments: labs that are built and probed repeatedly, with one change per run.
 //!
-//! [`verify`] compares two kube-proxies, [`why`] finds what to change where a connection
-//! fails, and [`bisect`] which difference between two labs breaks a call. What they run
-//! is in [`run`].
+//! [`verify`] compares two kube-proxies. [`why`] finds a change that makes a failing connection
+//! succeed. [`bisect`] finds the differences between two labs that break a connection. [`run`]
+//! executes these experiments on a kernel.
 
 pub mod bisect;
 pub mod run;

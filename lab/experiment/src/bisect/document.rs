@@ -1,4 +1,4 @@
-//! What a bisection came to, as `--format json` prints it.
+//! Result of a bisection, as `--format json` prints it.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,140 +8,141 @@ use super::pair::Difference;
 use super::symptom::Level;
 use crate::verify::Times;
 
-/// The name and version of this format.
+/// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/bisection/v1";
 
-/// What a bisection came to.
+/// Result of a bisection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Bisection {
-    /// `svclab/bisection/v1`.
+    /// Always `svclab/bisection/v1`.
     pub schema: String,
-    /// What is well, as it was named.
+    /// The good side: LAB/CASE or a dump, as given on the command line.
     pub good: String,
-    /// What is not, as it was named.
+    /// The bad side: LAB/CASE or a dump, as given on the command line.
     pub bad: String,
-    /// Where dumps were laid over a lab: which.
+    /// Case and node that the dumps replace; absent if the sides are cases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over: Option<Over>,
-    /// The kernel, as it calls itself.
+    /// Kernel release.
     pub kernel: String,
-    /// What tells good and bad apart.
+    /// Probe result that separates good from bad.
     pub symptom: Shown,
-    /// In how much they differ; what cannot be without something else is counted with it.
+    /// Number of differences. Differences that depend on each other count as one.
     pub differences: usize,
-    /// What turns good into bad, and nothing of it can be left out: differences, each with
-    /// all that cannot be without it.
+    /// Minimal set of differences that turns good into bad. Each entry is one difference with all
+    /// differences that depend on it.
     pub breaks: Vec<Vec<Difference>>,
-    /// What has to be as in good for bad to become good, and nothing of it can be left out.
+    /// Minimal set of differences that must be as in good for bad to become good. Entries are as in
+    /// `breaks`.
     pub cures: Vec<Vec<Difference>>,
-    /// Of two cases: the fields of the lab and the objects that each make some of that by
-    /// themselves.
+    /// Lab fields and objects that each cause part of `breaks` or `cures` alone. Absent if the
+    /// sides are dumps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub said_by: Vec<SaidBy>,
-    /// What was tried, in this order, ends and verification among it.
+    /// All trials in the order in which they ended, including those of both sides and the
+    /// verification.
     pub trials: Vec<Trial>,
-    /// With which probability chance led to another answer than it should have, at most: so
-    /// many in a million.
+    /// Upper bound of the probability that chance led to a wrong result, per million.
     pub wrong_in_million: u64,
-    /// How long it took, in milliseconds.
+    /// Duration of the bisection in milliseconds.
     pub duration_ms: u64,
 }
 
-/// What a lab or an object says otherwise in bad.
+/// Lab or object with fields that differ between good and bad.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SaidBy {
     /// `Lab`, or an object: `Service/default/web`.
     pub document: String,
-    /// The fields that differ.
+    /// Fields that differ.
     pub fields: Vec<SaidField>,
 }
 
-/// A field that differs.
+/// Field that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SaidField {
-    /// Where it is: `spec.externalTrafficPolicy`; empty for a whole object.
+    /// Path of the field: `spec.externalTrafficPolicy`; empty for a whole object.
     pub path: String,
-    /// As good has it; not at all without this.
+    /// Value in good; absent if good lacks the field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub good: Option<String>,
-    /// As bad has it; not at all without this.
+    /// Value in bad; absent if bad lacks the field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bad: Option<String>,
 }
 
-/// A lab's node over which dumps were laid.
+/// Node of a case that the dumps replace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Over {
-    /// The case.
+    /// Case name: `LAB/CASE`.
     pub case: String,
-    /// The node whose place they take.
+    /// Node name.
     pub node: String,
 }
 
-/// What tells good and bad apart.
+/// Probe result that separates good from bad.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Shown {
-    /// The probe, by name.
+    /// Probe name.
     pub probe: String,
-    /// Where it starts.
+    /// Name of the source.
     pub from: String,
-    /// Where it goes.
+    /// Target address, with port if the protocol has ports.
     pub to: String,
-    /// What of what became of it counts.
+    /// Part of the outcome that separates good from bad.
     pub by: Level,
-    /// What became of it in good.
+    /// Outcomes in good.
     pub good: Vec<Times>,
-    /// What became of it in bad.
+    /// Outcomes in bad.
     pub bad: Vec<Times>,
-    /// Other probes that came out otherwise in bad.
+    /// Names of other probes whose outcomes differ between good and bad.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<String>,
 }
 
-/// One trial.
+/// Run with a subset of the differences.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Trial {
-    /// What it was for.
+    /// Purpose of the trial.
     pub of: Purpose,
-    /// How many of the differences were as in bad.
+    /// Number of differences that were as in bad.
     pub as_bad: usize,
-    /// How it was reached: `built`, or what was changed in the lab that stood.
+    /// How the lab of the trial was created.
     pub reached: Reached,
-    /// What became of the probe.
+    /// Outcomes of the probe.
     pub seen: Vec<Times>,
-    /// What that is like.
+    /// Side that the outcomes match.
     pub like: Like,
-    /// Why it is like neither, where the kernel refused it.
+    /// Error with which the kernel refused the lab; absent if the lab was built.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// What a trial is for.
+/// Purpose of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Purpose {
-    /// To see what good and bad do.
+    /// Observes good or bad itself.
     End,
-    /// To narrow down.
+    /// Narrows down the differences.
     Narrowing,
-    /// To see the answer hold in a lab built anew.
+    /// Verifies the result in a newly built lab.
     Verification,
 }
 
-/// How the lab of a trial came about.
+/// How the lab of a trial was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Reached {
-    /// It was built.
+    /// The lab was built.
     Built,
-    /// The one that stood was changed.
+    /// The running lab was changed.
     Changed,
-    /// It was not: the kernel refused it.
+    /// There was no lab: the kernel refused it.
     Not,
 }

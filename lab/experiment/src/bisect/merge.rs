@@ -1,43 +1,43 @@
-//! Two lists laid over each other, so that any choice of what differs gives a list
-//! again: what both have stands where both have it, what one has stands between the
-//! same neighbours as there.
+//! Merges two lists so that every subset of their differences gives a valid list.
+//!
+//! Common items keep their position. An item of one list keeps its neighbours from that list.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-/// Something of one list or of both.
+/// Item of one list or of both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot<T> {
-    /// It, as the good list has it where both do.
+    /// The item of the good list if both have it.
     pub item: T,
-    /// Who has it.
     pub from: From,
 }
 
-/// Who has something.
+/// Lists that have an item, and the difference that decides whether it is included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// Both lists.
+    /// Both lists: always included.
     Both,
-    /// The good one alone: it goes with this difference.
+    /// Only the good list: included unless this difference is selected.
     Good(usize),
-    /// The bad one alone: it comes with this difference.
+    /// Only the bad list: included if this difference is selected.
     Bad(usize),
 }
 
-/// Two lists, merged.
+/// Two merged lists.
 #[derive(Debug, Clone)]
 pub struct Merged<T> {
-    /// What either has, in order.
+    /// Items of both lists, in order.
     pub slots: Vec<Slot<T>>,
-    /// Each difference by the places of what the good and the bad list have.
+    /// For each difference, the index of its item in the good list and in the bad list. `None` if a
+    /// list has no item.
     pub differences: Vec<(Option<usize>, Option<usize>)>,
 }
 
 impl From {
-    /// Whether it is there when the differences are that `with` says.
+    /// Whether the item is included if `with` selects the differences.
     pub fn is_there(self, with: impl Fn(usize) -> bool) -> bool {
         match self {
             Self::Both => true,
@@ -46,7 +46,7 @@ impl From {
         }
     }
 
-    /// The difference that it hangs on.
+    /// Returns the difference that decides about the item, or `None` if both lists have it.
     pub const fn difference(self) -> Option<usize> {
         match self {
             Self::Both => None,
@@ -55,9 +55,10 @@ impl From {
     }
 }
 
-/// Lists whose order says something. What means the same is of both; of what is left, what
-/// has the same name in both is one difference, be it that it moved or that it changed.
-/// Differences are numbered from `first`.
+/// Merges lists whose order matters.
+///
+/// Items with equal meaning are common to both lists. Of the others, two items with equal name form
+/// one difference, whether the item moved or changed. Differences are numbered from `first`.
 pub fn ordered<T: Clone, M: Eq + Hash, N: Eq + Hash>(
     good: &[T],
     bad: &[T],
@@ -65,7 +66,7 @@ pub fn ordered<T: Clone, M: Eq + Hash, N: Eq + Hash>(
     name: impl Fn(&T) -> N,
     first: usize,
 ) -> Merged<T> {
-    // Numbers are compared faster than what they stand for.
+    // Comparing numbers is faster than comparing meanings.
     let mut numbers: HashMap<M, usize> = HashMap::new();
     let mut number = |all: &[T]| -> Vec<usize> {
         all.iter()
@@ -93,8 +94,8 @@ pub fn ordered<T: Clone, M: Eq + Hash, N: Eq + Hash>(
     merge(good, bad, parts, name, first)
 }
 
-/// Lists whose order says nothing, of things that each have a name of their own: what has
-/// the same in both and means something else is one difference.
+/// Merges lists whose order does not matter and whose items have unique names. Two items with equal
+/// name and different meaning form one difference.
 pub fn keyed<T: Clone, M: Eq + Hash, N: Eq + Hash>(
     good: &[T],
     bad: &[T],
@@ -130,8 +131,8 @@ pub fn keyed<T: Clone, M: Eq + Hash, N: Eq + Hash>(
     merge(good, bad, parts, name, first)
 }
 
-/// Gives what is of one list alone a difference each, or one together with what has its
-/// name in the other.
+/// Assigns a difference to each item of only one list. Two items with equal name in the two lists
+/// share one difference.
 fn merge<T: Clone, N: Eq + Hash>(
     good: &[T],
     bad: &[T],
@@ -155,7 +156,7 @@ fn merge<T: Clone, N: Eq + Hash>(
                 let partner = goes.get_mut(&name(&bad[*there])).and_then(Vec::pop);
                 let known = partner.and_then(|partner| of_good.get(&partner).copied());
                 if let Some(known) = known {
-                    // What goes stands before what comes, and has its difference.
+                    // The removed item comes first, and already has the difference.
                     of_bad.insert(*there, known);
                     differences[known - first] = (partner, Some(*there));
                 } else {
@@ -190,7 +191,7 @@ fn merge<T: Clone, N: Eq + Hash>(
 }
 
 impl<T> Merged<T> {
-    /// What is there when the differences are that `with` says.
+    /// Returns the items that are included if `with` selects the differences.
     pub fn with(&self, with: impl Fn(usize) -> bool) -> impl Iterator<Item = &T> {
         let there = self
             .slots

@@ -1,9 +1,8 @@
-//! Finding by experiment what makes the difference between a lab that is well and one
-//! that is not.
+//! Finds by experiment which differences between a good and a bad lab cause a failure.
 //!
-//! [`Pair`] is two plans laid over each other: their differences by meaning, and the plan
-//! of any choice of them. [`narrow()`] finds the few that decide, by trials; [`Symptom`]
-//! says what is looked at in a trial, how often it must be tried, and how sure that is.
+//! [`Pair`] merges two plans: it lists their differences by meaning and builds the plan for any
+//! subset of them. [`narrow()`] finds the few decisive differences by trials. [`Symptom`] defines
+//! what a trial observes, the number of connections per trial, and the error probability.
 
 pub mod document;
 mod merge;

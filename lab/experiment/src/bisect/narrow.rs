@@ -1,87 +1,89 @@
-//! Narrowing: from many differences to the few that decide, by trying subsets.
+//! Finds the decisive ones among many differences by testing subsets.
 //!
-//! What is sought is a set that shows what it is sought for and none of whose subsets
-//! does, as delta debugging does it (A. Zeller and R. Hildebrandt, "Simplifying and
-//! isolating failure-inducing input", 2002). Its ddmin takes up to n² trials where
-//! several differences work together, and 2·log2(n) for one; here the smallest
-//! beginning of the list that shows it is found by binary search, its last difference
-//! is one of those sought, and what comes before it is searched again, together with
-//! those that were found. That takes log2(n) + 2 trials for one of n and k·(log2(n) + 2)
-//! for k that only act together, which is as little as `QuickXplain` (U. Junker, 2004)
-//! takes for few of many, in half as many trials for one: it has no halves of which
-//! both must be asked, as a beginning that shows nothing says that the rest does.
-//! It costs more where many differences are needed together, which is not why anybody
-//! compares two nodes.
+//! Input: the number of differences and the results of earlier trials. Output: minimal sets of
+//! differences, or the next subset to test.
 //!
-//! Nothing is assumed of how differences act together but at the two ends: what is
-//! returned was tried itself, and so was every subset of it that lacks one. What is tried
-//! next follows from what became of what was tried, and from nothing else: so whoever
-//! tries may go on from what a trial that is not over looks like, and come back if it was
-//! not that.
+//! The goal is a set that has the wanted effect while none of its subsets has it, as in delta
+//! debugging (A. Zeller and R. Hildebrandt, "Simplifying and isolating failure-inducing input",
+//! 2002). Its ddmin needs up to n² trials if several differences act together, and 2·log2(n) for
+//! one. This module instead finds the smallest prefix of the list that has the effect, by binary
+//! search. The last difference of this prefix belongs to the result. The search continues in the
+//! differences before it, together with those already found.
+//!
+//! This takes log2(n) + 2 trials for one of n differences, and k·(log2(n) + 2) for k that only act
+//! together. `QuickXplain` (U. Junker, 2004) takes as many for few of many, and twice as many for
+//! one: it has to test both halves, whereas a prefix without the effect proves that the rest has
+//! it. The cost is higher if many differences are needed together, which is unusual when two nodes
+//! are compared.
+//!
+//! The only assumption is that no differences at all give good and that all of them give bad. Every
+//! returned set was tested, and so was each of its subsets that lacks one difference. The next
+//! subset depends only on the results so far. The caller can therefore continue from a guessed
+//! result of an unfinished trial, and come back if the guess was wrong.
 
 use std::collections::HashMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Which of the differences are there: on the way from good to bad, how far it went.
+/// Selection of differences: `true` at the index of a difference means as in bad.
 pub type Chosen = Vec<bool>;
 
-/// What became of a trial.
+/// Side that a trial matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Like {
-    /// As in good.
+    /// Matches good.
     Good,
-    /// As in bad.
+    /// Matches bad.
     Bad,
-    /// As in neither, or it could not be tried.
+    /// Matches neither side, or the kernel refused the lab.
     Neither,
 }
 
-/// What was found.
+/// Differences that narrowing found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Narrowed {
-    /// Differences that turn good into bad, none of which can be left out.
+    /// Minimal set of differences that turns good into bad, by index.
     pub breaks: Vec<usize>,
-    /// Differences without which bad turns good, none of which can be left in.
+    /// Minimal set of differences that must be as in good for bad to become good, by index.
     pub cures: Vec<usize>,
 }
 
-/// What is sought.
+/// Effect of the wanted set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sought {
-    /// Differences that make good bad.
+    /// The set turns good into bad.
     Breaks,
-    /// Differences whose absence makes bad good.
+    /// Leaving out the set turns bad into good.
     Cures,
 }
 
-/// What was tried, and what became of it.
+/// Results of earlier trials.
 pub type Known = HashMap<Chosen, Like>;
 
-/// What has to be tried before more can be said.
+/// Trial that is needed before narrowing can continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// It.
+    /// Differences of the trial.
     pub chosen: Chosen,
-    /// What turns good into bad, where that is known already.
+    /// Set that turns good into bad, or `None` if it was not found yet.
     pub breaks: Option<Vec<usize>>,
 }
 
-/// What is known of trials among so many differences.
 struct Trials<'k> {
     all: usize,
     known: &'k Known,
 }
 
-/// Finds the differences, of which there are `all`, that decide, by what became of trials.
-/// With none of them a trial is [`Like::Good`], with all of them [`Like::Bad`]; the rest
-/// is tried.
+/// Finds the decisive ones of `all` differences from the results of trials.
+///
+/// A trial without differences is [`Like::Good`], and one with all of them is [`Like::Bad`]: these
+/// two need no trial.
 ///
 /// # Errors
 ///
-/// What has to be tried next.
+/// Returns the next trial if the known results are not sufficient.
 pub fn narrow(all: usize, known: &Known) -> Result<Narrowed, Wanted> {
     let trials = Trials { all, known };
     let everything: Vec<usize> = (0..all).collect();
@@ -91,7 +93,7 @@ pub fn narrow(all: usize, known: &Known) -> Result<Narrowed, Wanted> {
             chosen,
             breaks: None,
         })?;
-    // Mostly what breaks it is also what cures it.
+    // The set that breaks good usually also fixes bad.
     let cures = trials
         .shows(Sought::Cures, &breaks)
         .map(|cures| if cures { breaks.clone() } else { everything })
@@ -106,7 +108,7 @@ pub fn narrow(all: usize, known: &Known) -> Result<Narrowed, Wanted> {
 }
 
 impl Trials<'_> {
-    /// Whether a set shows what is sought; else, what has to be tried to know.
+    /// Whether a set has the effect. The error is the trial that is needed to decide.
     fn shows(&self, sought: Sought, set: &[usize]) -> Result<bool, Chosen> {
         let (there, wanted) = match sought {
             Sought::Breaks => (true, Like::Bad),
@@ -129,11 +131,11 @@ impl Trials<'_> {
         Ok(like == wanted)
     }
 
-    /// A set within one that shows it, of which nothing can be left out.
+    /// Finds a minimal subset of `pool` with the effect.
     fn minimal(&self, sought: Sought, pool: Vec<usize>) -> Result<Vec<usize>, Chosen> {
         let mut found = self.some(sought, pool)?;
-        // Where differences act against each other, one may be found before another
-        // makes it needless.
+        // If differences counteract each other, one that was found later can make an earlier one
+        // unnecessary.
         let mut at = 0;
         while found.len() > 1 && at < found.len() {
             let mut fewer = found.clone();
@@ -148,12 +150,13 @@ impl Trials<'_> {
         Ok(found)
     }
 
-    /// A set within one that shows it, which for differences that do not act against each
-    /// other is minimal.
+    /// Finds a subset of `pool` with the effect. The subset is minimal if no differences counteract
+    /// each other.
     fn some(&self, sought: Sought, mut pool: Vec<usize>) -> Result<Vec<usize>, Chosen> {
         let mut found = Vec::new();
         while !self.shows(sought, &found)? {
-            // With `found`, the first `low` of the pool do not show it, `high` do.
+            // With `found`, the first `low` of the pool lack the effect, and the first `high` have
+            // it.
             let (mut low, mut high) = (0, pool.len());
             while high - low > 1 {
                 let middle = low.midpoint(high);
@@ -164,7 +167,7 @@ impl Trials<'_> {
                     low = middle;
                 }
             }
-            // An empty pool has shown it, and `found` with it.
+            // The empty pool together with `found` has the effect.
             let Some(last) = high.checked_sub(1) else {
                 break;
             };
@@ -182,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// What is found where trials come out as `like` says, and after how many.
+    /// Returns the result of narrowing and the number of trials, if `like` decides each trial.
     fn found(all: usize, mut like: impl FnMut(&Chosen) -> Like) -> (Narrowed, usize) {
         let mut known = Known::new();
         loop {
@@ -234,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_tried_shows_nothing() {
-        // What is not there with both of these does not load.
+        // The kernel refuses labs in which exactly one of the two is missing.
         let (narrowed, _) = found(64, |chosen| {
             if chosen[3] == chosen[40] {
                 bad_if(chosen[40])
@@ -249,8 +252,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever differences do to each other, what is found shows it, and nothing can
-        /// be left out of it.
+        /// For any interaction of differences, the result has the effect and is minimal.
         #[test]
         fn what_is_found_is_minimal(
             all in 1_usize..24,
@@ -259,7 +261,7 @@ mod tests {
                 1..4,
             ),
         ) {
-            // Bad with all of one clause's first and none of its second, and at the end.
+            // Bad with all of a clause's first set and none of its second, or with all differences.
             let like = |chosen: &Chosen| {
                 let there = |at: &usize| chosen[at % all];
                 bad_if(

@@ -1,7 +1,7 @@
-//! What was dumped of one node, laid over that node of a lab: the lab says the rest.
+//! Overlays the dump of one node on that node of a lab. The lab provides everything else.
 //!
-//! A whole node takes the place of the lab's. Of one of which only listings were dumped,
-//! rules and sets, the tables and sets that they have stand in place of the lab's.
+//! The dump of a whole node replaces the lab's node. If the dump contains only listings of rules
+//! and sets, its tables and sets replace those of the lab's node.
 
 use std::fmt::Write as _;
 
@@ -13,61 +13,61 @@ use svclab_planner::delta::{rules, sets};
 use svclab_planner::replay::{Account, graft};
 use svclab_ruleset::iptables::Dump;
 
-/// Why a dump cannot be laid over a lab.
+/// Reason why a dump cannot be overlaid on a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OverError {
-    /// The lab has no such namespace.
+    /// The case has no such node.
     #[error("{case} has no node `{node}`; it has {there}")]
     NoNode {
-        /// The case.
+        /// Case name: `LAB/CASE`.
         case: String,
-        /// As it was named.
+        /// Node name as given by the user.
         node: String,
-        /// Those that there are.
+        /// Names of the case's namespaces, comma-separated.
         there: String,
     },
-    /// The dump has nothing that is taken.
+    /// The dump contains no usable data.
     #[error(
         "{name} holds nothing of a node; collect it with scripts/collect-node, or give what iptables-save prints, and with it in a directory what ipset save prints"
     )]
     Nothing {
-        /// The dump.
+        /// Dump name.
         name: String,
     },
-    /// A rule names a set that nobody has.
+    /// A rule refers to a set that neither the dump nor the case has.
     #[error(
         "{name}: `{rule}` names the set {set}, which neither the dump nor {case} has on {node}; put what `ipset save` prints beside the rules, as ipset-save in one directory"
     )]
     NoSet {
-        /// The dump.
+        /// Dump name.
         name: String,
-        /// The case.
+        /// Case name: `LAB/CASE`.
         case: String,
-        /// The node.
+        /// Node name.
         node: String,
-        /// The rule.
+        /// Rule in iptables syntax: `-A CHAIN …`.
         rule: String,
-        /// The set.
+        /// Set name.
         set: String,
     },
-    /// A rule leads to a chain that is not there.
+    /// A rule jumps to a chain that does not exist.
     #[error(
         "{name}: `{rule}` leads to the chain {chain} of {table}, which is not there; declare it with `:{chain} - [0:0]`"
     )]
     NoChain {
-        /// The dump.
+        /// Dump name.
         name: String,
-        /// The table.
+        /// Table name.
         table: String,
-        /// The rule.
+        /// Rule in iptables syntax: `-A CHAIN …`.
         rule: String,
-        /// The chain.
+        /// Chain name.
         chain: String,
     },
 }
 
-/// The plan in which a node is what was dumped, and an account of it. `name` is what the
-/// dump is called.
+/// Returns the plan with the dumped node and a report of what was replayed. `name` is the dump's
+/// name for error messages.
 ///
 /// # Errors
 ///
@@ -107,13 +107,13 @@ pub fn over(
     Ok((plan, account))
 }
 
-/// Whether a dump is of a whole node, and not listings of its rules and sets only.
+/// Whether a dump covers a whole node, and not only listings of its rules and sets.
 #[must_use]
 pub fn is_whole(dump: &NodeDump) -> bool {
     dump.links.is_some()
 }
 
-/// Adds the lab's own tables and sets that were not dumped.
+/// Adds the lab's tables and sets that the dump does not contain.
 fn with_the_lab_s(namespace: &mut Namespace, before: &Namespace, dump: &NodeDump) {
     if let (Some(own), Some(planned)) = (&mut namespace.iptables, &before.iptables) {
         let both = |text: fn(&mut Iptables) -> &mut String, own: &mut Iptables| {
@@ -134,7 +134,7 @@ fn with_the_lab_s(namespace: &mut Namespace, before: &Namespace, dump: &NodeDump
     }
 }
 
-/// The tables of a script, and those of another that it does not have.
+/// Appends the tables of `other` that `own` lacks to the script `own`.
 fn with_tables(own: &str, other: &str) -> String {
     let mut text = own.to_owned();
     let there = rules::read(own);
@@ -147,7 +147,7 @@ fn with_tables(own: &str, other: &str) -> String {
     text
 }
 
-/// Whether every rule finds its chain and its sets.
+/// Checks that the chains and sets that the rules refer to exist.
 fn check(
     name: &str,
     case: &str,

@@ -1,12 +1,12 @@
-//! What is looked at in a trial: in what becomes of a probe good and bad differ, how many
-//! connections tell them apart, and how sure that is.
+//! Chooses the probe result that separates good from bad, the number of connections per trial, and
+//! the error probability.
 //!
-//! Round robin and random balancing make what becomes of one connection a matter of
-//! chance. How often a symptom shows in good and in bad is estimated from connections made
-//! in each, with bounds that hold with a stated probability (Clopper and Pearson, 1934);
-//! a trial has as many connections as tell the worst of these bounds apart with a stated
-//! probability, by the tails of the binomial distribution. That holds for what is not a
-//! matter of chance, too: what always connected may yet fail now and then.
+//! With round robin or random balancing, chance decides the result of a single connection. The
+//! frequency of the symptom in good and in bad is estimated from connections in each, with bounds
+//! that hold with a stated probability (Clopper and Pearson, 1934). A trial has enough connections
+//! to separate the worst of these bounds with a stated probability, by the tails of the binomial
+//! distribution. Results without randomness are treated alike, because a connection that always
+//! succeeded may still fail occasionally.
 
 use std::collections::BTreeSet;
 
@@ -18,61 +18,61 @@ use super::narrow::Like;
 use crate::verify::{Outcome, Tally};
 use svclab_model::evidence::Verdict;
 
-/// With which probability the bounds of what good and bad do may be wrong, all together.
+/// Probability that any of the bounds estimated for good and bad is wrong.
 const BOUNDS: f64 = 2e-4;
 
-/// With which probability all trials together may be wrong.
+/// Probability that any trial is classified wrongly.
 const TRIALS: f64 = 8e-4;
 
-/// So many connections in one trial and no more.
+/// Maximum number of connections per trial.
 pub const MOST: u32 = 512;
 
-/// What of an outcome tells good and bad apart.
+/// Part of an outcome that separates good from bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Level {
-    /// What the caller experienced.
+    /// Verdict only.
     Verdict,
-    /// And who answered.
+    /// Verdict and endpoint that answered.
     Endpoint,
-    /// And the source that the one who answered saw.
+    /// Verdict and source that the endpoint received.
     Source,
 }
 
-/// What tells good and bad apart.
+/// Probe result that separates good from bad.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Symptom {
-    /// The probe.
+    /// Probe name.
     pub probe: String,
-    /// What of its outcomes counts.
+    /// Part of the outcomes that counts.
     pub level: Level,
-    /// The outcomes, as far as they count, that are more frequent in bad.
+    /// Outcomes, reduced to `level`, that are more frequent in bad.
     pub outcomes: BTreeSet<Outcome>,
-    /// Those of good that are not.
+    /// Outcomes of good, reduced to `level`, that are not more frequent in bad.
     pub well: BTreeSet<Outcome>,
-    /// How many connections a trial has.
+    /// Number of connections per trial.
     pub connections: u32,
-    /// From how many connections with such an outcome on a trial is like bad.
+    /// Minimum number of connections with an outcome of `outcomes` that makes a trial bad.
     pub from: u32,
-    /// With which probability one trial is taken for the other.
+    /// Probability that one trial is classified wrongly.
     pub mistaken: f64,
-    /// Whether good never and bad always showed it.
+    /// Whether the outcomes occurred in no connection of good and in all connections of bad.
     pub certain: bool,
 }
 
-/// Why good and bad cannot be told apart.
+/// Reason why good and bad cannot be separated.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Alike {
-    /// Nothing that was tried came out otherwise.
+    /// No outcome is more frequent in bad.
     #[error("good and bad behave alike")]
     Same,
-    /// They differ by chance, or too little to tell in [`MOST`] connections.
+    /// They differ only by chance, or too little to be separated by [`MOST`] connections.
     #[error("good and bad cannot be told apart by {0} connections")]
     Faint(u32),
 }
 
 impl Level {
-    /// What of an outcome counts.
+    /// Reduces an outcome to the part that counts.
     #[must_use]
     pub fn of(self, outcome: &Outcome) -> Outcome {
         Outcome {
@@ -85,13 +85,15 @@ impl Level {
 }
 
 impl Symptom {
-    /// What tells two tallies of a probe apart, where `differences` are narrowed: what the
-    /// caller experienced, and only where that is the same who answered, and then which
-    /// source was seen. `last` takes what of these can be told at all.
+    /// Finds the symptom of a probe from its tallies in good and bad. `differences` is the number
+    /// of differences to narrow down.
+    ///
+    /// The verdict has priority, then the endpoint, then the source. If a level differs too little
+    /// to be separated, more connections are needed: the next level is tried only if `last` is set.
     ///
     /// # Errors
     ///
-    /// When nothing does.
+    /// Returns [`Alike`] if no level separates good from bad.
     pub fn of(
         probe: &str,
         good: &Tally,
@@ -137,7 +139,8 @@ impl Symptom {
         if symptom.is_empty() {
             return Err(Alike::Same);
         }
-        // Whether a neighbour that does not answer is told of in time is up to its kernel.
+        // Timeout and unreachable are equivalent: whether the kernel reports an unresolved
+        // neighbour before the probe ends depends on the kernel.
         let unanswered = [Verdict::Timeout, Verdict::Unreachable].map(Outcome::of);
         let any = |all: &BTreeSet<Outcome>| unanswered.iter().any(|outcome| all.contains(outcome));
         if any(&symptom) && !any(&well) {
@@ -152,7 +155,7 @@ impl Symptom {
                 .sum::<u64>()
         };
         let (in_good, in_bad) = (count(good), count(bad));
-        // Each of two bounds on each side.
+        // Good and bad each have two bounds.
         let wrong = BOUNDS / 4.0;
         let (never, always) = (in_good == 0, in_bad == all_bad);
         let most_good = upper(in_good, all_good, wrong);
@@ -172,11 +175,11 @@ impl Symptom {
         })
     }
 
-    /// What a trial with this tally is like.
+    /// Classifies a trial by its tally.
     #[must_use]
     pub fn like(&self, tally: &Tally) -> Like {
         let shown = self.count(tally);
-        // What was seen in neither says nothing.
+        // Outcomes that occurred neither in good nor in bad prove nothing.
         let strange = tally
             .iter()
             .map(|(outcome, count)| (self.level.of(outcome), count))
@@ -193,7 +196,7 @@ impl Symptom {
         }
     }
 
-    /// How many connections show it.
+    /// Returns the number of connections that show the symptom.
     #[must_use]
     pub fn count(&self, tally: &Tally) -> u64 {
         let shown = tally
@@ -202,7 +205,7 @@ impl Symptom {
         shown.map(|(_, count)| count).sum()
     }
 
-    /// With which probability an answer that so many trials led to is wrong, at most.
+    /// Returns an upper bound of the probability that a result of `trials` trials is wrong.
     #[must_use]
     pub fn wrong(&self, trials: usize) -> f64 {
         let trials = f64::from(u32::try_from(trials).unwrap_or(u32::MAX));
@@ -210,26 +213,29 @@ impl Symptom {
     }
 }
 
-/// How many trials are planned for among so many differences: for three that act together.
+/// Returns the number of trials that the error probability is divided by: those needed to find
+/// three differences that act together.
 fn trials(differences: usize) -> f64 {
     f64::from(3 * (differences.max(1).ilog2() + 3) + 8)
 }
 
-/// The fewest connections, and from how many with the symptom on a trial is bad, that take
-/// neither for the other with more than a probability; none if [`MOST`] are too few.
+/// Returns the smallest number of connections, and the minimum number with the symptom that makes a
+/// trial bad, for which neither side is mistaken for the other with a probability above `mistaken`.
+/// Returns `None` if [`MOST`] connections are too few.
 fn apart(good: f64, bad: f64, mistaken: f64) -> Option<(u32, u32)> {
     if good >= bad {
         return None;
     }
     (1..=MOST).find_map(|connections| {
-        // The lowest number that good hardly reaches.
+        // The smallest threshold that good reaches only with the probability `mistaken`.
         let from =
             (1..=connections).find(|from| 1.0 - below(*from, connections, good) <= mistaken)?;
         (below(from, connections, bad) <= mistaken).then_some((connections, from))
     })
 }
 
-/// With which probability fewer than `from` of `all` show what each shows with `chance`.
+/// Returns the probability that fewer than `from` of `all` connections show the symptom, if each
+/// shows it with the probability `chance`.
 fn below(from: u32, all: u32, chance: f64) -> f64 {
     if chance <= 0.0 {
         return 1.0;
@@ -247,8 +253,8 @@ fn below(from: u32, all: u32, chance: f64) -> f64 {
     sum.min(1.0)
 }
 
-/// The highest chance with which `shown` or fewer of `all` are seen with a probability of
-/// `wrong`.
+/// Returns the largest chance per connection for which `shown` or fewer of `all` connections occur
+/// with a probability of at least `wrong`.
 fn upper(shown: u64, all: u64, wrong: f64) -> f64 {
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     if shown >= all {
@@ -289,7 +295,7 @@ mod tests {
         let all = symptom.connections;
         assert_eq!(symptom.like(&tally(all, 0)), Like::Good);
         assert_eq!(symptom.like(&tally(0, all)), Like::Bad);
-        // No answer is no answer, whoever tells of it; another end is neither.
+        // Unreachable is equivalent to timeout. Any other verdict matches neither side.
         let ended = |verdict| {
             let mut tally = Tally::default();
             (0..all).for_each(|_| tally.count(Outcome::of(verdict)));
@@ -297,11 +303,11 @@ mod tests {
         };
         assert_eq!(symptom.like(&ended(Verdict::Unreachable)), Like::Bad);
         assert_eq!(symptom.like(&ended(Verdict::Refused)), Like::Neither);
-        // So it is where good is what is not answered.
+        // The equivalence also holds if good is the side without answers.
         let blocked = of(&tally(0, 64), &tally(64, 0)).unwrap();
         assert_eq!(blocked.like(&ended(Verdict::Unreachable)), Like::Good);
         assert!(blocked.well.contains(&Outcome::of(Verdict::Unreachable)));
-        // One that a busy machine lost says nothing.
+        // A single connection lost on a busy machine proves nothing.
         assert_eq!(symptom.like(&tally(all - 1, 1)), Like::Good);
         assert!(symptom.wrong(20) <= 1e-3);
     }
@@ -322,7 +328,7 @@ mod tests {
             assert!(1.0 - below(from, all, chance(good)) <= symptom.mistaken);
             assert!(below(from, all, chance(bad)) <= symptom.mistaken);
         }
-        // By a few connections it cannot be told.
+        // 8 connections are too few to separate the sides.
         assert_eq!(of(&tally(4, 4), &tally(0, 8)), Err(Alike::Faint(MOST)));
     }
 
@@ -339,8 +345,8 @@ mod tests {
     fn tails_are_those_of_the_binomial_distribution() {
         assert!((below(1, 2, 0.5) - 0.25).abs() < 1e-12);
         assert!((below(2, 3, 0.5) - 0.5).abs() < 1e-12);
-        // With none of 29, at most 10 in 100 with a probability of 1 in 20 (the rule of
-        // three, nearly).
+        // With 0 of 29, the chance is at most about 10 % at a probability of 1 in 20 (rule of
+        // three).
         let bound = upper(0, 29, 0.05);
         assert!((bound - (1.0 - 0.05_f64.powf(1.0 / 29.0))).abs() < 1e-9);
     }

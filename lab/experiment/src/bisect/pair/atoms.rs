@@ -1,4 +1,4 @@
-//! The differences of a pair as they are found, and which of them need each other.
+//! Collects the differences of a pair and which of them depend on each other.
 
 use std::fmt;
 use std::hash::Hash;
@@ -12,39 +12,40 @@ use super::difference::{Difference, Kind};
 #[derive(Debug, Clone, Default)]
 pub struct Atoms {
     all: Vec<Atom>,
-    /// For each, one that it goes together with; itself for the first of them.
+    /// Union-find parents: the index of an atom that depends on this one, or its own index for the
+    /// first of a group.
     with: Vec<usize>,
 }
 
-/// A difference, and by what its owner is known.
+/// Difference and the key of its owner.
 #[derive(Debug, Clone)]
 pub struct Atom {
     pub difference: Difference,
     pub owned: Owned,
 }
 
-/// By what the owner of something is known.
+/// Key by which the owner of an object is found.
 #[derive(Debug, Clone)]
 pub enum Owned {
-    /// By nothing.
+    /// No owner can be found.
     Nobody,
-    /// A chain of a table.
+    /// Chain of a table.
     Chain { table: String, chain: String },
-    /// A rule there.
+    /// Rule of a chain.
     Rule {
         table: String,
         chain: String,
         rule: String,
     },
-    /// A set, and an entry of it.
+    /// Set or set entry.
     Set { set: String, entry: Option<String> },
-    /// A virtual server.
+    /// Virtual server.
     Server(Virtual),
-    /// An interface.
+    /// Interface.
     Link(String),
 }
 
-/// Where differences are, and what they are.
+/// Location and kind of differences.
 #[derive(Debug, Clone)]
 pub struct Where<'n> {
     pub namespace: &'n str,
@@ -53,12 +54,12 @@ pub struct Where<'n> {
 }
 
 impl Atoms {
-    /// The number that the next one gets.
+    /// Returns the index that the next difference will have.
     pub fn next(&self) -> usize {
         self.all.len()
     }
 
-    /// Adds those of two lists that were merged.
+    /// Adds the differences of two merged lists.
     pub fn add<T>(
         &mut self,
         place: &Where<'_>,
@@ -86,7 +87,8 @@ impl Atoms {
         }
     }
 
-    /// Lays lists over each other whose order says nothing, of things that each have a name.
+    /// Merges lists whose order does not matter and whose items have unique names, and adds their
+    /// differences.
     pub fn keyed<T: Clone + fmt::Debug, N: Eq + Hash>(
         &mut self,
         place: &Where<'_>,
@@ -106,13 +108,13 @@ impl Atoms {
         self.all.push(atom);
     }
 
-    /// Has two of them go together.
+    /// Joins two differences into one group.
     pub fn tie(&mut self, one: usize, other: usize) {
         let (one, other) = (self.first(one), self.first(other));
         self.with[one.max(other)] = one.min(other);
     }
 
-    /// Has all of them go together.
+    /// Joins all of these differences into one group.
     pub fn tie_all(&mut self, all: impl IntoIterator<Item = usize>) {
         let mut all = all.into_iter();
         if let Some(first) = all.next() {
@@ -127,8 +129,8 @@ impl Atoms {
         at
     }
 
-    /// All of them, and which go together: for each the number of its group, in the order
-    /// of their first.
+    /// Returns all differences, the group number of each, and the number of groups. Groups are
+    /// numbered in the order of their first member.
     pub fn grouped(self) -> (Vec<Atom>, Vec<usize>, usize) {
         let mut numbers = vec![usize::MAX; self.all.len()];
         let mut groups = 0;

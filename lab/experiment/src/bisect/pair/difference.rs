@@ -1,4 +1,4 @@
-//! One thing in which two plans differ.
+//! Describes one object in which two plans differ.
 
 use std::fmt;
 
@@ -7,75 +7,75 @@ use serde::{Deserialize, Serialize};
 
 use svclab_dump::Owner;
 
-/// One thing in which two plans differ.
+/// Object in which two plans differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// In which namespace: `node-1`.
+    /// Namespace: `node-1`.
     pub namespace: String,
-    /// What it is.
+    /// Kind of object.
     pub of: Kind,
-    /// Where it is there: `iptables nat KUBE-SERVICES`, `ipset KUBE-CLUSTER-IP`.
+    /// Location in the namespace: `iptables nat KUBE-SERVICES`, `ipset KUBE-CLUSTER-IP`.
     pub place: String,
-    /// As good has it; not at all without this.
+    /// Object as in good; absent if good lacks it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good: Option<String>,
-    /// As bad has it; not at all without this. A rule that both have alike stands elsewhere
-    /// among others.
+    /// Object as in bad; absent if bad lacks it. A rule that is equal on both sides has another
+    /// position in its chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bad: Option<String>,
-    /// Whose it is, where names and comments tell.
+    /// Owner, if names or comments identify it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
 }
 
-/// What differs.
+/// Kind of object.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
-    /// An interface: whether it is there, or how it is made.
+    /// Interface: its existence or its properties.
     Link,
-    /// An address of an interface.
+    /// Address of an interface.
     Address,
-    /// A route.
+    /// Route.
     Route,
-    /// A rule that says in which table packets look for their route.
+    /// Routing rule (`ip rule`), which selects the routing table.
     RoutingRule,
-    /// A neighbour.
+    /// Static neighbour entry.
     Neighbour,
-    /// A forwarding entry of a vxlan device.
+    /// Forwarding entry of a VXLAN device.
     Forwarding,
-    /// A setting of the kernel.
+    /// Sysctl.
     Sysctl,
-    /// A set: how it is made.
+    /// Options of an ipset.
     Set,
-    /// An entry of a set.
+    /// Entry of an ipset.
     SetEntry,
-    /// Which iptables loads the rules.
+    /// iptables variant that loads the rules: legacy or nft.
     Backend,
-    /// What a built-in chain does with packets that reach its end.
+    /// Policy of a built-in chain.
     Policy,
-    /// A rule of a chain of iptables.
+    /// Rule of an iptables chain.
     Rule,
-    /// A table of nftables.
+    /// nftables table.
     Table,
-    /// A virtual server of IPVS: whether it is there, or how it balances.
+    /// IPVS virtual server: its existence or its settings.
     VirtualServer,
-    /// A real server of a virtual server.
+    /// Real server of an IPVS virtual server.
     RealServer,
-    /// How long IPVS remembers connections.
+    /// Connection timeouts of IPVS.
     Timeouts,
-    /// Something that answers connections.
+    /// Server that answers connections.
     Server,
-    /// What balancers ask of their backends.
+    /// Health checks that load balancers send to their backends.
     HealthChecks,
-    /// What is typed on a node by hand.
+    /// Command entered on a node by hand.
     Typed,
 }
 
-/// As lines of a diff: `-` is what good has, `+` what bad has.
+/// Prints lines of a diff: `-` is good, `+` is bad, `~` is a rule at another position.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.namespace, self.place)?;

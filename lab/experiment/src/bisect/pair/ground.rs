@@ -1,5 +1,5 @@
-//! Interfaces, addresses, routes, neighbours and settings of a namespace, laid over each
-//! other, and which of them need each other.
+//! Merges interfaces, addresses, routes, neighbours and sysctls of a namespace, and joins those
+//! that depend on each other.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -13,12 +13,12 @@ use svclab_model::plan::{
     Forwarding, Link, LinkKind, Namespace, Neighbour, PolicyRule, Route, RouteKind, Sysctl,
 };
 
-/// What a namespace stands on in both.
+/// Merged network configuration of a namespace.
 #[derive(Debug, Clone)]
 pub struct Ground {
-    /// Interfaces, without their addresses.
+    /// Interfaces without their addresses.
     pub links: Merged<Link>,
-    /// Addresses, with the interface that has them.
+    /// Addresses by interface name.
     addresses: Vec<(String, Merged<IpNetwork>)>,
     routes: Merged<Route>,
     policy: Merged<PolicyRule>,
@@ -28,7 +28,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Lays what two namespaces stand on over each other.
+    /// Merges the network configuration of two namespaces.
     pub fn of(good: &Namespace, bad: &Namespace, atoms: &mut Atoms) -> Self {
         let namespace = good.name.as_str();
         let place = |of, place: &str| Where {
@@ -86,7 +86,7 @@ impl Ground {
         ground
     }
 
-    /// What the namespace stands on with these differences.
+    /// Writes the network configuration with the differences that `with` selects into `to`.
     pub fn with(&self, with: &impl Fn(usize) -> bool, to: &mut Namespace) {
         let links = self.links.with(with).map(|link| {
             let own = self.addresses.iter().find(|(name, _)| *name == link.name);
@@ -125,13 +125,13 @@ impl Ground {
                 let Some(holding) = self.holding(&route.item, gate) else {
                     continue;
                 };
-                // One that stays may do on the one side, another on the other.
+                // A route of both sides may use one address in good and another in bad.
                 atoms.tie_all(own.into_iter().chain(holding));
             }
         }
     }
 
-    /// All that differs of what is on an interface.
+    /// Returns all differences of objects that belong to an interface.
     fn on(&self, link: &str) -> Vec<usize> {
         let mut all = Vec::new();
         let mut take = |from: merge::From| all.extend(from.difference());
@@ -170,8 +170,8 @@ impl Ground {
         all
     }
 
-    /// The differences of which one must hold an address that a route needs, as its next
-    /// hop or as its source; none where something that both have does.
+    /// Returns the differences that provide the address that a route needs as next hop or source.
+    /// Returns `None` if an object of both sides provides it.
     fn holding(&self, route: &Route, needed: IpAddr) -> Option<Vec<usize>> {
         let mut all = Vec::new();
         let is_source = route.source == Some(needed);
@@ -199,7 +199,7 @@ impl Ground {
     }
 }
 
-/// The addresses of each interface, in their order.
+/// Merges the addresses of each interface. Their order matters.
 fn addresses(
     good: &Namespace,
     bad: &Namespace,
@@ -230,7 +230,7 @@ fn addresses(
     all
 }
 
-/// The difference that each cable's end hangs on, by what its other end is called.
+/// Joins the differences of both ends of each veth pair.
 pub fn tie_cables(grounds: &[(&str, &Ground)], atoms: &mut Atoms) {
     let mut tied = Vec::new();
     for (name, ground) in grounds {
@@ -251,7 +251,7 @@ pub fn tie_cables(grounds: &[(&str, &Ground)], atoms: &mut Atoms) {
     }
 }
 
-/// An interface as `ip link` would speak of it.
+/// Describes an interface in the style of `ip link`.
 fn told(link: &Link) -> String {
     let kind = match &link.kind {
         LinkKind::Veth { namespace, peer } => format!("to {namespace}/{peer}"),
@@ -278,12 +278,12 @@ fn told(link: &Link) -> String {
     text
 }
 
-/// Where a route is in the kernel's tables.
+/// Returns the key of a route in the kernel's routing tables.
 fn by_place(route: &Route) -> (IpNetwork, Option<u32>, Option<u32>) {
     (route.to, route.table, route.metric)
 }
 
-/// A route as `ip route` prints it.
+/// Renders a route in the format of `ip route`.
 fn by_route(route: &Route) -> String {
     let mut text = match route.kind {
         RouteKind::Unicast => String::new(),

@@ -1,4 +1,4 @@
-//! The rules of a namespace, of one iptables or of both side by side.
+//! Merges the iptables rules of a namespace that uses one iptables variant (legacy or nft) or both.
 
 use std::collections::HashSet;
 
@@ -9,11 +9,11 @@ use super::rules::Rules;
 use crate::bisect::merge::Merged;
 use svclab_model::plan::{Backend, Iptables, Namespace};
 
-/// What either iptables has loaded.
+/// Merged rules of each iptables variant.
 #[derive(Debug, Clone)]
 pub struct Loaded(Vec<Part>);
 
-/// What one of them has.
+/// Merged rules of one iptables variant.
 #[derive(Debug, Clone)]
 struct Part {
     backend: Merged<Backend>,
@@ -22,13 +22,14 @@ struct Part {
 }
 
 impl Loaded {
-    /// Lays what two namespaces have over each other: where one of them has rules of both
-    /// iptables, each kind over its own; else whatever both have, as the same rules do the
-    /// same whichever loads them.
+    /// Merges the rules of two namespaces.
+    ///
+    /// If either namespace uses both variants, each variant is merged separately. Otherwise the
+    /// rules are merged whatever their variant, because equal rules behave alike in both.
     ///
     /// # Errors
     ///
-    /// As [`Rules::of`].
+    /// Returns the errors of [`Rules::of`].
     pub fn of(good: &Namespace, bad: &Namespace, atoms: &mut Atoms) -> Result<Self, PairError> {
         let name = good.name.as_str();
         if good.beside.is_none() && bad.beside.is_none() {
@@ -40,7 +41,7 @@ impl Loaded {
             own.iptables.iter().chain(&own.beside).cloned().collect()
         };
         let (one, other) = (all(good), all(bad));
-        // Those of the default first, as a plan has them.
+        // The default variant comes first, as in a plan.
         let mut backends: Vec<Backend> = Vec::new();
         for rules in one.iter().chain(&other) {
             if !backends.contains(&rules.backend) {
@@ -65,13 +66,14 @@ impl Loaded {
         Ok(Self(parts.collect::<Result<_, _>>()?))
     }
 
-    /// What is loaded with these differences, and what of the other iptables beside it.
+    /// Returns the rules of the default variant and of the other one, with the differences that
+    /// `with` selects.
     pub fn with(&self, with: &impl Fn(usize) -> bool) -> [Option<Iptables>; 2] {
         let mut all = self.0.iter().map(|part| part.with(with));
         [all.next().flatten(), all.next().flatten()]
     }
 
-    /// The sets that rules name with these differences and that not both may have.
+    /// Adds the sets that rules refer to with the differences that `with` selects.
     pub fn sets<'r>(&'r self, with: &impl Fn(usize) -> bool, sets: &mut HashSet<&'r str>) {
         for part in &self.0 {
             part.v4.sets(with, sets);
@@ -87,7 +89,7 @@ impl Part {
         [v4, v6]: [&str; 2],
         atoms: &mut Atoms,
     ) -> Result<Self, PairError> {
-        // One that has no rules has no need of either iptables.
+        // A side without rules uses the variant of the other side.
         let either = good.or(bad);
         let backend = |own: Option<&Iptables>| -> Vec<Backend> {
             own.or(either)

@@ -1,11 +1,10 @@
-//! Two plans laid over each other: in what they differ by meaning, and the plan of any
-//! choice of the differences.
+//! Merges two plans: finds their differences by meaning and builds the plan for any subset of the
+//! differences.
 //!
-//! What cannot be without something else goes together with it, so that every choice can
-//! be built: an interface with its other end and with all that is on it, a route with the
-//! address by which it reaches its next hop, rules that would lead round in a circle. A
-//! chain or a set that only one of the plans has is there as soon as something leads to it
-//! or is in it.
+//! Things that depend on each other form one difference, so that every subset can be built: an
+//! interface with its peer and everything on it, a route with the address that reaches its next
+//! hop, rules whose jumps could form a loop. A chain or set of only one plan exists as soon as a
+//! rule jumps to it or uses it, or it has content.
 
 mod atoms;
 mod difference;
@@ -37,68 +36,68 @@ use svclab_ruleset::ipvs::{RealServer, Timeouts, Virtual, VirtualServer};
 use svclab_ruleset::nft;
 use svclab_ruleset::tool::{Backing, Ip};
 
-/// Why two plans cannot be laid over each other.
+/// Reason why two plans cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PairError {
-    /// Machines or pods are not the same.
+    /// Only one plan has a node, pod or host.
     #[error("{only} is in {side} only; bisect compares labs of the same nodes, pods and hosts")]
     Namespaces {
-        /// The namespace.
+        /// Namespace that only one plan has.
         only: String,
         /// `good` or `bad`.
         side: &'static str,
     },
-    /// A real kube-proxy writes its rules itself.
+    /// A real kube-proxy runs on this node and writes its rules itself.
     #[error(
         "a real kube-proxy runs on {0}; what it writes is its own, and bisect tries rules that are known: take `binary` out of the lab, or compare two kube-proxies with `svclab verify`"
     )]
     Proxy(String),
-    /// A script does something that cannot be followed.
+    /// A script uses a command whose effect is not modelled.
     #[error(
         "in {namespace}, the rules of the table {table} are written by a command other than -A, -I, -D, -F, -N, -X or -P; write them with those"
     )]
     Opaque {
-        /// The namespace.
+        /// Namespace name.
         namespace: String,
-        /// The table.
+        /// Table name.
         table: String,
     },
-    /// A rule cannot be read.
+    /// A rule cannot be parsed.
     #[error("in {namespace}, `{rule}` cannot be read: {why}")]
     Rule {
-        /// The namespace.
+        /// Namespace name.
         namespace: String,
-        /// As it is written.
+        /// Rule in iptables syntax: `-A CHAIN …`.
         rule: String,
-        /// What is wrong.
+        /// Parse error.
         why: String,
     },
-    /// A set cannot be read.
+    /// The sets cannot be parsed.
     #[error("in {namespace}, the sets cannot be read: {why}")]
     Sets {
-        /// The namespace.
+        /// Namespace name.
         namespace: String,
-        /// What is wrong.
+        /// Parse error.
         why: String,
     },
 }
 
-/// Two plans laid over each other.
+/// Two merged plans.
 #[derive(Debug, Clone)]
 pub struct Pair {
-    /// What both have in common: the case, what is tried.
+    /// Parts of the plan that do not vary: the case name and probes of good.
     common: Plan,
     namespaces: Vec<Laid>,
     servers: Merged<Server>,
     health: Merged<Vec<HealthCheck>>,
     typed: Merged<Typed>,
     atoms: Vec<Atom>,
-    /// For each atom, the difference that it is part of.
+    /// For each atom, the index of its difference.
     groups: Vec<usize>,
     differences: usize,
 }
 
-/// A namespace of both.
+/// Namespace that both plans have.
 #[derive(Debug, Clone)]
 struct Laid {
     name: String,
@@ -107,16 +106,15 @@ struct Laid {
     rules: Loaded,
     tables: Merged<(String, String)>,
     ipvs: Merged<VirtualServer>,
-    /// Their real servers.
+    /// Real servers of each virtual server.
     real: HashMap<Virtual, Merged<RealServer>>,
     timeouts: Merged<Timeouts>,
-    /// What rules count with; those that none counts with do nothing.
+    /// nfacct objects of both sides. Objects that no rule counts with have no effect.
     accounting: Vec<String>,
 }
 
 impl Pair {
-    /// Lays two plans over each other. What is tried is what the good plan tries; steps
-    /// are not part of it.
+    /// Merges two plans. The probes are those of the good plan; steps are ignored.
     ///
     /// # Errors
     ///
@@ -220,21 +218,19 @@ impl Pair {
         })
     }
 
-    /// How many differences there are that can be chosen; what cannot be without something
-    /// else is counted with it.
+    /// Returns the number of differences. Those that depend on each other count as one.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.differences
     }
 
-    /// Whether both mean the same.
+    /// Whether the plans have no differences.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.differences == 0
     }
 
-    /// The plan that has what good has, but for these differences, in which it has what bad
-    /// has.
+    /// Builds the plan that is as bad in the selected differences and as good in all others.
     #[must_use]
     pub fn plan(&self, chosen: &Chosen) -> Plan {
         let with = |atom: usize| {
@@ -255,7 +251,7 @@ impl Pair {
         }
     }
 
-    /// What these differences are, each with all that goes together with it.
+    /// Describes these differences, each with everything that depends on it.
     #[must_use]
     pub fn told(&self, differences: &[usize]) -> Vec<Vec<Difference>> {
         let owners = self.owners();
@@ -276,7 +272,7 @@ impl Pair {
         differences.iter().map(of).collect()
     }
 
-    /// Who owns what in each namespace, as the rules of both sides tell.
+    /// Returns the owners of objects in each namespace, derived from the rules of both sides.
     fn owners(&self) -> Vec<(&str, Owners)> {
         let sides = [false, true].map(|bad| self.plan(&vec![bad; self.differences]));
         let of = |name: &str| {
@@ -313,7 +309,7 @@ fn owner(owners: &Owners, owned: &Owned) -> Option<Owner> {
     }
 }
 
-/// Virtual servers, and the real servers of each.
+/// Merges virtual servers and the real servers of each.
 fn balanced(
     good: &Namespace,
     bad: &Namespace,
@@ -341,7 +337,7 @@ fn balanced(
     let mut real = HashMap::new();
     for slot in &ipvs.slots {
         let takes = slot.item.takes;
-        // One that balances otherwise has two places.
+        // A virtual server whose scheduler or other settings differ has two slots.
         if real.contains_key(&takes) {
             continue;
         }

@@ -1,7 +1,7 @@
-//! The rules of one family of a namespace, laid over each other.
+//! Merges the iptables rules of one IP family of a namespace.
 //!
-//! A chain is there when both have it, and else when a rule is in it or leads to it: so
-//! whatever differences are chosen, no rule leads to nowhere.
+//! A chain of both sides always exists. Any other chain exists if it has rules or a rule jumps to
+//! it. Therefore every jump has its target, whatever differences are selected.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -17,7 +17,7 @@ use svclab_dump::compare::iptables::{Order, in_order};
 use svclab_planner::delta::rules as script;
 use svclab_ruleset::iptables::{Chain, Rule};
 
-/// The rules of both.
+/// Merged rules of one IP family.
 #[derive(Debug, Clone)]
 pub struct Rules {
     tables: Vec<Table>,
@@ -31,14 +31,14 @@ struct Table {
 
 #[derive(Debug, Clone)]
 struct LaidChain {
-    /// Whether it is there whatever is chosen.
+    /// Whether the chain exists in every subset of differences.
     always: bool,
-    /// What a built-in chain does at its end.
+    /// Policy of a built-in chain.
     policy: Option<Merged<String>>,
     rules: Merged<LaidRule>,
 }
 
-/// A rule, and what it needs.
+/// Rule and the chain and sets that it refers to.
 #[derive(Debug, Clone)]
 struct LaidRule {
     written: String,
@@ -48,11 +48,11 @@ struct LaidRule {
 }
 
 impl Rules {
-    /// Lays the rules of two scripts over each other.
+    /// Merges the rules of two scripts.
     ///
     /// # Errors
     ///
-    /// When it cannot be told from a script what it leaves, or a rule cannot be read.
+    /// Returns an error if the effect of a script is not modelled, or if a rule cannot be parsed.
     pub fn of(
         namespace: &str,
         program: &str,
@@ -100,7 +100,8 @@ impl Rules {
         Ok(Self { tables })
     }
 
-    /// Input for `iptables-restore` with these differences; empty where neither has any.
+    /// Returns the input for `iptables-restore` with the differences that `with` selects; empty if
+    /// neither side has a table.
     pub fn with(&self, with: &impl Fn(usize) -> bool) -> String {
         let mut text = String::new();
         for table in &self.tables {
@@ -109,7 +110,7 @@ impl Rules {
         text
     }
 
-    /// The sets that rules name with these differences and that not both may have.
+    /// Adds the sets that rules refer to with the differences that `with` selects.
     pub fn sets<'r>(&'r self, with: &impl Fn(usize) -> bool, sets: &mut HashSet<&'r str>) {
         let chains = self.tables.iter().flat_map(|table| table.chains.values());
         for rule in chains.flat_map(|chain| chain.rules.with(with)) {
@@ -118,7 +119,7 @@ impl Rules {
     }
 }
 
-/// A chain of both.
+/// Chain that is merged, with its table, program and namespace.
 struct At<'t> {
     namespace: &'t str,
     program: &'t str,
@@ -189,7 +190,7 @@ impl At<'_> {
         })
     }
 
-    /// A chain's rules, in an order that does not hang on what means nothing.
+    /// Parses a chain's rules and sorts them where order has no meaning.
     fn rules(&self, texts: Option<&Vec<String>>) -> Result<Vec<LaidRule>, PairError> {
         let read = |text: &String| {
             Rule::of_words(text.as_str()).map_err(|problem| PairError::Rule {
@@ -207,7 +208,7 @@ impl At<'_> {
         };
         let items = in_order(&chain, Order::ServicesInAnyOrder);
         let laid = items.into_iter().map(|item| {
-            // It was read before.
+            // The rule was parsed above without error.
             let rule = Rule::of_words(item.written.as_str()).ok();
             let rule = rule.as_ref();
             LaidRule {
@@ -227,8 +228,8 @@ impl At<'_> {
 }
 
 impl Table {
-    /// Has all differences go together that lead round in a circle when only some are
-    /// there: no kernel takes such rules.
+    /// Joins all differences whose jumps could form a loop with only some of them selected. The
+    /// kernel rejects such rules.
     fn tie_circles(&self, atoms: &mut Atoms) {
         let mut leads: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (name, chain) in &self.chains {
@@ -240,7 +241,8 @@ impl Table {
             let targets = targets.filter(|target| self.chains.contains_key(*target));
             leads.insert(name, targets.collect());
         }
-        // What leads to no circle goes, and what no circle leads to.
+        // Repeatedly removes chains that jump to no remaining chain and chains that no remaining
+        // chain jumps to. Only loops, and chains between loops, are left.
         loop {
             let before: usize = leads.values().map(BTreeSet::len).sum();
             let led_to: BTreeSet<&str> = leads.values().flatten().copied().collect();

@@ -1,5 +1,5 @@
-//! The sets of a namespace, laid over each other. One that not both have is there when an
-//! entry is in it, or a rule or another set names it.
+//! Merges the ipsets of a namespace. A set of only one side exists if it has entries, or if a rule
+//! or another set refers to it.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use super::difference::Kind;
 use crate::bisect::merge::{self, Merged};
 use svclab_planner::delta::sets as restore;
 
-/// What the kernel or the program picks when a set is created.
+/// Options whose value the kernel or `ipset` chooses when a set is created.
 const PICKED: [&str; 3] = ["hashsize", "bucketsize", "initval"];
 
-/// The sets of both.
+/// Merged sets of a namespace.
 #[derive(Debug, Clone)]
 pub struct Sets {
     sets: IndexMap<String, Set>,
@@ -23,18 +23,18 @@ pub struct Sets {
 
 #[derive(Debug, Clone)]
 struct Set {
-    /// Whether it is there whatever is chosen.
+    /// Whether the set exists in every subset of differences.
     always: bool,
     made: Merged<String>,
     entries: Merged<String>,
 }
 
 impl Sets {
-    /// Lays the sets of two inputs for `ipset restore` over each other.
+    /// Merges the sets of two inputs for `ipset restore`.
     ///
     /// # Errors
     ///
-    /// When a line is neither `create` nor `add`.
+    /// Returns [`PairError::Sets`] if a line is neither `create` nor `add`.
     pub fn of(
         namespace: &str,
         good: &str,
@@ -57,7 +57,8 @@ impl Sets {
         Ok(Self { sets })
     }
 
-    /// Input for `ipset restore` with these differences, where rules name these sets.
+    /// Returns the input for `ipset restore` with the differences that `with` selects. `named`
+    /// contains the sets that rules refer to.
     pub fn with<'s>(
         &'s self,
         with: &impl Fn(usize) -> bool,
@@ -66,7 +67,7 @@ impl Sets {
         for set in self.sets.values().filter(|set| set.of_sets(with)) {
             named.extend(set.entries.with(with).map(|entry| key(entry)));
         }
-        // Sets of sets come after those that they name.
+        // A set of sets must follow the sets that it contains.
         let mut all: Vec<(&String, &Set)> = self.sets.iter().collect();
         all.sort_by_key(|(_, set)| set.of_sets(with));
         let mut text = String::new();
@@ -107,7 +108,8 @@ fn lay(
     let made = if always {
         merge::keyed(&one, &other, |made| meaning(made), |_| (), atoms.next())
     } else {
-        // How one is made that comes and goes with what is in it is no difference.
+        // The options of a set that only one side has are no difference: the set exists only with
+        // its entries or references.
         let only: Vec<String> = one.iter().chain(&other).cloned().collect();
         merge::keyed(&only, &only, Clone::clone, |_| (), atoms.next())
     };
@@ -134,7 +136,7 @@ fn lay(
         };
         (entry.clone(), owned)
     });
-    // What is in a set that is made otherwise may not fit the other.
+    // Entries may not fit a set that was created with other options.
     if !made.differences.is_empty() {
         atoms.tie_all(first..atoms.next());
     }
@@ -155,12 +157,12 @@ impl Set {
     }
 }
 
-/// An entry without its options.
+/// Returns an entry without its options.
 fn key(entry: &str) -> &str {
     entry.split(' ').next().unwrap_or_default()
 }
 
-/// How a set is made, without what is picked for it, in any order.
+/// Returns the options of a set in a fixed order, without those that are chosen automatically.
 fn meaning(made: &str) -> String {
     let words: Vec<&str> = made.split_whitespace().collect();
     let Some((kind, options)) = words.split_first() else {

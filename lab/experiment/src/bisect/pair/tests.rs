@@ -42,8 +42,8 @@ fn told(pair: &Pair) -> String {
     all.join("\n")
 }
 
-/// Rules of chains that lead to each other only from the first to the last, or with `back`
-/// the other way.
+/// Generates rules whose jumps lead only from earlier to later chains, or with `back` only from
+/// later to earlier ones.
 fn script(back: bool) -> impl Strategy<Value = String> {
     let rule = (
         0_usize..6,
@@ -61,7 +61,7 @@ fn script(back: bool) -> impl Strategy<Value = String> {
             } else {
                 (to, from)
             };
-            // Nothing leads to a chain that is built in.
+            // Rules cannot jump to a built-in chain.
             let (from, to) = if back && from > 0 && to < 6 {
                 (to, from)
             } else {
@@ -83,7 +83,7 @@ fn script(back: bool) -> impl Strategy<Value = String> {
     })
 }
 
-/// Whether jumps lead round in a circle.
+/// Whether jumps form a loop.
 fn circles(dump: &Dump) -> bool {
     fn leads(dump: &Dump, chain: &str, depth: usize) -> bool {
         let found = dump.chain(Table::Nat, chain);
@@ -102,8 +102,8 @@ fn circles(dump: &Dump) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any choice of differences gives rules that can be read, whose jumps find their chains
-    /// and never lead round in a circle; none of them gives good, all of them bad.
+    /// Every subset of differences gives rules that can be parsed, whose jumps have their targets
+    /// and form no loop. The empty subset gives good, the full one bad.
     #[test]
     fn every_choice_of_differences_is_a_set_of_rules(good in script(false), bad in any::<bool>().prop_flat_map(script), chosen in prop::collection::vec(any::<bool>(), 40)) {
         let pair = pair(&plan(namespace(&good)), &plan(namespace(&bad)));
@@ -111,7 +111,7 @@ proptest! {
         let of = |chosen: &Chosen| Dump::parse(rules(&pair.plan(chosen)));
         let same = |one: &Dump, other: &str| {
             let found = compare(one, &Dump::parse(other).unwrap(), Order::ServicesInAnyOrder);
-            // An empty chain that nothing leads to.
+            // Ignores an empty chain that no rule jumps to.
             found.into_iter().filter(|found| !matches!(found.change, svclab_dump::Change::Whole { .. })).count()
         };
         let none = of(&vec![false; pair.len()]).unwrap();
@@ -176,7 +176,7 @@ fn a_set_that_one_side_has_comes_with_the_rule_that_names_it() {
         of([false, false, false]),
         "create BOTH hash:ip family inet\n"
     );
-    // The entries come first, then the rule.
+    // The entries are the first two differences, the rule is the third.
     assert!(of([false, false, true]).contains("create NEW hash:ip family inet hashsize 64\n"));
     assert!(
         of([true, false, false])
@@ -228,9 +228,9 @@ fn a_route_goes_together_with_the_address_that_reaches_its_next_hop() {
             ("10.8.0.0/16", Some("10.0.0.9")),
         ],
     );
-    // The other route needs nothing that not both have.
+    // The other route needs only objects of both sides.
     assert_eq!(pair(&plan(good.clone()), &plan(bad)).len(), 2);
-    // The same route, but each side reaches it by an address of its own.
+    // Both sides have the route, but each reaches the next hop through its own address.
     let moved = ground(&["10.0.0.3/24"], &[("0.0.0.0/0", Some("10.0.0.1"))]);
     assert_eq!(pair(&plan(good), &plan(moved)).len(), 1);
 }
@@ -305,7 +305,7 @@ fn what_cannot_be_laid_over_each_other_is_told() {
     insta::assert_snapshot!(all.join("\n"));
 }
 
-/// From any choice to any other a lab that stands is changed, not built anew.
+/// A running lab can be changed from any selection to any other without a rebuild.
 #[test]
 fn choices_of_rules_addresses_and_settings_are_reached_by_a_change() {
     let mut good = ground(&["10.0.0.2/24"], &[]);
