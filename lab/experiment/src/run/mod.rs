@@ -1,4 +1,4 @@
-//! How experiments run.
+//! Runs experiments on a kernel.
 
 pub mod bisect;
 pub mod verify;

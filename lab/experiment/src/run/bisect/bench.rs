@@ -1,4 +1,4 @@
-//! One lab that stands, changed from trial to trial.
+//! Runs trials in one lab that is changed between trials.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,55 +15,53 @@ use svclab_model::plan::{Patience, Plan, Probe, Watch};
 use svclab_model::protocol::Fault;
 use svclab_runner::kernel::{Agent, KernelError, Session, Tries};
 
-/// The least that is waited for an answer on the way.
+/// Minimum time to wait for an answer in a narrowing trial.
 const LEAST: Duration = Duration::from_millis(150);
 
-/// The most.
+/// Maximum time to wait for an answer in a narrowing trial.
 const MOST: Duration = Duration::from_secs(3);
 
-/// So many times as long as the slowest answer took is waited for others.
+/// Factor between the slowest answer seen and the time to wait for an answer.
 const SLOWER: u32 = 20;
 
-/// The lab that stands, if any does.
+/// Running lab of consecutive trials, if there is one.
 pub struct Bench {
     agent: Agent,
     standing: Option<(Plan, Session)>,
 }
 
-/// What is looked at.
+/// Request for a trial.
 pub struct Look {
-    /// The lab.
+    /// Plan of the lab.
     pub plan: Plan,
-    /// What is tried in it.
+    /// Probes to run.
     pub probes: Vec<Probe>,
-    /// How.
     pub way: Way,
-    /// Whether the lab is built for it.
+    /// Whether to build a new lab, instead of changing the running one.
     pub anew: bool,
 }
 
-/// Who hears that a probe has not ended after some time, while it goes on.
+/// Callback for probes that are still running after some time.
 pub struct Doubt {
-    /// After how long.
+    /// Time after which the callback runs.
     pub after: Duration,
-    /// What is done then.
     pub tell: Box<dyn FnOnce() + Send>,
 }
 
-/// What became of a trial.
+/// Result of a trial.
 pub enum Tried {
-    /// It came to evidence.
+    /// The probes ran.
     Seen(Box<Evidence>, Reached),
-    /// The kernel refused it, in these words.
+    /// The kernel refused the lab with this message.
     Refused(String),
 }
 
-/// How a probe is tried.
+/// How a probe runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// As often as the lab says, and a timeout is waited for or proven.
+    /// As the lab defines it. A timeout must elapse or be proven by the evidence.
     Slow,
-    /// So often, each with so much patience.
+    /// With this number of connections and this maximum wait for each.
     Quick {
         connections: u32,
         patience: Duration,
@@ -93,7 +91,8 @@ impl Way {
         probe
     }
 
-    /// The patience that is enough on the way, where evidence shows how long answers take.
+    /// Returns the maximum wait that is sufficient for quick trials, based on the slowest answer in
+    /// the evidence.
     pub fn patience(seen: &[&Evidence]) -> Duration {
         let attempts = seen.iter().flat_map(|seen| &seen.attempts);
         let answered =
@@ -104,7 +103,7 @@ impl Way {
 }
 
 impl Bench {
-    /// Without a lab yet.
+    /// Creates a bench without a running lab.
     pub fn new(agent: Agent) -> Self {
         Self {
             agent,
@@ -112,12 +111,11 @@ impl Bench {
         }
     }
 
-    /// Tries probes of a plan: in the lab that stands once it is changed, or in one that is
-    /// built.
+    /// Runs probes of a plan in a new lab, or in the running lab after changing it.
     ///
     /// # Errors
     ///
-    /// When the agent is lost, or fails for another reason than what the plan asks for.
+    /// Returns an error if the agent is lost, or fails for a reason other than an invalid plan.
     pub async fn tried(&mut self, look: Look, doubt: Option<Doubt>) -> Result<Tried, KernelError> {
         if look.anew {
             self.standing = None;
@@ -175,7 +173,7 @@ impl Bench {
             if !delta.is_empty() {
                 session.change(delta).await?;
             }
-            // What an earlier trial left in conntrack decides nothing.
+            // Conntrack entries of an earlier trial must not affect the result.
             session.forget().await?;
             self.standing = Some((wanted, session));
             return Ok(Reached::Changed);
@@ -186,8 +184,8 @@ impl Bench {
     }
 }
 
-/// What became of each probe, where sources are called by the machine or pod in a plan
-/// that has their address.
+/// Counts the outcomes of each probe. A source is named after the node, pod or host of the plan
+/// that has its address.
 pub fn tallies(plan: &Plan, evidence: &Evidence) -> IndexMap<String, Tally> {
     let names = names(plan);
     let mut all: IndexMap<String, Tally> = IndexMap::new();

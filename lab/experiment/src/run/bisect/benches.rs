@@ -1,5 +1,4 @@
-//! Labs that stand side by side, so that what is waited for in one keeps nobody from
-//! trying in another.
+//! Runs several labs in parallel, so that waiting in one lab does not delay trials in another.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,34 +10,33 @@ use super::error::BisectError;
 use super::task::Task;
 use svclab_runner::kernel::{Agent, KernelError};
 
-/// So many labs and no more: one to wait in at either end, and two to narrow down in, of
-/// which one is waited for while the other goes on.
+/// Maximum number of parallel labs: two to wait for results of good and bad, and two for narrowing,
+/// of which one waits while the other continues.
 const MOST: u64 = 4;
 
-/// How many labs of a bisection can stand side by side where there is so much memory for
-/// labs, in KiB: at least one.
+/// Returns how many labs of a bisection fit into `room` KiB of memory; at least one.
 #[must_use]
 pub fn side_by_side(task: &Task, room: u64) -> usize {
     let each = task.good.memory().max(task.bad.memory()).max(1);
-    // One that was taken away is there for a while yet.
+    // The memory of a removed lab stays in use for some time.
     let labs = (room / each).saturating_sub(1).clamp(1, MOST);
     usize::try_from(labs).unwrap_or(1)
 }
 
-/// The labs.
+/// Pool of labs.
 pub struct Benches {
     agent: Agent,
     most: usize,
     room: Arc<Semaphore>,
-    /// Those that nobody tries anything in.
+    /// Idle labs.
     free: Arc<Mutex<Vec<Bench>>>,
 }
 
-/// A look that goes on by itself, until this is dropped.
+/// Trial that runs in the background until this handle is dropped.
 pub struct Looking(AbortOnDropHandle<Result<Tried, KernelError>>);
 
 impl Benches {
-    /// So many at most.
+    /// Creates a pool of at most `most` labs.
     pub fn new(agent: &Agent, most: usize) -> Self {
         let most = most.max(1);
         Self {
@@ -49,17 +47,17 @@ impl Benches {
         }
     }
 
-    /// The kernel, as it calls itself.
+    /// Returns the release of the kernel.
     pub fn kernel(&self) -> &str {
         &self.agent.surroundings().kernel
     }
 
-    /// Whether one more look would begin at once.
+    /// Whether another trial can start immediately.
     pub fn has_room(&self) -> bool {
         self.room.available_permits() > 0
     }
 
-    /// Begins to look, or to wait until there is a lab for it.
+    /// Starts a trial, or queues the trial until a lab is available.
     pub fn look(&self, look: Look, doubt: Option<Doubt>) -> Looking {
         let (room, free) = (Arc::clone(&self.room), Arc::clone(&self.free));
         let (agent, most) = (self.agent.clone(), self.most);
@@ -67,7 +65,7 @@ impl Benches {
             let _room = Arc::clone(&room).acquire_owned().await;
             let known = {
                 let mut free = free.lock().unwrap_or_else(PoisonError::into_inner);
-                // One that is built anew takes nobody's lab, as long as there is room.
+                // A new lab replaces an idle one only if the limit of labs is reached.
                 let has_more = free.len() + most - room.available_permits() <= most;
                 if look.anew && has_more {
                     None
@@ -88,11 +86,11 @@ impl Benches {
 }
 
 impl Looking {
-    /// What came of it.
+    /// Waits for the result of the trial.
     ///
     /// # Errors
     ///
-    /// As [`Bench::tried`].
+    /// See [`Bench::tried`].
     pub async fn over(self) -> Result<Tried, BisectError> {
         match self.0.await {
             Ok(tried) => Ok(tried?),

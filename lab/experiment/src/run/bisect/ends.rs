@@ -1,4 +1,4 @@
-//! What good and bad do, and what tells them apart.
+//! Runs the good and the bad side, and finds the symptom that separates them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use crate::bisect::{Alike, Level, Like, Symptom};
 use crate::verify::{Outcome, Tally};
 use svclab_model::plan::Probe;
 
-/// How many connections good and bad have at first to be told apart, and at most.
+/// Number of connections per probe on each side: initial and maximum.
 const AT_FIRST: u32 = 64;
 pub const AT_MOST: u32 = 512;
 
-/// What tells good and bad apart.
+/// Symptom of good and bad, and how trials observe it.
 pub struct Ends {
     pub symptom: Symptom,
     pub probe: Probe,
     pub shown: Shown,
-    /// How each connection of a trial is waited for.
+    /// Maximum wait of each connection of a trial.
     pub patience: Duration,
 }
 
-/// What good and bad come to with all patience, where chance has no part in it.
+/// Outcomes with the full maximum wait, for symptoms without randomness.
 pub struct Slow {
     good: BTreeSet<Outcome>,
 }
 
 impl Ends {
-    /// What a trial on the way looks at.
+    /// Returns the probe mode of narrowing trials.
     pub fn way(&self) -> Way {
         Way::Quick {
             connections: self.symptom.connections,
@@ -40,8 +40,8 @@ impl Ends {
         }
     }
 
-    /// What good and bad come to with all patience; none where that does not tell them
-    /// apart.
+    /// Returns the outcomes with the full maximum wait, or `None` if they do not separate good from
+    /// bad.
     pub fn slow(&self, good: Option<&Tally>, bad: Option<&Tally>) -> Option<Slow> {
         let [good, bad] = [good, bad].map(|tally| {
             tally
@@ -53,10 +53,10 @@ impl Ends {
 }
 
 impl Slow {
-    /// What a trial with all patience is like.
+    /// Classifies a trial with the full maximum wait.
     pub fn like(&self, symptom: &Symptom, tally: &Tally) -> Like {
         let seen = outcomes(symptom, tally);
-        // Where good is not answered, it is all one who says so.
+        // If good is the side without answers, timeout and unreachable are equivalent.
         if seen.is_subset(&self.good) || seen.is_subset(&symptom.well) {
             Like::Good
         } else if seen.is_disjoint(&self.good) {
@@ -67,7 +67,7 @@ impl Slow {
     }
 }
 
-/// What of the outcomes of connections counts.
+/// Returns the outcomes of a tally, reduced to the part that counts.
 fn outcomes(symptom: &Symptom, tally: &Tally) -> BTreeSet<Outcome> {
     tally
         .iter()
@@ -76,11 +76,11 @@ fn outcomes(symptom: &Symptom, tally: &Tally) -> BTreeSet<Outcome> {
 }
 
 impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
-    /// Tries both ends with so much patience until they are told apart.
+    /// Runs both sides with this maximum wait until their results can be separated.
     ///
     /// # Errors
     ///
-    /// When they cannot be, or one of them cannot be tried.
+    /// Returns an error if the results cannot be separated, or if one side cannot run.
     pub async fn told_apart(&mut self, patience: Duration) -> Result<Ends, BisectError> {
         let probes = self.probes.clone();
         let mut connections = AT_FIRST;
@@ -115,7 +115,7 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
                 }
             }
             all.sort_by_key(|symptom| (symptom.level, symptom.connections));
-            // What a caller experiences comes before all else, as soon as it can be told.
+            // Verdicts have priority over endpoints and sources, as soon as they can be separated.
             let enough = worst == Alike::Same
                 || connections >= AT_MOST
                 || all
@@ -163,7 +163,7 @@ fn destination(probe: &Probe) -> String {
     }
 }
 
-/// How many differences, in words.
+/// Returns the number of differences as text.
 pub fn counted(differences: usize) -> String {
     match differences {
         1 => "1 difference".to_owned(),

@@ -1,71 +1,71 @@
-//! Why a bisection has no answer, and what to do about it.
+//! Errors of a bisection and the help for each.
 
 use thiserror::Error;
 
 use crate::bisect::{Alike, PairError};
 use svclab_runner::kernel::KernelError;
 
-/// Why there is no answer.
+/// Reason why a bisection has no result.
 #[derive(Debug, Error)]
 pub enum BisectError {
-    /// They cannot be laid over each other.
+    /// The plans cannot be merged.
     #[error(transparent)]
     Pair(#[from] PairError),
-    /// They mean the same.
+    /// The plans have no differences.
     #[error(
         "{good} and {bad} mean the same: nothing differs between them that could break anything"
     )]
     Same {
-        /// What was to be good.
+        /// Name of the good side.
         good: String,
-        /// What was to be bad.
+        /// Name of the bad side.
         bad: String,
     },
-    /// They do the same.
+    /// The results of both sides cannot be separated.
     #[error(
         "{alike}: {good} and {bad} have {differences}, and in good what was tried came to this: {seen}"
     )]
     Alike {
-        /// How much.
+        /// Whether they are equal or differ too little.
         alike: Alike,
-        /// What was to be good.
+        /// Name of the good side.
         good: String,
-        /// What was to be bad.
+        /// Name of the bad side.
         bad: String,
-        /// How many differences, in words.
+        /// Number of differences: `3 differences`.
         differences: String,
-        /// What became of the probes.
+        /// Outcomes of the probes in good.
         seen: String,
     },
-    /// Nothing is tried in both.
+    /// The sides have no common probe, or not the requested one.
     #[error("{good} and {bad} have no probe in common{}", asked(wanted.as_ref(), there))]
     NoProbe {
-        /// What was to be good.
+        /// Name of the good side.
         good: String,
-        /// What was to be bad.
+        /// Name of the bad side.
         bad: String,
-        /// The probe that was asked for.
+        /// Name of the requested probe.
         wanted: Option<String>,
-        /// Those that both have.
+        /// Names of the common probes.
         there: Vec<String>,
     },
-    /// One of the ends cannot be built.
+    /// One side cannot be built.
     #[error("{name} cannot be built: {why}")]
     End {
-        /// What it is called.
+        /// Name of the side.
         name: String,
-        /// In the kernel's words.
+        /// Error message of the kernel.
         why: String,
     },
-    /// What was found does not hold.
+    /// The verification failed repeatedly.
     #[error(
         "no answer holds: what {probe} comes to changes from one trial to the next in a way that chance does not explain, as on a machine that is too busy"
     )]
     Unsteady {
-        /// The probe.
+        /// Probe name.
         probe: String,
     },
-    /// A trial came to no evidence.
+    /// A trial produced no evidence.
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
@@ -81,7 +81,7 @@ fn asked(wanted: Option<&String>, there: &[String]) -> String {
 }
 
 impl BisectError {
-    /// What to do about it.
+    /// Returns the help for this error.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         match self {

@@ -1,4 +1,4 @@
-//! Finding what makes the difference, from the ends to an answer that holds.
+//! Runs a complete bisection, from the two sides to a verified result.
 
 use std::time::Instant;
 
@@ -14,17 +14,16 @@ use crate::bisect::{Bisection, Like, Narrowed, Pair, SCHEMA};
 use svclab_model::evidence::Evidence;
 use svclab_runner::kernel::Agent;
 
-/// How often all is narrowed down again where the answer does not hold, each time with more
-/// patience.
+/// Maximum number of repetitions if the verification fails, each with a longer wait.
 const AGAIN: u32 = 3;
 
-/// So many times the patience of before.
+/// Factor between the maximum waits of two repetitions.
 const PATIENCE: u32 = 4;
 
-/// Finds what makes the difference, in as many labs at once as
-/// [there is room](super::side_by_side) for.
+/// Finds the decisive differences, in up to `labs` labs at once: see
+/// [`side_by_side`](super::side_by_side).
 ///
-/// `tell` hears of each trial, with the number of differences.
+/// Calls `tell` after each trial, with the total number of differences.
 ///
 /// # Errors
 ///
@@ -76,14 +75,14 @@ pub async fn find(
     })
 }
 
-/// The bad end, looked at with all patience while other things go on.
+/// Trial of the bad side with the full maximum wait, which runs in the background.
 enum SlowBad {
     Looking(Looking),
     Seen(Box<Evidence>),
 }
 
 impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
-    /// What tells the ends apart, and what makes the difference.
+    /// Finds the symptom and the decisive differences.
     async fn answer(&mut self) -> Result<(Ends, Narrowed), BisectError> {
         let probes = self.probes.clone();
         let looking = self.look_at_end(true, &probes, Way::Slow);
@@ -112,7 +111,7 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
                 let own = &ends.symptom.probe;
                 ends.slow(good_tallies.get(own), bad_tallies.get(own))
             });
-            // Bad answers late, and was not waited for where that may have mattered.
+            // The bad side answers late, and the wait may have been too short for the answer.
             if needed > patience && slow.is_none() {
                 patience = needed;
                 continue;
@@ -129,8 +128,8 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
         Err(BisectError::Unsteady { probe })
     }
 
-    /// Whether the answer holds in labs that are built anew: where chance has no part in
-    /// it, with all patience.
+    /// Whether the result holds in newly built labs: with the full maximum wait if the symptom has
+    /// no randomness.
     async fn holds(
         &mut self,
         ends: &Ends,
@@ -149,7 +148,7 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
         let cured = (self.chosen(&cures, false), Like::Good, None);
         let mut all = Vec::new();
         for (chosen, wanted, begun) in [cured, broken] {
-            // Both ends were looked at with all patience.
+            // Both sides themselves already ran with the full maximum wait.
             if chosen.iter().all(|there| *there) || !chosen.iter().any(|there| *there) {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Bisecting two plans: labs that stand, changed from trial to trial, until what makes
-//! the difference is found; then labs built anew, in which the answer has to hold.
+//! Bisects two plans: changes running labs from trial to trial until the decisive differences are
+//! found, then verifies the result in newly built labs.
 
 mod bench;
 mod benches;

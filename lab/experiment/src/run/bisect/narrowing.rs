@@ -1,5 +1,7 @@
-//! Narrowing good and bad's differences down. What is waited for in a trial that looks
-//! like bad is mostly that nothing comes: meanwhile the next goes on, as if it were bad.
+//! Narrows down the differences between good and bad.
+//!
+//! A trial that looks bad mostly waits for answers that do not arrive. Meanwhile the next trial
+//! starts on the assumption that the result is bad.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,30 +18,30 @@ use super::trials::Trials;
 use crate::bisect::document::{Purpose, Trial};
 use crate::bisect::{Chosen, Known, Like, Narrowed, narrow};
 
-/// Such a part of the patience of a trial passes before it looks like bad; all of it after
-/// one that was not, as on a busy machine.
+/// Fraction of a trial's maximum wait after which the trial is assumed to be bad. After a wrong
+/// assumption, as on a busy machine, the whole maximum wait has to pass.
 const DOUBT: u32 = 4;
 
-/// What was found.
+/// Result of narrowing.
 pub struct Found {
     pub narrowed: Narrowed,
-    /// How what turns good into bad is looked at in a lab of its own, by then.
+    /// Probe mode and trial that verify `narrowed.breaks` in a separate lab, if already started.
     pub verified: Option<(Way, Looking)>,
 }
 
-/// A trial that is not over.
+/// Running trial.
 struct UnderWay {
     chosen: Chosen,
     looks_bad: bool,
 }
 
 impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
-    /// Narrows down what decides, and begins to verify what turns good into bad as soon as
-    /// that is found.
+    /// Narrows down the differences, and starts to verify the set that turns good into bad as soon
+    /// as the set is found.
     ///
     /// # Errors
     ///
-    /// When the agent is lost.
+    /// Returns an error if the agent is lost.
     pub async fn narrowed(&mut self, ends: &Ends) -> Result<Found, BisectError> {
         let all = self.pair.len();
         let mut known = Known::new();
@@ -103,13 +105,13 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
             ends.way()
         };
         let chosen = self.chosen(breaks, true);
-        // The bad end is looked at besides.
+        // If all differences are needed, the trial of the bad side is sufficient.
         (breaks.len() < self.pair.len()).then(|| (way, self.look(&chosen, ends, way, None)))
     }
 }
 
-/// What is to be tried next if those under way come to what they look like; none where
-/// that is under way, or nothing is left then.
+/// Returns the next trial, assuming that running trials get the results that they look like.
+/// Returns `None` if this trial is already running, or if none is left under the assumption.
 fn wanted(all: usize, known: &Known, under_way: &HashMap<usize, UnderWay>) -> Option<Chosen> {
     let mut guessed = known.clone();
     let looks_bad = under_way.values().filter(|own| own.looks_bad);
@@ -123,7 +125,7 @@ fn doubts(doubt: &mpsc::UnboundedSender<usize>, number: usize, after: Duration) 
     let doubt = doubt.clone();
     Doubt {
         after,
-        // Whoever would hear it may have found what was sought.
+        // The receiver no longer exists if narrowing has ended.
         tell: Box::new(move || {
             let _ = doubt.send(number);
         }),

@@ -1,6 +1,6 @@
-//! Who says what was found: the fields of the lab, or the objects, by which good and bad
-//! are told apart, tried one by one on paper. No packet is sent for it: what a field makes
-//! of the plan is known.
+//! Finds the lab fields or objects that declare the differences of a result. Each field or object
+//! that differs between good and bad is applied alone, and the resulting plan is compared. No
+//! packet is sent, because the plan follows from the fields.
 
 use crate::bisect::document::{SaidBy, SaidField};
 use crate::bisect::{Bisection, Difference, Pair};
@@ -8,8 +8,8 @@ use svclab_model::plan::Patience;
 use svclab_runner::run::{Chosen, Prepared, Wishes, prepare};
 use svclab_scenario::{Field, Said};
 
-/// The fields and objects each of which alone makes some of what was found, in the lab of
-/// the good case.
+/// Returns the fields and objects, each of which alone causes some of the found differences when
+/// applied to the lab of the good case.
 #[must_use]
 pub fn said_by(lab: &Chosen, good: &Prepared, bad: &Prepared, found: &Bisection) -> Vec<SaidBy> {
     let both = found.breaks.iter().chain(&found.cures);
@@ -32,7 +32,7 @@ pub fn said_by(lab: &Chosen, good: &Prepared, bad: &Prepared, found: &Bisection)
     those.map(told).collect()
 }
 
-/// Whether two are one thing; whose it is follows from all that is beside it.
+/// Whether two differences are equal except for the owner, which depends on the other rules.
 fn is_same(one: &Difference, other: &Difference) -> bool {
     let of = |own: &Difference| {
         (

@@ -1,27 +1,27 @@
-//! What is bisected.
+//! Input of a bisection.
 
 use super::error::BisectError;
 use crate::bisect::document::Over;
 use svclab_model::plan::{Plan, Probe};
 
-/// What is bisected.
+/// Input of a bisection.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// What is well.
+    /// Plan of the good side.
     pub good: Plan,
-    /// What is not.
+    /// Plan of the bad side.
     pub bad: Plan,
-    /// What good is called.
+    /// Name of the good side.
     pub good_name: String,
-    /// What bad is called.
+    /// Name of the bad side.
     pub bad_name: String,
-    /// Where both are files laid over a lab: which.
+    /// Case and node that both dumps replace; `None` if the sides are cases.
     pub over: Option<Over>,
-    /// Which probe tells them apart; any, without it.
+    /// Name of the probe to use; `None` allows any probe.
     pub probe: Option<String>,
 }
 
-/// The plan that says what a kernel must have for every trial.
+/// Returns a plan with the combined requirements of all trials.
 #[must_use]
 pub fn needs(task: &Task) -> Plan {
     let mut needs = task.good.clone();
@@ -30,11 +30,11 @@ pub fn needs(task: &Task) -> Plan {
     needs
 }
 
-/// What is tried in both.
+/// Returns the probes that both sides have, restricted to the requested one.
 ///
 /// # Errors
 ///
-/// When that is nothing, or not the probe that was asked for.
+/// Returns [`BisectError::NoProbe`] if no probe is left.
 pub fn probes(task: &Task) -> Result<Vec<Probe>, BisectError> {
     let alike = |one: &Probe, other: &Probe| {
         let of = |probe: &Probe| {

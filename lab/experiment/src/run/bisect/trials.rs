@@ -1,4 +1,4 @@
-//! What was tried so far, and what that came to.
+//! State of a running bisection: its input, labs and finished trials.
 
 use indexmap::IndexMap;
 
@@ -13,27 +13,28 @@ use crate::verify::{Tally, Times};
 use svclab_model::evidence::Evidence;
 use svclab_model::plan::Probe;
 
-/// A bisection that goes on.
+/// Running bisection.
 pub struct Trials<'t, F> {
     pub task: &'t Task,
     pub pair: Pair,
-    /// What is tried in both.
+    /// Probes that both sides have.
     pub probes: Vec<Probe>,
     pub benches: Benches,
-    /// What was tried, in the order in which it ended.
+    /// Finished trials, in the order in which they ended.
     pub all: Vec<Trial>,
-    /// Who hears of each trial, with the number of differences.
+    /// Callback for each finished trial, with the total number of differences.
     pub tell: &'t mut F,
 }
 
 impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
-    /// The choice in which these differences, and no others, are `there` as in bad, or not.
+    /// Returns the selection in which the differences of `set`, and no others, have the value
+    /// `there`.
     pub fn chosen(&self, set: &[usize], there: bool) -> Chosen {
         let all = 0..self.pair.len();
         all.map(|at| set.contains(&at) == there).collect()
     }
 
-    /// Begins to look at an end, `good` or bad.
+    /// Starts a trial of the good or bad side.
     pub fn look_at_end(&self, good: bool, probes: &[Probe], way: Way) -> Looking {
         let look = Look {
             plan: self.pair.plan(&self.chosen(&[], good)),
@@ -44,11 +45,11 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
         self.benches.look(look, None)
     }
 
-    /// Waits for that look.
+    /// Waits for the trial of a side.
     ///
     /// # Errors
     ///
-    /// When there is no such end, or the agent is lost.
+    /// Returns an error if the side cannot be built, or if the agent is lost.
     pub async fn end(
         &mut self,
         good: bool,
@@ -86,8 +87,8 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
         }
     }
 
-    /// Begins to look at a choice: on the way in any lab, with `doubt` where it takes long,
-    /// or to verify it, without, in one that is built for it.
+    /// Starts a trial of a selection. A narrowing trial has `doubt` and may use any lab. A
+    /// verification has none and uses a newly built lab.
     pub fn look(&self, chosen: &Chosen, ends: &Ends, way: Way, doubt: Option<Doubt>) -> Looking {
         let look = Look {
             plan: self.pair.plan(chosen),
@@ -98,7 +99,7 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
         self.benches.look(look, doubt)
     }
 
-    /// Notes what a trial of a choice came to, and says what that is like.
+    /// Records a trial's result and returns its classification.
     pub fn judge(
         &mut self,
         chosen: &Chosen,
@@ -135,7 +136,7 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
         like
     }
 
-    /// What became of each probe.
+    /// Counts the outcomes of each probe.
     pub fn tallies(&self, evidence: &Evidence) -> IndexMap<String, Tally> {
         tallies(&self.task.good, evidence)
     }
@@ -146,7 +147,7 @@ impl<F: FnMut(&Trial, usize)> Trials<'_, F> {
     }
 }
 
-/// What became of a probe, and how often.
+/// Returns the outcomes of a probe with their numbers of connections.
 pub fn times(tally: Option<&Tally>) -> Vec<Times> {
     let all = tally.into_iter().flat_map(Tally::iter);
     let all = all.map(|(outcome, connections)| Times {
