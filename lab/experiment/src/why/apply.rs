@@ -1,4 +1,4 @@
-//! Making a change: in what a lab says, or in what its namespaces hold.
+//! Applies a change to a case or to a plan.
 
 use super::change::{Change, PolicyField, Unchangeable};
 use super::edit;
@@ -8,11 +8,12 @@ use svclab_scenario::Case;
 use svclab_scenario::lab::{ByHand, ForeignSources, HealthCheck, LabSpec};
 
 impl Change {
-    /// Makes it in a case, if it is one of what a lab says. Returns whether it was.
+    /// Applies the change to a case, if the change concerns the lab document. Returns whether it
+    /// does.
     ///
     /// # Errors
     ///
-    /// When nothing would be changed.
+    /// Returns an error if nothing would change, or if the object to change does not exist.
     pub fn in_case(&self, case: &mut Case) -> Result<bool, Unchangeable> {
         match self {
             Self::Policy { service, field } => {
@@ -77,7 +78,7 @@ impl Change {
         Ok(true)
     }
 
-    /// Makes it, if it is one of a balancer.
+    /// Applies a change of a load balancer; ignores all others.
     fn of_balancer(&self, case: &mut Case) -> Result<(), Unchangeable> {
         match self {
             Self::OwnSource { balancer } => {
@@ -136,11 +137,11 @@ impl Change {
         Ok(())
     }
 
-    /// Makes it in a plan, if it is one of what namespaces hold.
+    /// Applies the change to a plan, if the change concerns the content of namespaces.
     ///
     /// # Errors
     ///
-    /// When nothing would be changed.
+    /// Returns an error if nothing would change, or if the object to change does not exist.
     pub fn in_plan(&self, plan: &mut Plan) -> Result<(), Unchangeable> {
         match self {
             Self::Sysctl {
@@ -217,7 +218,7 @@ impl Change {
     }
 }
 
-/// Takes one of a list away, if it is there.
+/// Removes an item from a list. Returns `None` if the list does not contain the item.
 fn gone<T: PartialEq>(all: &mut Vec<T>, one: &T) -> Option<()> {
     let at = all.iter().position(|own| own == one)?;
     all.remove(at);
@@ -236,7 +237,7 @@ fn spec_of(case: &mut Case) -> &mut LabSpec {
     std::sync::Arc::make_mut(&mut case.spec)
 }
 
-/// Changes the kube-proxy of all nodes, and those that nodes have of their own.
+/// Changes the kube-proxy of all nodes and the kube-proxies of single nodes.
 fn of_proxies(
     case: &mut Case,
     change: impl Fn(&mut KubeProxy) -> Result<(), Unchangeable>,
@@ -247,7 +248,7 @@ fn of_proxies(
         .values_mut()
         .filter_map(|node| node.kube_proxy.as_mut());
     let all: Vec<_> = spec.kube_proxy.iter_mut().chain(own).map(change).collect();
-    // It is one change as long as one of them is not so yet.
+    // The change is valid if at least one kube-proxy can be changed.
     all.into_iter()
         .find(Result::is_ok)
         .unwrap_or(Err(Unchangeable::Already))

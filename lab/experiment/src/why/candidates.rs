@@ -1,8 +1,7 @@
-//! What may be the cause, read from what became of packets: what dropped them, what let
-//! them off before they were masqueraded, where their source was kept, and the policies,
-//! flags and settings behind any of these.
+//! Derives possible causes from packet paths: rules that dropped a packet or returned before
+//! masquerading, rules that kept its source, and the policies, flags and sysctls behind them.
 //!
-//! These are no more than what is worth trying; a change counts once packets have shown it.
+//! The candidates are only worth trying. A change counts as a fix once packets have proven it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,8 +17,8 @@ use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
 use svclab_rules::kube_proxy::{Family, KubeProxy};
 use svclab_scenario::Case;
 
-/// What is worth trying of a case in which these connections went wrong, each once, what
-/// an operator says before what components write of it.
+/// Returns the changes that are worth trying for a case with these failing connections, without
+/// duplicates. Configuration of an operator comes before rules that components generate.
 #[must_use]
 pub fn candidates(case: &Case, cluster: &Cluster, plan: &Plan, wrong: &[&Journey]) -> Vec<Change> {
     let mut found = Found::default();
@@ -83,7 +82,7 @@ impl Found {
                 if let Some(step) = last.met.last() {
                     self.rule(last, step);
                 }
-                // It was marked for that by one of those before it.
+                // An earlier rule marked the packet for the drop.
                 let marking = last
                     .met
                     .windows(2)
@@ -104,9 +103,9 @@ impl Found {
         }
     }
 
-    /// A rule, and the entries of sets by which it matched.
+    /// Adds a rule and the set entries by which the rule matched.
     fn rule(&mut self, hop: &Hop, step: &Step) {
-        // What lies between machines is not an operator's to edit by rules.
+        // An operator cannot edit the rules of the network between nodes.
         if hop.namespace == FABRIC || hop.namespace == INTERNET {
             if step.chain.starts_with(SOURCE_CHECK) {
                 self.all.push(Change::ForeignSources);
@@ -157,7 +156,7 @@ impl Found {
         });
     }
 
-    /// Settings that decided on a packet.
+    /// Adds the sysctls that decided about a packet.
     fn settings(&mut self, hop: &Hop, settings: &[Setting]) {
         let Some(first) = settings.first() else {
             return;
@@ -177,7 +176,7 @@ impl Found {
         });
     }
 
-    /// Services whose policy leaves endpoints out.
+    /// Adds services whose traffic policy excludes endpoints.
     fn policies(&mut self, case: &Case) {
         for service in &case.objects.services {
             let named = format!("{}/{}", service.namespace, service.name);
@@ -205,7 +204,7 @@ impl Found {
         }
     }
 
-    /// What kube-proxy is told of whom to masquerade.
+    /// Adds the kube-proxy flags that decide what is masqueraded.
     fn proxies(&mut self, case: &Case, cluster: &Cluster) {
         let spec = &case.spec;
         let of_nodes = spec.nodes.values();
@@ -214,7 +213,7 @@ impl Found {
         if proxies.clone().next().is_none() {
             return;
         }
-        // Who hands out pods' addresses knows their network; else it is that of all nodes'.
+        // The network that assigns pod addresses defines the pod CIDRs; without one, the nodes do.
         let flannel = spec.flannel.iter().map(|flannel| flannel.network);
         let calico = spec
             .calico
@@ -245,7 +244,7 @@ impl Found {
         self.all.push(Change::MasqueradeAll);
     }
 
-    /// What ip-masq-agent leaves its source on the way there.
+    /// Adds the destinations of these packets that ip-masq-agent does not masquerade.
     fn masqueraded(&mut self, case: &Case, wrong: &[&Journey]) {
         let Some(agent) = &case.spec.ip_masq_agent else {
             return;
@@ -274,7 +273,7 @@ impl Found {
         }
     }
 
-    /// Balancers that packets were sent to.
+    /// Adds load balancers that packets were sent to.
     fn balancers(&mut self, case: &Case, cluster: &Cluster, met: &BTreeSet<IpAddr>) {
         for (name, spec) in &case.spec.load_balancers {
             let of = |balancer: &&svclab_planner::cluster::Balancer| balancer.name == *name;
@@ -312,8 +311,8 @@ impl Found {
         }
     }
 
-    /// What is set on one machine, on all of its kind too: the answer may meet on one what
-    /// the call met on another.
+    /// Adds a sysctl of one node for all nodes where it differs: request and reply may pass
+    /// different nodes.
     fn everywhere(&mut self, plan: &Plan) {
         let mut wider = Vec::new();
         for change in &self.all {
@@ -355,7 +354,7 @@ impl Found {
     }
 }
 
-/// Whether a kube-proxy knows the pods' networks, and takes no node for a pod.
+/// Whether the cluster CIDRs of a kube-proxy include the pod networks and no node address.
 fn knows(proxy: &KubeProxy, pods: &[IpNetwork], cluster: &Cluster) -> bool {
     let Some(cidrs) = &proxy.cluster_cidr else {
         return false;
@@ -370,8 +369,8 @@ fn knows(proxy: &KubeProxy, pods: &[IpNetwork], cluster: &Cluster) -> bool {
     pods.iter().all(knows) && !nodes.any(|node| is_known(node.ip()).is_some())
 }
 
-/// Whether a rule let a packet off before others could look at it; not one that only looks
-/// whether it was marked before.
+/// Whether a rule ended the evaluation of a chain before other rules, as in a return before
+/// masquerading. Excludes rules that only check for a mark.
 fn is_let_off(step: &Step) -> bool {
     let Some(rule) = &step.rule else {
         return false;

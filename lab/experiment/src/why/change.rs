@@ -1,4 +1,4 @@
-//! One thing that an operator would change, in a lab or in what its nodes hold.
+//! Defines the changes that an operator can make to a lab or to the state of its nodes.
 
 use ipnetwork::{IpNetwork, Ipv4Network};
 use schemars::JsonSchema;
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use svclab_model::plan::{Backend, PolicyRule, Route};
 
-/// How the chains begin that components write, and write again.
+/// Prefixes of the chains that components generate and rewrite.
 const COMPONENTS: [&str; 5] = ["KUBE-", "IP-MASQ-AGENT", "cali", "FLANNEL-", "DOCKER"];
 
-/// How the devices are called whose routes a component writes.
+/// Prefixes of the devices whose routes a component manages.
 const OVERLAYS: [&str; 6] = ["flannel", "cali", "vxlan.calico", "tunl", "cni", "cbr"];
 
-/// One thing that is changed.
+/// Change that may be the fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     tag = "what",
@@ -20,199 +20,197 @@ const OVERLAYS: [&str; 6] = ["flannel", "cali", "vxlan.calico", "tunl", "cni", "
     rename_all_fields = "camelCase"
 )]
 pub enum Change {
-    /// A traffic policy of a service becomes `Cluster`.
+    /// Sets a traffic policy of a service to `Cluster`.
     Policy {
-        /// The service, `NAMESPACE/NAME`.
+        /// Service: `NAMESPACE/NAME`.
         service: String,
-        /// `externalTrafficPolicy` or `internalTrafficPolicy`.
+        /// Policy field: `externalTrafficPolicy` or `internalTrafficPolicy`.
         field: PolicyField,
     },
-    /// kube-proxy learns the pods' networks.
+    /// Sets the cluster CIDR of kube-proxy to the pod networks.
     ClusterCidr {
-        /// The networks, as `--cluster-cidr` takes them.
+        /// Networks in the format of `--cluster-cidr`.
         networks: String,
     },
-    /// kube-proxy masquerades all that goes to cluster IPs.
+    /// Starts kube-proxy with `--masquerade-all`.
     MasqueradeAll,
-    /// The underlay lets packets pass whose source is not an address of the node that sends
-    /// them.
+    /// Lets the underlay forward packets whose source is not an address of the sending node.
     ForeignSources,
-    /// What was done on a node by hand is undone.
+    /// Undoes the manual changes on a node.
     ByHand {
-        /// The node.
+        /// Node name.
         node: String,
     },
-    /// kube-proxy starts anew on a node whose rules were dumped, and writes its own again.
+    /// Restarts kube-proxy on a dumped node, so that its rules are generated again.
     Restart {
-        /// The node.
+        /// Node name.
         node: String,
     },
-    /// A balancer forwards from an address of its own.
+    /// Lets a load balancer forward from its own address.
     OwnSource {
-        /// The balancer.
+        /// Load balancer name.
         balancer: String,
     },
-    /// A balancer never forwards a packet to the backend that it came from.
+    /// Stops a load balancer from forwarding a packet to the backend that sent it.
     SkipOwnSource {
-        /// The balancer.
+        /// Load balancer name.
         balancer: String,
     },
-    /// A balancer asks its backends whether they are well.
+    /// Adds a health check of the backends to a load balancer.
     HealthCheck {
-        /// The balancer.
+        /// Load balancer name.
         balancer: String,
     },
-    /// A balancer's security group goes.
+    /// Removes the security group of a load balancer.
     SecurityGroup {
-        /// The balancer.
+        /// Load balancer name.
         balancer: String,
     },
-    /// A node becomes one of a balancer's backends.
+    /// Adds a node to the backends of a load balancer.
     AnotherBackend {
-        /// The balancer.
+        /// Load balancer name.
         balancer: String,
-        /// The node.
+        /// Node name.
         node: String,
     },
-    /// A node is none of a balancer's backends any more.
+    /// Removes a node from the backends of a load balancer.
     Backend {
-        /// The balancer.
+        /// Load balancer name.
         balancer: String,
-        /// The node.
+        /// Node name.
         node: String,
     },
-    /// Settings of the kernel get another value.
+    /// Sets sysctls.
     Sysctl {
-        /// Where: nodes, pods, machines outside.
+        /// Names of nodes, pods and external hosts.
         namespaces: Vec<String>,
-        /// Their names: `net.ipv4.conf.all.rp_filter`.
+        /// Sysctls: `net.ipv4.conf.all.rp_filter`.
         keys: Vec<String>,
-        /// The value.
+        /// New value.
         value: String,
     },
-    /// A rule of iptables goes.
+    /// Deletes an iptables rule.
     Rule {
-        /// Where it is.
+        /// Node, pod or external host.
         namespace: String,
-        /// Which iptables it is of, and whether it is of IPv6.
+        /// iptables variant of the rule: legacy or nft.
         #[schemars(with = "String")]
         backend: Backend,
-        /// Whether it is of `ip6tables`.
+        /// Whether the rule is for IPv6 (`ip6tables`).
         v6: bool,
-        /// Its table.
+        /// Table name.
         table: String,
-        /// Its chain.
+        /// Chain name.
         chain: String,
-        /// Its number in the chain, from 1.
+        /// Number of the rule in the chain, from 1.
         number: u32,
-        /// Its text from its first match on.
+        /// Text of the rule, from its first match on.
         rule: String,
     },
-    /// An entry of a set goes.
+    /// Deletes an entry of an ipset.
     Entry {
-        /// Where the set is.
+        /// Node, pod or external host.
         namespace: String,
-        /// The set.
+        /// Set name.
         set: String,
-        /// The entry.
+        /// Entry in the format of `ipset`.
         entry: String,
     },
-    /// A rule of nftables goes.
+    /// Deletes an nftables rule.
     NativeRule {
-        /// Where it is.
+        /// Node, pod or external host.
         namespace: String,
-        /// Its table with its family: `ip kube-proxy`.
+        /// Table with its family: `ip kube-proxy`.
         table: String,
-        /// Its chain.
+        /// Chain name.
         chain: String,
-        /// Its number in the chain, from 1.
+        /// Number of the rule in the chain, from 1.
         number: u32,
-        /// Its text.
+        /// Text of the rule.
         rule: String,
     },
-    /// ip-masq-agent masquerades what goes to a network, too.
+    /// Removes a network from `nonMasqueradeCIDRs` of ip-masq-agent.
     Masqueraded {
-        /// The network.
+        /// Network in CIDR notation.
         #[schemars(with = "String")]
         network: Ipv4Network,
     },
-    /// A route goes.
+    /// Deletes a route.
     Route {
-        /// Where it is.
+        /// Node, pod or external host.
         namespace: String,
-        /// The route.
+        /// Route to delete.
         #[schemars(with = "serde_json::Value")]
         route: Box<Route>,
     },
-    /// A route comes.
+    /// Adds a route.
     NewRoute {
-        /// Where it is to be.
+        /// Node, pod or external host.
         namespace: String,
-        /// The route.
+        /// Route to add.
         #[schemars(with = "serde_json::Value")]
         route: Box<Route>,
     },
-    /// A rule that says in which table packets look for their route goes.
+    /// Deletes a routing rule (`ip rule`), which selects the routing table.
     RoutingRule {
-        /// Where it is.
+        /// Node, pod or external host.
         namespace: String,
-        /// The rule.
+        /// Rule to delete.
         #[schemars(with = "serde_json::Value")]
         rule: Box<PolicyRule>,
     },
-    /// An entry of a set or map of nftables goes.
+    /// Deletes an element of an nftables set or map.
     Element {
-        /// Where it is.
+        /// Node, pod or external host.
         namespace: String,
-        /// Its table with its family: `ip kube-proxy`.
+        /// Table with its family: `ip kube-proxy`.
         table: String,
-        /// The set or map.
+        /// Set or map name.
         set: String,
-        /// The key.
+        /// Key of the element.
         key: String,
     },
 }
 
-/// A field of a service that says which endpoints serve.
+/// Service field that restricts the endpoints of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum PolicyField {
-    /// `externalTrafficPolicy`.
+    /// Field `externalTrafficPolicy`.
     ExternalTrafficPolicy,
-    /// `internalTrafficPolicy`.
+    /// Field `internalTrafficPolicy`.
     InternalTrafficPolicy,
 }
 
-/// What kind of thing is changed.
+/// Origin of the configuration that a change modifies.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub enum Level {
-    /// What an operator says: a flag, a field, a setting, a rule of somebody's own. It
-    /// stays as it is changed.
+    /// Configured by an operator: a flag, a field, a sysctl or a custom rule. The change persists.
     Said,
-    /// What a component writes of that: a rule or entry of kube-proxy's. It shows where a
-    /// connection is decided; kube-proxy writes it again.
+    /// Generated by a component, such as a rule or set entry of kube-proxy. The change shows where
+    /// a connection is decided, but the component restores the original.
     Written,
 }
 
-/// Why a change cannot be made there.
+/// Reason why a change cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unchangeable {
-    /// It is as it would become.
+    /// The change has no effect.
     #[error("it is so already")]
     Already,
-    /// There is no such thing in the plan.
+    /// The plan or namespace lacks the object to change.
     #[error("{0} has no such thing")]
     Absent(String),
-    /// What a namespace holds cannot be read.
+    /// The rules of a namespace cannot be parsed.
     #[error("what {0} holds cannot be read")]
     Unreadable(String),
 }
 
 impl Change {
-    /// Whether an operator says it, or a component writes it.
+    /// Returns whether an operator configured the changed object or a component generated it.
     #[must_use]
     pub fn level(&self) -> Level {
         let written = match self {
@@ -232,7 +230,7 @@ impl Change {
         if written { Level::Written } else { Level::Said }
     }
 
-    /// Whether kube-proxy writes its rules again on that node for it.
+    /// Whether kube-proxy generates its rules on node `on` again because of the change.
     #[must_use]
     pub fn restarts(&self, on: &str) -> bool {
         match self {
@@ -242,15 +240,15 @@ impl Change {
         }
     }
 
-    /// Whether rules are written again for it as a whole, of which few may matter.
+    /// Whether the change rewrites a whole set of rules, of which only few may matter.
     #[must_use]
     pub const fn writes_much(&self) -> bool {
         matches!(self, Self::Restart { .. } | Self::ByHand { .. })
     }
 }
 
-/// The networks of pods, as `--cluster-cidr` takes them: the smallest of each family that
-/// holds all that nodes say.
+/// Returns the pod networks in the format of `--cluster-cidr`: for each IP family, the smallest
+/// network that contains all pod networks. Returns `None` if there are none.
 pub(super) fn networks(all: impl Iterator<Item = IpNetwork>) -> Option<String> {
     let mut families: [Option<IpNetwork>; 2] = [None, None];
     for network in all {
@@ -268,7 +266,7 @@ pub(super) fn networks(all: impl Iterator<Item = IpNetwork>) -> Option<String> {
     (!told.is_empty()).then(|| told.join(","))
 }
 
-/// The smallest network that holds both, of one family.
+/// Returns the smallest network that contains two networks of one IP family.
 fn around(one: IpNetwork, other: IpNetwork) -> IpNetwork {
     let mut prefix = one.prefix().min(other.prefix());
     loop {

@@ -1,25 +1,25 @@
-//! Taking single things away from what namespaces of a plan hold.
+//! Edits sysctls, rules, sets and elements in the namespaces of a plan.
 
 use super::change::Unchangeable;
 use svclab_model::plan::{Backend, Namespace, Plan, Sysctl};
 use svclab_ruleset::nft::Ruleset;
 
-/// A namespace of a plan.
+/// Returns a namespace of a plan.
 ///
 /// # Errors
 ///
-/// When there is none of that name.
+/// Returns an error if no namespace has this name.
 pub fn namespace<'p>(plan: &'p mut Plan, name: &str) -> Result<&'p mut Namespace, Unchangeable> {
     let mut all = plan.namespaces.iter_mut();
     all.find(|namespace| namespace.name == name)
         .ok_or_else(|| Unchangeable::Absent(name.to_owned()))
 }
 
-/// Gives a setting another value.
+/// Sets a sysctl.
 ///
 /// # Errors
 ///
-/// When it has that value.
+/// Returns an error if the sysctl already has this value.
 pub fn set(namespace: &mut Namespace, key: &str, value: &str) -> Result<(), Unchangeable> {
     let mut known = namespace.sysctls.iter_mut();
     if let Some(known) = known.rfind(|setting| setting.key == key) {
@@ -29,7 +29,7 @@ pub fn set(namespace: &mut Namespace, key: &str, value: &str) -> Result<(), Unch
         value.clone_into(&mut known.value);
         return Ok(());
     }
-    // What is one interface's is there when that is.
+    // A sysctl of one interface is set once the interface exists.
     let of = key
         .strip_prefix("net.ipv4.conf.")
         .and_then(|key| key.split('.').next());
@@ -44,11 +44,11 @@ pub fn set(namespace: &mut Namespace, key: &str, value: &str) -> Result<(), Unch
     Ok(())
 }
 
-/// Deletes a rule by its number, after all that was written: `CHAIN NUMBER`.
+/// Deletes a rule, given as `CHAIN NUMBER`, after all commands of the script.
 ///
 /// # Errors
 ///
-/// When the namespace has no such iptables.
+/// Returns an error if the namespace has no rules of this iptables variant and table.
 pub fn without_rule(
     namespace: &mut Namespace,
     backend: Backend,
@@ -71,11 +71,11 @@ pub fn without_rule(
     Ok(())
 }
 
-/// Deletes an entry of a set.
+/// Deletes an entry of an ipset.
 ///
 /// # Errors
 ///
-/// When there are no sets.
+/// Returns an error if the set or entry does not exist.
 pub fn without_entry(
     namespace: &mut Namespace,
     set: &str,
@@ -97,11 +97,11 @@ pub fn without_entry(
     Ok(())
 }
 
-/// Deletes a rule of nftables by its number, from 1.
+/// Deletes an nftables rule by its number, from 1.
 ///
 /// # Errors
 ///
-/// When there is none.
+/// Returns an error if the rule does not exist or the ruleset cannot be parsed.
 pub fn without_native_rule(
     namespace: &mut Namespace,
     table: &str,
@@ -125,11 +125,11 @@ pub fn without_native_rule(
     Ok(())
 }
 
-/// Deletes an entry of a set or map of nftables.
+/// Deletes an element of an nftables set or map.
 ///
 /// # Errors
 ///
-/// When there is none.
+/// Returns an error if the element does not exist or the ruleset cannot be parsed.
 pub fn without_element(
     namespace: &mut Namespace,
     table: &str,

@@ -1,4 +1,4 @@
-//! What trying changes came to.
+//! Results of trying changes, as `--format json` prints them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use super::{Change, Level};
 use crate::bisect::Difference;
 
-/// What the document calls itself.
+/// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/why/v1";
 
-/// What came of all cases that were asked about.
+/// Results for all requested cases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Document {
-    /// [`SCHEMA`].
+    /// Always `svclab/why/v1`.
     pub schema: String,
-    /// The cases, in the order in which they were asked about.
+    /// Results by case and kernel, in the requested order.
     pub cases: Vec<Finding>,
 }
 
 impl Document {
-    /// That of these cases.
+    /// Creates the document from the results of cases.
     #[must_use]
     pub fn of(cases: Vec<Finding>) -> Self {
         Self {
@@ -29,65 +29,64 @@ impl Document {
     }
 }
 
-/// What makes the connections of a case work that do not.
+/// Changes that make the failing connections of a case succeed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// The case.
+    /// Case name: `LAB/CASE`.
     pub case: String,
-    /// The release of the kernel that it ran in.
+    /// Release of the kernel that ran the case.
     pub kernel: String,
-    /// The probes whose connections were not all made; none where nothing is wrong.
+    /// Probes with failing connections; empty if there are none.
     pub wrong: Vec<Wrong>,
-    /// The probes besides whose connections were not all made, and which nobody asked
-    /// about: the lab expects them to be answered in no case, or another one was named.
+    /// Other probes with failing connections that were not examined: the lab expects them to fail
+    /// in all cases, or another probe was requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unasked: Vec<String>,
-    /// All changes that were tried, with what came of each.
+    /// All changes that were tried, with their results.
     pub tried: Vec<Tried>,
-    /// How often a lab was built and its probes were run.
+    /// Number of times that probes were run.
     pub runs: u32,
 }
 
-/// A probe whose connections were not all made.
+/// Probe with failing connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Wrong {
-    /// The probe.
+    /// Probe name.
     pub probe: String,
-    /// The step after which it is tried, if that is one.
+    /// Step after which the probe runs; absent for probes before the first step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// How many of its connections were made.
+    /// Number of successful connections.
     pub connected: u32,
-    /// Of how many.
+    /// Total number of connections.
     pub of: u32,
-    /// Where they broke, in sentences, as `svclab explain` says it of one of them.
+    /// Sentences that explain one failing connection, as `svclab explain` prints them.
     pub told: Vec<String>,
-    /// The smallest changes with which all of them are made and no probe fares worse.
-    /// Each alone is enough.
+    /// Minimal fixes: with each of them all connections succeed and no other probe gets worse.
     pub cures: Vec<Cure>,
 }
 
-/// Changes that make it work together.
+/// Changes that together are a fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cure {
-    /// The changes.
+    /// Changes to make.
     pub changes: Vec<Told>,
-    /// Of a change that writes many things again, those that it takes: as they become
-    /// (`good`) and as they are (`bad`).
+    /// If the change rewrites many rules, the differences that are necessary: after the change
+    /// (`good`) and before (`bad`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matters: Vec<Difference>,
 }
 
-/// A change in words and as data.
+/// Change with its description.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Told {
-    /// What an operator would do.
+    /// Action of an operator that makes the change.
     pub words: String,
-    /// Whether an operator says it, or a component writes it.
+    /// Whether an operator configured the changed object or a component generated it.
     pub level: Level,
-    /// The change.
+    /// Change as data.
     pub change: Change,
 }
 
@@ -104,44 +103,43 @@ impl From<&Change> for Told {
 /// Changes that were tried together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tried {
-    /// The changes.
+    /// Changes that were tried.
     pub changes: Vec<Told>,
-    /// What came of them.
+    /// Result of the changes.
     pub came: Came,
 }
 
-/// What came of changes.
+/// Result of changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "to", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Came {
-    /// The probes were run.
+    /// The probes ran.
     Ran {
-        /// How those fared whose connections were not all made before.
+        /// Results of the probes that had failing connections before.
         probes: Vec<Fared>,
-        /// The probes that fare worse than before.
+        /// Names of probes that got worse.
         worse: Vec<String>,
     },
-    /// They could not be made there.
+    /// The changes could not be applied.
     Refused {
-        /// Why.
+        /// Reason.
         why: String,
     },
 }
 
-/// How a probe fared.
+/// Connection counts of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fared {
-    /// The probe.
+    /// Probe name.
     pub probe: String,
-    /// How many of its connections were made; where it was run several times, in the worst
-    /// of those.
+    /// Number of successful connections. If the probe ran several times, the minimum.
     pub connected: u32,
-    /// Of how many.
+    /// Total number of connections.
     pub of: u32,
 }
 
 impl Came {
-    /// Whether all connections of a probe were made, and no probe fares worse.
+    /// Whether all connections of a probe succeeded and no probe got worse.
     #[must_use]
     pub fn cures(&self, probe: &str) -> bool {
         let Self::Ran { probes, worse } = self else {
@@ -153,13 +151,13 @@ impl Came {
 }
 
 impl Finding {
-    /// Whether all connections of the case are made as it is.
+    /// Whether no examined probe of the case has failing connections.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.wrong.is_empty()
     }
 
-    /// Whether there is nothing to be found, or of every probe something was.
+    /// Whether a fix was found for every failing probe, or none failed.
     #[must_use]
     pub fn is_answered(&self) -> bool {
         self.wrong.iter().all(|wrong| !wrong.cures.is_empty())

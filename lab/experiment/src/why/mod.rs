@@ -1,9 +1,8 @@
-//! Why a case fails: changes that make it work, found by trying them.
+//! Finds changes that make a failing case succeed, by trying them.
 //!
-//! [`candidates`] reads from journeys what may be the cause, [`Change`] is one thing that
-//! an operator would change, [`Finding`] what came of trying. What a change does is not
-//! argued: it is made in a copy of the lab, and the probes are run again
-//! ([`crate::run::why`]).
+//! [`candidates`] derives possible causes from journeys. [`Change`] is one change that an operator
+//! can make. [`Finding`] is the result of trying changes. The effect of a change is not predicted:
+//! the change is applied to a copy of the lab, and the probes run again ([`crate::run::why`]).
 
 mod apply;
 mod candidates;

@@ -1,5 +1,5 @@
-//! Routes that may be the cause: those that a packet took though another would have been
-//! there, and those that were missing where it got lost.
+//! Finds routes that may be the cause: routes that took precedence over others, and routes that
+//! were missing where a packet was lost.
 
 use std::net::IpAddr;
 
@@ -10,11 +10,11 @@ use svclab_journey::journey::{End, Flight, Hop};
 use svclab_model::plan::{Lookup, Namespace, Plan, Route, RouteKind};
 use svclab_planner::cluster::{Cluster, FABRIC, INTERNET};
 
-/// What is worth trying of the routes of machines that a packet passed.
+/// Returns the route changes that are worth trying for the nodes on a packet path.
 pub fn ways(plan: &Plan, cluster: &Cluster, flight: &Flight) -> Vec<Change> {
     let mut found = Vec::new();
     for (at, hop) in flight.hops.iter().enumerate() {
-        // What lies between machines is not an operator's to route.
+        // An operator cannot edit the routes of the network between nodes.
         if hop.namespace == FABRIC || hop.namespace == INTERNET {
             continue;
         }
@@ -34,7 +34,8 @@ pub fn ways(plan: &Plan, cluster: &Cluster, flight: &Flight) -> Vec<Change> {
     found
 }
 
-/// Routes that lead there besides that of last resort, without which another would.
+/// Returns the deletion of each route to the destination except the default route. Without the
+/// route, another route would be used.
 fn taken(own: &Namespace, to: IpAddr) -> impl Iterator<Item = Change> + '_ {
     let leads = move |route: &&Route| route.to.prefix() > 0 && route.to.contains(to);
     let those = own.routes.iter().filter(leads);
@@ -44,7 +45,8 @@ fn taken(own: &Namespace, to: IpAddr) -> impl Iterator<Item = Change> + '_ {
     })
 }
 
-/// Rules by which the packet may have looked in another table than the main one.
+/// Returns the deletion of each routing rule that may have sent the packet to a table other than
+/// the main table.
 fn asked<'n>(own: &'n Namespace, hop: &'n Hop) -> impl Iterator<Item = Change> + 'n {
     let holds = |network: Option<IpNetwork>, ip: IpAddr| network.is_none_or(|own| own.contains(ip));
     let met = move |rule: &&svclab_model::plan::PolicyRule| {
@@ -64,11 +66,11 @@ fn asked<'n>(own: &'n Namespace, hop: &'n Hop) -> impl Iterator<Item = Change> +
         })
 }
 
-/// The number of the main table.
+/// Number of the main routing table (`RT_TABLE_MAIN`).
 const MAIN: u32 = 254;
 
-/// Routes to the pods of the node whose pod it was for: through the overlay's device, and
-/// by the node itself.
+/// Returns routes to the pods of the destination's node: through the overlay device, and directly
+/// through the node.
 fn missing(own: &Namespace, cluster: &Cluster, to: IpAddr) -> Vec<Change> {
     let theirs = cluster.nodes.iter().find_map(|node| {
         let network = node.pod_cidrs.iter().find(|network| network.contains(to))?;

@@ -1,11 +1,11 @@
-//! Changes in words: what an operator would do.
+//! Describes changes as actions of an operator.
 
 use std::fmt::{self, Write as _};
 
 use super::change::{Change, PolicyField};
 use svclab_model::plan::Route;
 
-/// A route, as `ip route` has it.
+/// Renders a route in the format of `ip route`.
 fn words(route: &Route) -> String {
     let mut told = if route.kind.is_unicast() {
         String::new()
@@ -125,7 +125,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Of a load balancer.
+/// Describes a change of a load balancer.
 fn of_balancer(change: &Change, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match change {
         Change::OwnSource { balancer } => {

@@ -1,4 +1,4 @@
-//! Copies of cases that stand, each changed from one trial to the next.
+//! Manages running copies of cases, each of which is changed from trial to trial.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,25 +10,25 @@ use svclab_model::plan::{Plan, Watch};
 use svclab_runner::kernel::{KernelError, Session, Tries};
 use svclab_runner::run::pool::{Held, Pool};
 
-/// How a trial's lab came about.
+/// How the lab of a trial was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reached {
-    /// It was built.
+    /// The lab was built.
     Built,
-    /// One that stood was changed.
+    /// A running lab was changed.
     Changed,
 }
 
-/// The copies that nobody uses at the moment, and how many may be in use.
+/// Pool of idle copies, with a limit for those in use.
 pub struct Copies {
     turns: Semaphore,
     idle: Mutex<Vec<(String, Copy)>>,
-    /// How many wait for room. As long as any does, no copy is kept: idle ones of one case
-    /// would hold what another waits for.
+    /// Number of trials that wait for room. While any waits, no copy is kept: idle copies of one
+    /// case would hold the room that another needs.
     waiting: AtomicUsize,
 }
 
-/// A lab that stands.
+/// Running lab.
 struct Copy {
     plan: Plan,
     session: Session,
@@ -36,7 +36,7 @@ struct Copy {
 }
 
 impl Copies {
-    /// None yet, and never more than so many in use.
+    /// Creates an empty pool that allows `jobs` copies in use.
     pub fn new(jobs: usize) -> Self {
         Self {
             turns: Semaphore::new(jobs.max(1)),
@@ -45,12 +45,11 @@ impl Copies {
         }
     }
 
-    /// Runs the probes of a plan, in a copy of its case that is changed, or `afresh` in
-    /// one that is built.
+    /// Runs the probes of a plan, in a changed copy of its case or, with `afresh`, in a new lab.
     ///
     /// # Errors
     ///
-    /// What the kernel refuses, or how the agent was lost.
+    /// Returns an error if the kernel refuses the plan or the agent is lost.
     pub async fn run(
         &self,
         pool: &Pool,
@@ -76,10 +75,10 @@ impl Copies {
         watched: bool,
         afresh: bool,
     ) -> Result<(Evidence, Reached), KernelError> {
-        // It is never closed.
+        // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
         let plan = as_tried(plan, watched);
-        // What a step changes is nowhere to be changed back.
+        // The changes that a step makes cannot be undone.
         let afresh = afresh || !plan.steps.is_empty();
         let idle = if afresh { None } else { self.taken(case) };
         if let Some(copy) = idle
@@ -105,7 +104,7 @@ impl Copies {
         Ok((evidence, Reached::Built))
     }
 
-    /// Lets the copies of a case go.
+    /// Stops the idle copies of a case.
     pub fn let_go(&self, case: &str) {
         self.all(|idle| idle.retain(|(of, _)| of != case));
     }
@@ -145,20 +144,21 @@ impl Copies {
 }
 
 impl Copy {
-    /// Changed into what a plan says, and its probes run; nothing where it has to be built
-    /// anew for that.
+    /// Changes the copy into another plan and runs its probes. Returns `None` if the lab has to be
+    /// rebuilt.
     async fn changed(mut self, plan: &Plan) -> Result<Option<(Evidence, Self)>, KernelError> {
         let Ok(delta) = svclab_planner::delta::between(&self.plan, plan) else {
             return Ok(None);
         };
         let changed = async {
             self.session.change(delta).await?;
-            // What an earlier trial left in conntrack decides nothing.
+            // Conntrack entries of an earlier trial must not affect the result.
             self.session.forget().await
         };
         match changed.await {
             Ok(()) => {}
-            // It is tried in one that is built: what is refused there is refused.
+            // The trial is repeated in a new lab, which shows whether the kernel refuses the plan
+            // itself.
             Err(KernelError::Failed(_)) => return Ok(None),
             Err(error) => return Err(error),
         }
@@ -168,7 +168,7 @@ impl Copy {
     }
 }
 
-/// The plan with what is watched.
+/// Returns the plan with an evidence request for everything, or for nothing.
 fn as_tried(plan: &Plan, watched: bool) -> Plan {
     let mut plan = plan.clone();
     plan.watch = if watched {

@@ -1,4 +1,4 @@
-//! How many of a case's connections were made, before a change and after it.
+//! Counts the successful connections of a case, before and after a change.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,27 @@ use crate::why::{Came, Change, Cure, Fared, Wrong};
 use svclab_journey::journey::Journey;
 use svclab_model::evidence::{Evidence, Verdict};
 
-/// How often a cure is seen again before it counts, at most.
+/// Maximum number of runs in which a fix has to succeed.
 const OFTEN: u32 = 12;
 
-/// How unlikely it is to be that connections were made by chance, one in so many.
+/// Reciprocal of the accepted probability that all connections succeed by chance.
 const BY_CHANCE: f64 = 1000.0;
 
-/// How many of a probe's connections were made, of how many.
+/// Number of successful connections and of all connections, by probe.
 pub type Made = BTreeMap<String, (u32, u32)>;
 
-/// Whether a call was answered as its caller wants it.
+/// Whether a verdict means that the connection succeeded.
 pub fn is_made(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Connected | Verdict::Answered)
 }
 
-/// Whether a connection went wrong.
+/// Whether a connection failed.
 pub fn is_wrong(journey: &Journey) -> bool {
     !is_made(journey.verdict)
 }
 
-/// Of all probes, those of steps among them. A connection that is open across a step is
-/// made if it was still good after it.
+/// Counts the connections of all probes, including those of steps. A connection that is open across
+/// a step succeeds if it still works after the step.
 pub fn made(evidence: &Evidence) -> Made {
     let later = evidence.steps.iter().map(|step| &*step.evidence);
     let attempts = std::iter::once(evidence)
@@ -41,7 +41,7 @@ pub fn made(evidence: &Evidence) -> Made {
     made
 }
 
-/// What a change did, where so much is made after it.
+/// Returns the result of a change from the counts before and after it.
 pub fn compared(before: &Made, wrong: &[Wrong], after: &Made) -> Came {
     let asked = wrong.iter().map(|wrong| {
         let (connected, of) = after.get(&wrong.probe).copied().unwrap_or((0, wrong.of));
@@ -62,7 +62,7 @@ pub fn compared(before: &Made, wrong: &[Wrong], after: &Made) -> Came {
     }
 }
 
-/// The worse of what came of several runs.
+/// Combines the results of several runs into the worst one.
 pub fn worse_of(before: Option<Came>, now: Came) -> Came {
     match (before, now) {
         (
@@ -93,8 +93,8 @@ pub fn worse_of(before: Option<Came>, now: Came) -> Came {
     }
 }
 
-/// Leaves out what contains less that is enough: more changes, settings of more machines,
-/// a flag where to restart kube-proxy is enough.
+/// Removes fixes that contain a smaller one: more changes, sysctls of more nodes, or a flag if a
+/// restart of kube-proxy suffices.
 pub fn smallest(cures: &mut Vec<Cure>) {
     let wider = |one: &Cure, less: &Cure| match (one.changes.as_slice(), less.changes.as_slice()) {
         ([one], [less]) => match (&one.change, &less.change) {
@@ -118,7 +118,7 @@ pub fn smallest(cures: &mut Vec<Cure>) {
         },
         _ => false,
     };
-    // What has kube-proxy write its rules again does no more than that where that is enough.
+    // A change that makes kube-proxy rewrite its rules is no better than a restart that suffices.
     let restarted = |one: &Cure, less: &Cure| match less.changes.as_slice() {
         [less] => match &less.change {
             Change::Restart { node } => one
@@ -139,14 +139,14 @@ pub fn smallest(cures: &mut Vec<Cure>) {
     cures.retain(|cure| !all.iter().any(|less| contains(cure, less)));
 }
 
-/// How often a cure is to be seen: where some connections are made as it is, others may be
-/// by chance.
+/// Returns the number of runs in which a fix has to succeed: without a change, some connections
+/// succeed by chance.
 pub fn often(before: &Made) -> u32 {
     let of = |(connected, of): &(u32, u32)| {
         if connected == of {
             return 1;
         }
-        // All would be made by chance in this share of runs.
+        // Fraction of runs in which all connections succeed by chance.
         let share = f64::from(*connected) / f64::from((*of).max(1));
         let chance = share.powf(f64::from(*of));
         let mut runs = 1;

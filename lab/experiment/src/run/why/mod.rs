@@ -1,4 +1,4 @@
-//! Trying changes in copies of a failing case, until some make it work.
+//! Tries changes in copies of a failing case until some make the case succeed.
 
 mod copies;
 mod made;
@@ -17,34 +17,33 @@ use svclab_runner::run::refit::as_far_as_had;
 use svclab_runner::run::select::Chosen;
 use svclab_runner::run::tasks::caught;
 
-/// How many cases are asked about at once: most of what they do is to wait for connections
-/// that time out.
+/// Number of cases that are examined at once. Most of the time is spent waiting for timeouts.
 const CASES: usize = 4;
 
-/// A case that is asked about.
+/// Case to examine.
 #[derive(Debug)]
 pub struct Asked<'l> {
-    /// Its lab.
+    /// Lab of the case.
     pub lab: &'l Chosen,
-    /// The case.
+    /// Prepared case.
     pub prepared: Prepared,
-    /// How cases are prepared.
+    /// Options for preparing changed cases.
     pub wishes: Wishes,
-    /// The probe in question; all whose connections are not made without it.
+    /// Name of the probe to examine; `None` means all probes with failing connections.
     pub probe: Option<String>,
 }
 
-/// How far it has come.
+/// Progress of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// A case is begun.
+    /// The search of this case started.
     Begun(String),
-    /// It is known what there is to know of it.
+    /// The search of this case ended.
     Ended(String),
 }
 
-/// Finds out of cases what makes them work, in their order. `tell` hears of each as it is
-/// begun and ended.
+/// Finds changes that make cases succeed. Returns the results in the order of the cases. Calls
+/// `tell` at the start and end of each case.
 pub async fn why(
     cases: Vec<Asked<'_>>,
     options: &Options,
@@ -65,11 +64,11 @@ pub async fn why(
     all.buffered(CASES).collect().await
 }
 
-/// What is found of a case, on each kernel that it is to run in.
+/// Examines a case on each kernel that the case requires.
 async fn one(asked: &Asked<'_>, pools: &Pools, copies: &Copies) -> Result<Vec<Finding>, RunError> {
     let kernels = match pools.of_case(&asked.prepared).await {
         Ok(kernels) => kernels,
-        // What a kernel lacks may be left out of dumps.
+        // Objects of a dump that the kernel does not support may be omitted.
         Err(error) => {
             let fitting = as_far_as_had(&asked.prepared, &error);
             let fitting = fitting.unwrap_or_else(|| Err(trouble(&error)))?;
@@ -88,7 +87,7 @@ async fn one(asked: &Asked<'_>, pools: &Pools, copies: &Copies) -> Result<Vec<Fi
             search.narrow().await?;
         }
         found.push(search.finding);
-        // The next is on another kernel.
+        // The next kernel cannot use these copies.
         copies.let_go(&asked.prepared.case.id);
     }
     Ok(found)

@@ -1,4 +1,5 @@
-//! The search of one case: run as it is, then with each change, then with two.
+//! Searches the fixes of one case: runs the case unchanged, then with each change, then with pairs
+//! of changes.
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
@@ -24,26 +25,26 @@ use svclab_scenario::Case;
 use svclab_scenario::count::Count;
 use svclab_scenario::expectation::ProbeExpectation;
 
-/// How many combinations are tried of a case at most.
+/// Maximum number of pairs of changes per case.
 const MOST: usize = 400;
 
-/// What is known so far of a case.
+/// State of the search of one case.
 pub struct Search<'a> {
     asked: &'a Asked<'a>,
     pool: &'a Pool,
     copies: &'a Copies,
-    /// As the case is.
+    /// Counts without any change.
     before: Made,
-    /// How often a cure is to be seen.
+    /// Number of runs in which a fix has to succeed.
     often: u32,
-    /// What is worth trying.
+    /// Changes to try.
     candidates: Vec<Change>,
-    /// What was found.
+    /// Results so far.
     pub finding: Finding,
 }
 
 impl<'a> Search<'a> {
-    /// Runs the case as it is, with everything watched.
+    /// Runs the case unchanged, with all evidence recorded.
     pub async fn begin(
         asked: &'a Asked<'a>,
         pool: &'a Pool,
@@ -80,7 +81,8 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
-    /// The probes whose connections are not all made, and where one of them broke.
+    /// Returns the examined probes with failing connections, each with the explanation of one
+    /// failure.
     fn wrong(&self, evidence: &Evidence) -> Vec<Wrong> {
         let prepared = &self.asked.prepared;
         let (journeys, books) = (prepared.journeys(evidence), prepared.books());
@@ -109,9 +111,9 @@ impl<'a> Search<'a> {
         wrong
     }
 
-    /// Whether it is asked why a probe's connections are not all made: of the one that was
-    /// named, else of those that the lab expects to be made in some case or whose outcome
-    /// does not matter to it.
+    /// Whether failures of a probe are examined. If a probe was requested, only this one is. Else
+    /// these are the probes that the lab expects to succeed in some case, and those without
+    /// expectations or with any outcome allowed.
     fn is_in_question(&self, probe: &str) -> bool {
         if let Some(asked) = &self.asked.probe {
             return asked == probe;
@@ -128,7 +130,7 @@ impl<'a> Search<'a> {
         said.peek().is_none() || said.any(is_made)
     }
 
-    /// What is worth trying, before the steps and after each of them.
+    /// Returns the changes to try, from the stage before the steps and after each step.
     fn worth_trying(&self, prepared: &Prepared, evidence: &Evidence) -> Vec<Change> {
         let later = prepared.steps.iter();
         let later = later.map(|step| (&step.cluster, &step.plan));
@@ -147,7 +149,7 @@ impl<'a> Search<'a> {
             let after = at.checked_sub(1).and_then(|at| prepared.case.after(at));
             let case = after.as_ref().unwrap_or(&prepared.case);
             all.extend(candidates(case, cluster, plan, &wrong));
-            // Of dumped nodes it is not known who wrote what is there.
+            // The origin of the rules on a dumped node is unknown.
             let dumped = prepared.accounts.iter().map(|account| account.node.clone());
             all.extend(dumped.map(|node| Change::Restart { node }));
         }
@@ -167,8 +169,8 @@ impl<'a> Search<'a> {
         self.all(each.collect()).await
     }
 
-    /// Tries candidates in pairs: with each of those that do something, what is worth
-    /// trying once it is made.
+    /// Tries candidates in pairs: each candidate that can be applied, with the changes that are
+    /// worth trying after it.
     pub async fn in_pairs(&mut self) -> Result<(), RunError> {
         let mut pairs: Vec<Vec<Change>> = Vec::new();
         for first in self.candidates.clone() {
@@ -194,7 +196,7 @@ impl<'a> Search<'a> {
         self.all(pairs).await
     }
 
-    /// Tries each of these, and keeps what cures.
+    /// Tries each of these sets of changes and records the fixes.
     async fn all(&mut self, each: Vec<Vec<Change>>) -> Result<(), RunError> {
         let here = &*self;
         let came = each.into_iter().map(|changes| async move {
@@ -226,8 +228,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Of what is written again as a whole, narrows down what of it is needed. Where that
-    /// cannot be told, nothing is.
+    /// Narrows down fixes that rewrite a whole set of rules to the differences that are needed. A
+    /// fix stays as it is if narrowing fails.
     pub async fn narrow(&mut self) -> Result<(), RunError> {
         let prepared = &self.asked.prepared;
         if !prepared.plan.steps.is_empty() {
@@ -255,7 +257,7 @@ impl<'a> Search<'a> {
                     over: None,
                     probe: Some(wrong.probe.clone()),
                 };
-                // Other labs of the pool have what room there is.
+                // Other labs of the pool use the remaining memory.
                 let labs = 1;
                 if let Ok(found) = find(&task, &agent, labs, &mut |_, _| ()).await {
                     let matters = found.cures.into_iter().flatten().collect();
@@ -277,8 +279,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// What comes of changes, and in how many runs that was seen. What works in a copy that
-    /// stood has to work in one that is built, too.
+    /// Tries changes. Returns their result and the number of runs. A fix that works in a changed
+    /// copy also has to work in a newly built lab.
     async fn came(&self, changes: &[Change]) -> Result<(Came, u32), KernelError> {
         let copy = match self.changed(changes) {
             Ok(copy) => copy,
@@ -288,7 +290,7 @@ impl<'a> Search<'a> {
         let mut worst: Option<Came> = None;
         while runs < self.often || built == 0 {
             let (evidence, reached) = match self.run(&copy, false, runs > 0).await {
-                // What a kernel refuses of a changed lab is the change's.
+                // An error of the kernel in a changed lab is caused by the change.
                 Err(KernelError::Failed(failure)) => {
                     let why = failure.message;
                     return Ok((Came::Refused { why }, runs));
@@ -324,7 +326,7 @@ impl<'a> Search<'a> {
         ran(self.copies, self.pool, prepared, watched, afresh).await
     }
 
-    /// The case with changes made.
+    /// Applies changes to the case.
     fn changed(&self, changes: &[Change]) -> Result<Prepared, String> {
         let mut case = self.asked.prepared.case.clone();
         let mut said = false;
@@ -340,7 +342,7 @@ impl<'a> Search<'a> {
         } else {
             self.asked.prepared.clone()
         };
-        // A dump says what kube-proxy wrote before.
+        // A dump contains the rules that kube-proxy wrote before the change.
         let dumped: Vec<String> = prepared
             .accounts
             .iter()
@@ -361,8 +363,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Makes a change in a case, before its steps and after each. Returns whether it is one of
-/// what a lab says; it is enough that it can be made once.
+/// Applies a change to a case before its steps and after each step. Returns whether the change
+/// concerns the lab document. One stage where the change applies is enough.
 fn in_all_stages(change: &Change, case: &mut Case) -> Result<bool, Unchangeable> {
     let mut made = change.in_case(case);
     for at in 0..case.steps.len() {
@@ -379,8 +381,8 @@ fn in_all_stages(change: &Change, case: &mut Case) -> Result<bool, Unchangeable>
     made
 }
 
-/// Runs a case, without what the kernel refuses of dumps that say that this may be left
-/// out.
+/// Runs a case. If the kernel refuses objects of a dump that may be omitted, the case runs again
+/// without them.
 async fn ran(
     copies: &Copies,
     pool: &Pool,
@@ -404,9 +406,9 @@ async fn ran(
     }
 }
 
-/// The plan of a case, in which no timeout is waited for that is proven. A lab that says
-/// how long to wait is taken at its word: what answers later than that has not answered.
-/// What a real kube-proxy does next is not in the plan.
+/// Returns the plan of a case, with timeouts reported as soon as they are proven. Probes for which
+/// the lab sets a maximum wait are excluded, because a later answer does not count. Plans with a
+/// real kube-proxy are excluded, because they do not contain its future changes.
 fn settled(prepared: &Prepared) -> Plan {
     let mut plan = prepared.plan.clone();
     if !plan.proxies.is_empty() {
