@@ -1,42 +1,42 @@
-//! Decides whether two samples differ, or whether chance explains the difference:
-//! kube-proxy chooses endpoints at random.
+//! Decides whether two samples differ, or whether chance explains the difference. kube-proxy
+//! chooses endpoints at random.
 //!
-//! All thresholds follow from one number, [`FALSE_ALARM`]. Half of it is spent on flows and
-//! half on the shares of endpoints, each divided by the number of tests (Bonferroni).
+//! All thresholds follow from one number, [`FALSE_ALARM`]. Half of this probability is for flows
+//! and half for the shares of endpoints. Each half is divided by its number of tests (Bonferroni).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Probability that a verification of two sides that behave alike reports any difference.
 pub const FALSE_ALARM: f64 = 1e-6;
 
-/// Probability that a wrong share of [`wrong_share`] is not found.
+/// Probability that a share as wrong as [`wrong_share`] is not found.
 const MISSED: f64 = 1e-6;
 
-/// Number of independent draws per side after which each look is taken. A flow that is
-/// drawn by connection has one more run per look, with more connections each time.
+/// Number of independent draws per side at which each look is made. A flow that is drawn by
+/// connection has one more run per look, with more connections each time.
 pub const LOOKS: [u64; 10] = [1, 4, 8, 12, 15, 18, 21, 26, 40, 64];
 
-/// Largest sample per side by which the shares of a service are compared.
+/// Maximum sample size per side for comparing the shares of a service.
 pub const MAX_SAMPLE: u64 = 20_000;
 
-/// Largest error probability of each test of one verification.
+/// Maximum error probability of each test of one verification.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Threshold(f64);
 
 impl Threshold {
-    /// For each look at one of `flows` flows.
+    /// Returns the threshold for each look at one of `flows` flows.
     #[must_use]
     pub fn for_flows(flows: usize) -> Self {
         Self::of(FALSE_ALARM / 2.0, flows * LOOKS.len())
     }
 
-    /// For each of `services` services whose shares are compared once.
+    /// Returns the threshold for each of `services` services, whose shares are compared once.
     #[must_use]
     pub fn for_shares(services: usize) -> Self {
         Self::of(FALSE_ALARM / 2.0, services)
     }
 
-    /// For each of `tests` tests that may give a false alarm with this probability together.
+    /// Divides `false_alarm`, the probability that any of `tests` tests gives a false alarm.
     pub(super) fn of(false_alarm: f64, tests: usize) -> Self {
         Self(false_alarm / float(tests.max(1)))
     }
@@ -48,12 +48,12 @@ impl Threshold {
     }
 }
 
-/// Returns the probability that two samples of the same distribution differ at least as
-/// much as these: Fisher's exact test of each kind of outcome against all others, corrected
-/// for the number of kinds (Bonferroni). Two kinds are one test.
+/// Returns the probability that two samples of the same distribution differ at least as much as
+/// these. Each kind of outcome is compared with all others by Fisher's exact test, corrected for
+/// the number of kinds (Bonferroni). Two kinds need only one test.
 ///
-/// The draws have to be independent of each other. Where they are less random than that, as
-/// in a round robin, the counts vary less, and the true probability is lower.
+/// The draws have to be independent of each other. If they are less random, as in a round robin,
+/// the counts vary less and the true probability is lower.
 pub fn p_value<K: Ord>(one: &BTreeMap<K, u64>, other: &BTreeMap<K, u64>) -> f64 {
     let kinds: BTreeSet<&K> = one.keys().chain(other.keys()).collect();
     let tests = match kinds.len() {
@@ -74,24 +74,24 @@ pub fn p_value<K: Ord>(one: &BTreeMap<K, u64>, other: &BTreeMap<K, u64>) -> f64 
 
 fn exact(table: [u64; 4]) -> f64 {
     let table = table.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-    // It fails only for a table without any draw.
+    // An error occurs only for a table without draws.
     fishers_exact::fishers_exact(&table).map_or(1.0, |found| found.two_tail_pvalue)
 }
 
-/// The share of an endpoint that is found with certainty where each of `endpoints` should
-/// get the same: what the last of them gets if each rule's probability is that of one
-/// endpoint more.
+/// Returns an endpoint's share that is certain to be found if each of `endpoints` should get the
+/// same. It is the last endpoint's share if the probability of each rule is the one for one more
+/// endpoint.
 #[must_use]
 pub fn wrong_share(endpoints: usize) -> f64 {
     2.0 / float(endpoints + 1)
 }
 
-/// Number of draws per side that find [`wrong_share`], with an error probability of at most
-/// [`MISSED`]; at most [`MAX_SAMPLE`].
+/// Returns the number of draws per side that find [`wrong_share`] with an error probability of at
+/// most [`MISSED`]. The number is at most [`MAX_SAMPLE`].
 ///
-/// Sample size of the comparison of two proportions (J. L. Fleiss, Statistical Methods for
-/// Rates and Proportions, chapter 4), with the bound `sqrt(2 ln(1/p))` in place of the
-/// quantiles of the normal distribution, which it exceeds.
+/// Sample size of the comparison of two proportions (J. L. Fleiss, Statistical Methods for Rates
+/// and Proportions, chapter 4). The bound `sqrt(2 ln(1/p))` replaces the quantiles of the normal
+/// distribution, which it exceeds.
 #[must_use]
 pub fn sample_size(endpoints: usize, threshold: Threshold) -> u64 {
     let right = 1.0 / float(endpoints.max(1));
@@ -153,8 +153,8 @@ mod tests {
         );
     }
 
-    /// All tests of the largest verification spend no more than [`FALSE_ALARM`], and the
-    /// last look is one at which a difference in every draw is certain.
+    /// All tests of the largest verification together have an error probability of at most
+    /// [`FALSE_ALARM`]. At the last look, a difference in every draw is certain.
     #[test]
     fn thresholds_together_spend_one_false_alarm() {
         for (flows, services) in [(1, 0), (1, 1), (549, 40), (10_000, 500)] {

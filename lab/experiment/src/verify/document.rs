@@ -1,4 +1,4 @@
-//! What a comparison came to, as `--format json` prints it.
+//! Result of a verification, as `--format json` prints it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,83 +10,82 @@ use svclab_dump::Difference;
 use svclab_model::evidence::Refused;
 use svclab_runner::results::RunError;
 
-/// The name and version of this format.
+/// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/verification/v1";
 
-/// What a comparison came to.
+/// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
-    /// `svclab/verification/v1`.
+    /// Always `svclab/verification/v1`.
     pub schema: String,
-    /// What was compared against.
+    /// Reference side.
     pub against: Ran,
-    /// What is compared.
+    /// New side, which is compared with the reference.
     pub new: Ran,
-    /// How many cases were compared.
+    /// Number of compared cases.
     pub cases: usize,
-    /// How many flows: probes of those cases, and of the steps of theirs that were compared.
+    /// Number of compared flows: probes of these cases and of their compared steps.
     pub flows: usize,
-    /// The flows that go elsewhere.
+    /// Flows whose outcomes differ.
     pub changed: Vec<Changed>,
-    /// Services of which an endpoint gets another share of the draws, over all flows.
+    /// Services whose endpoints get different shares of the draws, over all flows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<SharesDiffer>,
-    /// Where rules differ, whether or not a flow does.
+    /// Nodes whose rules differ, whether or not a flow differs.
     pub rules: Vec<RulesDiffer>,
-    /// When traffic moved after steps, of those flows of which it was seen on either side.
-    /// It is told, and judged by nobody.
+    /// Time at which traffic shifted after steps, for flows where either side recorded a shift.
+    /// Informative: does not affect the exit code.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<Moved>,
-    /// Cases that came to no result.
+    /// Cases without a result.
     pub failed: Vec<Failed>,
     /// Cases, or steps of cases, that were not compared.
     pub not_compared: Vec<NotCompared>,
-    /// Whether it was interrupted: cases that had not ended are not among these.
+    /// Whether the run was interrupted. Unfinished cases are not included.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
 }
 
-/// What ran on one side.
+/// Program or rules of one side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ran {
-    /// The program by its path; none for generated rules.
+    /// Path of the program; absent for generated rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// Its version, as it says or as the rules were generated for.
+    /// Version that the program prints, or for which the rules were generated.
     pub version: String,
-    /// From its start to rules for everything, in each case and node; none for
-    /// generated rules.
+    /// Time from the start of kube-proxy until its rules are complete, over all cases and nodes;
+    /// absent for generated rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<Sync>,
-    /// From the change of a step to the first packet on the new way, of each flow that
-    /// moved. Generated rules are changed by svclab, whose time it is then.
+    /// Time from the change of a step to the first packet on the new path, over all flows that
+    /// shifted. For generated rules, this is the time that svclab needs to apply the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moving: Option<Moving>,
-    /// What it asked the labs' API servers for and was refused, before steps and in them,
-    /// by node, in all cases together; of each node and case the first 32 different
-    /// requests.
+    /// Requests that the API servers of the labs refused, by node, before and in steps, over all
+    /// cases. Limited to the first 32 different requests per node and case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Refused>,
 }
 
-/// How long kube-proxies took, in milliseconds.
+/// Sync times of kube-proxies in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Sync {
-    /// How many were timed.
+    /// Number of measured kube-proxies.
     pub proxies: usize,
-    /// The shortest time.
+    /// Minimum.
     pub least_ms: u64,
-    /// The middle one.
+    /// Median.
     pub median_ms: u64,
-    /// The longest.
+    /// Maximum.
     pub most_ms: u64,
 }
 
 impl Sync {
-    /// Of all times, in milliseconds; none without any.
+    /// Summarizes times in milliseconds. Returns `None` without any.
     #[must_use]
     pub fn of(mut times: Vec<u64>) -> Option<Self> {
         times.sort_unstable();
@@ -99,22 +98,22 @@ impl Sync {
     }
 }
 
-/// How long traffic took to move, in microseconds.
+/// Times in which traffic shifted, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Moving {
-    /// Of how many flows.
+    /// Number of measured flows.
     pub flows: usize,
-    /// The shortest time.
+    /// Minimum.
     pub least_us: u64,
-    /// The middle one.
+    /// Median.
     pub median_us: u64,
-    /// The longest.
+    /// Maximum.
     pub most_us: u64,
 }
 
 impl Moving {
-    /// Of all times, in microseconds; none without any.
+    /// Summarizes times in microseconds. Returns `None` without any.
     #[must_use]
     pub fn of(mut times: Vec<u64>) -> Option<Self> {
         times.sort_unstable();
@@ -127,165 +126,162 @@ impl Moving {
     }
 }
 
-/// When the traffic of a flow moved after a step: from the change to the first packet on a
-/// way that there was not before, from which on none took one that there is no longer.
+/// Time at which the traffic of a flow shifted after a step. It runs from the change to the first
+/// packet on a path that did not exist before and after which no packet used a removed path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Moved {
-    /// The case.
+    /// Case name: `LAB/CASE`.
     pub case: String,
-    /// The step.
+    /// Step name.
     pub step: String,
-    /// The probe.
+    /// Probe name.
     pub probe: String,
-    /// In microseconds, with what is compared against; none where it was not seen.
+    /// Microseconds on the reference side; absent if no shift was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against_us: Option<u64>,
-    /// In microseconds, with what is compared; none where it was not seen.
+    /// Microseconds on the new side; absent if no shift was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new_us: Option<u64>,
 }
 
-/// A flow that goes elsewhere.
+/// Flow whose outcomes differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Changed {
-    /// Where.
+    /// Flow.
     #[serde(flatten)]
     pub flow: Flow,
-    /// What became of its connections before.
+    /// Outcomes on the reference side.
     pub against: Vec<Times>,
-    /// What becomes of them now.
+    /// Outcomes on the new side.
     pub new: Vec<Times>,
-    /// The rules that only one side's packets met; empty where they could not be
-    /// watched.
+    /// Rules that matched packets of only one side; empty if rule matches could not be recorded.
     pub met: OnlyMet,
-    /// With which probability it would look so if nothing had changed, at most, in
-    /// billionths: 0 where there is no doubt.
+    /// Upper bound of the probability that equal sides differ this much, per billion; 0 below 1.
     pub chance_in_billion: u64,
 }
 
-/// A flow.
+/// Probe of a case, before its steps or in one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Flow {
-    /// The case.
+    /// Case name: `LAB/CASE`.
     pub case: String,
-    /// The kernel that it ran in.
+    /// Release of the kernel that ran the case.
     pub kernel: String,
-    /// The step after which it was tried, or across which it was open; none of what comes
-    /// before the first.
+    /// Step after which the probe ran, or across which its connections were open; absent for probes
+    /// before the first step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// The probe.
+    /// Probe name.
     pub probe: String,
-    /// Who called.
+    /// Source of the connections.
     pub from: String,
-    /// Whom.
+    /// Target of the connections.
     pub to: String,
 }
 
-/// An outcome, and how often it was seen.
+/// Outcome with the number of its connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Times {
-    /// What became of connections.
+    /// Outcome of the connections.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Of how many.
+    /// Number of connections.
     pub connections: u64,
 }
 
-/// A service whose endpoints get other shares.
+/// Service whose endpoints get different shares.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SharesDiffer {
-    /// The service and its port: `service/default/web:80`.
+    /// Service and port: `service/default/web:80`.
     pub service: String,
-    /// Modes of the kube-proxies.
+    /// Modes of the kube-proxies, comma-separated.
     pub modes: String,
     /// Cases whose flows were counted.
     pub cases: Vec<String>,
     /// Number of flows that were counted.
     pub flows: usize,
-    /// Whether the shares are of clients, which stay with their endpoint, and not of
-    /// connections.
+    /// Whether clients were counted instead of connections, because each client stays with its
+    /// endpoint.
     pub by_client: bool,
-    /// Shares with what is compared against.
+    /// Shares on the reference side.
     pub against: Vec<Share>,
-    /// Shares with what is compared.
+    /// Shares on the new side.
     pub new: Vec<Share>,
-    /// Probability that equal sides differ so much, at most, in billionths; 0 below one.
+    /// Upper bound of the probability that equal sides differ this much, per billion; 0 below 1.
     pub chance_in_billion: u64,
 }
 
-/// What one endpoint got.
+/// Share of one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Share {
-    /// The endpoint; absent for draws that reached none.
+    /// Endpoint; absent for draws that reached none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Number of connections or clients.
     pub draws: u64,
 }
 
-/// A node whose rules differ.
+/// Node whose rules differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RulesDiffer {
-    /// The case.
+    /// Case name: `LAB/CASE`.
     pub case: String,
-    /// The step after which they do, and did not before; none of what comes before the
-    /// first.
+    /// Step after which the rules differ but did not before; absent for differences before the
+    /// first step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// The node.
+    /// Node name.
     pub node: String,
-    /// In what.
+    /// Differences of the rules.
     pub differences: Vec<Difference>,
 }
 
-/// Which side.
+/// Side of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SideOf {
-    /// What is compared against.
+    /// Reference side.
     Against,
-    /// What is compared.
+    /// New side.
     New,
 }
 
-/// A case that came to no result.
+/// Case without a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failed {
-    /// The case.
+    /// Case name: `LAB/CASE`.
     pub case: String,
-    /// With which side.
+    /// Side that failed.
     pub side: SideOf,
-    /// Why.
+    /// Error of the run.
     pub error: RunError,
 }
 
-/// Cases that were not compared, or not wholly, for one reason.
+/// Cases that were not compared, or only in part, for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotCompared {
-    /// Which.
+    /// Case names: `LAB/CASE`.
     pub cases: Vec<String>,
-    /// The first step that was not compared: what comes before it was. None where nothing
-    /// of a case was.
+    /// First step that was not compared; absent if no part of the cases was compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_step: Option<String>,
-    /// Why.
+    /// Reason.
     pub because: String,
 }
 
 impl Verification {
-    /// The exit code, in the order of [`exit_code`]: 130 if it was interrupted, else that of
-    /// the worst trouble of a case that failed, else 1 if a flow goes elsewhere or a share
-    /// differs, else 4 if nothing was compared, else 0.
+    /// Returns the exit code, in the order of [`exit_code`]: 130 if the run was interrupted. Else
+    /// the code of the most severe error of a failed case. Else 1 if a flow or share differs, 4 if
+    /// nothing was compared, and 0 otherwise.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         if self.interrupted {
@@ -347,7 +343,7 @@ mod tests {
             chance_in_billion: 0,
         });
         assert_eq!(verification.exit_code(), exit_code::FAILED);
-        // Whatever differs, and whichever failed first.
+        // Errors have priority over differences. The order of the errors does not matter.
         for (trouble, code) in [
             (Trouble::Machine, exit_code::MACHINE),
             (Trouble::Input, exit_code::MACHINE),

@@ -1,30 +1,29 @@
-//! Independent draws of one flow on both sides, and whether the sides differ.
+//! Collects independent draws of one flow on both sides and decides whether the sides differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::chance::{Threshold, p_value};
 use super::tally::{Outcome, Tally};
 
-/// P-value from which on a flow whose outcomes differ is not tried again. It bounds what a
-/// comparison costs, not the probability of a false alarm.
+/// P-value from which on a flow whose outcomes differ is not tried again. It limits the cost of a
+/// comparison and does not affect the probability of a false alarm.
 const LIKELY: f64 = 0.2;
 
-/// The same for a flow drawn by connection that has the same outcomes on both sides: wrong
-/// shares are found by service, over all its flows.
+/// P-value for a flow drawn by connection that has the same outcomes on both sides. Wrong shares
+/// are found by service, over all its flows.
 const UNLIKELY: f64 = 1e-3;
 
-/// Number of runs with one and the same outcome each that a difference takes, where several
-/// endpoints may answer: a dependence of connections that the lab does not show would look
-/// like that in one run.
+/// Number of runs that a difference needs if several endpoints may answer and each run has only one
+/// outcome. In one run, a dependence of connections that the lab does not show would look the same.
 const CONFIRMING: usize = 4;
 
-/// What is drawn independently.
+/// Unit of independent draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Each connection.
     Connection,
-    /// Each run of the case: its connections depend on each other, as a client stays with
-    /// its endpoint, or as all connections are subject to one change of a step.
+    /// Each run of the case. Its connections depend on each other, because a client stays with its
+    /// endpoint or because one change of a step affects all of them.
     Run,
 }
 
@@ -38,12 +37,12 @@ impl Unit {
     }
 }
 
-/// How the sides of a flow compare.
+/// Result of comparing the sides of a flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Likeness {
     /// Nothing indicates a difference.
     Same,
-    /// The sides differ, which may be chance: more draws decide.
+    /// The sides differ, possibly by chance. More draws are needed to decide.
     Unsure,
     /// The sides differ. The value is the probability that two equal sides differ so much.
     Changed(f64),
@@ -55,12 +54,12 @@ pub struct Draws {
     unit: Unit,
     /// Whether more than one endpoint may answer.
     has_choice: bool,
-    /// With what is compared against, and with what is compared.
+    /// Tallies of the reference side and the new side, by run.
     runs: Vec<[Tally; 2]>,
 }
 
 impl Draws {
-    /// Draws of a flow for which no case was run yet.
+    /// Creates draws without a run.
     #[must_use]
     pub const fn new(unit: Unit, has_choice: bool) -> Self {
         Self {
@@ -70,18 +69,18 @@ impl Draws {
         }
     }
 
-    /// Adds a run.
+    /// Adds the tallies of a run.
     pub fn add(&mut self, run: [Tally; 2]) {
         self.runs.push(run);
     }
 
-    /// What is drawn independently.
+    /// Returns the unit of independent draws.
     #[must_use]
     pub const fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// All connections of both sides.
+    /// Returns the tally of all connections of each side.
     #[must_use]
     pub fn connections(&self) -> [Tally; 2] {
         let mut all = [Tally::default(), Tally::default()];
@@ -116,8 +115,9 @@ impl Draws {
         }
     }
 
-    /// Compares runs by each outcome: whether a run had it, and whether its first connection
-    /// did. And by whether a run had more than one, as the runs of a client that does not stay.
+    /// Compares the runs by each outcome: whether a run had the outcome, and whether its first
+    /// connection did. Also compares whether a run had several outcomes, as without session
+    /// affinity.
     fn compare_runs(&self) -> (f64, bool) {
         let [one, other] = self.connections();
         let outcomes: BTreeSet<&Outcome> =
@@ -157,8 +157,8 @@ impl Draws {
         }
     }
 
-    /// Whether connections are seen to be independent, where that matters, or the
-    /// difference was the same in several runs.
+    /// Whether connections are known to be independent, or whether the difference was the same in
+    /// several runs. Always true if only one endpoint may answer.
     fn is_confirmed(&self) -> bool {
         let mut tallies = self.runs.iter().flatten();
         self.unit == Unit::Run
@@ -168,13 +168,12 @@ impl Draws {
     }
 }
 
-/// The p-value of two samples, and whether both have the same kinds of outcomes.
+/// Returns the p-value of two samples, and whether both have the same kinds of outcomes.
 fn compare<K: Ord>(one: &BTreeMap<K, u64>, other: &BTreeMap<K, u64>) -> (f64, bool) {
     (p_value(one, other), one.keys().eq(other.keys()))
 }
 
-/// Endpoint that each connection reached, with how many did; none for those that reached
-/// none.
+/// Counts connections by the endpoint that they reached; `None` for those that reached none.
 #[must_use]
 pub fn by_endpoint(counts: &BTreeMap<Outcome, u64>) -> BTreeMap<Option<String>, u64> {
     let mut endpoints = BTreeMap::new();

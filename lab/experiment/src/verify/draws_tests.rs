@@ -4,7 +4,7 @@ use super::*;
 use crate::verify::chance::LOOKS;
 use crate::verify::simulated::{Random, probabilities, tally};
 
-/// Compares a flow as a verification does: it draws until the flow is alike or differs.
+/// Compares a flow as a verification does: draws until the flow is alike or differs.
 fn compare_flow(
     first: u32,
     mut draws: Draws,
@@ -31,7 +31,7 @@ fn compare_flow(
     matches!(draws.likeness(threshold), Likeness::Changed(_))
 }
 
-/// Number of `verifications` of `flows` flows that report a difference.
+/// Returns how many of `verifications` verifications of `flows` flows report a difference.
 fn alarms(
     first: u32,
     verifications: u32,
@@ -45,12 +45,12 @@ fn alarms(
     u32::try_from(verified.count()).unwrap()
 }
 
-/// Threshold of a verification that may give a false alarm in 1 of 20.
+/// Returns the threshold of a verification that gives a false alarm in 1 of 20.
 fn low(flows: usize) -> Threshold {
     Threshold::of(0.05, flows * LOOKS.len())
 }
 
-/// Below what a rate of 1 in 20 gives with a probability of 0.9999.
+/// Whether the number of alarms is below the 0.9999 quantile for a rate of 1 in 20.
 fn is_rare(alarms: u32, of: u32) -> bool {
     let expected = 0.05 * f64::from(of);
     f64::from(alarms) < expected + 3.8 * (expected * 0.95).sqrt()
@@ -79,13 +79,13 @@ proptest! {
         };
         let by_run = alarms(16, 2_000, 3, low(3), || Draws::new(Unit::Run, true), |_| both(&mut random));
         prop_assert!(is_rare(by_run, 2_000), "{by_run}");
-        // Connections of one client counted as draws would alarm most of the time.
+        // If connections of one client counted as draws, most verifications would alarm.
         let new = || Draws::new(Unit::Connection, false);
         let by_connection = alarms(16, 200, 3, low(3), new, |_| both(&mut random));
         prop_assert!(by_connection > 100, "{by_connection}");
     }
 
-    /// With the threshold that a verification has, in some thousand flows.
+    /// Uses the threshold of a real verification, with 1,000 flows.
     #[test]
     fn equal_sides_are_silent(seed: u64, endpoints in 2..5_u32) {
         let mut random = Random(seed);

@@ -1,4 +1,4 @@
-//! The rules that packets of a flow met on one side and not on the other.
+//! Compares the rules that matched packets of a flow on both sides.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use svclab_journey::journey::{Journey, Rewritten};
 
-/// What only one side's packets met, in words: a rule with its chain and number, or a
-/// choice of IPVS.
+/// Rules and IPVS choices that applied to packets of only one side, as text. A rule is given with
+/// its chain and number.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OnlyMet {
-    /// Only with what is compared against.
+    /// Only on the reference side.
     pub against: Vec<String>,
-    /// Only with the new one.
+    /// Only on the new side.
     pub new: Vec<String>,
 }
 
-/// Compares what the packets of one probe met on either side.
+/// Compares the rule matches of one probe's packets on both sides.
 #[must_use]
 pub fn only_met(probe: &str, against: &[Journey], new: &[Journey]) -> OnlyMet {
     let (mut first, mut second) = (met(probe, against), met(probe, new));

@@ -1,5 +1,7 @@
-//! Two kube-proxies, or one and the rules that svclab generates, compared by what
-//! packets did: which flows go elsewhere now, and by which rules, as a case begins and
+//! Compares two kube-proxies, or one with the rules that svclab generates, by the packets in each
+//! case.
+//!
+//! Output: the flows whose outcomes differ, and the rules that differ, at the start of a case and
 //! after each of its steps.
 
 mod chance;

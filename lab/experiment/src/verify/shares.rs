@@ -1,5 +1,5 @@
-//! Shares of a service's endpoints, over all flows that call the service: few connections
-//! of many flows find together what none of them finds alone.
+//! Compares the shares of a service's endpoints over all flows to the service. Few connections of
+//! many flows together find differences that no single flow shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,22 @@ use super::chance::{Threshold, p_value, sample_size};
 use super::draws::by_endpoint;
 use super::tally::Tally;
 
-/// What flows have in common that are spread over the same endpoints by the same rules.
+/// Key of the flows that the same rules distribute over the same endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spread {
-    /// The service and its port: `service/default/web:80`.
+    /// Service and port: `service/default/web:80`.
     pub service: String,
-    /// Modes of the kube-proxies.
+    /// Modes of the kube-proxies, comma-separated.
     pub modes: String,
     /// Endpoints that answered on either side.
     pub endpoints: BTreeSet<String>,
-    /// Whether clients are drawn, which stay with their endpoint, and not connections.
+    /// Whether clients are drawn instead of connections, because each client stays with its
+    /// endpoint.
     pub by_client: bool,
 }
 
-/// Draws of all flows of one [`Spread`]: the same number on both sides for each flow, so
-/// that a flow with other shares than the others makes the test no less valid.
+/// Draws of all flows with the same [`Spread`]. Each flow has the same number of draws on both
+/// sides, so that the test stays valid if the shares of flows differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pool {
     draws: [BTreeMap<Option<String>, u64>; 2],
@@ -37,20 +38,21 @@ impl Pool {
         }
     }
 
-    /// Number of draws by endpoint, on both sides.
+    /// Returns the number of draws by endpoint, on both sides.
     #[must_use]
     pub const fn draws(&self) -> &[BTreeMap<Option<String>, u64>; 2] {
         &self.draws
     }
 
-    /// Number of draws that are lacking on each side for `endpoints` endpoints.
+    /// Returns the number of draws that are missing on each side for `endpoints` endpoints.
     #[must_use]
     pub fn lacking(&self, endpoints: usize, threshold: Threshold) -> u64 {
         let drawn = self.draws.iter().map(|draws| draws.values().sum());
         sample_size(endpoints, threshold).saturating_sub(drawn.min().unwrap_or(0))
     }
 
-    /// The probability that two equal sides differ so much, where it is below the threshold.
+    /// Returns the probability that two equal sides differ so much, or `None` if it is not below
+    /// the threshold.
     #[must_use]
     pub fn difference(&self, threshold: Threshold) -> Option<f64> {
         let [one, other] = &self.draws;

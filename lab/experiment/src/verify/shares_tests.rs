@@ -13,7 +13,7 @@ fn pool(random: &mut Random, draws: u64, against: &[f64], new: &[f64]) -> Pool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Such as 1/3 instead of 1/2.
+    /// An example is 1/3 instead of 1/2.
     #[test]
     fn probability_of_one_endpoint_more_is_always_found(seed: u64, endpoints in 2..8_u32) {
         let mut random = Random(seed);
@@ -39,7 +39,7 @@ proptest! {
         prop_assert!(alarms.count() < 50 + 27);
     }
 
-    /// Flows of one pool may have different shares, as with a local endpoint only.
+    /// Flows of one pool may have different shares, as with only a local endpoint.
     #[test]
     fn unlike_flows_alarm_no_more_often_than_stated(seed: u64) {
         let mut random = Random(seed);

@@ -1,9 +1,9 @@
-//! Simulated flows of a known distribution, for tests.
+//! Simulates flows of a known distribution, for tests.
 
 use crate::verify::{Outcome, Tally};
 use svclab_model::evidence::Verdict;
 
-/// Random numbers (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators,
+/// Random number generator (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators,
 /// 2014).
 pub struct Random(pub u64);
 
@@ -18,7 +18,7 @@ impl Random {
         f64::from(upper) / f64::from(u32::MAX)
     }
 
-    /// Chooses an endpoint as rules do that each have a probability.
+    /// Chooses an endpoint as a chain of rules with one probability each does.
     pub fn choose(&mut self, probabilities: &[f64]) -> usize {
         let mut rules = probabilities.iter();
         rules
@@ -26,20 +26,21 @@ impl Random {
             .unwrap_or(probabilities.len())
     }
 
-    /// A run in which each connection is sent to an endpoint by itself.
+    /// Simulates a run in which an endpoint is chosen for each connection.
     pub fn run(&mut self, connections: u32, probabilities: &[f64]) -> Tally {
         tally((0..connections).map(|_| self.choose(probabilities)))
     }
 
-    /// A run in which all connections are sent to the same endpoint.
+    /// Simulates a run in which all connections have the same endpoint.
     pub fn staying(&mut self, connections: u32, probabilities: &[f64]) -> Tally {
         let endpoint = self.choose(probabilities);
         tally((0..connections).map(|_| endpoint))
     }
 }
 
-/// The probabilities of the rules that give `endpoints` endpoints the same share: all but
-/// the last endpoint have a rule. With `more`, of one for so many endpoints more.
+/// Returns the probabilities of the rules that give `endpoints` endpoints the same share. All but
+/// the last endpoint have a rule. With `more`, the probabilities are those for as many more
+/// endpoints.
 pub fn probabilities(endpoints: u32, more: u32) -> Vec<f64> {
     (2..=endpoints)
         .rev()
@@ -47,7 +48,7 @@ pub fn probabilities(endpoints: u32, more: u32) -> Vec<f64> {
         .collect()
 }
 
-/// Connections to these endpoints.
+/// Returns the tally of connections to these endpoints.
 pub fn tally(endpoints: impl IntoIterator<Item = usize>) -> Tally {
     let mut tally = Tally::default();
     for endpoint in endpoints {

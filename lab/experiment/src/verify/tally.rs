@@ -1,4 +1,4 @@
-//! What became of a probe's connections, each for itself, and how many came to what.
+//! Counts the outcomes of a probe's connections.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -11,28 +11,28 @@ use svclab_judge::Book;
 use svclab_model::evidence::{Attempt, Evidence, Verdict};
 use svclab_model::plan::{Plan, Probe};
 
-/// What became of one connection.
+/// Outcome of one connection.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// What the caller experienced.
+    /// Verdict.
     pub verdict: Verdict,
-    /// Who answered.
+    /// Endpoint that answered; absent if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// The source that the one who answered saw, by name where it has one.
+    /// Source that the endpoint received, by name if the address has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Who answered at first, of one that was open across a step, where that is not who
-    /// answers since.
+    /// For a connection that was open across a step, the endpoint that answered before the step;
+    /// absent if it still answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_first: Option<String>,
 }
 
 impl Outcome {
-    /// That it came to this, and nothing more.
+    /// Creates an outcome from a verdict alone.
     #[must_use]
     pub const fn of(verdict: Verdict) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// How many connections came to which outcome.
+/// Number of connections by outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tally {
     counts: BTreeMap<Outcome, u64>,
@@ -68,13 +68,13 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one more.
+    /// Counts one connection.
     pub fn count(&mut self, outcome: Outcome) {
         self.first.get_or_insert_with(|| outcome.clone());
         *self.counts.entry(outcome).or_default() += 1;
     }
 
-    /// Both together.
+    /// Adds the counts of another tally.
     pub fn add(&mut self, other: &Self) {
         if self.first.is_none() {
             self.first.clone_from(&other.first);
@@ -84,31 +84,31 @@ impl Tally {
         }
     }
 
-    /// Outcome of the connection that was counted first; none if there is none.
+    /// Returns the outcome of the connection that was counted first, or `None` without connections.
     #[must_use]
     pub const fn first(&self) -> Option<&Outcome> {
         self.first.as_ref()
     }
 
-    /// Number of connections by outcome.
+    /// Returns the number of connections by outcome.
     #[must_use]
     pub const fn counts(&self) -> &BTreeMap<Outcome, u64> {
         &self.counts
     }
 
-    /// How many connections there were.
+    /// Returns the number of all connections.
     #[must_use]
     pub fn all(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// How many came to this.
+    /// Returns the number of connections with an outcome.
     #[must_use]
     pub fn of(&self, outcome: &Outcome) -> u64 {
         self.counts.get(outcome).copied().unwrap_or(0)
     }
 
-    /// What was seen, with how often.
+    /// Iterates over the outcomes with their numbers of connections.
     pub fn iter(&self) -> impl Iterator<Item = (&Outcome, u64)> {
         self.counts.iter().map(|(outcome, count)| (outcome, *count))
     }
@@ -123,9 +123,8 @@ impl Extend<(Outcome, u64)> for Tally {
     }
 }
 
-/// What became of each probe of a case: of those before its steps, then of those of each
-/// step and of those open across it, in their order. `books` are the names that there are
-/// before the steps, and after each.
+/// Counts the outcomes of each probe of a case: probes before the steps, then those of each step
+/// and those open across it. `books` contains the address books before the steps and after each.
 #[must_use]
 pub fn tallies(plan: &Plan, evidence: &Evidence, books: &[Book<'_>]) -> IndexMap<String, Tally> {
     let later = evidence.steps.iter().map(|step| &*step.evidence);
@@ -155,7 +154,8 @@ pub fn tallies(plan: &Plan, evidence: &Evidence, books: &[Book<'_>]) -> IndexMap
     all
 }
 
-/// What became of one probe's connections, of which some were `opened` before.
+/// Counts the outcomes of one probe's connections. `opened` contains the attempts before the step,
+/// for connections that were open across it.
 fn tally(probe: &str, attempts: &[Attempt], opened: &[Attempt], book: &Book<'_>) -> Tally {
     let first: HashMap<u32, &Attempt> = opened
         .iter()
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// A cluster in which no address has a name.
+    /// Returns a cluster in which no address has a name.
     fn nobody() -> Cluster {
         Cluster {
             nodes: Vec::new(),
@@ -250,8 +250,8 @@ mod tests {
             .collect()
     }
 
-    /// What is opened before a step is no call of its own, and what becomes of it is told
-    /// with who answered it then.
+    /// The opening of a connection before a step is not counted separately. Its outcome includes
+    /// the endpoint that answered then.
     #[test]
     fn what_is_open_across_a_step_is_told_with_it() {
         use Verdict::{Answered, Connected, Silent};

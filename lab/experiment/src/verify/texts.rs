@@ -1,4 +1,4 @@
-//! In what the rules differ that were written on both sides, by what they mean.
+//! Compares by meaning the rules that were read back from a node on both sides.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,13 @@ use svclab_model::evidence::Evidence;
 use svclab_planner::node_rules::read_back;
 use svclab_ruleset::tool::Format;
 
-/// What differs on a node; nothing where one side's cannot be read.
+/// Returns the differences on a node. A side whose rules cannot be parsed yields none.
 #[must_use]
 pub fn differing_rules(node: &str, against: &Evidence, new: &Evidence) -> Vec<Difference> {
     compare(&dump(node, against), &dump(node, new))
 }
 
-/// Those of these differences that there were not `before`, wherever they stand in the
-/// files.
+/// Returns the differences of `now` that are not in `before`, regardless of their line numbers.
 #[must_use]
 pub fn since(before: &[Difference], now: Vec<Difference>) -> Vec<Difference> {
     let known: BTreeSet<String> = before.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Where both sides of a case are run, and what is read of both.
+//! Runs both sides of a case and compares their evidence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,52 +19,51 @@ use svclab_runner::kernel::{Agent, KernelError, Tries};
 use svclab_runner::run::Prepared;
 use svclab_runner::run::execute::{trouble, waiting};
 
-/// Number of connections of a run by which it shows whether a client stays with its
-/// endpoint, and whether a flow has more than one: with two endpoints, all of them are sent
-/// to the same one in 1 of 32,768 runs, and in 1 of 2^31 on both sides.
+/// Number of connections per run. They show whether a client stays with its endpoint, and whether a
+/// flow has several endpoints. With two endpoints, all connections have the same endpoint in 1 of
+/// 32,768 runs, and in 1 of 2^31 on both sides.
 pub const STAYING: u32 = 16;
 
-/// Largest number of clients that are drawn in one lab: each is a namespace.
+/// Maximum number of clients in one lab; each is a namespace.
 const MAX_CLIENTS: usize = 200;
 
-/// Number of connections that are counted for shares at once.
+/// Maximum number of connections for shares in one run.
 const AT_ONCE: u64 = 2048;
 
-/// What became of each probe in one run, on both sides.
+/// Outcomes of each probe in one run, on both sides.
 pub type Runs = IndexMap<String, [Tally; 2]>;
 
-/// Number of draws that are lacking, by probe.
+/// Number of missing draws, by probe.
 pub type Lacking = BTreeMap<String, u64>;
 
-/// Where both sides of a case are run.
+/// Case whose sides run on an agent.
 pub struct Bench<'p> {
     pair: &'p Pair,
     agent: Agent,
 }
 
 impl<'p> Bench<'p> {
-    /// In an agent.
     pub fn new(pair: &'p Pair, agent: Agent) -> Self {
         Self { pair, agent }
     }
 
-    /// Runs both as they are, but with enough connections to see whether clients stay with
-    /// their endpoints, and which flows have a choice of them.
+    /// Runs both sides with enough connections to detect session affinity and flows with several
+    /// endpoints.
     ///
     /// # Errors
     ///
-    /// When one of them comes to no evidence.
+    /// Returns an error if a side produces no evidence.
     pub async fn once(&self) -> Result<[Evidence; 2], Failed> {
         let choosing = self.pair.choosing();
         self.run(|prepared| raised(prepared, &choosing, STAYING))
             .await
     }
 
-    /// Runs both again with more connections of flows that are drawn by connection.
+    /// Runs both sides again with more connections for flows that are drawn by connection.
     ///
     /// # Errors
     ///
-    /// When one of them comes to no evidence.
+    /// Returns an error if a side produces no evidence.
     pub async fn connections(
         &self,
         suspects: &BTreeSet<String>,
@@ -74,11 +73,11 @@ impl<'p> Bench<'p> {
         Ok(self.tallies(&both.await?).collect())
     }
 
-    /// Runs both `runs` times for flows that are drawn by run, in a lab of its own each time.
+    /// Runs both sides `runs` times, each time in a new lab, for flows that are drawn by run.
     ///
     /// # Errors
     ///
-    /// When one of them comes to no evidence.
+    /// Returns an error if a side produces no evidence.
     pub async fn runs(&self, suspects: &BTreeSet<String>, runs: u64) -> Result<Vec<Runs>, Failed> {
         let mut all = Vec::new();
         for _ in 0..runs {
@@ -90,13 +89,13 @@ impl<'p> Bench<'p> {
         Ok(all)
     }
 
-    /// Runs both with up to `clients` copies of the pod that a probe is sent from, each of
-    /// which is a draw; none if a service does not choose by client alone, or if the probe is
-    /// not sent from a pod.
+    /// Runs both sides with up to `clients` copies of the pod that sends a probe. Each copy is one
+    /// draw. Returns `None` if the service does not choose by client alone, or if the sender is not
+    /// a pod.
     ///
     /// # Errors
     ///
-    /// When one of them comes to no evidence.
+    /// Returns an error if a side produces no evidence.
     pub async fn clients(
         &self,
         probe: &str,
@@ -126,7 +125,7 @@ impl<'p> Bench<'p> {
     ///
     /// # Errors
     ///
-    /// When one of the sides comes to no evidence.
+    /// Returns an error if a side produces no evidence.
     pub async fn shares_by_client(&self, lacking: &Lacking) -> Result<Vec<Runs>, Failed> {
         let mut all = Vec::new();
         for (probe, lacking) in lacking {
@@ -145,13 +144,13 @@ impl<'p> Bench<'p> {
         Ok(all)
     }
 
-    /// Draws for the shares of services: of each flow so many connections.
+    /// Draws the missing connections of each flow for the shares of services.
     ///
     /// # Errors
     ///
-    /// When one of the sides comes to no evidence.
+    /// Returns an error if a side produces no evidence.
     pub async fn shares(&self, lacking: &Lacking) -> Result<Vec<Runs>, Failed> {
-        // Together no more than AT_ONCE in a run.
+        // Limits the sum of a run to AT_ONCE.
         let flows = u64::try_from(lacking.len()).unwrap_or(u64::MAX);
         let most = lacking.values().copied().max().unwrap_or(0);
         let runs = most.saturating_mul(flows).div_ceil(AT_ONCE);
@@ -163,7 +162,7 @@ impl<'p> Bench<'p> {
             .collect())
     }
 
-    /// Builds each side once, and tries its probes several times.
+    /// Builds each side once and runs its probes several times.
     async fn repeat(
         &self,
         change: impl Fn(Prepared) -> Prepared,
@@ -205,7 +204,7 @@ impl<'p> Bench<'p> {
         ]
     }
 
-    /// Runs both, one after the other, changed in the same way.
+    /// Runs both sides in sequence, with the same change.
     async fn run(&self, change: impl Fn(Prepared) -> Prepared) -> Result<[Evidence; 2], Failed> {
         let mut both = Vec::new();
         for (side, prepared) in self.sides() {
@@ -232,7 +231,7 @@ impl<'p> Bench<'p> {
         Ok([both.pop().unwrap_or_default(), new])
     }
 
-    /// What became of each probe on both sides.
+    /// Returns the outcomes of each probe on both sides.
     pub fn tallies(
         &self,
         [against, new]: &[Evidence; 2],
@@ -255,12 +254,12 @@ impl<'p> Bench<'p> {
         })
     }
 
-    /// What the packets of flows met on one side only: of those that were open across a
-    /// step, the packets after it.
+    /// Returns the rules that matched packets of flows on one side only. For flows that were open
+    /// across a step, only packets after the step count.
     ///
     /// # Errors
     ///
-    /// When one of them comes to no evidence.
+    /// Returns an error if a side produces no evidence.
     pub async fn met(
         &self,
         suspects: &BTreeSet<String>,
@@ -272,7 +271,7 @@ impl<'p> Bench<'p> {
             let mut prepared = waiting(&more(prepared, suspects, STAYING));
             prepared.plan.watch = Watch::everything(&prepared.plan);
             for probes in probes_of(&mut prepared.plan) {
-                // What nobody asks of needs no watching.
+                // Other probes are not needed.
                 probes.retain(|probe| suspects.contains(&probe.name));
                 for probe in probes {
                     probe.after = None;
@@ -294,7 +293,7 @@ impl<'p> Bench<'p> {
         Ok(met.collect())
     }
 
-    /// A flow by its probe.
+    /// Returns the flow of a probe.
     pub fn flow(&self, name: &str) -> Flow {
         let prepared = &self.pair.new;
         let probe = prepared.case.spec.probe(name);
@@ -309,7 +308,7 @@ impl<'p> Bench<'p> {
         }
     }
 
-    /// In what rules differ: before the steps, and in what they did not before each.
+    /// Returns the differences of rules before the steps, and the new differences after each step.
     pub fn rules(&self, [against, new]: &[Evidence; 2]) -> Vec<RulesDiffer> {
         let of_node = |node: &String| {
             let mut all = Vec::new();
@@ -336,7 +335,7 @@ impl<'p> Bench<'p> {
             .collect()
     }
 
-    /// When traffic moved after each step.
+    /// Returns the times at which traffic shifted after each step.
     pub fn moved(&self, [against, new]: &[Evidence; 2]) -> Vec<Moved> {
         let (against, new) = (
             moved(&self.pair.against, against),
@@ -368,7 +367,8 @@ impl<'p> Bench<'p> {
     }
 }
 
-/// The same with at least so many connections of some probes, as far as the last of them.
+/// Returns the case up to the last of the given probes' steps, with at least `connections`
+/// connections of these probes.
 fn more(mut prepared: Prepared, of: &BTreeSet<String>, connections: u32) -> Prepared {
     let last = of.iter().filter_map(|probe| prepared.plan.step_of(probe));
     let steps = last.max().map_or(0, |last| last + 1);
@@ -376,7 +376,7 @@ fn more(mut prepared: Prepared, of: &BTreeSet<String>, connections: u32) -> Prep
     raised(prepared, of, connections)
 }
 
-/// The same with at least so many connections of some probes.
+/// Returns the case with at least `connections` connections of some probes.
 fn raised(mut prepared: Prepared, of: &BTreeSet<String>, connections: u32) -> Prepared {
     for probes in probes_of(&mut prepared.plan) {
         for probe in probes.iter_mut().filter(|probe| of.contains(&probe.name)) {
@@ -386,8 +386,8 @@ fn raised(mut prepared: Prepared, of: &BTreeSet<String>, connections: u32) -> Pr
     prepared
 }
 
-/// The same with some probes before the steps only, of which nothing is watched, and in each
-/// run the share of the connections that are lacking.
+/// Returns the case with only these probes, before the steps and without evidence request. Each of
+/// `runs` runs makes its part of the missing connections.
 fn only(mut prepared: Prepared, lacking: &Lacking, runs: u64) -> Prepared {
     let plan = &mut prepared.plan;
     plan.steps.clear();
@@ -403,16 +403,16 @@ fn only(mut prepared: Prepared, lacking: &Lacking, runs: u64) -> Prepared {
     prepared
 }
 
-/// All that is tried in a plan, and all that is opened.
+/// Iterates over the probes of a plan, including those opened before a step.
 fn probes_of(plan: &mut Plan) -> impl Iterator<Item = &mut Vec<Probe>> {
     let of_steps = plan.steps.iter_mut();
     let of_steps = of_steps.flat_map(|step| [&mut step.open, &mut step.probes]);
     std::iter::once(&mut plan.probes).chain(of_steps)
 }
 
-/// When traffic moved after a case's steps.
+/// Returns the traffic shifts after a case's steps.
 fn moved(prepared: &Prepared, evidence: &Evidence) -> Vec<StepOutcome> {
-    // Every name was found when it was prepared.
+    // All names were resolved when the case was prepared.
     prepared
         .judge()
         .map_or_else(|_| Vec::new(), |judge| judge.moved(evidence))

@@ -1,5 +1,5 @@
-//! More clients for a case: copies of the pod that a probe is sent from, each with an
-//! address of its own, so that a service with session affinity chooses an endpoint for each.
+//! Adds clients to a case: copies of the pod that sends a probe, each with its own address. A
+//! service with session affinity chooses an endpoint for each of them.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -14,12 +14,12 @@ use svclab_planner::cluster::Pod;
 use svclab_runner::run::Prepared;
 use svclab_scenario::lab::Probe;
 
-/// Stands between the name of a pod or a probe and the number of its copy.
+/// Separator between the name of a pod or probe and the number of its copy.
 const COPY: &str = "-copy-";
 
-/// Returns the case with up to `clients` copies of the pod that a probe is sent from, and
-/// with the probe from each copy in place of its own probes and steps. None if the probe is
-/// not sent from a pod with an address of its own, or if its network has no address left.
+/// Returns the case with up to `clients` copies of the pod that sends a probe. Its only probes are
+/// those from the copies, and it has no steps. Returns `None` if the sender is not a pod with its
+/// own address, or if its network has no free address.
 pub fn with_clients(
     prepared: &Prepared,
     probe: &str,
@@ -32,7 +32,7 @@ pub fn with_clients(
     let pod = pods
         .iter()
         .find(|pod| !pod.host_network && pod.reference() == planned.from)?;
-    // What a dump says of one pod says nothing of its copies.
+    // A dump contains no data about copies of a pod.
     if !prepared.dumps.is_empty() || written.bind.is_some() {
         return None;
     }
@@ -71,8 +71,8 @@ pub fn with_clients(
     Some(larger)
 }
 
-/// Copies of a pod, each with a free address of its node's network; none if no address is
-/// free.
+/// Returns copies of a pod, each with a free address of its node's pod network, or `None` if no
+/// address is free.
 fn copies(prepared: &Prepared, pod: &Pod, clients: usize) -> Option<Vec<Pod>> {
     let own = *pod.ips.first()?;
     let networks = &prepared.cluster.nodes.get(pod.node)?.pod_cidrs;
@@ -97,8 +97,8 @@ fn copies(prepared: &Prepared, pod: &Pod, clients: usize) -> Option<Vec<Pod>> {
     (!copies.is_empty()).then_some(copies)
 }
 
-/// Returns what became of a copy's connections as that of the pod itself: a source is named
-/// without the number of the copy.
+/// Returns the outcomes of a copy's connections as those of the original pod: source names have no
+/// copy number.
 #[must_use]
 pub fn of_original(tally: &Tally) -> Tally {
     let renamed = |outcome: &Outcome| Outcome {
@@ -111,7 +111,7 @@ pub fn of_original(tally: &Tally) -> Tally {
         ..outcome.clone()
     };
     let mut original = Tally::default();
-    // The first stays the first.
+    // Keeps the first outcome first.
     original.extend(tally.first().map(|first| (renamed(first), 1)));
     original.extend(tally.iter().map(|(outcome, count)| {
         let is_first = tally.first() == Some(outcome);

@@ -1,5 +1,4 @@
-//! What is drawn independently in each flow of a case, and which flows share their
-//! endpoints.
+//! Determines the independent draws of each flow of a case, and which flows share their endpoints.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -12,23 +11,23 @@ use svclab_planner::cluster::Cluster;
 use svclab_rules::kube_proxy::{KubeProxy, Mode};
 use svclab_scenario::lab::LabSpec;
 
-/// Schedulers of IPVS that take turns. All others choose by addresses, or by what the
-/// servers do at the time: their choices are not independent.
+/// IPVS schedulers that take turns. All others choose by addresses or by the current state of the
+/// servers, so that their choices are not independent.
 const TAKE_TURNS: [&str; 2] = ["rr", "wrr"];
 
-/// How the connections of a probe depend on each other.
+/// Dependence between the connections of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dependence {
-    /// They do not.
+    /// Connections are independent.
     None,
     /// A client stays with its endpoint.
     Affinity,
-    /// All of a run are subject to the same change or the same choice.
+    /// All connections of a run are subject to the same change or the same choice.
     Run,
 }
 
 impl Pair {
-    /// How the connections of a probe depend on each other.
+    /// Returns how the connections of a probe depend on each other.
     pub(super) fn dependence(&self, name: &str) -> Dependence {
         let Some((cluster, probe)) = self.probe(name) else {
             return Dependence::None;
@@ -48,7 +47,7 @@ impl Pair {
         }
     }
 
-    /// Draws of a probe, of which there are none yet.
+    /// Creates the draws of a probe, without any run.
     pub(super) fn draws(&self, name: &str) -> Draws {
         let unit = match self.dependence(name) {
             Dependence::None => Unit::Connection,
@@ -65,8 +64,8 @@ impl Pair {
         names.is_some_and(|names| names.len() > 1)
     }
 
-    /// Probes that are tried before the steps and for which an endpoint is chosen, for each
-    /// connection or for each client.
+    /// Returns the probes before the steps for which an endpoint is chosen, for each connection or
+    /// for each client.
     pub(super) fn choosing(&self) -> BTreeSet<String> {
         let probes = self.new.plan.probes.iter();
         probes
@@ -79,9 +78,8 @@ impl Pair {
             .collect()
     }
 
-    /// The spread of a flow whose connections came to these outcomes before the steps; none
-    /// where no more than one endpoint answered, or where neither connections nor clients are
-    /// independent draws.
+    /// Returns the spread of a flow with these outcomes before the steps. Returns `None` if at most
+    /// one endpoint answered, or if neither connections nor clients are independent draws.
     pub(super) fn spread(&self, name: &str, tallies: &[Tally; 2]) -> Option<Spread> {
         let (cluster, probe) = self.probe(name)?;
         let by_client = match self.dependence(name) {
@@ -98,7 +96,7 @@ impl Pair {
             .filter_map(|(outcome, _)| outcome.endpoint.clone())
             .collect();
         if by_client {
-            // One client shows one endpoint.
+            // A single client shows a single endpoint.
             endpoints = answerers(cluster, probe)?;
         }
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -116,8 +114,8 @@ impl Pair {
         })
     }
 
-    /// Whether as many clients of a probe can be drawn as shares take. In ipvs mode endpoints
-    /// take turns, and a guest takes long to build so many labs.
+    /// Whether enough clients of a probe can be drawn for comparing shares. In ipvs mode endpoints
+    /// take turns, and a guest needs a long time to build so many labs.
     fn draws_clients(&self, name: &str) -> bool {
         let mut proxies = proxies(&self.new.case.spec);
         proxies.all(|proxy| proxy.mode != Mode::Ipvs)
@@ -131,13 +129,13 @@ impl Pair {
         self.new.plan.probes.len() + of_steps.sum::<usize>()
     }
 
-    /// Modes of the kube-proxies, by name.
+    /// Returns the names of the kube-proxy modes.
     fn modes(&self) -> BTreeSet<String> {
         let modes = proxies(&self.new.case.spec).map(|proxy| proxy.mode.to_string());
         modes.collect()
     }
 
-    /// A probe, and what exists when it is tried.
+    /// Returns a probe and the cluster at the time of the probe.
     fn probe(&self, name: &str) -> Option<(&Cluster, &Probe)> {
         let prepared = &self.new;
         let (probes, cluster) = match prepared.plan.step_of(name) {
@@ -150,7 +148,7 @@ impl Pair {
         Some((cluster, probes.iter().find(|probe| probe.name == name)?))
     }
 
-    /// Whether IPVS, something between clients and nodes, or rules of a dump choose by client.
+    /// Whether IPVS, a device between clients and nodes, or rules of a dump choose by client.
     fn chooses_by_client(&self) -> bool {
         let schedules = |proxy: &KubeProxy| {
             let scheduler = proxy.ipvs_scheduler.as_str();
@@ -170,7 +168,7 @@ impl Pair {
     }
 }
 
-/// Whether what a namespace does with one connection depends on others of the client.
+/// Whether the handling of one connection in a namespace depends on others of the client.
 fn remembers(namespace: &Namespace) -> bool {
     let by_ipvs = namespace.ipvs.iter().any(|server| {
         server.persistence.is_some() || !TAKE_TURNS.contains(&server.scheduler.as_str())
@@ -182,7 +180,7 @@ fn remembers(namespace: &Namespace) -> bool {
     by_ipvs || by_rules || namespace.nft.contains("dynamic")
 }
 
-/// The kube-proxies of a lab.
+/// Iterates over the kube-proxies of a lab.
 pub fn proxies(spec: &LabSpec) -> impl Iterator<Item = &KubeProxy> {
     let own = spec
         .nodes
@@ -199,7 +197,7 @@ mod tests {
     use super::*;
     use svclab_runner::run::choose;
 
-    /// A case that comes with svclab, with the same rules on both sides.
+    /// Returns a case of the svclab topologies with the same rules on both sides.
     fn pair(case: &str) -> Pair {
         let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies");
         let labs = choose(&[case.to_owned()], &topologies).unwrap();

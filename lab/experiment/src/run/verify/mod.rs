@@ -1,7 +1,6 @@
-//! Comparing two kube-proxies by what packets do: every case is built with each of
-//! them, and where a flow's connections come out otherwise, it is tried again until
-//! chance is ruled out. Of a case with steps each step is compared, and to try again is to
-//! run the whole case.
+//! Compares two kube-proxies by the packets of every case. If the outcomes of a flow differ, the
+//! flow is tried again until chance is ruled out. In a case with steps each step is compared, and
+//! the whole case runs again.
 
 mod bench;
 mod clients;

@@ -1,4 +1,4 @@
-//! Every case twice: with what is compared, and with what it is compared against.
+//! Prepares every case twice: for the reference side and for the new side.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -15,31 +15,31 @@ use svclab_scenario::Case;
 use svclab_scenario::expectation::Expected;
 use svclab_scenario::lab::{LabSpec, Probe};
 
-/// A case with both.
+/// Case prepared for both sides.
 #[derive(Debug, Clone)]
 pub struct Pair {
-    /// With what is compared against.
+    /// Case with the reference side.
     pub against: Prepared,
-    /// With what is compared.
+    /// Case with the new side.
     pub new: Prepared,
 }
 
-/// All that is compared, and what is not.
+/// Cases to compare, and those that cannot be compared.
 #[derive(Debug, Clone, Default)]
 pub struct Pairs {
-    /// The cases, each with both.
+    /// Cases prepared for both sides.
     pub pairs: Vec<Pair>,
-    /// Those that the sides cannot run, and those whose steps they cannot make.
+    /// Cases that a side cannot run, and cases with steps that a side cannot make.
     pub not_compared: Vec<NotCompared>,
-    /// Those that are wrong whatever runs on their nodes.
+    /// Cases that cannot run with any side.
     pub failed: Vec<Failed>,
 }
 
-/// Prepares the chosen cases with both sides; those of other modes than `modes` are
-/// none of its business, if any is given. Versions that cases speak of give way to the
-/// sides', and of cases that are the same then, the first is compared. Where one of the
-/// sides cannot make a step, what comes before it is compared. A case that cannot be run
-/// as its lab says has failed.
+/// Prepares the selected cases for both sides.
+///
+/// If `modes` is not empty, cases with other modes are ignored. The versions of the sides replace
+/// those of the cases. Only the first of cases that become equal is compared. If a side cannot make
+/// a step, the stages before the step are compared. A case that cannot run as written has failed.
 #[must_use]
 pub fn pairs(
     labs: &[Chosen],
@@ -87,11 +87,11 @@ pub fn pairs(
     found
 }
 
-/// Why something is not compared, and from which step on.
+/// Reason why something is not compared, and the first step that the reason applies to.
 type Wrong = (String, Option<String>);
 
-/// What is wrong with a case as its lab says it, with the rules that svclab generates and
-/// with each program; `None` where it can be run with one of those.
+/// Returns the error of a case as written, with generated rules and with each program. Returns
+/// `None` if the case can run with any of them.
 fn as_written(lab: &Chosen, case: &Case, sides: [&Side; 2], allow_outside: bool) -> Option<Failed> {
     let prepared = |kube_proxy: Option<&Path>| {
         let wishes = Wishes {
@@ -112,7 +112,7 @@ fn as_written(lab: &Chosen, case: &Case, sides: [&Side; 2], allow_outside: bool)
     })
 }
 
-/// A case with both sides and as many of its steps as both can make.
+/// Prepares a case for both sides, with as many of its steps as both can make.
 fn longest(
     lab: &Chosen,
     case: &Case,
@@ -134,7 +134,7 @@ fn longest(
     (None, wrong)
 }
 
-/// A case up to one of its steps, with one side on its nodes; its rules are read back.
+/// Prepares the first `steps` steps of a case for one side; the rules are read back.
 fn with(
     lab: &Chosen,
     case: &Case,
@@ -152,7 +152,7 @@ fn with(
     let spec = Arc::make_mut(&mut case.spec);
     spec.steps.truncate(steps);
     run_by(spec, side.version());
-    // What is of other steps may speak of what there is only then.
+    // Probes of other steps may refer to objects that exist only then.
     let is_open = |probe: &Probe| {
         let across = probe.across.as_ref();
         across.is_none_or(|across| spec.steps.iter().any(|step| step.name == *across))
@@ -162,7 +162,7 @@ fn with(
         .filter(|(_, probe)| is_open(probe))
         .map(|(name, _)| name.clone())
         .collect();
-    // Of what is expected only the probes' verdicts matter: they say what is waited for.
+    // Only the expected verdicts of probes matter, because they determine the maximum wait.
     if let Some(row) = spec.expect.get_mut(case.row) {
         row.expected = Expected {
             probes: std::mem::take(&mut row.expected.probes),
@@ -184,13 +184,13 @@ fn with(
         rules: names.clone(),
         sets: names.clone(),
         ipvs: names,
-        // Where there are steps, all: when traffic moves is told.
+        // Cases with steps request all evidence, because the time of traffic shifts is reported.
         ..std::mem::take(&mut prepared.plan.watch)
     };
     Ok(prepared)
 }
 
-/// Has a version on all nodes.
+/// Sets the kube-proxy version on all nodes.
 fn run_by(spec: &mut LabSpec, version: Version) {
     let own = spec.nodes.values_mut();
     let own = own.filter_map(|node| node.kube_proxy.as_mut());
@@ -199,8 +199,8 @@ fn run_by(spec: &mut LabSpec, version: Version) {
     }
 }
 
-/// A lab's own program gives way, too, and what it is told besides. What a program finds
-/// out of the node's iptables is so for both.
+/// Replaces the version, and removes a program of the lab and its arguments. `random_fully` depends
+/// on the node's iptables, so that it is the same for both sides.
 fn as_of(proxy: &mut KubeProxy, version: Version) {
     proxy.version = version;
     proxy.random_fully = true;
@@ -217,7 +217,7 @@ fn first(wrong: &[Diagnostic]) -> String {
 }
 
 impl Pair {
-    /// What comes before the steps.
+    /// Returns the case without its steps.
     #[must_use]
     pub(super) fn without_steps(&self) -> Self {
         let without = |prepared: &Prepared| {
@@ -235,13 +235,13 @@ impl Pair {
     }
 }
 
-/// What is built and tried, whatever it is called and whatever is expected.
+/// Returns the text of a plan without its name and evidence request, for comparison.
 fn essence(plan: &Plan) -> String {
     let plan = Plan {
         case: String::new(),
         watch: Watch::default(),
         ..plan.clone()
     };
-    // A plan is plain data, which can be written; what could not would be one of a kind.
+    // A plan is plain data. If it could not be serialized, no other plan would be equal.
     serde_json::to_string(&plan).unwrap_or_else(|error| error.to_string())
 }

@@ -1,5 +1,5 @@
-//! Comparing the shares of each service's endpoints, over all flows of all cases: what the
-//! cases drew, and as many draws more as find a wrong share with certainty.
+//! Compares the shares of each service's endpoints over all flows of all cases. Uses the draws of
+//! the cases and as many further draws as are needed to find a wrong share with certainty.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,23 +13,23 @@ use svclab_runner::run::execute::trouble;
 use svclab_runner::run::pool::Pools;
 use svclab_runner::run::tasks::caught;
 
-/// Draws of one flow as its case was run for the first time.
+/// Draws of one flow in the first run of its case.
 #[derive(Debug, Clone)]
 pub struct Drawn {
-    /// Which of the cases.
+    /// Index of the case.
     pub case: usize,
-    /// The probe.
+    /// Probe name.
     pub probe: String,
-    /// What it has in common with others.
+    /// Spread of the flow.
     pub spread: Spread,
-    /// What became of it on both sides.
+    /// Outcomes on both sides.
     pub tallies: [Tally; 2],
 }
 
-/// What probes have in common with others.
+/// Spread of each probe.
 type Spreads<'s> = BTreeMap<&'s String, &'s Spread>;
 
-/// More draws, each with what it has in common with others.
+/// Further draws with their spreads.
 type More = Vec<(Spread, [Tally; 2])>;
 
 /// Services whose shares are compared.
@@ -39,8 +39,8 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Sorts the draws by what they have in common. Of flows whose clients are drawn, one of
-    /// each case is taken, and all its draws follow.
+    /// Groups the draws by spread. If clients are drawn, one flow of each case is used, and all its
+    /// draws are made later.
     pub fn new(drawn: Vec<Drawn>) -> Self {
         let mut pools: BTreeMap<Spread, (Pool, Vec<(usize, String)>)> = BTreeMap::new();
         for drawn in drawn {
@@ -57,10 +57,10 @@ impl Shares {
         Self { pools }
     }
 
-    /// Draws what is lacking, several cases at once.
+    /// Makes the missing draws, several cases at once.
     pub async fn draw(&mut self, pairs: &[Pair], pools: &Pools, jobs: usize) -> Vec<Failed> {
         let threshold = self.threshold();
-        // By case, and by whether clients are drawn.
+        // Key: index of the case, and whether clients are drawn.
         let mut lacking: BTreeMap<(usize, bool), (Lacking, Spreads<'_>)> = BTreeMap::new();
         for (spread, (pool, flows)) in &self.pools {
             let draws = pool.lacking(spread.endpoints.len(), threshold);
@@ -104,7 +104,7 @@ impl Shares {
         failed
     }
 
-    /// The services of which an endpoint gets another share.
+    /// Returns the services whose endpoints get different shares.
     pub fn differing(&self, pairs: &[Pair]) -> Vec<SharesDiffer> {
         let threshold = self.threshold();
         let differing = self.pools.iter().filter_map(|(spread, (pool, flows))| {

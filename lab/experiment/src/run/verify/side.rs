@@ -1,4 +1,4 @@
-//! What runs on one side of a comparison.
+//! Defines the sides of a verification.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,26 +11,26 @@ use svclab_rules::kube_proxy::Version;
 use svclab_runner::kernel::{Host, KernelError};
 use svclab_runner::run::binary::{self, BinaryError};
 
-/// A kube-proxy that can be run.
+/// kube-proxy program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Its whole path.
+    /// Absolute path.
     pub path: PathBuf,
-    /// Which version it says it is.
+    /// Version that the program prints.
     pub version: Version,
 }
 
-/// What runs on the nodes.
+/// Program or rules of one side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Side {
-    /// A program.
+    /// A real kube-proxy.
     Program(Program),
-    /// The rules of a version, as svclab generates them.
+    /// Rules that svclab generates for a version.
     Rules(Version),
 }
 
 impl Side {
-    /// Its version.
+    /// Returns the version.
     #[must_use]
     pub const fn version(&self) -> Version {
         match self {
@@ -39,7 +39,7 @@ impl Side {
         }
     }
 
-    /// The program's path, if it is one.
+    /// Returns the path of the program, or `None` for generated rules.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -48,7 +48,7 @@ impl Side {
         }
     }
 
-    /// As results name it; nothing was timed yet.
+    /// Returns the entry for results, without measured times.
     #[must_use]
     pub fn named(&self) -> Ran {
         Ran {
@@ -61,37 +61,37 @@ impl Side {
     }
 }
 
-/// Why the version of a program is not known.
+/// Reason why the version of a program cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum SaysNothing {
-    /// It cannot be run at all.
+    /// The program cannot run.
     #[error(transparent)]
     Binary(#[from] BinaryError),
-    /// There is no place to ask it in.
+    /// No kernel is available to run the program.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// It does not end.
+    /// The program does not end.
     #[error("{} --version did not end within {} s", .0.display(), VERSION_LIMIT.as_secs())]
     Endless(PathBuf),
-    /// It says something else.
+    /// The output does not contain a kube-proxy version.
     #[error("{} --version does not say that it is a kube-proxy v1.9 or newer, but: {said}", .path.display())]
     Otherwise {
-        /// The program.
+        /// Path of the program.
         path: PathBuf,
-        /// What it said.
+        /// First line of the output.
         said: String,
     },
 }
 
-/// How long a program may take to print its version, and how many bytes of that are read.
+/// Maximum time for printing the version, and maximum number of bytes that are read.
 const VERSION_LIMIT: Duration = Duration::from_secs(10);
 const VERSION_BYTES: &str = "4096";
 
-/// Asks a program, in a namespace of its own, which version of kube-proxy it is.
+/// Runs a program with `--version` in a separate namespace.
 ///
 /// # Errors
 ///
-/// When it cannot be run, or says nothing of the kind.
+/// See [`SaysNothing`].
 pub async fn version_of(path: &Path, host: Host) -> Result<Program, SaysNothing> {
     let path = binary::find(path)?;
     let agent = host.with_programs([path.clone()]).start().await?;
@@ -105,7 +105,7 @@ pub async fn version_of(path: &Path, host: Host) -> Result<Program, SaysNothing>
     };
     let mut session = agent.build(plan).await?;
     let program = path.display().to_string();
-    // A program that prints on is ended when nothing reads what it prints.
+    // A program that prints endlessly is killed by SIGPIPE once the limit is reached.
     let script = format!("\"$0\" --version 2>&1 | head -c {VERSION_BYTES}");
     let arguments = ["-c", &script, &program];
     let finished = session.run("node", "sh", &arguments, "");
@@ -122,8 +122,8 @@ pub async fn version_of(path: &Path, host: Host) -> Result<Program, SaysNothing>
     }
 }
 
-/// The version in `Kubernetes v1.36.0-alpha.0.12+7d1f`: of what is built between
-/// releases, the one that it will be.
+/// Parses the version from `Kubernetes v1.36.0-alpha.0.12+7d1f`. A build between releases has the
+/// version of the next release.
 fn version(said: &str) -> Option<Version> {
     let words = said
         .lines()

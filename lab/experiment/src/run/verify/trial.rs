@@ -1,4 +1,4 @@
-//! Running both sides of every case.
+//! Runs and compares both sides of every case.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -23,27 +23,26 @@ use svclab_runner::run::execute::{Options, trouble};
 use svclab_runner::run::pool::{Pool, Pools};
 use svclab_runner::run::tasks::caught;
 
-/// Number of connections by which a flow is drawn when it is tried again, four times as many
-/// each time.
+/// Number of connections of a flow in the second run. Each later run has four times as many.
 const FIRST_DRAW: u32 = 64;
 
-/// Number of clients that are drawn at once where a service chooses by client.
+/// Number of clients that are drawn at once if a service chooses by client.
 const CLIENTS: usize = 32;
 
-/// Largest number of connections of a flow in one run.
+/// Maximum number of connections of a flow in one run.
 const MOST_CONNECTIONS: u32 = 4096;
 
-/// What is told while it runs.
+/// Progress of the verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// A case begins.
+    /// This case started.
     Begun(String),
-    /// It has ended.
+    /// This case ended.
     Ended(String),
 }
 
-/// Compares all pairs, several at once, and tells `steps` how far it is. When `enough`
-/// ends first, it is of those that had ended.
+/// Compares all pairs, several at once, and sends the progress to `steps`. If `enough` resolves
+/// first, the result covers only the finished cases.
 pub async fn verify(
     found: Pairs,
     against: &Side,
@@ -66,7 +65,7 @@ pub async fn verify(
         let mut running = stream::iter(&found.pairs)
             .map(async |pair: &Pair| {
                 let case = pair.new.case.id.clone();
-                // Who listens may have gone.
+                // The receiver may no longer exist.
                 let _ = steps.send(Step::Begun(case.clone()));
                 let ended = Box::pin(caught(one(pair, &pools, threshold))).await;
                 let ended = ended.unwrap_or_else(|error| {
@@ -134,7 +133,7 @@ pub async fn verify(
     verification
 }
 
-/// Draws of flows before the steps of the cases that came to a result.
+/// Returns the draws of flows before the steps, for cases with a result.
 fn drawn(pairs: &[Pair], compared: &[Ended]) -> Vec<Drawn> {
     let mut all = Vec::new();
     for (case, (pair, (ended, _))) in pairs.iter().zip(compared).enumerate() {
@@ -151,24 +150,24 @@ fn drawn(pairs: &[Pair], compared: &[Ended]) -> Vec<Drawn> {
     all
 }
 
-/// A case that has ended, and why its steps are not compared, where they are not.
+/// Result of a case, and the error that prevented the comparison of its steps.
 type Ended = (Result<Compared, Failed>, Option<Failed>);
 
-/// A case that was compared.
+/// Compared case.
 struct Compared {
     flows: usize,
-    /// What became of each flow as the case was run for the first time.
+    /// Outcomes of each flow in the first run of the case.
     drawn: Vec<(String, [Tally; 2])>,
     changed: Vec<Changed>,
     rules: Vec<RulesDiffer>,
     moved: Vec<Moved>,
-    /// How long kube-proxies took, in milliseconds.
+    /// Sync times of kube-proxies in milliseconds, by side.
     synced: [Vec<u64>; 2],
-    /// What their API servers refused.
+    /// Requests that the API servers refused, by side.
     refused: [Vec<Refused>; 2],
 }
 
-/// Compares a case, up to its steps where no kernel can make those.
+/// Compares a case. If no kernel can make its steps, only the stage before them is compared.
 async fn one(pair: &Pair, pools: &Pools, threshold: Threshold) -> Ended {
     match (place(pair, pools).await, pair.new.plan.steps.first()) {
         (Ok(pool), _) => (on(pair, &pool, threshold).await, None),
@@ -181,7 +180,7 @@ async fn one(pair: &Pair, pools: &Pools, threshold: Threshold) -> Ended {
                     message.insert_str(0, &format!("from the step {} on: ", first.name));
                     (on(&shorter, &pool, threshold).await, Some(lacking))
                 }
-                // There is no place for what comes before them either.
+                // No kernel can run the stage before the steps either.
                 Err(failed) => (Err(failed), None),
             }
         }
@@ -196,7 +195,8 @@ pub fn with_new(pair: &Pair, error: RunError) -> Failed {
     }
 }
 
-/// Where a case is compared: where it is to run in several kernels, one is enough.
+/// Returns the pool that compares a case. If the case requires several kernels, the first is
+/// enough.
 pub async fn place(pair: &Pair, pools: &Pools) -> Result<Arc<Pool>, Failed> {
     let found = pools.of_case(&pair.new).await;
     let found = found.map_err(|error| with_new(pair, trouble(&error)))?;
@@ -260,7 +260,7 @@ async fn on(pair: &Pair, pool: &Pool, threshold: Threshold) -> Result<Compared, 
         .iter()
         .filter_map(|(probe, draws)| match draws.likeness(threshold) {
             Likeness::Changed(chance) => Some((probe, chance)),
-            // All that could be drawn was drawn.
+            // The maximum number of draws was made.
             Likeness::Same | Likeness::Unsure => None,
         })
         .collect();
@@ -282,7 +282,7 @@ async fn on(pair: &Pair, pool: &Pool, threshold: Threshold) -> Result<Compared, 
         drawn: first,
         rules: bench.rules(&both),
         moved: bench.moved(&both),
-        // What was refused before the steps is counted after the last of them, too.
+        // Refused requests accumulate: the last stage includes those of all earlier ones.
         refused: both
             .each_ref()
             .map(|evidence| evidence.last().refused.clone()),
@@ -308,7 +308,7 @@ fn times(tally: &Tally) -> Vec<Times> {
     all.collect()
 }
 
-/// Probes that are drawn by `unit` and of which more draws decide whether they differ.
+/// Returns the probes drawn by `unit` that need more draws for a decision.
 fn doubtful(flows: &IndexMap<String, Draws>, unit: Unit, threshold: Threshold) -> BTreeSet<String> {
     let doubtful = flows
         .iter()
