@@ -1,5 +1,5 @@
-//! What is known of a version of kube-proxy: how it is known, what came with it,
-//! and what went.
+//! Prints the history of a kube-proxy version: where its rules are known from, what it added and
+//! what it removed.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use svclab_rules::kube_proxy::history::{
 use svclab_rules::kube_proxy::known::known;
 use svclab_rules::kube_proxy::{Mode, Version};
 
-/// The parts of the history, with what they speak of.
+/// Parts of the history with their titles.
 const PARTS: [(&str, &[Noted]); 8] = [
     ("what is made of the objects, in every mode", OBJECTS),
     ("flows that are forgotten, in every mode", CONNTRACK),
@@ -23,7 +23,7 @@ const PARTS: [(&str, &[Noted]); 8] = [
     ("the kubelet beside it", KUBELET),
 ];
 
-/// For a person to read; lines are at most so many columns wide.
+/// Renders the history of a version as text with lines of at most `width` columns.
 #[must_use]
 pub fn about(version: Version, width: usize) -> String {
     let mut text = format!("kube-proxy {version}\n\n");
@@ -61,7 +61,7 @@ pub fn about(version: Version, width: usize) -> String {
     text
 }
 
-/// What a version is to a change.
+/// Relation between a version and a change.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
     Came,
@@ -78,7 +78,7 @@ impl Moment {
         }
     }
 
-    /// From which patch release on, if that is the question.
+    /// Returns the patch release that first had the change, as a prefix; empty unless `Early`.
     fn from(self, noted: &Noted, number: u8) -> String {
         let mut early = noted.change.early_in().iter();
         match (self, early.find(|(of, _)| *of == number)) {

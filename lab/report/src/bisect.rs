@@ -1,4 +1,4 @@
-//! What a bisection came to, for people.
+//! Renders the result of a bisection as text.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use svclab_experiment::bisect::document::{Bisection, Purpose, Reached, SaidBy, T
 use svclab_experiment::bisect::{Difference, Like};
 use svclab_experiment::verify::Times;
 
-/// The answer.
+/// Renders the result.
 #[must_use]
 pub fn human(found: &Bisection) -> String {
     let mut text = String::new();
@@ -71,7 +71,7 @@ pub fn human(found: &Bisection) -> String {
     text
 }
 
-/// The narrowing, trial by trial.
+/// Renders all trials of a bisection, one per line.
 #[must_use]
 pub fn narrowing(found: &Bisection) -> String {
     let mut text = format!("good  {}\nbad   {}\n", found.good, found.bad);
@@ -88,7 +88,7 @@ pub fn narrowing(found: &Bisection) -> String {
     text
 }
 
-/// One trial as a line.
+/// Renders one trial as a line.
 #[must_use]
 pub fn line(number: usize, trial: &Trial, differences: usize) -> String {
     let why = match trial.of {
@@ -117,7 +117,7 @@ pub fn line(number: usize, trial: &Trial, differences: usize) -> String {
     words.trim_end().to_owned()
 }
 
-/// One trial in a few words, while others go on.
+/// Renders one trial in short form, for progress output.
 #[must_use]
 pub fn told_shortly(number: usize, trial: &Trial, differences: usize) -> String {
     let like = match trial.like {
@@ -132,7 +132,7 @@ pub fn told_shortly(number: usize, trial: &Trial, differences: usize) -> String 
     )
 }
 
-/// A document and what it has otherwise, `-` as good has it and `+` as bad does.
+/// Renders a document and its differing fields, `-` for good and `+` for bad.
 fn source(said: &SaidBy) -> String {
     let mut text = String::new();
     for field in &said.fields {
@@ -228,7 +228,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Of two that act together, of which either cures.
+    /// Returns a bisection in which two differences act together and either of them fixes bad.
     pub fn document() -> Bisection {
         let entry = Difference {
             namespace: "node-1".to_owned(),

@@ -1,5 +1,5 @@
-//! What became of one case, as people read it. The text carries colours as escape
-//! sequences; nothing in it is told by colour alone.
+//! Renders the result of one case as text. Colours are escape sequences; no information is in
+//! colour alone.
 
 use anstyle::{AnsiColor, Style};
 
@@ -9,7 +9,8 @@ use svclab_judge::{Check, ClaimOutcome, ProbeOutcome, StepOutcome, observed_word
 use svclab_runner::results::flows::FlowOutcome;
 use svclab_runner::results::{CaseResult, Outcome, RunError};
 
-/// Beyond so many probes, a passed case's line adds their verdicts up.
+/// Maximum number of probes listed in a passed case's line. With more, the line contains the sums
+/// of verdicts.
 const PROBES_IN_A_LINE: usize = 4;
 
 const PASS: Style = AnsiColor::Green.on_default().bold();
@@ -18,17 +19,18 @@ const ERROR: Style = AnsiColor::Yellow.on_default().bold();
 const NAME: Style = Style::new().bold();
 const LABEL: Style = Style::new().dimmed();
 
-/// How a case is told.
+/// Renderer for the result of a case.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Telling<'a> {
-    /// Everything that was seen, and the claims, not only what differs.
+    /// Whether to print everything observed and the claims, instead of only unexpected results.
     pub(super) verbose: bool,
-    /// The command that runs a case again, up to its name.
+    /// Command that repeats a case, without the case name.
     pub(super) again: &'a str,
 }
 
 impl Telling<'_> {
-    /// The case in a line: `PASS canal-stale-rule/stale=present  call: timeout 1  (3.02 s)`.
+    /// Renders the case as a line:
+    /// `PASS canal-stale-rule/stale=present  call: timeout 1  (3.02 s)`.
     pub(super) fn head(case: &CaseResult) -> String {
         let style = match case.result {
             Outcome::Pass => PASS,
@@ -43,16 +45,15 @@ impl Telling<'_> {
         match (&case.error, case.result) {
             (Some(error), _) => parts.push(error.trouble.words().to_owned()),
             (None, Outcome::Pass) if !case.probes.is_empty() => parts.push(in_short(&case.probes)),
-            // The details follow, word for word.
+            // The details follow in full.
             (None, _) => {}
         }
         parts.push(format!("({})", seconds(case.duration_ms)));
         parts.join("  ")
     }
 
-    /// What there is to say besides, a line each ended by a newline; nothing for a
-    /// case that passed but when traffic moved after its steps and what its API servers
-    /// refused, unless everything is asked for.
+    /// Renders the details, each line terminated by a newline. For a passed case without `verbose`,
+    /// these are only traffic shifts after steps and requests that API servers refused.
     pub(super) fn details(self, case: &CaseResult) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
@@ -69,8 +70,7 @@ impl Telling<'_> {
                 text.check(check);
             }
         }
-        // How long traffic took to move is told of every step: it is what one makes a step
-        // for.
+        // Traffic shifts are always printed: they are the purpose of a step.
         for step in &case.steps {
             text.step(step, self.verbose);
         }
@@ -105,7 +105,7 @@ impl Telling<'_> {
         text.0
     }
 
-    /// [`Telling::details`] without colours, to stand by itself.
+    /// Renders [`Telling::details`] without colours and without indentation.
     pub(super) fn plain_details(self, case: &CaseResult) -> String {
         let details = plain(&self.details(case));
         details
@@ -115,8 +115,7 @@ impl Telling<'_> {
             .join("\n")
     }
 
-    /// Everything that was seen of a case, without colours, whether it was expected
-    /// or not.
+    /// Renders everything observed in a case, expected or not, without colours.
     pub(super) fn seen(case: &CaseResult) -> String {
         let mut text = Text::default();
         for probe in &case.probes {
@@ -138,7 +137,7 @@ impl Telling<'_> {
     }
 }
 
-/// Text without its colours.
+/// Removes colours from a text.
 pub(super) fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }
@@ -164,12 +163,12 @@ fn in_short(probes: &[ProbeOutcome]) -> String {
     each.join("; ")
 }
 
-/// What was seen of a probe.
+/// Renders the observations of a probe.
 pub(super) fn seen_of(probe: &ProbeOutcome) -> String {
     or_nothing(observed_words(&probe.observed))
 }
 
-/// What was seen, when it may have been nothing at all.
+/// Replaces an empty text by `nothing`.
 fn or_nothing(words: String) -> String {
     if words.is_empty() {
         "nothing".to_owned()
@@ -178,7 +177,7 @@ fn or_nothing(words: String) -> String {
     }
 }
 
-/// Lines under a case's own.
+/// Indented lines below the line of a case.
 #[derive(Default)]
 struct Text(String);
 
@@ -196,7 +195,7 @@ impl Text {
         self.compared(probe.expected.as_deref(), &seen_of(probe));
     }
 
-    /// Why something is expected of a flow, and where that is said.
+    /// Adds why a result of the flow is expected, and where the lab declares it.
     fn flow(&mut self, flow: &FlowOutcome) {
         let place = flow.place.as_ref().map(ToString::to_string);
         let said = [
@@ -255,13 +254,13 @@ impl Text {
         self.line(&parts.join("  "));
     }
 
-    /// A value behind its label, in one line.
+    /// Adds a label and its value in one line.
     fn labelled(&mut self, label: &str, value: &str) {
         let value = hanging(value, 2 + label.len() + 1);
         self.line(&format!("  {LABEL}{label}{LABEL:#} {value}"));
     }
 
-    /// What was expected above what was seen, so that one sees where they differ.
+    /// Adds the expected value above the observed one, so that differences are visible.
     fn compared(&mut self, expected: Option<&str>, seen: &str) {
         for (label, value) in [("expected", expected), ("seen    ", Some(seen))] {
             if let Some(value) = value {
@@ -281,8 +280,8 @@ impl Text {
     }
 }
 
-/// Text whose second and later lines begin below the first. Escape sequences that
-/// a dump or a program brought along do not reach a terminal.
+/// Indents all lines but the first, and removes escape sequences that a dump or a program
+/// contained.
 fn hanging(text: &str, indent: usize) -> String {
     let text = plain(text);
     let lines: Vec<&str> = text.trim_end().lines().collect();

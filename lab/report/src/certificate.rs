@@ -1,17 +1,17 @@
-//! A run's certificate for people.
+//! Renders the certificate of a run as text.
 
 use std::fmt::Write as _;
 
 use super::words;
 use svclab_runner::certify::{Certificate, Part};
 
-/// How much of a digest is shown.
+/// Number of digits shown of a digest.
 const DIGITS: usize = 12;
 
-/// How many lines of a part are shown before the rest is counted.
+/// Maximum number of lines shown per part; the others are counted.
 const SHOWN: usize = 20;
 
-/// What a certificate says, its first line for itself; ends with a line's end.
+/// Renders a certificate. The first line is a summary; the text ends with a newline.
 pub(super) fn text(certificate: &Certificate) -> String {
     let mut text = format!("{}\n", headline(certificate));
     for (part, why) in &certificate.unread {
@@ -31,7 +31,7 @@ pub(super) fn text(certificate: &Certificate) -> String {
     text
 }
 
-/// What it comes to, in a line.
+/// Renders the summary in one line.
 pub(super) fn headline(certificate: &Certificate) -> String {
     if certificate.unchanged {
         let digest = certificate.after.get(..DIGITS).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a run says of a write-up's claims, all cases taken together.
+//! Combines the claim results of all cases of a run.
 
 mod cover;
 pub(super) use cover::cover;
@@ -20,93 +20,91 @@ use svclab_runner::results::Results;
 pub use differ::{Differing, differing};
 pub use print::{Layout, print};
 
-/// The name and version of the document that [`document`] makes.
+/// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/claims/v1";
 
-/// A claim as a lab declares it. Several labs may declare the same one.
+/// Claim that a lab declares. Several labs may declare the same claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Declared<'a> {
-    /// The lab.
+    /// Lab name.
     pub lab: &'a str,
-    /// Its identifier: `S1-18`.
+    /// Claim identifier: `S1-18`.
     pub id: &'a str,
-    /// What it says.
+    /// Text of the claim.
     pub says: &'a str,
-    /// Why no packet can confirm or refute it, where none can.
+    /// Reason why no packet can confirm or refute the claim; `None` if packets can.
     pub not_checkable: Option<&'a str>,
 }
 
-/// One claim and what became of it.
+/// Claim with its status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimLine {
-    /// Its identifier.
+    /// Claim identifier: `S1-18`.
     pub id: String,
-    /// What it says, in the words of the first lab that declares it; nothing if
-    /// none of them does.
+    /// Text from the first lab that declares the claim; absent if no lab does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub says: Option<String>,
-    /// What became of it.
+    /// Status of the claim.
     #[serde(flatten)]
     pub standing: Standing,
 }
 
-/// What became of a claim.
+/// Status of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "verdict", rename_all = "camelCase")]
 pub enum Standing {
-    /// Every case that speaks of it bears it out.
+    /// All cases with this claim confirm it.
     Confirmed {
-        /// Those cases.
+        /// Cases that confirm the claim.
         cases: Vec<String>,
     },
-    /// No case that speaks of it bears it out.
+    /// All cases with this claim refute it.
     Refuted {
-        /// Those cases.
+        /// Cases that refute the claim.
         cases: Vec<String>,
-        /// What the first of them saw instead.
+        /// Observation of the first of these cases.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seen: Option<String>,
     },
-    /// Some of it is borne out.
+    /// Cases confirm only some parts, or disagree.
     Partly {
-        /// What cases say of the claim as a whole, and of each part in the order in
-        /// which they first do.
+        /// Results for the claim as a whole, then for each part in the order of first occurrence.
         parts: Vec<Part>,
     },
-    /// No packet can tell.
+    /// No packet can confirm or refute the claim.
     NotCheckable {
-        /// Why not.
+        /// Reason.
         reason: String,
     },
-    /// Nothing can be said of it.
+    /// Undecided.
     Unsettled {
-        /// The cases that should have told and did not come out as expected. None:
-        /// no case speaks of it at all.
+        /// Cases with this claim that did not have the expected result; empty if no case has the
+        /// claim.
         cases: Vec<String>,
     },
 }
 
-/// What cases say of a part of a claim.
+/// Case results for a part of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Part {
-    /// Its label in the labs; none for the claim as a whole.
+    /// Label of the part in the labs; absent for the claim as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// The cases that bear it out.
+    /// Cases that confirm the part.
     pub confirmed: Vec<String>,
-    /// The cases that do not.
+    /// Cases that refute the part.
     pub refuted: Vec<Refutation>,
 }
 
-/// A case that does not bear something out.
+/// Case that refutes a claim or part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Refutation {
-    /// The case.
+    /// Case name: `LAB/CASE`.
     pub case: String,
-    /// What is claimed and what was seen instead.
+    /// Claimed and observed values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
 }
@@ -115,27 +113,26 @@ pub struct Refutation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Claims {
-    /// `svclab/claims/v1`.
+    /// Always `svclab/claims/v1`.
     pub schema: String,
-    /// Each claim, in the natural order of the identifiers.
+    /// Claims in natural order of their identifiers: `S0-2`, `S0-10`, `S1-1`.
     pub claims: Vec<ClaimLine>,
 }
 
-/// What cases say of one claim, by case.
+/// Results for one claim, with their case names.
 type Said<'a> = Vec<(&'a str, &'a ClaimOutcome)>;
 
-/// What results say of claims, in the natural order of the identifiers: `S0-2`,
-/// `S0-10`, `S1-1`. A claim has a line if it is declared or spoken of.
+/// Determines the status of each claim that is declared or has results, in natural order of the
+/// identifiers: `S0-2`, `S0-10`, `S1-1`.
 ///
-/// A case that did not come out as expected settles nothing, and whatever it
-/// speaks of stays unsettled, however many other cases agree. Outcomes go before
-/// a lab's word that a claim cannot be checked.
+/// A case without the expected result decides nothing. Its claims stay unsettled, even if other
+/// cases agree. Results have priority over a declaration that a claim cannot be checked.
 #[must_use]
 pub fn tally(results: &Results, declared: &[Declared<'_>]) -> Vec<ClaimLine> {
     let mut all: BTreeMap<natural::Key<'_>, (Option<&Declared<'_>>, Said<'_>)> = BTreeMap::new();
     for claim in declared {
         let (known, _) = all.entry(natural::Key(claim.id)).or_default();
-        // The first text, and a reason wherever it is given.
+        // Uses the first declaration, or the first with a reason.
         if known.is_none_or(|known| known.not_checkable.is_none() && claim.not_checkable.is_some())
         {
             *known = Some(claim);
@@ -156,7 +153,7 @@ pub fn tally(results: &Results, declared: &[Declared<'_>]) -> Vec<ClaimLine> {
         .collect()
 }
 
-/// The document that holds these claims.
+/// Builds the JSON document.
 #[must_use]
 pub fn document(claims: Vec<ClaimLine>) -> Claims {
     Claims {
@@ -165,8 +162,8 @@ pub fn document(claims: Vec<ClaimLine>) -> Claims {
     }
 }
 
-/// The exit code of `svclab claims` when all cases came to a verdict: 1 if a claim
-/// is unsettled, else 0; a claim that is refuted is a finding, no failure.
+/// Returns the exit code of `svclab claims` if all cases have a result: 1 if a claim is unsettled,
+/// else 0. A refuted claim is a finding and not a failure.
 #[must_use]
 pub fn exit_code(claims: &[ClaimLine]) -> u8 {
     let unsettled = |claim: &ClaimLine| matches!(claim.standing, Standing::Unsettled { .. });
@@ -222,7 +219,7 @@ fn partly(said: &Said<'_>) -> Standing {
                 case: (*case).to_owned(),
                 seen: outcome.seen.clone(),
             }),
-            // Unsettled claims do not come here.
+            // Unsettled results are handled by the caller.
             ClaimVerdict::Confirmed | ClaimVerdict::Unsettled => {
                 part.confirmed.push((*case).to_owned());
             }

@@ -1,4 +1,4 @@
-//! What there is to say of single packets, where a capture has comments on them.
+//! Generates comments on single packets of a capture file.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use svclab_journey::journey::{End, Flight};
 use svclab_judge::{place, rewriting};
 use svclab_runner::results::journeys::Told;
 
-/// By packet, counted from 0, what rewrote or ended it.
+/// Returns by packet index, from 0, what rewrote or dropped the packet.
 #[must_use]
 pub fn comments(connections: &[Told]) -> BTreeMap<usize, String> {
     let mut comments: BTreeMap<usize, Vec<String>> = BTreeMap::new();
@@ -14,7 +14,7 @@ pub fn comments(connections: &[Told]) -> BTreeMap<usize, String> {
         for flight in &connection.journey.flights {
             for (packet, said) in of_flight(flight) {
                 let own = comments.entry(packet).or_default();
-                // A packet may belong to more than one connection.
+                // A packet may belong to several connections.
                 if !own.contains(&said) {
                     own.push(said);
                 }
@@ -31,7 +31,7 @@ fn of_flight(flight: &Flight) -> Vec<(usize, String)> {
     let mut said = Vec::new();
     for hop in &flight.hops {
         let Some(by) = rewriting(hop) else { continue };
-        // As it left, or as it came where it was for a socket.
+        // The packet as sent or, if it was for a local socket, as received.
         let after = hop.seen.iter().find(|seen| seen.out).or(hop.seen.last());
         if let Some(seen) = after {
             let rules: Vec<String> = match &hop.rewritten {

@@ -1,4 +1,4 @@
-//! In what two dumps differ, as people and programs read it.
+//! Renders the differences between two dumps, for people and programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,28 +11,28 @@ use super::words::and;
 use svclab_diagnostic::printable::one_line;
 use svclab_dump::{Change, Difference, Owner, Side};
 
-/// The schema that [`Document`] follows.
+/// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/diff/v1";
 
-/// Two dumps, compared.
+/// Comparison of two dumps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Document {
-    /// Which schema this follows.
+    /// Always `svclab/diff/v1`.
     pub schema: String,
-    /// The first dump, as the user named it.
+    /// First dump, as given by the user.
     pub first: String,
-    /// The second dump, as the user named it.
+    /// Second dump, as given by the user.
     pub second: String,
-    /// The programs whose output both have, which was compared.
+    /// Programs whose output both dumps contain, such as `iptables-save`.
     pub compared: Vec<String>,
-    /// Whether they mean the same.
+    /// Whether the dumps are equivalent.
     pub same: bool,
-    /// In what they differ, place by place.
+    /// Differences, grouped by location.
     pub differences: Vec<Difference>,
 }
 
 impl Document {
-    /// A comparison with its result.
+    /// Creates the document of a comparison.
     #[must_use]
     pub fn new(
         first: impl Into<String>,
@@ -50,9 +50,9 @@ impl Document {
         }
     }
 
-    /// For people, in the manner of a diff: place by place, `-` what only the
-    /// first has, `+` what only the second has, `~` what has moved, `!` what has
-    /// another value; with lines of the files, and whose it is.
+    /// Renders the comparison like a diff, grouped by location. `-` is only in the first dump, `+`
+    /// only in the second, `~` moved, `!` has another value. Each line has the line number of the
+    /// file and the owner.
     #[must_use]
     pub fn human(&self, colour: bool) -> String {
         let mut text = String::new();
@@ -92,7 +92,7 @@ fn tell_place(text: &mut String, styles: &Styles, differences: &[Difference]) {
     let Some(head) = differences.first() else {
         return;
     };
-    // Who owns everything here is told once.
+    // A common owner is printed once.
     let one = differences
         .iter()
         .all(|difference| difference.owner == head.owner);
@@ -107,7 +107,7 @@ fn tell_place(text: &mut String, styles: &Styles, differences: &[Difference]) {
     }
 }
 
-/// One line: sign, line of the file, what it is, whose it is.
+/// Adds one line: sign, line number, object and owner.
 fn tell_change(text: &mut String, styles: &Styles, change: &Change, owner: Option<&Owner>) {
     let line = |line: u32| {
         if line == 0 {
@@ -164,12 +164,12 @@ fn tell_change(text: &mut String, styles: &Styles, change: &Change, owner: Optio
     let _ = writeln!(text, "  {said}");
 }
 
-/// A text of a file without what a terminal would act upon.
+/// Removes control characters from a text of a file.
 fn shown(text: &str) -> String {
     one_line(text).into_owned()
 }
 
-/// How things are set off where there are colours.
+/// Styles of the output, if colours are enabled.
 struct Styles {
     colour: bool,
 }
@@ -227,7 +227,7 @@ pub(super) mod tests {
         read.dump
     }
 
-    /// A bit of everything.
+    /// Returns a comparison with differences of every kind.
     pub fn document() -> Document {
         let first = dump(&[
             (

@@ -1,4 +1,4 @@
-//! What this machine can run, for people and for programs.
+//! Renders the features that this machine supports, for people and programs.
 
 use std::fmt::Write as _;
 
@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 use svclab_runner::kernel::doctor::{Diagnosis, GuestDiagnosis, Health};
 use svclab_runner::kernel::guest::Kvm;
 
-/// The name and version of the JSON format.
+/// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/doctor/v1";
 
-/// The document that `svclab doctor --format json` prints.
+/// Output of `svclab doctor --format json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Document {
-    /// `svclab/doctor/v1`.
+    /// Always `svclab/doctor/v1`.
     pub schema: String,
-    /// Whether every lab can run here, one way or the other: exit code 0, else 3.
+    /// Whether every lab can run on the host or in a guest. The exit code is then 0, otherwise 3.
     pub ok: bool,
-    /// The one command that loads every module that this host was found lacking.
+    /// Command that loads all kernel modules that the host lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modprobe: Option<String>,
-    /// What was found.
+    /// Results of the checks.
     #[serde(flatten)]
     pub diagnosis: Diagnosis,
 }
 
-/// For programs: one document.
+/// Builds the JSON document.
 #[must_use]
 pub fn document(diagnosis: &Diagnosis) -> Document {
     Document {
@@ -38,7 +38,7 @@ pub fn document(diagnosis: &Diagnosis) -> Document {
     }
 }
 
-/// For people.
+/// Renders the diagnosis as text.
 #[must_use]
 pub fn human(diagnosis: &Diagnosis) -> String {
     let mut text = String::new();
@@ -70,7 +70,7 @@ pub fn human(diagnosis: &Diagnosis) -> String {
         let (host, guest) = (word(finding.host.state), word(finding.guest.state));
         let _ = writeln!(text, "  {:width$}  {host:4}  {guest}", finding.feature);
         for (way, name) in [(&finding.host, "host"), (&finding.guest, "guest")] {
-            // A guest that is not there is told of above.
+            // A missing guest is reported above.
             if !(way.reason.is_empty() || name == "guest" && diagnosis.guest.kernel.is_none()) {
                 tell(&mut text, name, &way.reason, way.remedy.as_deref());
             }

@@ -1,4 +1,4 @@
-//! The run of [`svclab_runner::results::fixture`], rendered.
+//! Renders the run of [`svclab_runner::results::fixture`], for tests.
 
 use svclab_judge::ClaimVerdict;
 use svclab_runner::results::CaseResult;
@@ -7,7 +7,7 @@ pub use svclab_runner::results::fixture::*;
 use crate::claims::{ClaimLine, Declared, tally};
 use crate::{Format, Options};
 
-/// What a format says of that run.
+/// Renders the run in a format.
 pub fn told(format: Format, options: Options<'_>) -> String {
     let mut out = Vec::new();
     let mut writer = format.writer(&mut out, options);
@@ -18,7 +18,7 @@ pub fn told(format: Format, options: Options<'_>) -> String {
     String::from_utf8(out).expect("text")
 }
 
-/// Claims of each standing.
+/// Returns claims with every status.
 pub fn claims() -> Vec<ClaimLine> {
     let declare = |id, says, not_checkable| Declared {
         lab: "clb-hairpin",

@@ -1,4 +1,4 @@
-//! Flows side by side for people: a flow a row, the values of one axis as columns.
+//! Renders flows as a text table: one row per flow, one column per value of an axis.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,16 +13,16 @@ use svclab_runner::results::flows::{
     CellOutcome, Facts, FlowCell, FlowRow, FlowSeen, FlowTable, Reason,
 };
 
-/// So wide are the lines below a table at most, and so wide a table that has room.
+/// Maximum width of the lines below a table.
 const WIDTH: usize = 100;
 
-/// What stands before a flow that came out differently in different columns.
+/// Mark of a flow whose results differ between columns.
 const DIFFERS: &str = "≠";
 
-/// Why flows come out as they do, each reason with where it can be read.
+/// Reasons for results, each with its sources.
 type Notes<'t> = IndexMap<&'t str, IndexSet<&'t str>>;
 
-/// All tables, each ended by a newline, and how many facts they bear out.
+/// Renders all tables, each terminated by a newline, and the number of facts that they cover.
 pub(super) fn text(tables: &[FlowTable]) -> String {
     let mut text = String::new();
     for table in tables {
@@ -83,7 +83,7 @@ fn one(table: &FlowTable) -> String {
     }
     if let Some(facts) = &table.facts {
         let _ = writeln!(text, "{}", covering(facts.covered.len(), facts.all));
-        // Many are left out for the same reason.
+        // Many facts are not covered for the same reason.
         let reasons: BTreeSet<&String> = facts.not_covered.values().collect();
         for why in reasons {
             let count = facts
@@ -119,7 +119,7 @@ fn row<'t>(table: &FlowTable, flow: &'t FlowRow, notes: &mut Notes<'t>) -> Vec<S
     let all_alike = !flow.differs && table.columns.len() > 1;
     let mut first = true;
     for cell in &flow.cells {
-        // A column that says what the first one does need not say it again.
+        // A column without further results refers to the first one.
         if all_alike && !first && says_no_more(&flow.cells[0], cell) {
             cells.push("the same".to_owned());
         } else {
@@ -130,7 +130,7 @@ fn row<'t>(table: &FlowTable, flow: &'t FlowRow, notes: &mut Notes<'t>) -> Vec<S
     cells
 }
 
-/// Whether a column saw nothing that another did not.
+/// Whether the results of `other` are a subset of the results of `one`.
 fn says_no_more(one: &FlowCell, other: &FlowCell) -> bool {
     let seen = |cell: &FlowCell| -> BTreeSet<(FlowSeen, bool)> {
         let outcomes = cell.outcomes.iter();
@@ -160,7 +160,7 @@ fn cell<'t>(cell: &'t FlowCell, notes: &mut Notes<'t>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The number of a reason's note, which is one with others that say the same.
+/// Returns the number of a reason's note. Equal reasons share a note.
 fn note<'t>(notes: &mut Notes<'t>, reason: &'t Reason) -> usize {
     let entry = notes.entry(&reason.because);
     let number = entry.index() + 1;
@@ -169,7 +169,7 @@ fn note<'t>(notes: &mut Notes<'t>, reason: &'t Reason) -> usize {
     number
 }
 
-/// In which cases of its column something was seen, where not in all.
+/// Describes the cases of a column that have an outcome, or `None` if all have the same.
 fn which(cell: &FlowCell, at: usize) -> Option<String> {
     if cell.outcomes.len() < 2 {
         return None;
@@ -191,7 +191,7 @@ fn which(cell: &FlowCell, at: usize) -> Option<String> {
     })
 }
 
-/// What was seen, in a few words: `web-a, web-b from laptop`, `refused`.
+/// Renders an outcome in short form: `web-a, web-b from laptop`, `refused`.
 fn words(seen: &FlowSeen) -> String {
     let list = |names: &BTreeSet<String>| {
         let names: Vec<&str> = names.iter().map(|name| short(name)).collect();
@@ -218,7 +218,7 @@ fn words(seen: &FlowSeen) -> String {
     parts.join("; ")
 }
 
-/// A pod by its own name; whatever else as it is called.
+/// Shortens the reference of a pod or host to its name.
 fn short(name: &str) -> &str {
     let last = |rest: &str| rest.rfind('/').map_or(0, |at| at + 1);
     match name.strip_prefix("pod/") {

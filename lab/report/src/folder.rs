@@ -1,7 +1,7 @@
-//! A run as files: for each case what it takes to look into it later, and `JUnit`
-//! XML of all.
+//! Writes a run as files: evidence, capture and explanation for each case, and one `JUnit` XML
+//! file.
 //!
-//! A file has its name when it is whole, and not before.
+//! Each file gets its name only when it is complete.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -21,27 +21,26 @@ use svclab_runner::results::journeys::Told;
 use svclab_runner::results::seen::Seen;
 use svclab_runner::results::{CaseResult, Event};
 
-/// The longest name of a case's directory, in bytes; file systems take 255.
+/// Maximum length of a case directory's name in bytes; file systems allow 255.
 const LONGEST: usize = 120;
 
-/// Writes a run's files into a directory.
+/// Writer of a run's files.
 #[derive(Debug)]
 pub struct Folder {
     at: PathBuf,
     again: String,
-    /// How the command line names the first case of each directory.
+    /// Command line name of the first case of each directory.
     firsts: HashMap<PathBuf, String>,
-    /// The directories of this run.
+    /// Directories of this run.
     written: HashSet<PathBuf>,
 }
 
 impl Folder {
-    /// Makes the directory. `again` is the command that runs a case again, up to its
-    /// name.
+    /// Creates the directory. `again` is the command that repeats a case, without the case name.
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
+    /// Returns an error if the directory cannot be created.
     pub fn make(at: &Path, again: &str) -> io::Result<Self> {
         files::make_directory(at).map_err(|error| naming(at, &error))?;
         Ok(Self {
@@ -52,7 +51,7 @@ impl Folder {
         })
     }
 
-    /// Returns the directory of a case, which no other case of the run has.
+    /// Returns the directory of a case, which is unique in the run.
     fn place(&mut self, result: &CaseResult) -> PathBuf {
         let lab = self.at.join(name(&result.lab));
         let place = lab.join(name(result.short_name()));
@@ -61,13 +60,13 @@ impl Folder {
         let (case, place) = if *first == result.named {
             (result.short_name(), place)
         } else {
-            // A lab of the same name in another file.
+            // Another file contains a lab of the same name.
             (result.named.as_str(), lab.join(name(&result.named)))
         };
         if self.written.insert(place.clone()) {
             return place;
         }
-        // The same case in another kernel.
+        // Another kernel ran the same case.
         let place = lab.join(name(&format!("{case}@{}", result.kernel)));
         self.written.insert(place.clone());
         place
@@ -140,7 +139,7 @@ impl Writer for Folder {
     }
 }
 
-/// Writes a file: whole, or not at all.
+/// Writes a file atomically.
 fn file(at: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     files::write(at, write).map_err(|error| naming(at, &error))
 }
@@ -149,7 +148,7 @@ fn naming(at: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", at.display()))
 }
 
-/// A text as the name of a file: what could mean something else is replaced.
+/// Converts a text to a file name. Special characters are replaced.
 fn name(text: &str) -> String {
     let plain: String = text
         .chars()

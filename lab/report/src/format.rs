@@ -1,4 +1,4 @@
-//! The formats of a run, and what writes each of them.
+//! Defines the output formats of a run and their writers.
 
 use std::io::Write;
 
@@ -10,22 +10,22 @@ use super::output::UntilClosed;
 use super::writer::{Options, Writer};
 use svclab_diagnostic::printable::{Kind, Printable};
 
-/// In which form a run is told: `--format`.
+/// Output format of a run: `--format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
 pub enum Format {
-    /// For people, as the cases end.
+    /// Text for people, printed as cases finish.
     #[default]
     Human,
-    /// One JSON document when the run is over; `svclab schema results` describes it.
+    /// JSON document at the end of the run; see `svclab schema results`.
     Json,
-    /// `JUnit` XML when the run is over: a suite a lab, a test a case.
+    /// `JUnit` XML at the end of the run, with a suite per lab and a test per case.
     Junit,
-    /// Annotations and groups for the log of GitHub Actions, when the run is over.
+    /// Annotations and groups for the GitHub Actions log, at the end of the run.
     Github,
 }
 
 impl Format {
-    /// What writes this format to `out`.
+    /// Returns the writer of this format for `out`.
     pub fn writer<'a>(self, out: impl Write + 'a, options: Options<'a>) -> Box<dyn Writer + 'a> {
         let kind = match self {
             Self::Json => Kind::Json,
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    /// A pipe that takes so many bytes and then fails.
+    /// Pipe that accepts `left` bytes and then fails.
     struct Pipe {
         left: usize,
         then: ErrorKind,

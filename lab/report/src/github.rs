@@ -1,13 +1,13 @@
-//! A run for the log of GitHub Actions, when the run is over: an annotation at the
-//! row of every case that did not pass, the cases of a lab folded into a group, and
-//! a table for the job's summary.
+//! Writes a run for the GitHub Actions log at the end of the run.
 //!
-//! The commands are those that the runner's own parser reads
-//! (`src/Runner.Common/ActionCommand.cs` in actions/runner at 079cdb1d05fe): a
-//! line that begins with `::name`, spaces before it or not, and, anywhere in a line,
-//! the older `##[name]`. The runner reads standard output and standard error alike,
-//! and `\r` ends a line as `\n` does (.NET's `StreamReader.ReadLine`, which
-//! `src/Runner.Sdk/ProcessInvoker.cs`, `StartReadStream`, calls).
+//! The log has a group per lab with its cases, and an annotation at the row of every case that did
+//! not pass. The job summary has a table.
+//!
+//! The commands follow the parser of the runner (`src/Runner.Common/ActionCommand.cs` in
+//! actions/runner at 079cdb1d05fe). A command is a line that begins with `::name`, after optional
+//! spaces, or the older `##[name]` anywhere in a line. The runner parses standard output and
+//! standard error alike. `\r` ends a line like `\n` (.NET's `StreamReader.ReadLine`, called by
+//! `StartReadStream` in `src/Runner.Sdk/ProcessInvoker.cs`).
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use super::{certificate, markdown, words};
 use svclab_diagnostic::printable::printable;
 use svclab_runner::results::{CaseResult, Event, Outcome, Place, Results, Summary};
 
-/// Writes workflow commands.
+/// Writer of workflow commands.
 pub(super) struct Github<'a, W> {
     out: W,
     options: Options<'a>,
@@ -50,7 +50,7 @@ impl<'a, W: Write> Github<'a, W> {
                 }
             }
             writeln!(self.out, "::endgroup::")?;
-            // Outside the group, where one sees them without unfolding it.
+            // Annotations are visible only outside the folded group.
             for case in cases {
                 if case.result != Outcome::Pass {
                     writeln!(self.out, "{}", annotation(case, telling))?;
@@ -94,7 +94,7 @@ impl<W: Write> Writer for Github<'_, W> {
     }
 }
 
-/// `::error file=…,line=…,title=…::what differs`.
+/// Renders `::error file=…,line=…,title=…::DIFFERENCES`.
 fn annotation(case: &CaseResult, telling: Telling<'_>) -> String {
     let mut properties = place(case.place.as_ref());
     let title = format!("{} {}", case.result.shout(), case.case);
@@ -103,7 +103,7 @@ fn annotation(case: &CaseResult, telling: Telling<'_>) -> String {
     format!("::error {}::{}", properties.join(","), data(&text))
 }
 
-/// The properties that place an annotation in a file.
+/// Returns the properties that locate an annotation in a file.
 fn place(place: Option<&Place>) -> Vec<String> {
     let properties = |place: &Place| {
         vec![
@@ -114,8 +114,7 @@ fn place(place: Option<&Place>) -> Vec<String> {
     place.map(properties).unwrap_or_default()
 }
 
-/// Text as a command carries it behind its last `::`, without what begins a command
-/// of the older kind.
+/// Escapes text after the last `::` of a command, and breaks up commands of the older syntax.
 fn data(text: &str) -> String {
     defused(text)
         .replace('%', "%25")
@@ -123,13 +122,13 @@ fn data(text: &str) -> String {
         .replace('\n', "%0A")
 }
 
-/// Text as a command carries it in a property, where `:` and `,` end it.
+/// Escapes text of a property, which `:` and `,` would end.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }
 
-/// A line of the log that no runner takes for a command, whatever a dump or a
-/// kernel's message put into it.
+/// Changes a line so that no runner parses a command in it, whatever a dump or a kernel message
+/// contains.
 #[must_use]
 pub fn inert(line: &str) -> Cow<'_, str> {
     let line = defused(line);
@@ -154,7 +153,7 @@ mod tests {
     use crate::Format;
     use crate::fixture;
 
-    /// Undoes the escapes in the runner's order, `%25` last.
+    /// Undoes the escapes in the order of the runner, `%25` last.
     fn read(text: &str, escapes: &[(&str, &str)]) -> String {
         let read = escapes.iter().fold(text.to_owned(), |text, (code, means)| {
             text.replace(code, means)

@@ -1,5 +1,4 @@
-//! A run for people, at a terminal or behind a pipe: each case as it ends, and the
-//! whole in a line.
+//! Writes a run as text for a terminal or pipe: each case as it finishes, and a summary line.
 
 use std::io::{self, Write};
 
@@ -8,7 +7,7 @@ use super::writer::{Options, Writer};
 use super::{certificate, flow_table, words};
 use svclab_runner::results::Event;
 
-/// Writes for people.
+/// Writer of text for people.
 pub(super) struct Human<'a, W> {
     out: W,
     options: Options<'a>,
@@ -29,7 +28,7 @@ impl<W: Write> Writer for Human<'_, W> {
         match event {
             Event::Begun { .. } | Event::Started { .. } => return Ok(()),
             Event::Finished { result, .. } => {
-                // One write a case: what else goes to this terminal stays apart.
+                // A single write per case keeps it apart from other output on the terminal.
                 let text = format!("{}\n{}", Telling::head(result), telling.details(result));
                 let text = if self.options.colour {
                     text

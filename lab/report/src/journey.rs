@@ -1,5 +1,5 @@
-//! Journeys as people read them: a line for each namespace, and what matters of the
-//! rules in it. Nothing is told by colour alone.
+//! Renders journeys as text: a line per namespace, and the rules in it that matter. No information
+//! is in colour alone.
 
 use std::fmt::Write as _;
 
@@ -18,13 +18,13 @@ const HEAD: Style = Style::new().bold();
 const MATTERS: Style = AnsiColor::Yellow.on_default().bold();
 const FAINT: Style = Style::new().dimmed();
 
-/// How wide what is said in sentences is, in columns.
+/// Maximum width of sentences, in columns.
 const WIDTH: usize = 92;
 
-/// What stands before a line that matters.
+/// Prefix of a line that matters.
 const MARK: &str = "> ";
 
-/// All that was seen of a case, for people, without colours.
+/// Renders all journeys of a case without colours.
 #[must_use]
 pub fn seen_text(result: &CaseResult, seen: &Seen) -> String {
     let document = &seen.document;
@@ -46,19 +46,19 @@ pub fn seen_text(result: &CaseResult, seen: &Seen) -> String {
     strip_str(&text).to_string()
 }
 
-/// How journeys are told.
+/// Renderer of journeys.
 #[derive(Debug, Clone, Copy)]
 pub struct Telling<'a> {
-    /// Who knows the names.
+    /// Address book with the names of addresses.
     pub book: Book<'a>,
-    /// Every rule and every packet, not only what matters.
+    /// Whether to print every rule and packet, not only those that matter.
     pub verbose: bool,
-    /// Of connections that came to their end only what is to be said of them.
+    /// Whether to print only the explanation of successful connections.
     pub brief: bool,
 }
 
 impl Telling<'_> {
-    /// A case in a line, and its connections.
+    /// Renders the title of a case and its connections.
     #[must_use]
     pub fn case<'j>(&self, head: &Head, journeys: impl Iterator<Item = &'j Journey>) -> String {
         let journeys: Vec<&Journey> = journeys.collect();
@@ -68,14 +68,14 @@ impl Telling<'_> {
         text + &self.journeys(journeys.into_iter())
     }
 
-    /// A step in a line, and the connections after it.
+    /// Renders the name of a step and the connections after it.
     #[must_use]
     pub fn step<'j>(&self, name: &str, journeys: impl Iterator<Item = &'j Journey>) -> String {
         format!("\n{HEAD}step {name}{HEAD:#}\n\n{}", self.journeys(journeys))
     }
 
-    /// The connections of a case; those that went alike are told once. The text has
-    /// colours as escape sequences.
+    /// Renders the connections of a case. Those with the same explanation are printed once. Colours
+    /// are escape sequences.
     #[must_use]
     pub fn journeys<'j>(&self, journeys: impl Iterator<Item = &'j Journey>) -> String {
         let mut groups: Vec<(String, &Journey, usize)> = Vec::new();
@@ -207,7 +207,7 @@ impl Telling<'_> {
         let _ = writeln!(text, "      {}", end(flight, journey));
     }
 
-    /// The rules of a hop that are told of.
+    /// Adds the rules of a hop that matter.
     fn steps(&self, text: &mut String, hop: &Hop) {
         let mut flow: Flow = hop.before;
         for (at, step) in hop.met.iter().enumerate() {
@@ -254,8 +254,8 @@ impl Telling<'_> {
     }
 }
 
-/// A case in a line, and what is not known of it: that drops are not, nobody need be
-/// told of whom no end is `guessed`.
+/// Renders the title of a case and which evidence is missing. `guessed` is whether the end of any
+/// packet path is uncertain: unknown drops matter only then.
 fn title(head: &Head, guessed: bool) -> String {
     let out = match head.expected {
         Some(true) => "as expected",
@@ -281,14 +281,13 @@ fn title(head: &Head, guessed: bool) -> String {
     text
 }
 
-/// Whether the kernel's own word would say more of how a packet ended.
+/// Whether drop evidence from the kernel could explain the end of a packet path better.
 fn is_guessed(journey: &Journey) -> bool {
     let mut flights = journey.flights.iter();
     flights.any(|flight| matches!(flight.end, End::Counted { .. } | End::Gone | End::Unknown))
 }
 
-/// Whether two packets went the same way to the same end, as errors do that answer what
-/// is sent again.
+/// Whether two packets had the same hops and the same end, as errors that answer retransmissions.
 fn same_way(one: &Flight, other: &Flight) -> bool {
     let way = |flight: &Flight| -> Vec<(String, Flow)> {
         let hops = flight.hops.iter();
@@ -298,7 +297,7 @@ fn same_way(one: &Flight, other: &Flight) -> bool {
     one.kind == other.kind && one.end == other.end && way(one) == way(other)
 }
 
-/// Namespaces that only passed a packet on.
+/// Adds a line with the namespaces that only forwarded a packet.
 fn fold(text: &mut String, folded: &mut Vec<&str>) {
     if !folded.is_empty() {
         let _ = writeln!(
@@ -310,7 +309,7 @@ fn fold(text: &mut String, folded: &mut Vec<&str>) {
     }
 }
 
-/// By which interfaces a packet came and went: `eth0, cni0 -> veth1`.
+/// Renders the interfaces through which a packet entered and left: `eth0, cni0 -> veth1`.
 fn interfaces(hop: &Hop) -> String {
     let by = |out: bool| {
         let seen = hop.seen.iter().filter(|seen| seen.out == out);
@@ -364,7 +363,7 @@ fn end(flight: &Flight, journey: &Journey) -> String {
     }
 }
 
-/// A text without the port that the kernel chose for this connection.
+/// Removes the port that the kernel chose for this connection.
 fn without_port(journey: &Journey, text: &str) -> String {
     match journey.called {
         Some(called) => text.replace(&format!(":{}", called.source.port()), ""),

@@ -1,11 +1,11 @@
-//! A run for programs: the results as one JSON document, when the run is over.
+//! Writes the results of a run as one JSON document at the end of the run.
 
 use std::io::{self, Write};
 
 use super::writer::Writer;
 use svclab_runner::results::Event;
 
-/// Writes JSON.
+/// Writer of JSON.
 pub(super) struct Json<W> {
     out: W,
 }

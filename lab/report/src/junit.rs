@@ -1,4 +1,4 @@
-//! A run for CI: `JUnit` XML, when the run is over. A lab is a suite, a case a test.
+//! Writes a run as `JUnit` XML at the end of the run. Each lab is a suite and each case a test.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{certificate, words};
 use svclab_runner::certify::Certificate;
 use svclab_runner::results::{CaseResult, Event, Outcome, Results};
 
-/// Writes `JUnit` XML.
+/// Writer of `JUnit` XML.
 pub(super) struct Junit<'a, W> {
     out: W,
     options: Options<'a>,
@@ -58,7 +58,7 @@ fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
         suite.add_test_cases(cases.into_iter().map(|case| test_case(case, telling)));
         report.add_test_suite(suite);
     }
-    // What is told of the run itself.
+    // Results of the run itself.
     let mut suite = TestSuite::new("svclab");
     if results.interrupted {
         suite.add_test_case(incomplete(
@@ -77,8 +77,8 @@ fn report(results: &Results, took: Duration, telling: Telling<'_>) -> Report {
     report
 }
 
-/// That the run did not come to its end, as a test of its own: whoever only counts
-/// what failed must not take the rest for passed.
+/// Returns a failed test for an incomplete run. A tool that only counts failures would otherwise
+/// treat the run as passed.
 fn incomplete(why: &str) -> TestCase {
     let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
     status.set_message(why);
@@ -87,7 +87,7 @@ fn incomplete(why: &str) -> TestCase {
     case
 }
 
-/// That the machine is as it was before, as a test of its own.
+/// Returns a test for the certificate, which passes if the host is unchanged.
 fn certified(certificate: &Certificate) -> TestCase {
     let told = certificate::text(certificate);
     let status = if certificate.unchanged {
@@ -119,7 +119,7 @@ fn test_case(case: &CaseResult, telling: Telling<'_>) -> TestCase {
             test.add_property((name, moved.us.to_string()));
         }
     }
-    // Not of the format's own, and read by those who link a test to its source.
+    // These attributes are not part of the format. Tools use them to link a test to its source.
     if let Some(place) = &case.place {
         test.extra.insert("file".into(), place.file.as_str().into());
         test.extra
@@ -147,8 +147,8 @@ fn status(case: &CaseResult, telling: Telling<'_>) -> TestCaseStatus {
     status
 }
 
-/// What CI shows before one opens a test: the names of what did not come out as
-/// expected, or the first line of what went wrong.
+/// Returns the message that CI shows for a test: the names of what was not as expected, or the
+/// first line of the error.
 fn message(case: &CaseResult) -> String {
     if let Some(error) = &case.error {
         return error.message.lines().next().unwrap_or_default().to_owned();

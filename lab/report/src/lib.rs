@@ -1,10 +1,10 @@
-//! What a person or a program is told of a run. One stream of
-//! [`Event`](svclab_runner::results::Event)s feeds every format:
+//! Renders the results of a run for people and programs. One stream of
+//! [`Event`](svclab_runner::results::Event)s is the input of every format:
 //!
 //! ```
 //! # use svclab_report::{Format, Options};
 //! # use svclab_runner::results::Event;
-//! # fn tell(format: Format, events: &[Event]) -> std::io::Result<()> {
+//! # fn report(format: Format, events: &[Event]) -> std::io::Result<()> {
 //! let mut writer = format.writer(std::io::stdout(), Options::default());
 //! for event in events {
 //!     writer.event(event)?;

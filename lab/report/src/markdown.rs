@@ -1,14 +1,13 @@
-//! A run as a page of Markdown: a table of the labs, and one of what did not pass.
+//! Renders a run as a Markdown page: a table of the labs, and one of the cases that did not pass.
 
 use super::case_text::seen_of;
 use super::{certificate, words};
 use svclab_runner::results::{CaseResult, Outcome, Results, Summary};
 
-/// So many rows a page has at most: GitHub refuses a step's summary of more than
-/// one MiB, and nobody reads that far.
+/// Maximum number of rows of a page: GitHub rejects step summaries above 1 MiB.
 const ROWS: usize = 200;
 
-/// The page; `summary` is the whole run in a line.
+/// Renders the page. `summary` is the summary line of the run.
 pub(super) fn page(results: &Results, summary: &str) -> String {
     let labs = results.by_lab();
     let labs = labs.iter().map(|(lab, cases)| {
@@ -87,7 +86,7 @@ fn rows(case: &CaseResult) -> Vec<String> {
     probes.chain(checks).chain(steps).collect()
 }
 
-/// Text that a table's cell shows as it is.
+/// Escapes text for a table cell.
 fn text(text: &str) -> String {
     let mut cell = String::new();
     for character in text.trim().chars() {

@@ -1,8 +1,8 @@
-//! An output whose reader may go away.
+//! Handles outputs whose reader may close them.
 
 use std::io::{self, ErrorKind, Write};
 
-/// Writes on until the reader closes its end, and from then on to nobody.
+/// Output that discards everything after the reader has closed its end.
 #[derive(Debug)]
 pub(super) struct UntilClosed<W> {
     out: W,

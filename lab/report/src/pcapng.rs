@@ -1,6 +1,6 @@
-//! Packets as pcapng, for tshark, Wireshark and tcpdump
-//! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-02.html>): a block for
-//! each interface of each namespace, and one for each packet.
+//! Writes packets as pcapng for tshark, Wireshark and tcpdump
+//! (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-02.html>), with a block for each
+//! interface of each namespace and one for each packet.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -19,36 +19,36 @@ use pcap_file::{DataLink, Endianness, PcapError};
 
 use svclab_model::evidence::{Direction, Packet};
 
-/// Times are in units of 10⁻⁹ s. Without this readers take them for microseconds.
+/// Unit of timestamps: 10⁻⁹ s. Without this option the unit is microseconds.
 const NANOSECONDS: u8 = 9;
 
-/// The most of a packet that may be kept; readers refuse a file in which a packet
-/// holds more than its interface says.
+/// Maximum number of bytes kept of a packet. Readers reject a file in which a packet is longer than
+/// its interface allows.
 const SNAP: u32 = 256 << 10;
 
-/// The kind of a block that holds a packet (4.3).
+/// Type of a block that contains a packet (4.3).
 const PACKET: u32 = 6;
 
-/// The two lowest bits of a packet's flags (4.3.1): which way it went.
+/// Values of the two lowest bits of a packet's flags (4.3.1): the direction.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// Writes packets, block by block: what is written at any time is a whole file, as
-/// long as the writer takes whole what it is given at once.
+/// Writer of packets in blocks. The output is a complete file at any time, if each write to `out`
+/// is atomic.
 pub struct Pcapng<W: Write> {
     out: W,
-    /// What the writer makes of blocks, before it is given to `out` in one piece.
+    /// Buffer of encoded blocks, which are written to `out` in one piece.
     blocks: PcapNgWriter<Vec<u8>>,
     interfaces: IndexSet<(String, String)>,
     latest: u64,
 }
 
 impl<W: Write> Pcapng<W> {
-    /// Begins a file with these interfaces, each of a namespace; others may come.
+    /// Starts a file with these interfaces, each given by namespace and name. Others can follow.
     ///
     /// # Errors
     ///
-    /// What `out` says.
+    /// Returns an error if writing to `out` fails.
     pub fn begin(
         out: W,
         interfaces: impl IntoIterator<Item = (String, String)>,
@@ -67,7 +67,7 @@ impl<W: Write> Pcapng<W> {
         Ok(pcapng)
     }
 
-    /// The number of an interface, which is described to readers if it is new.
+    /// Returns the number of an interface; describes the interface first if new.
     fn interface(&mut self, namespace: &str, name: &str) -> io::Result<u32> {
         let (at, is_new) = self
             .interfaces
@@ -86,11 +86,11 @@ impl<W: Write> Pcapng<W> {
         u32::try_from(at).map_err(io::Error::other)
     }
 
-    /// Writes a packet, with what there is to say of it.
+    /// Adds a packet, with an optional comment. [`Pcapng::flush`] writes it.
     ///
     /// # Errors
     ///
-    /// What the writer says; [`Pcapng::flush`] hands it on.
+    /// Returns an error if the block cannot be encoded.
     pub fn packet(&mut self, packet: &Packet, comment: Option<&str>) -> io::Result<()> {
         let interface_id = self.interface(&packet.namespace, &packet.interface)?;
         let way = match packet.direction {
@@ -113,20 +113,20 @@ impl<W: Write> Pcapng<W> {
             .map_err(unwritten)
     }
 
-    /// Says how many packets there was no room for, on the first interface: the
-    /// kernel does not say on which they were.
+    /// Adds the number of packets lost for lack of buffer space, on the first interface. The kernel
+    /// does not report their interfaces.
     ///
     /// # Errors
     ///
-    /// As of [`Pcapng::packet`].
+    /// Returns an error if the block cannot be encoded.
     pub fn missed(&mut self, packets: u64) -> io::Result<()> {
         if self.interfaces.is_empty() {
             return Ok(());
         }
         let block = InterfaceStatisticsBlock {
             interface_id: 0,
-            // The upper half is written first (4.3), which pcap-file leaves to who
-            // gives it the number.
+            // The upper half of the timestamp comes first (4.3). pcap-file leaves the order of the
+            // halves to the caller.
             timestamp: self.latest.rotate_left(32),
             options: vec![
                 InterfaceStatisticsOption::Comment(
@@ -141,11 +141,11 @@ impl<W: Write> Pcapng<W> {
             .map_err(unwritten)
     }
 
-    /// Hands on all blocks that were written so far, in one piece.
+    /// Writes all buffered blocks in one piece.
     ///
     /// # Errors
     ///
-    /// What `out` says.
+    /// Returns an error if writing to `out` fails.
     pub fn flush(&mut self) -> io::Result<()> {
         let blocks = self.blocks.get_mut();
         if blocks.is_empty() {
@@ -156,14 +156,14 @@ impl<W: Write> Pcapng<W> {
         written.and_then(|()| self.out.flush())
     }
 
-    /// Where it goes.
+    /// Returns the output.
     pub fn out(&mut self) -> &mut W {
         &mut self.out
     }
 }
 
-/// How many bytes at the beginning of some are whole blocks, and how many packets
-/// those hold. What comes after is a block that is torn.
+/// Returns the number of leading bytes that are complete blocks, and the number of packets in them.
+/// A truncated block may follow.
 #[must_use]
 pub fn whole_blocks(bytes: &[u8]) -> (usize, u64) {
     let (mut whole, mut packets) = (0, 0);

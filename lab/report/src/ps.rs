@@ -1,59 +1,59 @@
-//! What is known of a lab that stands.
+//! Defines the document that describes running labs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The name and version of the JSON format.
+/// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/ps/v1";
 
-/// The document that `svclab ps --format json` prints.
+/// Output of `svclab ps --format json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Document {
-    /// `svclab/ps/v1`.
+    /// Always `svclab/ps/v1`.
     pub schema: String,
-    /// The labs that stand, by name.
+    /// Running labs, sorted by name.
     pub labs: Vec<About>,
 }
 
-/// One lab.
+/// Running lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct About {
-    /// `LAB/axis=value,axis=value`; the lab's name when it has no axes.
+    /// Case name: `LAB/axis=value,axis=value`; `LAB` for a lab without axes.
     pub case: String,
-    /// The lab's name.
+    /// Lab name.
     pub lab: String,
-    /// How the case was named on the command line, which may be by a file's path.
+    /// Case as given on the command line, possibly with a file path.
     pub named: String,
-    /// Whether it stands.
+    /// State of the lab.
     pub state: State,
-    /// `uname -r` of the kernel that it stands on; none while it is built.
+    /// Release of the kernel (`uname -r`); absent while the lab is built.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Whether that is a guest's.
+    /// Whether this is the kernel of a guest.
     pub guest: bool,
-    /// When it was begun, in UTC: `2026-11-22T06:40:11Z`.
+    /// Start time in UTC: `2026-11-22T06:40:11Z`.
     pub since: String,
-    /// Its namespaces, in the order in which they were made.
+    /// Names of the namespaces, in the order of their creation.
     pub namespaces: Vec<String>,
-    /// The process that holds it.
+    /// Process ID of the daemon.
     pub holder: u32,
-    /// The svclab that holds it.
+    /// svclab version of the daemon.
     pub svclab: String,
 }
 
-/// How far a lab has come.
+/// State of a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It is being built.
+    /// The lab is being built.
     Building,
-    /// It stands.
+    /// The lab is running.
     Standing,
 }
 
 impl About {
-    /// The kernel as people read it.
+    /// Describes the kernel for people.
     #[must_use]
     pub fn kernel_words(&self) -> String {
         match &self.kernel {
@@ -65,7 +65,7 @@ impl About {
 }
 
 impl About {
-    /// How the lab was named on the command line.
+    /// Returns the lab as given on the command line.
     #[must_use]
     pub fn named_lab(&self) -> &str {
         let case = self.case.strip_prefix(&self.lab).unwrap_or_default();
@@ -73,7 +73,7 @@ impl About {
     }
 }
 
-/// The document of these labs.
+/// Builds the JSON document.
 #[must_use]
 pub fn document(labs: Vec<About>) -> Document {
     Document {

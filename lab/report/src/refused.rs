@@ -1,13 +1,13 @@
-//! What labs' API servers refused, as people read it.
+//! Renders the requests that API servers refused.
 
 use svclab_model::evidence::Refused;
 
-/// What it is called.
+/// Label of the lines.
 pub const LABEL: &str = "API server refused";
 
-/// A line for each request, with the nodes on which it was made and how often, and one
-/// for those that were not kept: `GET /api/v1/pods: 404, /api/v1/pods is not served
-/// (node-1 3 times, node-2 once)`.
+/// Returns a line for each request, with the nodes that made it and how often, and one for requests
+/// that were not recorded:
+/// `GET /api/v1/pods: 404, /api/v1/pods is not served (node-1 3 times, node-2 once)`.
 #[must_use]
 pub fn lines(refused: &[Refused], left_out: u64) -> Vec<String> {
     let mut told: Vec<(&Refused, Vec<String>)> = Vec::new();

@@ -1,4 +1,4 @@
-//! What `svclab replay --format json` prints.
+//! Defines the output of `svclab replay --format json`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 use svclab_planner::replay::Account;
 use svclab_runner::results::journeys::CaseJourneys;
 
-/// What the document calls itself.
+/// Name and version of the JSON format.
 pub const SCHEMA: &str = "svclab/replay/v1";
 
-/// Replayed nodes and what became of the packets there.
+/// Replayed nodes and the journeys of packets there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Replayed {
-    /// [`SCHEMA`].
+    /// Always `svclab/replay/v1`.
     pub schema: String,
-    /// What of each dumped node is real, what stands in, and what is left out.
+    /// Replayed, simulated and omitted objects of each dumped node.
     pub nodes: Vec<Account>,
-    /// Where the packets went.
+    /// Journeys of the packets.
     pub case: CaseJourneys,
 }
 
 impl Replayed {
-    /// Of a case with these nodes.
+    /// Creates the document of a case.
     #[must_use]
     pub fn of(nodes: Vec<Account>, case: CaseJourneys) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The JSON schemas of what programs read.
+//! Generates the JSON schemas of all machine-readable output.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
@@ -14,12 +14,11 @@ use svclab_model::evidence::Verdict;
 use svclab_runner::results::journeys::{self, Journeys};
 use svclab_runner::results::{Results, SCHEMA, seen};
 
-/// The schema of the document that `svclab run --format json` prints, in JSON
-/// Schema 2020-12.
+/// Returns the schema of `svclab run --format json`, in JSON Schema 2020-12.
 #[must_use]
 pub fn results() -> Schema {
     let mut schema = of::<Results>(SCHEMA);
-    // A map of verdicts says of its keys only that they are words.
+    // The generated schema of a map of verdicts allows any key.
     if let Some(observed) = schema.pointer_mut("/$defs/Observed") {
         for verdict in Verdict::ALL {
             observed["properties"][verdict.word()] = json!({
@@ -34,61 +33,61 @@ pub fn results() -> Schema {
     schema
 }
 
-/// The schema of the document that `svclab claims --format json` prints.
+/// Returns the schema of `svclab claims --format json`.
 #[must_use]
 pub fn claims() -> Schema {
     of::<Claims>(claims::SCHEMA)
 }
 
-/// The schema of the document that `svclab doctor --format json` prints.
+/// Returns the schema of `svclab doctor --format json`.
 #[must_use]
 pub fn doctor() -> Schema {
     of::<doctor::Document>(doctor::SCHEMA)
 }
 
-/// The schema of the document that `svclab diff --format json` prints.
+/// Returns the schema of `svclab diff --format json`.
 #[must_use]
 pub fn diff() -> Schema {
     of::<diff::Document>(diff::SCHEMA)
 }
 
-/// The schema of the document that `svclab explain --format json` prints.
+/// Returns the schema of `svclab explain --format json`.
 #[must_use]
 pub fn journeys() -> Schema {
     of::<Journeys>(journeys::SCHEMA)
 }
 
-/// The schema of the document that `svclab replay --format json` prints.
+/// Returns the schema of `svclab replay --format json`.
 #[must_use]
 pub fn replayed() -> Schema {
     of::<Replayed>(replay::SCHEMA)
 }
 
-/// The schema of a case's `evidence.json` that `svclab run --report` writes.
+/// Returns the schema of a case's `evidence.json`, which `svclab run --report` writes.
 #[must_use]
 pub fn evidence() -> Schema {
     of::<seen::Document>(seen::SCHEMA)
 }
 
-/// The schema of the document that `svclab ps --format json` prints.
+/// Returns the schema of `svclab ps --format json`.
 #[must_use]
 pub fn ps() -> Schema {
     of::<ps::Document>(ps::SCHEMA)
 }
 
-/// The schema of the document that `svclab verify --format json` prints.
+/// Returns the schema of `svclab verify --format json`.
 #[must_use]
 pub fn verification() -> Schema {
     of::<Verification>(verify::SCHEMA)
 }
 
-/// The schema of the document that `svclab why --format json` prints.
+/// Returns the schema of `svclab why --format json`.
 #[must_use]
 pub fn why() -> Schema {
     of::<why::Document>(why::SCHEMA)
 }
 
-/// The schema of the document that `svclab bisect --format json` prints.
+/// Returns the schema of `svclab bisect --format json`.
 #[must_use]
 pub fn bisection() -> Schema {
     of::<Bisection>(bisect::SCHEMA)
@@ -126,7 +125,7 @@ mod tests {
             .collect()
     }
 
-    /// With `UPDATE_SCHEMA` set, publishes them anew.
+    /// Rewrites the published schemas if `UPDATE_SCHEMA` is set.
     #[test]
     fn the_published_schemas_are_current() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/schema");

@@ -1,16 +1,15 @@
-//! Telling a run to several at once.
+//! Writes a run to several outputs.
 
 use std::io;
 
 use super::Writer;
 use svclab_runner::results::Event;
 
-/// Tells each of them all of it.
+/// Writer that passes every event to several writers.
 pub struct Several<'a>(pub Vec<Box<dyn Writer + 'a>>);
 
 impl Writer for Several<'_> {
-    /// One that takes no more keeps none of the others from it: all are told, and
-    /// the first error is returned.
+    /// Passes the event to all writers, even if some fail. Returns the first error.
     fn event(&mut self, event: &Event) -> io::Result<()> {
         self.0
             .iter_mut()
@@ -25,7 +24,7 @@ mod tests {
     use crate::fixture;
     use crate::{Format, Options};
 
-    /// A disk that is full.
+    /// Output on a full disk.
     struct Full;
 
     impl io::Write for Full {

@@ -1,4 +1,4 @@
-//! What a comparison of two kube-proxies came to, for people.
+//! Renders the result of a verification as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,16 +16,15 @@ use svclab_experiment::verify::{
 };
 use svclab_judge::duration_words;
 
-/// Who is who in it.
+/// Labels of the two sides.
 const BEFORE: &str = "against";
 const NOW: &str = "new";
 
-/// How many cases a line names before it only counts them.
+/// Maximum number of cases named in a line; the others are counted.
 const NAMED: usize = 3;
 
-/// As text: what differs, what could not be compared, and the whole in a line. Where
-/// rules differ, and when traffic moved after each step, is told whole to those who want it
-/// `verbose`.
+/// Renders the differences, what was not compared, and a summary line. With `verbose`, also the
+/// differences of rules and the traffic shifts after each step.
 #[must_use]
 pub fn human(of: &Verification, verbose: bool, colour: bool) -> String {
     let mut text = String::new();
@@ -165,7 +164,7 @@ fn tell_rules(text: &mut String, rules: &[RulesDiffer], verbose: bool, colour: b
     let _ = writeln!(text, "{line}");
 }
 
-/// The case, and after which step.
+/// Describes the case and the step, if any, after which the rules differ.
 fn moment(differ: &RulesDiffer) -> String {
     match &differ.step {
         Some(step) => format!("{} after {step}", differ.case),
@@ -173,7 +172,7 @@ fn moment(differ: &RulesDiffer) -> String {
     }
 }
 
-/// When traffic moved, step by step.
+/// Adds the traffic shifts, step by step.
 fn tell_moved(text: &mut String, all: &[Moved]) {
     let told = |us: Option<u64>| us.map_or_else(|| "not seen".to_owned(), after);
     for steps in all.chunk_by(|a, b| (&a.case, &a.step) == (&b.case, &b.step)) {
@@ -208,7 +207,7 @@ fn tell_not_compared(text: &mut String, not: &NotCompared) {
     }
 }
 
-/// Some by name, and how many more.
+/// Lists the first names and the number of others.
 fn few(names: &[&str]) -> String {
     let more = names.len().saturating_sub(NAMED);
     let first = names[..names.len() - more].join(", ");
@@ -236,7 +235,7 @@ fn ran(ran: &Ran) -> String {
     [Some(what), sync, moving].into_iter().flatten().collect()
 }
 
-/// How long traffic took to move. What svclab generates it changes itself.
+/// Renders the times of traffic shifts. Generated rules are changed by svclab itself.
 fn moved(moving: &Moving, ran: &Ran) -> String {
     let whose = match ran.program {
         Some(_) => "; traffic moved after",
@@ -415,7 +414,7 @@ pub(super) mod tests {
         }
     }
 
-    /// One with something of each kind.
+    /// Returns a verification with results of every kind.
     pub fn document() -> Verification {
         Verification {
             schema: SCHEMA.to_owned(),

@@ -1,4 +1,4 @@
-//! A format's output as a file that has its name once the run is over.
+//! Writes a format to a file that gets its name at the end of the run.
 
 use std::io;
 
@@ -6,14 +6,14 @@ use super::writer::Writer;
 use svclab_diagnostic::files::Unfinished;
 use svclab_runner::results::Event;
 
-/// Writes a format to a file, and gives the file its name at the end.
+/// Writer to a file that gets its name at the end of the run.
 pub struct Whole<'a> {
     writer: Box<dyn Writer + 'a>,
     file: Option<Unfinished>,
 }
 
 impl<'a> Whole<'a> {
-    /// What `writer` writes is in that file.
+    /// Combines a file with the writer of its content.
     #[must_use]
     pub fn new(writer: Box<dyn Writer + 'a>, file: Unfinished) -> Self {
         Self {

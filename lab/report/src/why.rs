@@ -1,4 +1,4 @@
-//! What makes failing cases work, for people.
+//! Renders the changes that make failing cases succeed.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use super::words::wrap;
 use svclab_experiment::bisect::Difference;
 use svclab_experiment::why::{Came, Cure, Fared, Finding, Level, Told, Tried, Wrong};
 
-/// As text: what is wrong, and what to change. What was tried to no avail is told to those
-/// who want it `verbose`, and where nothing helped.
+/// Renders the failing probes and their fixes. Changes that did not help are included with
+/// `verbose`, or if a probe has no fix.
 #[must_use]
 pub fn human(findings: &[Finding], verbose: bool, colour: bool) -> String {
     let texts: Vec<String> = findings
@@ -30,7 +30,7 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
         }
         return text;
     }
-    // Probes that the same changes make work are told of together.
+    // Probes with the same fixes are grouped.
     let mut groups: Vec<Vec<&Wrong>> = Vec::new();
     for wrong in &finding.wrong {
         let alike = |group: &&mut Vec<&Wrong>| group[0].cures == wrong.cures;
@@ -91,7 +91,7 @@ fn one(finding: &Finding, verbose: bool, colour: bool) -> String {
     text
 }
 
-/// What is not answered either.
+/// Adds the failing probes that were not examined.
 fn unasked(text: &mut String, probes: &[String]) {
     if !probes.is_empty() {
         let _ = writeln!(
@@ -139,7 +139,7 @@ fn cures(text: &mut String, all: &[Cure], several: bool) {
     }
 }
 
-/// What of it is needed, as it is without it.
+/// Adds the differences that are needed, as they are without the fix.
 fn matters(text: &mut String, all: &[Difference]) {
     for difference in all {
         let place = format!("{} on {}", difference.place, difference.namespace);

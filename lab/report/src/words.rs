@@ -1,4 +1,4 @@
-//! The small words that several formats share.
+//! Provides text helpers that several formats share.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -7,8 +7,7 @@ use std::time::Duration;
 use svclab_diagnostic::printable::is_control;
 use svclab_runner::results::{Results, Summary};
 
-/// Text in lines of at most so many characters; a word that is longer has a line
-/// of its own.
+/// Wraps text into lines of at most `width` characters. A longer word has its own line.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -23,20 +22,20 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Each line two blanks in, ended.
+/// Indents each line by two spaces and terminates it.
 pub(super) fn indented(text: &str) -> String {
     text.lines()
         .fold(String::new(), |text, line| text + "  " + line + "\n")
 }
 
-/// A case's time, to the hundredth of a second: `3.02 s`.
+/// Renders a duration in seconds, to the hundredth: `3.02 s`.
 pub(super) fn seconds(milliseconds: u64) -> String {
     let hundredths = milliseconds.saturating_add(5) / 10;
     format!("{}.{:02} s", hundredths / 100, hundredths % 100)
 }
 
-/// Text as one word for a POSIX shell: `'clb-hairpin/policy=Local'`. A line end or another
-/// control character is written as bash reads it: `$'a\nb'` (POSIX.1-2024, 2.2.4).
+/// Quotes text as one word of a POSIX shell: `'clb-hairpin/policy=Local'`. Text with newlines or
+/// other control characters is quoted in the syntax of bash: `$'a\nb'` (POSIX.1-2024, 2.2.4).
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let is_odd = |letter| is_control(letter) || matches!(letter, '\n' | '\t');
@@ -60,7 +59,7 @@ pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// `12 passed, 1 failed, 0 errors`.
+/// Renders the counts: `12 passed, 1 failed, 0 errors`.
 pub(super) fn counts(summary: Summary) -> String {
     let errors = if summary.errors == 1 {
         "error"
@@ -73,7 +72,7 @@ pub(super) fn counts(summary: Summary) -> String {
     )
 }
 
-/// Items as a sentence lists them: `a, b and c`.
+/// Joins items as a sentence does: `a, b and c`.
 pub(super) fn and<T: AsRef<str>>(items: &[T]) -> String {
     let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
     match items.split_last() {
@@ -83,7 +82,7 @@ pub(super) fn and<T: AsRef<str>>(items: &[T]) -> String {
     }
 }
 
-/// The whole run in a line:
+/// Renders the whole run in a line:
 /// `12 passed, 1 failed, 0 errors in 3.2 s on Linux 6.12.43 (iptables v1.8.9, ipset v7.17)`.
 pub(super) fn summary(results: &Results, took: Duration) -> String {
     let kernels: BTreeSet<&str> = results
@@ -117,7 +116,7 @@ pub(super) fn summary(results: &Results, took: Duration) -> String {
     )
 }
 
-/// That cases of a run have no result; `None` where all have one.
+/// Describes the cases without a result. Returns `None` if all have one.
 pub(super) fn lost(results: &Results) -> Option<String> {
     let cases = match results.lost() {
         0 => return None,
@@ -127,9 +126,8 @@ pub(super) fn lost(results: &Results) -> Option<String> {
     Some(format!("{cases} no result, which is a bug in svclab"))
 }
 
-/// The programs that met the kernel, those that decide a packet's way first;
-/// `iptables-nft-restore v1.8.9 (nf_tables)` and `iptables-restore v1.8.9 (legacy)`
-/// come out of one package and are one.
+/// Returns the tools that the run used, iptables first. `iptables-nft-restore v1.8.9 (nf_tables)`
+/// and `iptables-restore v1.8.9 (legacy)` are from the same package and count as one.
 fn tools(results: &Results) -> Vec<String> {
     let mut known = Vec::new();
     for printed in results

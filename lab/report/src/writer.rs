@@ -1,23 +1,22 @@
-//! What every format is: something that takes events, told in some way.
+//! Defines the interface of all output formats: a writer of run events.
 
 use std::io::{self, Write};
 
 use svclab_runner::results::Event;
 
-/// How a run is told.
+/// Options of the output.
 pub struct Options<'a> {
-    /// Of every case everything that was seen, and what it says of claims.
+    /// Whether to include everything observed in each case, and its claims.
     pub verbose: bool,
-    /// Whether the output takes colours. Of the formats, only [`super::Format::Human`] has
-    /// any. For stdout that is `AutoStream::choice(&stdout()) !=
-    /// ColorChoice::Never` of anstream, which knows of terminals, `NO_COLOR` and
-    /// `CLICOLOR_FORCE`.
+    /// Whether the output may contain colours, which only [`super::Format::Human`] uses. For
+    /// stdout, use `AutoStream::choice(&stdout()) != ColorChoice::Never` of anstream, which
+    /// considers the terminal, `NO_COLOR` and `CLICOLOR_FORCE`.
     pub colour: bool,
-    /// The command that runs a case again, up to the case's name: `svclab run`, and
-    /// whatever options the case depends on.
+    /// Command that repeats a case, without the case name: `svclab run` with the options that the
+    /// case depends on.
     pub again: String,
-    /// Where [`super::Format::Github`] appends its table in Markdown: the file that
-    /// `GITHUB_STEP_SUMMARY` names, opened for appending.
+    /// Output for the Markdown table of [`super::Format::Github`]: the file of
+    /// `GITHUB_STEP_SUMMARY`, opened for appending.
     pub summary: Option<Box<dyn Write + 'a>>,
 }
 
@@ -32,16 +31,15 @@ impl Default for Options<'_> {
     }
 }
 
-/// Tells of a run, event by event.
+/// Writer of run events.
 pub trait Writer {
-    /// Takes the next event; what can be said by then is written and flushed.
+    /// Processes the next event, and writes and flushes all output that is complete.
     ///
-    /// When whoever reads the output has gone (`svclab run | head -1`), that is no
-    /// error: the rest is said to nobody, and the run's exit code is what it would
-    /// have been.
+    /// A closed pipe (`svclab run | head -1`) is no error: later output is discarded, and the exit
+    /// code of the run is unchanged.
     ///
     /// # Errors
     ///
-    /// When the output takes no more for any other reason, such as a full disk.
+    /// Returns an error if writing fails for another reason, such as a full disk.
     fn event(&mut self, event: &Event) -> io::Result<()>;
 }

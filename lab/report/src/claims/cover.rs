@@ -1,27 +1,25 @@
-//! What cases have in common that others have not, in the values of their axes:
-//! `underlay=drops` or `rpFilter=1` rather than twelve names.
+//! Describes a set of cases by axis values that other cases do not have: `underlay=drops` or
+//! `rpFilter=1` instead of twelve names.
 
 use std::collections::HashSet;
 
-/// So many terms are read at a glance; beyond that an example says more.
+/// Maximum number of terms. With more, an example is easier to read.
 const TERMS: usize = 3;
 
-/// So many values of axes a term joins at most.
+/// Maximum number of axis values per term.
 const VALUES: usize = 3;
 
-/// So many terms are tried in all before there is held to be no cover. Cases that
-/// a few terms cover need some dozens.
+/// Maximum number of terms to try before giving up. Sets that a few terms cover need only dozens.
 const TRIES: usize = 20_000;
 
-/// What a case's name says: its lab, without an axis, and the value of each axis.
+/// Parts of a case name: the lab, with an empty axis, and the value of each axis.
 type Values<'a> = Vec<(&'a str, &'a str)>;
 
-/// The fewest terms of which every one of `cases` meets one, and none of `others`
-/// any: each as it would be written to choose cases, `axis=value,axis=value`, with
-/// the lab before it where that matters. `None` when it takes more than three, or
-/// when a case is on both sides.
+/// Returns the fewest terms that together match all of `cases` and none of `others`. A term is
+/// written as a case selection, `axis=value,axis=value`, with the lab before it if needed. Returns
+/// `None` if more than 3 terms are needed, or if a case is on both sides.
 ///
-/// Nothing is said of cases that are on neither side.
+/// The terms may or may not match cases that are on neither side.
 pub(crate) fn cover(cases: &[&str], others: &[&str]) -> Option<Vec<String>> {
     let cases: Vec<Values<'_>> = cases.iter().map(|case| values(case)).collect();
     let others: Vec<Values<'_>> = others.iter().map(|case| values(case)).collect();
@@ -32,7 +30,7 @@ pub(crate) fn cover(cases: &[&str], others: &[&str]) -> Option<Vec<String>> {
             values,
         })
         .collect();
-    // What is tried first is what is found: short terms, and of those the widest.
+    // The first solution is returned: short terms come first, and of these the widest.
     terms.sort_by_key(|term| {
         let wide = term.covers.iter().filter(|covered| **covered).count();
         (term.values.len(), usize::MAX - wide)
@@ -45,10 +43,10 @@ pub(crate) fn cover(cases: &[&str], others: &[&str]) -> Option<Vec<String>> {
     })
 }
 
-/// Values that a case may have all of.
+/// Axis values that a case must have to match.
 struct Term<'a> {
     values: Values<'a>,
-    /// Which of the cases meet it.
+    /// Whether each of the cases matches.
     covers: Vec<bool>,
 }
 
@@ -72,7 +70,7 @@ impl Term<'_> {
 }
 
 fn values(case: &str) -> Values<'_> {
-    // Neither axes nor values hold what separates them; a lab checks that.
+    // Axes and values do not contain the separators; the lab parser checks this.
     let (lab, rest) = case.split_once('/').unwrap_or((case, ""));
     let axes = rest.split(',').filter_map(|pair| pair.split_once('='));
     std::iter::once(("", lab)).chain(axes).collect()
@@ -82,7 +80,7 @@ fn meets(case: &Values<'_>, term: &Values<'_>) -> bool {
     term.iter().all(|value| case.contains(value))
 }
 
-/// Every term that some case meets and no other, and that no value can be left out of.
+/// Returns every minimal term that matches some of `cases` and none of `others`.
 fn shortest<'a>(cases: &[Values<'a>], others: &[Values<'a>]) -> Vec<Values<'a>> {
     let mut found: Vec<Values<'a>> = Vec::new();
     let mut seen = HashSet::new();
@@ -102,7 +100,7 @@ fn shortest<'a>(cases: &[Values<'a>], others: &[Values<'a>]) -> Vec<Values<'a>> 
     found
 }
 
-/// Every choice of so many of these values, in their order.
+/// Returns all combinations of `length` values, in their order.
 fn choices<'a>(values: &[(&'a str, &'a str)], length: usize) -> Vec<Values<'a>> {
     if length == 0 {
         return vec![Vec::new()];
@@ -118,7 +116,7 @@ fn choices<'a>(values: &[(&'a str, &'a str)], length: usize) -> Vec<Values<'a>> 
     all
 }
 
-/// Chooses up to `limit` terms that cover all cases; whether there are such.
+/// Chooses up to `limit` terms that cover all cases. Returns whether they exist.
 fn choose<'t, 'a>(
     terms: &'t [Term<'a>],
     cases: usize,
@@ -168,7 +166,7 @@ mod tests {
         names.iter().map(|name| format!("{lab}/{name}")).collect()
     }
 
-    /// Covers those that `inside` holds for.
+    /// Covers the names for which `inside` holds.
     fn covered(names: &[String], inside: impl Fn(&str) -> bool) -> Option<Vec<String>> {
         let (cases, others): (Vec<&str>, Vec<&str>) = names
             .iter()
@@ -236,7 +234,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is on either side, the terms hold for the one and not for the other.
+        /// For any two sets of cases, the terms match all of one set and none of the other.
         #[test]
         fn a_cover_is_exact(sides in prop::collection::vec(any::<Option<bool>>(), 12)) {
             let names = lab();
@@ -248,7 +246,7 @@ mod tests {
             };
             let (cases, others) = (on(true), on(false));
             if let Some(terms) = cover(&cases, &others) {
-                // As a user would choose cases by them.
+                // Applies the terms like a case selection of a user.
                 let terms: Vec<String> = terms.into_iter().map(|term| {
                     if term.starts_with('l') { term } else { format!("l/{term}") }
                 }).collect();

@@ -1,20 +1,19 @@
-//! Labs that speak of one claim and do not say the same of it.
+//! Finds claims that labs declare with different texts.
 
 use indexmap::IndexMap;
 
 use super::Declared;
 
-/// Two labs that declare a claim with different texts. What is told of the claim
-/// is the first one's.
+/// Two labs that declare a claim with different texts. Output contains the first text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Differing<'a> {
-    /// As the first lab declares it.
+    /// First declaration of the claim.
     pub first: Declared<'a>,
-    /// As another one does.
+    /// Later declaration with another text.
     pub other: Declared<'a>,
 }
 
-/// Every declaration whose text is not that of the first one with its identifier.
+/// Returns every declaration whose text differs from the first one with the same identifier.
 #[must_use]
 pub fn differing<'a>(declared: &[Declared<'a>]) -> Vec<Differing<'a>> {
     let mut known: IndexMap<&str, Declared<'a>> = IndexMap::new();

@@ -1,8 +1,8 @@
-//! The order in which people count: `S0-2` before `S0-10`.
+//! Compares names in natural order: `S0-2` before `S0-10`.
 
 use std::cmp::Ordering;
 
-/// A name that is ordered by its words, and where two names have numbers by those.
+/// Name that is ordered by its text pieces and by the values of its numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key<'a>(pub(super) &'a str);
 
@@ -12,7 +12,7 @@ impl Ord for Key<'_> {
         while !left.is_empty() && !right.is_empty() {
             let (one, other) = (piece(left), piece(right));
             let order = match (number(one), number(other)) {
-                // Without leading zeros, the longer number is the greater.
+                // Without leading zeros, the longer number is greater.
                 (Some(one), Some(other)) => one.len().cmp(&other.len()).then(one.cmp(other)),
                 _ => one.cmp(other),
             };
@@ -21,7 +21,7 @@ impl Ord for Key<'_> {
             }
             (left, right) = (&left[one.len()..], &right[other.len()..]);
         }
-        // What reads the same but for zeros still is not the same.
+        // Names that differ only in leading zeros are not equal.
         left.len().cmp(&right.len()).then(self.0.cmp(other.0))
     }
 }
@@ -40,7 +40,7 @@ impl PartialEq for Key<'_> {
 
 impl Eq for Key<'_> {}
 
-/// The longest beginning of digits alone, or of none.
+/// Returns the longest prefix that consists of only digits or has no digits.
 fn piece(text: &str) -> &str {
     let digits = text.starts_with(|first: char| first.is_ascii_digit());
     let end = text.find(|next: char| next.is_ascii_digit() != digits);

@@ -1,4 +1,4 @@
-//! Claims for people: what became of each in a line, what it says below.
+//! Prints claims as text: the status in one line, the claim's text below.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -18,24 +18,23 @@ const PARTLY: Style = AnsiColor::Yellow.on_default().bold();
 const NOT_CHECKABLE: Style = Style::new().dimmed();
 const UNSETTLED: Style = AnsiColor::Magenta.on_default().bold();
 
-/// What stands below a claim's own line begins here.
+/// Indentation of the lines below a claim's status.
 const INDENT: &str = "    ";
 
-/// However narrow the terminal, a line holds so many characters.
+/// Minimum line width in characters, for any terminal.
 const NARROWEST: usize = 40;
 
-/// So many cases are named, the rest are counted.
+/// Maximum number of named cases; the others are counted.
 const NAMED: usize = 3;
 
-/// How claims are laid out.
+/// Layout of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// The width of a line, in characters; a longer word makes a longer line.
+    /// Line width in characters; only a longer word exceeds it.
     pub width: usize,
-    /// Whether the output takes colours; nothing is told by colour alone.
+    /// Whether to use colours. No information is in colour alone.
     pub colour: bool,
-    /// Whether every case that speaks of a claim is named, not only what such cases
-    /// have in common.
+    /// Whether to name every case of a claim, instead of only what the cases have in common.
     pub verbose: bool,
 }
 
@@ -49,11 +48,11 @@ impl Default for Layout {
     }
 }
 
-/// Prints claims, and how many came to what.
+/// Prints claims and the number of claims per status.
 ///
 /// # Errors
 ///
-/// When `out` takes no more, unless its reader has gone: then nobody misses the rest.
+/// Returns an error if writing to `out` fails. A closed pipe is no error.
 pub fn print(claims: &[ClaimLine], layout: Layout, out: impl Write) -> io::Result<()> {
     let text = text(claims, layout).map_err(io::Error::other)?;
     let text = if layout.colour { text } else { plain(&text) };
@@ -101,7 +100,7 @@ fn word(standing: &Standing) -> (Style, &'static str) {
     }
 }
 
-/// What follows the word in its line.
+/// Returns the text after the status word.
 fn how(standing: &Standing) -> String {
     match standing {
         Standing::Confirmed { cases } | Standing::Refuted { cases, .. } => match &cases[..] {
@@ -115,7 +114,7 @@ fn how(standing: &Standing) -> String {
     }
 }
 
-/// What follows what it says, a paragraph each.
+/// Returns the paragraphs after the claim's text.
 fn why(claim: &ClaimLine, verbose: bool) -> Vec<String> {
     match &claim.standing {
         Standing::Confirmed { cases } => every(cases, verbose),
@@ -150,7 +149,7 @@ fn why(claim: &ClaimLine, verbose: bool) -> Vec<String> {
     }
 }
 
-/// Each case, unless the claim's own line names the only one.
+/// Returns a line per case, unless the status line names the only case.
 fn every(cases: &[String], verbose: bool) -> Vec<String> {
     if !verbose || cases.len() == 1 {
         return Vec::new();
@@ -166,8 +165,8 @@ fn a_few(cases: &[String]) -> String {
     format!("{} and {} more", named.join(", "), rest.len())
 }
 
-/// `41 confirmed, 3 refuted, 2 partly, 5 not checkable, 1 unsettled`, those without
-/// any left out.
+/// Returns the sums: `41 confirmed, 3 refuted, 2 partly, 5 not checkable, 1 unsettled`, without
+/// zeros.
 fn sum(claims: &[ClaimLine]) -> String {
     const WORDS: [&str; 5] = [
         "confirmed",

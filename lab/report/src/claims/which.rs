@@ -1,10 +1,10 @@
-//! What cases say of a part of a claim, in a line for those that bear it out and one
-//! for those that do not.
+//! Renders the cases that confirm a part of a claim and those that refute it, one line each.
 
 use super::Part;
 use super::cover::cover;
 
-/// Which cases bear the part out and which do not, and what was seen there.
+/// Renders what the confirming and the refuting cases have in common, and the observation of the
+/// latter.
 pub(super) fn in_short(part: &Part) -> Vec<String> {
     let confirmed: Vec<&str> = part.confirmed.iter().map(String::as_str).collect();
     let refuted: Vec<&str> = part.refuted.iter().map(|of| of.case.as_str()).collect();
@@ -19,7 +19,7 @@ pub(super) fn in_short(part: &Part) -> Vec<String> {
     lines
 }
 
-/// Every case by its name.
+/// Renders every case by name.
 pub(super) fn in_full(part: &Part) -> Vec<String> {
     let confirmed = part
         .confirmed
@@ -32,7 +32,7 @@ pub(super) fn in_full(part: &Part) -> Vec<String> {
     confirmed.chain(refuted).collect()
 }
 
-/// Which cases they are, as against the others that speak of the same.
+/// Describes `cases` in contrast to `others`, which have results for the same part.
 fn which(cases: &[&str], others: &[&str]) -> String {
     let count = match cases.len() {
         1 => "1 case".to_owned(),
@@ -46,13 +46,13 @@ fn which(cases: &[&str], others: &[&str]) -> String {
     match (cover(cases, others), cases) {
         (Some(terms), _) => format!("in {count}: {}", terms.join(", or ")),
         (None, [only]) => format!("by {only}"),
-        // The line of the others says which those are.
+        // The line of the other cases defines both sets.
         (None, _) if cover(others, cases).is_some() => format!("in the other {count}"),
         (None, _) => format!("in {count}, such as {}", cases[0]),
     }
 }
 
-/// What the first case that refutes it saw.
+/// Returns the observation of the first case that refutes the part.
 fn seen(part: &Part) -> Option<String> {
     let first = part.refuted.first()?.seen.as_ref()?;
     let alike = part
