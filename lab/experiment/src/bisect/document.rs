@@ -112,7 +112,7 @@ pub struct Trial {
     pub of: Purpose,
     /// Number of differences that were as in bad.
     pub as_bad: usize,
-    /// How the lab of the trial was created.
+    /// Origin of the trial's lab.
     pub reached: Reached,
     /// Outcomes of the probe.
     pub seen: Vec<Times>,
@@ -135,7 +135,7 @@ pub enum Purpose {
     Verification,
 }
 
-/// How the lab of a trial was created.
+/// Origin of a trial's lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Reached {

@@ -1,10 +1,10 @@
 //! Chooses the probe result that separates good from bad, the number of connections per trial, and
 //! the error probability.
 //!
-//! With round robin or random balancing, chance decides the result of a single connection. The
-//! frequency of the symptom in good and in bad is estimated from connections in each, with bounds
-//! that hold with a stated probability (Clopper and Pearson, 1934). A trial has enough connections
-//! to separate the worst of these bounds with a stated probability, by the tails of the binomial
+//! With round robin or random balancing, chance decides the result of a single connection.
+//! Connections in good and in bad give bounds of the symptom's frequency on each side, which hold
+//! with a stated probability (Clopper and Pearson, 1934). A trial has enough connections to
+//! separate the worst of these bounds with a stated probability, by the tails of the binomial
 //! distribution. Results without randomness are treated alike, because a connection that always
 //! succeeded may still fail occasionally.
 
@@ -219,9 +219,9 @@ fn trials(differences: usize) -> f64 {
     f64::from(3 * (differences.max(1).ilog2() + 3) + 8)
 }
 
-/// Returns the smallest number of connections, and the minimum number with the symptom that makes a
-/// trial bad, for which neither side is mistaken for the other with a probability above `mistaken`.
-/// Returns `None` if [`MOST`] connections are too few.
+/// Returns the smallest number of connections, and the minimum number of those with the symptom
+/// that makes a trial bad. With these numbers, the probability of confusing the sides is at most
+/// `mistaken`. Returns `None` if [`MOST`] connections are too few.
 fn apart(good: f64, bad: f64, mistaken: f64) -> Option<(u32, u32)> {
     if good >= bad {
         return None;

@@ -126,8 +126,8 @@ impl Moving {
     }
 }
 
-/// Time at which the traffic of a flow shifted after a step. It runs from the change to the first
-/// packet on a path that did not exist before and after which no packet used a removed path.
+/// Time at which the traffic of a flow shifted after a step. It starts at the change. It ends at
+/// the first packet on a new path after which no packet uses a removed path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Moved {

@@ -1,10 +1,14 @@
 //! Merges two plans: finds their differences by meaning and builds the plan for any subset of the
 //! differences.
 //!
-//! Things that depend on each other form one difference, so that every subset can be built: an
-//! interface with its peer and everything on it, a route with the address that reaches its next
-//! hop, rules whose jumps could form a loop. A chain or set of only one plan exists as soon as a
-//! rule jumps to it or uses it, or it has content.
+//! Objects that depend on each other form one difference, so that every subset can be built:
+//!
+//! - an interface with its peer and everything on it,
+//! - a route with the address that reaches its next hop,
+//! - rules whose jumps could form a loop.
+//!
+//! A chain or set of only one plan exists as soon as a rule jumps to it or uses it, or it has
+//! content.
 
 mod atoms;
 mod difference;

@@ -24,7 +24,7 @@ const MOST: Duration = Duration::from_secs(3);
 /// Factor between the slowest answer seen and the time to wait for an answer.
 const SLOWER: u32 = 20;
 
-/// Running lab of consecutive trials, if there is one.
+/// Running lab of consecutive trials, or none yet.
 pub struct Bench {
     agent: Agent,
     standing: Option<(Plan, Session)>,
@@ -56,12 +56,12 @@ pub enum Tried {
     Refused(String),
 }
 
-/// How a probe runs.
+/// Connections and waiting time of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// As the lab defines it. A timeout must elapse or be proven by the evidence.
+    /// Number of connections from the lab. A timeout must elapse or be proven by the evidence.
     Slow,
-    /// With this number of connections and this maximum wait for each.
+    /// This number of connections, with this maximum wait for each.
     Quick {
         connections: u32,
         patience: Duration,

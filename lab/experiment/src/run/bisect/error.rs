@@ -49,7 +49,7 @@ pub enum BisectError {
         /// Names of the common probes.
         there: Vec<String>,
     },
-    /// One side cannot be built.
+    /// The good or the bad side cannot be built.
     #[error("{name} cannot be built: {why}")]
     End {
         /// Name of the side.

@@ -10,7 +10,7 @@ use svclab_model::plan::{Plan, Watch};
 use svclab_runner::kernel::{KernelError, Session, Tries};
 use svclab_runner::run::pool::{Held, Pool};
 
-/// How the lab of a trial was created.
+/// Origin of a trial's lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reached {
     /// The lab was built.
