@@ -23,7 +23,7 @@ const PATIENCE: u32 = 4;
 /// Finds the decisive differences, in up to `labs` labs at once: see
 /// [`side_by_side`](super::side_by_side).
 ///
-/// Calls `tell` after each trial, with the total number of differences.
+/// Reports each finished trial to the callback, with the total number of differences.
 ///
 /// # Errors
 ///

@@ -41,8 +41,8 @@ pub enum Step {
     Ended(String),
 }
 
-/// Compares all pairs, several at once, and sends the progress to `steps`. If `enough` resolves
-/// first, the result covers only the finished cases.
+/// Compares all pairs, several in parallel, and sends the progress. If the run is cancelled, the
+/// result covers only the finished cases.
 pub async fn verify(
     found: Pairs,
     against: &Side,

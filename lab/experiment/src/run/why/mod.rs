@@ -42,8 +42,8 @@ pub enum Stage {
     Ended(String),
 }
 
-/// Finds changes that make cases succeed. Returns the results in the order of the cases. Calls
-/// `tell` at the start and end of each case.
+/// Finds changes that make cases succeed. Returns the results in the order of the cases. Reports
+/// the start and end of each case to the callback.
 pub async fn why(
     cases: Vec<Asked<'_>>,
     options: &Options,
