@@ -36,7 +36,7 @@ pub struct Bisection {
     /// Minimal set of differences that must be as in good for bad to become good. Entries are as in
     /// `breaks`.
     pub cures: Vec<Vec<Difference>>,
-    /// Lab fields and objects that each cause part of `breaks` or `cures` alone. Absent if the
+    /// Lab fields and objects that each cause part of the found differences alone. Absent if the
     /// sides are dumps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub said_by: Vec<SaidBy>,

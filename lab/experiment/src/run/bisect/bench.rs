@@ -103,7 +103,7 @@ impl Way {
 }
 
 impl Bench {
-    /// Creates a bench without a running lab.
+    /// Creates a trial lab that is not built yet.
     pub fn new(agent: Agent) -> Self {
         Self {
             agent,

@@ -20,8 +20,7 @@ const AGAIN: u32 = 3;
 /// Factor between the maximum waits of two repetitions.
 const PATIENCE: u32 = 4;
 
-/// Finds the decisive differences, in up to `labs` labs at once: see
-/// [`side_by_side`](super::side_by_side).
+/// Finds the decisive differences, in up to `labs` labs at once: see [`super::side_by_side`].
 ///
 /// Reports each finished trial to the callback, with the total number of differences.
 ///

@@ -150,7 +150,7 @@ impl<'p> Bench<'p> {
     ///
     /// Returns an error if a side produces no evidence.
     pub async fn shares(&self, lacking: &Lacking) -> Result<Vec<Runs>, Failed> {
-        // Limits the sum of a run to AT_ONCE.
+        // Limits the number of connections per run.
         let flows = u64::try_from(lacking.len()).unwrap_or(u64::MAX);
         let most = lacking.values().copied().max().unwrap_or(0);
         let runs = most.saturating_mul(flows).div_ceil(AT_ONCE);
