@@ -1,6 +1,7 @@
-//! What an agent can make a front end hold, whatever it sends. This program plays both: as
-//! a front end it starts itself as its agent, and says in the end how much memory it had
-//! at most.
+//! Measures the peak memory of a front end that receives the largest events an agent can send.
+//!
+//! The program runs both sides: as front end, it starts itself as its agent and prints its own peak
+//! memory.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _, stdin, stdout};
@@ -27,29 +28,29 @@ mod fake_agent;
 #[path = "shared/full.rs"]
 mod full;
 
-/// Has this program be a front end.
+/// Argument that makes this program the front end.
 const FRONT: &str = "front-end";
 
-/// The most memory of a front end with one agent, in MiB, as README.md says.
+/// Maximum memory of a front end with one agent in MiB, as README.md states.
 const MOST: u64 = 768;
 
-/// What an agent sends when it is asked for evidence.
+/// Reply of the agent to a request for evidence.
 struct Manner {
     name: &'static str,
-    /// Whether reading it takes seconds without optimisation.
+    /// Whether the front end needs seconds to read the reply in a debug build.
     is_long: bool,
     send: fn(),
-    /// What the front end says of it.
+    /// Part of the front end's message; empty if no message is expected.
     said: &'static str,
 }
 
-/// Evidence with nothing in it, but for one field.
+/// Evidence in which all required fields but one are empty.
 const EVIDENCE: [&str; 2] = [
     r#"{"say":"probed","lab":0,"evidence":{"attempts":[],"packets":[],"packets_left_out":0,"counters":{},"rules":[],"#,
     "}}",
 ];
 
-/// The manner whose evidence a case is judged by, and the case.
+/// Name of the reply that the front end judges, and the case that it judges.
 const JUDGED: &str = "evidence of a case that passes";
 const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
 
@@ -223,7 +224,7 @@ const MANNERS: &[Manner] = &[
     },
 ];
 
-/// Sends a frame of the largest size, filled with pieces.
+/// Sends a frame of the maximum size, filled with pieces.
 fn filled(front: &str, piece: impl Fn(usize) -> String, rest: &str) {
     let mut text = String::with_capacity(MAX_EVENT);
     text.push_str(front);
@@ -240,7 +241,7 @@ fn filled(front: &str, piece: impl Fn(usize) -> String, rest: &str) {
     say(&[&text, rest]);
 }
 
-/// Sends a frame; a front end that has had enough does not read it.
+/// Sends a frame. Exits if the front end no longer reads.
 fn say(parts: &[&str]) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let length = u32::try_from(length).expect("a frame's length");
@@ -262,7 +263,7 @@ fn say_event(event: &Event) {
     say(&[&serde_json::to_string(event).expect("JSON")]);
 }
 
-/// The agent: builds every lab, and sends what it is to send when it is asked for evidence.
+/// Runs the agent: confirms every build, and sends its reply to the first probe request.
 fn agent(manner: &Manner) -> ExitCode {
     say_event(&Event::Ready {
         protocol: VERSION,
@@ -301,8 +302,8 @@ fn prepared() -> Prepared {
     fake_agent::of_probes(&cases::case(CASE))
 }
 
-/// The front end: asks for evidence, and prints how much memory it had at most, in MiB,
-/// and what it says of the agent.
+/// Runs the front end: requests evidence, then prints its peak memory in MiB and its message about
+/// the agent.
 fn front(manner: &str) -> ExitCode {
     let own = std::env::current_exe().expect("this program");
     let host = Host::with_agent(own).with_programs([PathBuf::from(manner)]);
@@ -375,7 +376,7 @@ fn main() -> ExitCode {
         );
         Trial::test(name, move || holds(manner))
     });
-    // One after the other: together they take what a small machine has not.
+    // One trial at a time: together they need more memory than a small machine has.
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials.collect()).exit_code()

@@ -1,6 +1,5 @@
-//! What the components write is loaded by the real tools into fresh network
-//! namespaces and read back: the tools accept it, and it stands as the model
-//! says it does.
+//! Loads the scripts of the simulated components with the real tools into new network namespaces,
+//! and compares the rules that the tools save with those of the model.
 
 use std::{
     fs,
@@ -17,11 +16,11 @@ use svclab_rules::{
 use svclab_ruleset::ipset::{Family, IpsetScript, Set, SetType};
 use svclab_ruleset::iptables::script::{Script, Table};
 
-/// Both programs of Debian's iptables, by the word in their names.
+/// Both iptables programs of Debian, as the infixes of their names.
 const BACKENDS: [&str; 2] = ["nft", "legacy"];
 
-/// Loads sets and then each script in a namespace of its own, and returns what
-/// `iptables-save` and `ipset save` print.
+/// Loads the sets, then each script, in a new namespace. Returns the output of `iptables-save` and
+/// of `ipset save`.
 fn load(backend: &str, sets: &IpsetScript, scripts: &[Script]) -> (String, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let file = |name: &str, text: String| {
@@ -35,7 +34,7 @@ fn load(backend: &str, sets: &IpsetScript, scripts: &[Script]) -> (String, Strin
             "iptables-{backend}-restore --noflush <rules-{number}"
         ));
     }
-    // By name: without root, the legacy program may not list the tables.
+    // Saves each table by name: without root, the legacy program cannot list the tables.
     for table in ["nat", "filter"] {
         steps.push(format!("iptables-{backend}-save -t {table} >>rules"));
     }
@@ -50,7 +49,7 @@ fn load(backend: &str, sets: &IpsetScript, scripts: &[Script]) -> (String, Strin
     let output = unshare
         .args(["sh", "-euc", &shell])
         .current_dir(directory.path())
-        // Without a file of its own every legacy run would wait for all others.
+        // With the shared lock file, every legacy run would wait for all others.
         .env("XTABLES_LOCKFILE", directory.path().join("lock"))
         .stdin(Stdio::null())
         .output()
@@ -61,7 +60,7 @@ fn load(backend: &str, sets: &IpsetScript, scripts: &[Script]) -> (String, Strin
     (read("rules"), read("saved-sets"))
 }
 
-/// The rules of one chain as `iptables-save` prints them, without `-A CHAIN`.
+/// Returns the rules of one chain as `iptables-save` prints them, without `-A CHAIN`.
 fn saved_rules<'a>(saved: &'a str, table: Table, chain: &str) -> Vec<&'a str> {
     let start = format!("-A {chain} ");
     saved
@@ -72,9 +71,8 @@ fn saved_rules<'a>(saved: &'a str, table: Table, chain: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// A rule's words in an order that does not depend on who printed it:
-/// `iptables-save` moves addresses and interfaces to the front and has a short
-/// form of `--jump`.
+/// Returns the sorted words of a rule, so that rules of different programs compare equal.
+/// `iptables-save` moves addresses and interfaces to the front and shortens `--jump` to `-j`.
 fn words(rule: &str) -> Vec<String> {
     let mut words: Vec<_> = rule
         .split_whitespace()
@@ -84,8 +82,8 @@ fn words(rule: &str) -> Vec<String> {
     words
 }
 
-/// Loads one component with either backend; every chain it touches must be read
-/// back as the model has it.
+/// Loads one component with both backends, and asserts that every chain it changes reads back as in
+/// the model.
 fn check(name: &str, sets: &IpsetScript, scripts: &[Script]) {
     let mut model = Chains::new();
     for script in scripts {
@@ -205,8 +203,9 @@ fn flannel_loads_after_another() {
     }
 }
 
-/// S2's node: a killed flannel's rules stand, and docker, calico, kube-proxy and
-/// flannel start, in this order. Read back is the write-up's chain, rule by rule.
+/// Rebuilds the node of S2: rules of a killed flannel remain, then docker, calico, kube-proxy and
+/// flannel start in this order. The chain that is read back equals the chain of the write-up, rule
+/// by rule.
 #[test]
 fn the_chain_of_the_write_up() {
     let earlier = EarlierFlannel {
@@ -241,12 +240,12 @@ fn the_chain_of_the_write_up() {
     }
     let standing = Standing { chains, ..standing };
     let mut new = flannel_of("v0.11.0");
-    // The write-up's MASQUERADE rules lack it, so its node's iptables was old.
+    // The MASQUERADE rules of the write-up lack `--random-fully`: its node had an old iptables.
     new.random_fully = Some(false);
     let lease = "192.168.64.0/24".parse().expect("a lease");
     let started = flannel::start(&new, lease, &standing).expect("a start");
     scripts.push(started.script);
-    // kube-proxy came in front of calico's jump, until Felix looked again.
+    // kube-proxy inserts its jump in front of calico's, until Felix refreshes its own.
     scripts.push(calico::refresh(&started.standing.chains));
 
     let sets = calico::ipsets(&felix).expect("two sets");

@@ -1,5 +1,5 @@
-//! What README.md says of containment, sentence by sentence, with the tests that check it. A
-//! sentence that is added there, or a test that is renamed, is missing here.
+//! Lists every sentence of the section "Containment" of README.md with the tests that check it. A
+//! new sentence and a renamed test both make this test fail.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ const IN_ITS_PLACE: &str = "tests/guest/confined.rs program_in_place_of_qemu_rea
 const UNCONFINED: &str =
     "tests/guest/confined.rs run_without_namespaces_passes_in_unprivileged_guest";
 
-/// Each sentence of the section, in its order.
+/// The sentences of the section in order, each with its tests as `FILE NAME`.
 const SENTENCES: &[(&str, &[&str])] = &[
     (
         "Every sentence of this section has a test, which `tests/containment.rs` names.",
@@ -268,7 +268,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The sentences of the section: a line is a paragraph or an item of a list.
+/// Returns the sentences of the section. Each line is a paragraph or a list item.
 fn sentences(readme: &str) -> Vec<String> {
     let (_, section) = readme.split_once("\n### Containment\n").expect("a section");
     let lines = section.lines().take_while(|line| !line.starts_with('#'));
@@ -297,7 +297,7 @@ fn readme_containment_every_sentence_has_a_test() {
         for test in *tests {
             let (file, name) = test.split_once(' ').expect("a file and a name");
             let source = text(file);
-            // A function, or a name that a program of its own gives its tests.
+            // Either a function, or the name of a test in a program with its own harness.
             let is_there = source.contains(&format!("fn {name}("))
                 || source.contains(&format!("(\"{name}\""))
                 || source.contains(&format!("\"{name}_{{"));

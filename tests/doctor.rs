@@ -1,5 +1,4 @@
-//! `svclab doctor`, on this machine as it is and on one that forbids what svclab
-//! lives on.
+//! Tests `svclab doctor` on this machine, and in environments without features that svclab needs.
 
 #[path = "shared/rights.rs"]
 mod rights;
@@ -17,8 +16,7 @@ fn said(output: &Output) -> Document {
     })
 }
 
-/// A cache with nothing in it: what this machine may have fetched is not what
-/// these tests are about.
+/// Creates an empty cache, so that kernels fetched on this machine do not affect the tests.
 fn empty() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
 }
@@ -37,7 +35,7 @@ fn what_it_says_and_its_exit_code_agree() {
     assert_eq!(document.diagnosis.root, nix::unistd::geteuid().is_root());
     let found = document.diagnosis.surroundings.expect("an agent");
     assert!(!found.kernel.is_empty());
-    // Every machine that runs these tests has them.
+    // Every machine that runs these tests has these features.
     for feature in ["network namespaces", "cables and captures", "iptables-nft"] {
         let mut findings = document.diagnosis.findings.iter();
         let finding = findings.find(|finding| finding.feature == feature);
@@ -52,7 +50,7 @@ fn what_it_says_and_its_exit_code_agree() {
         assert_eq!(drops.host.state, Health::Lacking, "{drops:?}");
         assert!(drops.host.remedy.is_some(), "{drops:?}");
     }
-    // Nothing is fetched to find out.
+    // The command downloads nothing.
     let guest = document.diagnosis.guest;
     assert!(guest.qemu.is_some(), "{guest:?}");
     assert_eq!(guest.kernel, None);
@@ -66,8 +64,8 @@ fn what_it_says_and_its_exit_code_agree() {
 
 #[test]
 fn a_machine_without_user_namespaces_is_told_what_to_change() {
-    // Below the first user namespace there may be one more, which is the second:
-    // none is left for the agent.
+    // The limit allows one more user namespace below the first, which `unshare` uses. None remains
+    // for the agent.
     let shell = "echo 1 >/proc/sys/user/max_user_namespaces
         exec unshare --user --map-user=1000 --map-group=1000 \"$0\" doctor --format json";
     let cache = empty();

@@ -1,5 +1,5 @@
-//! No evidence, no pass: arbitrary evidence from an agent that speaks the protocol, for
-//! cases of the labs that come with svclab and of labs that are drawn.
+//! Checks that no case passes without evidence for its expectations. A fake agent returns arbitrary
+//! evidence for cases of the shipped labs and of generated labs.
 
 #[path = "shared/changed_lab.rs"]
 mod changed_lab;
@@ -22,7 +22,7 @@ use svclab_runner::results::Outcome;
 use svclab_runner::run::{Prepared, choose, prepare};
 use tokio::runtime::{Builder, Runtime};
 
-/// Cases of the labs that come with svclab: of each the first two and the last.
+/// The first two cases and the last case of each shipped lab.
 static CASES: LazyLock<Vec<Prepared>> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
     let mut labs = choose(&[], &directory).expect("labs");
@@ -45,7 +45,7 @@ fn runtime() -> Runtime {
         .expect("a runtime")
 }
 
-/// Without this the others could pass because nothing ever does.
+/// Ensures that the other tests do not pass only because no case ever passes.
 #[test]
 fn ideal_evidence_of_probes_passes() {
     let passes = CASES.iter().filter(|case| {
@@ -57,7 +57,7 @@ fn ideal_evidence_of_probes_passes() {
     assert!(passes >= 10, "{passes} of {}", CASES.len());
 }
 
-/// Each connection is needed once: without one, or with one twice, no case passes.
+/// Removes, then duplicates, a connection: the case does not pass in either form.
 #[test]
 fn evidence_without_a_connection_does_not_pass() {
     let runtime = runtime();
@@ -83,7 +83,7 @@ fn evidence_without_a_connection_does_not_pass() {
     }
 }
 
-/// Each step is needed once, under its own name.
+/// Removes, duplicates and renames a step: the case ends with an error each time.
 #[test]
 fn evidence_without_a_step_does_not_pass() {
     let runtime = runtime();
@@ -104,7 +104,7 @@ fn evidence_without_a_step_does_not_pass() {
     assert!(tried > 0, "there are labs with steps");
 }
 
-/// Without this the drawn labs could be such that no case of them ever passes.
+/// Ensures that generated labs contain cases that can pass.
 #[test]
 fn drawn_labs_pass_on_ideal_evidence_of_probes() {
     let runtime = runtime();

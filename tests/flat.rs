@@ -1,5 +1,5 @@
-//! Labs, one after the other, in one agent of one process: what each takes is
-//! given back. The figures are printed.
+//! Runs labs one after another in one agent, and checks that descriptors, threads, namespaces and
+//! memory of the agent and the front end do not grow. Prints the numbers.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,26 +15,24 @@ mod full;
 #[path = "labs/stage.rs"]
 mod stage;
 
-/// One that connects at once, in a cluster of a few nodes.
+/// A case whose probe connects at once, in a cluster of a few nodes.
 const CASE: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=drops";
 
-/// After how many it is measured what they take: by then whatever is made once
-/// has been made.
+/// Number of labs before the baseline is measured; by then all one-time allocations are done.
 const WARM: usize = 20;
 
-/// By how many KiB memory may differ: what an allocator keeps is not the same
-/// after each lab. A lab of this kind that is not given back is some 300 of them,
-/// and there are as many as labs.
+/// Allowed difference of memory in KiB; the allocator keeps a varying amount after each lab. A
+/// leaked lab of this kind costs some 300 KiB, so a leak exceeds the slack after a few labs.
 const SLACK: u64 = 4096;
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holds {
     descriptors: usize,
     threads: usize,
-    /// Network namespaces that its descriptors lead to.
+    /// Number of distinct network namespaces among its descriptors.
     namespaces: usize,
-    /// Memory that is its own, in KiB.
+    /// Private memory in KiB.
     memory: u64,
 }
 
@@ -129,8 +127,8 @@ fn in_a_row(labs: usize) -> Result<(), Failed> {
     Err(told.into())
 }
 
-/// What this process and the agent hold once it has let go of all namespaces but
-/// so many. It keeps those of labs that are over for a moment.
+/// Measures this process and the agent, as soon as the agent holds at most `namespaces` network
+/// namespaces. The agent deletes the namespaces of ended labs with a short delay.
 async fn at_rest(agent: u32, namespaces: usize) -> [Holds; 2] {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Holds::of(agent).namespaces > namespaces && Instant::now() < deadline {
@@ -139,7 +137,7 @@ async fn at_rest(agent: u32, namespaces: usize) -> [Holds; 2] {
     [Holds::of(std::process::id()), Holds::of(agent)]
 }
 
-/// The agent's own process, the last of those that wait for it.
+/// Returns the PID of the agent's innermost process: its parents only wait for it.
 fn innermost(process: u32) -> u32 {
     let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let children = children.unwrap_or_default();

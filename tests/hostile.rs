@@ -1,7 +1,6 @@
-//! Nothing that stands in a lab or an object becomes a rule, a chain, a table, a
-//! set or a word of one by what it is made of. Every text of every lab, the
-//! objects' among them, is replaced by one that would, were it only put into the
-//! rules as it is.
+//! Checks that no text of a lab or object can add a rule, chain, table, set or word to the
+//! generated scripts. Replaces every text of every lab, including those of the objects, by hostile
+//! texts that would do so if they were inserted without escaping.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
@@ -19,8 +18,8 @@ use svclab_scenario::Scenario;
 #[path = "shared/full.rs"]
 mod full;
 
-/// What is read as something else where it is put in as it is: by
-/// `iptables-restore`, by `ipset restore`, by `nft -f`, by a shell, as a path.
+/// Texts that change the meaning of an input if inserted without escaping: of `iptables-restore`,
+/// `ipset restore`, `nft -f`, a shell, or a path.
 const HOSTILE: [&str; 20] = [
     "x\nCOMMIT\n*filter\n:INPUT DROP [0:0]\nCOMMIT\n",
     "x\n-A INPUT -j DROP",
@@ -44,19 +43,18 @@ const HOSTILE: [&str; 20] = [
     "%s%n",
 ];
 
-/// What stands for the same where nothing is wrong with it.
+/// Harmless text that replaces the same texts for comparison.
 const HARMLESS: &str = "harmless";
 
-/// Which lab, which document of it, and the way to a text, with whether it is a
-/// key's.
+/// Index of the lab, index of its document, path to the text, and whether the text is a key.
 type Place = (usize, usize, (Vec<String>, bool));
 
-/// The documents of a lab.
+/// Parses the documents of a lab.
 fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).expect("a lab")
 }
 
-/// Every lab with rules of some kind.
+/// Returns the documents of every lab in `topologies/`.
 fn labs() -> Vec<Vec<Value>> {
     let topologies = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
     let mut labs: Vec<_> = std::fs::read_dir(topologies)
@@ -74,7 +72,7 @@ fn labs() -> Vec<Vec<Value>> {
     texts.map(|text| documents(&text)).collect()
 }
 
-/// The way to every text: map values and list elements, and keys.
+/// Collects the path of every text: map values, list elements and keys.
 fn texts(value: &Value, at: &mut Vec<String>, found: &mut Vec<(Vec<String>, bool)>) {
     match value {
         Value::String(_) => found.push((at.clone(), false)),
@@ -97,7 +95,7 @@ fn texts(value: &Value, at: &mut Vec<String>, found: &mut Vec<(Vec<String>, bool
     }
 }
 
-/// The documents with one text replaced.
+/// Returns the documents with one text replaced.
 fn with(
     documents: &[Value],
     document: usize,
@@ -125,7 +123,7 @@ fn with(
     texts.join("\n---\n")
 }
 
-/// The plans of the lab's cases, if it is taken at all.
+/// Returns the plans of the first and the last case; `None` if the lab is refused.
 fn plans(text: String) -> Option<Vec<Plan>> {
     let source = Source::from_bytes("<test>", text.into_bytes()).ok()?;
     let (scenario, warnings) = Scenario::load(&Sources::from(source)).ok()?;
@@ -135,7 +133,7 @@ fn plans(text: String) -> Option<Vec<Plan>> {
         scenario,
         warnings,
     };
-    // The cases of a lab differ in what an axis patches; two show both ends.
+    // Cases of a lab differ in what an axis patches; the first and the last cover both ends.
     let cases = chosen.scenario.cases();
     [cases.first(), cases.last()]
         .into_iter()
@@ -144,7 +142,7 @@ fn plans(text: String) -> Option<Vec<Plan>> {
         .collect()
 }
 
-/// What each program is fed, by namespace.
+/// Returns the input of each program by namespace.
 fn inputs(plan: &Plan) -> BTreeMap<(String, &'static str), String> {
     let mut inputs = BTreeMap::new();
     for namespace in &plan.namespaces {
@@ -161,7 +159,7 @@ fn inputs(plan: &Plan) -> BTreeMap<(String, &'static str), String> {
     inputs
 }
 
-/// Every line is of a kind that svclab writes.
+/// Whether a line is of a kind that svclab writes.
 fn is_of_ours(program: &str, line: &str) -> bool {
     if program == "nft" {
         return !line.chars().any(char::is_control) && words(line).is_some();
@@ -177,8 +175,8 @@ fn is_of_ours(program: &str, line: &str) -> bool {
         && (!line.starts_with("COMMIT") || line == "COMMIT")
 }
 
-/// How many words a line has, quotes taken as `iptables-restore` takes them;
-/// none if they do not end.
+/// Counts the words of a line, with the quoting rules of `iptables-restore`. Returns `None` if a
+/// quotation does not end.
 fn words(line: &str) -> Option<usize> {
     let (mut words, mut in_word, mut quoted) = (0, false, false);
     let mut letters = line.chars();
@@ -203,11 +201,10 @@ fn words(line: &str) -> Option<usize> {
     (!quoted).then_some(words)
 }
 
-/// What a plan's inputs are like, by program.
+/// For each program, the word counts of its lines.
 type Shape = Vec<(&'static str, Vec<Option<usize>>)>;
 
-/// The number of words of each line of each input, in no order: what is sorted
-/// by name may stand elsewhere.
+/// Returns the word counts of each input, sorted: lines that are ordered by name may move.
 fn shape(plan: &Plan) -> Shape {
     let mut shapes: Vec<_> = inputs(plan)
         .into_iter()
@@ -221,9 +218,8 @@ fn shape(plan: &Plan) -> Shape {
     shapes
 }
 
-/// A text by its place: which lab, which document, the way in it. Of those that
-/// stand for the same in one document, such as the names of several ports, the
-/// first.
+/// Returns the locations of all texts. Of texts with the same role in one document, such as the
+/// names of several ports, returns only the first.
 fn places() -> Vec<Place> {
     let mut places = Vec::new();
     let mut known = BTreeSet::new();
@@ -273,8 +269,8 @@ proptest! {
     }
 }
 
-/// Each of the texts in each of the places: with the long suites. Every processor
-/// takes a share of the places.
+/// Tries every hostile text at every location, in the full suite only. Each processor runs a share
+/// of the locations.
 #[test]
 fn no_text_anywhere_becomes_a_rule() {
     if !full::ordinary_or_full(false, true) {
@@ -302,7 +298,7 @@ fn no_text_anywhere_becomes_a_rule() {
     );
 }
 
-/// Puts each of the texts into a place; how many made a lab that is taken.
+/// Inserts each hostile text at a location. Returns the number of accepted labs.
 fn every_text_in(documents: &[Value], place: &Place) -> usize {
     let harmless = harmless(documents, place);
     let mut taken = 0;
@@ -316,7 +312,8 @@ fn every_text_in(documents: &[Value], place: &Place) -> usize {
     taken
 }
 
-/// The shapes of what a name in that place writes, if a name may stand there.
+/// Returns the shapes of the plans with a harmless name at the location; `None` if the lab is
+/// refused.
 fn harmless(documents: &[Value], (_, document, at): &Place) -> Option<Vec<Shape>> {
     let plans = plans(with(documents, *document, at, HARMLESS))?;
     Some(plans.iter().map(shape).collect())
@@ -332,8 +329,8 @@ fn no_rule_comes_of(
     is_no_rule(documents, place, hostile, whole, harmless.as_deref()).map(drop)
 }
 
-/// Puts a text into a place, as a whole or behind what stands for it; whether such
-/// a lab is taken.
+/// Inserts a text at a location, either alone or appended to the harmless text. Returns whether the
+/// lab is accepted.
 fn is_no_rule(
     documents: &[Value],
     (_, document, at): &Place,
@@ -357,7 +354,7 @@ fn is_no_rule(
             }
         }
     }
-    // A name in its place writes rules of the same shape.
+    // A name in that location yields rules of the same shape.
     if let Some(harmless) = harmless.filter(|_| !is_raw(at)) {
         let shapes: Vec<_> = plans.iter().map(shape).collect();
         prop_assert_eq!(shapes.as_slice(), harmless);
@@ -367,7 +364,7 @@ fn is_no_rule(
 
 #[test]
 fn the_labs_are_taken_as_they_are() {
-    // Else nothing above would have been tried.
+    // If svclab refused the unchanged labs, the tests above would test nothing.
     for documents in labs() {
         let texts: Vec<String> = documents.iter().map(ToString::to_string).collect();
         let plans = plans(texts.join("\n---\n")).expect("a lab that is taken");

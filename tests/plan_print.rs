@@ -1,5 +1,5 @@
-//! What `svclab plan` prints is fed to the tools themselves, and the agent builds
-//! the same plan: both must leave the same network behind.
+//! Applies a plan twice: the tools run the output of `svclab plan`, and the agent builds the plan.
+//! Both must create the same network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use svclab_runner::kernel::Host;
 
 fn plan() -> Plan {
     let mut plan: Plan = serde_json::from_str(include_str!("plans/small.json")).expect("a plan");
-    // What only dumped nodes have.
+    // Routes and rules of kinds that only dumped nodes have.
     let router = plan.namespaces.iter_mut().find(|ns| ns.name == "router");
     let router = router.expect("a router");
     let to = |text: &str| text.parse().expect("a network");
@@ -79,7 +79,7 @@ fn plan() -> Plan {
     plan
 }
 
-/// What is asked of every namespace; each answers with JSON.
+/// Names and commands of the queries that run in every namespace; each prints JSON.
 const QUESTIONS: [(&str, &str); 8] = [
     ("links", "ip -j -d address"),
     ("ports", "bridge -j -d link"),
@@ -91,11 +91,11 @@ const QUESTIONS: [(&str, &str); 8] = [
     ("forwarding", "bridge -j fdb show"),
 ];
 
-/// Answers by namespace and question, without what differs from one making to
-/// the next: indexes, counters, timers.
+/// Query results by namespace and query name, without values that differ between runs: indexes,
+/// counters, timers.
 type Network = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// The fields that a plan decides.
+/// JSON fields that a plan determines.
 const DECIDED: [&str; 41] = [
     "action",
     "dstlen",
@@ -140,8 +140,8 @@ const DECIDED: [&str; 41] = [
     "metric",
 ];
 
-/// What comes when the kernel gets round to finding a link ready, whoever made
-/// it: carrier flags, link-local addresses, groups that IPv6 joins.
+/// Whether the kernel sets this value only once a link is ready: carrier flags, link-local
+/// addresses, multicast groups that IPv6 joins.
 fn is_fleeting(value: &Value) -> bool {
     match value {
         Value::String(flag) => ["LOWER_UP", "NO-CARRIER", "linkdown"].contains(&flag.as_str()),
@@ -196,9 +196,9 @@ fn read(answers: &str) -> BTreeMap<String, BTreeSet<String>> {
     read
 }
 
-/// Asks the questions, one line for the name and one for the answer.
+/// Returns a script that prints two lines for each query: its name and its result.
 fn asking() -> String {
-    // No entries at all print as nothing.
+    // A command without entries prints nothing; the script prints `[]` instead.
     QUESTIONS
         .map(|(name, question)| {
             format!("echo {name}; a=$({question} | tr -d '\\n'); echo \"${{a:-[]}}\"")
@@ -221,7 +221,7 @@ fn run(command: &mut Command, what: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Applies the printed plan in namespaces of an own making.
+/// Applies the printed plan in new namespaces and returns their network.
 fn by_the_tools(plan: &Plan, directory: &Path) -> Network {
     let mut steps = steps(plan);
     steps.sort_by_key(|step| step.stage);
@@ -265,7 +265,7 @@ fn by_the_tools(plan: &Plan, directory: &Path) -> Network {
         .collect()
 }
 
-/// The processes below this one.
+/// Returns the PIDs of all descendants of a process.
 fn descendants(of: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{of}/task"))
         .into_iter()
@@ -283,7 +283,7 @@ fn descendants(of: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The network namespaces that processes below this one hold by descriptors.
+/// Returns the network namespaces that descendants of this process hold by descriptors.
 fn held() -> BTreeMap<PathBuf, (u32, PathBuf)> {
     let mut held = BTreeMap::new();
     for process in descendants(std::process::id()) {

@@ -1,5 +1,5 @@
-//! Every packet of a case accounted for, and the case's verdicts beside those of one
-//! that nobody watches.
+//! Runs cases with and without full evidence. Reports how every packet ended and whether the
+//! verdicts are the same.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -12,14 +12,14 @@ use svclab_model::plan::{Plan, Watch};
 use svclab_runner::kernel::Agent;
 use svclab_runner::run::Prepared;
 
-/// How packets ended.
+/// Counts of the ways in which packets ended.
 #[derive(Debug, Default)]
 pub struct Account {
-    /// How many, by how.
+    /// Number of packets by kind of end.
     ends: BTreeMap<&'static str, usize>,
-    /// Those of which it is not known, in words.
+    /// Descriptions of packets whose end is unknown.
     pub unknown: Vec<String>,
-    /// What did not come out as expected, watched or unwatched, and what was left out.
+    /// Unexpected results, with or without full evidence, and evidence that was missed.
     pub wrong: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ impl Account {
         account
     }
 
-    /// Both together.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: Self) {
         for (end, count) in other.ends {
             *self.ends.entry(end).or_default() += count;
@@ -63,7 +63,7 @@ impl Account {
         self.wrong.extend(other.wrong);
     }
 
-    /// Prints it, also where a test's output is kept back.
+    /// Prints the counts to standard error directly, which libtest does not capture.
     pub fn print(&self, kernel: &str) {
         let all: usize = self.ends.values().sum();
         let ends: Vec<String> = self
@@ -82,8 +82,9 @@ impl Account {
     }
 }
 
-/// Runs every case twice, watched and unwatched, and tells how every packet ended. Who
-/// is slow to watch many connections waits for `patience` when they are watched.
+/// Runs every case with and without full evidence, and returns how every packet ended. With
+/// `patience`, probes with full evidence wait that long: a slow kernel needs more time to trace
+/// many connections.
 pub async fn account(
     agent: &Agent,
     cases: Vec<Prepared>,
@@ -127,7 +128,7 @@ async fn both(agent: &Agent, case: &Prepared, patience: Option<Duration>) -> Acc
     if left_out > 0 {
         account.wrong.push(format!("{id}: {left_out} left out"));
     }
-    // Of what is not watched only the verdicts are known.
+    // Without full evidence, only the verdicts can be compared.
     let unwatched = Plan {
         watch: Watch::default(),
         ..case.plan.clone()

@@ -1,5 +1,5 @@
-//! What somebody does by hand in a lab that stands, and what is said of a call after
-//! each of it: on this host and in guests alike.
+//! Commands that a user runs by hand in a running lab, and the explanation of a probe after each of
+//! them. The tests of this host and of guests share them.
 
 use std::fmt::Write as _;
 
@@ -8,19 +8,19 @@ use serde_json::Value;
 use super::settled::settled;
 use super::standing_labs::Runtime;
 
-/// A case that connects, by way of a tunnel and two nodes.
+/// A case that connects, through a tunnel and across two nodes.
 pub const CONNECTS: &str = "canal-stale-rule/stale=removed,rpFilter=1,underlay=passes";
 
-/// The same with a source that only the reverse path filter minds, which is off.
+/// The same case with a source that only the reverse path filter rejects, which is off.
 pub const UNFILTERED: &str = "canal-stale-rule/stale=present,rpFilter=0,underlay=passes";
 
-/// What is done, and how it is undone: lines of a namespace and a command.
+/// Commands and the commands that undo them, each as `NAMESPACE COMMAND`.
 struct Deed {
     done: &'static [&'static str],
     undone: &'static [&'static str],
 }
 
-/// Rules of each of the programs that write them.
+/// Rules of each program that writes rules.
 const RULES: [Deed; 4] = [
     Deed {
         done: &["node-2 iptables-nft -I FORWARD -p tcp -m comment --comment by-hand -j DROP"],
@@ -31,7 +31,7 @@ const RULES: [Deed; 4] = [
         undone: &["node-2 iptables-legacy -D FORWARD 1"],
     },
     Deed {
-        // A namespace that had no rules.
+        // A namespace without rules before.
         done: &["pod/default/web iptables-legacy -I INPUT -p tcp --dport 8080 -j DROP"],
         undone: &["pod/default/web iptables-legacy -D INPUT 1"],
     },
@@ -45,7 +45,7 @@ const RULES: [Deed; 4] = [
     },
 ];
 
-/// Routes, on each part of the way.
+/// Routes, at each hop of the packet path.
 const ROUTES: [Deed; 5] = [
     Deed {
         done: &[
@@ -58,7 +58,8 @@ const ROUTES: [Deed; 5] = [
         ],
     },
     Deed {
-        // By its default route, back to who has none.
+        // The packet returns through the default route to the router, which has no route to the
+        // pod.
         done: &["node-2 ip route del 192.168.66.10"],
         undone: &["node-2 ip route add 192.168.66.10 dev cali68caf03a5f4"],
     },
@@ -82,7 +83,7 @@ const ROUTES: [Deed; 5] = [
     },
 ];
 
-/// Settings, where no reverse path is filtered.
+/// Sysctls, in a lab without reverse path filtering.
 const SETTINGS: [Deed; 2] = [
     Deed {
         done: &["node-2 sysctl -qw net.ipv4.conf.flannel/1.rp_filter=1"],
@@ -94,7 +95,7 @@ const SETTINGS: [Deed; 2] = [
     },
 ];
 
-/// A route by which the kernel throws packets away without counting them.
+/// A route whose drops the kernel does not count.
 const UNCOUNTED: [Deed; 1] = [Deed {
     done: &[
         "node-2 ip route del 192.168.66.10",
@@ -106,22 +107,22 @@ const UNCOUNTED: [Deed; 1] = [Deed {
     ],
 }];
 
-/// What is said of calls while rules stand that drop them.
+/// Returns the explanations of probes while rules drop their packets.
 pub fn rules(runtime: &Runtime) -> String {
     told(runtime, &RULES)
 }
 
-/// What is said of calls while routes are missing.
+/// Returns the explanations of probes while routes are missing.
 pub fn routes(runtime: &Runtime) -> String {
     told(runtime, &ROUTES)
 }
 
-/// What is said of calls while settings forbid them.
+/// Returns the explanations of probes while sysctls forbid forwarding.
 pub fn settings(runtime: &Runtime) -> String {
     told(runtime, &SETTINGS)
 }
 
-/// What is said of calls that end without a trace that everybody may see.
+/// Returns the explanations of probes whose packets the kernel drops without a counter.
 pub fn uncounted(runtime: &Runtime) -> String {
     told(runtime, &UNCOUNTED)
 }
@@ -134,7 +135,7 @@ fn told(runtime: &Runtime, deeds: &[Deed]) -> String {
             by_hand(runtime, line);
             let _ = writeln!(text, "# {line}");
         }
-        // No retransmission comes within that: each count is of one packet.
+        // The kernel sends no retransmission within 500 ms, so each counter counts one packet.
         let (verdict, said) = called(runtime, "500ms");
         let _ = write!(text, "{verdict}\n{said}\n\n");
         for line in *undone {
@@ -153,7 +154,7 @@ fn by_hand(runtime: &Runtime, line: &str) {
     assert_eq!(output.status.code(), Some(0), "{line}: {output:?}");
 }
 
-/// The verdict of a call, and what is said of it.
+/// Runs a probe. Returns its verdict and its explanation.
 fn called(runtime: &Runtime, patience: &str) -> (String, String) {
     let output = runtime.run(&[
         "probe",

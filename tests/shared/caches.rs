@@ -1,4 +1,4 @@
-//! Caches of tests' own, and what must be so in a cache that nobody uses.
+//! Private caches for tests, and a check that an unused cache has no locks and no partial entries.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,7 @@ use svclab_runner::kernel::guest::{Cache, KERNELS};
 
 use super::guests::{block_on, guest, shared};
 
-/// A cache of a test's own that has the kernel of a series and no snapshot.
+/// Creates a cache for one test, with the kernel of a series and no snapshot.
 pub fn own_cache(series: &str) -> (tempfile::TempDir, Cache) {
     let kernel = block_on(guest(series)).kernel().directory.clone();
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
@@ -20,18 +20,18 @@ pub fn own_cache(series: &str) -> (tempfile::TempDir, Cache) {
         let file = file.expect("a kernel's files");
         fs::copy(file.path(), place.join(file.file_name())).expect("it can be copied");
     }
-    // Whether KVM works here is found out once.
+    // Copies the result of the KVM check, which otherwise runs again.
     let notes = shared().directory().join("notes");
     let own = cache.directory().join("notes");
     fs::create_dir_all(&own).expect("a directory");
     for note in ["accel.json", "qemu.json"] {
-        // There is none before the first boot of all.
+        // Neither file exists before the first boot.
         let _ = fs::copy(notes.join(note), own.join(note));
     }
     (directory, cache)
 }
 
-/// No lock of the cache is held, and nothing in it is half made.
+/// Asserts that no lock of the cache is held and no entry is incomplete.
 pub fn is_clean(directory: &Path) {
     if !directory.join("locks").is_dir() {
         return;

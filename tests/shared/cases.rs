@@ -1,18 +1,18 @@
-//! Cases of the project's labs, by their names.
+//! Prepared cases of the shipped labs, by name.
 
 use std::path::Path;
 use std::time::Duration;
 
 use svclab_runner::run::{Prepared, choose, prepare};
 
-/// A case of one of the project's labs.
+/// Prepares a case of a shipped lab.
 pub fn case(name: &str) -> Prepared {
     let mut cases = cases(&[name.to_owned()]);
     assert_eq!(cases.len(), 1, "{name}");
     cases.remove(0)
 }
 
-/// The cases of the project's labs that are meant by names.
+/// Prepares the cases of shipped labs that the names select.
 pub fn cases(names: &[String]) -> Vec<Prepared> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies");
     let labs = choose(names, &directory).expect("there are such labs");

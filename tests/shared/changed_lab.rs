@@ -1,6 +1,6 @@
-//! Labs with some places changed: they stay YAML of a lab's shape, which bytes that are
-//! changed at random seldom are. A place gets another value, the value of another place,
-//! or another name, or is left out.
+//! Changes values in a lab. The result stays YAML with the shape of a lab, which bytes changed at
+//! random seldom are. A value is replaced by another value or by the value of another location,
+//! renamed, or removed.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use crate::choices::Choices;
 /// Maximum number of changed places.
 const CHANGES: usize = 6;
 
-/// Texts that occur in labs, or nearly do.
+/// Texts that occur in labs, or are similar to such texts.
 const TEXTS: [&str; 24] = [
     "",
     "0",
@@ -37,7 +37,7 @@ const TEXTS: [&str; 24] = [
     "a\nb",
 ];
 
-/// Changes some places of a lab's documents, to values of `grafts` among others.
+/// Changes some values of a lab's documents. New values are arbitrary or come from `grafts`.
 pub fn change_lab(lab: &mut [Value], grafts: &[Vec<Value>], choices: &mut Choices<'_>) {
     for _ in 0..=choices.below(CHANGES) {
         let mut other = choices.of(grafts);
@@ -52,7 +52,7 @@ pub fn text(documents: &[Value]) -> String {
     texts.join("\n---\n")
 }
 
-/// Returns any place of any document.
+/// Picks a value of any document, at any depth.
 fn pick<'a>(documents: &'a mut [Value], choices: &mut Choices<'_>) -> &'a mut Value {
     let at = choices.below(documents.len());
     let mut place = &mut documents[at];
@@ -81,7 +81,7 @@ fn change(place: &mut Value, graft: Value, choices: &mut Choices<'_>) {
         (2, place) => *place = any_text(choices).into(),
         (3, place) => *place = choices.number().cast_signed().into(),
         (4, place) => *place = Value::Null,
-        // One less, one twice, one more.
+        // Removes an item, repeats an item, or appends one.
         (5, Value::Array(items)) if !items.is_empty() => {
             items.remove(choices.below(items.len()));
         }

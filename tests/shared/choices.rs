@@ -1,6 +1,6 @@
-//! Decisions that are read from bytes, of a fuzzer or of a property test.
+//! Decisions read from the bytes of a fuzzer or of a property test.
 
-/// Decisions that are read from bytes; once those are used up, all are 0.
+/// Source of decisions; returns 0 for everything once the bytes are used up.
 pub struct Choices<'b>(pub &'b [u8]);
 
 impl Choices<'_> {
@@ -13,7 +13,7 @@ impl Choices<'_> {
         *first
     }
 
-    /// Returns a number below `end`, or 0 where that is 0.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         let number = usize::from(self.byte()) << 8 | usize::from(self.byte());
         if end == 0 { 0 } else { number % end }
@@ -24,7 +24,7 @@ impl Choices<'_> {
         items[self.below(items.len())].clone()
     }
 
-    /// Returns any number, often one of the ends of its type.
+    /// Returns any number, often a limit of its type.
     pub fn number(&mut self) -> u64 {
         match self.byte() % 4 {
             0 => u64::MAX,

@@ -1,11 +1,13 @@
-//! The command and its agent at a place that every user may read.
+//! Copies the command and its agent to a directory that every user can read.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Copies the command and its agent into a directory. Returns the path of the command.
-/// Another process copies them: a file that this process had open for writing cannot be
-/// started while a process that another test forked meanwhile has it open, too.
+///
+/// `cp` copies the files, not this process. While this process has a file open for writing, a
+/// concurrent fork of another test inherits the descriptor, and `execve` of the file fails with
+/// `ETXTBSY`.
 pub fn copied(into: &Path) -> PathBuf {
     let agent = env!("CARGO_BIN_EXE_svclab-agent");
     let copied = Command::new("cp")

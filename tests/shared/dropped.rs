@@ -1,5 +1,5 @@
-//! Packets that die in each of the ways that a kernel has a word for, and as many as
-//! the kernel's own counters say.
+//! Sends packets that the kernel drops for each known reason, and compares the recorded drops with
+//! the kernel's counters.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,16 +8,15 @@ use std::time::Duration;
 use svclab_model::evidence::{Dropped, Drops, Evidence};
 use svclab_model::plan::{Backend, Iptables, Plan, Probe, Protocol, Sysctl, Target, Watch};
 
-/// Longer than the kernel needs. What nobody answers are datagrams: a SYN would be sent
-/// again if this takes longer.
+/// Wait of each probe; longer than the kernel needs. Unanswered packets are datagrams, because a
+/// slow kernel would retransmit a SYN.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// The client's addresses: of its own network, and of one that the router knows no
-/// way to.
+/// Addresses of the client: one of its own network, and one to which the router has no route.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 const STRANGE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 
-/// The router, the server behind it, and nobody.
+/// Addresses of the router, of the server behind it, and of no host.
 const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 const NOBODY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
@@ -30,33 +29,34 @@ const RULES: &str = "*filter
 COMMIT
 ";
 
-/// Where else it is counted.
+/// Place where the kernel also counts a dropped packet.
 enum Counted {
-    /// By the rule with these words, in front of it.
+    /// The counters of the rule that ends with this text.
     Rule(&'static str),
-    /// By the policy of this chain.
+    /// The counters of the policy of this chain.
     Policy(&'static str),
-    /// By this counter of the namespace's.
+    /// This counter of the namespace.
     Kernel(&'static str),
 }
 
-/// A way to die.
+/// Packets that are dropped in the same way.
 struct Way {
-    /// By which it is told from others, in the packet.
+    /// Destination port, unique among all entries.
     port: u16,
     protocol: Protocol,
     from: Ipv4Addr,
     to: Ipv4Addr,
-    /// How many go it.
+    /// Number of packets.
     packets: u32,
-    /// Where it ends, and why (Linux v6.12, `include/net/dropreason-core.h`).
+    /// Namespace, interface and reason of the drop (Linux v6.12, `include/net/dropreason-core.h`).
     namespace: &'static str,
     interface: &'static str,
     reason: &'static str,
     counted: Counted,
 }
 
-/// All ways but one; and that one, of a client whose packets may not go far.
+/// Returns all entries without an expired TTL; with `short`, only the entry of a client with a low
+/// TTL.
 fn ways(short: bool) -> Vec<Way> {
     let way = |port, to, packets, reason, counted| Way {
         port,
@@ -99,8 +99,8 @@ fn ways(short: bool) -> Vec<Way> {
     ]
 }
 
-/// The plan, in which `times` as many packets die. With `short` they die of having
-/// gone too far.
+/// Builds the plan, with `times` the number of packets. With `short`, the TTL of the packets
+/// expires.
 pub fn plan(backend: Backend, times: u32, short: bool) -> Plan {
     let mut plan: Plan = serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
     for namespace in &mut plan.namespaces {
@@ -155,7 +155,7 @@ pub fn plan(backend: Backend, times: u32, short: bool) -> Plan {
     plan
 }
 
-/// The port that a packet of the client's is for.
+/// Returns the destination port of a packet from the client; `None` for other packets.
 fn port(packet: &[u8]) -> Option<u16> {
     let source: [u8; 4] = *packet.get(12..)?.first_chunk()?;
     let own = packet.first() == Some(&0x45) && [CLIENT, STRANGE].contains(&source.into());
@@ -163,7 +163,7 @@ fn port(packet: &[u8]) -> Option<u16> {
     own.then_some(port)
 }
 
-/// Holds what was dropped against what had to be, and against the counters.
+/// Compares the recorded drops with the expected ones and with the counters.
 pub fn check(evidence: &Evidence, times: u32, short: bool) {
     let Drops::Watched { lost, dropped } = &evidence.drops else {
         panic!("{:?}", evidence.drops);
@@ -183,7 +183,7 @@ pub fn check(evidence: &Evidence, times: u32, short: bool) {
             let at = (each.namespace.as_str(), each.interface.as_deref());
             assert_eq!(at, (way.namespace, Some(way.interface)), "{each:?}");
             assert_eq!(each.reason, way.reason, "{each:?}");
-            // A name, and nothing that tells where the kernel lies in memory.
+            // A function name, without any address of kernel memory.
             let place = each.place.as_deref().expect("a function");
             let is_name = |each: char| each.is_ascii_alphanumeric() || each == '_';
             assert!(
@@ -199,11 +199,11 @@ pub fn check(evidence: &Evidence, times: u32, short: bool) {
             way.port
         );
     }
-    // Nothing of the client's died another way.
+    // No packet of the client was dropped in any other way.
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// How many were counted.
+/// Returns the number of packets that the kernel counted for an entry.
 fn counted(evidence: &Evidence, way: &Way) -> Option<i64> {
     let rules = evidence.rules.iter();
     let rules = rules.filter(|rules| rules.namespace == way.namespace && rules.ip == 4);

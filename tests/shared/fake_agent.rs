@@ -1,5 +1,5 @@
-//! An agent that speaks the protocol and returns arbitrary evidence, and an oracle of its
-//! own: which evidence no case may pass with.
+//! A fake agent that returns arbitrary evidence, and an independent oracle that lists the evidence
+//! with which no case may pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -22,8 +22,8 @@ use tokio_util::codec::{FramedRead, FramedWrite};
 
 use crate::choices::Choices;
 
-/// The same case, of which only the probes' verdicts and endpoints are expected: with
-/// [`ideal`] evidence it passes.
+/// Returns the case with expectations only for verdicts and endpoints of its probes. This case
+/// passes with the evidence of [`ideal`].
 pub fn of_probes(prepared: &Prepared) -> Prepared {
     let mut prepared = prepared.clone();
     let row = prepared.case.row;
@@ -39,8 +39,8 @@ pub fn of_probes(prepared: &Prepared) -> Prepared {
     prepared
 }
 
-/// Evidence with which a case passes as far as its probes go: of each as many verdicts as
-/// the row expects, answered by whom it expects.
+/// Builds evidence with which the probe expectations of a case pass. Each probe has the expected
+/// number of each verdict, answered by the expected endpoints.
 pub fn ideal(prepared: &Prepared) -> Evidence {
     let plan = &prepared.plan;
     let mut stages = probes_by_stage(&plan.probes, &plan.steps);
@@ -120,7 +120,7 @@ fn attempts(prepared: &Prepared, probe: &Probe) -> Vec<Attempt> {
     (0..probe.connections).map(one).collect()
 }
 
-/// Changes evidence in some places.
+/// Changes some fields of the evidence.
 pub fn spoil(evidence: &mut Evidence, choices: &mut Choices<'_>) {
     for _ in 0..=choices.below(6) {
         let stages = evidence.steps.len();
@@ -196,7 +196,8 @@ fn pieces(seen: &mut Evidence, choices: &mut Choices<'_>) {
     }
 }
 
-/// Why no case may pass with this evidence; found by counting, without the judge.
+/// Returns why no case may pass with this evidence, by counting, without the judge. `None` if the
+/// case may pass.
 pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String> {
     let plan = &prepared.plan;
     let expected = &prepared.case.expected().expected;
@@ -220,7 +221,8 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
         }
         let names_any = wanted.verdicts().iter().any(|(_, count)| count.is_some());
         for (word, count) in wanted.verdicts() {
-            // A verdict that is not named is expected never, unless none is named.
+            // A verdict without a count is expected 0 times, unless the row names no verdict at
+            // all.
             let count = count.or(names_any.then_some(Count::exactly(0)));
             let seen = own()
                 .filter(|attempt| attempt.verdict.word() == word)
@@ -276,7 +278,7 @@ pub fn must_not_pass(prepared: &Prepared, evidence: &Evidence) -> Option<String>
     None
 }
 
-/// The stage at whose end a probe is over, and the probe.
+/// Finds a probe and the stage at whose end the probe is over.
 fn planned<'p>(plan: &'p Plan, name: &str) -> Option<(usize, &'p Probe)> {
     let first = plan.probes.iter().map(|probe| (0, probe));
     let later = plan.steps.iter().enumerate().flat_map(|(at, step)| {
@@ -286,23 +288,23 @@ fn planned<'p>(plan: &'p Plan, name: &str) -> Option<(usize, &'p Probe)> {
     first.chain(later).find(|(_, probe)| probe.name == name)
 }
 
-/// How an agent answers.
+/// How the fake agent answers a request for evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
-    /// With the evidence.
+    /// Sends the evidence.
     Honest,
-    /// With a failure.
+    /// Reports a failure.
     Fails,
-    /// With another event than it was asked for.
+    /// Sends events that do not answer the request.
     Confused,
-    /// With what is no event.
+    /// Sends bytes that are no event.
     Garbage,
-    /// Not at all: it ends.
+    /// Ends without an answer.
     Ends,
 }
 
 impl Manner {
-    /// One of them, mostly the first.
+    /// Picks a manner, mostly [`Manner::Honest`].
     pub fn chosen(choices: &mut Choices<'_>) -> Self {
         match choices.below(16) {
             1 => Self::Fails,
@@ -363,7 +365,7 @@ fn answer(request: Request, evidence: &Evidence, manner: Manner) -> Vec<Event> {
         }],
         (Request::Probe { lab }, Manner::Fails) => vec![failed(lab)],
         (Request::Probe { lab }, Manner::Confused) => vec![
-            // Of a lab that nobody knows.
+            // For a lab that the front end did not build.
             failed(lab.wrapping_add(1000)),
             Event::Served { lab, version: 7 },
         ],
@@ -387,7 +389,7 @@ fn answer(request: Request, evidence: &Evidence, manner: Manner) -> Vec<Event> {
     }
 }
 
-/// What a case comes to on an agent with this evidence, told in every format.
+/// Runs a case on a fake agent and returns its outcome. Renders the result in every format.
 pub async fn outcome(prepared: &Prepared, evidence: &Evidence, manner: Manner) -> Outcome {
     let (near, far) = duplex(1 << 16);
     let agent = tokio::spawn(serve(far, evidence.clone(), manner));
@@ -421,11 +423,11 @@ pub async fn outcome(prepared: &Prepared, evidence: &Evidence, manner: Manner) -
     outcome
 }
 
-/// Runs a case on an agent that decides by `choices`.
+/// Runs a case on a fake agent whose behavior comes from `choices`.
 ///
 /// # Panics
 ///
-/// When the case passes without evidence for every expectation, or anything panics.
+/// When the case passes without evidence for every expectation, or any code panics.
 pub async fn try_with(prepared: &Prepared, choices: &mut Choices<'_>) {
     let manner = Manner::chosen(choices);
     let mut evidence = ideal(prepared);

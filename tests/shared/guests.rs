@@ -1,20 +1,20 @@
-//! Guests for tests: their kernels are fetched once and shared by all tests,
-//! their snapshots by those that damage nothing.
+//! Guests for tests. All tests share the fetched kernels. Tests that damage nothing also share the
+//! snapshots.
 
 use std::path::{Path, PathBuf};
 
 use svclab_runner::kernel::guest::{Cache, Guest, Wanted};
 
-/// The agent of hosts and guests.
+/// Path of the agent that runs on hosts and in guests.
 pub const AGENT: &str = env!("CARGO_BIN_EXE_svclab-agent");
 
-/// The cache that tests share; other processes of theirs may use it, too.
+/// Opens the cache that all tests share, also across processes.
 pub fn shared() -> Cache {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
     Cache::open(directory).expect("a cache")
 }
 
-/// Runs something on a thread of its own runtime.
+/// Runs a future on a new single-threaded runtime.
 pub fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -23,7 +23,7 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> T {
         .block_on(work)
 }
 
-/// A guest of that series from the shared cache.
+/// Creates a guest of a kernel series from the shared cache.
 pub async fn guest(series: &str) -> Guest {
     Guest::with_agent(
         shared(),

@@ -1,5 +1,5 @@
-//! What a program of a lab must not be able to do. A test starts itself as such a program
-//! by each way in which an agent starts programs, and tries.
+//! Attempts of a lab's program to escape, all of which must fail. A test starts itself as such a
+//! program in each way in which an agent starts programs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use nix::libc::{self, c_int, c_long};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, getgid, getpid, getuid};
 
-/// Something to try, and what it has to meet; `ENODATA` where nothing is found.
+/// An action, and the errors with which it must fail; `ENODATA` if the action finds nothing.
 struct Attempt {
     name: &'static str,
     refusals: &'static [Errno],
@@ -26,11 +26,11 @@ const FORBIDDEN: &[Errno] = &[Errno::EPERM];
 const UNKNOWN: &[Errno] = &[Errno::ENOSYS];
 const NOT_FOUND: &[Errno] = &[Errno::ENODATA];
 
-/// What the key is called that who starts svclab has.
+/// Name of a key in the session keyring of the process that starts svclab.
 pub const KEY: &str = "svclab-key-of-the-caller";
 
-/// Where a call is not filtered, the process itself may always do it to itself: so it is
-/// tried on the first process and on this one.
+/// All attempts. Attempts on processes target the first process and this one: the kernel lets a
+/// process act on itself, so only a filter refuses both.
 const ALL: &[Attempt] = &[
     attempt("see a process of others", NOT_FOUND, strangers),
     attempt("find a descriptor of others", NOT_FOUND, descriptors),
@@ -64,7 +64,7 @@ const ALL: &[Attempt] = &[
     }),
     attempt("have a process traced by who started it", FORBIDDEN, traced),
     attempt("find a key of who started svclab", NOT_FOUND, || {
-        // A kernel without keyrings lists none.
+        // A kernel without keyrings has no such file.
         let keys = fs::read_to_string("/proc/keys").unwrap_or_default();
         if keys.contains(KEY) {
             Ok(())
@@ -73,7 +73,7 @@ const ALL: &[Attempt] = &[
         }
     }),
     attempt("read a key", FORBIDDEN, || {
-        // KEYCTL_READ, of the session's keyring.
+        // KEYCTL_READ, of the session keyring.
         call(libc::SYS_keyctl, [11, -3, 0, 0, 0]).map(drop)
     }),
     attempt("write a process's memory", FORBIDDEN, || {
@@ -92,7 +92,7 @@ const ALL: &[Attempt] = &[
     attempt("read a process's environment", DENIED, || {
         fs::read("/proc/1/environ").map(drop)
     }),
-    // Whose user is the same may look, and sees none.
+    // A process of the same user may list the directory, which is empty.
     attempt(
         "list a process's descriptors",
         &[Errno::EACCES, Errno::ENODATA],
@@ -121,7 +121,7 @@ const ALL: &[Attempt] = &[
     }),
     attempt("enter a namespace", FORBIDDEN, || {
         let own = File::open("/proc/self/ns/net")?;
-        // That the second is no descriptor is not even looked at.
+        // -1 is no descriptor; the filter refuses the call before the kernel checks.
         each(&[own.as_raw_fd().into(), -1], |descriptor| {
             call(libc::SYS_setns, [descriptor, 0, 0, 0, 0])
         })
@@ -135,7 +135,7 @@ const ALL: &[Attempt] = &[
     attempt("open a tree with attributes", UNKNOWN, || {
         call(467, [0; 5]).map(drop)
     }),
-    // Of those a kernel later than 6.12 has some.
+    // Kernels later than 6.12 have some of these calls.
     attempt("make a call that is not known", UNKNOWN, || {
         for number in [400, 463, 464, 465, 466, 468, 469, 470, 5000] {
             match call(number, [0; 5]) {
@@ -152,7 +152,7 @@ const ALL: &[Attempt] = &[
         call(libc::SYS_mount, [0; 5]).map(drop)
     }),
     attempt("load a program of the kernel's", FORBIDDEN, || {
-        // The second is no operation at all.
+        // 9999 is no BPF operation.
         each(&[5, 9999], |operation| {
             call(libc::SYS_bpf, [operation, 0, 0, 0, 0])
         })
@@ -161,11 +161,11 @@ const ALL: &[Attempt] = &[
         write("/proc/sys/kernel/core_pattern")
     }),
     attempt("write to a device", NOT_FOUND, devices),
-    // Last, so that all else was tried before.
+    // Last, so that the signals end nothing that other attempts need.
     attempt("signal a process of others", NOT_FOUND, signals),
 ];
 
-/// The flags of new namespaces.
+/// Flags that create namespaces.
 const NAMESPACES: [c_long; 7] = [
     libc::CLONE_NEWUSER as c_long,
     libc::CLONE_NEWNS as c_long,
@@ -200,7 +200,7 @@ fn call(number: c_long, arguments: [c_long; 5]) -> io::Result<c_long> {
     Ok(Errno::result(done)?)
 }
 
-/// Tries with each value, until one is not refused with `EPERM`.
+/// Tries each value until a result other than `EPERM`.
 fn each(values: &[c_long], act: impl Fn(c_long) -> io::Result<c_long>) -> io::Result<()> {
     for value in values {
         match act(*value) {
@@ -223,7 +223,7 @@ fn pidfd(process: c_long) -> io::Result<c_long> {
     call(libc::SYS_pidfd_open, [process, 0, 0, 0, 0])
 }
 
-/// Processes that are shown, besides this one.
+/// Returns the visible processes except this one.
 fn others() -> io::Result<Vec<PathBuf>> {
     let own = std::process::id();
     let all = fs::read_dir("/proc")?.flatten().filter(|entry| {
@@ -234,8 +234,8 @@ fn others() -> io::Result<Vec<PathBuf>> {
     Ok(all.map(|entry| entry.path()).collect())
 }
 
-/// The agent has threads. The first process here has none, and neither has this program
-/// in another lab.
+/// Fails if no visible process can be the agent. The agent has threads; the first process here and
+/// this program in another lab have none.
 fn strangers() -> io::Result<()> {
     let is_agent = |process: &PathBuf| {
         let status = fs::read_to_string(process.join("status")).unwrap_or_default();
@@ -250,7 +250,7 @@ fn strangers() -> io::Result<()> {
     Err(nothing())
 }
 
-/// A process of its own asks for it (`PTRACE_TRACEME`): one that is traced stops.
+/// Starts a process that calls `PTRACE_TRACEME`. A traced process stops instead of exiting.
 fn traced() -> io::Result<()> {
     let process = match call(libc::SYS_clone, [libc::SIGCHLD.into(), 0, 0, 0, 0])? {
         0 => {
@@ -270,7 +270,7 @@ fn traced() -> io::Result<()> {
 }
 
 fn descriptors() -> io::Result<()> {
-    // Three streams, and the one that reads the list.
+    // The three standard streams, and the descriptor of the directory.
     let is_alone = fs::read_dir("/proc/self/fd")?.count() <= 4;
     let lists = others()?
         .into_iter()
@@ -281,7 +281,7 @@ fn descriptors() -> io::Result<()> {
     Ok(())
 }
 
-/// The three capabilities of programs, and no more.
+/// Checks for exactly the three capabilities that programs get.
 fn rights() -> io::Result<()> {
     let status = fs::read_to_string("/proc/self/status")?;
     let value = |name: &str| {
@@ -298,7 +298,7 @@ fn rights() -> io::Result<()> {
     if is_due { Err(nothing()) } else { Ok(()) }
 }
 
-/// Writes to each that is open what an agent says of a lab that is gone.
+/// Writes the agent's `Removed` event to each open descriptor.
 fn forge(descriptors: impl Iterator<Item = c_int>) -> io::Result<()> {
     let text = br#"{"say":"gone","lab":0}"#;
     let mut frame = u32::try_from(text.len())
@@ -315,7 +315,7 @@ fn forge(descriptors: impl Iterator<Item = c_int>) -> io::Result<()> {
     if written > 0 { Ok(()) } else { Err(nothing()) }
 }
 
-/// Takes each descriptor of each process that has a number here.
+/// Copies each descriptor of each process by PID and writes a forged frame to the first copy.
 fn forge_on_taken() -> io::Result<()> {
     let own = c_long::from(getpid().as_raw());
     for process in (1..=1000).filter(|process| *process != own) {
@@ -333,8 +333,8 @@ fn forge_on_taken() -> io::Result<()> {
     Err(Errno::EPERM.into())
 }
 
-/// Ends all that it can by signals. That the agent and programs of other labs live on
-/// shows outside; of the first process here the kernel keeps signals away.
+/// Kills all processes that it can. The caller checks that the agent and programs of other labs
+/// survive. The kernel protects the first process of the PID namespace from signals.
 fn signals() -> io::Result<()> {
     let kill = c_long::from(libc::SIGKILL);
     let own = c_long::from(getpid().as_raw());
@@ -352,7 +352,7 @@ fn signals() -> io::Result<()> {
     if ended > 0 { Ok(()) } else { Err(nothing()) }
 }
 
-/// The port by which a guest's agent speaks, memory, the log, disks.
+/// Opens devices for writing: the serial port of a guest's agent, memory, the kernel log, disks.
 fn devices() -> io::Result<()> {
     let known = ["vport", "mem", "kmsg", "vd", "sd", "nvme", "hvc", "ttyS"];
     let mut devices = fs::read_dir("/dev")?.flatten().filter(|entry| {
@@ -367,19 +367,19 @@ fn devices() -> io::Result<()> {
     Err(nothing())
 }
 
-/// Whose program one is.
+/// User, group and PID namespace of a program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Whose {
     pub user: u32,
     pub group: u32,
-    /// The PID namespace.
+    /// PID namespace.
     pub room: String,
 }
 
-/// Begins the line that says whose program it is.
+/// Prefix of the line that reports user, group and PID namespace.
 const WHOSE: &str = "runs as ";
 
-/// Tries everything; a line for each that was not refused, on standard error.
+/// Runs all attempts. Prints each attempt that was not refused to standard error.
 pub fn inside() -> ExitCode {
     let mut complaints = String::new();
     for attempt in ALL {
@@ -407,11 +407,11 @@ pub fn inside() -> ExitCode {
     }
 }
 
-/// Reads what [`inside`] said: whose program it was.
+/// Parses the output of [`inside`] and returns the identity of the program.
 ///
 /// # Errors
 ///
-/// All of it, if not everything was tried and refused.
+/// Returns the output if any attempt is missing or was not refused.
 pub fn read(said: &str) -> Result<Whose, String> {
     let lines: BTreeSet<&str> = said.lines().map(str::trim).collect();
     let whose = lines.iter().find_map(|line| line.strip_prefix(WHOSE));

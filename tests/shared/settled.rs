@@ -1,21 +1,20 @@
-//! What is said of packets, without what differs from run to run.
+//! Replaces the parts of explanations that differ between runs.
 
 use std::collections::BTreeSet;
 
-/// Without the callers' ports, the host's kernel's release, and the function that a
-/// packet was dropped in for its way back.
+/// Replaces source ports, the kernel release, and the function of a reverse path filter drop.
 pub fn settled(text: &str) -> String {
     let mut settled = text.to_owned();
     let release = nix::sys::utsname::uname().expect("a kernel");
     settled = settled.replace(&*release.release().to_string_lossy(), "RELEASE");
-    // Which function another one was made part of.
+    // The compiler may inline the function into others, so its name varies.
     for (at, _) in text.match_indices("IP_RPFILTER in ") {
         let rest = &text[at + "IP_RPFILTER in ".len()..];
         let is_part = |each: char| each.is_ascii_alphanumeric() || "_.".contains(each);
         let function = rest.split(|each| !is_part(each)).next().unwrap_or_default();
         settled = settled.replace(function, "FUNCTION");
     }
-    // Of the ports that a kernel chooses from.
+    // Ports from the range in which the kernel picks source ports.
     let ports: BTreeSet<&str> = text
         .split(':')
         .skip(1)

@@ -1,27 +1,27 @@
-//! A user's runtime directory of a test's own, and the labs that stand in it. They
-//! are taken away with it.
+//! A private runtime directory for a test, with the labs that run in it. Dropping it stops the
+//! labs.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// A runtime directory.
+/// Private runtime directory.
 pub struct Runtime {
     directory: TempDir,
-    /// The command, without what tells it where labs are held.
+    /// Creates the command, without the environment variable of the runtime directory.
     svclab: fn() -> Command,
 }
 
 impl Runtime {
-    /// One for labs that this command holds.
+    /// Creates a runtime directory in `/tmp` for labs that this command starts.
     pub fn of(svclab: fn() -> Command) -> Self {
-        // A socket's path must be short.
+        // The path of a Unix socket must be short.
         let directory = tempfile::tempdir_in("/tmp").expect("a directory");
         Self { directory, svclab }
     }
 
-    /// The command, there.
+    /// Returns the command with its arguments, for this runtime directory.
     pub fn svclab(&self, arguments: &[&str]) -> Command {
         let mut command = (self.svclab)();
         command
@@ -33,29 +33,30 @@ impl Runtime {
         command
     }
 
-    /// What the command did.
+    /// Runs the command and returns its output.
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.svclab(arguments).output().expect("the command starts")
     }
 
-    /// The command, under way.
+    /// Starts the command.
     pub fn start(&self, arguments: &[&str]) -> Child {
         self.svclab(arguments).spawn().expect("the command starts")
     }
 
-    /// Builds a lab, which stands when this returns; what was said.
+    /// Starts a lab with `up --detach` and returns the printed text. The lab runs when this
+    /// returns.
     pub fn up(&self, lab: &str) -> String {
         let output = self.run(&["up", "--detach", lab]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Where its sockets are.
+    /// Returns the directory of the sockets.
     pub fn sockets(&self) -> PathBuf {
         self.directory.path().join("svclab")
     }
 
-    /// The names of the files beside the sockets, and of those.
+    /// Returns the sorted names of all files in the socket directory.
     pub fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.sockets()).expect("a directory");
         let mut names: Vec<String> = entries
@@ -71,7 +72,7 @@ impl Runtime {
         names
     }
 
-    /// The only lab that stands, as `ps` tells it.
+    /// Returns the only running lab, as `ps` reports it.
     pub fn about(&self) -> serde_json::Value {
         let output = self.run(&["ps", "--format", "json"]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -81,14 +82,13 @@ impl Runtime {
         document["labs"][0].clone()
     }
 
-    /// The process that holds the only lab there is.
+    /// Returns the PID of the daemon of the only running lab.
     pub fn holder(&self) -> i32 {
         let holder = self.about()["holder"].as_i64().expect("a number");
         i32::try_from(holder).expect("a small number")
     }
 
-    /// What was said, on both streams and with its end, without what differs from
-    /// one test or machine to another.
+    /// Renders both output streams and the exit code, without the path of the runtime directory.
     pub fn told(&self, output: &Output) -> String {
         let text = format!(
             "{}{}ends with {}",

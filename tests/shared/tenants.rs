@@ -1,5 +1,5 @@
-//! A program of a lab that tries to get out ([`super::program`]), started by each way in
-//! which an agent starts programs, beside a program of another lab.
+//! Starts a program that tries to escape ([`super::program`]) in each way in which an agent starts
+//! programs, beside a program of another lab.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -13,33 +13,33 @@ use svclab_runner::kernel::{Agent, KernelError, Session};
 
 use super::program::{self, KEY, Whose};
 
-/// Has this program try.
+/// Argument that makes this program run the attempts.
 pub const INSIDE: &str = "program-inside";
 
-/// Has this program wait until it is ended.
+/// Argument that makes this program wait until it is killed.
 pub const WAITS: &str = "program-waits";
 
-/// The namespace of each lab.
+/// Namespace of each lab.
 const NODE: &str = "node-1";
 
-/// Whether two programs are of two labs of one agent that keeps rights of the machine's own
-/// root: each has an unprivileged user of its own, and no group of root's.
+/// Whether two programs belong to two labs of one agent with privileges of the initial user
+/// namespace. Each must have an unprivileged user and group of its own.
 pub fn are_apart_on_the_machine(one: &Whose, other: &Whose) -> bool {
     let is_due = |whose: &Whose| whose.user > 61_184 && whose.group == whose.user;
     is_due(one) && is_due(other) && one.user != other.user && one.room == other.room
 }
 
-/// Gives this process a session's keyring with a key in it, as a login has.
+/// Gives this process a session keyring with a key, like a login.
 ///
 /// # Panics
 ///
-/// When the kernel has keyrings and gives none.
+/// When the kernel has keyrings but refuses to create one.
 pub fn take_keys() {
     let name = CString::new(KEY).expect("text");
     let none = std::ptr::null::<libc::c_char>();
     // SAFETY: the calls read texts that live through them.
     let added = unsafe {
-        // KEYCTL_JOIN_SESSION_KEYRING, and the session's keyring.
+        // KEYCTL_JOIN_SESSION_KEYRING; -3 below is the session keyring.
         libc::syscall(libc::SYS_keyctl, 1, none);
         libc::syscall(
             libc::SYS_add_key,
@@ -65,7 +65,7 @@ fn lab(typed: Vec<Typed>) -> Plan {
     }
 }
 
-/// What somebody types who runs this program.
+/// Returns a `byHand` command that runs this program.
 fn typed(program: &str, word: &str, time: Duration) -> Typed {
     Typed {
         namespace: NODE.to_owned(),
@@ -78,11 +78,12 @@ fn typed(program: &str, word: &str, time: Duration) -> Typed {
     }
 }
 
-/// What of it was not refused, in lines; programs of two labs have to be apart.
+/// Returns the attempts that were not refused, one a line. Also checks that the programs of two
+/// labs are isolated from each other.
 ///
 /// # Errors
 ///
-/// When the agent is lost, or cannot start the program.
+/// When the agent is lost or cannot start the program.
 pub async fn reached(
     agent: &Agent,
     program: &Path,
@@ -96,7 +97,7 @@ pub async fn reached(
         .start(NODE, "other", &program, &[WAITS.to_owned()])
         .await?;
 
-    // `byHand`, which fails if the program does.
+    // As `byHand`, which fails if the program fails.
     let tries = typed(&program, INSIDE, CommandLimits::default().time);
     let mut session = match agent.build(lab(vec![tries])).await {
         Ok(session) => session,
@@ -123,10 +124,10 @@ pub async fn reached(
         ([own], Ok(theirs)) if are_apart(own, &theirs) => {}
         (own, theirs) => complaints.push(format!("programs are {own:?}, others {theirs:?}")),
     }
-    // After all this the agent answers what it is asked, and nothing else.
+    // The agent still answers requests, and sends nothing else.
     session.probe().await?;
     session.end().await?;
-    // What ends the programs of a lab ends no other ones.
+    // Ending the programs of one lab must not end those of another.
     let late = typed(&program, WAITS, Duration::from_millis(10));
     if agent.build(lab(vec![late])).await.is_ok() {
         complaints.push("a command without end was waited for".to_owned());
@@ -144,7 +145,7 @@ async fn run(session: &mut Session, program: &str) -> Result<String, KernelError
     Ok(finished.stdout + &finished.stderr)
 }
 
-/// As a kube-proxy is.
+/// Starts the program like a kube-proxy and returns its output.
 async fn start(session: &mut Session, program: &str) -> Result<String, KernelError> {
     session
         .start(NODE, "own", program, &[INSIDE.to_owned()])

@@ -1,5 +1,5 @@
-//! A router that rewrites, marks, masquerades and drops, and what its rules must do
-//! with packets by iptables' own semantics.
+//! A router that rewrites, marks, masquerades and drops packets, and the trace events that iptables
+//! semantics require for its rules.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use svclab_model::evidence::met::{At, Met, Verdict};
 use svclab_model::evidence::{Evidence, SavedRules};
 use svclab_model::plan::{Backend, Iptables, Plan};
 
-/// One service, marked and masqueraded as kube-proxy does it, and a forbidden port.
-/// The last rules of `OUTER` and `FORWARD` have no condition.
+/// A service, marked and masqueraded as kube-proxy does, and a forbidden port. The last rules of
+/// `OUTER` and `FORWARD` have no condition.
 const V4: &str = "*nat
 :PREROUTING ACCEPT [0:0]
 :INPUT ACCEPT [0:0]
@@ -42,9 +42,8 @@ COMMIT
 COMMIT
 ";
 
-/// What answers are accepted by, and what lets through all that is not marked. They
-/// also count what comes when nobody looks: the last packets of connections, and what
-/// a kernel tells of multicast groups.
+/// Rules that accept replies and unmarked packets. Their counters include packets from outside the
+/// traced time: the last packets of connections, and multicast group reports of the kernel.
 const COMMON: [&str; 2] = ["--ctstate RELATED,ESTABLISHED", "! --mark"];
 
 const V6: &str = "*filter
@@ -55,7 +54,7 @@ const V6: &str = "*filter
 COMMIT
 ";
 
-/// The plan, traced at its router.
+/// Builds the plan, with its router traced.
 pub fn plan(backend: Backend) -> Plan {
     let mut plan: Plan = serde_json::from_str(include_str!("../plans/small.json")).expect("a plan");
     plan.watch.trace = vec!["router".to_owned()];
@@ -71,7 +70,7 @@ pub fn plan(backend: Backend) -> Plan {
     }
     for probe in &mut plan.probes {
         if probe.name == "blocked" {
-            // It is not sent again within this time.
+            // The kernel retransmits no SYN within this time.
             probe.patience = Duration::from_millis(300);
         }
     }
@@ -80,10 +79,10 @@ pub fn plan(backend: Backend) -> Plan {
     plan
 }
 
-/// A step without its verdict, and the verdict.
+/// A rendered trace event without its verdict, and the verdict.
 type Step = (String, Verdict);
 
-/// What becomes of the first packet to the service.
+/// Returns the expected trace of the first packet to the service.
 pub fn of_service() -> Vec<Step> {
     let jump = |chain: &str| Verdict::Jump(chain.to_owned());
     [
@@ -103,7 +102,7 @@ pub fn of_service() -> Vec<Step> {
     .to_vec()
 }
 
-/// What becomes of the one to the forbidden port.
+/// Returns the expected trace of the packet to the forbidden port.
 pub fn of_blocked() -> Vec<Step> {
     let jump = Verdict::Jump("SERVICES".to_owned());
     [
@@ -116,13 +115,12 @@ pub fn of_blocked() -> Vec<Step> {
     .to_vec()
 }
 
-/// What becomes of the one that is refused, IPv6.
+/// Returns the expected trace of the IPv6 packet that is refused.
 pub fn of_refused() -> Vec<Step> {
     vec![("filter FORWARD 1 mark 0x0".to_owned(), Verdict::Drop)]
 }
 
-/// Those of the steps that a kernel tells: of `nf_tables` not that a chain has come to
-/// its end.
+/// Returns the steps that a kernel reports: `nf_tables` does not report the end of a chain.
 fn told(steps: &[Step], backend: Backend) -> impl Iterator<Item = &Step> {
     let all = backend == Backend::Legacy;
     steps
@@ -130,7 +128,7 @@ fn told(steps: &[Step], backend: Backend) -> impl Iterator<Item = &Step> {
         .filter(move |(step, _)| all || !step.contains(" return "))
 }
 
-/// A step in words.
+/// Renders a trace event without its verdict.
 pub fn words(met: &Met) -> String {
     let at = match met.at {
         At::Rule(line) => line.to_string(),
@@ -140,8 +138,7 @@ pub fn words(met: &Met) -> String {
     format!("{} {} {at} mark {:#x}", met.table, met.chain, met.mark)
 }
 
-/// The steps of one family's packets with a TCP destination, SYNs only, each with
-/// the packet as it was then.
+/// Returns the trace events of TCP SYNs of one address family, each with the packet at that time.
 pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&Met, Vec<u8>)> {
     let mut now: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     let mut steps = Vec::new();
@@ -163,13 +160,13 @@ pub fn syns(evidence: &Evidence, ip: u8) -> Vec<(&Met, Vec<u8>)> {
     steps
 }
 
-/// The port a packet is for.
+/// Returns the destination port of a packet.
 pub fn port(ip: u8, packet: &[u8]) -> u16 {
     let at = if ip == 6 { 42 } else { 22 };
     u16::from_be_bytes([packet[at], packet[at + 1]])
 }
 
-/// Holds what was met against the counters of every rule.
+/// Compares the trace events with the counters of every rule.
 pub fn agrees_with_counters(evidence: &Evidence, backend: Backend) {
     let mut steps: BTreeMap<(u8, &str, &str, u32), u64> = BTreeMap::new();
     for met in &evidence.met {
@@ -206,7 +203,7 @@ pub fn agrees_with_counters(evidence: &Evidence, backend: Backend) {
     assert_eq!(evidence.met_left_out, 0);
 }
 
-/// The packets a rule counted, its chain, and its line there.
+/// Returns the packet counter of a rule, its chain, and its line in the chain.
 fn rule<'a>(line: &'a str, lines: &mut BTreeMap<&'a str, u32>) -> Option<(u64, &'a str, u32)> {
     let (counters, rule) = line.strip_prefix('[')?.split_once("] -A ")?;
     let (packets, _) = counters.split_once(':')?;
@@ -216,7 +213,7 @@ fn rule<'a>(line: &'a str, lines: &mut BTreeMap<&'a str, u32>) -> Option<(u64, &
     Some((packets.parse().ok()?, chain, *number))
 }
 
-/// All of it, for evidence of that plan.
+/// Runs all checks on the evidence of this plan.
 pub fn check(evidence: &Evidence, backend: Backend) {
     let said = |steps: &[&Met]| -> Vec<String> { steps.iter().map(|met| words(met)).collect() };
     let to = |ip, wanted: &[u16]| -> Vec<&Met> {
@@ -255,11 +252,11 @@ pub fn check(evidence: &Evidence, backend: Backend) {
             _ => (Some("client"), None),
         };
         let told = (met.input.as_deref(), met.output.as_deref());
-        // Since 5.17 or so a packet's way in is told behind the routing, too.
+        // Since about Linux 5.17, the kernel also reports the input interface after routing.
         assert_eq!(told.1, output, "{met:?}");
         assert!(told.0 == input || met.chain == "POSTROUTING", "{met:?}");
     }
-    // DNAT is done behind its chain: the next one sees it.
+    // The kernel applies DNAT after its chain, so the next chain matches the new destination.
     let ports: Vec<u16> = syns(evidence, 4)
         .iter()
         .filter(|(met, _)| met.table == "filter" && met.chain == "OUTER")
@@ -270,7 +267,7 @@ pub fn check(evidence: &Evidence, backend: Backend) {
     connections(evidence);
 }
 
-/// What conntrack knows of the service's connections.
+/// Checks the conntrack entries of the connections to the service.
 fn connections(evidence: &Evidence) {
     let of: Vec<_> = evidence
         .connections
@@ -285,12 +282,11 @@ fn connections(evidence: &Evidence) {
         assert_eq!(each.reply.source.to_string(), "10.0.2.2:8080");
         // Masqueraded.
         assert_eq!(each.reply.destination.ip().to_string(), "10.0.2.1");
-        // Confirmed, and both ends rewritten (`IPS_CONFIRMED`, `IPS_SRC_NAT`,
-        // `IPS_DST_NAT`).
+        // Confirmed, with both addresses rewritten (`IPS_CONFIRMED`, `IPS_SRC_NAT`, `IPS_DST_NAT`).
         assert_eq!(each.status & (1 << 3 | 1 << 4 | 1 << 5), 0x38, "{each:?}");
     }
     let dropped = evidence.connections.iter();
     let dropped = dropped.filter(|each| each.original.destination.port() == 9999);
-    // What is dropped before it leaves is never confirmed.
+    // The kernel never confirms a conntrack entry whose packet is dropped on its path.
     assert_eq!(dropped.count(), 0, "{:#?}", evidence.connections);
 }

@@ -1,4 +1,4 @@
-//! Arbitrary valid labs: nodes, pods, services, probes, steps, axes, and expectations of
+//! Generates arbitrary valid labs: nodes, pods, services, probes, steps, axes, and expectations of
 //! every kind.
 
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ use svclab_scenario::Scenario;
 use crate::changed_lab::{change_lab, text};
 use crate::choices::Choices;
 
-/// kube-proxy's versions with a mode that each has.
+/// Versions of kube-proxy, each with a mode that it supports.
 const PROXIES: [(&str, &str); 6] = [
     ("v1.20.2", "iptables"),
     ("v1.24", "ipvs"),
@@ -21,10 +21,10 @@ const PROXIES: [(&str, &str); 6] = [
     ("v1.30", "ipvs"),
 ];
 
-/// Maximum number of connections of a case that is tried.
+/// Maximum number of connections of a generated case.
 const MAX_CONNECTIONS: u64 = 1000;
 
-/// The pods that serve, by their numbers.
+/// Returns the name of a server pod.
 fn server(at: usize) -> String {
     format!("web-{at}")
 }
@@ -45,12 +45,12 @@ fn serving(at: usize, app: &str, choices: &mut Choices<'_>, nodes: usize) -> Val
     pod(&server(at), node, at, &json!({"app": app}), &ports)
 }
 
-/// Draws a case of a valid lab: of one as it was drawn, or of one in which some places
-/// were changed, where it is valid then.
+/// Draws a case of a valid lab, either as generated or with some values changed. Ignores the
+/// changes if the changed lab is invalid.
 ///
 /// # Panics
 ///
-/// When a lab as it was drawn is refused.
+/// When a generated lab without changes is refused.
 pub fn draw(choices: &mut Choices<'_>) -> Prepared {
     let lab = draw_lab(choices);
     if choices.below(2) == 1 {
@@ -64,7 +64,7 @@ pub fn draw(choices: &mut Choices<'_>) -> Prepared {
     case_of(&lab, choices).unwrap_or_else(|why| panic!("{why}{}", text(&lab)))
 }
 
-/// Whether the evidence of all connections fits into memory many times a second.
+/// Whether the evidence of all connections is small enough to build it many times a second.
 fn is_small(prepared: &Prepared) -> bool {
     let steps = prepared.plan.steps.iter();
     let later = steps.flat_map(|step| step.probes.iter().chain(&step.open));
@@ -73,7 +73,7 @@ fn is_small(prepared: &Prepared) -> bool {
     connections.fold(0, u64::saturating_add) <= MAX_CONNECTIONS
 }
 
-/// Prepares a case of a lab, or returns why it cannot be.
+/// Prepares a case of a lab. Returns the reason if the lab or the case is invalid.
 pub fn case_of(lab: &[Value], choices: &mut Choices<'_>) -> Result<Prepared, String> {
     let source = Source::from_bytes("drawn", text(lab).into_bytes());
     let sources = Sources::from(source.map_err(|error| error.to_string())?);
@@ -115,7 +115,7 @@ pub fn draw_lab(choices: &mut Choices<'_>) -> Vec<Value> {
     }
     documents.push(pod("client", 1, 200, &json!({}), &json!([])));
     for at in 0..servers {
-        // Each service has an endpoint.
+        // Ensures that each service has an endpoint.
         let app = if at < services {
             at
         } else {
@@ -170,7 +170,7 @@ fn service(at: usize, choices: &mut Choices<'_>) -> Value {
     })
 }
 
-/// Draws the lab document for objects that are drawn already.
+/// State for drawing the lab document after its objects.
 struct Drawn<'c, 'b> {
     nodes: usize,
     servers: usize,
@@ -271,7 +271,7 @@ impl Drawn<'_, '_> {
         (name, probe)
     }
 
-    /// A change that no other step makes.
+    /// Draws a change that no other step makes.
     fn change(&mut self, step: usize) -> Value {
         let service = format!("Service/default/svc-{}", self.choices.below(self.services));
         match self.choices.below(3) {
@@ -343,7 +343,7 @@ impl Drawn<'_, '_> {
         row
     }
 
-    /// What is expected of a probe, of as many connections as it has.
+    /// Draws the expected verdicts of a probe, for its number of connections.
     fn outcome(&mut self, probe: &Value) -> Value {
         let verdicts: &[&str] = match probe["protocol"].as_str() {
             Some("udp") => &["answered", "timeout", "refused", "unreachable"],

@@ -1,15 +1,15 @@
-//! A run whose probe waits for packets that do not come.
+//! Starts a run whose probe waits for packets that never arrive.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// The case whose call times out.
+/// A case whose probe times out.
 const CASE: &str = "canal-stale-rule/stale=present,rpFilter=1,underlay=passes";
 
-/// Has `svclab` run the case, told so in further words, and returns when its lab
-/// stands and its call is under way. It waits for longer than any test does.
+/// Starts `svclab run` on the case, with further arguments. Returns when the lab is built and the
+/// probe is running. The probe waits longer than any test runs.
 pub fn start(mut svclab: Command, words: &[&str]) -> Child {
     let mut run = svclab
         .args(["run", CASE, "--patience=5m"])
@@ -30,8 +30,8 @@ pub fn start(mut svclab: Command, words: &[&str]) -> Child {
     run
 }
 
-/// The agent below a process, which is the first of a PID namespace, and its
-/// parent, which waits for it.
+/// Finds the agent below a process: the first process of a PID namespace. Returns its parent, which
+/// waits for it, and the agent.
 pub fn agent_below(top: &Child) -> Option<(i32, i32)> {
     let mut below = VecDeque::from([i32::try_from(top.id()).ok()?]);
     while let Some(process) = below.pop_front() {
@@ -47,7 +47,7 @@ pub fn agent_below(top: &Child) -> Option<(i32, i32)> {
     None
 }
 
-/// The processes that a process started and that its first thread waits for.
+/// Returns the children of a process, of all its threads.
 pub fn children(process: i32) -> Vec<i32> {
     let tasks = fs::read_dir(format!("/proc/{process}/task"));
     let lists = tasks
