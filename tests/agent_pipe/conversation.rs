@@ -1,4 +1,4 @@
-//! One agent and the pipes to it, without any of the code that front ends use.
+//! One agent and its pipes, without any code of the front end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,19 +16,19 @@ use tempfile::TempDir;
 use super::copied::copied;
 use super::processes::{Processes, readable};
 
-/// How long an answer may take before it counts as none.
+/// Maximum time to wait for an answer.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// As whom the agent runs.
+/// User that the agent runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
-    /// As whoever runs the tests.
+    /// The user that runs the tests.
     Same,
-    /// As a user without privileges, which takes root to arrange.
+    /// A user without privileges; starting the agent needs root.
     Unprivileged,
 }
 
-/// As whom it can be tried here.
+/// Returns the users that the tests can run an agent as.
 pub fn users() -> Vec<User> {
     if geteuid().is_root() {
         vec![User::Same, User::Unprivileged]
@@ -41,13 +41,13 @@ pub struct Conversation {
     child: Child,
     input: Option<ChildStdin>,
     output: ChildStdout,
-    /// The program's file, for as long as it runs.
+    /// Directory of the copied program, kept while the program runs.
     _copy: Option<Arc<TempDir>>,
 }
 
 impl Drop for Conversation {
     fn drop(&mut self) {
-        // It may have ended; then there is only its status to collect.
+        // If the agent has ended, only its status remains to collect.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -67,7 +67,7 @@ impl Conversation {
             }
         };
         let mut child = command
-            // The directory of the tests may be closed to others.
+            // The current directory of the tests may be closed to other users.
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -83,7 +83,7 @@ impl Conversation {
         }
     }
 
-    /// An agent that has said that it is ready.
+    /// Starts an agent and waits until it is ready.
     pub fn ready(user: User) -> Self {
         let mut conversation = Self::start(user);
         match conversation.hear() {
@@ -104,7 +104,7 @@ impl Conversation {
         input.write_all(bytes).expect("an agent that reads");
     }
 
-    /// What it says next.
+    /// Receives the next event.
     pub fn hear(&mut self) -> Event {
         let mut length = [0; 4];
         self.read(&mut length);
@@ -125,7 +125,7 @@ impl Conversation {
         }
     }
 
-    /// What it says next that is not about what it is doing.
+    /// Receives the next event that is not a progress step.
     pub fn answer(&mut self) -> Event {
         loop {
             match self.hear() {
@@ -145,7 +145,7 @@ impl Conversation {
         }
     }
 
-    /// Has a lab built. Returns by which descriptor each namespace is held.
+    /// Builds a lab. Returns the agent's descriptor of each namespace.
     pub fn build(&mut self, lab: LabId, plan: Plan) -> BTreeMap<String, i32> {
         let plan = Box::new(plan);
         self.say(&Request::Build {
@@ -163,18 +163,17 @@ impl Conversation {
         }
     }
 
-    /// The agent and every process below it.
+    /// Returns the agent and all its descendants.
     pub fn processes(&self) -> Processes {
         Processes::below(self.child.id())
     }
 
-    /// Closes its input.
+    /// Closes the agent's input.
     pub fn hang_up(&mut self) {
         self.input = None;
     }
 
-    /// Waits for its end. Returns its exit code and what it wrote to standard
-    /// error.
+    /// Waits until the agent ends. Returns its exit code and its standard error.
     pub fn end(mut self) -> (Option<i32>, String) {
         let said = self.last_words();
         let status = self.child.wait().expect("a status");
@@ -196,7 +195,8 @@ impl Conversation {
     }
 }
 
-/// The program where every user may read it, gone with the last who holds it.
+/// Copies the program to a directory that every user can read. The last user of the directory
+/// deletes it.
 fn for_everybody() -> Arc<TempDir> {
     static COPY: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
     let mut copy = COPY.lock().unwrap_or_else(PoisonError::into_inner);

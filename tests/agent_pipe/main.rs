@@ -1,6 +1,5 @@
-//! The agent as its front ends see it: a process that speaks frames on a pipe,
-//! and leaves nothing behind however it ends. As root everything is done twice,
-//! the second time as a user without privileges.
+//! Tests the agent as a process that exchanges frames over pipes. It must leave nothing behind,
+//! however it ends. As root, every test runs twice, the second time with an unprivileged user.
 
 mod conversation;
 #[path = "../shared/copied.rs"]
@@ -22,8 +21,8 @@ use svclab_model::evidence::{Attempt, Direction, Evidence, Verdict};
 use svclab_model::plan::Plan;
 use svclab_model::protocol::{Event, Fault, Request, VERSION};
 
-/// A client, a router with one DNAT, one DROP and one REJECT rule, a server
-/// behind its bridge, and a tunnel between the two.
+/// Builds the small plan: a client, and a router with one DNAT, one DROP and one REJECT rule. A
+/// server is attached to its bridge, and a tunnel connects the two.
 fn plan() -> Plan {
     serde_json::from_str(include_str!("../plans/small.json")).expect("a plan")
 }
@@ -33,7 +32,7 @@ fn attempts<'a>(evidence: &'a Evidence, probe: &str) -> Vec<&'a Attempt> {
     attempts.filter(|attempt| attempt.probe == probe).collect()
 }
 
-/// SYNs to `to` that crossed an interface of the router.
+/// Counts the SYNs to `to` at an interface of the router.
 fn syns(evidence: &Evidence, interface: &str, direction: Direction, to: &str) -> usize {
     let to: SocketAddr = to.parse().expect("an address and a port");
     let is_it = |frame: &[u8]| {
@@ -50,7 +49,7 @@ fn syns(evidence: &Evidence, interface: &str, direction: Direction, to: &str) ->
         .count()
 }
 
-/// How many packets the one rule has counted whose text holds `words`.
+/// Returns the packet counter of the only rule whose text contains `words`.
 fn counted(evidence: &Evidence, ip: u8, words: &str) -> u64 {
     let rules = evidence.rules.iter().filter(|rules| rules.ip == ip);
     let lines: Vec<&str> = rules
@@ -128,7 +127,7 @@ fn an_agent_builds_probes_and_says_what_it_saw() {
         let blocked = attempts(&evidence, "blocked")[0];
         assert!(blocked.took >= Duration::from_millis(300), "{blocked:?}");
 
-        // A busy machine may send a SYN twice.
+        // The client may retransmit a SYN on a busy machine.
         let (before, after) = ("10.96.0.1:80", "10.0.2.2:8080");
         assert!(syns(&evidence, "client", Direction::In, before) >= 2);
         assert_eq!(syns(&evidence, "br0", Direction::Out, before), 0);
@@ -147,7 +146,7 @@ fn an_agent_builds_probes_and_says_what_it_saw() {
         );
         assert_eq!(evidence.packets_left_out, 0);
 
-        // Every connection of every TCP probe, and nothing else.
+        // The connections of all TCP probes, and no others.
         assert_eq!(
             evidence.counters.keys().collect::<Vec<_>>(),
             ["host/client"]
@@ -163,7 +162,7 @@ fn an_agent_builds_probes_and_says_what_it_saw() {
 
         agent.say(&Request::Remove { lab: 7 });
         assert_eq!(agent.answer(), Event::Gone { lab: 7 });
-        // The number is free again.
+        // The lab ID is free again.
         agent.build(7, Plan::default());
     }
 }
@@ -204,7 +203,7 @@ fn a_request_that_means_nothing_fails_alone() {
         assert_eq!(rejected.line, "-A FORWARD --no-such-option");
         assert_eq!(agent.answer(), Event::Gone { lab: 3 });
 
-        // All that was for others; the lab that stood still stands.
+        // The failed requests concerned other labs; lab 2 still works.
         agent.say(&Request::Probe { lab: 2 });
         assert!(matches!(agent.answer(), Event::Probed { lab: 2, .. }));
     }
@@ -273,8 +272,8 @@ fn packets_that_come_faster_than_they_are_read_are_counted() {
         let Event::Probed { lab: 1, evidence } = agent.answer() else {
             panic!("it has not probed");
         };
-        // All are sent before the agent reads any, and where the administrator has
-        // not raised `net.core.rmem_max` there is no room for all.
+        // The agent reads no packet before all are sent. The socket buffer is too small for all,
+        // unless the administrator has raised `net.core.rmem_max`.
         let kept = evidence
             .packets
             .iter()
@@ -310,7 +309,7 @@ fn what_is_no_request_ends_the_agent() {
 #[test]
 fn the_end_of_its_input_ends_an_agent() {
     for user in users() {
-        // With a lab, in the middle of its probes, and torn within a frame.
+        // With a lab, during its probes, and after a partial frame.
         for last in [None, Some(&b""[..]), Some(&b"\x00\x00\x01\x00{"[..])] {
             let mut agent = Conversation::ready(user);
             agent.build(1, plan());

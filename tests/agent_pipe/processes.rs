@@ -1,4 +1,4 @@
-//! Processes held by descriptors, which tell of their end.
+//! Processes held by pidfds, which become readable when a process ends.
 
 use std::fs;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -6,17 +6,16 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, poll};
 
-/// How long the kernel may take to clear up after a process. Generous for a
-/// busy machine, and still "at once" to whoever waits for it.
+/// Maximum time for the kernel to clean up a process; long enough for a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// A process and all below it, the topmost first.
+/// A process and its descendants, the top process first.
 pub struct Processes {
     all: Vec<(u32, OwnedFd)>,
 }
 
 impl Processes {
-    /// Those that there are now. The topmost must live as long as this call.
+    /// Returns the current descendants of `top`. The top process must live during this call.
     pub fn below(top: u32) -> Self {
         let mut pids = vec![top];
         let mut at = 0;
@@ -32,8 +31,8 @@ impl Processes {
         self.all.len()
     }
 
-    /// What a descriptor of the lowest that has it leads to: `net:[4026532281]`. Below the
-    /// agent is what it keeps for its programs.
+    /// Returns the link target of a descriptor, such as `net:[4026532281]`. Searches from the
+    /// lowest process up: the process below the agent holds the namespaces for its programs.
     pub fn held_by_the_last(&self, descriptor: i32) -> String {
         let target =
             |(pid, _): &(u32, OwnedFd)| fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).ok();
@@ -41,13 +40,13 @@ impl Processes {
         target.expect("an open descriptor").display().to_string()
     }
 
-    /// Ends one without a word.
+    /// Kills a process with SIGKILL.
     pub fn kill(&self, at: usize) {
         self.signal(at, nix::libc::SIGKILL);
     }
 
-    /// Sends a signal to the agent itself: the topmost that is the first process of a PID
-    /// namespace. Below it are its programs.
+    /// Sends a signal to the agent: the topmost process that is the first of a PID namespace. Its
+    /// programs are below it.
     pub fn signal_agent(&self, signal: i32) {
         let is_first = |(pid, _): &(u32, OwnedFd)| {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -76,7 +75,7 @@ impl Processes {
         assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Waits for the end of all of them, which must come at once.
+    /// Asserts that all processes end within [`AT_ONCE`].
     pub fn are_gone(&self) {
         let deadline = Instant::now() + AT_ONCE;
         for (pid, process) in &self.all {
@@ -89,8 +88,7 @@ impl Processes {
     }
 }
 
-/// Waits until there is something to read, or an end; false if it came to
-/// nothing by then.
+/// Waits until the descriptor is readable or at its end. Returns false if the deadline passes.
 pub fn readable(descriptor: &impl AsFd, deadline: Instant) -> bool {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -120,7 +118,7 @@ fn children(of: u32) -> Vec<u32> {
         .collect()
 }
 
-/// None for one that has ended meanwhile.
+/// Opens a pidfd; `None` if the process has ended.
 fn open(pid: u32) -> Option<OwnedFd> {
     // SAFETY: the call takes numbers only; what it returns is nobody else's.
     unsafe {

@@ -1,5 +1,4 @@
-//! The Kubernetes API that an agent serves in a lab, and programs that it lets
-//! run there.
+//! Tests the Kubernetes API that an agent serves in a lab, and the programs that it starts there.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +8,10 @@ use svclab_model::protocol::{Event, Failure, Fault, Request, Running};
 use super::conversation::{Conversation, users};
 use super::plan;
 
-/// Where the API is served, in the namespace `router`.
+/// Address of the API server, in the namespace `router`.
 const AT: &str = "127.0.0.1:6443";
 
-/// Long enough for a program to start, on a machine that is busy.
+/// Maximum time for a program to start on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn node(name: &str, cidr: &str) -> Value {
@@ -58,7 +57,7 @@ fn look(agent: &mut Conversation, name: &str) -> Result<Running, Failure> {
     }
 }
 
-/// Looks at a program until it is as it should be.
+/// Polls the status of a program until the condition holds.
 fn look_until(agent: &mut Conversation, name: &str, is_it: impl Fn(&Running) -> bool) -> Running {
     let begun = Instant::now();
     loop {
@@ -70,7 +69,7 @@ fn look_until(agent: &mut Conversation, name: &str, is_it: impl Fn(&Running) -> 
     }
 }
 
-/// A script that asks the API and prints the answer.
+/// Returns a script that sends a GET request to the API and prints the response.
 fn get(target: &str) -> String {
     let port = AT.replace(':', "/");
     format!(
@@ -153,7 +152,7 @@ fn what_cannot_be_served_or_started_is_named() {
          EndpointSlice, Endpoints and ServiceCIDR can"
     );
     serve(&mut agent, AT, Vec::new()).expect("nothing can be served");
-    // Another address of the same port is free.
+    // The same port is free on another address.
     serve(&mut agent, "127.0.0.2:6443", Vec::new()).expect("nobody is there");
     let failure = serve(&mut agent, "0.0.0.0:6443", Vec::new()).expect_err("it is taken");
     assert_eq!(

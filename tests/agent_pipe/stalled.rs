@@ -1,5 +1,5 @@
-//! An agent that gets no processor: it is stopped for longer than anything in it waits, and
-//! the verdicts are those of an agent that was never stopped.
+//! Stops the agent for longer than any of its timeouts. The verdicts must equal those of an agent
+//! that is never stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,14 +14,14 @@ use super::conversation::{Conversation, User};
 use super::processes::Processes;
 use super::{attempts, plan};
 
-/// How long the agent is stopped at a time: longer than the impatient wait, and than the
-/// balancer waits for a backend.
+/// Time for which the agent is stopped; longer than the impatient probe waits and than the balancer
+/// waits for a backend.
 const STOPPED: Duration = Duration::from_millis(700);
 
-/// The balancer waits this long for a backend that drops packets.
+/// Time that the balancer waits for a backend that drops packets.
 const RETRY_AFTER: Duration = Duration::from_millis(600);
 
-/// Each pause between two stops, in milliseconds, so that each stop meets another moment.
+/// Pauses between two stops in milliseconds; different, so that each stop occurs at another phase.
 const RUNS: [u64; 7] = [1, 17, 4, 29, 9, 2, 13];
 
 fn probe(name: &str, to: &str, patience: Duration) -> Probe {
@@ -50,13 +50,13 @@ fn rule(plan: &mut Plan, table: &str, rule: &str) {
     rules.v4 = rules.v4.replacen(&begin, &format!("{begin}{rule}\n"), 1);
 }
 
-/// Two balancers on layer 7, whose first backend drops packets: who waits for less than
-/// they do hears nothing, and who waits for longer is connected.
+/// Returns a plan with two L7 balancers whose first backend drops packets. A probe that waits for
+/// less than [`RETRY_AFTER`] times out, and one that waits longer connects.
 fn balanced() -> Plan {
     balanced_to("10.0.2.2:9998", RETRY_AFTER)
 }
 
-/// The same with another first backend, for which the balancers wait that long.
+/// Returns the same plan with another first backend and another wait of the balancers.
 fn balanced_to(first: &str, retry_after: Duration) -> Plan {
     let mut plan = plan();
     rule(&mut plan, "filter", "-A OUTPUT -p tcp --dport 9998 -j DROP");
@@ -93,7 +93,7 @@ fn probed(agent: &mut Conversation) -> Box<Evidence> {
     }
 }
 
-/// Stops and continues the agent by turns until `over`.
+/// Stops and continues the agent by turns until `over` is set.
 fn stop_and_go(processes: &Processes, over: &AtomicBool) {
     for run in RUNS.iter().cycle() {
         if over.load(Ordering::SeqCst) {
@@ -137,12 +137,12 @@ fn agent_stopped_again_and_again_gives_the_same_verdicts() {
     assert!(evidence.late_ms >= 1000, "{}", evidence.late_ms);
 }
 
-/// A probe whose second SYN, sent after a second, is let through, with a patience. The agent
-/// is stopped until that SYN has been answered.
+/// Runs a probe whose second SYN, sent after 1 s, passes the filter. The agent is stopped until the
+/// reply to that SYN has arrived.
 fn second_syn(patience: Duration) -> Verdict {
     let mut plan = plan();
     let second = "-A FORWARD -p tcp --syn --dport 8080 -m statistic --mode nth --every 1000";
-    // The first rule is behind the second one.
+    // Each rule is inserted at the top, so the first one here matches last.
     rule(
         &mut plan,
         "filter",
@@ -199,8 +199,8 @@ fn backend_given_up_by_the_kernel_agent_stopped_is_no_verdict() {
     let processes = agent.processes();
     agent.say(&Request::Probe { lab: 1 });
     agent.await_step("run its probes");
-    // Meanwhile the balancer accepts the connection, and its kernel begins to search for the
-    // backend, which takes three seconds.
+    // Meanwhile the balancer accepts the connection, and its kernel starts to resolve the backend's
+    // address, which fails after 3 s.
     thread::sleep(Duration::from_secs(1));
     processes.signal_agent(SIGSTOP);
     thread::sleep(Duration::from_secs(5));
